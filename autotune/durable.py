@@ -14,8 +14,8 @@ def write(
 ) -> None:
     """Write a new file beside ``path``, and put it in its place.
 
-    ``keep_owner``: it belongs to whom the file that it replaces belongs. With ``sync`` it survives a
-    loss of power once this returns; without, only readers never see half of it. Raises OSError.
+    ``keep_owner``: it gets the owner of the file that it replaces. With ``sync`` it survives a loss of
+    power once this returns; without, it may not, but readers never see half of it. Raises OSError.
     """
     if not path.name:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
@@ -35,7 +35,7 @@ def write(
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """An OSError meanwhile names ``path``: that of a file that is open names none."""
+    """An OSError within names ``path``: one from an open file names no path by itself."""
     try:
         yield
     except OSError as error:
@@ -49,7 +49,7 @@ def left_behind(path: Path) -> list[Path]:
 
 
 def sync_directory(directory: Path) -> None:
-    """Put the names in ``directory`` on disk: what is in a file is synced by itself."""
+    """Write the names in ``directory`` to disk; the content of a file is synced separately."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -58,7 +58,7 @@ def sync_directory(directory: Path) -> None:
 
 
 def make_directory(directory: Path, mode: int = 0o777) -> None:
-    """With all above it that is missing, each on disk under its name. Raises OSError."""
+    """Make it and all missing parents, and sync the name of each to disk. Raises OSError."""
     missing = [path for path in (directory, *directory.parents) if not path.is_dir()]
     directory.mkdir(mode, parents=True, exist_ok=True)
     for path in reversed(missing):
@@ -77,7 +77,7 @@ def _write(path: Path, content: bytes, mode: int, *, sync: bool) -> None:
 
 
 def _take_owner(path: Path, other: Path) -> None:
-    """Give ``path`` to whom ``other`` belongs, if that is there and somebody else."""
+    """Give ``path`` the owner and group of ``other``, if ``other`` exists and they differ."""
     try:
         there = other.stat()
     except FileNotFoundError:

@@ -81,9 +81,9 @@ class LockedError(AutotuneError):
 
 
 def joined(errors: Iterable[AutotuneError], *, after: Iterable[str] = ()) -> AutotuneError:
-    """Several errors as one, each line once, below the lines of what was done ``after`` all.
+    """Several errors as one, each line once. First come the lines ``after``, which say what was done.
 
-    It is of their kind where they all are of one kind.
+    The error is of the class of all errors if they share one, else an AutotuneError.
     """
     lines = list(after)
     first, *others = errors

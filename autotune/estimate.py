@@ -9,7 +9,7 @@ from statistics import NormalDist
 from typing import Final, NamedTuple
 
 LEAST_SD: Final = 0.005  # no search knows the capacity better than this
-# The sd of a log peak from one measurement to the next, beyond what each says of itself.
+# The sd of a log peak from one measurement to the next, beyond the sd that each states.
 NOISE: Final = 0.05
 
 
@@ -48,16 +48,16 @@ class Estimate:
         return exp(self.log_mean)
 
     def interval(self, level: float = 0.90) -> tuple[float, float]:
-        """The ends of what holds the quantity with probability ``level``."""
+        """The ends of the interval that holds the quantity with probability ``level``."""
         half = deviations(level) * self.sd
         return exp(self.log_mean - half), exp(self.log_mean + half)
 
     def ratio(self, other: Estimate) -> Estimate:
-        """This quantity over another one that was measured by itself."""
+        """This quantity over another one that was measured independently."""
         return Estimate(self.log_mean - other.log_mean, hypot(self.sd, other.sd))
 
     def noisier(self, sd: float) -> Estimate:
-        """With noise of its own added."""
+        """With independent noise added: ``sd`` is that of its logarithm."""
         return Estimate(self.log_mean, hypot(self.sd, sd))
 
     @classmethod

@@ -1,6 +1,6 @@
-"""Secrets in configuration files: masked in all that is written here, kept on the hosts they are of.
+"""Secrets in configuration files: masked in all that autotune writes here, kept only on their hosts.
 
-A placeholder says which of a file's secrets it stands for; what is deployed has the value that the
+A placeholder says which of a file's secrets it stands for; a deployment fills in the value that the
 file on the host has.
 """
 
@@ -19,14 +19,14 @@ _NAME = r"""(?x: passw|passphrase|secret|requirepass|masterauth|credential|priva
         |purge|cookie).?key(?![a-z]) | filekey(?![a-z])
     | tokens?(?![a-z]) | jwt(?![a-z]) | (?<![a-z])(?:pass|pwd?|auth|dsn|authorization|sign)(?![a-z])
     | (?:db|mysql|pg|user|login|smtp|ldap|ftp)(?:pass|pwd?)(?![a-z]) | database_url )"""
-# Names that hold one of these words and speak of something else.
+# Names that have one of these words in them but mean something else.
 _ORDINARY = re.compile(
     r"(?i)_tokens$|servertokens|(?:file|path|dir|directory|zone|header|timeout|length|size|ttl|type"
     r"|algo|policy|cookie|lifetime|mode|method)s?$|^(?:proxy|\w{1,5}gi|grpc|memc\w+)_pass(?:_|$)"
     r"|^(?:password_encryption$|proxypass|passenv|auth_(?:basic|request|delay)|ssl_|loadcredential)"
 )
 _SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
-# Directives whose first arguments name what the next one is the value of.
+# Directives that set something: among their first arguments is a name, and its value follows it.
 _SETTERS = re.compile(
     r"(?i)\w{1,5}gi_param|(?:proxy|grpc|more)_set_(?:input_)?headers?|set|env|setenv"
     r"|add_header|more_set_headers|(?:request)?header|http-(?:request|response)|define|user"
@@ -68,7 +68,7 @@ _ANYWHERE = tuple(re.compile(pattern) for pattern in (
     # Within a string of SQL or of a file like it, quotes are doubled.
     r"(?i)\bpassword[ \t]*=[ \t]*(?:''|\\')([^'\\\s]+)",
     r"(?i)\b(?:identified[ \t]+by(?:[ \t]+password)?|password[ \t]*\()[ \t]*[\"']([^\"'\n]+)",
-    # Of commands that a file names: its archive, its health.
+    # In commands that a file names, such as those for its archive or health checks.
     r"\b(?:curl|wget)\b[^\n]{0,200}?[ \t](?:-u|--(?:proxy-)?user)[ =]?[^\s:\"']{1,80}:([^\s\"']+)",
     r"\bsshpass[ \t]+-p[ \t]?([^\s\"']+)",
     r"\b(?:mysql|m[a-z]{5}b)(?:-?(?:admin|dump|check))?\b[^\n]{0,200}?[ \t]-p([^\s\"']+)",
@@ -123,19 +123,19 @@ def masked(text: str) -> str:
 
 
 def masked_bytes(content: bytes) -> bytes:
-    """Likewise; bytes that are no text pass through."""
+    """The same for bytes; those that are no text pass through."""
     return masked(content.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
 
 def is_masked(content: bytes) -> bool:
-    """Whether a placeholder stands for anything in it."""
+    """Whether the content has a placeholder for a secret."""
     return b"autotune-secret-" in content and bool(_PLACEHOLDER.search(content.decode("latin-1")))
 
 
 def unmasked(content: bytes, original: bytes | None, where: str) -> bytes:
-    """The content with the values that ``original``, the file on the host, has.
+    """The content with the secrets filled in from ``original``, the file on the host.
 
-    Raises AutotuneError where that has other secrets than those that were masked.
+    Raises AutotuneError where ``original`` has other secrets than those that were masked.
     """
     if not is_masked(content):
         return content
@@ -156,9 +156,9 @@ def _in_context(text: str) -> set[str]:
 
 
 def around(what: re.Pattern[str], pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """As ``pattern.finditer(text)``, of a pattern that has ``what`` in it and no line break.
+    """As ``pattern.finditer(text)``, for a pattern that contains ``what`` and matches within a line.
 
-    It may begin at any letter, so on lines without ``what``, which are nearly all, it is not tried.
+    It may begin at any letter, so it is not tried on lines without ``what``, which are nearly all.
     """
     end = -1
     for occurrence in what.finditer(text):
@@ -196,7 +196,7 @@ def _candidates(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _of_directive(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The value of a directive, or of a variable or header that it sets, with a telling name."""
+    """The value of a directive, or of a variable or header that it sets, if the name is of a secret."""
     body = _INDENT.match(text, start, end)
     assert body is not None
     words = [match for match in _WORD.finditer(text, body.end(), end) if match[0] != "="]
@@ -232,7 +232,7 @@ def _is_secret(value: str) -> bool:
 
 
 def _is_random(word: str) -> bool:
-    """Whether its characters follow each other as those of keys do, and not as those of names."""
+    """Whether it looks like a random key rather than a name."""
     if re.fullmatch(r"[0-9a-f]{32,}|[0-9A-F]{32,}", word):
         return True
     kinds = sum(bool(re.search(kind, word)) for kind in ("[a-z]", "[A-Z]", "[0-9]"))

@@ -21,7 +21,7 @@ from autotune import errors
 from autotune.errors import AutotuneError
 from autotune.terminal import echo
 
-# What is not ours to mend, with what the user can do.
+# Errors of the system that autotune cannot resolve, with what the user can do.
 ENVIRONMENT: dict[int, str | None] = {
     errno.ENOSPC: "make room, then `autotune resume` or `autotune restore` goes on",
     errno.EDQUOT: "make room, then `autotune resume` or `autotune restore` goes on",
@@ -111,9 +111,9 @@ def end(act: Callable[[], Any], *, as_json: bool) -> int:  # noqa: PLR0911  # a 
 
 
 def _end_of_pipe(error: BaseException) -> int:
-    """Whoever read the output has seen enough; nothing more can be said to them.
+    """The reader of the output has closed the pipe: nothing more can be printed.
 
-    Typer makes `exit(1)` of it. Raises any other reason to exit.
+    Typer turns a broken pipe into `exit(1)`. Raises any other reason to exit.
     """
     if not any(isinstance(e, BrokenPipeError) for e in (error, error.__context__)):
         raise error
@@ -126,7 +126,7 @@ def _interrupt(*_: object) -> None:
 
 
 def _say_error(error: AutotuneError, *, as_json: bool) -> int:
-    """All mistakes of a target, each with its line; as JSON one object, the first foremost."""
+    """All mistakes of a target, each with its line; as JSON one object, which leads with the first."""
     mistakes = [error, *error.others] if isinstance(error, errors.TargetError) else [error]
     for mistake in mistakes:
         echo(f"autotune: {mistake.message}", err=True)

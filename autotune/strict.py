@@ -1,4 +1,4 @@
-"""Numbers and JSON that come from outside: what nobody can mean is a ValueError, never anything else."""
+"""Numbers and JSON that come from outside: what is invalid raises ValueError, never anything else."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from ipaddress import ip_address
 from math import isfinite
 from typing import Any
 
-LARGEST = 2**64  # what is counted anywhere is less
+LARGEST = 2**64  # more than anything that is counted
 _WHOLE = re.compile(r"[0-9]{1,19}")
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,300}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,3})?")
 
 
 def whole(text: str, unit: int = 1) -> int:
-    """A count of ``unit`` in digits of ASCII, of 64 bits with its sign. Raises ValueError."""
+    """A count in ASCII digits, times ``unit``; it fits a signed 64-bit number. Raises ValueError."""
     if not _WHOLE.fullmatch(text) or int(text) * unit >= LARGEST // 2:
         raise ValueError(f"{text[:40]!r} is no count")
     return int(text) * unit
@@ -35,7 +35,7 @@ def is_address(text: str) -> bool:
 
 
 def octal(text: str) -> int:
-    """The bits of a file, such as ``0644``. Raises ValueError."""
+    """The permission bits of a file, such as ``0644``. Raises ValueError."""
     if not re.fullmatch(r"0?[0-7]{1,4}", text):
         raise ValueError(f"{text[:40]!r} are no bits of a file")
     return int(text, 8)
@@ -58,7 +58,7 @@ def parse_json(text: str | bytes) -> Any:
         value = json.loads(text, parse_constant=_no_number, parse_float=_real, parse_int=_integer)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    if "\\ud" in text.lower():  # halves of pairs, which no file can hold
+    if "\\ud" in text.lower():  # half of a surrogate pair raises: UTF-8 has none
         json.dumps(value, ensure_ascii=False).encode()
     return value
 

@@ -1,7 +1,8 @@
 """What is printed: the one way to the terminal, for results, progress and errors alike.
 
 A file of a host, a line of its log or an error of its shell may hold escape sequences, and a
-terminal obeys them: it clears the screen, or puts text on the clipboard (OSC 52). They end here.
+terminal obeys them: it clears the screen, or puts text on the clipboard (OSC 52). They are removed
+here.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def echo(text: str, *, err: bool = False, end: str = "\n") -> None:
 
 
 def write(stream: TextIO, text: str, *, end: str = "\n") -> None:
-    """Text that is there at once, for whoever follows the stream."""
+    """Write text and flush it, for whoever follows the stream."""
     stream.write(printable(text) + end)
     stream.flush()
 
@@ -54,7 +55,7 @@ def columns(elsewhere: int | None = None) -> int | None:
 
 
 def wrapped(lines: Iterable[Line], width: int | None) -> Iterable[Line]:
-    """Lines broken between words to ``width`` columns, what follows under the text they begin with."""
+    """Lines broken between words to ``width`` columns; later lines align with the first one's text."""
     for line, style in lines:
         if width is None or len(line) <= width:
             yield line, style
@@ -76,7 +77,7 @@ def show(lines: Iterable[Line]) -> None:
 
 
 def show_patch(lines: Iterable[Line]) -> None:
-    """The same for what another program may read, as `patch` does: there, byte for byte."""
+    """The same for what another program such as `patch` may read: off a terminal, byte for byte."""
     if sys.stdout.isatty():
         show(lines)
         return
@@ -90,7 +91,7 @@ def show_patch(lines: Iterable[Line]) -> None:
 
 
 def console(stream: TextIO) -> Console:
-    """Rich's, which follows NO_COLOR and TERM; what it is given to print is to be ``styled``."""
+    """Rich's console, which follows NO_COLOR and TERM; all that it prints must be ``styled`` first."""
     from rich.console import Console
 
     return Console(file=stream, markup=False, highlight=False, emoji=False)

@@ -3,7 +3,7 @@
     python -m bench.answering FAMILY NAME SEED < question
 
 answers one question of the `command:` protocol with a noisy measurement, as any simulator outside
-this repository would. ``stacks`` and ``search`` are what `python -m bench search` has.
+this repository would. FAMILY and NAME are those of `python -m bench search`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from autotune.space.dimension import Dimension
 from bench.stacks import Stack, random_stack, web_stack
 from bench.variants import VARIANTS
 
-CALLS = "calls"  # a line for each call: no two have the same noise
+CALLS = "calls"  # a line for each call, so that no two have the same noise
 REPOSITORY = Path(__file__).parents[1]
 
 
@@ -36,7 +36,7 @@ def stack_of(family: str, name: str) -> Stack:
 
 
 def answer(stack: Stack, told: Settings, seed: int, call: int) -> dict[str, Any]:
-    """What one call says. Parameters it is not told rest at their baseline."""
+    """The answer to one call. Parameters that are not given stay at their baseline."""
     known = {d.name: d for d in stack.space.dimensions}
     settings = {**stack.space.baseline, **{n: known[n].clip(v) for n, v in told.items()}}
     peak = stack.measure(settings, np.random.default_rng((seed, call, 9)))

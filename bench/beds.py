@@ -2,8 +2,9 @@
 
 python -m bench beds [STUDIES [BEDS …]]
 
-Everything but the measurement is what runs: the order of a study, the search with what is under way
-believed, offsets, the claim across beds. Beds are unequal (±20 %), slower and faster, and fail.
+Everything but the measurement is the real code: the order of a study, the search (with the model's
+beliefs about trials under way), offsets, the claim across beds. Beds are unequal (±20 %), slower and
+faster, and fail.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from bench.stacks import Stack, best, random_stack
 from bench.studies import SAID_SD, SECONDS
 
 TRIALS = 40
-# Several beds may try more: what is compared is how soon they have tried what is as good.
+# Several beds may try more: the comparison is how soon they have tried something as good.
 MORE = 1.25
 DRAWS = 200
 COUNTS = (2, 8, 32)
@@ -68,7 +69,7 @@ class Simulation:
     def __init__(self, stack: Stack, beds: Sequence[Bed], *, kind: str, trials: int, seed: int):
         self.stack, self.rng = stack, np.random.default_rng((seed, 78))
         self.beds = {bed.name: bed for bed in beds}
-        # Time is no limit: what is compared is how soon as much is tried.
+        # Time is no limit: the comparison is how soon the same number is tried.
         self.budget = Budget.model_construct(trials=trials, time=SECONDS * (trials + 40) * 4)
         self.searcher = Searcher(
             optuna.storages.InMemoryStorage(), "s", stack.space, kind, seed + 1, trials,
@@ -98,7 +99,7 @@ class Simulation:
                 self.beds[waiting].now = at
 
     def _next(self, bed: Bed) -> Trial | None:
-        """What this bed begins to measure; ``None`` where it has nothing to, now or any more."""
+        """What this bed begins to measure; ``None`` if there is nothing, for now or for good."""
         while True:
             step = next_step(self.state, self.stack.space, self.budget, bed.now, bed.name)
             if isinstance(step, Wait | Conclude):
@@ -140,7 +141,7 @@ class Simulation:
         return Measure(Phase.SEARCH, settings, asked=asked.number, suggested=asked.values)
 
     def _over(self, bed: Bed, trial: Trial, at: float) -> bool:
-        """The outcome on record; whether the bed still takes part."""
+        """Put the outcome on record; return whether the bed still takes part."""
         spent, bed.now = at - bed.now, at
         self._record("spent", seconds={"load": spent}, bed=bed.name)
         bed.measured += 1
@@ -183,7 +184,7 @@ def alike(count: int) -> list[Bed]:
 
 
 def unequal(count: int, seed: int, *, failing: float = 0.0) -> list[Bed]:
-    """Levels and paces up to a fifth off; so many of them break down."""
+    """Beds with levels and paces up to a fifth off; the part ``failing`` of them breaks down."""
     rng = np.random.default_rng((seed, 79))
     return [
         Bed(
@@ -197,8 +198,8 @@ def unequal(count: int, seed: int, *, failing: float = 0.0) -> list[Bed]:
 
 
 def tried(studies: Sequence[Study], seconds: float) -> float:
-    """The mean log of the best true peak that was tried after so many seconds; before anything was, of
-    what was tried first."""
+    """The mean log of the best true peak that was tried after so many seconds; if nothing was tried by
+    then, of the peak that was tried first."""
     bests = [[peak for at, peak in one.curve if at <= seconds] or [one.curve[0][1]]
              for one in studies]  # fmt: skip
     return float(np.mean([log(peaks[-1]) for peaks in bests]))
@@ -210,11 +211,11 @@ def time_of_one(alone: Sequence[Study]) -> float:
 
 
 def efficiency(alone: Sequence[Study], several: Sequence[Study], count: int) -> float | None:
-    """How much sooner ``count`` beds have tried what is as good as what one bed has when its search is
-    over, as a part of ``count``; ``None`` where they never do.
+    """How much sooner ``count`` beds have tried something as good as the best of one bed at the end of
+    its search, as a part of ``count``; ``None`` where they never do.
 
-    Good on average over the studies: one study need not find what another one was lucky to, and to take
-    it for found when it ends would be in favour of those that end soon.
+    As good means on average over the studies. One study need not find what another one found by luck,
+    and to count it as found when the study ends would favour studies that end soon.
     """
     seconds = time_of_one(alone)
     goal = tried(alone, seconds)
@@ -224,7 +225,7 @@ def efficiency(alone: Sequence[Study], several: Sequence[Study], count: int) -> 
 
 
 def between(alone: Sequence[Study], several: Sequence[Study], count: int) -> str:
-    """The efficiency in words, with the middle 80 % of what it is over studies drawn from these."""
+    """The efficiency as text, with the middle 80 % of its values over studies drawn from these."""
     rng, drawn = np.random.default_rng(1), []
     for _ in range(DRAWS):
         rows = rng.integers(len(alone), size=len(alone))

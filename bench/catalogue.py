@@ -1,10 +1,10 @@
 """The spaces of the shipped targets `local` and `lab` as a user searches them: every parameter.
 
-What the modelled chain answers to has the model's effect. Of the others, about half have none; some
-have a mild best near the default, and some do harm far from it, drawn by the seed without regard to
-what the catalogue says of them. Each belongs to its tier, whose capacity it takes from.
+Parameters that the modelled chain knows have the model's effect. Of the others, about half have none;
+some have a mild optimum near the default, and some do harm far from it. The seed draws which, whatever
+the catalogue says of them. The loss by a parameter reduces the capacity of its tier.
 
-What the catalogue calls harmless may so do harm here, and what it calls decisive may do nothing.
+So a parameter that the catalogue calls safe may do harm here, and one it calls decisive may do nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from autotune.target.slo import Slo
 from bench.stacks import Stack, _climb, _unit
 
 TARGETS = Path(__file__).parents[1] / "targets"
-INERT, MILD = 0.5, 0.75  # up to these shares of what the model does not answer to
+INERT, MILD = 0.5, 0.75  # up to these shares of the parameters that the model does not know
 # CPUs of load balancer, web, cache and store, and memory of each host.
 HARDWARE: Mapping[str, tuple[tuple[float, float, float, float], int]] = {
     "even": ((2, 4, 2, 2), 8 * GIB),
@@ -52,7 +52,7 @@ class Problem:
     slo: Slo
 
     def chain(self, settings: Settings) -> Chain:
-        """The modelled chain, each station less what its tier's other parameters take from it."""
+        """The modelled chain, each station's rate less the losses by its tier's other parameters."""
         modelled, active = chain(self.topology, settings), self.space.active(settings)
         losses = dict.fromkeys(TIERS, 0.0)
         for dimension in self.space.tunable:
@@ -104,7 +104,7 @@ def problem(name: str, seed: int) -> Problem:
         for host in file.target.tiers[tier].hosts:
             facts[host] = replace(UNSAID, cpus=count, memory=memory)
     facts = {host: facts.get(host, UNSAID) for host in file.target.hosts}
-    if len(set(facts)) < len(TIERS):  # all tiers on one host: the whole of it bounds each
+    if len(set(facts)) < len(TIERS):  # all tiers on one host: the whole host bounds each
         facts = {host: replace(UNSAID, cpus=max(cpus), memory=memory) for host in facts}
     space, model = build(file, facts), topology(file, facts)
     hosts = {t: replace(getattr(model, t), cpus=c) for t, c in zip(TIERS, cpus, strict=True)}

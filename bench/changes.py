@@ -1,13 +1,13 @@
-"""Fewest changes: of what whole studies confirm, how much is truly effective, and what it cost.
+"""Fewest changes: how many of those that whole studies confirm are effective, and the gain they keep.
 
     python -m bench changes [--seeds 3] [--first 1000] [--stacks local/even,…] [--measurements 30,80]
 
-Studies of the shipped targets with all their parameters (`bench.catalogue`), as long as so many
+Each is a study of a shipped target with all its parameters (`bench.catalogue`), as long as so many
 measurements: presets, search, finals, the simplified winner and the proof. A change is truly effective
-if reverting it alone costs the confirmed configuration a thousandth of its capacity. ``needed`` are those
-left when each that then costs less is reverted, one after the other: of two that stand in for each other,
-of which neither alone is effective, one is needed. ``kept`` is the confirmed configuration's part of the
-gain that the winner had with all of its changes.
+if reverting it alone costs the confirmed configuration a thousandth of its capacity. ``needed`` are the
+changes left after reverting, one after the other, each that then costs less: if two changes can replace
+each other, neither alone is effective, but one of them is needed. ``kept`` is the confirmed
+configuration's part of the gain that the winner had with all of its changes.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ KEPT, PRECISION = 0.97, 0.9  # the bars
 
 @dataclass(frozen=True)
 class Confirmed:
-    """Changes of the winner and of what was confirmed, those that are effective and those that are
-    needed, the part of the winner's gain that is left, and the log gain that was confirmed."""
+    """How many changes the winner had (``before``) and the confirmed configuration has (``changes``),
+    and how many of the latter are effective and needed; ``kept`` is the part of the winner's gain that
+    is left, ``gain`` the log gain that was confirmed."""
 
     before: int
     changes: int
@@ -67,8 +68,8 @@ def confirmed(case: Case, measurements: int) -> Confirmed | None:
 
 
 def needed(stack: Stack, settings: Settings, losses: Mapping[str, float]) -> int:
-    """How many of these changes are left when each that costs next to nothing is reverted, what costs the
-    least by itself first."""
+    """How many of these changes are left when each that costs next to nothing is reverted, those that
+    cost the least by themselves first."""
     left, height = len(losses), _log(stack, settings)
     for name in sorted(losses, key=lambda name: losses[name]):
         without = reverted(stack.space, settings, [name])
@@ -78,7 +79,7 @@ def needed(stack: Stack, settings: Settings, losses: Mapping[str, float]) -> int
 
 
 def changes(stack: Stack, settings: Settings) -> list[str]:
-    """What these settings change that has an effect where they are."""
+    """The parameters that these settings change and that are active in them."""
     active = stack.space.active(settings)
     return [n for n, v in stack.space.baseline.items() if n in active and settings[n] != v]
 

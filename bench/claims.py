@@ -37,13 +37,13 @@ def without_effect() -> Stack:
 
 
 def twice(rng: np.random.Generator) -> Iterator[float]:
-    """As much noise again as a study expects."""
+    """What makes the noise of a measurement twice as large (sd) as a study expects."""
     while True:
         yield rng.normal(0, NOISE * 3**0.5)
 
 
 def storms(rng: np.random.Generator) -> Iterator[float]:
-    """One measurement in ten begins two to four that lose a quarter."""
+    """One measurement in ten begins a run of two to four that each lose a quarter."""
     while True:
         if rng.random() < 0.1:
             yield from [log(0.75)] * int(rng.integers(2, 5))
@@ -75,7 +75,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 def _claims(name: str, weather: Weather | None, count: int) -> None:
-    """What is claimed where nothing has an effect, and how well where something has."""
+    """What is claimed where nothing has an effect, and how accurate claims are where something has."""
 
     def sky(seed: int) -> Iterator[float] | None:
         return weather(np.random.default_rng((seed, 9))) if weather else None
@@ -96,7 +96,7 @@ def _claims(name: str, weather: Weather | None, count: int) -> None:
 
 
 def _drift(count: int) -> None:
-    """Regret of the winner without drift, and with a fifth more or less over the study."""
+    """Regret of the winner without drift, and if peaks drift up or down by a fifth over the study."""
     for change in (0.0, log(1.2), log(0.8)):
         regrets = []
         for index in range(count):

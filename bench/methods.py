@@ -1,7 +1,7 @@
 """What others do to find a peak, each with ``probe(rate, seconds)`` and a guess of the peak.
 
-A bracket, where a method needs one, is a factor of 4 either side of the guess. They all take a
-reading for a pass or a failure.
+A bracket, where a method needs one, is a factor of 4 either side of the guess. To all of them a
+reading is either a pass or a failure.
 """
 
 from __future__ import annotations

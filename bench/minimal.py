@@ -2,9 +2,9 @@
 
     python -m bench minimal [SEEDS] [MEASUREMENTS]
 
-A winner is the stack's optimum with every parameter moved that has no effect. Truly active are the
-changes that are left when the others are reverted by their exact losses, the least first, as long as
-95 % of the gain is kept.
+A winner is the stack's optimum with every parameter that has no effect moved. The truly active changes
+are those left when the others are reverted by their exact losses, the least first, as long as 95 % of
+the gain is kept.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def reduced(stack: Stack, seed: int, most: int = MOST) -> tuple[int, int, float,
 def _needless(
     changes: Sequence[str], least: float, height: Callable[[Reverted], float | None]
 ) -> Reverted:
-    """What may be reverted with the log peak staying above ``least``: the least loss first."""
+    """The changes that can be reverted, least loss first, while the log peak is above ``least``."""
     reverted: Reverted = frozenset()
     while left := [reverted | {name} for name in changes if name not in reverted]:
         following = max(left, key=lambda wider: _or_nothing(height(wider)))
@@ -105,12 +105,12 @@ def _needless(
 
 
 def _or_nothing(height: float | None) -> float:
-    """The log peak; that of next to no load where there is none."""
+    """The log peak; if there is none, that of next to no load."""
     return NOTHING if height is None else height
 
 
 def _moved(stack: Stack, rng: np.random.Generator) -> dict[str, Value]:
-    """The optimum, with what has no effect moved as a search would leave it: anywhere."""
+    """The optimum, with parameters without effect moved anywhere, as a search would leave them."""
     _, winner = best(stack)
     moved = dict(winner)
     for dimension in stack.space.dimensions:
@@ -121,7 +121,7 @@ def _moved(stack: Stack, rng: np.random.Generator) -> dict[str, Value]:
         else:
             low, high = float(dimension.low or 0), float(dimension.high or 0)
             moved[dimension.name] = dimension.clip(low + rng.random() * (high - low))
-    # What has no effect on the peak may still decide whether it starts at all.
+    # A parameter without effect on the peak may still decide whether the stack starts at all.
     return moved if stack.peak(moved) else dict(winner)
 
 

@@ -1,7 +1,7 @@
-"""How long a browser takes until a report of 500 trials is drawn, beside a page with Plotly alone.
+"""How long a browser takes to draw a report of 500 trials, compared with a page with Plotly alone.
 
 ``python -m bench page --trials 500 --runs 5``; needs Chromium. Times are wall clock of this machine:
-the ratio of the medians, taken in turn in the same run, is what compares.
+compare only the ratio of the medians, since both pages are taken in turn in the same run.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def seconds_until_drawn(server: Pages, name: str) -> float:
     browser = shutil.which("chromium") or sys.exit("chromium is not installed: scripts/setup --dev")
     url = f"http://127.0.0.1:{server.server_address[1]}/{name}"
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as profile:
-        # Asked for a document under a debugger's port, it stays until it is ended.
+        # With a debugging port, the browser keeps the page open until it is killed.
         argv = [browser, *FLAGS, f"--user-data-dir={profile}", "--remote-debugging-port=0", url]
         process = subprocess.Popen(argv, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:

@@ -4,7 +4,7 @@
 
 ``problem`` is JSON: ``parameters`` as a target declares them, ``command`` and ``directory`` to call it
 in, ``first`` configurations, ``calls`` it may make, and a ``seed``. The last line of output is the
-configuration that it would choose. Conditions of parameters are told to those that know such a thing.
+configuration that it would choose. Conditions of parameters are passed to tuners that support them.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def smac3(problem: Problem) -> dict[str, Any]:
 
 
 def _configuration(kind: Any, space: Any, problem: Problem, changes: Mapping[str, Any]) -> Any:
-    """A whole configuration of what is active in it."""
+    """A complete configuration, with its active parameters only."""
     declared = problem["parameters"]
     values = {name: changes.get(name, said["default"]) for name, said in declared.items()}
     active = {

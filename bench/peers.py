@@ -3,10 +3,10 @@
     python -m bench peers [--seeds 20] [--trials 30] [--interpreter PYTHON] [--tuners ours,smac3,…]
 
 All tune the same command, ``bench.answering``, from the current and the recommended configurations.
-The budget is one of configurations; ours may call the command a few times more, to prove what it
-found, and the calls of each are counted. SMAC3 and OpenTuner need an interpreter that has them
+The budget is a number of configurations. Ours may call the command a few times more, to prove what it
+found; the calls of each tuner are counted. SMAC3 and OpenTuner need an interpreter that has them
 (``python -m venv V && V/bin/pip install .[peers]``), by ``--interpreter`` or ``BENCH_PEERS``; without
-one their rows are left out. Regret as median/90th percentile in percent.
+one their rows are left out. Regret is printed as median/90th percentile in percent.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FIRST_SEED = 3000
 def chosen(
     tuner: str, declared: Mapping[str, Any], place: Path, interpreter: str | None
 ) -> Settings:
-    """What this tuner would choose. Raises CalledProcessError with what it said where it fails."""
+    """What this tuner would choose. Raises CalledProcessError where it fails."""
     if tuner == OURS:
         argv = [sys.executable, "-m", "autotune", "run", "target.yaml", "--yes", "--json"]
         found = json.loads(_ran(argv, place, ""))

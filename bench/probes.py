@@ -1,10 +1,10 @@
-"""What watching costs: CPU of one core that probes take on this host, by processes watched.
+"""What watching costs: the share of one core that probes take on this host, by processes watched.
 
     python -m bench.probes
 
 Idle processes in a session of their own stand in for a service's workers: reading about a process
-costs the same whatever it does. Printed for this machine as it is watched (the stream's own `times`),
-and for everything this process spent meanwhile.
+costs the same whatever it does. Two costs are printed: that on the watched machine (the stream's own
+`times`), and all the CPU time that this process spent meanwhile.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SECONDS = 6
 
 @contextmanager
 def workers(count: int, directory: Path) -> Iterator[None]:
-    program = directory / "nginx"  # a process is known by its program's name first
+    program = directory / "nginx"  # a process is recognised by its program's name first
     program.symlink_to(str(shutil.which("sleep")))
     script = 'i=0; while [ "$i" -lt "$1" ]; do "$2" 60 & i=$((i + 1)); done; wait'
     argv = ["sh", "-c", script, "sh", str(count), str(program)]

@@ -1,7 +1,7 @@
 """The same servers request by request: first come, first served, every wait simulated.
 
-Where ``bench.servers`` draws counts from a formula, here violations come in the bursts that busy
-periods make of them, and a reading begins with whatever queue its warm-up left behind.
+``bench.servers`` draws counts from a formula. Here violations come in bursts, as busy periods cause
+them, and a reading begins with whatever queue its warm-up left behind.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class LiveBench(Bench):
         )
 
     def _late(self, rate: float, seconds: float, capacity: float) -> tuple[np.ndarray, np.ndarray]:
-        """Arrival times of Poisson arrivals in ``seconds``, and which take beyond the limit."""
+        """Poisson arrival times in ``seconds``, and which requests take longer than the limit."""
         n = self.rng.poisson(rate * seconds)
         arrivals = np.sort(self.rng.random(n)) * seconds
         cv, mean = self.server.cv, self.server.service / capacity

@@ -2,15 +2,16 @@
 
     python -m bench search [--seeds 20] [--samplers auto,tpe,…] [--families web,…] [--parts seen,…]
 
-Regret is what the configuration a study would choose lacks to the best there is, in percent: mean,
-median and 90th percentile over stacks and seeds. Everybody has the same calls and the same final choice:
-the leaders of a model of all trials are measured once more, and the best preset is kept unless another
-one is likely to be better. ``with pairs`` is the mean regret where the first two of them are then
-measured in turn, as long as that is undecided, as a study does before it proves anything. The presets
-come first, and count, but on `catalogue`, where suggestions are counted. ``tried`` is the mean regret of
-the best configuration that was tried by then: what lies between it and the chosen one was lost by
-choosing, the rest by searching. ``over preset`` is the median gain over the best preset, ``worse`` the
-share of studies that choose something over a point worse than it.
+Regret is by how much the configuration that a study would choose falls short of the best there is, in
+percent: mean, median and 90th percentile over stacks and seeds. All samplers have the same calls and
+the same final choice: the leaders of a model of all trials are measured once more, and the best preset
+is kept unless another one is likely to be better. ``with pairs`` is the mean regret if the first two of
+them are then measured in turn, as long as it is undecided which is better, as a study does before it
+proves anything. The presets come first and count as trials, except on `catalogue`, where only
+suggestions count. ``tried`` is the mean regret of the best configuration that was tried by then: the
+difference between it and the regret of the choice was lost by choosing, the rest by searching. ``over
+preset`` is the median gain over the best preset, ``worse`` the share of studies whose choice is over a
+point worse than that preset.
 
 Families: `web` (formulas), `random` (drawn), `model` (the modelled chain), 16 to 19 parameters each;
 `catalogue` (`bench.catalogue`): the spaces of the shipped targets, 49 and 125. ``--parts`` says what a
@@ -18,8 +19,8 @@ trial tells of the parts of a stack: `none`, as with a command; `seen`, with 15 
 missing, each with an error of its own, one in ten wild, and 30 % of the diagnoses wrong.
 
 `ofat` changes one parameter after the other from the best preset and keeps what helps, as an engineer
-does; `near` changes one to four at random. `flaml` is there where FLAML is installed. Seeds below 1000
-were used to develop the samplers, those of this benchmark were not.
+does; `near` changes one to four at random. `flaml` needs FLAML to be installed. Seeds below 1000 were
+used to develop the samplers, those of this benchmark were not.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ class Case:
 @dataclass(frozen=True)
 class Run:
     """One study: at each look the regret of the choice, of the choice with pairs and of the best tried;
-    that of the best preset, part that failed, seconds per suggestion."""
+    the regret of the best preset, the part of trials that failed, and seconds per suggestion."""
 
     regrets: tuple[float, ...]
     paired: tuple[float, ...]
@@ -225,16 +226,16 @@ def searched(kind: str, case: Case) -> Run:
 
 
 def _regret(case: Case, settings: Settings) -> float:
-    """What these settings truly lack to the best there is, in percent."""
+    """By how much these settings truly fall short of the best there is, in percent."""
     return 100 * (1 - (case.stack.peak(settings) or 0.0) / case.best)
 
 
 Choice = tuple[Settings, Settings]
-"""What is chosen when the leaders were measured again, and when the first two were in pairs, too."""
+"""What is chosen after the leaders were measured again, and after the first two were in pairs, too."""
 
 
 def _chosen(case: Case, posterior: PosteriorPeaks, tried: Sequence[Settings]) -> Choice:
-    """As a study chooses: the leaders and the best preset once more, the preset kept if in doubt."""
+    """Choose as a study does: measure leaders and best preset once more, keep the preset in doubt."""
     peaks = {number: peak for number, peak in posterior.peaks.items() if number > 0}
     if not peaks:
         return tried[0], tried[0]
@@ -293,7 +294,7 @@ def ofat(case: Case) -> Suggest:
 
 
 def near(case: Case) -> Suggest:
-    """One to four parameters of the best so far anywhere in their ranges."""
+    """The best so far, with one to four parameters moved anywhere in their ranges."""
     rng = np.random.default_rng((case.seed, 8))
     space = case.stack.space
 

@@ -123,7 +123,7 @@ class Bench:
         )
 
     def capacity(self) -> float:
-        """What the next reading meets of the server's capacity."""
+        """The capacity that the next reading meets, relative to the server's."""
         gain = self.drift * self.spent / 100.0 - self.noise * self.rng.standard_normal()
         capacity = exp(gain) * (0.7 if self.rng.random() < self.disturbed else 1.0)
         self.stolen = STOLEN if self.stormy and self.rng.random() < self.stormy else 0.0

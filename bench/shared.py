@@ -1,11 +1,11 @@
-"""Many workers on one PostgreSQL: how long asking and telling take, and what a trial keeps there.
+"""Many workers on one PostgreSQL: how long asking and telling take, and how much a trial stores there.
 
 python -m bench shared [WORKERS [TRIALS [SECONDS]]]
 
-Real stores, database, order of a study, records and rendered files of `targets/lab.yaml`. A worker is
-a thread with its own connections, store and journal, and a measurement a wait of SECONDS. The model is
-priced apart: no other worker waits for it. Most of the TRIALS are on record when the workers join; those
-of a process keep one copy of them. SIGTERM ends it with nothing left behind.
+Stores, database, order of a study, records and rendered files of `targets/lab.yaml` are real. A worker
+is a thread with its own connections, store and journal, and a measurement is a wait of SECONDS. The
+cost of the model is measured apart: no other worker waits for it. Most of the TRIALS are on record when
+the workers join; workers of a process share one copy of them. SIGTERM ends it with nothing left behind.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ from tests.study.database import running
 from tests.study.simulated import Silent
 
 WORKERS, TRIALS, SECONDS = 128, 2000, 30.0
-# Of the threads, measurements of each, and changes of a configuration.
+# Processes of the threads, measurements of each thread, and changes of a configuration.
 PROCESSES, TURNS, CHANGES = 2, 3, 4
-SWITCHED = 0.0005  # seconds for which one of them has its process to itself
+SWITCHED = 0.0005  # seconds for which one thread has its process to itself
 HARDWARE = "lab/even"
 FIRST = {"event": "study", "started": "", "shared": True}
 TABLES = text(
@@ -70,8 +70,8 @@ Found = tuple[list[tuple[Times, Times]], float]  # asks and tells of a process's
 
 
 class Early:
-    """What was on record before the workers joined, once for all of a process: each has a machine of its
-    own, with some 25 MB of it at 2,000 trials."""
+    """What was on record before the workers joined, one copy for all workers of a process. A real
+    worker has a machine of its own, with some 25 MB of it at 2,000 trials."""
 
     def __init__(self) -> None:
         self._lock, self._state = threading.Lock(), State()
@@ -115,7 +115,7 @@ class Trials:
         return Proposal(Suggestion(0, searched), len(state.trials))
 
     def outcome(self, store: SharedStore, trial: Trial) -> Callable[[], None]:
-        """What a worker knows when it has measured, to be recorded."""
+        """A function that records what a worker knows after it has measured."""
         settings = trial.settings
         peak = self.stack.measure(settings, self.rng) or 1.0
         deployed = Deployed(self.files(settings), {}, settings)
@@ -148,7 +148,7 @@ class Worker:
 
     def ask(self, proposal: Proposal) -> Trial | None:
         """What is next, on record, and what to expect of it."""
-        # In a study of many beds the model was asked while the bed measured: it is one decision.
+        # In a study of many beds the model was asked while the bed measured: one decision is enough.
         ahead = len(self.store.state.active_beds) >= AHEAD
         step, trial = self.store.decide(partial(self._decide, proposal if ahead else None))
         if isinstance(step, Ask):
@@ -205,10 +205,10 @@ def group(
         try:
             return act(bed, early, start)
         except BaseException:
-            start.abort()  # nobody waits for one that is gone
+            start.abort()  # nobody waits for a worker that is gone
             raise
 
-    # Each is a machine of its own: who works is not to hold up who waits for an answer.
+    # Each thread stands for a machine: one that computes must not delay one that waits for an answer.
     sys.setswitchinterval(SWITCHED)
     try:
         with ThreadPoolExecutor(len(beds)) as pool:
@@ -249,9 +249,9 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 @contextmanager
 def opened(workers: int) -> Iterator[tuple[Path, str, Storage]]:
-    """A directory and a PostgreSQL of its own; both are gone at the end, which SIGTERM may be."""
+    """A directory and a PostgreSQL of its own; both are gone at the end, also after SIGTERM."""
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
-    # As it is by default: each record is on its disk.
+    # Durable, as by default: each record is on disk.
     options = ("listen_addresses=", f"max_connections={4 * workers + 20}")
     try:
         with tempfile.TemporaryDirectory(prefix="autotune-bench-") as directory:
@@ -322,7 +322,7 @@ def size(storage: Storage) -> int:
 
 
 def _print_size(storage: Storage, before: int, trials: int) -> None:
-    """What is there, Optuna's tables included, once they have all outcomes."""
+    """The size of what is stored, Optuna's tables included, once they have all outcomes."""
     study = storage.find("bench")
     space = catalogue.problem(HARDWARE, 0).space
 
@@ -338,7 +338,7 @@ def _print_size(storage: Storage, before: int, trials: int) -> None:
 
 
 def _print_model(storage: Storage, trials: int) -> None:
-    """CPU seconds of a worker's own model, which hears of 100 trials since it was asked last."""
+    """CPU seconds of a worker's own model, which learns of 100 trials since it was last asked."""
     records = storage.records(storage.find("bench"))
     state = replay(records)
     early = State(state.trials[: trials - 100], shared=True)

@@ -7,16 +7,16 @@ readings disturbed), and every second counts, that of a reading's ramp, of warm-
 included: a deployment takes as long as one did in a study of hosts in a lab. All warm up what was
 deployed.
 
-Ours is ``autotune run`` as it is but for the files: warm-up, screening, the drift reference,
+Ours is ``autotune run``, except for configuration files: warm-up, screening, the drift reference,
 finalists and the proof at the end come out of its own time. "TPE + ours" is the same with Optuna's
 TPE in place of our sampler: our search of a capacity, our model for the choice, our finals. The other
 peer is Optuna's TPE as it comes: each of its trials is a bisection with readings of 5 s, from a factor
 of 4 either side of the best so far (of the true peak of the baseline, at first), and what it would
 choose is its best trial.
 
-Regret is what the configuration chosen at that time lacks to the best there is, in percent: the
-median over seeds. Ours begins with the current and the recommended configurations, the peer where
-it will; "told", it begins with them too, and "cold", nobody recommends anything to ours.
+Regret is by how much the configuration chosen at that time falls short of the best there is, in
+percent: the median over seeds. Ours begins with the current and the recommended configurations, the
+peer where it chooses. As "told" the peer begins with them too; as "cold" ours has no recommendations.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ TENTHS = 10
 TRIALS = 300  # more than fit: time is the budget
 MAX_RATE = 1e5  # requests/s
 HALF = 0.5
-# Seconds of a measurement that are no load: files, reload and what else is done between two of them, as
-# in a study of the shipped lab (453 s of 71 measurements).
+# Seconds of a measurement without load: files, reload and what else is done between two measurements,
+# as in a study of the shipped lab (453 s of 71 measurements).
 DEPLOYING = 6.4
-CACHE = "cache."  # of whose parameters each needs a restart
+CACHE = "cache."  # the parameters with this prefix need a restart
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class Course:
 
 
 Chosen = list[tuple[float, Settings]]
-"""What would be chosen from that many seconds of load on, in order."""
+"""Seconds, and the settings that would be chosen from then on, in order."""
 
 
 class Silent:
@@ -187,8 +187,8 @@ def _states(records: Any, seconds: float) -> list[State]:
 
 
 def _pick(state: State, space: Space, seed: int) -> Settings:
-    """What a study that ends here would choose: by the model, the best preset if in doubt, or by the
-    finals where they began."""
+    """What a study that ends here would choose: by the finals if they have begun, else by the model,
+    with the best preset if in doubt."""
     if state.posterior is None and ranking.reference(state) is not None:
         searcher = _searcher(space, seed)
         catch_up(searcher, state)
@@ -199,7 +199,7 @@ def _pick(state: State, space: Space, seed: int) -> Settings:
 
 
 def tpe(name: str, seed: int, seconds: float, *, warm: bool) -> Course:
-    """Optuna's TPE with bisection: a failed configuration is told as what it carries, nothing."""
+    """Optuna's TPE with bisection: for a failed configuration it is told a peak of 0."""
     model, space = modelled(name, seed), space_of(name, warm=warm)
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
@@ -250,7 +250,7 @@ def _regret(name: str, settings: Settings) -> float:
 
 @cache
 def _stack(name: str) -> Stack:
-    """One and the same each time, so that its optimum is looked for once."""
+    """The same object each time, so that its optimum is searched for only once."""
     return stack_of("model", name)
 
 

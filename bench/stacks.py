@@ -51,7 +51,7 @@ class Stack:
 
     @property
     def presets(self) -> list[dict[str, Value]]:
-        """Where the stack stands, and what guides advise for every deployment."""
+        """The baseline, and what guides advise for every deployment."""
         advised = [self.space.preset("recommended", way) for way in self.space.deployments]
         return [self.space.baseline, *advised]
 

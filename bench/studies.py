@@ -23,12 +23,12 @@ from bench.search import Probes
 from bench.stacks import Stack
 
 SECONDS = 30.0  # of load that one measurement takes
-SAID_SD = 0.03  # what a measurement says of its own uncertainty: less than the noise there is
+SAID_SD = 0.03  # the sd that a measurement reports: less than the actual noise
 
 
 @dataclass(frozen=True)
 class Study:
-    """``regret`` is that of the winner, in percent of the best there is; ``gain`` its true one."""
+    """A study as it ended, and what it claims."""
 
     state: State
     verdict: Verdict

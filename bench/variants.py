@@ -52,7 +52,7 @@ class Variant:
         """A peak as a search would measure it; ``None`` for settings that cannot be used.
 
         ``noise`` is the sd of its logarithm, ``outliers`` the part of measurements that find only
-        0.45 to 0.8 of what is there. Draws the same dice whatever the settings.
+        0.45 to 0.8 of what is there. Draws the same random numbers whatever the settings.
         """
         scatter, disturbed = rng.normal(0.0, noise), rng.random() < outliers
         left = rng.uniform(0.45, 0.8)

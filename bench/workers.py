@@ -2,11 +2,11 @@
 
 python -m bench workers [STUDIES [BEDS [TRIALS]]]
 
-All is what `autotune worker` runs, its model included; the beds are models of a stack, in a virtual time
-that all processes share: nothing is decided or recorded before its time has come, whichever process the
-machine lets run. Unequal beds carry up to a fifth more or less. Good is what the stack carries without
-noise. The bed that is alone tries TRIALS configurations; each bed measures the baseline first, so the
-shorter the study, the less several beds can be faster.
+Everything is what `autotune worker` runs, its model included; the beds are models of a stack, in a
+virtual time that all processes share: nothing is decided or recorded before its time has come,
+whichever process the machine lets run. Unequal beds carry up to a fifth more or less. Configurations
+are compared by what the stack carries without noise. The bed that is alone tries TRIALS configurations.
+Each bed measures the baseline first, so the shorter the study, the less time several beds can save.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ BARS = {"equal": 0.9, "unequal": 0.8}
 
 
 class Order:
-    """The turns of the beds of all processes, kept in one of them; times are what its clocks say."""
+    """The turns of the beds of all processes, kept in one process; each call says its bed's time."""
 
     def __init__(self, beds: Sequence[str]) -> None:
         self._turns = Turns(beds)
@@ -65,7 +65,7 @@ class Order:
 
 
 def _clock(at: list[float]) -> Clock:
-    """One that says ``at`` until it is set on."""
+    """A clock that says ``at`` until it is set forward."""
 
     def skip(seconds: float) -> None:
         at[0] += seconds
@@ -102,7 +102,7 @@ class SharedTurns(Turns):
 
 
 def target(directory: Path, levels: Sequence[float], seed: int, trials: int) -> TargetFile:
-    """A model of a stack with a bed for each level of what it carries."""
+    """A target of a modelled stack, with a bed for each level of what a bed carries."""
     directory.mkdir()
     lines = [f"  b{n}: {{simulated: {{seed: {1000 * seed + n}, capacity: {level:.4f}}}}}"
              for n, level in enumerate(levels)]  # fmt: skip
@@ -142,7 +142,7 @@ def measured(
 
 
 def ended(processes: Sequence[BaseProcess], name: str) -> None:
-    """Return when all have. Raises RuntimeError for one that failed: others would wait for its turn."""
+    """Return when all have ended. Raises RuntimeError if one failed: others would wait for its turn."""
     try:
         for process in processes:
             process.start()

@@ -62,7 +62,7 @@ def _root(
 
 def main() -> None:
     """Entry point: every way to end has its exit code, and none is a traceback."""
-    # A model of few trials gains nothing from more threads, which wait for each other at full speed.
+    # A model of few trials gains nothing from more threads, which busy-wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):

@@ -17,7 +17,7 @@ import typer
 Offer = str | tuple[str, str]
 """A value, or one with its description."""
 
-# Of modules that take a second to import; tests hold them together.
+# Copied from modules that take a second to import; tests keep both equal.
 FORMATS = ("files", "ansible", "shell", "patch", "yaml", "json")
 SCHEMAS = (
     "study", "status", "check", "plan", "parameters", "explanation", "measurement", "ceilings",
@@ -205,7 +205,7 @@ def _target(path: Path) -> Mapping[str, Any]:
 
 def _first(ctx: typer.Context, name: str) -> str:
     """The argument called ``name``, which comes before all others of its command."""
-    # An option that has no value yet ends the parsing before words are given to arguments.
+    # If an option lacks its value, parsing ends before words are assigned to arguments.
     return str(ctx.params.get(name) or ctx.args[0])
 
 

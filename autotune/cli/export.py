@@ -88,7 +88,7 @@ def apply(
     baseline = environment.space.baseline
     changed = sum(settings[name] != baseline[name] for name in settings)
     changes_of = environment.preview().changes
-    assert changes_of is not None  # what stays is on hosts
+    assert changes_of is not None  # configurations that can stay are on hosts
     changes = changes_of(environment.space.as_given(settings).settings)
     planned = changes_json(changes)
     about = (

@@ -17,7 +17,7 @@ from autotune.terminal import columns, echo, show, wrapped
 def print_json(document: Any) -> None:
     """One object on one line."""
     text = json.dumps(document, ensure_ascii=False)
-    # JSON may hold what some terminals obey: the control characters after ASCII.
+    # JSON may contain the control characters after ASCII, which some terminals obey.
     echo("".join(f"\\u{ord(c):04x}" if "\x7f" <= c <= "\x9f" else c for c in text))
 
 

@@ -415,7 +415,7 @@ class Point(TypedDict):
     failure: str | None
 
 
-# `with` is no name that a class may have.
+# A class cannot have a field called `with`.
 Sweep = TypedDict(
     "Sweep",
     {

@@ -1,8 +1,8 @@
 """Backups of hosts, on the controller and on the host itself, made before the first change.
 
 A path, unit or kernel value is added when a deployment is about to touch it for the first time;
-what is there already stays as it is. Digests of what autotune writes are added before each change.
-Either copy alone is enough to put a host back.
+an entry that exists is never overwritten. Digests of what autotune writes are added before each
+change. Either copy alone is enough to restore a host.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from autotune.errors import AutotuneError
 from autotune.strict import octal, parse_json
 
 SCHEMA = 1
-# Of a configuration that is kept. Whatever else sets a value at boot comes before it.
+# The kernel values of a configuration that is kept. The name sorts last, so that it overrides whatever
+# else sets a value at boot.
 LASTING_SYSCTLS = "/etc/sysctl.d/zz-autotune.conf"
 ANY = "any"  # instead of a digest: whatever is there is autotune's or the software's own
 _KEPT_DIGESTS = (
@@ -41,7 +42,8 @@ _KEPT_DIGESTS = (
 class BackupCheck:
     """How the software behind ``unit`` validates ``files``, for restoring without a target.
 
-    ``socket``: it is started on trial in ``directory``, until it accepts there.
+    ``socket``: if set, the software is started on trial in ``directory`` until it accepts connections
+    at this socket.
     """
 
     unit: str
@@ -55,10 +57,10 @@ class BackupCheck:
 class HostBackup:
     """One host as ``study`` found it; ``enabled`` and ``definitions`` by unit.
 
-    ``written`` has digests of files and values of the kernel, by path and name, that autotune wrote
-    last: what is neither one of them nor the original was changed by others. The units that autotune
-    enabled or disabled are there too. ``None``: an earlier version kept none, and everything counts
-    as its own.
+    ``written``: what autotune wrote last, as digests of files by path and kernel values by name.
+    Anything that matches neither these nor the original was changed by others. The units that autotune
+    enabled or disabled are in it too. ``None``: the backup is of an earlier version, which recorded
+    none of this; everything counts as autotune's own.
     """
 
     host: str
@@ -70,7 +72,7 @@ class HostBackup:
     definitions: Mapping[str, str] = field(default_factory=dict)
 
     def digests(self, path: str) -> tuple[str, ...]:
-        """Of what autotune may replace at a path without keeping it aside."""
+        """The digests of what autotune may replace at a path without keeping a copy aside."""
         if self.written is None:
             return (ANY,)
         return (self.state.files[path].digest, *self.written.get(path, ()))
@@ -83,8 +85,8 @@ class HostBackup:
                 if starts is not None and unit in (self.written or ())}  # fmt: skip
 
     def lasting(self, desired: HostState) -> HostState:
-        """What lets ``desired`` outlive a reboot where it differs from how the host was: a file of
-        kernel values, and units started or stopped at boot as they are now."""
+        """What makes ``desired`` survive a reboot: a file of the kernel values that differ from the
+        original, and units enabled where autotune started them or disabled where it stopped them."""
         sysctls = {name: value for name, value in desired.sysctls.items()
                    if value != self.state.sysctls.get(name)}  # fmt: skip
         file = FileState(kernel_file(sysctls), 0o644, "0:0") if sysctls else FileState()
@@ -103,10 +105,10 @@ class HostBackup:
     def with_written(
         self, digests: Mapping[str, str], replaced: Mapping[str, str] | None = None
     ) -> HostBackup:
-        """With what is about to be written; to be on disk before that happens.
+        """This backup with what is about to be written; it must be on disk before that happens.
 
-        What it replaces, by name, stays on record however many deployments failed since it was
-        written.
+        ``replaced``: what is in place, by path or name. If autotune wrote it, it stays on record
+        however many deployments have failed since.
         """
         if self.written is None:
             return self
@@ -119,7 +121,7 @@ class HostBackup:
         return replace(self, written=written)
 
     def before(self, later: HostBackup) -> HostBackup:
-        """This backup with what a later one has beyond it: how the host was before both."""
+        """This backup plus what only a later one has: how the host was before both."""
         written = None
         if self.written is not None and later.written is not None:
             written = {name: (*self.written.get(name, ()), *later.written.get(name, ()))
@@ -138,7 +140,7 @@ class HostBackup:
         )
 
     def with_observed(self, observed: ObservedHost, contents: Mapping[str, bytes]) -> HostBackup:
-        """With what was just observed, except where there is something earlier.
+        """This backup plus what was just observed; entries that exist already stay.
 
         Raises AutotuneError for a path that is neither a file nor a link nor absent.
         """
@@ -161,8 +163,9 @@ class HostBackup:
         )
 
     def is_of(self, record: HostBackup | None, kept: HostBackup | None) -> bool:
-        """Whether a host's own ``record``, or that of what was ``kept`` there, bears this copy out: the
-        host has not been restored since. (The record may lack what was about to be written.)"""
+        """Whether the host's own ``record``, or without one its record of what was ``kept`` there,
+        confirms this copy, so that the host has not been restored since. (The record may lack what was
+        about to be written.)"""
         if record is not None:
             theirs = {**record.state.files, **record.state.sysctls}
             mine = {**self.state.files, **self.state.sysctls}
@@ -173,10 +176,11 @@ class HostBackup:
         return all({*self.written[name]} <= {*kept.written.get(name, ())} for name in self.written)
 
     def still_in_place(self, observed: ObservedHost) -> HostBackup:
-        """The part of it of what is there as autotune wrote it; nothing where others replaced all.
+        """The part of this backup for what is still as autotune wrote it; an empty state where others
+        replaced all of that.
 
-        With it goes what tells of nobody: units, and what the software itself left. An earlier
-        version's copy, without digests, stays whole.
+        The part includes units, and what the software itself left, as these do not show who changed
+        them. An earlier version's copy, without digests, stays whole.
         """
         if self.written is None:
             return self
@@ -251,7 +255,7 @@ def decode(content: bytes, where: str) -> HostBackup:
 
 
 class BackupStore:
-    """The controller's copies: ``<study>/originals/<host>.json``, only its owner's to read."""
+    """The controller's copies: ``<study>/originals/<host>.json``, readable only by their owner."""
 
     def __init__(self, study: Path) -> None:
         self.directory = study / "originals"
@@ -274,7 +278,7 @@ class BackupStore:
         durable.write(self.path(backup.host), encode(backup), 0o600)
 
     def set_aside(self, host: str) -> Path:
-        """A copy that no restoring is to use any more, under another name: it may be somebody's last."""
+        """Rename a copy that no restore is to use any more; it is kept, as it may be the last one."""
         path = self.path(host)
         return path.rename(
             path.with_name(f"{host}.{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")

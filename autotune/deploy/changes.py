@@ -70,8 +70,8 @@ def present(host: RuntimeHost, states: tuple[HostState, ...]) -> PresentHost:
 def host_changes(
     name: str, base: DesiredState, desired: DesiredState, now: PresentHost
 ) -> HostChanges:
-    """From how the host is ``now`` to ``desired``; where it is as ``base`` already, only what the
-    parameters that differ need is done to its units."""
+    """What leads from the host as it is ``now`` to ``desired``. Where its files are those of ``base``,
+    its units get only the actions that the changed parameters need."""
     before = settings_before(name, base, now.observed)
     required = required_actions(desired, name, before)
     plan = plan_host(desired.hosts[name], now.observed, required)
@@ -97,7 +97,7 @@ def host_changes(
 
 
 def settings_before(name: str, base: DesiredState, observed: ObservedHost) -> Settings | None:
-    """Those of ``base``, where the host's files are theirs; of other files nothing is known."""
+    """The settings of ``base`` if the host's files are those of ``base``; else ``None``: unknown."""
     theirs = all(path in observed.files and observed.files[path].is_as(file)
                  for path, file in base.hosts[name].files.items())  # fmt: skip
     return base.settings if theirs else None
@@ -112,7 +112,7 @@ def _because(
     before: Settings | None,
     required: RequiredActions,
 ) -> tuple[str, ...]:
-    """The parameters that ask for it; else the files and kernel values that do."""
+    """The parameters and kernel values that need the action; if there are none, the files."""
     if not now.observed.units[unit].active:
         return ("it does not run",)
     causes = tuple(cause for cause in (*plan.write, *plan.remove, *plan.sysctls)

@@ -19,8 +19,8 @@ from autotune.target.model import Data
 from autotune.transports.base import Transport
 
 BLOCK = 10_000
-HOT = 100_000  # pairs that a cache is filled with at most …
-DRAWS = 20  # … and how many requests for each of them make it what it would be in the long run
+HOT = 100_000  # pairs that a cache is filled with at most
+DRAWS = 20  # simulated requests for each of these, so that the cache is as in the long run
 MEAN_BYTES = 25
 LOADING_SECONDS = 600.0
 
@@ -28,7 +28,7 @@ Progress = Callable[[int, int], None]
 
 
 def unheard(done: int, total: int) -> None:
-    """Progress that nobody follows."""
+    """Progress that is not reported."""
 
 
 def load(part: Part, data: Data, transport: Transport, progress: Progress = unheard) -> bool:
@@ -54,8 +54,8 @@ def load(part: Part, data: Data, transport: Transport, progress: Progress = unhe
 
 
 def recent(data: Data) -> list[str]:
-    """The keys that a cache holds under this load, those asked for last at the end: popular ones come
-    late, as a cache that forgets what was not asked for has them."""
+    """The keys that a cache holds under this load, the most recently requested last: popular keys come
+    late, as in a cache that evicts the least recently used."""
     import numpy as np
 
     asked = np.random.default_rng(0).random(DRAWS * min(data.pairs, HOT))
@@ -65,7 +65,8 @@ def recent(data: Data) -> list[str]:
 
 
 def pairs(part: Part, data: Data, transport: Transport) -> dict[str, str]:
-    """The pairs to fill caches with, by what the store ``part`` holds. Raises as ``load`` does."""
+    """The pairs to fill caches with, values read from the store ``part``; none where it has no
+    loader."""
     loader = part.service.loader(part.site)
     if loader is None:
         return {}

@@ -1,4 +1,4 @@
-"""What a trial needs of the machines, and what a deployment did and made of each of them."""
+"""What a trial needs from the machines, what a deployment did, and how it left each host."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autotune.services.base import Action, Argv, Settings, Value, config_files
 
 @dataclass(frozen=True)
 class Difference:
-    """A setting that took effect otherwise than it was asked for."""
+    """A setting whose value in effect is not the one asked for."""
 
     parameter: str
     asked: Value
@@ -34,8 +34,8 @@ class DeployFailed(AutotuneError):
 class Deployed:
     """What a deployment did and what is in effect after it.
 
-    ``hosts`` is what each host was made to be, where they are hosts and not private processes.
-    ``prefilled``: caches that had forgotten what they held were filled again.
+    ``hosts``: how each host is to be; empty where services are private processes.
+    ``prefilled``: caches that had lost their contents were filled again.
     """
 
     files: Mapping[str, bytes]
@@ -64,8 +64,8 @@ class Fleet(Protocol):
         ...
 
     def verify(self) -> None:
-        """Raises DeployFailed where what was deployed last has not run without a break since, and
-        AutotuneError where hosts were taken over or booted."""
+        """Raises DeployFailed where a unit of the last deployment has ended or been started again
+        since, and AutotuneError where hosts were taken over or booted."""
         return
 
     def restore(self) -> None:
@@ -73,7 +73,8 @@ class Fleet(Protocol):
         ...
 
     def keep(self) -> None:
-        """What is deployed now stays when hosts are given back; ``restore`` no longer undoes it."""
+        """Keep what is deployed now when hosts are released: this object's ``restore`` no longer undoes
+        it, but `autotune restore` does."""
         return
 
 
@@ -82,8 +83,8 @@ FILE = "%s"  # stands for the file in a check, as Ansible's ``validate`` has it
 
 @dataclass(frozen=True)
 class FileManifest:
-    """A file of one host: its ``mode``, how its software validates it (``None``: it cannot be asked
-    about one file alone), and what each unit that reads it needs after a change."""
+    """A file of one host: its ``mode``, how its software validates it (``None``: it cannot validate one
+    file alone), and what each unit that reads it needs after a change."""
 
     mode: int
     check: Argv | None
@@ -116,10 +117,10 @@ class HostManifest:
 def host_manifests(
     desired: DesiredState, originals: Mapping[str, HostState], baseline: DesiredState | None = None
 ) -> dict[str, HostManifest]:
-    """Host → what it is to be; the files' contents are in ``Deployed.files`` by part and path.
+    """Host → how it is to be; the files' contents are in ``Deployed.files`` by part and path.
 
-    ``originals``: each host before the study, as far as it is backed up. Where it was as in the
-    ``baseline``, what differs from that says what is needed.
+    ``originals``: each host before the study, as far as it is backed up. If its files were those of the
+    ``baseline``, the parameters that differ from that decide what each unit needs.
     """
     return {host: _host(desired, host, originals.get(host, HostState()), baseline)
             for host in desired.hosts}  # fmt: skip

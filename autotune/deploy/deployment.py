@@ -37,7 +37,7 @@ Pids = Mapping[str, Mapping[str, tuple[int, int]]]
 
 
 class NotUp(AutotuneError):
-    """Everything was started, and the stack does not answer right."""
+    """Everything was started, but the stack does not answer right."""
 
 
 @dataclass(frozen=True)
@@ -52,9 +52,9 @@ class ConfirmedState:
 class Deployment(Fleet):
     """All hosts of a stack: what is deployed takes effect on every one or on none.
 
-    ``request()`` asks the whole stack one thing: status and body, or why there is none. ``expect``
-    is the body of a right answer, ``None`` where any will do. ``loads_data``: the store is filled
-    with the target's data set. ``study`` names the study in the hint of an error.
+    ``request()`` sends the whole stack one request and returns status and body, or why there is no
+    answer. ``expect`` is the body of a right answer, ``None`` where any will do. ``loads_data``: the
+    store is filled with the target's data set. ``study`` names the study in the hint of an error.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class Deployment(Fleet):
         return replace(in_place.deployed, prefilled=prefilled)
 
     def desired(self, settings: Settings) -> DesiredState:
-        """Every host as ``settings`` want it; nothing is asked or changed. Raises DeployFailed."""
+        """Every host's state under ``settings``; no host is asked or changed. Raises DeployFailed."""
 
         def files(part: Part) -> dict[str, bytes]:
             data = self.target.data
@@ -157,7 +157,7 @@ class Deployment(Fleet):
     def _plan(
         self, desired: DesiredState, observed: Mapping[str, ObservedHost]
     ) -> dict[str, HostPlan]:
-        """As `changes` says: where a host is as in the baseline, what differs says what is needed."""
+        """As in `changes`: where settings in place are known, only changed parameters need actions."""
         base = self._in_place.desired if self._in_place else self._baseline()
 
         def plan(name: str) -> HostPlan:
@@ -195,11 +195,12 @@ class Deployment(Fleet):
         """Whether all caches that are empty were filled."""
         if not self._loads_data:
             return False
-        # One that is found as it ought to be may still be empty: an exported role loads no data.
+        # In the first deployment every part counts. A store that needs no action may still be empty, as
+        # an exported role loads no data.
         begin = [part for part in desired.parts if self._in_place is None
                  or desired.layout.unit(part) in plans[part.site.host].act]  # fmt: skip
         for part in begin:
-            # What a store holds whose own files are edited is not for a study to write.
+            # A study does not write data into a store whose own files are edited.
             if part.site.role is Role.STORE and part.site.own is None:
                 transport = self.hosts[part.site.host].transport
                 dataset.load(part, self.target.data, transport, self._progress)
@@ -248,12 +249,12 @@ class Deployment(Fleet):
                 hint=f"`autotune restore {self._study}` once that is mended",
             ) from error
         if good:
-            self._in_place = None  # its processes are new ones: look again before saying so
+            self._in_place = None  # its processes are new: not in place until the stack answers
             self._await_answer()
             self._in_place = replace(good, pids={})
 
     def verify(self) -> None:
-        """Whether what was deployed last has run ever since; raises as `Fleet.verify` says."""
+        """Check that what was deployed last has run ever since; raises as `Fleet.verify` says."""
         self.check_load_hosts()
         good = self._in_place
         assert good is not None
@@ -331,7 +332,7 @@ def confirmed(
     before: Mapping[str, ObservedHost],
     manifests: Mapping[str, HostManifest],
 ) -> ConfirmedState:
-    """A deployment as every host says that it is; ``before`` is how hosts were when it began.
+    """The deployment as read back from every host; ``before`` is how hosts were when it began.
 
     Raises NotUp where a unit has ended since.
     """
@@ -354,7 +355,7 @@ def confirmed(
 
 
 def pids(observed: Mapping[str, ObservedHost]) -> Pids:
-    """What tells the processes of units from later ones."""
+    """What tells each unit's process from a later one: its id, and how often the unit was restarted."""
     return {host_name: {name: (unit.pid, unit.restarts) for name, unit in host.units.items()}
             for host_name, host in observed.items()}  # fmt: skip
 
@@ -372,7 +373,7 @@ def read_back(desired: DesiredState, host: RuntimeHost) -> tuple[ObservedHost, d
 
 
 def of_tiers(asked: Settings, by_host: Iterable[Settings]) -> dict[str, Value]:
-    """One value for all hosts of a tier: where they differ, one that is not as asked."""
+    """One value for all hosts of a tier; where hosts differ, one that is not the value asked for."""
     effective: dict[str, Value] = {}
     for values in by_host:
         for name, value in values.items():
@@ -384,7 +385,8 @@ def of_tiers(asked: Settings, by_host: Iterable[Settings]) -> dict[str, Value]:
 def check_units_run(
     host: RuntimeHost, desired: DesiredState, before: ObservedHost, observed: ObservedHost
 ) -> None:
-    """A unit may listen for a moment, end, and be started again: it does not run all the same."""
+    """Raise NotUp for a unit that does not run, or that listened for a moment, ended, and was started
+    again."""
     for unit, runs in desired.hosts[host.name].units.items():
         now = observed.units[unit]
         again = now.restarting or now.restarts > before.units[unit].restarts

@@ -51,12 +51,12 @@ class DesiredState:
                 for path, content in files.items() if (part, path) not in absent}  # fmt: skip
 
     def absent(self, part: Part, path: str) -> bool:
-        """Whether a file of a part, by the path that its service knows, is not to be there."""
+        """Whether a file of a part is to be absent; ``path`` is as its service knows it."""
         return self.hosts[part.site.host].files[self.layout.path(part, path)].absent
 
     def with_secrets(self, originals: Mapping[str, HostState]) -> DesiredState:
-        """With the secrets that the files of each host had before the first change in place of
-        placeholders. Raises AutotuneError where they are others by now."""
+        """This state with each placeholder replaced by the secret that the host's file had before the
+        first change. Raises AutotuneError where a file's secrets are not those that were masked."""
         hosts = {}
         for host, state in self.hosts.items():
             backup = originals[host].files
@@ -99,7 +99,7 @@ def desired_state(
     files_of: Callable[[Part], Mapping[str, bytes]],
     layout: Layout,
 ) -> DesiredState:
-    """Every host with the units that ``settings`` choose running, and those they do not stopped.
+    """Every host, with the units that ``settings`` choose running and all others stopped.
 
     Raises AutotuneError where two parts would write the same file of one host.
     """
@@ -154,8 +154,9 @@ def part_actions(
 ) -> dict[str, Action]:
     """What each part went through: its unit's action, or a reload for files without a unit.
 
-    Of several parts of one unit that is the one it runs, and those whose own files were changed.
-    In the ``first`` deployment of a study nothing was read before: its files count as a restart.
+    Where several parts share a unit, its action counts for the part that it runs and for those whose
+    own files were changed. In the ``first`` deployment of a study no file was read before: changed
+    files without a unit count as a restart.
     """
     without_unit = Action.RESTART if first else Action.RELOAD
     actions_by_cause: dict[str, Action] = {}
@@ -235,14 +236,14 @@ def _concerned(part: Part, parts: Iterable[Part], layout: Layout) -> dict[str, P
 
 
 def _action(part: Part, before: Settings | None, after: Settings) -> Action:
-    """The least that makes new files take effect, by which parameters changed."""
+    """The least action that makes new files take effect, given which parameters changed."""
     if before is None:
         return Action.RESTART
     return max((p.action for p in changed_parameters(part, before, after)), default=Action.RELOAD)
 
 
 def changed_parameters(part: Part, before: Settings, after: Settings) -> list[Parameter]:
-    """Those of a part whose values differ."""
+    """The parameters of a part whose values differ."""
     old, new = (own_settings(settings, part.owner) for settings in (before, after))
     return [p for p in part.service.parameters if old.get(p.name) != new.get(p.name)]
 
@@ -266,7 +267,7 @@ def render(
     data: Data,
     overrides: Path | None = None,
 ) -> dict[str, bytes]:
-    """The files of one service on one site: path relative to the site → content.
+    """The files of one service on one site: path → content; private sites' paths are relative to them.
 
     ``settings`` are the whole study's; the template sees its own service's by their bare names, and
     those of the services beside it in the tier as ``beside.SERVICE.NAME``.
@@ -301,10 +302,10 @@ def plan_host(
     required: RequiredActions,
     touched: Collection[str] = (),
 ) -> HostPlan:
-    """Nothing for what is right already; ``touched`` units are restarted whatever they look like.
+    """The least that makes a host as desired; ``touched`` units are restarted whatever their state.
 
-    Those are units that may have read files which are no longer there. So may the service manager have:
-    whoever removed a drop-in may have been killed before the reload.
+    They may have read files that no longer exist. So may the service manager: a tuner that removed a
+    drop-in may have been killed before the reload.
     """
     changed = [
         path for path, state in desired.files.items() if not observed.files[path].is_as(state)
@@ -326,7 +327,7 @@ def plan_host(
     return HostPlan(
         stop=tuple(u for u in idle if u in observed.units and observed.units[u].active),
         write=tuple(path for path in changed if path not in gone),
-        remove=tuple(sorted(gone, key=len, reverse=True)),  # what is in a directory before it
+        remove=tuple(sorted(gone, key=len, reverse=True)),  # a directory after its contents
         sysctls=kernel,
         unread=tuple(desired.files if touched else changed),
         act={u: act[u] for u in desired.units if desired.units[u] and act.get(u, Action.NONE)},

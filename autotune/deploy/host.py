@@ -113,7 +113,7 @@ class ManagedHost:
         backup, running, kernel, *answers = run_checked(
             self.transport,
             [*(Command(words, vital=True) for words in looking), *commands],
-            alone=self.lock.held,  # what a lost connection left under way is over before
+            alone=self.lock.held,  # waits for commands that a lost connection left running
             functions=self._functions,
         )
         observed = ObservedHost(
@@ -126,7 +126,7 @@ class ManagedHost:
     def save(
         self, desired: HostState, leaves: Iterable[str] = (), checks: Sequence[Check] = ()
     ) -> None:
-        """Back up, here and there, everything that is about to change and has no backup yet.
+        """Back up, on the controller and the host, all that is about to change and has no backup yet.
 
         ``leaves`` are paths that the software itself is going to make; ``checks`` are how it
         validates what is backed up.
@@ -153,7 +153,7 @@ class ManagedHost:
         self.backup = backup
 
     def _keep(self, backup: HostBackup) -> Command:
-        """The backup is written here, and by the command there."""
+        """Write the backup on the controller; the command that is returned writes it on the host."""
         self._store.write(backup)
         return Command(("keep", ORIGINALS, base64.b64encode(encode(backup)).decode()), vital=True)
 
@@ -195,7 +195,7 @@ class ManagedHost:
         self._do([*keep, *steps], timeout=ACTING)
 
     def restore(self, desired: HostState, plan: HostPlan) -> list[str]:
-        """As ``apply``, of originals: each step whatever became of the others. What failed, in words."""
+        """As ``apply``, of originals; goes on after a failed step. Returns what failed, in words."""
         steps = [Command(words) for words in self._steps(desired, plan)]
         answers = self._do(steps, timeout=ACTING)
         return [done.error_text or " ".join(step.words[:2])
@@ -225,20 +225,20 @@ class ManagedHost:
         return commands
 
     def tidy(self) -> None:
-        """Take away what a tuner that was killed had staged."""
+        """Remove what a killed tuner had staged."""
         self._do([Command(("discard", *map(staged, self.backup.state.files)))])
 
     def kept_aside(self) -> list[str]:
-        """What others had changed and whoever replaced it has kept, a line each."""
+        """Files that others had changed and that a tuner kept when it replaced them, a line each."""
         (done,) = run_checked(self.transport, [Command(("kept_aside",), vital=True)])
         return [self._kept(copy) for copy in sorted(done.stdout.splitlines())]
 
     def _kept(self, copy: str) -> str:
-        _, _, path = copy.partition("/overwritten/")[2].partition("/")  # behind the time
+        _, _, path = copy.partition("/overwritten/")[2].partition("/")  # what follows the time
         return f"{self.name}: others had changed /{path}: theirs is kept as {copy}"
 
     def complaints(self) -> list[str]:
-        """What the units that ought to run and do not have said, with their names."""
+        """Why units that ought to run do not, in their own words and with their names."""
         asked = [Command(("complaint", unit)) for unit in sorted(self._started)]
         answers = ask(self.transport, asked, functions=self._functions)
         return [f"{self.name}: {done.error_text}" for done in answers if done.error_text]
@@ -251,7 +251,7 @@ class ManagedHost:
         self.backup = HostBackup(self.name, self._study)
 
     def supersede(self, observed: ObservedHost) -> None:
-        """Others have restored the host: nothing is done by the controller's copy any more."""
+        """Others have restored the host: nothing is restored from the controller's copy any more."""
         if unlike(self.original, observed):
             self.note(
                 f"{self.name} was restored by others, and nothing there is study {self._study}'s any "
@@ -263,7 +263,7 @@ class ManagedHost:
         self.backup = HostBackup(self.name, self._study)
 
     def forget_of(self, study: str) -> None:
-        """Likewise the controller's copy of another study that lives beside this one."""
+        """Remove the controller's copy of another study, whose directory is beside this one's."""
         own = self._store.directory.parent
         beside = study_of(own).with_name(study) / own.relative_to(study_of(own))
         BackupStore(beside).remove(self.name)
@@ -286,7 +286,7 @@ class ManagedHost:
         if not self.changed:
             return
         earlier = self.own_copy(KEPT)
-        # How the host was before the first of several deployments is what it can come back to.
+        # After several kept deployments, a restore leads back to how the host was before the first.
         backup = encode(earlier.before(self.backup) if earlier else self.backup)
         keep = ("keep", KEPT, base64.b64encode(backup).decode())
         self._do([Command(keep, vital=True), Command(("discard", ORIGINALS), vital=True)])
@@ -315,8 +315,8 @@ class ManagedHost:
     ) -> dict[BackupCheck, str]:
         """What the software says against staged originals where it accepts the files in place.
 
-        It is not asked where an original is not to replace a file: nothing could be put there for it
-        alone. What is to be removed it comes upon as empty.
+        It is not asked where an original is to replace something other than a file: there, nothing
+        can be put in place for the check alone. Files that are to be removed look empty to the check.
         """
         removing = [path for path in plan.remove if observed.files[path].kind == "file"]
         changing = (*plan.write, *removing)
@@ -387,11 +387,11 @@ def staged(path: str) -> str:
 
 
 def staged_check(how: Argv | TrialStart, directory: str, new: Sequence[str]) -> tuple[str, ...]:
-    """The check of the real files turned on the staged ones of ``new``.
+    """The check of the real files, made to read the staged ones for those in ``new``.
 
-    A program that takes the path of the file is given the staged one's; files that it only comes
-    upon by reading others are put over the real ones where nobody else sees it. ``directory`` is
-    where a trial start may write.
+    A program that takes a file's path as an argument is given the path of the staged one. Staged
+    files that it finds only by reading others are mounted over the real ones, for the check alone.
+    ``directory`` is where a trial start may write.
     """
     argv = how.argv if isinstance(how, TrialStart) else how
     words = tuple(staged(word) if word in new else word for word in argv)
@@ -403,13 +403,14 @@ def staged_check(how: Argv | TrialStart, directory: str, new: Sequence[str]) -> 
 
 
 def original_check(check: BackupCheck, changing: Sequence[str]) -> tuple[str, ...]:
-    """A check on record, of what is in place with everything that is about to change changed."""
+    """A check on record, of the files in place with those that are ``changing`` as staged."""
     how = TrialStart(check.argv, check.socket) if check.socket else check.argv
     return staged_check(how, check.directory, changing)
 
 
 def _backup_check(check: Check, backup: HostState) -> BackupCheck | None:
-    """``None`` where a check is of no unit's, or has the content of files that were not there."""
+    """``None`` where the part has no unit, or where the check's arguments hold the contents of files
+    and one of them was not there."""
     part, how = check.part, check.how
     unit = part.service.unit(part.site)
     if unit is None:
@@ -425,7 +426,7 @@ def _backup_check(check: Check, backup: HostState) -> BackupCheck | None:
     return BackupCheck(unit, argv, tuple(check.files), part.site.directory, socket)
 
 
-# Nobody may be left to hear the answers: what was staged is taken away all the same.
+# Even if nobody reads the answers any more, the commands go on and remove what was staged.
 _TO_THE_END = "trap : PIPE\n"
 
 
@@ -453,7 +454,7 @@ def validate_all(transport: Transport, cases: Cases) -> list[str | None]:
 
 
 def _with_secrets(transport: Transport, cases: Cases) -> Cases:
-    """With what the host's own files have in place of placeholders."""
+    """The cases with each placeholder replaced by the secret in the host's own file."""
     paths = sorted({path for _, files in cases for path in files if is_masked(files[path])})
     if not paths:
         return cases
@@ -466,26 +467,26 @@ def _with_secrets(transport: Transport, cases: Cases) -> Cases:
 
 
 def contents(transport: Transport, paths: Sequence[str]) -> dict[str, bytes]:
-    """What is in files of a host; of one that is not there, nothing."""
+    """The contents of files of a host; empty for one that is not there."""
     (printed,) = run_checked(transport, [Command(("contents", *paths), vital=True)])
     lines = zip(paths, f"{printed.stdout}\n".split("\n"), strict=False)
     return {path: base64.b64decode(line) for path, line in lines}
 
 
 def _written(path: str, place: str, content: bytes) -> Command:
-    """With the bits and the owner of the real file, which may be secret."""
+    """Write a file with the bits and the owner of the real one, which may be secret."""
     return Command(("stage", path, place, "0644", "-", base64.b64encode(content).decode(), ""))
 
 
 def _check(part: Part, files: Mapping[str, bytes], place: str) -> tuple[str, ...] | None:
-    """The check of the real files turned on those below ``place``."""
+    """The check of the real files, made to read those below ``place``."""
     how = part.service.validate(part.site, files)
     if how is None:
         return None
     argv = how.argv if isinstance(how, TrialStart) else how
     elsewhere = {path: f"{place}{path}" for path in files}
     if part.site.own is not None and not isinstance(how, TrialStart):
-        return with_files(elsewhere, argv) if files else None  # they include, and are included
+        return with_files(elsewhere, argv) if files else None  # they may include each other
     elsewhere[part.site.directory] = f"{place}/trial"
     words = tuple(elsewhere.get(word, word) for word in argv)
     return ("trial", f"{place}/trial", how.socket, *words) if isinstance(how, TrialStart) else words

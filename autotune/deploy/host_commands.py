@@ -36,7 +36,7 @@ everything() {{
 everything </dev/null
 exit 0
 """
-# What a tuner that was killed has under way is over before another one begins.
+# Commands that a killed tuner left running end before another tuner begins.
 _ALONE = "alone || exit"
 SUDOERS = 'ALL=(root) NOPASSWD: /usr/bin/sh ""'  # without arguments: what it does is its input
 _WAIT = 100.0  # s for which `alone` waits
@@ -46,7 +46,7 @@ _WAIT = 100.0  # s for which `alone` waits
 class Command:
     """``words`` are a program and its arguments, or one of the functions of ``on_host``.
 
-    After a ``vital`` one that fails nothing more is done.
+    If a ``vital`` one fails, those after it are not run.
     """
 
     words: tuple[str, ...]
@@ -68,8 +68,8 @@ def ask(
     """What came of each command, as root, in order: up to the first vital one that failed.
 
     Standard error is part of ``stdout``. ``alone``: no other such exchange with the host is under
-    way meanwhile. ``functions``: those of the shell beside ``on_host.sh``. Raises HostUnreachable,
-    or AutotuneError where the host does not let this account become root.
+    way meanwhile. ``functions``: shell functions besides those of ``on_host.sh``. Raises
+    HostUnreachable, or AutotuneError where the host does not let this account become root.
     """
     batch = list(commands)
     if not batch:
@@ -110,9 +110,9 @@ def run_checked(
 
 
 def with_files(new: Mapping[str, str], argv: Sequence[str]) -> tuple[str, ...]:
-    """The words that run ``argv`` with other files at some paths (path → where they lie).
+    """The words that run ``argv`` with other files mounted at some paths (path → where they lie).
 
-    Only ``argv`` sees them there: software comes upon them as it does upon the real ones.
+    Only ``argv`` sees them there, and finds them as it would find the real ones.
     """
     pairs = [word for path, lies in new.items() for word in (lies, path)]
     return ("with_files", str(len(new)), *pairs, *argv)

@@ -1,8 +1,8 @@
 """One tuner per host: a record on the host of who holds it, and how to tell that nobody does.
 
-A holder renews its lease, in the host's own uptime, so that no clock need be right. Where holder
-and asker are the same machine the holder's process itself is looked at. What cannot be read is held
-for as long as somebody renews it.
+A holder renews its lease, in the host's own uptime, so that no clock need be right. If the holder
+is on the machine that checks the lock, the holder's process itself is looked at. A lock whose record
+cannot be read counts as held while somebody renews it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from autotune.transports.base import Transport
 from autotune.transports.parallel import run_on_all
 
 LEASE = 180.0  # s after which a lock that was not renewed is nobody's
-RENEWAL = LEASE / 4  # s: three may fail before a lock is anybody's
+RENEWAL = LEASE / 4  # s: two renewals may fail, each with its own timeout, before a lock expires
 _TICKS = " since "  # in a token, before the ticks
 _CHANGED = 3  # what ``claim`` ends with when somebody was faster
 
@@ -35,10 +35,11 @@ _CHANGED = 3  # what ``claim`` ends with when somebody was faster
 class Holder:
     """Who tunes: an account on a machine, its process, since when, and for which study.
 
-    ``place`` is the machine's boot and process namespace: within it ``pid`` means one process, and
-    ``ticks`` (of the kernel's clock, since that boot) tells it from a later one of the same number:
-    no step of the wall clock changes either. ``boot`` is the boot of the host that is held;
-    ``token`` is this holding's own. Each has a default, for another version's record may lack it.
+    ``place`` is the boot and process namespace of the holder's machine. Within it ``pid`` means one
+    process. ``ticks`` is when that process started (of the kernel's clock, since that boot), which
+    tells it from a later one of the same number. No step of the wall clock changes either. ``boot``
+    is the boot of the host that is held; ``token`` is unique to this holding. Each field has a
+    default, since another version's record may lack it.
     """
 
     holder: str = "somebody"
@@ -66,7 +67,7 @@ class ObservedLock:
 
     @property
     def holder(self) -> Holder | None:
-        """``None`` for a lock that is not there or cannot be read; what it has beyond is passed over."""
+        """``None`` for a lock that is not there or cannot be read; unknown fields are ignored."""
         try:
             record = parse_json(self.record)
             _, _, ticks = str(record.get("token", "")).partition(_TICKS)
@@ -78,8 +79,9 @@ class ObservedLock:
 
 
 def encoded(holder: Holder) -> str:
-    """The record of a lock. To versions before ``ticks`` one with other keys than theirs was nobody's:
-    it has the ``started`` (seconds since the epoch) that they know, and the ticks are in the token."""
+    """The record of a lock. Versions before ``ticks`` took a record with other keys than theirs for
+    nobody's. So it has the keys they know, with ``started`` (seconds since the epoch), and the ticks
+    are in the token."""
     record = asdict(holder)
     ticks = record.pop("ticks")
     stat = Path("/proc/stat").read_text(encoding="ascii")
@@ -102,7 +104,7 @@ def oneself(study: str) -> Holder:
 
 
 def why_stale(observed: ObservedLock, here: str) -> str | None:
-    """Why the lock is nobody's any more, in words; ``None`` while it may be somebody's.
+    """Why nobody holds the lock any more, in words; ``None`` while somebody may.
 
     ``here`` is this machine's own place.
     """
@@ -159,7 +161,7 @@ class HostLock:
                 raise self._held(observed.holder)
             token = secrets.token_hex(
                 8
-            )  # an exchange of an earlier holding that is late is nobody's
+            )  # so that a late exchange of an earlier holding is refused by `fence`
             record = encoded(replace(self._me, boot=observed.boot, token=token))
             (done,) = ask(
                 self._transport, [Command(("claim", observed.record, record))], timeout=120.0
@@ -175,7 +177,7 @@ class HostLock:
         raise self._held(look(self._transport).holder)
 
     def left_behind(self) -> bool:
-        """Whether there is a lock of a tuner of the same study that is gone."""
+        """Whether a tuner of the same study that is gone has left its lock there."""
         observed = look(self._transport)
         holder = observed.holder
         same = holder is not None and holder.study == self._me.study
@@ -220,7 +222,7 @@ def look(transport: Transport) -> ObservedLock:
 def _account() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError):  # in a container, of an account that nothing there names
+    except (KeyError, OSError):  # in a container where the account has no name
         return f"account {os.getuid()}"
 
 
@@ -241,7 +243,7 @@ def _ticks(pid: int) -> int | None:
 class Lease:
     """Renews ``locks`` in the background from ``start`` to ``stop``.
 
-    A lock that is lost meanwhile is found out by the next change, which does not happen then.
+    If a lock is lost meanwhile, the next change finds that out and is not made.
     """
 
     def __init__(self, locks: Sequence[HostLock]) -> None:

@@ -16,8 +16,8 @@ from autotune.strict import octal
 class FileState:
     """A file as it should be: ``content``, or where a ``link`` points; with neither it is absent.
 
-    ``owner`` is ``uid:gid``. Without ``mode`` and ``owner`` they stay what they are. ``time`` is
-    when it was last modified, in seconds since the epoch; ``access`` is its access list, as
+    ``owner`` is ``uid:gid``. A ``mode`` or ``owner`` of ``None`` is left as it is. ``time`` is when
+    it was last modified, in seconds since the epoch; ``access`` is its access list, as
     `setfacl --set` takes it, empty where the mode says all.
     """
 
@@ -74,8 +74,8 @@ class ObservedUnit:
     """``pid``: its main process; ``restarts``: how often systemd itself started it again, of late.
 
     ``restarting``: it has ended, and systemd is about to start it again. ``enabled``: in systemd's
-    word, whether it starts at boot. ``definition``: words that tell it from a unit defined otherwise,
-    where the service manager makes units of definitions.
+    word, whether it starts at boot. ``definition``: words that change with the unit's definition,
+    where the service manager makes units from definitions.
     """
 
     exists: bool
@@ -96,9 +96,9 @@ class HostState:
     """A host as it should be: files by path, units that run or do not, kernel values by name.
 
     ``listening`` is where a unit accepts connections once it is up: a port, or a socket's path.
-    ``enabled``: whether a unit of ``units`` starts at boot; where nothing is said that stays as it is.
-    The processes of ``rereading`` units stay when they are told to reload. ``definitions``: those that
-    units had.
+    ``enabled``: whether a unit of ``units`` starts at boot; for units not in it, that stays as it is.
+    The processes of ``rereading`` units stay when they are told to reload. ``definitions``: how units
+    were defined, as ``ObservedUnit.definition`` has it.
     """
 
     files: Mapping[str, FileState] = field(default_factory=dict)
@@ -129,9 +129,9 @@ class ServiceManager:
     (until it listens), ``complaint UNIT`` (why it does not run), ``enable UNIT`` and ``disable UNIT``
     (at boot), ``reread`` after a change of files below ``directory``.
 
-    Where services do not share their host's files: ``inside(site, argv)`` are words that run a command
-    where the service runs, ``validate(site, how, files, new)`` those that let its software look at its
-    files, of which ``new`` are staged.
+    Where services do not share their host's files: ``inside(site, argv)`` are the words that run
+    ``argv`` where the service runs; ``validate(site, how, files, new)`` are the words that let the
+    service's software check its ``files``, of which ``new`` are staged.
     """
 
     functions: str
@@ -142,7 +142,7 @@ class ServiceManager:
 
 
 def unlike(desired: HostState, observed: ObservedHost) -> list[str]:
-    """What is not as desired, each in a word or two; a kernel value that is not there cannot be."""
+    """What is not as desired, each in a word or two; kernel values that do not exist are left out."""
     files = [path for path, file in desired.files.items() if not observed.files[path].is_as(file)]
     units = [unit for unit, runs in desired.units.items() if observed.units[unit].active != runs]
     keys = [name for name, value in desired.sysctls.items()
@@ -154,7 +154,7 @@ def unlike(desired: HostState, observed: ObservedHost) -> list[str]:
 
 
 def _changed(before: str, now: str) -> list[str]:
-    """The pieces of a definition, ``name=digest`` each, that are others now."""
+    """The names of those pieces of a definition, ``name=digest`` each, that have changed."""
     pieces = {*now.split()}
     return [piece.partition("=")[0] for piece in before.split() if piece not in pieces]
 
@@ -178,7 +178,7 @@ def parse_files(paths: tuple[str, ...], text: str) -> dict[str, ObservedFile]:
 
 
 def parse_sysctls(names: tuple[str, ...], text: str) -> dict[str, str | None]:
-    """What ``kernel`` printed about ``names``, blanks made the same everywhere. Raises likewise."""
+    """What ``kernel`` printed about ``names``, runs of blanks made one. Raises as ``parse_files``."""
     with understood("kernel", text):
         return {
             name: " ".join(line[1:].split()) if line.startswith("=") else None
@@ -188,7 +188,7 @@ def parse_sysctls(names: tuple[str, ...], text: str) -> dict[str, str | None]:
 
 @contextmanager
 def understood(what: str, text: str) -> Iterator[None]:
-    """What makes no sense in a host's answer, as an AutotuneError: a deployment rolls back then."""
+    """Raise AutotuneError for a host's answer that makes no sense, so that a deployment rolls back."""
     try:
         yield
     except (ValueError, KeyError) as error:
@@ -214,8 +214,8 @@ class HostPlan:
 
     ``stop`` units → ``write`` and ``remove`` files → set ``sysctls`` → ``act`` on units → ``switch``
     whether they start at boot.
-    ``unread`` are files that the service manager may not have read as they are to be. ``replaces``:
-    what is in place of what is written, the digest of a file or the value of the kernel, by path
+    ``unread`` are files that the service manager may not have read in their desired version.
+    ``replaces``: what the plan replaces, the digest of a file or the value of the kernel, by path
     or name.
     """
 

@@ -1,4 +1,4 @@
-"""Hosts locked, backed up and changed by one study, and restored from either copy of how they were."""
+"""Hosts locked, backed up and changed by one study, and restored from either copy of the backup."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class ManagedHosts:
             )
 
     def _lock(self) -> dict[str, AutotuneError]:
-        """Lock every host; what those say that cannot be."""
+        """Lock every host; returns the errors of those that cannot be locked."""
         locked = self.gather(self._hosts, lambda host: host.lock.take())
         for name, stale in locked.results.items():
             if stale:
@@ -105,13 +105,13 @@ class ManagedHosts:
 
 
 class LoadHosts(ManagedHosts):
-    """Hosts that make load, their kernels fit for it while a study lasts."""
+    """Hosts that make load, with kernel values that suit it while a study lasts."""
 
     def open(self, names: Sequence[str], fit: Fit) -> None:
-        """Hold them, with their kernels as ``fit(what they have of names)`` wants them.
+        """Hold them, with the kernel values that ``fit(present values of names)`` returns.
 
-        One that does not let itself be prepared makes load as it is, which is noted. Raises
-        LockedError while another tuner has one of them.
+        A host that cannot be prepared makes load as it is, which is noted. Raises LockedError while
+        another tuner has one of them.
         """
         errors = self._lock()
         if locked := [error for error in errors.values() if isinstance(error, LockedError)]:
@@ -135,7 +135,7 @@ def _prepare(host: ManagedHost, names: Sequence[str], fit: Fit) -> tuple[str, ..
 
 
 def restore_host(host: ManagedHost) -> tuple[str, ...]:
-    """Files, owners, bits, absent-ness, kernel values and units as they were; what was done.
+    """Restore files, owners, bits, absent files, kernel values and units; returns what was done.
 
     Every unit that was running is started again, for nothing tells which files it has read. A unit or
     kernel value that is gone is passed over, and files that the software refuses by now do not replace
@@ -163,7 +163,7 @@ def restore_host(host: ManagedHost) -> tuple[str, ...]:
 
 
 def _without_gone(host: ManagedHost, observed: ObservedHost) -> HostState:
-    """How the host was, as far as that is still possible; notes what is not, and what others set."""
+    """How the host was, without what cannot be restored; notes that, and what others set."""
     original = host.original
     there = {unit for unit in original.units if observed.units[unit].exists}
     masked = {unit for unit in there if observed.units[unit].masked
@@ -198,8 +198,9 @@ def clear_left_behind(host: ManagedHost) -> tuple[str, ...]:
 
 
 def _leave_later_work(host: ManagedHost) -> None:
-    """Leave out of a study's copy what the host has been restored of since, by another machine say:
-    its record is gone then, and only what is still as the study wrote it is the study's.
+    """Limit a study's copy to what is still the study's, where the host has been restored since, say
+    by another machine: the host's record is gone then, and only what is still as the study wrote it
+    counts.
 
     Raises AutotuneError where another study has changed the host since.
     """
@@ -210,7 +211,7 @@ def _leave_later_work(host: ManagedHost) -> None:
     except HostUnreachable:
         raise
     except AutotuneError:
-        return  # there is a record, if one that cannot be read
+        return  # there is a record, even if it cannot be read
     if host.backup.is_of(record, kept):
         return
     if record is not None:
@@ -230,7 +231,7 @@ def _leave_later_work(host: ManagedHost) -> None:
 
 
 def backup_on_host(host: ManagedHost, *, applied: bool = False) -> HostBackup | None:
-    """The host's own copy of its backup, if it has one; of an ``applied`` deployment too."""
+    """The host's own copy of its backup, if any; ``applied``: that of a kept deployment, too."""
     left = host.own_copy(ORIGINALS)
     kept = host.own_copy(KEPT) if applied else None
     return kept.before(left) if kept and left else left or kept
@@ -278,9 +279,10 @@ def restore_hosts(
 
 
 def _restore(host: ManagedHost, *, by_own_copy: bool = False) -> tuple[str, ...]:
-    """Where nothing was changed yet, a lock may still have been left.
+    """Restore a host; where nothing was changed yet, a lock may still have been left.
 
-    What others had changed is named once more: whoever kept it may have been killed before a word.
+    Files kept aside because others had changed them are named once more: the tuner that kept them may
+    have been killed before it named them.
     """
     lines: tuple[str, ...] = ()
     if host.changed or host.lock.left_behind():

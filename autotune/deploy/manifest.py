@@ -1,4 +1,4 @@
-"""Which of a host's own files have templates: what adopting a stack leaves beside them."""
+"""Which of a host's own files have templates: a file that adopting a stack writes beside these."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autotune.services.base import ConfigFile, Own
 from autotune.strict import octal, parse_json
 
 NAME = "files.json"
-_TEXTS = ("loses", "unit", "main", "deployment")  # of `Own`, written where they say something
+_TEXTS = ("loses", "unit", "main", "deployment")  # fields of `Own`, written unless empty
 
 
 def of(directory: Path | None) -> dict[str, Own]:
@@ -34,7 +34,7 @@ def of(directory: Path | None) -> dict[str, Own]:
 def check(own: Mapping[str, Own], parts: Collection[str]) -> None:
     """Raise AutotuneError where files belong to nothing in the stack.
 
-    Without that a tier with another name would get autotune's own files in place of the host's.
+    Without this check, a renamed tier would get autotune's own files in place of the host's.
     """
     if unknown := sorted(set(own) - set(parts)):
         raise AutotuneError(
@@ -66,7 +66,10 @@ def record(own: Mapping[str, Own]) -> dict[str, Any]:
 
 
 def of_record(record: Mapping[str, Any]) -> dict[str, Own]:
-    """What ``record`` made. Raises ValueError, KeyError, TypeError or AttributeError for another."""
+    """The inverse of ``record``.
+
+    Raises ValueError, KeyError, TypeError or AttributeError for anything else.
+    """
     return {part: _own(own_files) for part, own_files in record.items()}
 
 

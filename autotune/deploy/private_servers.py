@@ -25,8 +25,8 @@ from autotune.errors import AutotuneError
 from autotune.services.base import Endpoint
 from autotune.target.read import TargetFile
 
-# The shell only writes down its own process id before it *becomes* the server: a tuner killed at
-# any instant leaves no server that the next command could not recognise. Values are arguments.
+# The shell writes down its own process id, then *becomes* the server: the next command recognises every
+# server that a tuner leaves, whenever that was killed. Values are arguments.
 _RECORD_AND_EXEC = 'echo $$ > "$0" && exec "$@"'
 PID_SUFFIX = ".pid-of"
 FIRST_PORT = 20_000
@@ -138,7 +138,7 @@ def is_free(address: str, port: int) -> bool:
 def allocate_ports(file: TargetFile) -> dict[tuple[str, str], int]:
     """A port for every host of every tier: the target's own, or a free one below ephemeral ones.
 
-    Above them the load's own connections could take a port while its server restarts. Raises
+    The load's own connections could take an ephemeral port while its server restarts. Raises
     AutotuneError where a port the target names is in use.
     """
     candidates = _candidates(file)
@@ -163,7 +163,7 @@ def allocate_ports(file: TargetFile) -> dict[tuple[str, str], int]:
 
 
 def _candidates(file: TargetFile) -> Iterator[int]:
-    """From a place that depends on the target and this process: two studies seldom meet."""
+    """Ports, from a start that depends on the target and this process: two studies seldom collide."""
     ports = range(FIRST_PORT, _first_ephemeral())
     start = crc32(f"{file.path.resolve()} {os.getpid()}".encode()) % len(ports)
     yield from (*ports[start:], *ports[:start])
@@ -208,7 +208,7 @@ def wait_until(condition: Callable[[], bool], running: Running, seconds: float, 
 def is_up(running: Running, place: Endpoint | str) -> bool:
     """Whether this very server listens at an endpoint, or accepts at a socket in its directory.
 
-    Asking the endpoint would not do: another server may have it while ours still tries to.
+    Connecting to the endpoint would not tell: another server may listen there while ours still tries.
     """
     if isinstance(place, Endpoint):
         return running.listens(place.port)
@@ -247,7 +247,7 @@ def _listening(pid: int) -> frozenset[int]:
 def reload(running: Running, signal_name: str, seconds: float = 20.0) -> None:
     """Signal the server to read its files again and wait until its old workers are gone.
 
-    A process of Apache's that waits on a kept connection does so until that is idle too long.
+    An Apache process that waits on a kept-alive connection stays until that has been idle too long.
     """
     old = running.children()
     os.kill(running.pid, getattr(signal, f"SIG{signal_name}"))
@@ -255,7 +255,7 @@ def reload(running: Running, signal_name: str, seconds: float = 20.0) -> None:
 
 
 def stop(running: Running, seconds: float = 5.0) -> None:
-    """End the server and all of its session: politely, then not."""
+    """End the server and all of its session: by SIGTERM, then by SIGKILL."""
     _end(_session(running.pid, running.directory), seconds)
     running.process.wait()
     (running.directory / f"{running.name}{PID_SUFFIX}").unlink(missing_ok=True)
@@ -278,7 +278,7 @@ def end_left_behind(directory: Path) -> tuple[str, ...]:
 
 
 def _session(leader: int, directory: Path) -> list[psutil.Process]:
-    """Processes of the session ``leader`` that work in ``directory``: a reused id never does."""
+    """Processes of the session ``leader`` that work in ``directory``; those of a reused id do not."""
     session = []
     for process in psutil.process_iter():
         try:

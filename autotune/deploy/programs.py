@@ -38,7 +38,7 @@ def local_programs(needing: Iterable[NeedsPrograms]) -> dict[str, str]:
 
 
 def install_hint(lacking: Iterable[NeedsPrograms]) -> str:
-    """How to come by the programs of these: what Debian has first."""
+    """How to get the programs of these: Debian's packages first."""
     every = list(lacking)
     elsewhere = [user.elsewhere for user in every if user.elsewhere]
     packages = {package for user in every if not user.elsewhere for package in user.packages}

@@ -64,7 +64,7 @@ class Layout:
         return None
 
     def defines(self, path: str) -> str | None:
-        """The unit that a file is part of the definition of, so that a change restarts it."""
+        """The unit whose definition a file is part of, so that a change of the file restarts it."""
         return None
 
     def unit(self, part: Part) -> str | None:
@@ -125,8 +125,8 @@ class RuntimeHost(Protocol):
         ...
 
     def accepted(self, original: HostState, observed: ObservedHost) -> tuple[HostState, list[str]]:
-        """How it was without the files that their software refuses by now, and what it says against
-        them; all others are staged."""
+        """``original`` without the files that their software refuses by now, and what it says against
+        them; all other files are staged."""
         ...
 
     def apply(self, desired: HostState, plan: HostPlan) -> None:
@@ -180,8 +180,8 @@ class NeedsPrograms(Protocol):
 class Runtime(ABC):
     """How the services of a stack are run: ``RUNTIME`` in a file of `autotune/runtimes`.
 
-    ``installed``: services are those installed on their hosts, which go on after a study, so that a
-    deployment can be exported or kept; others are private ones of the study and end with it.
+    ``installed``: services are installed on their hosts and go on after a study, so that a deployment
+    can be exported or kept; otherwise they are private to the study and end with it.
     ``service_manager``: what starts and stops services on hosts that are locked and restored.
     """
 
@@ -217,7 +217,7 @@ class Runtime(ABC):
         programs: Mapping[str, Mapping[str, str]],
         own: Mapping[str, Own],
     ) -> Stack:
-        """The stack of a target, with what is private of it below ``directory``."""
+        """The stack of a target; what is private to the study lies below ``directory``."""
 
     @abstractmethod
     def refusals(self, transport: Transport, cases: Cases) -> list[str | None]:
@@ -238,12 +238,12 @@ class Runtime(ABC):
         """The hosts of a stack for the study in a directory; none is changed yet."""
 
     def packed(self, target: Target, tier: str, paths: Sequence[str]) -> Argv:
-        """Words for the service manager of a host, which print each of these paths as a tier's services
-        have it: a line of base64, of a tar archive. For a layout that is ``isolated``."""
+        """Words for the service manager of a host that print each of these paths as a tier's service
+        sees it, as a tar archive in one line of base64. For a layout that is ``isolated``."""
         raise NotImplementedError
 
 
 def installed_layout() -> Layout:
-    """Of hosts whose services nobody starts, such as a model's: as the default runtime has it."""
+    """The default runtime's layout, for hosts whose services nobody starts, such as a model's."""
     layout: Layout = runtime_module(DEFAULT).RUNTIME.layout
     return layout

@@ -50,10 +50,10 @@ class Stack:
 
     @property
     def calls(self) -> dict[str, tuple[str, ...]]:
-        """For each tier the tiers that it asks, directly or not."""
+        """For each tier the tiers that it calls, directly or not."""
         at = {part.site.listen: part.site.tier for part in self.parts}
         asked: dict[str, set[str]] = {}
-        for part in self.parts:  # those that are asked come first
+        for part in self.parts:  # those that are called come first
             site = part.site
             ends = (*site.forwards_to, *site.uses)
             direct = {at[end] for end in ends if end in at} - {site.tier}
@@ -72,10 +72,10 @@ class Stack:
 
 @dataclass(frozen=True)
 class StackContext:
-    """What the topology stands on: directories, ports, accounts, programs and facts per host.
+    """What the topology is built from: directories, ports, accounts, programs and facts per host.
 
-    ``ports`` are those of private servers; without one, a tier's own or its service's. ``programs``
-    are by host, ``own`` are the hosts' own files by the names of parts.
+    ``ports`` are those of private servers; without one, the tier's own port holds, or its service's.
+    ``programs`` are by host, ``own`` are the hosts' own files by the names of parts.
     """
 
     directory: str
@@ -89,12 +89,12 @@ class StackContext:
 
 
 def local_of(tier: str) -> str:
-    """What stands for the cache on each host of a tier, among the tiers that have ports."""
+    """The name that ``Ports`` has, in place of a tier's, for the cache on each host of a tier."""
     return f"{tier}.local"
 
 
 def entry_tiers(target: Target) -> tuple[str, ...]:
-    """The tiers that no other one forwards to or uses: load is sent to the only one."""
+    """The tiers that no other one forwards to or uses. A valid target has one: load is sent to it."""
     behind = {tier.forwards_to for tier in target.tiers.values()}
     behind |= {name for tier in target.tiers.values() for name in tier.uses}
     return tuple(name for name in target.tiers if name not in behind)
@@ -154,8 +154,8 @@ def _site(target: Target, context: StackContext, name: str, host: str, place: Pl
 
 
 def _own(context: StackContext, host: str, place: Placed) -> Own | None:
-    """The host's own files of a service, where that is in the deployment they are of: another one of
-    the tier's may have a service of the same name."""
+    """The host's own files of a service, if it is in the deployment that they are of: another
+    deployment of the tier may have a service of the same name."""
     own = context.own.get(f"{place.tier}.{host}.{place.service.name}")
     of = {deployment for _, deployments in place.when for deployment in deployments}
     return own if own is None or not (own.deployment and of) or own.deployment in of else None

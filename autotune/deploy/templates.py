@@ -46,8 +46,8 @@ def _compiled(directories: tuple[Path, ...], text: str) -> Template:
 def of_file(
     directories: tuple[Path, ...], name: str, values: Mapping[str, object], text: str | None = None
 ) -> bytes:
-    """What the template ``name``, in the first of ``directories`` that has it, comes to; or ``text``,
-    for one that is in no file.
+    """The template ``name``, from the first of ``directories`` that has it, rendered; or ``text``, for
+    a template that is in no file.
 
     Raises RenderError.
     """
@@ -65,5 +65,5 @@ def of_file(
 
 
 def of_text(template: str, values: Mapping[str, object]) -> str:
-    """What a template comes to, as deployments read it: for one that is not in a file yet."""
+    """A template that is not in a file yet, rendered as deployments render it."""
     return _compiled((), template).render(values)

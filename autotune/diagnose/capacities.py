@@ -1,14 +1,14 @@
-"""The capacity of every part of a stack, from what is seen of it at any rate that it carries. Pure.
+"""The capacity of every part of a stack, from how much of it is in use at rates that it carries. Pure.
 
 Operational laws (Denning & Buzen, The operational analysis of queueing network models, 1978) hold for
 any arrivals and any service times:
 
-- utilisation law, U = X·D: what a request costs of a resource, its demand D, is what of it was in use
-  at X requests/s; the resource carries 1/D.
+- utilisation law, U = X·D: at X requests/s the share U of a resource is in use, so that a request's
+  demand is D = U/X, and the resource carries 1/D.
 - Little's law, N = X·R: a pool of which N workers are busy at X requests/s carries X·limit/N, for as
   long as a request keeps a worker no longer than now.
 
-Waiting and bursts make a stack break its objective below that; they are for whoever uses this to learn.
+Waiting and bursts make a stack break its SLO below that; the caller has to learn how far below.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from autotune.services.registry import named
 from autotune.space.expression import parse
 
 LEAST_USE = 0.02  # of a resource: less says nothing
-# The sd of what one reading tells, as a logarithm; what is hardly used is told less well.
+# The sd of a log capacity from one reading; ``BLUR`` over the share in use adds to it.
 OF_CPU, OF_THREADS, OF_POOL, BLUR = 0.10, 0.10, 0.25, 0.03
-SHARED = 0.05  # of what all readings of a trial have in common
+SHARED = 0.05  # sd of the error that all readings of a trial have in common
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Use:
 
 
 def capacities(uses: Iterable[Use]) -> dict[str, PartCapacity]:
-    """What all uses of each part tell together."""
+    """The capacity of each part, pooled over all its uses."""
     by_part: dict[str, list[Use]] = {}
     for use in uses:
         if use.rate > 0 and use.share >= LEAST_USE:
@@ -63,8 +63,8 @@ def capacities(uses: Iterable[Use]) -> dict[str, PartCapacity]:
 
 
 def uses(contexts: Sequence[ReadingContext], calls: Mapping[str, Sequence[str]]) -> list[Use]:
-    """What the readings that met the SLO show. ``calls``: the tiers that each tier asks, directly
-    or not."""
+    """The uses of all parts in the readings that met the SLO. ``calls``: the tiers that each tier asks,
+    directly or through others."""
     carried = [context for context in contexts if context.met and not context.reading.limited]
     return [use for context in carried for use in (*_of_hosts(context), *_of_pools(context, calls))]
 
@@ -72,7 +72,7 @@ def uses(contexts: Sequence[ReadingContext], calls: Mapping[str, Sequence[str]])
 def of_hosts(
     rate: float, busy: Mapping[str, float], tiers: Mapping[str, Sequence[str]]
 ) -> list[Use]:
-    """CPUs by the utilisation law: of hosts with the same ``tiers``, the busiest.
+    """CPUs by the utilisation law; of hosts with the same ``tiers``, only the busiest counts.
 
     ``busy``: the share of each host's CPUs that was in use.
     """
@@ -87,7 +87,7 @@ def _of_hosts(context: ReadingContext) -> list[Use]:
     tiers: dict[str, set[str]] = {}
     for part in context.parts:
         tiers.setdefault(part.host, set()).add(part.tier)
-    # What others on the host use, a generator for one, is no demand of the requests.
+    # What other programs on the host use, such as a generator, is no demand of the requests.
     own = {name: sum(part.cpu for part in context.on(name)) for name in context.hosts}
     busy = {
         name: own[name] / host.cpus if own[name] else host.busy
@@ -97,7 +97,7 @@ def _of_hosts(context: ReadingContext) -> list[Use]:
 
 
 def _of_pools(context: ReadingContext, calls: Mapping[str, Sequence[str]]) -> list[Use]:
-    """Workers by Little's law, threads by the utilisation law: of each service, the busiest host."""
+    """Workers by Little's law, threads by the utilisation law; each service on its busiest host."""
     fullest: dict[str, Use] = {}
     for part in context.parts:
         for use in (_workers(context, part, calls), _threads(context, part)):
@@ -112,7 +112,7 @@ def _workers(
     limit = _limit(part, context.settings)
     if not part.runs_application or not limit or part.accepted <= 0:
         return None
-    # A worker is kept for as long as the tiers that it asks take, too.
+    # A request also keeps its worker while the tiers that the worker asks are at work.
     tiers = (part.tier, *calls.get(part.tier, ()))
     return Use(f"{part.label}.workers", tiers, context.answered, part.accepted / limit, OF_POOL)
 

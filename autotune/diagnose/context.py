@@ -19,7 +19,7 @@ from autotune.target.slo import Slo
 @dataclass(frozen=True)
 class Bottleneck:
     """``evidence`` is one line that can be checked; ``confidence`` is 0 … 1: how directly the rule
-    saw it, times the part of the readings just above the peak that agree."""
+    saw it, times the fraction of the readings just above the peak that agree."""
 
     tier: str
     service: str
@@ -36,7 +36,7 @@ class Bottleneck:
 class ReadingContext:
     """Everything known of one reading. Pure data: the rules do no more than look at it.
 
-    ``fastest`` is ``floor`` in whichever reading of the same settings it was shortest.
+    ``fastest`` is the shortest ``floor`` of all readings of the same settings.
     """
 
     reading: Reading
@@ -58,12 +58,12 @@ class ReadingContext:
         return tuple(part for part in self.parts if part.host == host)
 
     def setting(self, part: PartActivity, name: str) -> int | None:
-        """The value tuned or in place for this service, where it is a whole number."""
+        """The value tuned or in place for this service, in whole numbers; ``None`` if it is no number."""
         value = self.settings.get(f"{part.label}.{name}")
         return int(value) if isinstance(value, int | float) else None
 
     def threads(self, part: PartActivity) -> int | None:
-        """How many threads do all the work of a service; one, too, where it is told to start none."""
+        """How many threads do all the work of a service: at least 1, even if set to start none."""
         name = diagnosis(part.service).threads
         threads = self.setting(part, name) if name else None
         return None if threads is None else max(threads, 1)
@@ -81,8 +81,8 @@ class ReadingContext:
 
     @property
     def answered(self) -> float:
-        """Requests/s that got a right answer, late ones included, while load was offered: a reading
-        cut short offered it for less than its seconds."""
+        """Requests/s that got a right answer, late ones included, over the time that load was offered:
+        in a reading that was cut short, less than its seconds."""
         reading = self.reading
         seconds = min(reading.seconds, reading.intended / reading.rate) if reading.rate > 0 else 0
         return (reading.intended - reading.failed) / seconds if seconds > 0 else 0.0
@@ -102,7 +102,7 @@ def context_of(
     settings: Settings,
     slo: Slo,
 ) -> ReadingContext:
-    """A watched reading, summed up."""
+    """The context of one watched reading."""
     activities = {host.name: host_activity(host, observations, reading.seconds) for host in hosts}
     return ReadingContext(
         reading,
@@ -114,14 +114,14 @@ def context_of(
 
 
 def floor(context: ReadingContext) -> float | None:
-    """Seconds that even the fastest tenth of the requests took: a queue comes and goes, what every
-    request has to wait for does not. Without latencies, by Little's law: the time a request is in
-    the hands of PHP. ``None`` where neither was seen."""
+    """The 10th percentile of the latency in seconds. Queues come and go, and spare some requests; what
+    every request has to wait for shows even here. Without latencies, it is the time that a request
+    spends in PHP, by Little's law. ``None`` where neither was measured."""
     return context.reading.percentile(0.1) if context.reading.histogram else time_inside(context)
 
 
 def time_inside(context: ReadingContext) -> float | None:
-    """Seconds a request is in the hands of a PHP process (Little's law: in hand = rate × time)."""
+    """Seconds that a request spends in a PHP process (Little's law: requests there = rate × time)."""
     if context.answered <= 0 or not context.pools:
         return None
     return sum(part.accepted for part in context.pools) / context.answered

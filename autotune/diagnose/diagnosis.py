@@ -17,12 +17,12 @@ from autotune.services.diagnosis import Resource
 from autotune.services.registry import diagnosis, of_role
 from autotune.target.slo import Slo
 
-NEAREST = 3  # failed readings that have a say: those far above the peak show an overload's debris
+NEAREST = 3  # failed readings that count: far above the peak they show only effects of overload
 
 
 @dataclass(frozen=True)
 class WatchedReading:
-    """A reading, what was observed while it ran, and what that comes to host by host."""
+    """A reading, what was observed while it ran, and the usage of each host that follows from it."""
 
     reading: Reading
     observations: Observations
@@ -49,7 +49,7 @@ def contexts_of(
     hosts: tuple[WatchedHost, ...],
     slo: Slo,
 ) -> list[ReadingContext]:
-    """All of the readings, summed up."""
+    """The context of each reading."""
     return [
         context_of(w.reading, w.observations, stack=stack, hosts=hosts, settings=settings, slo=slo)
         for w in watched
@@ -57,11 +57,11 @@ def contexts_of(
 
 
 def bottleneck_of(contexts: Sequence[ReadingContext]) -> Bottleneck | None:
-    """The verdict of the readings just above the peak: what most of them show, by confidence, and
-    among equals what the nearest shows.
+    """The verdict of the readings just above the peak: the finding with the most confidence over all of
+    them, and among equals that of the reading nearest to the peak.
 
-    Readings that the generator limited say nothing about the stack, and decide only where no
-    reading of the stack itself failed. Where none failed at all, the highest rate is looked at.
+    Readings that the generator limited say nothing about the stack; the highest of them decides only
+    where no reading of the stack itself failed. Without either, the highest rate decides.
     """
     floors = [time for s in contexts if (time := floor(s)) is not None]
     compared = [replace(s, fastest=min(floors, default=None)) for s in contexts]

@@ -1,8 +1,8 @@
-"""Which host answers wrong by itself: one that does so at rest is broken, not overloaded.
+"""Hosts that answer wrong when asked directly: one that does so without load is broken, not overloaded.
 
-Behind a load balancer a host that answers at once, and wrong, looks like half of a fast stack. Each
-web server is asked for the page the load asks for, by its own host, when a reading had failures that
-a wrong answer explains. What an overload leaves behind is waited out.
+Behind a load balancer, a host that answers wrong but at once looks fast. After a reading with failures
+that a wrong answer explains, each web server is therefore asked, from its own host, for the page that
+the load asks for. Several tries wait until the queues of an overload are gone.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from autotune.transports.parallel import run_on_all
 from autotune.transports.request import Request
 
 KINDS = frozenset({"1xx", "3xx", "4xx", "5xx", "wrong body", "reset", "refused"})
-SUSPECT = 0.01  # of the requests; fewer errors of such kinds are nobody's fault alone
+SUSPECT = 0.01  # of the requests; fewer errors of such kinds do not point to one host
 TRIES = 4
-PAUSE = 0.5  # s between them: a queue of a second or two is gone at the last one
+PAUSE = 0.5  # s between tries: a queue of a second or two is gone by the last one
 _SHOWN = 60  # characters of a body that are shown
 
 
@@ -40,7 +40,7 @@ def faults(
 ) -> dict[str, str]:
     """Part → what is wrong with its answer, for every web server that never answers right.
 
-    ``transports`` leads to the hosts by their names; one that cannot be reached is left out.
+    ``transports`` are by host name; a host that cannot be reached is left out.
     """
     web = {transports[part.site.host].name: part for part in parts if part.site.role is Role.WEB}
 
@@ -48,7 +48,7 @@ def faults(
         site = web[transport.name].site
         asked = next((entry for entry in request.each() if entry.endpoint.host == site.listen.host),
                      None)  # fmt: skip
-        # Behind the entry there is no TLS, as far as is known.
+        # Servers behind the entry are assumed to speak plain HTTP/1.1, without TLS.
         asked = asked or replace(request, endpoint=site.listen, tls=None, http2=False)
         wrong = None
         for turn in range(TRIES):

@@ -26,11 +26,12 @@ from autotune.services.registry import diagnosis
 
 Rule = Callable[[ReadingContext], Bottleneck | None]
 
-IDLE = 0.10  # of the CPUs: with more than this left, they are not what lacks
+IDLE = 0.10  # of the CPUs: with more than this left, CPU is not the bottleneck
 SHARE = 0.5  # of a request's time in a service
 MINE = 0.25  # of the CPUs: with less than this used by the stack, others fill them
-HELD_BACK, MOST = 0.25, 0.7  # s a second, and of the quota: it is used up again and again
-STORES = (Role.STORE, Role.DATABASE)  # whatever an application waits for that is no cache
+# Seconds a second that it was throttled, and share of its quota that it used: both mean a lack of CPU.
+HELD_BACK, MOST = 0.25, 0.7
+STORES = (Role.STORE, Role.DATABASE)  # what an application waits for other than a cache
 CROWDED = 1.25  # processes ready to run for each CPU
 
 
@@ -41,7 +42,7 @@ def generator(context: ReadingContext) -> Bottleneck | None:
 
 
 def wrong_answers(context: ReadingContext) -> Bottleneck | None:
-    """A host that is asked by itself, at rest, and answers wrong every time."""
+    """A host that answers wrong every time it is asked directly, without load."""
     broken = [part for part in context.parts if part.fault]
     if not broken:
         return None
@@ -59,7 +60,7 @@ def wrong_answers(context: ReadingContext) -> Bottleneck | None:
 
 
 def clients_refused(context: ReadingContext) -> Bottleneck | None:
-    """A server at its limit of clients turns the next one away, or lets it stand."""
+    """A server at its limit of clients turns the next one away, or lets it wait."""
     for part in context.parts:
         limit = diagnosis(part.service).clients
         if limit is None:
@@ -84,8 +85,9 @@ def clients_refused(context: ReadingContext) -> Bottleneck | None:
 
 
 def descriptors(context: ReadingContext) -> Bottleneck | None:
-    """A server says so, and requests fail for it. In a deep overload it is said too, by servers
-    that hold thousands of requests for something slow: then most violations are late, not failed.
+    """A server logs that it may open no more files, and requests fail for it. In a deep overload,
+    servers that hold thousands of requests for something slow log it, too: then most violations are
+    late, not failed.
     """
     for part in _complaining(context, "open_files"):
         limit = part.descriptor_limit
@@ -133,15 +135,15 @@ def memory(context: ReadingContext) -> Bottleneck | None:
 
 def cpu(context: ReadingContext) -> Bottleneck | None:
     """No CPU left: by what the services used of what their host may use, or because requests spent
-    most of their time ready to run and not running."""
+    most of their time running or ready to run."""
     return _without_cpu(context, MEASURED, _quota_used) or _without_cpu(
         context, MEASURED, lambda host, _: _ready_but_not_running(context, host, SHARE)
     )
 
 
 def crowded(context: ReadingContext) -> Bottleneck | None:
-    """The CPUs are full and processes wait for them: PHP that waits for a cache or a proxy that
-    waits for a CPU is not seen to wait for one, and more processes would only wait as well."""
+    """The CPUs are full and processes wait for them. PHP may wait for a cache or a proxy that itself
+    waits for a CPU: PHP does not show as short of CPU then, and more processes would only wait, too."""
     return _without_cpu(
         context, INFERRED, lambda host, _: _ready_but_not_running(context, host, 0.0)
     )
@@ -167,7 +169,7 @@ def _without_cpu(
 
 
 def _quota_used(host: HostActivity, used: float) -> str:
-    # Where more was used than allowed, the allowance is only written down, not kept by anybody.
+    # Where more was used than the quota allows, the quota is only written down, not enforced.
     if FULL * host.cpus <= used <= 1.25 * host.cpus:
         return f"{used:.2f} of {host.name}'s {host.cpus:g} CPUs went to the stack"
     if host.throttled >= HELD_BACK and max(used, host.used or 0.0) >= MOST * host.cpus:
@@ -176,8 +178,9 @@ def _quota_used(host: HostActivity, used: float) -> str:
 
 
 def _ready_but_not_running(context: ReadingContext, host: HostActivity, share: float) -> str:
-    """A generator on the same host never idles, so that idle time alone proves nothing: the stack
-    lacks CPUs only if it could fill them alone. Two processes often pushed aside are still two."""
+    """A generator on the same host never idles, so that a lack of idle time alone proves nothing: the
+    stack lacks CPUs only if its own processes could fill them. Two processes that are often preempted
+    can still use no more than two CPUs."""
     parts, idle = context.on(host.name), 1.0 - host.busy
     demanded = sum(part.cpu + (part.delay or 0.0) for part in parts)
     waiting = [part for part in parts if part.delay and _ready_share(part) >= share]
@@ -193,7 +196,7 @@ def _ready_but_not_running(context: ReadingContext, host: HostActivity, share: f
 
 
 def _ready_share(part: PartActivity) -> float:
-    """Part of the time in which requests were in its hands that its processes ran or were ready."""
+    """The fraction of the time a part holds requests in which its processes run or are ready to."""
     in_hand = part.accepted if part.runs_application else float(part.workers)
     return (part.cpu + (part.delay or 0.0)) / max(in_hand, 1.0)
 
@@ -230,8 +233,8 @@ def network(context: ReadingContext) -> Bottleneck | None:
 
 
 def store(context: ReadingContext) -> Bottleneck | None:
-    """Every request waits in PHP for much of the objective although nothing there is short, at the
-    lowest rate too: more processes would carry more of them, none of them in time."""
+    """Every request waits in PHP for much of the SLO's limit, even at the lowest rate and although PHP
+    is short of nothing. More processes would carry more requests, but none of them in time."""
     inside = time_inside(context)
     fastest = context.fastest if context.fastest is not None else floor(context)
     if inside is None or fastest is None or inside < 0.5 * fastest:
@@ -268,7 +271,7 @@ def _slow_one(context: ReadingContext) -> tuple[PartActivity | None, str]:
 
 
 def own(rules: Callable[[Diagnosis], Iterable[ServiceRule]], *roles: Role) -> Rule:
-    """The first finding of services' own rules, the parts behind first; of ``roles`` where named."""
+    """The first finding of services' own rules, parts furthest behind first; of ``roles`` if named."""
 
     def finding(context: ReadingContext) -> Bottleneck | None:
         for part in context.of_role(*roles) if roles else context.parts:
@@ -283,7 +286,7 @@ def own(rules: Callable[[Diagnosis], Iterable[ServiceRule]], *roles: Role) -> Ru
 
 
 def backlog(context: ReadingContext) -> Bottleneck | None:
-    """A full queue of new connections, with nobody behind it short of anything seen above."""
+    """A full queue of new connections, where no rule before this one found a shortage behind it."""
     for part in context.parts:
         if part.backlog and part.waiting_max >= FULL * part.backlog:
             dropped = context.hosts[part.host].listen_drops if part.host in context.hosts else 0

@@ -1,4 +1,4 @@
-"""`autotune init --from`: a stack that runs already made into a target with its own templates."""
+"""`autotune init --from`: a running stack made into a target with its own templates."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from autotune.transports.local import LocalTransport
 from autotune.transports.parallel import run_on_all
 from autotune.transports.request import DEFAULT_PORTS, Request, Tls
 
-_FIRST_PAGE = 10.0  # s: nobody may have asked for it since the site was started
+_FIRST_PAGE = 10.0  # s: this may be the first request since the site was started
 _LOGIN = re.compile(r"(?:(?P<user>[^@]+)@)?(?P<address>\[[^\]]+\]|[^:]+)(?::(?P<port>[0-9]+))?")
 
 
 @dataclass(frozen=True)
 class Written:
-    """``tiers`` and ``parameters`` in words; ``notes`` are what was left as it is, and why."""
+    """``tiers`` in words, the number of ``parameters``; ``notes``: what was left as it is, and why."""
 
     target: Path
     templates: Path
@@ -59,9 +59,9 @@ def write(
 ) -> Written:
     """The target file of hosts that were read, and the templates made of their files.
 
-    Without ``path`` what load is sent to is the first of `/index.php` and `/` that is answered
-    with 200, or the URL that a redirect leads to. Raises AutotuneError where there is nothing to
-    tune, or something to overwrite.
+    Without ``path``, load is sent to the first of `/index.php` and `/` that is answered with a 2xx, or
+    to the URL that a redirect leads to. Raises AutotuneError where there is nothing to tune, or
+    something to overwrite.
     """
     discovered, notes = _tiers(hosts)
     adopted = [adoption.adopt(tier) for tier in discovered]
@@ -140,7 +140,7 @@ def _tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTier], l
 
 
 def _hosts(logins: Sequence[str], ssh_config: Path | None) -> list[DiscoveredHost]:
-    """What was read of each, by names that the target can have, each once."""
+    """What was read from each host, under names that the target can have, no two alike."""
     if ssh_config and not ssh_config.expanduser().exists():
         raise AutotuneError(f"there is no {ssh_config}", hint="--ssh-config takes an ssh_config(5)")
     # Its libraries take a second to load.
@@ -181,7 +181,7 @@ def _login(login: str, ssh_config: Path | None) -> SshHost:
 
 @dataclass(frozen=True)
 class Asked:
-    """What load asks for, as the target has it, and what there is to say of it."""
+    """What load asks for, as the target's file has it, and a remark on that."""
 
     text: str
     remark: str = ""
@@ -193,7 +193,7 @@ def _entries(discovered: Sequence[DiscoveredTier]) -> list[DiscoveredTier]:
 
 
 def _asked(discovered: Sequence[DiscoveredTier]) -> Asked:
-    """What is answered: PHP's own page before one that may be a file; one redirect is followed."""
+    """The first page that answers: PHP's own, then `/`, which may be a file. Follows one redirect."""
     entry = _entries(discovered)[0]
     host, front = entry.instances[0].host.address, entry.instances[0]
     if front.tls:
@@ -228,13 +228,13 @@ def _over_tls(host: str, front: Instance) -> Asked:
 
 
 def _by_url(host: str, url: SplitResult, site: str) -> Asked:
-    """A URL that visitors of the site come to: asked of the same host, by the URL's name."""
+    """The URL that the site sends visitors to: requested from the same host, by the URL's name."""
     answer = curl.answer(LocalTransport(), _request(host, url), _FIRST_PAGE)
     return _described(f"{site} {url.geturl()}", host, url, answer)
 
 
 def _described(site: str, host: str, url: SplitResult, answer: curl.Answer | str) -> Asked:
-    """A URL, with what its answer says of it behind what ``site`` does."""
+    """A URL, with a remark: what ``site`` says of it, then what its answer shows."""
     if isinstance(answer, str) and "subject name" in answer:
         remark = f"{site}, which is not the name in its certificate: put that in the URL."
     elif isinstance(answer, str) and "certificate" in answer:

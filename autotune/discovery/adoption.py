@@ -37,7 +37,7 @@ class AdoptedTier:
 
 
 def adopt(tier: DiscoveredTier, runtime: str = DEFAULT) -> AdoptedTier:
-    """Variables in the files of every host of a tier, where the hosts have the same values."""
+    """Put variables into the files of a tier's hosts, where all hosts have the same value."""
     hosts = tuple(instance.host.name for instance in tier.instances)
     model = Tier(hosts=hosts, service=(tier.deployment,), runtime=runtime)
     dimensions = tuple(of_tier(tier.name, model, smallest(i.host.facts for i in tier.instances)))
@@ -47,7 +47,7 @@ def adopt(tier: DiscoveredTier, runtime: str = DEFAULT) -> AdoptedTier:
         if all(service.name in instance.services for instance in tier.instances):
             _add(adopted, service.name)
         elif service.per_deployment and not service.contained:
-            # What units may open is theirs: a drop-in would be a file that was not there.
+            # Units keep their own limit of open files: a drop-in would be a new file on the host.
             adopted.own.update({f"{tier.name}.{host}.{service.name}": Own() for host in hosts})
             names = (f"{service.name}.{parameter.name}" for parameter in service.parameters)
             why = (
@@ -79,7 +79,7 @@ def key_of(dimension: Dimension) -> str:
 
 
 def _baseline(tier: AdoptedTier, service: str) -> Mapping[str, object]:
-    """Values by bare names, those that follow from others as the software has them now."""
+    """Values by bare names; those derived from others are what the software has now."""
     values = own_settings(tier.values, service)
     numbers = {d.name: value * d.unit for d in tier.dimensions
              if isinstance(value := tier.values.get(key_of(d)), int | float)}  # fmt: skip

@@ -45,7 +45,7 @@ _NAMES = "hostname; hostname -I; hostname -f 2>/dev/null; :"
 _SOCKETS = "nproc; ss -lxH; ss -ltnH"
 _LISTENING = re.compile(r"LISTEN\s+[0-9]+\s+([0-9]{1,9})\s+(\S+)")
 _RUNS = 'runs() { systemctl -q is-active -- "$1"; }'
-# Configurations are small text: what is large is none, and keys are nobody's business.
+# Configurations are small text files: large files are skipped, and so are keys and passwords.
 _FILES = """
 cd / && command -v tar >/dev/null || { echo 'there is no tar' >&2; exit 1; }
 for pattern in "$@"; do
@@ -76,7 +76,7 @@ class DiscoveredHost(RunningHost):
 
 
 def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
-    """Ask ``host``; its name is its own short one, if it has a usable one.
+    """Read ``host``. It is called by its own short host name, if that is usable.
 
     Raises HostUnreachable, or AutotuneError where the account cannot become root there.
     """
@@ -114,9 +114,9 @@ def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
 
 
 def with_versions(host: DiscoveredHost, transport: Transport) -> DiscoveredHost:
-    """The host with names and versions of what is installed, which people read and nothing else.
+    """The host with names and versions of what is installed, which only people read.
 
-    Asking takes most of a second of CPU where it holds application servers.
+    This takes most of a second of CPU on a host with application servers.
     """
     every = dict.fromkeys(adoption.version for adoption in adoptions().values())
     script = "\n".join([_RUNS, *every, ":"])
@@ -125,8 +125,8 @@ def with_versions(host: DiscoveredHost, transport: Transport) -> DiscoveredHost:
 
 
 def paths_of(deployments: Iterable[str]) -> tuple[str, ...]:
-    """Where the services of deployments are configured: patterns as the directories they are in, but
-    those of data and of applications, which may be of any size."""
+    """Where the services of deployments are configured; for a pattern, the directory that it is in.
+    Patterns outside of /etc are left out: directories of data and applications may be of any size."""
     every = {key: adoption.paths for key, adoption in adoptions().items()}
     patterns = [path for name in deployments for service, _ in parts(name)
                 for path in every.get(service.key, ())]  # fmt: skip
@@ -145,8 +145,8 @@ def read_inside(
     packed: Sequence[str],
     functions: str,
 ) -> DiscoveredHost:
-    """A host as services see it that have a file system of their own: ``packed`` prints a tar archive
-    of each of these paths, in base64. Nothing of it needs a program in there."""
+    """A host as it is seen by services that have a file system of their own. ``packed`` prints a tar
+    archive of each of ``paths``, in base64. It needs no program from inside that file system."""
     commands = [Command(tuple(packed), vital=True), Command(("nproc",), vital=True)]
     archives, processors = run_checked(transport, commands, timeout=READING, functions=functions)
     trees = [_tree(transport.name, text, dirname(path))
@@ -164,7 +164,7 @@ def read_inside(
 
 
 def _backlogs(printed: str) -> dict[str, int]:
-    """By path or port; of several sockets at a port the shortest queue, which is full first."""
+    """Backlogs by path or port; of several sockets at a port the shortest, which is full first."""
     backlogs: dict[str, int] = {}
     for size, place in _LISTENING.findall(printed):
         key = place if place.startswith("/") else place.rpartition(":")[2]

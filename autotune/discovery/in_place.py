@@ -1,4 +1,4 @@
-"""The files that lie on the hosts of a target, as its templates: what `init --from` writes down."""
+"""Templates made from the files on a target's hosts, as `init --from` makes them."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class InPlace:
 
 
 def of_record(record: Mapping[str, Any]) -> InPlace:
-    """What `InPlace.record` was; nothing for a study that wrote whole files."""
+    """The inverse of `InPlace.record`; an empty `InPlace` for a study that wrote whole files."""
     if not record:
         return InPlace()
     try:
@@ -98,8 +98,8 @@ def of_hosts(
     hosts: Mapping[str, DiscoveredHost],
     inside: Mapping[str, Mapping[str, DiscoveredHost]] | None = None,
 ) -> InPlace:
-    """What was read of them made into templates; ``inside`` are hosts as the services of tiers see
-    them. Raises as `read_files` does."""
+    """The files that were read from hosts, made into templates. ``inside``: by tier, the hosts as the
+    tier's services see them. Raises as `read_files` does."""
     tiers = inside or {}
     adopted = [adoption.adopt(_discovered(file, name, tiers.get(name, hosts)), tier.runtime)
                for name, tier in _edited(file).items()]  # fmt: skip
@@ -130,7 +130,7 @@ def _passed_over(
 
 
 def _read(file: TargetFile, transport: Transport) -> DiscoveredHost:
-    """By the name that the target has for it."""
+    """A host, under the name that the target has for it."""
     name = transport.name
     return replace(read_host(transport, SshHost(name, file.target.hosts[name].address)), name=name)
 
@@ -164,7 +164,7 @@ def _discovered(file: TargetFile, name: str, hosts: Mapping[str, DiscoveredHost]
 
 
 def _instance(file: TargetFile, name: str, host: DiscoveredHost) -> Instance:
-    """What the host runs of what the target says; at the tier's port where there are several."""
+    """The deployment of the target that the host runs; of several, the one at the tier's port."""
     tier = file.target.tiers[name]
     running, notes = instances(host)
     chosen = [instance for instance in running if instance.deployment in tier.service]

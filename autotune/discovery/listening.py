@@ -1,4 +1,4 @@
-"""What listens on a host, and what of it nobody tunes."""
+"""What listens on a host, and what of it is not tuned."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def listeners(printed: str) -> tuple[Listener, ...]:
 
 
 def at_other_ports(every: Iterable[Listener], tuned: Sequence[tuple[str, int]]) -> Iterator[str]:
-    """A line for each that is tuned and listens at other ports too.
+    """A line for each port beside its own at which a tuned service listens.
 
     ``tuned`` are services by their keys, with the port of each.
     """
@@ -43,7 +43,7 @@ def at_other_ports(every: Iterable[Listener], tuned: Sequence[tuple[str, int]]) 
 def untuned(
     listening: Mapping[str, tuple[Iterable[Listener], Sequence[tuple[str, int]]]],
 ) -> Iterator[str]:
-    """What listens and is not tuned, by host: a line for what all have, one for what else each has."""
+    """What listens and is not tuned, by host: a line for what all share, one for the rest of each."""
     unowned = {host: [listener for listener in every if not _owners(listener, tuned)]
                for host, (every, tuned) in listening.items()}  # fmt: skip
     lists = list(unowned.values())
@@ -70,6 +70,6 @@ def _executables(key: str) -> tuple[str, ...]:
 
 
 def _serves(key: str, program: str) -> bool:
-    """Whether that process of a service answers visitors, and no web server or admin."""
+    """Whether that process of a service answers visitors, rather than a web server or an admin."""
     service = SERVICES[key]
     return not service.gateway and (not service.serving or program in service.serving)

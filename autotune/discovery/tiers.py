@@ -44,7 +44,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class DiscoveredTier:
-    """Hosts with the same deployment at the same port. ``assumed``: uses without a trace in files."""
+    """Hosts with the same deployment at the same port. ``assumed``: ``uses`` that no file names."""
 
     name: str
     instances: tuple[Instance, ...]
@@ -150,8 +150,8 @@ def _instance(
 def tiers(instances: Iterable[Instance]) -> tuple[DiscoveredTier, ...]:
     """Tiers with their connections, from the load balancer to the database.
 
-    A cache, store or database that nobody's files speak of is taken to be the web tier's: an
-    application has its address elsewhere.
+    A cache, store or database that no file names is taken to be used by every web and application
+    tier: an application has its address elsewhere.
     """
     grouped: dict[tuple[str, str, int], list[Instance]] = {}
     for instance in instances:
@@ -206,7 +206,7 @@ def _is_at(place: str, caller: Instance, tier: DiscoveredTier) -> bool:
     if socket := _SOCKET.match(place):
         listening = (s.listen for instance in tier.instances for s in instance.services.values()
                      if instance.host.name == caller.host.name)  # fmt: skip
-        # One that was made in the working directory is called by its name there alone.
+        # A socket made in the working directory has no directory in its name.
         return any(listen and f"/{socket[1]}".endswith(f"/{listen}") for listen in listening)
     host, _, port = place.rpartition(":")
     if port != str(tier.port):

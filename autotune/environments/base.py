@@ -1,4 +1,4 @@
-"""The interface of an environment, a target understood on its hosts; and which one a target has."""
+"""The interface of an environment, a target resolved on its hosts, and which one a target has."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Checked:
 
 
 def size(file: TargetFile, space: Space) -> str:
-    """How much of a target there is to tune, the first of the things that `check` finds right."""
+    """How much there is to tune in a target: the first line of what `check` reports as held."""
     return f"{file.path}: {plural(len(file.target.tiers), 'tier')}, {tunable(space)}"
 
 
@@ -51,9 +51,9 @@ class Preview:
     """What would run: where requests enter, the servers, and the files of any settings.
 
     ``files(settings)`` maps ``part/path`` to content. ``installed``: the servers are those of the
-    hosts, whose ``host_settings`` (kernel, limits) are set too, and not private ones of the study.
-    Then ``changes(settings)`` are those to each host as it is now, ``answers()`` what comes now to one
-    request to each entry, by its URL, ``restarts`` the hosts of each unit that a trial may restart.
+    hosts, not private ones of the study, and ``host_settings`` (kernel, limits) are set too. Then
+    ``changes(settings)`` gives the changes to each host as it is now, ``answers()`` what each entry
+    answers now to one request, by URL; ``restarts``: the hosts of each unit that a trial may restart.
     """
 
     entry: str
@@ -91,7 +91,7 @@ class Session(Protocol):
 
 
 class Environment(Protocol):
-    """A target understood on its hosts: what may be tried, and where it would run."""
+    """A target resolved on its hosts: what may be tried, and where it would run."""
 
     @property
     def file(self) -> TargetFile: ...
@@ -110,8 +110,8 @@ class Environment(Protocol):
         ...
 
     def announce(self, *, study: bool = True) -> str:
-        """One sentence before the first request: where load goes, how much of it, and, of a
-        ``study``, for how long: what only measures does not take its time."""
+        """One sentence before the first request: where load goes, how much of it, and, for a
+        ``study``, for how long (only measuring does not take that time)."""
         ...
 
     def software(self) -> Mapping[str, Mapping[str, str]]:
@@ -136,7 +136,7 @@ class Environment(Protocol):
     ) -> AbstractContextManager[Session]:
         """The hosts ready for the study in ``directory``, restored at the end.
 
-        ``note`` hears of progress, a line at a time; ``history`` is what the study has on record.
+        ``note`` is called with progress, a line at a time; ``history`` is what the study has on record.
         """
         ...
 

@@ -1,4 +1,4 @@
-"""A target on several test beds: the same stack on hosts of each, understood and checked to be alike."""
+"""A target on several test beds: the same stack on the hosts of each, checked to be alike."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from autotune.target.beds import directory_of
 from autotune.target.read import TargetFile
 
 AT_ONCE = 16
-# Machines of one kind differ by this part of their memory, and bounds that follow from it do.
+# Machines of one kind may differ by this fraction of their memory, and so may bounds derived from it.
 SAME = 0.02
 
 
 @dataclass(frozen=True)
 class Beds:
-    """The environments of several test beds, which stand in for one of them: see `base.Environment`.
+    """The environments of several test beds, used as one: see `base.Environment`.
 
-    A study measures on all of them at once. What needs one session alone has that of the first.
+    A study measures on all of them at once. What needs only one session gets that of the first bed.
     ``differing`` says in which ways they are not alike, a line each.
     """
 
@@ -89,7 +89,7 @@ def prepare(
     """Look at the hosts of these beds; read-only. ``adopted`` is what a study has on record of their
     own files.
 
-    Raises AutotuneError where they do not allow the same values or begin with others, naming each;
+    Raises AutotuneError where they allow different values or have different baselines, naming each;
     TargetError as `base.prepare` does.
     """
 
@@ -116,7 +116,7 @@ def prepare(
 
 
 def limits(space: Space) -> dict[str, dict[str, Any]]:
-    """What each parameter may be, as JSON has it."""
+    """Each parameter's baseline and allowed values, as JSON holds them."""
     return {
         d.name: {
             "baseline": d.baseline,
@@ -150,7 +150,7 @@ def _same(value: Any, another: Any) -> bool:
 
 
 def _traits(environment: Environment) -> dict[str, dict[str, Any]]:
-    """What each host is made of and runs, to compare it with its like on another bed."""
+    """What each host is made of and runs, to compare it with its counterpart on another bed."""
     software = environment.software()
     return {
         host: {

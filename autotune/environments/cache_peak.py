@@ -19,16 +19,16 @@ PART = 0.1  # of the stack's latency limit: a request asks its caches as one ste
 WARM_UP_SECONDS = 1.0
 TARGET_SD = 0.05
 LIMITS = Limits(start=5000.0, overhead=WARM_UP_SECONDS, load_seconds=60.0, readings=20)
-MARGIN = 20.0  # seconds a transport waits beyond what the program takes by its own account
+MARGIN = 20.0  # seconds a transport waits beyond the time that the program is to take
 LONGEST = 300.0  # seconds after which an agent that nobody stops ends
 
 
 @dataclass(frozen=True)
 class CachePeak:
-    """The highest rate (operations/s) within the objective; ``low`` to ``high`` has it with 90 %.
+    """The highest rate (operations/s) within the objective; ``low`` to ``high`` is its 90 % interval.
 
-    ``gigabits`` in Gb/s and ``hits``, a fraction of the gets, are those of the readings up to it.
-    ``failed`` says why there is none.
+    ``gigabits`` (Gb/s) and ``hits`` (fraction of the gets) come from the readings up to that rate.
+    ``failed`` says why there is no such rate.
     """
 
     shape: str
@@ -98,7 +98,7 @@ def _cache_peak(
 
 @contextmanager
 def _agents(hosts: Sequence[Transport]) -> Iterator[None]:
-    """An agent on each of these hosts for as long as this lasts."""
+    """An agent runs on each of these hosts for as long as the ``with`` block lasts."""
     script = '"$@" </dev/null >/dev/null 2>&1 & echo $!'
     started: list[tuple[Transport, str]] = []
     try:

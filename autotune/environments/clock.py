@@ -12,8 +12,8 @@ KINDS = ("load", "deploy", "search")
 class Clock:
     """Seconds by kind since they were last collected.
 
-    ``now`` is the clock they are read from: the wall's, unless the stack lives in a time of its own,
-    which ``skip`` lets pass, by some seconds.
+    ``now`` is the clock they are read from: the machine's, or the virtual time of a modelled stack,
+    which ``skip(seconds)`` moves forward.
     """
 
     def __init__(

@@ -37,8 +37,8 @@ from autotune.target.messages import plural
 from autotune.target.read import TargetFile
 
 PARAMETERS = "parameters.json"
-# The baseline is asked for this often where the benchmark does not say how exact it is: how much
-# its values scatter is worth more to all later trials than what two more of them could find.
+# The baseline is measured this often where the benchmark does not state its sd: knowing how much its
+# values scatter is worth more to all later trials than what two more trials could find.
 FIRST_CALLS = 3
 ATTEMPTS = 2
 
@@ -94,7 +94,7 @@ class CommandEnvironment:
     def session(
         self, directory: Path, note: Callable[[str], None], history: History
     ) -> Iterator[CommandSession]:
-        """The command at hand; whatever it is doing ends when this does."""
+        """The command, ready to be called; whatever it is doing ends with the session."""
         target, goal = self.file.target, self.file.target.goal
         assert goal is not None
         with Benchmark(self.argv, self.directory, target.timeout, directory.name) as benchmark:
@@ -109,7 +109,7 @@ class Asks(Protocol):
 
 @dataclass(frozen=True)
 class Parameters(Fleet):
-    """Deploying is telling: what the command will be sent, as a file to look at and export."""
+    """Deploying changes nothing: it shows what the command will be sent, as a file to export."""
 
     space: Space
 
@@ -117,12 +117,12 @@ class Parameters(Fleet):
         return Deployed(_files(self.space, settings), {}, sent(self.space, settings))
 
     def restore(self) -> None:
-        """The command leaves nothing: what it changes is its own business."""
+        """There is nothing to restore: what the command changes is left to the command."""
 
 
 class CommandSession:
-    """A benchmark command ready to be called; its values are large (``maximize``) or small when
-    they are good."""
+    """A benchmark command ready to be called. Good values are large if ``maximize`` is set, else
+    small."""
 
     def __init__(self, benchmark: Asks, space: Space, history: History, *, maximize: bool) -> None:
         self.fleet, self.clock = Parameters(space), Clock()
@@ -165,7 +165,7 @@ class CommandSession:
         return answer
 
     def _peak(self, answers: list[Value]) -> Peak:
-        """The mean of the answers. What they do not say of their sd, repeats have shown."""
+        """The mean of the answers. Where they state no sd, it is that of repeated measurements."""
         scale = Scale(self._maximize, self._answers[0][1][0])
         logs = [scale.log(answer.value) for answer in answers]
         mean = sum(logs) / len(logs)

@@ -15,10 +15,10 @@ from autotune.target.read import TargetFile
 def without_restarts(
     file: TargetFile, space: Space, own: Mapping[str, Own], running: Running
 ) -> tuple[Space, dict[str, Own]]:
-    """The space without what a restart would need in tiers that would lose data by it, and the
-    files without those of their services.
+    """In tiers that would lose data by a restart, fix the parameters that need one, and leave the files
+    of their services out of ``own``.
 
-    Raises TargetError where the target itself asks for another value than the one that runs.
+    Raises TargetError where the target itself sets another value than the one that runs.
     """
     tiers = file.target.tiers
     losses: dict[str, str] = {}

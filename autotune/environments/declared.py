@@ -1,4 +1,4 @@
-"""Services that a target declares: what of them can only be checked beside the catalogue and hosts."""
+"""Services that a target declares: the checks that need the catalogue and the hosts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ANY_HOST = HostFacts(1, 2**30)  # only the names matter
 
 
 def mistakes(file: TargetFile) -> Iterator[TargetError]:
-    """An error for each name that is taken, expression that means nothing, and file without a text."""
+    """An error for each name that is taken, each invalid expression, and each file without a text."""
     for name, spec in file.target.services.items():
         place = ("services", name)
         if name in SHIPPED:
@@ -35,7 +35,7 @@ def _expressions(file: TargetFile, name: str, spec: ServiceSpec) -> Iterator[Tar
         for key in ("default", "range", "recommended", "safe"):
             value = getattr(declared, key)
             for bound in value if isinstance(value, tuple) else (value,):
-                # What is no quantity in the parameter's own unit is over the host.
+                # Text that is no quantity in the parameter's unit is an expression over the host.
                 if declared.choices is None and isinstance(
                     in_unit(bound, declared.unit or ""), str
                 ):
@@ -61,7 +61,7 @@ def _expression(
 
 
 def _without_text(file: TargetFile, tier: str, service: str) -> Iterator[TargetError]:
-    """Files are written whole there, so each needs a text."""
+    """Files are written whole in such a tier, so each needs a text."""
     for path, declared in file.target.services[service].files.items():
         if declared.text is None and declared.template is None:
             message = (

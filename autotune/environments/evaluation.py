@@ -1,4 +1,4 @@
-"""What one evaluation of a configuration is asked for, records, and results in."""
+"""One evaluation of a configuration: its request, what it records, and its result."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from autotune.services.base import Settings
 class EvaluationRequest:
     """What is known before an evaluation, and how far it should go.
 
-    ``expected`` is what the peak is expected to be. Below ``incumbent`` the search for the peak may
-    stop early; without one it goes on to the end. ``reference``: others are compared with it.
-    ``seconds`` are those it may take: then it ends with what it knows. ``claim``: a verdict may rest on
-    it, so that it goes on though its last readings told little.
+    ``expected`` is what the peak is expected to be. Where the peak is likely below ``incumbent``, the
+    search for it may stop early; without an incumbent it goes on to the end. ``reference``: other
+    configurations are compared with this one. After ``seconds`` the evaluation ends with what it knows.
+    ``claim``: a verdict may rest on it, so that it goes on even if its last readings told little.
     """
 
     trial: int

@@ -1,4 +1,4 @@
-"""Load meter of a real stack: the generator run at a rate, all hosts watched, one reading."""
+"""Load meter of a real stack: runs the generator at a rate, watches all hosts, makes one reading."""
 
 from __future__ import annotations
 
@@ -27,8 +27,9 @@ from autotune.transports.base import Transport
 from autotune.transports.local import LocalTransport
 from autotune.transports.request import Request
 
-THROTTLED = 0.1  # s a second: a quota that is only touched now and then is no excuse
-TRUSTED = 0.5  # of what a process makes on a whole CPU, for each CPU's worth of a quota
+# Seconds a second: a quota that is reached only now and then does not explain a missed SLO.
+THROTTLED = 0.1
+TRUSTED = 0.5  # of the rate that a process makes on a whole CPU, for each CPU of a quota
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ class LoadMeter:
     """Everything a reading needs but its rate and length.
 
     ``load_hosts`` are where the load is made; ``hosts`` those of the stack, each with its transport,
-    and ``generators`` those load hosts that are watched too: they are nothing else.
-    ``in_place()`` are the settings that run: they say which parts of the stack there are to watch.
+    and ``generators`` the load hosts that are watched too: those that do nothing else.
+    ``in_place()`` gives the settings that run, which decide which parts of the stack are watched.
     """
 
     load: Load
@@ -55,14 +56,14 @@ class LoadMeter:
         """Offer ``rate`` requests/s for ``seconds`` to the stack's entry, and to nothing else, after
         ``ramp`` seconds of it that do not count.
 
-        All hosts are watched meanwhile. Where client ports ran out it is taken again once there are
-        some.
+        All hosts are watched meanwhile. Where client ports ran out, the reading is taken again once
+        some are free.
         """
         spec = LoadSpec(rate, seconds, self.timeout, self.slo.limit, ramp)
         watched = self._watched(spec)
         if NO_PORT not in watched.reading.errors:
             return watched
-        new = self.load.limits.open_connections  # those that stay open are all that is needed
+        new = self.load.limits.open_connections  # they stay open, so no more are needed
         needs = replace(spec, rate=new, seconds=1.0, ramp=0.0) if self.load.limits.kept else spec
         again = self.ports.over(self.load_hosts, self.request, needs)
         return self._watched(spec) if again else watched
@@ -146,11 +147,11 @@ class LoadMeter:
         return int(hits), int(misses)
 
     def drain(self) -> bool:
-        """Wait until what an overload left behind is gone: asked from where the load is made."""
+        """Wait until what an overload left behind is gone; a load host sends the requests."""
         return drain(self._latency, self.slo.limit)
 
     def _latency(self) -> float | None:
-        """The longest of all entries; ``None`` where one gave no right answer."""
+        """The longest latency of all entries; ``None`` where one gave no right answer."""
         slowest = 0.0
         for entry in self.request.each():
             got = curl.answer(self.load_hosts[0], entry)
@@ -161,9 +162,9 @@ class LoadMeter:
 
 
 def reading(result: LoadResult, spec: LoadSpec) -> Reading:
-    """A result held against the objective: what failed and what came late are violations.
+    """A result compared with the objective: what failed and what came late are violations.
 
-    One of which nothing went out lasted no time.
+    A reading lasted 0 seconds if the generator fell short and sent nothing.
     """
     return Reading(
         rate=spec.rate,

@@ -28,25 +28,26 @@ from autotune.services.registry import named
 
 WARM_UP = "warm-up"  # purpose of a reading
 # Seconds of load before a reading counts: pools of processes grow to what the rate needs. Hardly any
-# where no more than a fifth less was offered just before.
+# where the rate is at most a fifth above what was offered just before.
 RAMP, SETTLED, SIMILAR = 1.0, 0.25, 0.2
-WARMING = 0.4  # windows for each second that an evaluation may take
-# Of the log of a peak: what a claim rests on, and what the search learns from. Measured again, a
-# configuration differs by 5 % or more (`estimate.NOISE`): the search learns more from another one.
+WARMING = 0.4  # warm-up windows for each second that an evaluation may take
+# Target sd of the log peak, for a claim and for the search. A configuration that is measured again
+# differs by 5 % or more (`estimate.NOISE`), so the search learns more from measuring another one.
 CLAIM_SD, SEARCH_SD = 0.03, 0.05
-# In the search, as many readings may tell nothing new: one configuration differs by more from measurement
-# to measurement than further readings could say, and the leaders are measured again.
+# In the search, a measurement ends after so many readings that tell nothing new: one configuration
+# differs more from measurement to measurement than further readings could say, and the leaders are
+# measured again.
 STALLED_AFTER = 5
 # A configuration that cannot carry this share of the expected peak need not be measured lower down.
 HOPELESS = 0.02
-# A warm-up that ends below this share of its first rate was held back by the stack, whose peak is
-# taken to be so much higher than what it carried.
+# If a warm-up ends below this share of its first rate, the stack held it back. The peak is then taken
+# to be BEYOND times what the stack carried.
 HELD_BACK = 0.9
 BEYOND = 1.5
 # How far a configuration nobody has measured may be from what is expected: sd of the log peak.
 UNKNOWN_SD = 0.5
-LAST_WINDOWS = 2  # last windows of a warm-up that tell of the stack as it stays
-# Servers are asked for at most this much by a single search for a peak, in seconds under load.
+LAST_WINDOWS = 2  # last windows of a warm-up, which show the stack as it stays
+# A single search for a peak loads the servers for at most so many seconds.
 LOAD_SECONDS = 60.0
 
 
@@ -84,8 +85,8 @@ class Meter(Protocol):
 class LoadSession:
     """A stack, real or modelled, ready to be deployed to and loaded: see `base.Session`.
 
-    How much readings scatter, whether the caches are filled and how much CPU time is stolen belong
-    to this stack, and live here.
+    It keeps what belongs to this stack: how much readings scatter, whether the caches are filled, and
+    how much CPU time is stolen.
     """
 
     def __init__(
@@ -100,11 +101,11 @@ class LoadSession:
         self.fleet, self.meter, self.slo, self.limits = fleet, meter, slo, limits
         self.clock = clock or Clock()
         self.steal = Steal()
-        self._told = False  # that CPU time is stolen
+        self._told = False  # whether the user was told that CPU time is stolen
         self._offered = 0.0  # rate of the last reading, where it was not cut short
         self._noise = history.noise
         self._windows: list[WatchedReading] = []  # of the last warm-up
-        self._warm = False  # whether the caches hold what they can, by what this session saw
+        self._warm = False  # whether the caches hold what they can, as far as this session knows
 
     def evaluate(
         self, settings: Settings, request: EvaluationRequest, record: Recorder
@@ -140,7 +141,8 @@ class LoadSession:
             readings=len(capacity.readings),
             load_seconds=capacity.load_seconds,
             bottleneck=self.meter.diagnose(settings, watched),
-            # What the caches still lacked at first would count against the tiers behind them.
+            # Only the last windows: earlier misses, of caches still filling, would count against the
+            # tiers behind them.
             capacities=self.meter.capacities(settings, [*self._windows[-LAST_WINDOWS:], *watched]),
             rss=worst_rss(watched),
             noise=capacity.noise,
@@ -202,7 +204,7 @@ class LoadSession:
             incumbent=request.incumbent,
             noise=self._noise,
             limits=limits,
-            # Another reading begins where most of it fits.
+            # Another reading begins only if at least half of it fits into the time left.
             late=lambda: self.clock.now() + longest / 2 >= ends,
         )
         return capacity, watched
@@ -227,9 +229,9 @@ class LoadSession:
         return watched
 
     def _ramp(self, rate: float, purpose: str) -> float:
-        """Seconds of load before a reading counts: none in a warm-up, which counts nothing, and hardly
-        any where about as much or more has just been offered, carried or not: what grows with the load
-        has grown. Not after a collapse, which ends a reading early."""
+        """Seconds of load before a reading counts: none in a warm-up, whose readings do not count, and
+        hardly any where about as much or more has just been offered, carried or not, because what grows
+        with the load has grown. After a collapse, which ends a reading early, there is a full ramp."""
         if purpose == WARM_UP:
             return 0.0
         return SETTLED if rate <= (1 + SIMILAR) * self._offered else RAMP
@@ -238,9 +240,9 @@ class LoadSession:
 def expectation(expected: Estimate | None, warm_up_result: WarmUpResult) -> Estimate | None:
     """What to expect of the peak now that the stack has been warmed up.
 
-    One that nobody has measured, or that did not keep up with what is expected of it, peaks somewhat
-    above what it carried; one that fails at any load, hardly above the least it was offered. A search
-    that begins there says how good it is, and not only that it is worse than the best.
+    A stack without an expected peak, or one that did not keep up with it, peaks somewhat above what it
+    carried; a stack that fails at any load, hardly above the lowest rate it was offered. A search that
+    begins there measures how good the stack is, and not only that it is worse than the best.
     """
     if (least := warm_up_result.failed_at) is not None:
         return Estimate.of(least, UNKNOWN_SD)
@@ -276,6 +278,6 @@ def _peak(capacity: Capacity, slo: Slo) -> Peak:
 
 def p99_at_peak(capacity: Capacity, slo: Slo) -> float | None:
     """The 99th percentile, in seconds, of the highest reading up to the peak that met the SLO:
-    what is broken below the peak was disturbed."""
+    a reading below the peak that missed it was disturbed."""
     met = [r for r in capacity.readings if r.rate <= capacity.peak and slo.met(r)]
     return max(met, key=lambda r: r.rate).percentile(0.99) if met else None

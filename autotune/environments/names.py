@@ -17,7 +17,8 @@ from autotune.target.read import TargetFile
 
 
 def check(file: TargetFile) -> None:
-    """Raises TargetError with every name that does not exist, and where requests enter twice."""
+    """Raises TargetError with every name that does not exist, and where the entry is ambiguous;
+    AutotuneError where a bed has to be named."""
     if needs_bed(file.target):
         raise AutotuneError(
             f"{file.path}: its hosts have no addresses unless a bed is named",
@@ -79,7 +80,7 @@ def _missing_templates(file: TargetFile) -> Iterator[TargetError]:
 
 
 def _unknown_parameters(file: TargetFile) -> Iterator[TargetError]:
-    """Only where all services are known: a parameter of another would be unknown for its sake."""
+    """Only where all services are known: the parameters of an unknown one are all unknown."""
     tiers = file.target.tiers
     if any(s not in DEPLOYMENTS for tier in tiers.values() for s in tier.service) or any(
         tier.app and tier.app not in APPS for tier in tiers.values()

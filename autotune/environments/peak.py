@@ -31,7 +31,7 @@ class Peak:
 
     @property
     def estimate(self) -> Estimate:
-        """Of a feasible one."""
+        """The estimate of a feasible peak."""
         return Estimate.of(self.peak, self.sd)
 
     @property
@@ -46,5 +46,5 @@ class Peak:
 
     @property
     def screened(self) -> bool:
-        """Whether the search gave up as soon as this hardly beat the best: a ceiling, not a peak."""
+        """Whether the search gave up because this would hardly beat the best: a ceiling, not a peak."""
         return self.verdict == "screened"

@@ -178,7 +178,7 @@ class ModelMeter:
 
 
 def prepare(file: TargetFile) -> SimulatedEnvironment:
-    """Work out the space and the model. Raises TargetError for a target it has no place for."""
+    """Work out the space and the model. Raises TargetError for a target that the model cannot hold."""
     target = file.target
     facts = {
         name: replace(UNSAID, cpus=host.cpus or UNSAID.cpus, memory=host.memory or UNSAID.memory)
@@ -197,7 +197,7 @@ def prepare(file: TargetFile) -> SimulatedEnvironment:
 
 
 def _answered(space: Space, model: Topology) -> tuple[Space, int]:
-    """The space with only those parameters left to search that the model answers to, and how many
+    """The space that searches only the parameters with an effect in the model, and how many others
     were left out."""
     without = {d.name for d in space.tunable if not has_effect(model, d.name)}
     dimensions = tuple(

@@ -67,7 +67,7 @@ class StackEnvironment:
     """A target on its hosts: see `environments.base.Environment`.
 
     ``programs`` are those of each host by the names services use, ``own`` the hosts' own files that
-    were capable into templates.
+    were made into templates.
     """
 
     file: TargetFile
@@ -84,7 +84,7 @@ class StackEnvironment:
     def announce(self, *, study: bool = True) -> str:
         target = self.file.target
         load, entry = target.load, entry_tiers(target)[0]
-        of_target.request(self.file, self.lay_out("<study>/run"))  # fails now, or not in the study
+        of_target.request(self.file, self.lay_out("<study>/run"))  # raises now, not in the study
         asked = f"for {load.url}" if load.url else f"path {load.path}"
         lasting = f" for about {plural(target.budget.time / 60, 'minute')}" if study else ""
         announced = (
@@ -105,7 +105,7 @@ class StackEnvironment:
         )
 
     def lay_out(self, directory: str) -> Stack:
-        """The stack with what is private of it below ``directory``. Raises AutotuneError."""
+        """The stack, with its private files below ``directory``. Raises AutotuneError."""
         return self.runtime.lay_out(self.file, directory, self.facts, self.programs, self.own)
 
     def software(self) -> dict[str, dict[str, str]]:
@@ -125,7 +125,7 @@ class StackEnvironment:
         load = self.file.target.load
         with _thrown_away() as directory:
             laid = self.lay_out(directory)
-            of_target.request(self.file, laid)  # every file and variable that it needs is there
+            of_target.request(self.file, laid)  # raises unless all it needs is there
             self._validate(self._desired(laid, settings) for settings in self._presets())
         programs = {Path(path).name for paths in self.programs.values() for path in paths.values()}
         return Checked(
@@ -146,7 +146,7 @@ class StackEnvironment:
         )
 
     def headroom(self) -> str:
-        """Each load host against a private server of its own that does nothing."""
+        """What each load host makes against a private server of its own that does no work."""
         hosts = {host.name: host for host in self.load_hosts}
         servers = self.runtime.programs({name: [SERVER] for name in hosts}, hosts)
         used = {name: programs[SERVER.program] for name, programs in servers.items()}
@@ -168,7 +168,7 @@ class StackEnvironment:
                 if part.service.programs and part.site.role is not Role.HOST
             ),
             files=lambda settings: self._desired(laid, settings).files,
-            # Both of a choice may have the same beside them, such as PHP's own settings.
+            # Both deployments of a choice may come with the same part, such as PHP's own settings.
             host_settings=tuple(dict.fromkeys(part.name for part in laid.of_role(Role.HOST))),
             installed=self.runtime.installed,
             changes=self._changes if self.runtime.installed else None,
@@ -181,7 +181,7 @@ class StackEnvironment:
             return self.fleet(Path(directory), lambda _: None).changes(settings)
 
     def _answers(self) -> dict[str, Answer | str]:
-        """What each entry answers now; nothing of servers that do not run yet, or where asking may
+        """What each entry answers now; empty where servers do not run yet, or where a request may
         change something."""
         request = of_target.request(self.file, self.lay_out("<study>/run"))
         if not self.runtime.installed or request.method not in ("GET", "HEAD"):
@@ -265,9 +265,9 @@ class StackEnvironment:
         )
 
     def _answer(self, request: Request) -> tuple[int, bytes] | str:
-        """One request to each entry: a wrong answer, or the last one.
+        """Send one request to each entry; the first wrong answer, or else the last one.
 
-        From where the load is made: this machine need not reach the stack at all.
+        A load host sends them: this machine need not reach the stack at all.
         """
         for entry in request.each():
             answer = curl.answer(self.load_hosts[0], entry)
@@ -306,7 +306,7 @@ class StackEnvironment:
 
     @contextmanager
     def _fit_load_hosts(self, directory: Path, note: Note) -> Iterator[LoadHosts]:
-        """Those that only make load, fit for it."""
+        """The load hosts that only make load, with their kernels prepared for it."""
         hosts = LoadHosts(self._generators, directory, note)
         try:
             hosts.open(load_host.NAMES, load_host.fit)
@@ -333,9 +333,9 @@ class StackEnvironment:
         return desired_state(settings, laid, files, self.runtime.layout)
 
     def _validate(self, states: Iterable[DesiredState]) -> None:
-        """What several states have alike is validated once, all of a host in one exchange.
+        """Validate each set of files once for all states that have it, all of a host in one exchange.
 
-        Raises Invalid with a part whose software refuses its files, and its words.
+        Raises Invalid with a part whose software refuses its files, and what that software says.
         """
         cases: dict[str, dict[object, tuple[Part, Mapping[str, bytes]]]] = {}
         for part, files in ((p, state.rendered[p.name]) for state in states for p in state.parts):
@@ -434,7 +434,7 @@ def _refuse_unsaved(
     hosts: Mapping[str, Transport],
     runtime: Runtime,
 ) -> None:
-    """Raises AutotuneError where a restart would undo what is in no file, or in none any more."""
+    """Raises AutotuneError where a restart would undo what is not, or no longer, in any file."""
     for part in parts:
         if argv := part.service.unsaved(part.site, rendered(file, part, settings)):
             manager = runtime.service_manager
@@ -472,9 +472,9 @@ def rendered(file: TargetFile, part: Part, settings: Settings) -> dict[str, byte
 def without_refused(
     space: Space, parts: Sequence[Part], refusals: Refusals
 ) -> tuple[Space, tuple[str, ...]]:
-    """The space without the choices that the installed programs were built without.
+    """The space without the choices that the installed programs are not built with.
 
-    With it everything that was dropped, a line each.
+    Also returns everything that was dropped, a line each.
     """
     left, dropped = space, list(space.dropped)
     for dimension in space.tunable:
@@ -496,14 +496,14 @@ def without_refused(
 
 @contextmanager
 def _thrown_away() -> Iterator[str]:
-    """A directory that servers which drop their privileges can reach too."""
+    """A temporary directory that servers can still reach after they drop their privileges."""
     with tempfile.TemporaryDirectory(prefix="autotune-check-") as directory:
         Path(directory).chmod(0o755)
         yield directory
 
 
 def _restore(fleet: Deployment, error: BaseException | None) -> None:
-    """Whatever went wrong, the hosts are restored; if that fails too, both are told."""
+    """Whatever went wrong, the hosts are restored; if that fails too, both errors are reported."""
     try:
         with uninterrupted():
             fleet.restore()
@@ -516,8 +516,8 @@ def _restore(fleet: Deployment, error: BaseException | None) -> None:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ignore SIGINT, SIGTERM and SIGHUP: hosts are restored to the end. Other threads than the main
-    one never hear of them."""
+    """Ignore SIGINT, SIGTERM and SIGHUP, so that hosts are restored to the end. Only the main thread
+    receives them."""
     stopping = STOPPING if threading.current_thread() is threading.main_thread() else ()
     handlers = {number: signal.signal(number, signal.SIG_IGN) for number in stopping}
     try:

@@ -1,11 +1,11 @@
 """An Ansible role that applies a trial's configuration: validated files, least action.
 
-``ansible/`` holds ``site.yml``, ``inventory.yml`` and the role ``autotune``. For hosts that are
-alike: files that are not those expected are refused, the others backed up; units of other
-deployments are stopped, files are copied (each validated by its own software before it replaces
-anything, each with the owner and bits of the one it replaces), handlers reload or restart what read a
-changed file, and chosen units are run and looked at again. A host on which any of this fails is rolled
-back. Modules are those of ansible-core alone.
+``ansible/`` holds ``site.yml``, ``inventory.yml`` and the role ``autotune``. Hosts that are alike share
+their tasks, which refuse files that are not those expected and back up the others; stop the units of
+other deployments; copy files (each validated by its own software before it replaces anything, each with
+the owner and bits of the one it replaces); let handlers reload or restart what read a changed file; and
+start the chosen units and check that they stay up. A host on which any of this fails is rolled back.
+Only modules of ansible-core are used.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from autotune.target.model import Host, Target
 ROLE = "ansible/roles/autotune"
 ROLLBACK = "rollback"  # below its files
 HERE = "{{ inventory_hostname }}"
-FOUND = "autotune_found"  # what there is of the paths that are written
-UNITS = "autotune_units"  # those of the units to stop that the host has
-# `service_facts` knows them, too, but asks for each of a host's hundreds of units: that takes seconds.
+FOUND = "autotune_found"  # the stat results of the paths that are written
+UNITS = "autotune_units"  # the units to stop that exist on the host
+# `service_facts` knows them, too, but queries each of a host's hundreds of units, which takes seconds.
 # Where there is no systemd there is nothing to stop. On one line: YAML would break it behind a blank.
 THERE = (
     'for u; do case $(systemctl show --value -p LoadState "$u") in '
@@ -51,7 +51,7 @@ WIDTH, UNBROKEN = 120, 1 << 16  # characters a line
 
 
 class Template(str):
-    """What Ansible is to fill in; any other text is written so that it does not."""
+    """Text that Ansible fills in as a template; any other text is written so that it does not."""
 
     __slots__ = ()
 
@@ -106,7 +106,7 @@ def backup_of(study: Study, trial: Trial) -> str:
 
 
 def rollback(host: str, hosts: Hosts, backup: str) -> bytes:
-    """What undoes the role on a host, whatever of it was done."""
+    """The script that undoes the role on a host, however far the role got."""
     backup = backup.replace("{{ '{' }}", "{")
     script = filled(
         "rollback.sh.j2", host=host, hosts=hosts, backup=backup, kernel_file=SYSCTL_FILE
@@ -115,7 +115,7 @@ def rollback(host: str, hosts: Hosts, backup: str) -> bytes:
 
 
 def _variables(hosts: Hosts) -> dict[str, Any]:
-    """By host: digests that a file may have before it is written and has then, kernel values."""
+    """By host: the digests that a file may have before it is written, its new digest, kernel values."""
     return {
         "autotune_expected": {
             host: {f.path: [f.original, f.digest] for f in hosts.of(host) if f.original}
@@ -129,9 +129,9 @@ def _variables(hosts: Hosts) -> dict[str, Any]:
 
 
 def _alike(target: Target, hosts: Hosts) -> dict[str, list[str]]:
-    """Hosts that the same tasks are for, by name: what others depend on comes first.
+    """Groups of hosts that get the same tasks, by name; hosts that others depend on come first.
 
-    The name is the tier's, where these are all of its hosts and of no other; else the first host's.
+    A group of all hosts of one tier, and of no other tier, has the tier's name; else the first host's.
     """
     kinds: dict[str, list[str]] = {}
     for tier in start_order(target):
@@ -184,7 +184,7 @@ def _tasks(host: str, hosts: Hosts, backup: str) -> Iterator[dict[str, Any]]:
 
 
 def _rolled_back() -> Iterator[dict[str, Any]]:
-    """The play fails all the same, so that no other host changes."""
+    """The play fails even after the rollback, so that no other host changes."""
     script = f"lookup('ansible.builtin.file', '{ROLLBACK}/' ~ inventory_hostname ~ '.sh')"
     yield {
         "name": "Roll back",
@@ -220,7 +220,7 @@ def _configured(host: str, hosts: Hosts) -> Iterator[dict[str, Any]]:
     running = sorted(unit for unit, runs in units.items() if runs)
     if hosts.sysctls[host]:
         yield _kernel_values(running)
-    # What is about to run finds its limits and its kernel as they are to be.
+    # Handlers act first, so that units start with their new limits and kernel values.
     yield {"name": "Act on what has changed", "ansible.builtin.meta": "flush_handlers"}
     for unit in running:
         yield _unit(f"Run {unit}", unit, "started", enabled=hosts.starts(host, unit) or None)
@@ -267,7 +267,7 @@ def _looked_at(
 
 
 def _backed_up(each: Mapping[str, Any], backup: str) -> Iterator[dict[str, Any]]:
-    """A copy of each file that was looked at, where it is an original."""
+    """Copies each file that is about to be replaced, if it is an original."""
     digests = "autotune_written[inventory_hostname]"
     originals = {
         **each,
@@ -315,7 +315,7 @@ def _kernel_values(running: Iterable[str]) -> dict[str, Any]:
 
 
 def _health(running: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """What ends right after its start is noticed before the next host changes."""
+    """A service that ends right after its start is noticed before the next host changes."""
     if running:
         yield {"name": "Give services time to fail", "ansible.builtin.wait_for": {"timeout": 2}}
         yield {
@@ -338,7 +338,7 @@ def _health(running: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def _written(files: Iterable[HostFile], hosts: Hosts) -> Iterator[dict[str, Any]]:
-    """What is there keeps its owner and its bits; what is made is root's."""
+    """Files that exist keep their owner and their bits; new files and directories are root's."""
     by_path = {file.path: file for file in files}
     directories = _directories(by_path)
     for index, directory in enumerate(directories):
@@ -355,7 +355,7 @@ def _written(files: Iterable[HostFile], hosts: Hosts) -> Iterator[dict[str, Any]
 
 
 def _copy(file: HostFile, stat: str, hosts: Hosts) -> dict[str, Any]:
-    """Without an owner named, a copy has that of the file it replaces."""
+    """No owner is named, so the copy keeps the owner of the file it replaces."""
     copy: dict[str, Any] = {
         "src": Template(HERE + file.path.replace("{", "{{ '{' }}")),
         "dest": file.path,
@@ -369,7 +369,7 @@ def _copy(file: HostFile, stat: str, hosts: Hosts) -> dict[str, Any]:
 
 
 def _beside(file: HostFile) -> str:
-    """The check of a copy beside the file: some software looks there for what the file includes."""
+    """The command that validates a copy beside the file: some software looks for includes there."""
     check = staged_check(file.check or (), file.path)
     copy = shlex.quote(f"{file.path}{STAGED}")
     script = f'cp "$1" {copy} && {check}; code=$?; rm -f {copy}; exit $code'
@@ -388,7 +388,7 @@ def _handlers(hosts: Hosts) -> Iterator[dict[str, Any]]:
             "ansible.builtin.command": {"argv": ["sysctl", "--load", SYSCTL_FILE]},
             "changed_when": True,
         }
-    # Of files that are not those expected nobody knows what runs: a reload may not change it.
+    # If files were not those expected, nobody knows what runs: a reload may not change it.
     reloaded = Template("{{ 'restarted' if autotune_overwrite | bool else 'reloaded' }}")
     handlers = {(_handler(host, unit, hosts), unit) for host, units in hosts.units.items()
                 for unit, runs in units.items() if runs}  # fmt: skip
@@ -429,7 +429,7 @@ def _quoted(text: str) -> str:
 
 
 def _inert(document: Any) -> Any:
-    """With `!unsafe` text where a name of a host would be taken for a template."""
+    """With `!unsafe` on text, such as a name on a host, that Ansible would take for a template."""
     if isinstance(document, dict):
         return {key: _inert(value) for key, value in document.items()}
     if isinstance(document, list):

@@ -63,7 +63,7 @@ class HostFile:
 class Hosts:
     """All files, and by host the units that run (or do not) and the kernel values.
 
-    ``before`` has the units and kernel values as they are on the hosts until then.
+    ``before`` has the units and kernel values of the hosts before the study.
     """
 
     files: tuple[HostFile, ...]
@@ -87,10 +87,11 @@ class Hosts:
 
 
 def hosts_of(study: Study, trial: Trial, *, everything: bool = False) -> Hosts:
-    """What the trial changes on the hosts as they were before the study; or all it deployed there.
+    """What the trial changes on the hosts as they were before the study; with ``everything``, all that
+    it deployed there.
 
-    Raises AutotuneError where it ran private processes, which no other tool can have, and for hosts
-    that are not its target's.
+    Raises AutotuneError where it ran private processes, which no other tool can configure, and for
+    hosts that are not in its target.
     """
     recorded = _deployed(study, trial)
     if not recorded:
@@ -99,7 +100,7 @@ def hosts_of(study: Study, trial: Trial, *, everything: bool = False) -> Hosts:
             f"study {study.name!r} ran private processes: there are no hosts to configure",
             hint=f"--format files, yaml or json; a target with `runtime: {having}` has hosts",
         )
-    # A host's name becomes a path and a line of a script for root; the target's are checked.
+    # A host's name becomes a path and a line of a script for root; names in the target are validated.
     if strange := sorted(recorded.keys() - study.target.hosts.keys()):
         raise AutotuneError(
             f"study {study.name!r} deployed to {strange[0]!r}, which its target does not have: the "
@@ -176,7 +177,7 @@ def _originals(study: Study, recorded: Mapping[str, Any]) -> dict[str, Original]
 
 
 def _changed(hosts: Hosts, recorded: Mapping[str, Any]) -> Hosts:
-    """Of each host the files and kernel values that differ, and the units which that concerns."""
+    """The files and kernel values of each host that differ, and the units that they concern."""
     files = tuple(file for file in hosts.files if file.digest != file.original)
     sysctls = {
         host: {name: value for name, value in values.items()
@@ -203,7 +204,7 @@ def _changed(hosts: Hosts, recorded: Mapping[str, Any]) -> Hosts:
 
 
 def _check_names(study: Study, names: Iterable[str]) -> None:
-    """Of units and kernel values: they become lines of a file, and words of commands for root."""
+    """Check units and kernel values: they become lines of a file, and words of commands for root."""
     if strange := [name for name in names if not _ORDINARY.fullmatch(name)]:
         raise AutotuneError(
             f"study {study.name!r} has {strange[0]!r}, which is no unit and no kernel value",
@@ -219,7 +220,7 @@ def shell(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
 
 
 def script(title: str, host: str, hosts: Hosts, notice: str | None = None) -> str:
-    """What sets one host: as root, in a POSIX shell with systemd's and GNU's tools."""
+    """The script that configures one host, as root, in a POSIX shell with systemd's and GNU's tools."""
     units = hosts.units[host]
     return filled(
         "host.sh.j2",

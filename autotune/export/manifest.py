@@ -5,12 +5,12 @@
 - ``parameters`` are the exported trial's, ``baseline`` those they are compared with, ``changes``
   those that differ and have an effect, with their unit and the action they need.
 - ``rss`` is the largest process of each service that the study saw, in bytes.
-- ``effective`` was read back from the software, ``differences`` where that is otherwise.
+- ``effective`` was read back from the software, ``differences`` are where it is not as requested.
 - ``claim`` is what the study says of the trial (verdict, gain, peaks; only the best has one),
   ``readings`` are those of the confirmation that it rests on, oldest first.
 - ``hosts``, where they are configured: by host the SHA-256 of each file before (or ``absent``; null:
   not recorded) and after, the units that run then or do not, and kernel values.
-- ``files`` are this export's own, with their SHA-256; ``verify`` is to be run among them.
+- ``files`` are this export's own, with their SHA-256; ``verify`` is to be run in their directory.
 
 Peaks and rates are in requests/s, times in seconds, dates in UTC. Nothing depends on when it is
 exported: two exports of one trial are the same, byte for byte.

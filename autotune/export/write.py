@@ -32,15 +32,15 @@ def write_export(
     everything: bool = False,
     of_a_model: bool = False,
 ) -> tuple[Path, ...]:
-    """Write a trial to the directory ``out``, whole or not at all; the paths written in it.
+    """Write a trial to the directory ``out``, whole or not at all; returns the paths written in it.
 
     ``fmt`` is ``files`` (as rendered, under ``files/``), ``ansible`` (a role), ``shell`` (a script
     for each host), ``patch`` (a diff for each host), ``yaml`` or ``json`` (the settings alone): what
     the trial changes, or all it has with ``everything``.
     ``README.md``, ``manifest.json``, the study's ``target.yaml`` and ``changes.diff`` against the
     baseline's files are always there. Without ``trial`` it is the winner: raises AutotuneError when
-    the study proves no gain, or is one ``of_a_model`` without that being asked for, when ``out`` has
-    anything in it, or when the format does not exist.
+    the study proves no gain. Also raises it for a study of a model unless ``of_a_model`` is set, when
+    ``out`` has anything in it, and when the format does not exist.
     """
     if fmt not in FORMATS:
         raise AutotuneError(f"there is no format {fmt!r}", hint=instead(fmt, FORMATS))
@@ -146,7 +146,7 @@ def _read_me(
 def _exported_settings(
     study: Study, trial: Trial, unchanged: Settings
 ) -> Iterator[tuple[str, Value]]:
-    """Those that are not as in ``unchanged``, by name, without what has no effect."""
+    """Those with an effect that are not as in ``unchanged``, by name; all if ``unchanged`` is empty."""
     acting = active(trial.settings, declared(study.target))
     for name, value in sorted(trial.settings.items()):
         if not unchanged or (name in acting and not same(unchanged.get(name), value)):
@@ -196,7 +196,7 @@ def _json(document: object) -> bytes:
 
 
 def _write_whole(content: Files, out: Path) -> None:
-    """Into a directory beside it first: an export that is there is complete."""
+    """Write to a directory beside ``out`` first, so that an export that exists is complete."""
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         staging = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))

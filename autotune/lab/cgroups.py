@@ -172,7 +172,7 @@ def _groups(names: Names, host: str | None) -> list[Path]:
 
 
 def _hand_down(hierarchy: Hierarchy, plan: LabPlan) -> None:
-    """Let groups below divide CPU and memory (version 2 asks for it level by level)."""
+    """Let groups below divide CPU and memory (version 2 needs this at each level)."""
     controllers = " ".join(f"+{controller}" for controller in hierarchy.controllers)
     limited = any(host.cpus is not None or host.memory is not None for host in plan.hosts)
     for directory in (hierarchy.path, hierarchy.path / plan.names.cgroup):

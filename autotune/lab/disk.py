@@ -1,8 +1,8 @@
-"""The disk of a host: above the root of this machine, which it shares read-only, what is its own.
+"""The disk of a host: the root of this machine, shared read-only, under the host's own files.
 
-The software of this machine is what its lab hosts run; its users, keys, logs, data, crontabs and
-enabled units are nobody's business there. So a host sees only the directories software lives in,
-with those parts emptied, and boots what the lab enables: sshd.
+Lab hosts run the software of this machine; its users, keys, logs, data, crontabs and enabled units do
+not concern them. So a host sees only the directories software lives in, with those parts emptied, and
+boots what the lab enables: sshd.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from autotune.lab.plan import LabHost, LabPlan
 _LOWER = Path("/")
 _OPAQUE = "trusted.overlay.opaque"  # Linux, Documentation/filesystems/overlayfs.rst
 _DONE = "made"
-#: Beside a host's disk as long as what `autotune.lab.site` has put there is on it.
+#: A file beside a host's disk while what `autotune.lab.site` has put there is on the disk.
 SITE = "site"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 #: Directories of / that hold a system's software and settings; of all others a host sees nothing.
@@ -42,7 +42,7 @@ EMPTIED = (
     "var/lib/machines", "var/lib/mysql", "var/lib/postgresql", "var/lib/redis", "var/lib/snapd",
     "var/log", "var/mail", "var/spool/cron", "var/tmp",
 )  # fmt: skip
-#: Where labs are kept, with the keys of their hosts: not there, even if this machine makes it later.
+#: Where labs are kept, with the keys of their hosts: no host sees it, even if it is made later.
 HIDDEN = "var/lib/autotune"
 #: Units that make no sense, or fail, in a container; masked, so that a host boots clean and fast.
 MASKED = (
@@ -128,8 +128,8 @@ def make_disk(plan: LabPlan, host: LabHost) -> None:
     booted = _BOOT_ID.read_text(encoding="ascii")
     done = directory / _DONE
     if done.exists() and done.read_text(encoding="ascii") == booted:
-        # A volatile overlay refuses to be mounted again, for it may have lost writes in a crash. Of
-        # this machine, that is; its hosts stop at will, and nothing written is lost by that.
+        # A volatile overlay refuses to be mounted again: a crash of this machine may have lost writes.
+        # But this machine has not booted since, and a host that stops loses none.
         shutil.rmtree(directory / "work" / "work" / "incompat", ignore_errors=True)
         return
     (directory / SITE).unlink(missing_ok=True)
@@ -146,7 +146,7 @@ def make_disk(plan: LabPlan, host: LabHost) -> None:
 
 
 def lay(upper: Path, entries: Iterable[Entry], lower: Path) -> None:
-    """Write ``entries`` into ``upper``; directories above them take the bits they have below."""
+    """Write ``entries`` into ``upper``; directories above them get the owner and bits of ``lower``."""
     upper.chmod(0o755)
     for entry in entries:
         path = upper / entry.path
@@ -230,7 +230,8 @@ def _emptied(lower: Path, there: Path) -> Directory:
 def _identity(plan: LabPlan, host: LabHost, keys: HostKeys) -> Iterator[Entry]:
     yield File("etc/hostname", f"{host.name}\n")
     yield File("etc/hosts", hosts_file(plan))
-    # Nobody answers there, at once; programs on libevent's resolver do not start without one.
+    # No server answers there, so look-ups fail at once; programs on libevent's resolver do not start
+    # without an address.
     yield File("etc/resolv.conf", "# A lab host knows the names in /etc/hosts and no others.\n"
                "nameserver 127.0.0.1\n")  # fmt: skip
     yield File("etc/fstab", "")

@@ -27,7 +27,7 @@ Host {patterns}
 
 
 def make_keys(plan: LabPlan) -> None:
-    """Make the keys that are not there yet; write who is known by which, and how to get in."""
+    """Make the keys that are not there yet; write known_hosts and the SSH configuration."""
     _make(plan.names.key, f"autotune-lab-{plan.names.tag}")
     lines = []
     for host in plan.hosts:
@@ -56,6 +56,6 @@ def _make(private: Path, comment: str) -> None:
     if private.exists() and private.with_name(private.name + ".pub").exists():
         return
     private.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(FileNotFoundError):  # the first half of a pair whose making was cut
+    with contextlib.suppress(FileNotFoundError):  # half a pair, whose making was interrupted
         private.unlink()
     run_checked(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(private)])

@@ -1,4 +1,4 @@
-"""A lab comes up, and goes down without a trace, whatever moment either was killed at."""
+"""Bring a lab up, and take it down without a trace, even if either was killed at any moment."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from autotune.lab.lock import alone, run_checked
 from autotune.lab.plan import LabHost, LabPlan, Names
 from autotune.transports.base import SshHost
 
-# A busy machine boots slowly; each try costs the host a process, so one lasts as long as it may take.
+# A busy machine boots slowly. Each try costs the host a process, so a try waits long for an answer.
 _BOOT = 300.0  # s for a host to answer on its SSH port
 _ANSWER = 5.0  # s for one try of it
-_GONE = 30.0  # s for a directory to be left by everybody
+_GONE = 30.0  # s to wait until no process uses a directory
 
 
 def up(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
@@ -194,7 +194,7 @@ def _delete(path: Path) -> None:
         try:
             shutil.rmtree(path)
         except OSError:
-            # A process that was on its way to become a host writes its last words in there.
+            # A process that was about to become a host may still write its last output in there.
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.01)

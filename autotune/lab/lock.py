@@ -15,9 +15,9 @@ from autotune.errors import AutotuneError, LockedError
 from autotune.lab.plan import Names
 
 _WAIT = 5.0  # s; a killed predecessor's last program ends well within them
-# What is held, open: the directory of the lab. Programs hold it too: the lock lasts until the last of
-# them has ended, even if this process is killed first, so nobody tidies up around one that is still
-# making something.
+# Descriptors of what is locked, such as the lab's directory. Programs inherit them, so a lock lasts
+# until the last program has ended, even if this process is killed first: nobody tidies up around one
+# that is still making something.
 _HELD: ContextVar[tuple[int, ...]] = ContextVar("_HELD", default=())
 
 
@@ -42,9 +42,9 @@ def alone(names: Names, *, make: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def alone_with_links() -> Iterator[None]:
-    """Hold the network of this machine against every other lab that is raised, wherever it is kept.
+    """Lock the network of this machine against every other lab that comes up, wherever it is kept.
 
-    What is locked is the network namespace itself: nothing has to be made, or is left.
+    The lock is on the network namespace itself, so no file is made for it or left behind.
     """
     handle = os.open("/proc/self/ns/net", os.O_RDONLY)
     try:

@@ -35,7 +35,7 @@ while [ "$groups" -gt 0 ]; do
 done
 exec unshare --net --mount -- sh -c "$boot" sh "$directory" "$host" "$address" "$@"
 """
-# Prints its PID, which tells where the cable goes, and waits for it; at the end of its input it exits.
+# Prints its PID, by which it gets its cable, and waits for the cable; at the end of its input it exits.
 # The disk is volatile: a host that waits for writes of this machine's disk would disturb the others.
 # Remaining words, `name source`: trees of control groups that this machine has no mount of.
 _BOOT = """
@@ -154,7 +154,7 @@ def covers(trees: Iterable[Hierarchy], private: Path) -> list[str]:
 def _start(
     plan: LabPlan, host: LabHost, trees: tuple[Hierarchy, ...], stack: contextlib.ExitStack
 ) -> tuple[int, int]:
-    """Start a host's process; where it prints its PID, and where it waits for the word to go on."""
+    """Start a host's process; where to read its PID, and where to write that it may go on."""
     (output, stdout) = os.pipe()
     (stdin, go_ahead) = os.pipe()
     for end in (output, go_ahead):

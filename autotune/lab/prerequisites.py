@@ -82,9 +82,9 @@ def require_directory(directory: Path) -> None:
 
 
 def require_inotify(hosts: int, kernel: Path = KERNEL) -> None:
-    """Raise ``AutotuneError`` where so many ``hosts`` more would run out of inotify instances.
+    """Raise ``AutotuneError`` if this many more ``hosts`` would run out of inotify instances.
 
-    A systemd that gets none waits for ever as it boots, or has units that failed, and says nothing.
+    A systemd that gets none hangs for ever at boot, or has failed units, without any message.
     """
     limit = int((kernel / "sys/fs/inotify/max_user_instances").read_text())
     used = sum(_inotify(process) for process in kernel.glob("[0-9]*"))  # the limit is an account's

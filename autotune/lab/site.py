@@ -1,8 +1,8 @@
 """The application of a target on the hosts of its lab, as an admin would have put it there.
 
 Files, units and data are put up once, by the transaction that a study deploys with, and are the hosts'
-own from then on: a study edits them in place, as it does anybody's. `templates/lab` has what an admin
-would write otherwise than a study does, who writes down every value.
+own from then on: a study edits them in place, as on any other host. `templates/lab` has the files that
+an admin would write differently from a study, which writes down every value.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from autotune.target.shipped import shipped
 
 
 def put_up(file: TargetFile, names: Names) -> bool:
-    """Put up what a target edits in its lab; whether that was left to do.
+    """Put up what a target edits in its lab; whether anything had to be done.
 
-    Nothing where the target writes whole files itself, or has no application, or one on hosts that are
-    not of the lab. Raises AutotuneError; the hosts are as they were then.
+    Does nothing where the target writes whole files itself, has no application, or has hosts outside
+    the lab. Raises AutotuneError; the hosts are then as they were.
     """
     target = file.target
     hosts = {host for tier in target.tiers.values() for host in tier.hosts}
@@ -44,7 +44,7 @@ def put_up(file: TargetFile, names: Names) -> bool:
 
 
 def _described(target: Target) -> str:
-    """What tells a site from another one."""
+    """A digest that tells one site from another."""
     text = target.model_dump_json(include={"hosts", "tiers", "data", "parameters"})
     return hashlib.sha256(text.encode()).hexdigest()
 

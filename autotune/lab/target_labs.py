@@ -1,4 +1,4 @@
-"""The lab of a target: its hosts made here, in a place that the target's name tells."""
+"""The lab of a target: its hosts made here, in a directory named after the target."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def terminal(what: str, host: str | None, directory: Path | None = None) -> list
 
 
 def _place(what: str, directory: Path | None) -> tuple[str, Path]:
-    """A lab goes by its target's file or, where that is gone, by its name."""
+    """A lab's name and directory, by its target's file or, where that is gone, by its name."""
     by_name = re.fullmatch(NAME, what) and not Path(what).exists()
     name = what if by_name else read(Path(what)).target.name
     return name, (directory or LABS / name).resolve()

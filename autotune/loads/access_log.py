@@ -1,8 +1,8 @@
-"""An access log as a workload: what was asked for and answered, by how often.
+"""An access log as a workload: the requests that were answered, each with how often it came.
 
-nginx's and Apache's combined format (and the common one), a virtual host before it or not. What is
-left out is counted by its reason. Values of a query, and parts of a path, that look like secrets are
-masked: the page is asked for without them.
+It reads nginx's and Apache's combined format (and the common one), with or without a virtual host in
+front. What is left out is counted by its reason. Values of a query, and parts of a path, that look
+like secrets are masked: the page is requested without them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from autotune.target.requests import MOST
 
 MASK = "masked"
 SAFE = frozenset({"GET", "HEAD"})
-UNCHANGED = "304"  # what a browser that has the page already is told; another one gets all of it
+UNCHANGED = "304"  # answers a browser that has the page cached; others get the whole page
 _LINE = re.compile(
     r'(?:\S+ )?\S+ \S+ (?:[^\[]{0,200} )?\[[^\]]{5,60}\] "(?P<asked>(?:[^"\\]|\\.)*)" (?P<status>\d{3}) '
 )
@@ -30,8 +30,8 @@ _SEPARATORS = re.compile(r"([/?&;=])")
 
 @dataclass
 class Recorded:
-    """``requests`` (method, path) and ``left_out`` (reason) are counted; ``masked`` requests had
-    something that looks like a secret."""
+    """``requests`` counts by (method, path), ``left_out`` by reason; ``masked`` is how many requests
+    had something that looks like a secret."""
 
     requests: Counter[tuple[str, str]] = field(default_factory=Counter)
     left_out: Counter[str] = field(default_factory=Counter)
@@ -82,14 +82,15 @@ def read(lines: Iterable[str], *, unsafe: bool = False, most: int = MOST) -> Rec
 
 
 def _quoted(path: str) -> str:
-    """In YAML. Brackets that are no pairs have their codes: whoever reads it counts what is open."""
+    """The path quoted for YAML. Brackets that are not paired, or too many, are written as escapes:
+    the reader of the file counts open brackets."""
     pairs = all(path.count(a) == path.count(b) <= _MOST_PAIRS for a, b in ("[]", "{}"))
     coded = re.sub(r"[][{}]", lambda bracket: f"\\u{ord(bracket[0]):04x}", json.dumps(path))
     return json.dumps(path) if pairs else coded
 
 
 def without_secrets(path: str) -> str:
-    """With ``MASK`` for each part of it that looks like a secret."""
+    """The path with ``MASK`` in place of each part that looks like a secret."""
     words = _SEPARATORS.split(path)
     for place, word in enumerate(words):
         name = words[place - 2] if place >= 2 and words[place - 1] == "=" else ""

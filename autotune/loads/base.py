@@ -24,11 +24,12 @@ Key = TypeVar("Key", str, float)
 
 # What makes a reading of an open loop valid, whatever the generator.
 ACHIEVED = 0.99  # of the intended requests, or rate
-STALL = 0.1  # of a reading; a generator off the CPU for longer made another load than specified
-MOST_MADE, MORE = 2, 10  # times those ordered, and so many: beyond it is another load
+STALL = 0.1  # of a reading; a generator off the CPU for longer did not make the specified load
+# A factor of the ordered requests, and so many: more is not the load ordered.
+MOST_MADE, MORE = 2, 10
 PROVEN = 0.05  # fraction of requests that failed beyond what a starved generator can explain
 BEHIND = "the load generator fell behind: give the load host more CPU, or add load hosts"
-# Kinds of errors that are the load host's own, and why nothing is known of the server then.
+# Errors of the load host itself, with the message for each: the reading says nothing of the server.
 NO_PORT, NO_FILE = "no free port", "file table full"
 OUT_OF = {
     NO_PORT: "the load host ran out of client ports: set net.ipv4.tcp_tw_reuse=1 there, widen"
@@ -91,12 +92,12 @@ class LoadResult:
 
     @classmethod
     def nothing(cls, intended: int, why: str, kind: str = "not sent") -> LoadResult:
-        """Of a generator that failed: it sent nothing that is known of."""
+        """The result of a generator that failed: as far as is known, it sent nothing."""
         return cls(intended, errors={kind: intended}, limited=why[:300])
 
     @property
     def adds_up(self) -> bool:
-        """Whether every intended request is counted once, and every figure can be one."""
+        """Whether every intended request is counted once, and no figure is impossible."""
         counts = (self.sent, *self.errors.values(), *self.histogram.values())
         return (
             min(counts) >= 0
@@ -117,16 +118,18 @@ class LoadResult:
         return sum(n for edge, n in self.histogram.items() if edge > seconds + 1e-9)
 
     def without_means(self) -> LoadResult | None:
-        """As a reading that says nothing, where the load host ran out of what connections take."""
+        """This result as ``limited`` if the load host ran out of ports or open files, else ``None``."""
         short = next((why for kind, why in OUT_OF.items() if self.errors.get(kind)), None)
         return replace(self, limited=short) if short else None
 
     def fallen_short(self, limit: float, late: float, unmade: int, why: str = BEHIND) -> LoadResult:
-        """What a reading says whose load was not made as ordered: that the server failed, where it
-        did beyond doubt all the same, else only ``why`` it says nothing.
+        """The result of a reading whose load was not made as ordered.
 
-        ``late`` is how much later than due a request went out at worst, ``limit`` the objective's
-        (seconds), ``unmade`` how many of the failures are the generator's own.
+        It is ``truncated`` if the server failed beyond doubt all the same. Otherwise it is
+        ``limited``, for the reason ``why``, and says nothing about the server.
+
+        ``late`` is the longest time from when a request was due to when it went out, ``limit`` the
+        objective's (both in seconds); ``unmade`` is how many of the failures are the generator's own.
         """
         proven = self.later_than(limit + 2 * late) + self.failed - unmade
         if proven > PROVEN * self.intended:
@@ -168,7 +171,7 @@ def without_fastest(histogram: Mapping[float, int], wrong: int) -> dict[float, i
 
 
 def total(results: Iterable[LoadResult]) -> LoadResult:
-    """Processes that ran side by side as one: everything is summed, the duration is the longest."""
+    """Processes that ran side by side, as one result: all is summed, the duration is the longest."""
     parts = list(results)
     errors: Counter[str] = Counter()
     histogram: Counter[float] = Counter()
@@ -216,7 +219,7 @@ class Process:
     input: bytes | None = None
 
 
-# Words are arguments: the option that the file's name ends, then what to run.
+# Arguments: the option, to which the file's name is appended, then the command to run.
 _WITH_FILE = f"""
 {temporary("load")}
 cat >"$temporary"
@@ -227,16 +230,16 @@ shift
 
 
 def with_file(argv: Argv, option: str) -> Argv:
-    """``argv`` with an option more, which names a file that holds what stands on standard input."""
+    """``argv`` with one more option, which names a file with the contents of standard input."""
     return ("sh", "-c", _WITH_FILE, "sh", option, *argv)
 
 
 class Load(ABC):
     """A generator of load at a set rate, and what it needs to run.
 
-    ``packages`` are the distribution's (Debian's names) that bring it; ``elsewhere`` says who has it
-    where the distribution does not. ``unchecked`` is what it does not look at over TLS; ``methods``
-    are those it can send, ``None`` for any.
+    ``packages`` are the distribution's packages that contain it (Debian's names); ``elsewhere`` says
+    where to get it if the distribution lacks it. ``unchecked`` is what it does not verify over TLS;
+    ``methods`` are those it can send, ``None`` for any.
     """
 
     name: str
@@ -253,12 +256,12 @@ class Load(ABC):
         return {self.name: (self.name,)}
 
     def asking(self, visits: tuple[Visit, ...]) -> Load:
-        """Likewise, but for these. Raises Unusable for what it cannot ask for."""
+        """This generator with ``visits`` as its load. Raises Unusable for what it cannot request."""
         raise Unusable(f"{self.name} knows by itself what to ask for")
 
     def inspection(self) -> tuple[Argv, bytes] | None:
-        """Before any load, what shows the program what it is to run, and what that reads: it fails
-        with the reason why it cannot."""
+        """A command to run before any load, and its standard input: it shows the program what it will
+        run, and fails with the reason if the program cannot run that."""
         return None
 
     @abstractmethod
@@ -270,7 +273,7 @@ class Load(ABC):
         """What one process printed. May raise ValueError."""
 
     def parse(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
-        """As ``read``; what cannot be read or true is a generator that failed (``limited``)."""
+        """As ``read``, but output that cannot be read or true is a failed generator's (``limited``)."""
         try:
             result = self.read(process, printed, request, spec)
         except ValueError as error:
@@ -289,8 +292,8 @@ WIDEST = 0.001  # … and no bin is wider (seconds)
 
 
 def binned(latencies: Iterable[float], limit: float) -> dict[float, int]:
-    """Upper edge → count, all in seconds. What was within ``limit`` is in a bin that ends by then,
-    so the late ones are counted exactly."""
+    """Upper edge → count, all in seconds. A latency within ``limit`` is in a bin that ends no later,
+    so late answers are counted exactly."""
     width = min(WIDEST, limit / FINE)
     bins: Counter[float] = Counter()
     for latency in latencies:

@@ -1,4 +1,4 @@
-"""The look at whole answers that load generators do not take.
+"""A check of whole answers, which load generators do not make.
 
 httperf takes any 200 for a success. While it runs, curl fetches the same page now and then, each
 time over a connection of its own as the load does; the share of wrong bodies in this sample stands
@@ -39,7 +39,7 @@ class Look:
         return Look(self.looked_at + other.looked_at, self.wrong + other.wrong)
 
     def reclassify(self, result: LoadResult) -> LoadResult:
-        """``result`` with its share of wrong bodies, beyond those found otherwise."""
+        """``result`` with this share of wrong bodies, less those that it already counts."""
         if not self.wrong:
             return result
         already = result.errors.get("wrong body", 0)
@@ -55,7 +55,7 @@ def count(spec: LoadSpec) -> int:
 def argv(request: Request, spec: LoadSpec) -> Argv:
     """curl to one entry, spread over ``spec.seconds``, ended after them.
 
-    The counter stands in the fragment of the URL, which is not sent: the request is the load's own.
+    The counter stands in the fragment of the URL, which is not sent, so the requests equal the load's.
     """
     times = count(spec)
     sent = [word for name, value in curl.sends(request) for word in (f"--{name}", value)]
@@ -70,12 +70,12 @@ def argv(request: Request, spec: LoadSpec) -> Argv:
 
 
 def parse(printed: str, expect: bytes) -> Look:
-    """Bodies that came with a 2xx status against the expected one, byte for byte.
+    """Compare bodies that came with a 2xx status to the expected one, byte for byte.
 
-    Other statuses, and answers that did not end in time, are the load generator's to count.
+    The load generator counts other statuses, and answers that did not end in time.
     """
     right = expect.decode(errors="replace")
-    pieces = _END.split(printed)  # behind the last one comes what did not end in time
+    pieces = _END.split(printed)  # after the last mark comes what did not end in time
     answers = zip(pieces[:-1:3], pieces[1::3], pieces[2::3], strict=True)
     bodies = [
         body for body, status, code in answers if status.startswith("2") and code != TIMED_OUT

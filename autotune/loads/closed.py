@@ -24,7 +24,7 @@ LABEL = "closed loop: a ceiling, not what would be carried"
 
 @dataclass(frozen=True)
 class Clients:
-    """How many of them, for how long; ``timeout`` gives a single request up (seconds)."""
+    """How many clients, for how many seconds; a request is given up after ``timeout`` seconds."""
 
     concurrency: int
     seconds: float
@@ -35,7 +35,7 @@ class Clients:
 class Ceiling:
     """What clients got. ``percentiles`` (50, 99 …) are in seconds; ``errors`` count by kind.
 
-    ``failed`` says why there is no result; the other figures are nothing then.
+    ``failed`` says why there is no result; the other figures mean nothing then.
     """
 
     concurrency: int
@@ -93,7 +93,7 @@ def options(request: Request) -> Argv:
     )
 
 
-MOST = 50_000_000  # requests; the time is what ends it
+MOST = 50_000_000  # requests; the time limit is what ends the run
 PERCENTILES = (50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 100.0)
 _LINE = re.compile(r"^(\d+),([\d.]+)$", re.M)
 _COUNT = re.compile(r"^(Complete requests|Non-2xx responses):\s+(\d+)$", re.M)
@@ -104,7 +104,7 @@ _TIME = re.compile(r"^Time taken for tests:\s+([\d.]+) seconds$", re.M)
 class Ab(ClosedLoad):
     """Debian's ab 2.3 (httpd.apache.org/docs/2.4/programs/ab.html): a new connection per request.
 
-    It writes every percentile to 99, in milliseconds, as CSV to a file; standard output is one too.
+    It writes every percentile to 99, in milliseconds, as CSV to a file, here standard output.
     Its time limit (``-t``) implies a number of requests, so both are given. A refused connection
     counts as a failed request (twice, in the total).
     """

@@ -1,8 +1,8 @@
 """What the generator itself can do from a load host, found against a server that does nothing.
 
-The server is an nginx worker that answers from its configuration, on the load host's own loopback:
-one event loop against another, each needing about as much CPU per request, so what is measured is a
-cautious figure wherever the generator has its host to itself in a real reading.
+The server is an nginx worker that answers from its configuration, on the load host's own loopback.
+Generator and server are one event loop each and need about as much CPU per request, so the figure is
+cautious for a real reading in which the generator has its host to itself.
 """
 
 from __future__ import annotations
@@ -68,10 +68,10 @@ class Headroom:
 
 
 def of_hosts(load: Load, transports: Sequence[Transport], used: Mapping[str, str]) -> Headroom:
-    """What all load hosts make together: as much from each as the weakest can.
+    """The headroom of all load hosts together: each counts as much as the weakest.
 
-    ``used``: the server's program on each, by the name of the host. Each is looked at by itself,
-    since hosts that share a machine would be in each other's way. Raises LoadError.
+    ``used``: the server's program on each, by the name of the host. They are measured one after the
+    other, since hosts that share a machine would disturb each other. Raises LoadError.
     """
     headrooms = [
         calibrate(load, transport, server=used[transport.name], port=free_port(transport))
@@ -82,7 +82,7 @@ def of_hosts(load: Load, transports: Sequence[Transport], used: Mapping[str, str
 
 
 def free_port(transport: Transport) -> int:
-    """A port that nobody listens at on that host, below those that clients are given."""
+    """A port of that host where nothing listens, below the client ports that the kernel assigns."""
     listening = transport.run(("ss", "-ltnH")).stdout
     in_use = {line.split()[3].rpartition(":")[2] for line in listening.splitlines() if line}
     return next(port for port in range(21_000, 32_768) if str(port) not in in_use)

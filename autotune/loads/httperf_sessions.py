@@ -1,11 +1,12 @@
 """httperf with sessions: several requests over a connection, with pauses, an open loop of sessions.
 
-It tells how long each session lasted, and only a mean of its requests. So sessions of one kind (as
-many calls, as long a pause in all) share a process, and a request's latency is the mean over its
-session: what the session lasted, less its pauses, over its calls. A late session is late with every
-request in it. The rate is in requests/s all the same: sessions begin at a rate that makes as many.
+httperf prints how long each session lasted, and only a mean over requests. So sessions of one kind
+(the same number of calls, the same pauses in sum) share a process, and a request's latency is the mean
+over its session: the session's duration, less its pauses, divided by its calls. If a session is late,
+every request in it is late. The rate is still in requests/s: sessions begin at the rate that makes so
+many requests.
 
-The rest of a session that failed is never asked for: violations, each of them.
+Requests that a session no longer sends because it failed are violations, each of them.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _GOOD = re.compile(r"^Session rate \[sess/s\]:.*\((\d+)/(\d+)\)$", re.M)
 
 @dataclass(frozen=True, kw_only=True)
 class Sessions(Process):
-    """A process that starts sessions of one kind; ``requests`` are those of all of them."""
+    """A process that starts sessions of one kind; ``requests`` is the sum over all of them."""
 
     kind: Kind
 
@@ -58,7 +59,7 @@ class Sessions(Process):
 
 @dataclass(frozen=True)
 class HttperfSessions(Load):
-    """Debian's httperf 0.9.0 with ``--wsesslog``, a process at least for each kind and load host."""
+    """Debian's httperf 0.9.0 with ``--wsesslog``, at least one process for each kind and load host."""
 
     kinds: tuple[Kind, ...]
     name = "httperf"
@@ -66,7 +67,7 @@ class HttperfSessions(Load):
     limits = LIMITS
 
     def asking(self, visits: tuple[Visit, ...]) -> Load:
-        """Each visit a session of bursts of one request each."""
+        """Each visit becomes a session, with one request in each burst."""
         sessions = ("\n".join(map(session_line, v.steps)) for v in slots(visits, MOST_SESSIONS))
         return HttperfSessions(kinds("\n\n".join(sessions)))
 
@@ -114,7 +115,7 @@ def _process(
 
 
 def _counted(output: Printed, good: int, process: Sessions) -> LoadResult:
-    """Sessions that succeeded as their requests, each with the mean latency of its session."""
+    """The requests of the sessions that succeeded, each with the mean latency of its session."""
     kind = process.kind
     # Failed sessions are in the histogram too, if they had an answer at all.
     lasted = without_fastest(output.lifetimes, sum(output.lifetimes.values()) - good)

@@ -1,11 +1,11 @@
 """k6: a scenario of constant arrivals, an open loop over connections that stay open.
 
-The scenario is `k6.js`, run from standard input with the order before it. A request is due at an even
-rate, whatever became of those before it, and is made by a client (a "VU") that is free. Where none is,
-it is dropped: a violation, as the clients are as many as a server that keeps the objective could
-possibly hold (Little's law). Latencies are counted in bins by the scenario itself, whose edges have the
-objective's limit among them, so late answers are counted exactly; k6's own percentiles of two
-processes would make none of both.
+The scenario is `k6.js`, run from standard input with the order before it. Requests are due at an even
+rate, whatever became of earlier ones, and a free client (a "VU") makes each. If no client is free, the
+request is dropped, which is a violation: there are as many clients as a server that meets the objective
+could possibly hold (Little's law). The scenario itself counts latencies in bins, and the objective's
+limit is one of the edges, so late answers are counted exactly; k6's own percentiles of two processes
+could not be combined.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from autotune.target.requests import Step, Visit
 from autotune.transports.request import DEFAULT_PORTS, Request
 
 LIMITS = Limits(open_connections=500, rate=3000.0, kept=True)  # each client is a JavaScript engine
-WAITED_LIMITS = 5.0  # latency limits that all clients together must last
+WAITED_LIMITS = 5.0  # latency limits that all clients together must suffice for
 LEAST_CLIENTS = 16
 STARTS = 30  # s at most, for its own start and a script's `setup`
 FINE, COARSE = 25, 1.25  # bins within the limit, and the ratio of those beyond it
@@ -110,7 +110,7 @@ class K6(Load):
         argv, scenario = self.run(f"const order = {json.dumps(order)};\n{source('k6.js')}")
         bound = ceil(spec.seconds + 2 * spec.timeout + STARTS)
         argv = ("timeout", "--signal=INT", "--kill-after=1", str(bound), *argv)
-        # Go takes proxies from the environment, and HTTP/2 over TLS by itself.
+        # Go takes proxies from the environment, and uses HTTP/2 over TLS unless told not to.
         version = () if request.http2 else ("GODEBUG=http2client=0",)
         argv = ("env", "NO_PROXY=*", "no_proxy=*", *version, *argv)
         return Process(
@@ -123,7 +123,7 @@ class K6(Load):
         )
 
     def run(self, scenario: str) -> tuple[Argv, bytes]:
-        """The command that runs this text, and what it reads."""
+        """The command that runs this text, and its standard input."""
         return (*RUN, "--log-output=none", "-"), (scenario + _VISITS).encode()
 
     def read(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
@@ -161,7 +161,7 @@ def asked(request: Request, visits: tuple[Visit, ...]) -> dict[str, Any]:
 
 
 def authorities(request: Request) -> list[str]:
-    """How URLs may call the site that is asked."""
+    """The names by which URLs may call the site, with and without a port."""
     names = [name for name in (request.host, request.endpoint.host) if name]
     ports = [f"{name}:{request.endpoint.port}" for name in names]
     usual = request.endpoint.port == DEFAULT_PORTS[request.scheme]
@@ -206,7 +206,7 @@ def _counted(
 def _checked(result: LoadResult, lag: float, process: Process, spec: LoadSpec) -> LoadResult:
     """The result with the reason why it says nothing about the server, if there is one.
 
-    ``lag`` (seconds) is only what it says where nothing was dropped: later ones then count as earlier.
+    ``lag`` (seconds) is right only if nothing was dropped: otherwise later arrivals count as earlier.
     """
     unsent = result.errors.get("not sent", 0)
     late = not unsent and lag > STALL * process.span + spec.limit

@@ -1,14 +1,15 @@
 """k6 with a script of the user's own: its default function is run at our rate, its requests are counted
 as ours.
 
-An arrival is a run of that function. It counts once: with what all its requests took, pauses apart, or
-as the first thing wrong with it, an answer outside 2xx, a failed `check` or an exception. So a rate is in
-runs/s, and a capacity too.
+An arrival is one run of that function. It counts once: with the time that all its requests took,
+without pauses, or as its first error: an answer outside 2xx, a failed `check` or an exception. So rates
+and capacities are in runs/s.
 
 The script and what it imports are sent to the load host for each reading, with one change: `k6` and
-`k6/http` are imported from `k6_script.js`, which asks nobody but the target's entry, follows redirects
-within the site and times every request. What it could not count is refused: other protocols, and options
-that set rates, clients or addresses, which `k6 inspect` is shown before any load.
+`k6/http` are imported from `k6_script.js`, which sends requests to the target's entry only, follows
+redirects within the site and times every request. What could not be counted is refused: other
+protocols, and options that set rates, clients or addresses; `k6 inspect` finds these options before any
+load.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from autotune.services.base import Argv, Endpoint
 from autotune.transports.request import Request
 from autotune.transports.temporary import temporary
 
-COUNTED = ("k6", "k6/http")  # modules whose place autotune's takes
+COUNTED = ("k6", "k6/http")  # modules that autotune's own replaces
 OTHERS = frozenset({"k6/crypto", "k6/data", "k6/encoding", "k6/execution", "k6/html", "k6/metrics",
                     "k6/timers"})  # fmt: skip
 JAVASCRIPT = (".js", ".mjs", ".ts")
@@ -44,14 +45,14 @@ exports.teardown = (data) => (script.teardown ? script.teardown(data) : null);
 exports.default = (data) => arrive(() => run(script.default, data));
 exports.handleSummary = handleSummary;
 """
-# Words are arguments: the file to run, then what runs it.
+# Arguments: the file to run, then the command that runs it.
 _UNPACK = f"""
 {temporary("k6", "-d")}
 tar -xf - -C "$temporary" || exit 1
 main=$temporary/$1
 shift
 """
-# What it says of errors comes before the summary.
+# k6's messages about errors come before the summary.
 _RUN = f"""{_UNPACK}
 "$@" "$main" 2>&1 >"$temporary/.summary" </dev/null | {{ head -n 3; cat >/dev/null; }}
 echo
@@ -69,7 +70,7 @@ class K6Script(K6):
 
     @property
     def thinking(self) -> float:
-        """A run that pauses keeps its client; for how long is not known."""
+        """A run that pauses keeps its client, for an unknown time: the longest allowed is assumed."""
         return (
             LONGEST_THINK if any(re.search(r"\bsleep\b", text) for _, text in self.files) else 0.0
         )
@@ -80,14 +81,14 @@ class K6Script(K6):
         )
 
     def inspection(self) -> tuple[Argv, bytes]:
-        """k6 runs what is outside of functions, and refuses what it cannot."""
+        """k6 runs the code outside of functions, and fails if it cannot."""
         (process,) = self.processes(Request(Endpoint("localhost", 80), "/"), LoadSpec(1, 1.0))
         argv = ("sh", "-c", _INSPECT, "sh", *self._main, "k6", "inspect", "--log-format=raw")
         return argv, process.input or b""
 
     @property
     def _main(self) -> Argv:
-        """Beside the script, as `open` looks for files beside what is run."""
+        """It is put beside the script, because `open` looks for files beside the file that is run."""
         return (str(PurePosixPath(self.files[0][0]).with_name("autotune-main.js")),)
 
     def _packed(self, scenario: str) -> bytes:
@@ -135,7 +136,7 @@ def of_file(path: Path) -> K6Script:
 
 
 def imports(text: str, name: str) -> Iterator[str]:
-    """Files that a script asks for. Raises Unusable for modules whose requests nobody would count."""
+    """Files that a script imports or opens. Raises Unusable for modules with uncounted requests."""
     if not name.endswith(JAVASCRIPT):
         return
     for match in _IMPORT.finditer(text):
@@ -150,7 +151,7 @@ def imports(text: str, name: str) -> Iterator[str]:
 
 
 def replaced(name: str, text: str) -> str:
-    """A script that imports from autotune's module what it would have from k6."""
+    """The script, importing from autotune's module what it imported from k6."""
     if not name.endswith(JAVASCRIPT):
         return text
     place = _relative(_MODULE, name)

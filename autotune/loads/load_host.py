@@ -23,12 +23,12 @@ RANGE = "net.ipv4.ip_local_port_range"
 REUSE = "net.ipv4.tcp_tw_reuse"
 OPEN_FILES = "fs.file-max"
 NAMES = (RANGE, REUSE, OPEN_FILES)
-LOWEST, HIGHEST = 1024, 65535  # ports that are nobody's by custom
+LOWEST, HIGHEST = 1024, 65535  # the ports above the well-known ones
 ENOUGH = 65_536  # descriptors: a process holds a thousand connections at most
 
 
 def fit(current: Mapping[str, str | None]) -> dict[str, str]:
-    """Values for ``NAMES`` where those ``found`` are too tight; ``None``: there is no such value."""
+    """Values for ``NAMES`` where the ``current`` ones are too tight; ``None``: there is no such value."""
     values: dict[str, str] = {}
     span = (current.get(RANGE) or "").split()
     if len(span) == 2 and all(map(is_whole, span)):
@@ -48,8 +48,8 @@ FILES = (
     "/proc/net/sockstat",
 )
 SPARE = 1000  # ports that everything else on the host may need
-# Seconds that ports are waited for, a little more than Linux keeps them (TCP_TIMEWAIT_LEN, 60 s), and
-# between two looks.
+# Seconds to wait for ports, a little more than Linux keeps them (TCP_TIMEWAIT_LEN, 60 s), and between
+# two looks at them.
 MOST_WAIT, PAUSE = 65.0, 1.0
 
 
@@ -94,7 +94,7 @@ class Ports:
 
 @dataclass(frozen=True)
 class Shortage:
-    """``why`` a ``host`` cannot make a load, and whether that ``passes`` as TIME-WAIT does."""
+    """``why`` a ``host`` cannot make a load, and whether that ``passes`` when TIME-WAIT ends."""
 
     why: str
     passes: bool = False
@@ -105,10 +105,10 @@ class Shortage:
 
 
 def shortage(transports: Sequence[Transport], request: Request, spec: LoadSpec) -> Shortage | None:
-    """The first load host's reason not to start, ``None`` when all can. Raises HostUnreachable.
+    """Why the first host that lacks ports cannot start, ``None`` if none does. Raises HostUnreachable.
 
     A host that does not say how many ports it has is taken to have enough; httperf counts the
-    connections for which there was none.
+    connections that got no port.
     """
     loopback = request.endpoint.host == "localhost" or request.endpoint.host.startswith("127.")
     asked = run_on_all(transports, lambda transport: transport.run(("cat", *FILES)).stdout)
@@ -123,9 +123,9 @@ def shortage(transports: Sequence[Transport], request: Request, spec: LoadSpec) 
 
 @dataclass
 class PortWait:
-    """Waits until ports that earlier connections hold are free again; ``note`` hears of it once.
+    """Waits until ports that earlier connections hold are free again; ``note`` is told of it once.
 
-    After a wait ``in_vain`` somebody else's connections take the ports: there is no other wait.
+    If a wait was ``in_vain``, other connections take the ports, and there is no second wait.
     """
 
     note: Callable[[str], None] = lambda _: None

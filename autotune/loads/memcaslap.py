@@ -1,7 +1,7 @@
 """memcaslap (libmemcached): what a memcached host can do by itself, a closed loop.
 
 Its own rate option does not throttle and its latencies come in powers of two, so only its counts are
-taken. It fills its own window of objects first; gets that miss say the host has less memory than
+taken. It fills its own window of objects first; gets that miss mean that the host has less memory than
 the window.
 """
 

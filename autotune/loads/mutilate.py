@@ -1,19 +1,19 @@
 """mutilate (github.com/leverich/mutilate): memcached alone, at a set rate, an open loop.
 
 It is not packaged: `scripts/build-mutilate` builds it, and it is used where a load host has it on its
-PATH. It ends at once where `/etc/resolv.conf` names no name server (``evdns``), though caches are
-asked by address. Only at set rates (``-q``): its
-own search (``--search``) starts from a closed loop, reads each point once and never asks whether the
-rate was made, so it reports rates that miss the objective as meeting it. What makes a reading honest:
+PATH. It ends at once where `/etc/resolv.conf` names no name server (``evdns``), though it reaches
+caches by address. It is used at set rates only (``-q``): its own search (``--search``) starts from a
+closed loop, reads each point once and never checks whether the rate was made, so it reports rates that
+miss the objective as meeting it. What makes a reading valid:
 
-- **depth** (``-d``): a connection may have so many requests under way. By default it is one, and a
-  stall holds the load back that would have shown it;
+- **depth** (``-d``): how many requests a connection may have under way. The default is one: then a
+  stall holds back the very load that would have shown it;
 - **arrivals** (``-i``): exponential gaps with their parameter written out, or ``fb_ia``. The default,
-  ``exponential`` without it, ends in a segmentation fault;
+  ``exponential`` without a parameter, ends in a segmentation fault;
 - **one shape** for loading and measuring (``-K``, ``-V``, ``-r``): other keys are never found;
 - **samples** (``--save``): the time of every get, so that late ones are counted, not read off a
-  percentile. Of sets it prints percentiles only: as many of them count as late as the next higher
-  one allows.
+  percentile. For sets it prints percentiles only: all sets above the highest percentile that is within
+  the limit count as late.
 
 Agents (``-A`` on further load hosts, ``-a`` on the one that measures) make load that is counted, not
 timed: the requests that are timed stand for all.
@@ -49,7 +49,7 @@ DEPTH = 100  # requests under way on a connection, at most
 GETS = 0.9
 BEYOND = 10.0  # latency limits: the bin of sets that may have been late
 NO_RESOLVER = "evdns"  # all it says before it ends
-CRASHED = 139  # as a shell says that a program died of a segmentation fault
+CRASHED = 139  # a shell's exit code for a program that died of a segmentation fault
 _MARK = "<autotune samples>"
 _CODE = re.compile(r"^<autotune code (\d+)>$", re.M)
 _TOTAL = re.compile(r"^Total QPS = [\d.]+ \((\d+) / ([\d.]+)s\)$", re.M)
@@ -58,7 +58,7 @@ _SKIPPED = re.compile(r"^Skipped TXs = (\d+) ", re.M)
 _BYTES = re.compile(r"^[RT]X\s+(\d+) bytes", re.M)
 _ROW = re.compile(r"^(read|update)((?:\s+[\d.]+){8})$", re.M)
 _COLUMNS = (0.0, 0.05, 0.10, 0.90, 0.95, 0.99)  # of a row, after average and deviation
-# Words are arguments: what to run. Samples come behind what is printed, whatever became of it.
+# Arguments: the command to run. The samples follow its output, even if it failed.
 _SCRIPT = f"""
 {temporary("mutilate")}
 "$@" --save "$temporary" 2>&1
@@ -73,7 +73,7 @@ exit $code
 
 @dataclass(frozen=True)
 class Shape:
-    """Keys and values as mutilate's distributions, bytes; the same ones load and measure."""
+    """Keys and values as mutilate's distributions, in bytes: the same to load and to measure."""
 
     name: str
     keys: str
@@ -101,8 +101,8 @@ SHAPES = (
 @dataclass(frozen=True)
 class Sampled:
     """A reading, and what else was printed: ``traffic`` is bytes both ways, ``operations`` all that
-    were made in ``seconds``, those of agents included. ``gets`` are those that were timed, ``misses``
-    as large a share of them as of all."""
+    were made in ``seconds``, those of agents included. ``gets`` are those that were timed; ``misses``
+    is the share of misses in all gets, applied to the timed ones."""
 
     result: LoadResult
     seconds: float = 0.0
@@ -113,7 +113,7 @@ class Sampled:
 
 
 def loading(servers: Sequence[Endpoint], shape: Shape) -> Argv:
-    """Puts every object of the shape in place, and ends."""
+    """Stores every object of the shape, and ends."""
     return ("timeout", "--kill-after=1", "60", "mutilate", *_each("-s", servers), *shape.data,
             "--loadonly")  # fmt: skip
 
@@ -126,9 +126,9 @@ def agent(seconds: float) -> Argv:
 def measuring(
     servers: Sequence[Endpoint], shape: Shape, spec: LoadSpec, agents: Sequence[str] = ()
 ) -> Argv:
-    """A reading at ``spec.rate`` operations/s over all, which the ``agents`` (addresses) help make.
+    """A reading at ``spec.rate`` operations/s in all, part of them by the ``agents`` (addresses).
 
-    ``spec.ramp`` seconds of the same load come first and are not counted; whole seconds both.
+    ``spec.ramp`` seconds of the same load come first and are not counted; both are whole seconds.
     """
     warm = ("-w", str(ceil(spec.ramp))) if spec.ramp > 0 else ()
     bound = ceil(spec.seconds) + ceil(spec.ramp) + 10 + 2 * len(agents)
@@ -141,7 +141,7 @@ def measuring(
 
 
 def parse(printed: str, spec: LoadSpec) -> Sampled:
-    """What ``measuring`` printed, its file of samples behind it; ``limited`` where that cannot be."""
+    """The output of ``measuring`` with its samples; ``limited`` if it is unreadable or impossible."""
     text, _, samples = printed.partition(_MARK)
     intended = round(max(1, round(spec.rate)) * ceil(spec.seconds))
     try:
@@ -181,9 +181,10 @@ def _counted(
     spec: LoadSpec,
     text: str,
 ) -> LoadResult:
-    """Gets stand for themselves, sets and what agents did for as many answers of their kind.
+    """Timed gets count as they are. Of the other operations (sets, and those of agents) the larger of
+    two shares is late: that of the timed gets, or the most that the percentiles of sets allow.
 
-    Random arrivals make a few requests more or less than the rate says: that many were intended.
+    Random arrivals make a few requests more or fewer than the rate says; those were intended then.
     """
     stray = 3 * sqrt(intended)
     if operations >= ACHIEVED * intended - stray:
@@ -213,10 +214,10 @@ def _counted(
 
 
 def _checked(result: LoadResult, starts: Sequence[float], spec: LoadSpec) -> LoadResult:
-    """Whether the load ordered was made; if not, whether that was the server's doing.
+    """Whether the ordered load was made; if not, whether the server caused that.
 
-    A connection holds back what is due once ``DEPTH`` requests are under way on it: the answers are
-    late then. If they are not, it was mutilate that had no time.
+    A connection holds back what is due once ``DEPTH`` requests are under way on it: then the answers
+    are late. If they are not late, mutilate itself lacked CPU time.
     """
     gap = max((b - a for a, b in pairwise(starts)), default=0.0)
     mean = spec.seconds / max(1, len(starts))
@@ -252,7 +253,7 @@ def _no_result(text: str) -> str:
 
 
 def failure(last_words: str) -> str | None:
-    """The reason behind its last words, where these do not give it."""
+    """The reason for a failure whose last words do not give it; else ``None``."""
     if not last_words.endswith(NO_RESOLVER):
         return None
     return (

@@ -1,8 +1,8 @@
-"""The request that a target asks for, on the stack's own entries.
+"""The request that a target describes, sent to the stack's own entries.
 
-A URL's name is only what is asked for, in the Host header and in TLS. Connections go to the hosts of
-the entry tier by the addresses that the target has of them, or to the address it names as their
-``vip``: whatever the name resolves to elsewhere, load never goes there.
+The name in a URL is used only in the Host header and in TLS. Connections go to the hosts of the entry
+tier by the addresses that the target has of them, or to the address it names as their ``vip``.
+Whatever else the name resolves to, load never goes there.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def addresses(target: Target) -> tuple[str, ...]:
 
 
 def foreign(file: TargetFile) -> Iterator[TargetError]:
-    """A URL whose address is another's than the entry tier's: it cannot be where load goes."""
+    """An error if the URL's address is not one of the entry tier's: load cannot go there."""
     site, allowed = urlsplit(file.target.load.url or "").hostname or "", addresses(file.target)
     others = {host.address for host in file.target.hosts.values()}
     if site in allowed or not (site in others or is_address(site)):

@@ -1,16 +1,16 @@
 """oha: requests over connections that stay open, at an even rate, an open loop.
 
-A request that was due while all connections were taken waits, and ``--latency-correction`` counts
-its latency from when it was due: a stall is counted for everybody who came during it. What oha prints
-is percentiles and eleven bins, of which neither can be summed, so it also stores every answer
-(``--db-url``, SQLite), and the file follows what it printed. From it late answers,
-wrong statuses and bodies of a wrong size are counted one by one.
+A request that is due while all connections are taken waits, and ``--latency-correction`` counts its
+latency from when it was due: a stall counts for every request that came due during it. oha prints
+percentiles and eleven bins, neither of which can be summed, so it also stores every answer
+(``--db-url``, SQLite), and the file follows what it printed. From that file late answers, wrong
+statuses and bodies of a wrong size are counted one by one.
 
 How many connections. Once a server has kept ``WAITED_LIMITS`` latency limits' worth of requests waiting
 (Little's law), the objective is missed beyond doubt; more connections would only be a longer queue.
-What was due and still waited for a connection when the time was over was never sent: a violation,
-and the server's doing, for as long as oha itself kept its schedule. That is in the file as well: when
-each request was due by the rate, and when oha noticed.
+A request that still waits for a connection when the time is over is never sent. That is a violation,
+caused by the server if oha itself kept its schedule. The file shows this as well: a
+request's place in it says when it was due by the rate, its start when oha noticed.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ from autotune.transports.temporary import temporary
 LIMITS = Limits(
     open_connections=900, rate=12_000.0, kept=True
 )  # 1024 descriptors are the common limit
-WAITED_LIMITS = 5.0  # latency limits that all connections together must last
+WAITED_LIMITS = 5.0  # latency limits that all connections together must suffice for
 LEAST_OPEN = 16
 MOST_PATHS = 10_000
 GRACE = 0.02  # s beyond a reading: what is due at its very end is noticed a timer's tick later
 _MARK = "<autotune sqlite>"
 _SQLITE = b"SQLite format 3\0"
-# Words are arguments: what to run. oha before 1.9 wants its JSON asked for by another name, and takes
-# whole requests/s only.
+# Arguments: the command to run. oha before 1.9 has another name for its JSON option, and takes whole
+# requests/s only.
 _SCRIPT = f"""
 {temporary("oha")}
 json=--json
@@ -68,7 +68,7 @@ echo '{_MARK}'
 base64 --wrap=0 "$temporary"
 exit $code
 """
-# Words in what oha calls an error (its own, and the kernel's and hyper's) → the kind it is.
+# Words in oha's error messages (its own, the kernel's and hyper's) → the kind of error.
 _KINDS = (
     ("too many open files", NO_FILE),
     ("cannot assign requested address", NO_PORT),
@@ -87,7 +87,7 @@ _KINDS = (
 
 @dataclass(frozen=True)
 class Answer:
-    """A row of oha's file: seconds since its start; ``due`` is when it noticed that one was due."""
+    """A row of oha's file: seconds since its start; ``due`` is when oha noticed that it was due."""
 
     due: float
     sent: float
@@ -148,7 +148,7 @@ class Oha(Load):
         except (ValueError, KeyError, TypeError, AttributeError, sqlite3.Error) as error:
             why = f"oha gave no result ({error!r}): {last_line(text)}"
             return LoadResult.nothing(process.requests, why)
-        if request.http2:  # its idle connections, not requests; those never sent are missed below
+        if request.http2:  # these are idle connections; requests never sent are counted below
             errors.pop("unanswered", None)
         return _checked(_counted(answers, errors, process, request, spec), answers, process, spec)
 
@@ -242,12 +242,12 @@ def _checked(
     """The result with the reason why it says nothing about the server, if there is one."""
     if short := result.without_means():
         return short
-    # How much later than it was due by the rate oha noticed a request, at worst. Those without an
-    # answer are not in the file: the next that is was due no earlier than this.
+    # The longest time from when a request was due by the rate to when oha noticed. Requests without
+    # an answer are not in the file, so each in it was due no earlier than its place there says.
     gap = process.span / process.requests
     late = max((answer.due - index * gap for index, answer in enumerate(answers)), default=0.0)
     free = _in_hand(answers) < process.open_connections
-    if free:  # what waited for its turn waited for oha
+    if free:  # with connections free, requests waited for oha itself
         late = max([late, *(answer.sent - answer.due for answer in answers)])
     unnoticed = result.errors.get("not sent", 0) and free
     if late <= STALL * process.span + spec.limit and not (

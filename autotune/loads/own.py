@@ -29,7 +29,7 @@ from autotune.strict import decimal, parse_json
 from autotune.transports.request import Request, Tls
 
 SCHEMA = 1
-MISSED = 0.01  # of the ordered requests; a generator that sends fewer made another load
+MISSED = 0.01  # of the ordered requests; a generator that misses more made another load
 UNKNOWN = Limits(open_connections=1_000_000, rate=1e9)  # it says itself when it falls short
 BEYOND = 10.0  # latency limits: the bin of what came late, where no histogram is kept
 
@@ -93,7 +93,7 @@ class OwnLoad(Load):
 
 
 def beyond_url(request: Request) -> dict[str, Any]:
-    """What a request has beside its URL, where it has it."""
+    """What a request has besides its URL; parts that it does not have are left out."""
     tls = request.tls or Tls()
     fields = {
         "connect": str(request.endpoint) if request.host else "",
@@ -108,7 +108,7 @@ def beyond_url(request: Request) -> dict[str, Any]:
 
 
 def _answer(printed: str) -> dict[str, Any] | str:
-    """The answer with each part in its kind, or what is wrong with it."""
+    """The answer with each part in its type, or what is wrong with it."""
     last = (printed.strip().splitlines() or [""])[-1]
     try:
         answer = parse_json(last)

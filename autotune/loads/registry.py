@@ -1,4 +1,4 @@
-"""Every generator there is. A new one is its module, its fixtures and a line here; or a plug-in."""
+"""Every load generator. A new one needs a module, its fixtures and a line here, or is a plug-in."""
 
 from __future__ import annotations
 
@@ -60,15 +60,15 @@ def chosen(file: TargetFile) -> Load:
 
 def _check_sessions(file: TargetFile, key: str) -> None:
     """Raises TargetError over TLS: httperf leaves the rest of a long record unread while a connection
-    stays open, and the answer is a timeout that the server never made."""
+    stays open, and counts a timeout that the server did not cause."""
     if file.target.load.tls:
         why = "httperf cannot read long answers over TLS on connections that stay open"
         raise file.document.error(["load", key], why, hint="load: {generator: k6, requests: FILE}")
 
 
 def digests(file: TargetFile) -> dict[str, str]:
-    """SHA-256 of the files that say what is asked for, by the names that the target has of them; of
-    one that is gone, nothing."""
+    """SHA-256 of the files that describe the requests, by their names in the target; empty for a file
+    that is gone."""
     load = file.target.load
     listed = (name for name in (load.requests, load.uris, load.sessions, load.script) if name)
     paths = {name: _beside(file, name) for name in listed}
@@ -99,7 +99,7 @@ def _beside(file: TargetFile, path: str) -> Path:
 
 @contextmanager
 def _telling(file: TargetFile, key: str, path: str) -> Iterator[None]:
-    """What is wrong with a file named in the target is said where it is named."""
+    """Report what is wrong with a file at the place in the target that names it."""
     try:
         yield
     except OSError as error:
@@ -110,7 +110,7 @@ def _telling(file: TargetFile, key: str, path: str) -> Iterator[None]:
 
 
 def _own(file: TargetFile, command: tuple[str, ...]) -> Load:
-    """On this machine a program is looked for beside the target, elsewhere as it is written."""
+    """A program on this machine is looked for beside the target, on load hosts as it is written."""
     program = _beside(file, command[0])
     here = not file.target.load.hosts and "/" in command[0]
     if here and not program.exists():

@@ -1,10 +1,10 @@
 """A moment that several load hosts agree on, so that their processes send together.
 
 Their clocks need not agree: each is compared with this machine's just before, by Cristian's method
-(Distributed Computing 3, 1989): a host's clock, read between two looks at one's own, belongs to the
-middle between them, wrong by no more than half of the time that passed. Clocks that are an hour
-apart, drift, or are set meanwhile make no difference; a busy host is asked again, and its quickest
-answer taken. A clock here is one that nobody sets.
+(Distributed Computing 3, 1989). A host's clock is read between two readings of our own and is taken to
+belong to their middle; the error is at most half of the time between them. Clocks that are an hour
+apart, drift, or are set meanwhile make no difference. A host is asked several times, in case it is
+busy, and its quickest answer counts. This machine's clock is one that nobody sets.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from autotune.transports.base import Transport
 from autotune.transports.parallel import run_on_all
 
 ASKED = 3  # times; the quickest answer counts
-LEAD = 0.05  # s from now to the start, and as many round trips as it takes to get under way there
+LEAD = 0.05  # s from now to the start, and ``TRIPS`` round trips for the commands to get there
 TRIPS = 10.0
-LONGEST = 0.5  # s; a host too busy to be ready by then starts when it is
+LONGEST = 0.5  # s; a host too busy to be ready by then starts when it is ready
 _CLOCK = ("date", "+%s%N")  # ns since the epoch, in one program that every GNU system has
-# Words are arguments: the moment (ns on the host's own clock), then the command to become. A clock that
-# was set meanwhile says that it is far off.
+# Arguments: the moment (ns on the host's own clock), then the command to become. If the moment is far
+# off, the clock was set meanwhile, and the command starts at once.
 _WAIT = """
 left=$(($1 - $(date +%s%N)))
 shift

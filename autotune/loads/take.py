@@ -2,16 +2,17 @@
 
 A reading has two parts. The ramp-in offers the same load for ``spec.ramp`` seconds and is not
 counted: httperf prints one histogram for all it did, so its first second cannot be taken out
-afterwards. What the ramp-in found is not wasted: where most of it failed, the counted part is never
-offered, and the ramp-in is handed back as a truncated reading. It gives up requests after
-``GIVEN_UP`` latency limits, so a clear overload ends within about a second. The counted part starts
-when the ramp-in's last answer is there, milliseconds after its last request where the stack keeps up
-(a queue worth keeping would itself be late). From then on the generator bounds the queue that can
-build up (``httperf``), and ``spec.seconds`` the time.
+afterwards. If most of the ramp-in failed, the counted part is never offered, and the ramp-in is the
+result, as a truncated reading. It gives up requests after ``GIVEN_UP`` latency limits, so a clear
+overload ends within about a second. The counted part starts when the ramp-in's last answer is there,
+milliseconds after its last request if the stack keeps up (a queue long enough to matter would make
+answers late). From then on the generator bounds the queue that can build up (``httperf``), and
+``spec.seconds`` the time.
 
-A ramp-in shorter than ``LOOKED_AT`` tells nothing: about this rate has just been carried. The counted
-part is then started together with it, by processes of its own that begin when it ends, so that the
-load never stops and nothing is waited for in between. What the ramp-in sent is in no count.
+The result of a ramp-in shorter than ``LOOKED_AT`` is ignored: the stack has just carried about this
+rate. The counted part is then started together with the ramp-in, by processes of its own that begin
+when it ends, so that load never stops and nothing is waited for in between. What the ramp-in sent is in
+no count.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def take(load: Load, request: Request, spec: LoadSpec, *transports: Transport) -
         with ThreadPoolExecutor(1) as pool:
             ramping = pool.submit(_offer, load, request, ramp, transports, moments)
             result = _counted(load, request, spec, transports, moments, after=spec.ramp)
-            ramping.result()  # what it raises
+            ramping.result()  # raises what the ramp-in raised
             return result
     if spec.ramp > 0:
         ramped = _offer(load, request, ramp, transports, _moments(transports))
@@ -61,7 +62,7 @@ def take(load: Load, request: Request, spec: LoadSpec, *transports: Transport) -
 
 
 def inspect(load: Load, transports: Sequence[Transport]) -> None:
-    """Let the generator look at what it is to run. Raises LoadError with what it says against it."""
+    """Let the generator check what it will run. Raises LoadError with the reason if it refuses."""
     if inspection := load.inspection():
         argv, text = inspection
         ran = run_on_all(
@@ -110,7 +111,7 @@ def _counted(
 
 
 def ran_away(result: LoadResult, limit: float) -> bool:
-    """Whether more load would only tell again that it fails; ``limit`` in seconds."""
+    """Whether more load would only confirm that the server fails; ``limit`` in seconds."""
     violations = result.failed + result.later_than(limit)
     return result.failed > ERRORS * result.intended or violations > VIOLATIONS * result.intended
 

@@ -1,4 +1,4 @@
-"""What is asked for where it is more than one path: lists of URIs, and sessions.
+"""Loads of more than one path: lists of URIs, and sessions.
 
 Sessions are written as httperf's `--wsesslog` reads them: a line for each burst, its path first; lines
 that begin with a space are asked for together with the one above; `think=2.5` is the pause after a
@@ -25,8 +25,8 @@ class Unusable(ValueError):
 
 @dataclass(frozen=True)
 class Kind:
-    """Sessions of as many ``calls`` and as long a pause in all (``think``, seconds): how long one
-    lasted tells what its requests took. ``count`` of them are in the file, as ``text``."""
+    """Sessions with the same number of ``calls`` and the same pauses in sum (``think``, seconds), so
+    that a session's duration tells what its requests took. The file has ``count``, as ``text``."""
 
     calls: int
     think: float
@@ -107,7 +107,7 @@ def _sessions(text: str) -> list[list[str]]:
 
 
 def _think(session: list[str]) -> float:
-    """Pauses between bursts: nobody waits for the one after the last."""
+    """The sum of the pauses between bursts (seconds); nothing waits for the one after the last."""
     bursts = [line for line in session if not line[0].isspace()]
     words = [word for line in bursts[:-1] for word in line.split() if word.startswith("think=")]
     try:

@@ -46,7 +46,7 @@ class Unusable:
 class Fault:
     """The command failed, which says nothing about the configuration.
 
-    ``said``: the last lines it printed; a key of journals.
+    ``said``: the last lines it printed; journals use this name as a key.
     """
 
     why: str
@@ -122,7 +122,7 @@ class Lifeline:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # Ctrl-C is not for it
+            start_new_session=True,  # so that Ctrl-C does not reach it
         )
 
     def hold(self, group: int) -> None:
@@ -141,12 +141,12 @@ class Lifeline:
 
 
 SCHEMA = 1
-GRACE = 2.0  # seconds between the polite signal and the other one
+GRACE = 2.0  # seconds between SIGTERM and SIGKILL
 LAST_WORDS = 12  # lines of standard error that are kept
 
 
 class Benchmark:
-    """``argv`` as it is, no shell; ``timeout`` (seconds) is when a call is given up."""
+    """Runs ``argv`` as it is, without a shell; a call is given up after ``timeout`` seconds."""
 
     def __init__(self, argv: Sequence[str], directory: Path, timeout: float, study: str) -> None:
         self._argv, self._directory, self._timeout = tuple(argv), directory, timeout
@@ -170,8 +170,8 @@ class Benchmark:
             tempfile.TemporaryFile() as printed,
             tempfile.TemporaryFile() as stderr,
         ):
-            # Files and not pipes: what the command leaves unread, or a process it leaves behind
-            # with its output open, never makes anybody wait.
+            # Files, not pipes: nothing waits for input that the command does not read, or for a
+            # process that it leaves behind with its output open.
             question_file.write(json.dumps(question).encode() + b"\n")
             question_file.seek(0)
             try:
@@ -206,7 +206,7 @@ class Benchmark:
             if not over:
                 _signal_group(process.pid, signal.SIGTERM)
                 _wait(process.pid, GRACE)
-            # Not yet waited for, so that the group's id cannot be anybody else's.
+            # The process is not waited for yet, so that the kernel cannot reuse the group's id.
             _signal_group(process.pid, signal.SIGKILL)
             process.wait()
             self._lifeline.let_go()
@@ -214,7 +214,7 @@ class Benchmark:
 
 
 def _wait(pid: int, seconds: float) -> bool:
-    """Whether the process ended within ``seconds``; it stays to be waited for."""
+    """Whether the process ended within ``seconds``; the caller still has to wait for it."""
     handle = os.pidfd_open(pid)
     try:
         poll = select.poll()

@@ -3,15 +3,15 @@
 Method: a posterior over log peak on a grid, together with the shape of the onset of violations
 and the noise of the capacity, none of which is known. Each reading's *fraction* of violations says
 how far its rate was from the peak (graded, not pass or fail); capacity noise blurs that, and a
-one-sided term lets a reading be disturbed and look worse than the server is. CPU time that was stolen
-during a reading took a part of the capacity, how large a part the readings tell. The next rate is where
-the posterior puts the peak; with nothing failed or nothing passed yet, rates grow or shrink faster
-and faster. There are no brackets: a reading that turns out to have been disturbed loses its say as
-others contradict it.
+one-sided term allows for a disturbed reading, which looks worse than the server is. CPU time stolen
+during a reading took a part of the capacity; how large a part is learned from the readings. The next
+rate is where the posterior puts the peak; while no reading has failed (or none has passed), rates grow
+(or shrink) in ever larger steps. There are no brackets: a reading that turns out to have been
+disturbed loses weight as others contradict it.
 
-It assumes that more load never violates less, that noise is independent from reading to reading
-(drift between configurations is the caller's, by re-measuring a reference), that readings last long
-enough for the objective to show, and that the probe lets a backlog drain before it returns. What
+It assumes that more load never means fewer violations, that noise is independent from reading to
+reading (drift between configurations is left to the caller, who re-measures a reference), that readings
+last long enough to show violations, and that the probe lets a backlog drain before it returns. What
 counts as the peak is what typical readings show: a stall seen once in many readings is taken for a
 disturbance, not for a limit of the server.
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Capacity", "Limits", "Probe", "search"]
 
-UNKNOWN_SD = 0.35  # of the log of a peak that is expected without saying how surely
+UNKNOWN_SD = 0.35  # of the log peak, where an expected peak comes without an sd
 Probe = Callable[[float, float], Reading]
 """``probe(rate, seconds)``: offer ``rate`` requests/s and count for ``seconds``."""
 
@@ -46,13 +46,14 @@ class Limits:
     """Rates in requests/s, times in seconds.
 
     ``start``: first rate when nothing is expected. ``max_rate``: no probe goes above it.
-    ``min_rate``: an objective that is not met there is unmeetable. ``seconds``: of a reading; it is
-    stretched up to ``longest`` where that is too short to see a queue as long as the objective's
-    limit or to hold a few violations. ``overhead``: load that a reading costs without counting it
-    (warm-up), for the accounting only. ``load_seconds`` and ``readings``: the most a search spends.
-    ``screen``: give up below this chance of beating the incumbent, and ``gate`` after the first two
-    readings, which are taken at the incumbent's rate. ``stalled_after``: readings that may fail to narrow
-    what is nearly known, before more of them are taken not to be worth their time (0: any number).
+    ``min_rate``: an objective that is not met there is unmeetable. ``seconds``: length of a
+    reading, stretched up to ``longest`` where it is too short for a queue as long as the objective's
+    limit to build up, or for a few violations. ``overhead``: seconds of load before each reading
+    counts (its warm-up), for the accounting only. ``load_seconds`` and ``readings``: the most a search
+    spends. ``screen``: give up below this chance of beating the incumbent, and ``gate`` after the first
+    two readings, which are taken at the expected rate, mostly the incumbent's. ``stalled_after``: end
+    the search once the sd is close to its target and this many readings have hardly narrowed it
+    (0: never).
     """
 
     start: float = 100.0
@@ -81,11 +82,12 @@ _STEP_UP: Final = 0.4  # log step beyond the first passed rate while nothing has
 _STRIDE: Final = 0.7  # ... up to this
 _HARDLY: Final = 0.5
 _STEP_DOWN: Final = 0.2  # and below the first failed one while nothing has passed
-_LEAP: Final = log(5.0)  # the longest step down at first; taken once no peak at all looks likely
+_LEAP: Final = log(5.0)  # the longest step down at first; taken once there is likely no peak
 _GATE: Final = 2  # readings before a configuration is given up against the incumbent
-_SETTLE: Final = 0.46  # of one reading's noise: a further reading would narrow it by about 10 %
+# Of one reading's noise: a further reading would narrow this sd by about 10 %.
+_SETTLE: Final = 0.46
 _NARROWED, _NEARLY = 0.9, 2.0  # of an earlier sd; of the target
-_COARSEST: Final = 0.2  # log rate that no reading is taken to be off by more than
+_COARSEST: Final = 0.2  # the most that a reading is taken to be off by, in log rate
 _DEEP: Final = 100.0  # an objective not met at this fraction of the first rate is unmeetable
 
 
@@ -115,7 +117,7 @@ class PeakSearch:
         beat: Estimate | None,
         noise: Noise,
     ) -> PeakSearch:
-        """Before the first reading: at what is expected, or else at the incumbent's peak."""
+        """Before the first reading, which is taken at the expected peak, or else at the incumbent's."""
         expected = prior or beat
         start = expected.value if expected else limits.start
         first = min(max(start, limits.min_rate), limits.max_rate)
@@ -154,12 +156,12 @@ class PeakSearch:
 
     @property
     def failures(self) -> list[float]:
-        """Rates that did not."""
+        """Rates that did not meet the objective."""
         return [r.rate for r in self.valid if not self.slo.met(r)]
 
     @property
     def ceiling(self) -> float:
-        """The highest rate worth asking the generator for; it backs off the faster it fails."""
+        """The highest rate worth asking the generator for: lower with each reading it did not make."""
         limited = [r.rate for r in self.readings if r.limited is not None]
         if not limited:
             return self.limits.max_rate
@@ -190,7 +192,7 @@ class PeakSearch:
         if self.beat is not None and not passes and len(failures) < _GATE:
             return log(self.first)  # twice: one reading may have been disturbed
         if not failures:
-            # Where the peak hardly lies any higher, but no leap.
+            # The posterior's ``_HARDLY`` quantile, but at most ``step`` above the highest passed rate.
             best, step = log(max(passes)), min(_STEP_UP * 2.0 ** (len(passes) - 1), _STRIDE)
             return min(max(self.summary.quantile(_HARDLY), best + STEP), best + step)
         if not passes:
@@ -222,7 +224,7 @@ class PeakSearch:
 
     @property
     def given_up(self) -> CapacityVerdict:
-        """What an end before its time comes to: without a reading of the server nothing is known."""
+        """The verdict of a search cut short: without a valid reading nothing is known of the server."""
         return "unsettled" if self.valid else "generator-limited"
 
     def _unmeetable(self) -> bool:
@@ -250,7 +252,8 @@ class PeakSearch:
     def _settled(self) -> bool:
         if not self.passes or not self.failures or len(self.valid) < 3:
             return False
-        # Expected sd of the log peak that one reading shows: varying capacity, few counts.
+        # How far off the log peak of one reading is expected to be (sd), as the capacity varies and
+        # counts are few.
         rate = exp(self.summary.quantile(0.5))
         grain = onset.grain(max(self.slo.allowed, 1e-6) * rate * self.seconds(rate))
         squares = np.square(SIGMAS)[:, None] + np.minimum(grain, _COARSEST)[None, :] ** 2
@@ -272,16 +275,17 @@ class PeakSearch:
 
 @dataclass(frozen=True)
 class Capacity:
-    """The long-run peak in requests/s, and the interval ``low`` to ``high`` that has it with 90 %.
+    """The long-run peak in requests/s, and its 90 % interval ``low`` to ``high``.
 
     ``sd`` is that of the log of the peak. ``load_seconds`` is all load the search made, warm-up
     (``Limits.overhead``) included. ``noise`` is for the study's next search.
 
     Verdicts: ``measured``; ``screened``: will hardly beat the incumbent, the posterior so far is
     given; ``generator-limited``: the load could not be raised (by the generator or ``max_rate``) to
-    where the peak is: ``peak`` is the highest rate that met the objective, ``high`` mostly prior;
+    where the peak is: ``peak`` is the highest rate that met the objective, ``high`` rests mostly
+    on the prior;
     ``unmeetable``: no rate tried meets the objective, ``peak`` and ``low`` are 0, ``high`` the
-    lowest rate that failed; ``unsettled``: the caps came first.
+    lowest rate that failed; ``unsettled``: the search reached its limits first.
     """
 
     peak: float

@@ -1,9 +1,9 @@
 """Counts whose fraction varies over orders of magnitude: binomial, with a logit-normal fraction.
 
-A queue's wait crosses the limit for a moment or for seconds, and requests that waited nearly that long
-are late now and then: most readings near the peak hold fewer violations than the mean, a few hold many
-times as many. A beta distribution of the same mean has a shorter tail and takes the many readings that
-hold few for a higher peak.
+A queue's wait may exceed the limit for a moment or for seconds, and requests that waited nearly that
+long are late now and then. So most readings near the peak hold fewer violations than the mean, and a
+few hold many times as many. A beta distribution with the same mean has a shorter tail: it would take
+the many readings with few violations as evidence of a higher peak.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ def chance(violations: float, intended: float, centre: Array, spread: Array) -> 
     """Likelihood of the mean logit ``centre`` and its sd ``spread`` given the counts.
 
     As a function of the logit, a binomial likelihood has the mean and variance of the logarithm of a
-    ratio of gamma variables, or where there are none (or nothing else) of a Gumbel variable: what comes
-    of averaging it over a normal logit is close to the normal density, or distribution, of both.
+    ratio of gamma variables. Averaged over a normal logit it is close to a normal density, with the two
+    variances added. Where there are no violations (or nothing else), a Gumbel variable takes the place
+    of the logarithm, and the normal distribution function that of the density.
     """
     from scipy.special import ndtr, polygamma, psi
 

@@ -2,7 +2,7 @@
 
 A reading sees the configuration's capacity times ``exp(e)``: ``e`` is normal with a standard
 deviation that is not known, and now and then something takes a part of the machine away for a while
-(a cron job, a neighbour, a collection pause). That is one-sided: nothing ever lends a machine.
+(a cron job, a neighbour, a collection pause). That is one-sided: a disturbance never adds capacity.
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ SIGMAS: Final = (0.008, 0.014, 0.023, 0.036, 0.055, 0.085, 0.13, 0.2, 0.3)
 """Standard deviations of the log capacity that are weighed against each other."""
 
 EFFECTS: Final = (0.0, 0.5, 1.0, 1.5, 2.0)
-"""Fractions of the capacity lost for a fraction of CPU time stolen, weighed against each other: 1
-where the CPU limits and is used evenly, 0 where it has time to spare, more where latency suffers."""
+"""Fraction of the capacity lost per fraction of CPU time stolen, weighed against each other: 1 where
+the CPU is the limit and is used evenly, 0 where it has time to spare, above 1 where latency suffers."""
 
-_EFFECT_SD = 0.5  # of a first guess of 1
-_LASTING = 0.95  # weight of what earlier trials taught of it: the same CPUs all along
+_EFFECT_SD = 0.5  # of the first guess of the effect, which is 1
+_LASTING = 0.95  # weight of what earlier trials taught of the effect: the CPUs stay the same
 _USUAL, _EITHER_WAY = 0.045, 6.0  # first guess of the sd, and by what factor it may be wrong
 _DISTURBED = 0.06  # fraction of readings that are disturbed
 _LOSS = 0.3  # mean log capacity a disturbance takes; exponential, so any loss is thinkable
 _KEPT = 0.8  # weight of what earlier trials taught, against the first guess: machines change
-_SIZE = 1600  # FFT length: table, the kernel's reach and no wrap-around into the part that is read
+# FFT length: room for table and kernel, so that nothing wraps into the part that is read.
+_SIZE = 1600
 _AHEAD, _BACK = 380, 180  # kernel reach in steps towards less, and towards more, capacity
 
 
 def first_guess() -> Array:
     """Weights before any reading, nearly flat, so that the readings' own scatter decides.
 
-    A flat weight on the log of the sd is the one that gives the mean of a few normal readings
-    Student's interval, right whatever the noise is (Jeffreys 1961).
+    With a flat weight on the log of the sd, the mean of a few normal readings gets Student's
+    interval, which is right whatever the noise is (Jeffreys 1961).
     """
     score = (np.log(SIGMAS) - np.log(_USUAL)) / np.log(_EITHER_WAY)
     weights = np.exp(-0.5 * score**2)
@@ -53,10 +54,10 @@ class Noise:
     """What a study has learned of the spread of log capacity between readings of one configuration.
 
     Carry ``Capacity.noise`` from one search of a study to the next; the first starts with
-    ``Noise()``. ``weights`` has, row after row, one row for each of ``SIGMAS`` with a weight for
-    each shape of onset (they are learned together: a steep onset scatters the violations as a noisy
-    machine does); it is empty before the first search. ``readings``: how many it was learned from.
-    ``effects``: weights of ``EFFECTS``, empty before any reading that CPU time was stolen from.
+    ``Noise()``. ``weights`` holds, one after the other, a row for each of ``SIGMAS`` with a weight
+    for each shape of onset (both are learned together, because a steep onset scatters violations just
+    as a noisy machine does); it is empty before the first search. ``readings``: how many it was
+    learned from. ``effects``: weights of ``EFFECTS``, empty until CPU time was stolen during a reading.
     """
 
     weights: tuple[float, ...] = ()
@@ -75,9 +76,9 @@ class Noise:
         return float(np.dot(rows, SIGMAS) / rows.sum())
 
     def opening(self, shapes: Array) -> Array:
-        """``[sigma, shape, peak]`` weights to start with, given ``shapes[shape, peak]`` by default:
-        what was learned, loosened so that it can be unlearned. What was learned with another family
-        of shapes, by another version, is left out.
+        """``[sigma, shape, peak]`` weights to start with: what was learned, mixed with a first guess
+        from ``shapes[shape, peak]`` so that it can be unlearned. What another version learned with
+        another family of shapes is not used.
         """
         guess = first_guess()[:, None, None] * shapes[None, :, :]
         if len(self.weights) != len(SIGMAS) * shapes.shape[0]:
@@ -85,7 +86,7 @@ class Noise:
         return np.asarray(_KEPT * self._rows()[:, :, None] + (1.0 - _KEPT) * guess)
 
     def of_steal(self) -> Array:
-        """Weights of ``EFFECTS`` to start with: what was learned, loosened as ``opening`` does."""
+        """Weights of ``EFFECTS`` to start with: what was learned, mixed as in ``opening``."""
         guess = np.exp(-0.5 * ((np.asarray(EFFECTS) - 1.0) / _EFFECT_SD) ** 2)
         guess /= guess.sum()
         if len(self.effects) != len(EFFECTS):

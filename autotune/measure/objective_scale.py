@@ -1,12 +1,12 @@
-"""Values of any sign, to be made large or small, as scores: positive numbers, the more the better.
+"""Values of any sign, to be maximized or minimized, as scores: positive numbers, higher is better.
 
-A study compares peaks by their ratios. What a user's own benchmark answers may be a time to make
-small, or a difference that crosses zero. The study's first value (the baseline's, where it has one)
+A study compares peaks by their ratios. What a user's own benchmark answers may be a time to
+minimize, or a difference that crosses zero. The study's first value (the baseline's, where it has one)
 sets the scale:
 
-- above zero, ratios count: the log of the score is that of the value (its negative, to be made
-  small). Below ``TINY`` of the first value it goes on as an inverse hyperbolic sine, so that zero
-  and what lies beyond it has a place too;
+- if it is above zero, ratios count: the log of the score is the log of the value, or its negative
+  if values are minimized. Below ``TINY`` of the first value the log continues as an inverse hyperbolic
+  sine, so that zero and negative values have a place too;
 - otherwise differences count, in units of the first value's size.
 
 Both are smooth, strictly monotone and invertible.
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from math import asinh, cosh, exp, log, sinh, sqrt
 
 TINY = 0.01
-_FARTHEST = 690.0  # exp() and sinh() of more than this are no numbers any more
+_FARTHEST = 690.0  # exp() and sinh() overflow not far beyond this
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Scale:
         return self._offset + self._sign * self._place(value)
 
     def score(self, value: float) -> float:
-        """``value`` itself where that is positive and to be made large."""
+        """``value`` itself if large is good, and it is neither negative nor tiny beside the reference."""
         return exp(max(-_FARTHEST, min(_FARTHEST, self.log(value))))
 
     def value(self, score: float) -> float:
@@ -83,15 +83,15 @@ def _sinh(place: float) -> float:
     return sinh(max(-_FARTHEST, min(_FARTHEST, place)))
 
 
-# Before anything was repeated: what a benchmark on a machine of its own is likely to do, with next
-# to no weight beside evidence.
+# The scatter assumed before any value was repeated: what a benchmark on a dedicated machine is likely
+# to show. It has next to no weight once there is evidence.
 ASSUMED_SD = 0.05
 ASSUMED_WEIGHT = 0.02  # degrees of freedom
-EXACT_SD = 1e-4  # of a benchmark that has always given the same answer twice
+EXACT_SD = 1e-4  # of a benchmark that gave the same answer whenever it was repeated
 
 
 def scatter(groups: Iterable[Sequence[float]]) -> float:
-    """The sd of one value, pooled over groups of log scores of one configuration each."""
+    """The sd of one value, pooled over groups of log scores, each group of one configuration."""
     freedom, squares = 0, 0.0
     for group in groups:
         if len(group) > 1:

@@ -1,13 +1,13 @@
 """How the violation fraction rises with load: the family of shapes a server may have.
 
 The wait in a queue near saturation is, whatever its arrivals and services, close to a reflected
-Brownian motion with drift ``u - 1`` at utilisation ``u`` (Kingman 1962; Harrison 1985, §1.8). Its
-chance to exceed the limit, or what a request's service leaves of it, has a closed form that also
-holds for the first seconds from an empty queue and in overload, where a backlog grows. One number is
-left, how steeply the fraction rises at the peak, and the length of the bursts in which violations
-come follows from it. Some servers do not make bursts, but show the long run's fraction at once; some
-add a floor of violations that no load explains (services with a long tail), and some do not queue in
-overload but fail at once. Which of these a server is, the readings tell.
+Brownian motion with drift ``u - 1`` at utilisation ``u`` (Kingman 1962; Harrison 1985, §1.8). The
+chance that it exceeds the limit, or the part of the limit that a request's service leaves, has a closed
+form. It also holds for the first seconds from an empty queue and in overload, where a backlog grows.
+Only one number remains open: how steeply the fraction rises at the peak. The length of the bursts in
+which violations come follows from it. Some servers do not make bursts, but show the long-run fraction
+at once; some add a floor of violations that no load explains (services with a long tail), and some do
+not queue in overload but fail at once. The readings tell which of these a server is.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Shape:
 
     ``slope``: d log fraction / d log rate at the peak. ``floor``: part of the allowed fraction that
     is there at any load. ``lead``: seconds of load before a reading counts (its warm-up), or
-    ``None`` for a server whose overload is no growing backlog but the failure of most requests.
-    ``grades``: 1 / variance of a reading's log fraction beyond that of counting, unless violations
-    come in ``bursts``, those of a queue's busy periods, which take their time to appear; without
-    them a reading shows the long run's fraction at once. The ``floor`` of bursts is what services
-    make late by themselves: with one, a request that waited nearly up to the limit may be late by its
-    service, so that violations set in softly; without, services are short beside the limit.
+    ``None`` for a server that in overload grows no backlog but fails most requests. ``bursts``:
+    violations come in a queue's busy periods, which take time to appear. Without bursts a reading
+    shows the long-run fraction at once, and ``grades`` is 1 / variance of its log fraction beyond
+    that of counting. With bursts, the ``floor`` is the part that is late because of long services
+    alone: a request that waited nearly up to the limit may be late by its service, so that violations
+    set in softly. With bursts and no floor, services are short compared with the limit.
     """
 
     slope: float
@@ -79,8 +79,9 @@ SHAPES: Final = (
 FLAT: Final[Array] = np.array([1.3, 2.0, 4.0, 10.0, 30.0, 100.0])
 """Servers that never meet the objective: their fraction over the allowed one, at any load."""
 
-# How common a shape is among servers of its slope, to a queue with services that matter.
-_SHORT, _UNQUEUED, _ODD = 0.1, 0.3, 0.1  # one with short services; what is no queue; with a floor
+# How common a shape is among servers of its slope, relative to a queue whose services matter.
+# In this order: a queue with short services; no queue; no queue, but a floor.
+_SHORT, _UNQUEUED, _ODD = 0.1, 0.3, 0.1
 
 
 def _common(shape: Shape) -> float:
@@ -90,25 +91,25 @@ def _common(shape: Shape) -> float:
 
 
 _COMMON: Final[Array] = np.array([_common(shape) for shape in SHAPES])
-_VARIABLE = 0.9  # of the slope that Poisson arrivals and exponential services would give ...
-_LONGER = 2.0  # ... and how much less that is where services vary so that some are late at any load
-_SPREAD = 0.45  # of the log of that
-_ANY = 0.1  # weight of the shapes however unlike that they are
+_VARIABLE = 0.9  # expected slope over that of Poisson arrivals and exponential services ...
+_LONGER = 2.0  # ... divided by 1 + this * floor: services vary more where some are late at any load
+_SPREAD = 0.45  # sd of the log slope around that
+_ANY = 0.1  # weight that a shape keeps, however far it is from that
 _MILDEST, _STEEPEST = 2.5, 450.0  # slopes beyond which all look alike
 _ROUGH = 3.0  # grades of good answers in overload
 # Renewals of a queue in a reading: at saturation, and for each relaxation time below and above it.
 # Fitted to counts of queues with 1 to 8 servers, simulated request by request at 0.7 to 1.6 of the peak
 # for limits of 50 to 200 ms.
 _AT_LEAST, _BELOW, _OVERLOADED = 0.8, 0.5, 0.2
-# Sd of the logit of a reading's fraction where services make violations set in softly, for a reading of
-# 60 limits' lengths at the peak and a decay of 30; how it falls with the length and with spare
-# utilisation, and grows with the decay. Fitted by likelihood to counts of queues with 1 to 8 servers and
+# Where services make violations set in softly: sd of the logit of a reading's fraction, for a reading
+# as long as 60 limits at the peak and a decay of 30; how it falls with the length, grows with the decay
+# and falls with spare utilisation. Fitted by likelihood to counts of queues with 1 to 8 servers and
 # services of a tenth of the limit, simulated request by request at 0.9 to 1.1 of the peak.
 _SPREAD_OUT, _AVERAGED, _SLOWER, _SPARED = 2.0, 0.34, 0.14, 0.03
 _LEVELS = 5  # points of the services' distribution
 _BURSTY = 5.0  # variance of the log fraction that readings show where busy periods are few
 _NONE: Final[Array] = np.full(OFFSETS.size, np.nan)
-_NEVER, _ALWAYS = 36.0, 8.5  # of an exponential's logarithm, and of a normal distribution's sds
+_NEVER, _ALWAYS = 36.0, 8.5  # beyond this exponent, and beyond so many sds, a chance is 0 or 1
 _MOMENTS = 16  # points of a reading at which its fraction is averaged
 
 
@@ -117,8 +118,8 @@ def expected(log_peaks: Array, limit: float) -> Array:
 
     The tail of the wait decays with spare utilisation at ``2 * capacity * limit / (ca2 + cs2)``,
     where the ``c2`` are squared coefficients of variation of arrivals and services (Kingman 1962).
-    The slope at the peak is that times the utilisation there, which makes a rate of the capacity:
-    the more requests a limit's length holds, the steeper the onset.
+    The slope at the peak is this decay times the utilisation there. Capacity times utilisation is the
+    rate, so the more requests arrive within the limit, the steeper the onset.
     """
     slopes = np.array([shape.slope / (1.0 - shape.floor) for shape in SHAPES])
     part = np.array([_VARIABLE / (1.0 + _LONGER * shape.floor) for shape in SHAPES])
@@ -128,12 +129,12 @@ def expected(log_peaks: Array, limit: float) -> Array:
     return np.asarray(weights / weights.sum(axis=0))
 
 
-@dataclass(frozen=True, eq=False)  # told apart as objects, by what is kept of each
+@dataclass(frozen=True, eq=False)  # compared by identity, as a key of caches
 class Onset:
     """What readings of some length show of each shape, ``[shape, offset]``.
 
     ``fraction``: expected fraction of violations; NaN in abrupt overload, which leaves it open.
-    ``likeness``: correlation of any two requests of a reading, which the shapes in ``soft`` leave out.
+    ``likeness``: correlation of any two requests of a reading; NaN for the shapes in ``soft``.
     """
 
     fraction: Array
@@ -143,8 +144,8 @@ class Onset:
 
 @dataclass(frozen=True)
 class Soft:
-    """Where violations set in softly the logit of a reading's fraction is normal, ``[shape, offset]`` of
-    the ``shapes`` that are marked: with mean ``centre`` and sd ``spread``."""
+    """Where violations set in softly, the logit of a reading's fraction is normal with mean ``centre``
+    and sd ``spread``: ``[shape, offset]`` for the shapes that ``shapes`` marks."""
 
     shapes: NDArray[np.bool_]
     centre: Array
@@ -153,7 +154,7 @@ class Soft:
 
 @lru_cache(maxsize=64)
 def onset(allowed: float, limit: float, seconds: float, *, waits: bool = True) -> Onset:
-    """What readings of ``seconds`` show; errors, which are no ``waits``, do not share busy periods."""
+    """What readings of ``seconds`` show. Errors (not ``waits``) do not share busy periods."""
     shapes = SHAPES if waits else [replace(shape, bursts=False) for shape in SHAPES]
     rows = [_row(shape, allowed, limit, seconds) for shape in shapes]
     fraction, likeness, spread = (np.asarray(table) for table in zip(*rows, strict=True))
@@ -166,8 +167,8 @@ def onset(allowed: float, limit: float, seconds: float, *, waits: bool = True) -
 
 
 def grain(violations: float) -> Array:
-    """``[shape]``: sd of the log rate that one reading near the peak is off by, for a server whose
-    capacity does not vary, where ``violations`` are expected.
+    """``[shape]``: how far off one reading near the peak is, as the sd of its log rate, for a server
+    whose capacity does not vary, where ``violations`` are expected.
     """
     slopes = np.array([shape.slope for shape in SHAPES])
     rough = np.array([_BURSTY if shape.bursts else 1.0 / shape.grades for shape in SHAPES])
@@ -201,7 +202,7 @@ def _row(shape: Shape, allowed: float, limit: float, seconds: float) -> _Row:
 
 
 def _queued(shape: Shape, allowed: float, limit: float, seconds: float) -> _Row:
-    """A queue's row: a request is late if its wait and its service, exponential, exceed the limit."""
+    """A queue's row: a request is late if its wait plus its exponential service exceeds the limit."""
     assert shape.lead is not None
     services = log(1.0 / (shape.floor * allowed)) if shape.floor else inf
     spare, steepness = _at_peak(allowed, services)
@@ -222,10 +223,10 @@ def _queued(shape: Shape, allowed: float, limit: float, seconds: float) -> _Row:
 
 
 def _at_peak(allowed: float, services: float) -> tuple[float, float]:
-    """Spare utilisation at the peak, times the decay of waits, and d log fraction over it.
+    """Spare utilisation at the peak, times the decay of waits, and how fast it lowers log fraction.
 
-    Waits decay at ``spare`` and services at ``services`` for each limit's length: their sum exceeds
-    the limit with chance ``(services exp(-spare) - spare exp(-services)) / (services - spare)``.
+    Per limit's length, waits decay at ``spare`` and services at ``services``: their sum exceeds the
+    limit with chance ``(services exp(-spare) - spare exp(-services)) / (services - spare)``.
     """
     if services == inf:
         return log(1.0 / allowed), 1.0
@@ -248,12 +249,13 @@ def _late(
     """Mean chance of a wait above ``part`` of ``limit`` in ``seconds`` of load that follow ``lead``
     seconds. In the long run a wait exceeds ``limit`` with chance ``exp(-decay * spare utilisation)``.
     """
-    from scipy.special import log_ndtr, ndtr  # not loaded by what measures nothing: `check`, `plan`
+    # Not loaded by `check` and `plan`, which do not measure.
+    from scipy.special import log_ndtr, ndtr
 
     t = lead + seconds * (np.arange(_MOMENTS) + 0.5) / _MOMENTS
     spread = np.sqrt(2.0 * limit / decay * t)
     from_start = ((utilisation - 1.0) * t[0] - part * limit) / spread[0]
-    # Elsewhere it is 0 or 1 to fifteen digits, which are not worked out at ten thousands of points.
+    # Elsewhere the chance is 0 or 1 to fifteen digits: tens of thousands of points are not computed.
     between = (part * decay * (utilisation - 1.0) > -_NEVER) & (from_start < _ALWAYS)
     drift = (utilisation[between] - 1.0)[:, None]
     free = ndtr((drift * t - part * limit) / spread)
@@ -264,8 +266,8 @@ def _late(
 
 
 def _settled(utilisation: Array, decay: float, limit: float, seconds: float) -> Array:
-    """Chance of a wait above ``limit`` where the long run shows at once, but for utilisations so
-    close to 1 that no queue moves that far in ``seconds``.
+    """Chance of a wait above ``limit`` where the long-run fraction shows at once, except at
+    utilisations so close to 1 that no queue gets that far in ``seconds``.
     """
     spare = np.maximum(1.0 - utilisation, 0.5 * np.sqrt(2.0 * limit / decay / seconds))
     return np.asarray(np.exp(-decay * spare))
@@ -274,8 +276,8 @@ def _settled(utilisation: Array, decay: float, limit: float, seconds: float) -> 
 def _shared(utilisation: Array, decay: float, limit: float, seconds: float) -> Array:
     """Likeness of the requests of a reading of a queue whose services are short.
 
-    It falls with the number of relaxation times that the reading lasts: those of the reflected
-    Brownian motion, its variance over the square of its drift (Harrison 1985).
+    It falls with the number of relaxation times that the reading lasts. The relaxation time of the
+    reflected Brownian motion is its variance over the square of its drift (Harrison 1985).
     """
     times = (utilisation - 1.0) ** 2 * decay / 2.0 / limit * seconds
     renewed = np.where(utilisation < 1.0, _BELOW * times, _OVERLOADED * times)

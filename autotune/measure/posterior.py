@@ -1,9 +1,9 @@
 """What the readings say of the peak: a posterior over log peak, shape of onset, and noise.
 
-Requests of one reading share its fate: a busy period makes many of them late together. Counts are
-beta-binomial, with the fraction that a server is expected to violate and the ``likeness``, the
-correlation of any two requests of the reading: 0 for requests independent of each other, 1 for all
-or nothing. Where services make violations set in softly, they are binomial with a logit-normal fraction.
+Requests of one reading are not independent: a busy period makes many of them late together. Counts are
+beta-binomial, with the expected fraction of violations and the ``likeness``, the correlation of any two
+requests of the reading: 0 for requests independent of each other, 1 for all or nothing. Where services
+make violations set in softly, counts are binomial with a logit-normal fraction.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from autotune.target.slo import Slo
 
 _ROUGH = 3.0  # grades of good answers in overload, and of servers without a peak
-_LAPSE = 0.01  # readings that fit no shape at all
-_LOOSE = 0.8  # how far overload, the more of it fails, may look unlike any of the shapes
-_LEAST = 1e-9  # fractions and likenesses are kept this far from none and all
+_LAPSE = 0.01  # fraction of readings that fit no shape at all
+# Times the fraction that fails: weight of an overload that looks unlike any of the shapes.
+_LOOSE = 0.8
+_LEAST = 1e-9  # fractions and likenesses are kept this far from 0 and 1
 
 
 def chance(violations: float, intended: float, expected: onset.Onset) -> Array:
@@ -52,7 +53,7 @@ def flat_chance(violations: float, intended: float, allowed: float) -> Array:
 
 
 def at_least(violations: float, intended: float, fraction: Array) -> Array:
-    """Likelihood of ``fraction`` given only that it would not have come out below the counts."""
+    """Likelihood of ``fraction`` given only a lower bound for it: the counts so far."""
     counted = min(max(violations / intended, 1e-9), 1.0 - 0.5 / (intended + 1.0))
     part = np.clip(np.where(np.isnan(fraction), 1.0, fraction), 1e-9, 1.0 - 1e-9)
     excess = np.log(part / (1.0 - part)) - log(counted / (1.0 - counted))
@@ -60,7 +61,7 @@ def at_least(violations: float, intended: float, fraction: Array) -> Array:
 
 
 def _beyond(share: float, expected: onset.Onset) -> Array:
-    """Chance that a reading of each shape violates more than this share: bursts do now and then."""
+    """Chance, by shape, that more than this share of a reading violates, as in a burst now and then."""
     from scipy.special import betainc
 
     fraction = np.clip(expected.fraction, _LEAST, 1.0 - _LEAST)
@@ -91,8 +92,8 @@ def _beta(fraction: Array, likeness: Array) -> _Beta:
 
 @lru_cache(maxsize=32)  # a search's readings have few lengths
 def _before_counts(expected: onset.Onset) -> tuple[Array, _Beta]:
-    """What no counts change: how far each shape leaves open what overload shows, and the distributions
-    of fractions of those that are not soft."""
+    """What does not depend on counts: how far each shape leaves open what overload shows, and the
+    distributions of fractions for the shapes that are not soft."""
     left_open = np.isnan(expected.fraction)
     open_ended = np.where(left_open, 1.0, _LOOSE * expected.fraction)
     fraction = np.where(left_open, 0.5, expected.fraction)
@@ -116,18 +117,18 @@ def _counted(violations: float, intended: float, beta: _Beta) -> Array:
 _TAIL = 3.0  # degrees of freedom of the prior: a peak three times the expected one is no surprise
 _ANYWHERE = 0.05  # part of the prior that is flat over all rates
 _UNMEETABLE = 0.03  # prior chance that no rate at all meets the objective
-_NEGLIGIBLE = (
-    40.0  # peaks so many nats behind are let go: some eight readings would not revive them
-)
-_ENDED = 0.5  # share of violations that ends a reading, whatever would have come of the rest
-_LEAST_LEFT = 0.05  # of the capacity, however much of it was stolen
+# Peaks so many nats below the best are dropped: some eight readings would not revive them.
+_NEGLIGIBLE = 40.0
+_ENDED = 0.5  # share of violations that ends a reading, whatever the rest would have shown
+_LEAST_LEFT = 0.05  # of the capacity, however much CPU time was stolen
 _TIME_GRAIN = 0.1  # a reading's seconds are rounded to this log step, so that tables are shared
 
 
 @dataclass(frozen=True)
 class Counts:
-    """A reading in the terms of what it comes closest to breaking, lateness or errors:
-    ``violations`` out of ``intended``, of which the fraction ``allowed`` may be. ``errors``: it is those.
+    """A reading against the part of the SLO that it comes closest to breaking, lateness or errors:
+    ``violations`` out of ``intended``; the SLO allows the fraction ``allowed``. ``errors``: that part
+    is errors.
     """
 
     violations: float
@@ -154,7 +155,7 @@ class Posterior:
     those of the servers without a peak, ``onset.FLAT``.
 
     ``effects`` are the log weights of `noise.EFFECTS`, what stolen CPU time may take of the
-    capacity. Before a reading that has any, there is one level of ``live`` for all of them.
+    capacity. Until a reading has any, ``live`` has a single level for all effects.
     """
 
     origin: float
@@ -225,8 +226,8 @@ class Posterior:
         return replace(self, origin=origin, live=live[..., first:last] - top, flat=flat - top)
 
     def _with_losses(self, table: Array, rate: float, stolen: float) -> Array:
-        """``live`` with the likelihoods of a reading ``rate`` (log) above ``origin`` during which
-        this fraction of CPU time was ``stolen``: each effect makes it a reading of less capacity."""
+        """``live`` with the likelihoods of a reading ``rate`` (log) above ``origin``. The fraction
+        ``stolen`` of CPU time was stolen in it: each effect makes it a reading of less capacity."""
         losses = [-log(max(1.0 - effect * stolen, _LEAST_LEFT)) for effect in EFFECTS]
         offsets = [round(rate / STEP) + round(loss / STEP) for loss in losses]
         live = self.live
@@ -287,7 +288,7 @@ class Summary:
 
 
 def _logarithms(table: Array, size: int, offsets: Sequence[int]) -> Array:
-    """Those of the columns that ``_added`` takes for ``size`` peaks: few, once few peaks are left."""
+    """Logarithms of the columns that ``_added`` takes for ``size`` peaks: few, once few are left."""
     logarithms = np.empty_like(table)
     first, last = min(offsets) + REACH - size + 1, max(offsets) + REACH + 1
     for columns in (slice(1), slice(max(first, 0), max(last, 0)), slice(-1, None)):
@@ -296,10 +297,11 @@ def _logarithms(table: Array, size: int, offsets: Sequence[int]) -> Array:
 
 
 def _added(live: Array, table: Array, offset: int) -> Array:
-    """``live`` plus ``table[..., offset]`` of each of its grid points, for a reading ``offset``
-    steps above the first of them; beyond its ends the table keeps its last values.
+    """``live`` plus, for each of its grid points, the column of ``table`` that belongs to its distance
+    from a reading ``offset`` steps above the first point; beyond its ends the table keeps its last
+    values.
     """
-    size, first = live.shape[2], offset + REACH  # first: its column; those of the others go down
+    size, first = live.shape[2], offset + REACH  # first: its column; later points have lower ones
     over = min(max(first - 2 * REACH, 0), size)
     end = max(min(first + 1, size), over)
     summed = np.empty_like(live)

@@ -1,12 +1,12 @@
-"""CPU steal: what the machine below the hosts takes of them while a reading runs.
+"""CPU steal: CPU time that the machine below takes from the hosts while a reading runs.
 
-On a virtual machine others take CPU time now and then: *stolen* time, which the kernel counts. Every
-reading stands, whether it kept the objective or not: taking only the failed ones again would select
-for good luck, and cost time. A reading instead says by how much more was stolen in it than usual,
-and the capacity search allows for it (`measure.posterior`).
+Other guests take CPU time from a virtual machine now and then: *stolen* time, which the kernel counts.
+Every reading is kept, whether it met the objective or not: repeating only the failed ones would select
+for good luck, and cost time. Instead, each reading says how much more CPU time than usual was stolen
+during it, and the capacity search allows for that (`measure.posterior`).
 
 What is usual is learned from the readings themselves. A machine that always loses a fifth of its
-CPU time is what it is, and is measured as it is.
+CPU time is measured as it is.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from autotune.monitor.activity import HostUsage
 
-# Of the CPU time, beyond what is usual: worth a word, and no reason to take a window of the warm-up
-# for an overload.
+# Fraction of the CPU time stolen beyond the usual. Above it the user is told, and a warm-up window with
+# too many violations is not taken for an overload.
 MUCH = 0.03
 USUAL = 0.1  # as a quantile of what was stolen in the readings so far …
 REMEMBERED = 50  # … the latest of them
@@ -36,16 +36,16 @@ class Steal:
         return sorted(self.stolen)[int(USUAL * last)] if self.stolen else None
 
     def after(self, hosts: Mapping[str, HostUsage]) -> Steal:
-        """With one more reading, which took this of the hosts."""
+        """With one more reading; ``hosts`` is their usage during it."""
         return Steal((*self.stolen, worst(hosts)[1])[-REMEMBERED:]) if hosts else self
 
     def beyond(self, hosts: Mapping[str, HostUsage]) -> float:
-        """By how much more than usual was stolen from the host that most was stolen from."""
+        """How much more than usual was stolen from the host that lost most."""
         stolen = worst(hosts)[1]
         return stolen - (stolen if self.usual is None else self.usual) if hosts else 0.0
 
 
 def worst(hosts: Mapping[str, HostUsage]) -> tuple[str, float]:
-    """The host that most was stolen from, and the fraction; of no host nothing was."""
+    """The host that lost most to steal, and the fraction; no name and 0 where there are no hosts."""
     stolen = {name: usage.steal for name, usage in hosts.items()}
     return max(stolen.items(), key=lambda item: item[1], default=("", 0.0))

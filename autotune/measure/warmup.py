@@ -11,17 +11,18 @@ from autotune.measure.reading import Reading
 from autotune.measure.steal import MUCH
 
 WINDOW = 1.0  # seconds
-OVERLOADED = 0.1  # fraction of violations from which a window was too much
+OVERLOADED = 0.1  # fraction of violations above which a window was too much load
 MOST_WINDOWS = 20
 GENTLE = 200.0  # requests/s to begin with when nothing is known yet …
 UNKNOWN = 1000.0  # … and to grow to while the stack keeps up
 SHARE = 0.6  # of the expected peak: busy, not overloaded
-SAME_HITS = 0.01  # consecutive windows agree when their hit rates differ by less than a point …
-STEPS = 3  # … and it has not only risen over so many steps …
-PREFILLED_STEPS = 2  # (caches that were filled begin where they end)
-LEAST_RISE = 0.001  # … by more than this in all
-SAME_LATENCY = 0.25  # … and their median latencies by less than a quarter
-# Windows in a row of which as much failed as before, each at half the load, so that less does not help.
+SAME_HITS = 0.01  # consecutive windows agree if their hit rates differ by less than a point …
+STEPS = 3  # … and the hit rate has not kept rising over so many steps …
+PREFILLED_STEPS = 2  # (for caches that were filled beforehand: they start as full as they end)
+LEAST_RISE = 0.001  # … by more than this in all …
+SAME_LATENCY = 0.25  # … and their median latencies differ by less than a quarter
+# Less load does not help if, over so many windows, each at half the load of the one before, the
+# fraction of failed requests stays above this part of what it was.
 NO_BETTER, LESS = 3, 2 / 3
 
 
@@ -62,7 +63,7 @@ class WarmUpResult:
 
     @property
     def failed_at(self) -> float | None:
-        """The rate in requests/s at which it ended as the stack would fail at any; else ``None``."""
+        """The rate in requests/s at which the warm-up was given up as futile; else ``None``."""
         return self.windows[-1].rate if futile(self.windows) else None
 
 
@@ -78,11 +79,12 @@ def warm_up(
     """Load the stack until two consecutive windows agree and the hit rate no longer climbs.
 
     ``probe(rate, seconds)`` makes the load, ``lookups()`` gives the cache's hits and misses so far,
-    ``expected`` is the peak to expect in requests/s, ``steps`` over how many a hit rate may not only
-    have risen, ``most`` how many windows there may be. A stack that does not keep up is given half the
-    load, and more again once it does (a cold cache warms faster the more it is asked), but never near
-    again to what was too much. Where its CPU time was stolen, the same load is tried again. Where as many
-    requests fail at a quarter of the load, no warm-up helps: workers are held by something else.
+    ``expected`` is the expected peak in requests/s, ``steps`` how long a hit rate must keep rising to
+    count as climbing, ``most`` the largest number of windows. A stack that does not keep up gets half
+    the load, and more again once it does (a cold cache warms faster the more requests it gets), but
+    never again close to what was too much. Where its CPU time was stolen, the same load is tried again.
+    Where as many requests fail at a quarter of the load, no warm-up helps: something else holds the
+    workers.
     """
     ceiling = min(max_rate, SHARE * expected if expected else UNKNOWN)
     rate = ceiling if expected else min(ceiling, GENTLE)
@@ -113,14 +115,14 @@ def agree(earlier: Window, later: Window) -> bool:
 
 
 def futile(windows: Sequence[Window]) -> bool:
-    """Whether no further window would warm anything: the stack is hardly there, or fails at any load."""
+    """Whether no further window would warm anything: the stack hardly answers, or fails at any load."""
     dead = len(windows) > 1 and windows[-1].dead and windows[-2].dead
     return dead or fails_at_any_load(windows)
 
 
 def fails_at_any_load(windows: Sequence[Window]) -> bool:
-    """Whether hardly fewer requests fail at a quarter of the load: they are no matter of load. Requests
-    that are late do not count, for a cold cache makes them late at any load."""
+    """Whether hardly fewer requests fail at a quarter of the load, so that load is not the cause. Late
+    requests do not count, because a cold cache makes them late at any load."""
     last = windows[-NO_BETTER:]
     if len(last) < NO_BETTER or not all(window.overloaded for window in last):
         return False
@@ -131,8 +133,8 @@ def fails_at_any_load(windows: Sequence[Window]) -> bool:
 def climbing(windows: Sequence[Window], steps: int = STEPS) -> bool:
     """Whether the cache still fills: its hit rate never fell over the last windows.
 
-    At a low rate a cache fills so slowly that two windows agree long before it is warm; a rate that
-    is settled goes up and down. Too few windows to tell count as climbing.
+    At a low rate a cache fills so slowly that two windows agree long before it is warm; a hit rate
+    that has settled goes up and down. Too few windows to tell count as climbing.
     """
     hits = [window.hits for window in windows[-steps - 1 :]]
     rates = [hit for hit in hits if hit is not None]
@@ -159,10 +161,10 @@ SECONDS = 10.0
 
 
 def drain(latency: Callable[[], float | None], limit: float, seconds: float = SECONDS) -> bool:
-    """Ask until ``IN_A_ROW`` single requests come back within ``limit`` seconds, one by one.
+    """Send requests one by one until ``IN_A_ROW`` of them come back within ``limit`` seconds.
 
-    ``latency()`` sends one request and gives its seconds, ``None`` if it was not answered right.
-    Whether the backlog was gone before ``seconds`` had passed.
+    ``latency()`` sends one request and returns its seconds, ``None`` if it was not answered right.
+    Returns whether the backlog was gone before ``seconds`` had passed.
     """
     deadline = time.monotonic() + seconds
     quick = 0

@@ -15,14 +15,14 @@ from autotune.services.base import Endpoint, Role
 from autotune.services.diagnosis import WORKING, PartActivity
 
 STARTING = 0.5  # seconds a generator may take until its load is there
-LATE = 1.5  # seconds beyond a reading in which a host short of CPU still gets to its last look
+LATE = 1.5  # seconds after a reading that a host short of CPU may need until its last sample
 
 
 @dataclass(frozen=True)
 class HostActivity:
     """A host over a reading. CPU kinds are fractions of all CPUs that its kernel shows, 0 … 1;
-    ``cpus`` how many it may use, and ``used`` how many it did where it is held to its quota (a
-    container: its kernel shows the whole machine); ``running`` the mean number of runnable threads;
+    ``cpus`` how many it may use, and ``used`` how many it did use, where it has a quota (as in a
+    container, whose kernel shows the whole machine); ``running`` the mean number of runnable threads;
     ``memory`` the fraction in use at worst; ``descriptors`` the fraction of fs.file-max;
     ``retransmits`` the fraction of segments sent again; ``network`` bytes/s and ``link`` the busiest
     link's utilisation, where known."""
@@ -48,7 +48,7 @@ class HostActivity:
 
     @property
     def busy(self) -> float:
-        """Fraction of the CPUs' time that was not idle: of those it may use, where that is less."""
+        """Fraction of the CPUs' time that was not idle; of the CPUs of its quota, where it has one."""
         if self.used is not None:
             return min(1.0, self.used / self.cpus)
         return 1.0 - self.cpu.get("idle", 1.0) - self.cpu.get("iowait", 0.0)
@@ -95,7 +95,7 @@ def part_activity(part: Part, observations: Observations, seconds: float) -> Par
     every = observations.samples.get(part.site.host, ())
     samples = within(every, seconds)
     at = {s.at: s.processes[part.name] for s in samples if part.name in s.processes}
-    if len(at) < 2:  # a host short of CPU is looked at late
+    if len(at) < 2:  # samples of a host short of CPU come late
         at = {s.at: s.processes[part.name] for s in every if part.name in s.processes}
     answers = observations.counters.get(part.name, ())
     query = query_of(part)
@@ -154,8 +154,8 @@ def _at_socket(
 
 
 def within(samples: Sequence[Sample], seconds: float) -> Sequence[Sample]:
-    """The samples up to ``seconds`` after the first: a generator that waits for its last answers
-    outlives the load it made. A few later ones where there would be no two."""
+    """The samples up to ``seconds`` after the first: while a generator waits for its last answers, the
+    load is over. A few later ones are included if there would be fewer than two."""
     for slack in (STARTING, LATE):
         samples_within = [s for s in samples if s.at <= samples[0].at + seconds + slack]
         if len(samples_within) > 1:
@@ -164,8 +164,8 @@ def within(samples: Sequence[Sample], seconds: float) -> Sequence[Sample]:
 
 
 def queue_of(part: Part, queues: Sequence[Queue]) -> Queue | None:
-    """The listening sockets of a service as one; several share a port under ``reuseport``. Settings of
-    a host have none of their own."""
+    """The listening sockets of a service as one; several share a port under ``reuseport``. A part
+    that is only settings of a host has no socket."""
     place = part.service.socket(part.site)
     if place is None or part.site.role is Role.HOST:
         return None
@@ -183,7 +183,7 @@ def queue_of(part: Part, queues: Sequence[Queue]) -> Queue | None:
 
 
 def counted(answers: Sequence[Counters], levels: frozenset[str]) -> dict[str, float]:
-    """Growth of what only grows; the largest of ``levels``, which go up and down."""
+    """Growth of the counters that only grow; the largest value of ``levels``, which go up and down."""
     if not answers:
         return {}
     first, last = answers[0].values, answers[-1].values
@@ -211,7 +211,7 @@ def _used(first: Sample, last: Sample, cpus: float) -> float | None:
     if first.used is None or last.used is None:
         return None
     used = (last.used - first.used) / max(last.at - first.at, 1e-6)
-    # Where version 1 accounts in another tree than it limits, the account may be of everything.
+    # Where cgroup v1 accounts in another tree than it limits, the account may be of the whole machine.
     return used if used <= 1.25 * cpus else None
 
 

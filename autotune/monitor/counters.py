@@ -16,7 +16,7 @@ from autotune.services.registry import diagnosis
 from autotune.strict import decimal
 from autotune.transports.base import Transport
 
-TIMEOUT = 0.5  # a server that takes longer to say how it is has its answer missing
+TIMEOUT = 0.5  # seconds; a server that takes longer counts as giving no answer
 _LARGEST = 1 << 18
 
 
@@ -47,12 +47,12 @@ class CounterReader:
 
     @property
     def cheap(self) -> bool:
-        """Whether asking often costs next to nothing: a command on its host would not."""
+        """Whether asking often costs next to nothing, unlike a command on its host."""
         return self._connection is not None or (self._query.at_home and not self._by_command_alone)
 
     @property
     def pause(self) -> float | None:
-        """Seconds between two commands during a reading; ``None`` where there is to be none."""
+        """Seconds between two commands during a reading; ``None`` where none is to run."""
         return self._query.every or None
 
     def read(self, *, by_command: bool = False) -> Counters | None:

@@ -1,4 +1,4 @@
-"""Which processes are whose: ``/proc/PID/stat`` and what stands beside it, summed by service."""
+"""Which service each process belongs to: ``/proc/PID/stat`` and files beside it, summed by service."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from autotune.strict import is_whole, whole
 
 TICKS = 100.0
 PAGE = os.sysconf("SC_PAGE_SIZE")
-# Where a stream shows what stands in no file: a line for each process.
+# Sections of a stream that are not the text of one file: a line for each process.
 OPEN = "open"  # /proc/PID/fd and how many descriptors are in it: as its size, since Linux 6.2
 ALLOWED = "allowed"  # the line of /proc/PID/limits about them
 
 
 @dataclass(frozen=True)
 class Processes:
-    """The processes of one service. ``workers`` leaves out masters; ``cpu`` is seconds since they
-    started, those that have ended included; ``delay`` is seconds they waited for a CPU; ``rss`` is
+    """The processes of one service. ``workers`` leaves out masters; ``cpu`` is CPU seconds since
+    they started, with those of ended children; ``delay`` is seconds they waited for a CPU; ``rss`` is
     the largest, in bytes; ``descriptors`` is the largest number open in one process."""
 
     workers: int = 0
@@ -131,7 +131,7 @@ def _scheduled(text: str) -> tuple[float, float] | None:
 
 
 def _cpu(process: Process, scheduled: tuple[float, float] | None) -> float:
-    # In whole hundredths of a second, hundreds of processes that do a little each seem to do
-    # nothing: where there is but one thread the scheduler's nanoseconds are taken.
+    # Counted in hundredths of a second, hundreds of processes that do a little each seem to do
+    # nothing, so the scheduler's nanoseconds are used where there is only one thread.
     own = scheduled[0] if scheduled and process.threads == 1 else process.cpu
     return own + process.ended

@@ -42,7 +42,7 @@ FILES = (
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
     "/sys/fs/cgroup/memory/memory.stat",
 )
-SS = "ss -ltnH"  # where what it printed stands
+SS = "ss -ltnH"  # also the name of its output among the texts of a sample
 _SPEED = re.compile(r"^/sys/class/net/([^/]+)/speed$")
 _UNLIMITED = 1 << 60  # bytes; without a limit version 1 shows nearly 2⁶³
 _LISTENS = "00010000"  # __SO_ACCEPTCON
@@ -66,7 +66,7 @@ class Sample:
 
     ``cpu`` holds seconds by kind, summed over the CPUs that the kernel shows, which in a container
     are the whole machine's; ``used`` those of the host's own control group, if that has a quota;
-    ``throttled`` how long this kept it waiting. ``memory`` holds bytes, ``Group…`` those of the
+    ``throttled`` how long the quota kept it waiting. ``memory`` holds bytes, ``Group…`` those of the
     group; ``tcp`` the kernel's counters by their own names; ``network`` bytes in and out by
     interface, ``link`` its bytes/s.
     """
@@ -194,7 +194,7 @@ def _links(texts: Mapping[str, str]) -> dict[str, float]:
 def _used(texts: Mapping[str, str]) -> float | None:
     """Seconds of CPU that this host's own group has used, if it has a quota (cgroup v2, then v1).
 
-    The group of a machine that is no container holds everything on it, and has none.
+    On a machine that is no container, the group holds everything and has no quota.
     """
     rows = _rows(texts.get("/sys/fs/cgroup/cpu.stat", ""))
     if _single(rows, "nr_periods"):
@@ -205,9 +205,9 @@ def _used(texts: Mapping[str, str]) -> float | None:
 
 
 def _group_memory(texts: Mapping[str, str]) -> dict[str, int]:
-    """What this host's own group may use and does, where it has a limit (cgroup v2, then v1).
+    """What this host's own group may use and does use, where it has a limit (cgroup v2, then v1).
 
-    Files that were read and are not in use count as free, as the kernel gives them up first.
+    Inactive cached files count as free, because the kernel drops them first.
     """
     for current, limit, stat, idle in (
         ("memory.current", "memory.max", "memory.stat", "inactive_file"),

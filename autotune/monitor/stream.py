@@ -1,9 +1,9 @@
 """Samples of a host over a transport: one small command of POSIX shell, nothing is installed.
 
-It prints at intervals what a host shows of itself, and is told when the reading is over. Programs
-are what costs most: where there is bash, which can read files and wait by itself, `ss` is the only
-one each time. Processes are looked at less often where there are many, and what hardly changes only
-before and after the load.
+It prints at intervals what a host shows of itself, until it is told that the reading is over. Starting
+programs costs most: where there is bash, which can read files and wait by itself, `ss` is the only
+program for each sample. Processes are read less often where there are many, and what hardly changes
+only before and after the load.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from autotune.transports.base import Transport
 from autotune.transports.temporary import LOCKED
 
 LARGEST = 1 << 20  # bytes of a log: an overloaded server writes thousands of lines, all alike
-SPARE = 15.0  # s beyond its own end until it is killed
+SPARE = 15.0  # s that it may run beyond its own end until it is killed
 _SAMPLE, _TIMES, _LOGS = "== sample ==", "== times ==", "== logs =="
 _HEADER = "==> "
 _CPU_TIME = re.compile(r"([0-9]{1,9})m([0-9]{1,9}(?:\.[0-9]+)?)s")  # 0m1.250000s
 _NEEDED = {"/proc/uptime", "/proc/stat"}  # without them it is no sample
 
 # No value ever becomes part of this text: how many samples and how often, the programs whose
-# processes matter, where it says who it is, the logs and the files are arguments. `tail` prints each
-# file below a line with its name, as bash does here. A signal cuts `wait` short, and `read` if bash
-# obeys POSIX, which it would not do with a `sleep` in the foreground. What is not POSIX is hidden
-# from other shells. What the servers logged comes last, behind a blank, for a log may hold anything.
+# processes matter, the file for its process id, the logs and the files are arguments. `tail` prints
+# each file below a line with its name, as bash does here. A signal cuts `wait` short, and `read` if
+# bash is in POSIX mode, but not a `sleep` in the foreground. What is not POSIX is hidden from other
+# shells. What the servers logged comes last, each line behind a blank, because a log may hold anything.
 _STREAM = f"""
 count=$1 pause=$2 interval=$3 programs=" $4 " temporary=$5 logs=$6
 shift 6
@@ -126,7 +126,7 @@ _START = """
 if command -v bash >/dev/null; then exec nice -n 19 bash --posix -c "$@"; fi
 exec nice -n 19 sh -c "$@"
 """
-# It may not have come as far as saying who it is; a busy host may stop it right before it does.
+# The stream may not have written its process id yet: a busy host may hold it up right before that.
 _STOP = """
 tries=160
 until pid=$(cat -- "$1" 2>/dev/null) && [ -n "$pid" ]; do
@@ -140,7 +140,7 @@ kill -TERM "$pid"
 
 @dataclass(frozen=True)
 class Streamed:
-    """The samples, the CPU ``seconds`` they took there, and what was written to each log."""
+    """The samples, the CPU seconds they took there (``cost``), and what was written to each log."""
 
     samples: tuple[Sample, ...] = ()
     cost: float = 0.0
@@ -150,11 +150,11 @@ class Streamed:
 class Stream:
     """A host's samples, every ``interval`` seconds for ``seconds`` at most, or until it is stopped.
 
-    The second one comes ``later`` by so many seconds: hosts that share a machine, as containers and
-    guests do, are not to look at themselves all at once, or it stands still meanwhile. Sampling
-    gives way to whatever else the host has to do.
+    The second sample comes ``later`` by so many seconds: if hosts that share a machine, as containers
+    and guests do, all sampled at once, the machine would stand still meanwhile. Sampling gives way to
+    whatever else the host has to do.
 
-    ``logs`` are paths of files, or units of systemd for what they tell the journal.
+    ``logs`` are paths of files, or units of systemd for what they write to the journal.
     """
 
     def __init__(
@@ -172,7 +172,7 @@ class Stream:
         self._whoami = f"/tmp/autotune-watch.held.{secrets.token_hex(8)}"  # noqa: S108  # O_EXCL, random
 
     def run(self) -> Streamed:
-        """All of it, once it has ended. Raises ``HostUnreachable``."""
+        """Everything it printed, once it has ended. Raises ``HostUnreachable``."""
         argv = (
             "sh", "-c", _START, "sh", _STREAM, "sh", str(round(self._seconds / self._interval)),
             f"{self._interval + self._later:.3f}", str(self._interval),
@@ -182,7 +182,7 @@ class Stream:
         return read(done.stdout, self._owners)
 
     def stop(self) -> None:
-        """One last sample, and ``run`` returns; nothing happens if it has, or never began."""
+        """Take one last sample, and ``run`` returns; does nothing if it has returned or never began."""
         self._transport.run(("sh", "-c", _STOP, "sh", self._whoami), timeout=15.0)
 
 
@@ -193,7 +193,7 @@ def read(text: str, owners: Owners) -> Streamed:
     samples = []
     for block in looked.split(f"{_SAMPLE}\n")[1:]:
         files = dict(_files(block))
-        # One that was cut short or garbled is a missing sample.
+        # A sample that was cut short or garbled is left out.
         with contextlib.suppress(ValueError, IndexError):
             if not _NEEDED - files.keys():
                 samples.append(sample(files, owners))

@@ -75,8 +75,8 @@ def hosts_of(
 class Watch:
     """``with Watch(hosts, seconds) as watch: reading = take(…)``, then ``watch.observations``.
 
-    ``seconds`` is how long the reading is going to take at most. Leaving tells the streams of other
-    hosts to end with one last look; one that does not come within ``LAST_SAMPLE`` is done without.
+    ``seconds`` is how long the reading is going to take at most. Leaving tells the streams of all
+    hosts to end with one last sample; a stream that does not end within ``LAST_SAMPLE`` is left out.
     Whatever goes wrong is listed in ``observations.failures``.
     """
 
@@ -93,7 +93,7 @@ class Watch:
 
     def __enter__(self) -> Self:
         for index, host in enumerate(self._hosts):
-            # Known from here on, so that leaving at once still tells it to end.
+            # The stream is registered first, so that leaving at once still tells it to end.
             self._guarded(self._prepare, host, index / len(self._hosts))
             if host.name in self._streams:
                 self._start(self._sample, host)
@@ -171,7 +171,7 @@ class Watch:
 
 
 def log_of(part: Part) -> str | None:
-    """The path of a service's log, or the unit of systemd that tells the journal; else ``None``."""
+    """The path of a service's log, or the systemd unit that writes to the journal; else ``None``."""
     log = diagnosis(part.service.name).log
     return log(part.site) if log else None
 

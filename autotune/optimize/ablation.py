@@ -1,9 +1,9 @@
 """Ablation of a winner: the smallest part of its changes that keeps nearly all of its gain.
 
-Changes are reverted against the winner. First each that may have little effect is reverted by itself,
-to find those that clearly matter. Then half of the others at a time, which estimates their effects
-with the fewest measurements. At last those to be dropped are reverted together, until it is sure that
-the winner loses at most ``1 - KEPT`` of its gain without them.
+Changes are reverted against the winner. First, each change that may have little effect is reverted by
+itself, to find those that clearly matter. Then half of the others are reverted at a time, which
+estimates their effects with the fewest measurements. Last, the changes to drop are reverted together,
+until it is sure that the winner loses at most ``1 - KEPT`` of its gain without them.
 
 The log peak is taken to be the winner's less the sum of the effects of the reverted changes, which
 holds for the small losses that decide here. Each measurement then informs the estimates of all
@@ -28,18 +28,18 @@ Measure = Callable[[Reverted], float | None]
 """``measure(reverted)``: log peak of the winner with these changes reverted; ``None``: it fails."""
 
 KEPT = 0.95
-# Probability that a set costs no more than the limit, at which it is dropped, or kept.
+# Probability that a set costs no more than the limit: above SURE the set is dropped, below UNSURE kept.
 SURE, UNSURE = 0.85, 0.1
-EVEN = 0.5  # and at which it is dropped when there are no more measurements
-ESSENTIAL = 0.02  # and below which a change matters for certain
+EVEN = 0.5  # above this, it is dropped when there are no more measurements
+ESSENTIAL = 0.02  # below this, a change matters for certain
 LEAST_EACH, MOST_EACH = 4, 16  # measurements of one set
 OPENING = 8  # measurements of the winner, before anything is compared with it
 DRAWS = 200
-ESTIMATION = 0.75  # of the measurements are for estimating effects, the rest to verify
+ESTIMATION = 0.75  # of the measurements left after screening estimate effects, the others verify
 AGREED = 0.9  # of the draws must agree about each change before estimation ends early
 DISTURBED = 4.0  # sds below what all others predict: such a measurement is disregarded
 ROUNDS = 4
-LEVEL_SD = 2.0  # of the winner's log peak around the highest measurement: next to unknown
+LEVEL_SD = 2.0  # prior sd of the winner's log peak around the highest measurement: nearly flat
 # The model was fitted to a search, in which few trials came near the winner: its sds are too small.
 TRUST = 1.5
 
@@ -139,7 +139,7 @@ class AblationResult:
 
 
 class OutOfBudget(Exception):
-    """No more measurements are allowed; what is known has to do."""
+    """No more measurements are allowed: the ablation ends with what is known."""
 
 
 class Ablation:
@@ -174,9 +174,9 @@ class Ablation:
         return self._result()
 
     def _screen(self) -> list[str]:
-        """The changes that may be reverted at all: each that is in doubt is measured by itself.
+        """The changes that may be reverted at all; each one in doubt is measured by itself.
 
-        Twice where it looks essential: one measurement alone may have been disturbed.
+        A change that then looks essential is measured again: one measurement may have been disturbed.
         """
         ranked = sorted(self._predicted, key=lambda name: self._predicted[name].loss)
         removable = []
@@ -193,23 +193,23 @@ class Ablation:
         return removable
 
     def _estimate(self, removable: Sequence[str]) -> None:
-        """Half of the removable changes at a time, until it is clear which can go together."""
+        """Revert half of the removable changes at a time, until it is clear which can go together."""
         most = self._spent + ESTIMATION * (self._most - self._spent)
         size = (len(removable) + 1) // 2
         while len(removable) > 1 and self._spent + 2 <= most and not self._agreed():
             half = frozenset(self._rng.permutation(list(removable))[:size].tolist())
-            # A half and the other half: the winner's own log peak adds the same to both.
+            # Measure both halves: the winner's own log peak adds the same to either.
             self._take(half)
             self._take(frozenset(removable) - half)
 
     def _agreed(self) -> bool:
-        """Whether the same changes can be dropped whichever of the likely effects are true."""
+        """Whether ``AGREED`` of the posterior's draws agree on each change: droppable or not."""
         draws = self._regression.effects().draws(DRAWS, self._rng)
         dropped = np.mean([affordable(draw, self._limit) for draw in draws], axis=0)
         return bool((np.maximum(dropped, 1.0 - dropped) >= AGREED).all())
 
     def _verify(self, removable: Sequence[str]) -> None:
-        """The largest set, least loss first, that was measured to cost no more than the limit."""
+        """Revert the largest set, least loss first, that is measured to cost no more than the limit."""
         affords = affordable([self._loss(name) for name in removable], self._limit)
         chosen = frozenset(n for n, inside in zip(removable, affords, strict=True) if inside)
         refused: set[str] = set()
@@ -225,9 +225,9 @@ class Ablation:
         self._recheck(set(self._predicted) - set(removable))
 
     def _recheck(self, essential: Iterable[str]) -> None:
-        """Drop what mattered by itself and does not any more, without its parent parameter, say.
+        """Drop changes that mattered by themselves but no longer do, say without a parent parameter.
 
-        The regression knows nothing of that, so a set counts by its own measurements alone.
+        The regression cannot express that, so a set is decided by its own measurements alone.
         """
         for name in sorted(essential, key=self._loss):
             wider = self._reverted | {name}
@@ -264,7 +264,7 @@ class Ablation:
         return self._regression.effects().of(frozenset({name}))[0]
 
     def _probability(self, reverted: Reverted) -> float:
-        """That reverting these costs no more than the limit, by all measurements."""
+        """Probability that reverting these costs no more than the limit, by all measurements."""
         loss, sd = self._regression.effects().of(reverted)
         return float(ndtr((self._limit - loss) / sd))
 

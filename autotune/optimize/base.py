@@ -59,7 +59,7 @@ def plain(values: Mapping[str, object]) -> dict[str, Value]:
 @dataclass(frozen=True)
 class Task:
     """A sampler's task. ``trials``: configurations the budget allows, presets included.
-    ``several``: they are measured at the same time."""
+    ``several``: more than one is measured at a time."""
 
     space: Space
     trials: int = 40

@@ -1,4 +1,4 @@
-"""How much one test bed carries beside the others."""
+"""How much more or less one test bed carries than the others."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from autotune.estimate import NOISE, Estimate
 class BedOffset:
     """``log``: the log peak of a bed less that of an average one; ``sd`` how sure that is.
 
-    ``noise`` is the sd of one more measurement's logarithm beyond what it says of itself, ``measured``
-    how many measurements say so.
+    ``noise`` is the sd of one more measurement's logarithm beyond the measurement's own sd;
+    ``measured``: how many measurements it was learned from.
     """
 
     log: float = 0.0
@@ -31,7 +31,7 @@ class BedOffset:
 
     @property
     def excess(self) -> float:
-        """The sd of what this bed scatters more than others do."""
+        """The sd of this bed's scatter beyond the usual ``NOISE``."""
         return sqrt(max(self.noise**2 - NOISE**2, 0.0)) if self.measured else 0.0
 
 

@@ -1,11 +1,11 @@
 """The gain of a winner over the baseline, from alternating readings taken after it was chosen.
 
 Measurements come in the order A B B A A B B A …, so that steady drift cancels.
-Each neighbouring pair gives one log-ratio. Their spread is estimated with what the peak searches say of
-their own uncertainty as prior knowledge (scaled inverse-chi-square, ``PRIOR_WEIGHT`` pairs' worth),
-so that pairs which happen to agree do not pretend to certainty; the interval is Student's. Fewer than
-``LEAST_PAIRS`` prove nothing: nobody knows how much such pairs differ.
-A measurement far below all others of its side was disturbed, and takes its pair with it.
+Each neighbouring pair gives one log-ratio. The spread of these is estimated with the peak searches' own
+uncertainty as a prior (scaled inverse-chi-square, ``PRIOR_WEIGHT`` pairs' worth), so that pairs which
+happen to agree do not look certain; the interval is Student's. Fewer than ``LEAST_PAIRS`` prove
+nothing: they do not show how much such pairs differ.
+A measurement far below the median of its side was disturbed: its pair is left out.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from autotune.estimate import LEAST_SD, Estimate, deviations
 
 PRIOR_WEIGHT = 3.0
 COVERAGE = 0.90
-# Looking after every pair and stopping at the first success would claim too often, and too much: before
-# the last look the evidence must be stronger.
+# Looking after every pair and stopping at the first success would claim an improvement too often, and
+# too large a one: before the last look the evidence must be stronger.
 EARLY_COVERAGE = 0.995
 LEAST_PAIRS = 3
-# An improvement is claimed when even this interval lies above 1: where the noise is what it is taken
-# for, wrongly in one study of forty, and in somewhat more with looks before the last one.
+# An improvement is claimed when even this interval lies above 1. If the noise is as assumed, the claim
+# is wrong in one study of forty, and in somewhat more with looks before the last one.
 CLAIM_COVERAGE = 0.95
 DISTURBED = 4.0  # sds below the median of its side, or from one repeat to the next
-CLEARLY = 0.15  # and at least so much of its logarithm
-DISAGREE = 0.05  # chance of such differences between test beds that do not differ
+CLEARLY = 0.15  # and at least this difference of logarithms
+DISAGREE = 0.05  # test beds disagree if equal ones would differ as much with a chance below this
 
 
 @dataclass(frozen=True)
@@ -96,16 +96,16 @@ def _decides(early: Gain | None) -> bool:
 class BedProof:
     """The alternating measurements of several test beds, whole pairs each.
 
-    Pairs are within a bed, so that what it carries cancels. Where the gains of beds differ by more than
+    Pairs are within a bed, so that its offset cancels. Where the gains of beds differ by more than
     their pairs scatter (Cochran's Q), they ``disagree``: then each bed counts as one observation,
-    and the interval is as wide as so few of them make it.
+    and the interval is wide, for there are few of them.
     """
 
     measured: Mapping[str, Sequence[Measured]]
 
     @property
     def gains(self) -> dict[str, Gain]:
-        """That of each bed which has a pair."""
+        """The gain on each bed that has a pair."""
         gains = {bed: gain(measured) for bed, measured in self.measured.items()}
         return {bed: gain for bed, gain in gains.items() if gain is not None}
 
@@ -122,7 +122,7 @@ class BedProof:
         return float(chdtrc(len(means) - 1, q)) < DISAGREE
 
     def gain(self, coverage: float = COVERAGE) -> Gain | None:
-        """That of all beds together; ``None`` before the first pair."""
+        """The gain over all beds together; ``None`` before the first pair."""
         ratios = [ratio for each in self._ratios() for ratio in each]
         if not ratios:
             return None
@@ -130,13 +130,13 @@ class BedProof:
 
     @property
     def proven(self) -> bool:
-        """Whether the winner is better, by all of them, and surely worse on none."""
+        """Whether the winner is better over all beds together, and clearly worse on none."""
         worse = any(gain.high < 1.0 and gain.pairs > 1 for gain in self.gains.values())
         return _proves(self.gain(CLAIM_COVERAGE)) and not worse
 
     @property
     def decided(self) -> bool:
-        """As `decided`, once two beds have a pair each, if there are so many."""
+        """As the function `decided`, once two beds (or the only one) have a pair each."""
         enough = len(self.gains) >= min(2, len(self.measured))
         return enough and _decides(self.gain(EARLY_COVERAGE))
 
@@ -144,7 +144,7 @@ class BedProof:
         return [ratios for measured in self.measured.values() if (ratios := _ratios(measured))]
 
     def _means(self) -> list[Estimate]:
-        """The mean of each bed, with the scatter of the pairs of all of them."""
+        """The mean log-ratio of each bed, its sd by the scatter of all beds' pairs."""
         ratios = self._ratios()
         spread = sum(
             (r.log_mean - fmean(q.log_mean for q in each)) ** 2 for each in ratios for r in each
@@ -169,15 +169,15 @@ def _ratios(measured: Sequence[Measured]) -> list[Estimate]:
 
 
 def spread(steps: Sequence[float]) -> float:
-    """Sd of one measurement's logarithm, by ``steps``: how repeats of a configuration differ from the
-    measurement before. Steps to or from what was disturbed, as in a pair, are left out."""
-    # Half of the steps are within so many sds of a step.
+    """Sd of one measurement's logarithm, by ``steps``: the difference of each repeat of a configuration
+    from the measurement before. Steps to or from a disturbed measurement are left out, as in pairs."""
+    # Half of the steps are within ``deviations(0.5)`` sds, so the quotient is the sd of a step.
     most = _disturbance(median(abs(step) for step in steps) / deviations(0.5))
     return sqrt(fmean(step**2 for step in steps if abs(step) <= most) / 2)
 
 
 def least(peaks: Sequence[Estimate]) -> float:
-    """What is below this, of measurements of one configuration, was disturbed; 0 for too few to tell."""
+    """A measurement of one configuration below this was disturbed; 0 for too few to tell."""
     if len(peaks) < LEAST_PAIRS:
         return 0.0
     ranked = sorted(peak.value for peak in peaks)
@@ -186,5 +186,5 @@ def least(peaks: Sequence[Estimate]) -> float:
 
 
 def _disturbance(sd: float) -> float:
-    """A difference of logarithms beyond which it is no noise of this sd."""
+    """The difference of logarithms beyond which a measurement was disturbed, at noise of this sd."""
     return max(DISTURBED * sd, CLEARLY)

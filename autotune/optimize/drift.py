@@ -1,8 +1,8 @@
 """How the stack itself has changed during a study, from one configuration measured again and again.
 
 The log peaks of the reference are a level, a smooth drift (a Gaussian process over the place in the
-study) and noise. How strong the drift is, is not known: every strength on a grid is weighed by how
-well it explains the readings, none at all included, so that noise is not taken for drift.
+study) and noise. The strength of the drift is unknown: every strength on a grid, zero included, is
+weighed by how well it explains the readings, so that noise is not taken for drift.
 """
 
 from __future__ import annotations
@@ -21,16 +21,15 @@ Array = npt.NDArray[np.float64]
 STRENGTHS = (0.0, 0.06, 0.12, 0.25, 0.5)  # sd of the log drift over the study
 NO_DRIFT = 0.3  # prior weight of none at all
 LEAST = 3  # measurements of the reference before anything is said of drift
-_LEVEL = 4.0  # variance of a level nobody knows
+_LEVEL = 4.0  # variance of the level, which is unknown
 
 
 @dataclass(frozen=True)
 class Drift:
     """``chance`` that there is any; ``total`` is the change from the first place to the last.
 
-    ``shifts`` are the factors by which a peak measured at a place was too high, in today's terms. How
-    uncertain one is, is said beside the other places: what all of them share does not change their
-    order.
+    ``shifts`` are the factors by which a peak measured at a place was too high, in today's terms. Their
+    sds are relative to the other places: an error that all places share does not change their order.
     """
 
     shifts: dict[int, Estimate]
@@ -39,7 +38,7 @@ class Drift:
 
     @property
     def real(self) -> bool:
-        """Whether there is more than noise would show in one study of twenty."""
+        """Whether there is more drift than noise alone would show in one study of twenty."""
         return self.chance > 0.95
 
     def __str__(self) -> str:
@@ -59,7 +58,7 @@ def drift(reference: Mapping[int, Estimate], places: Sequence[int], noise: float
     log_means = np.array([estimate.log_mean for estimate in reference.values()])
     variances = np.array([estimate.sd**2 + noise**2 for estimate in reference.values()])
     first, last = float(at.min()), float(max(places))
-    # What was before the first look is taken to be as it was then: a trend says nothing of the past.
+    # Before the first reading, drift is taken to be what it was then: a trend says nothing of the past.
     queried = np.array([*(max(float(place), first) for place in places), *at, first, last])
     span = max(float(queried.max() - queried.min()), 1.0)
     beside = np.zeros(len(queried))
@@ -72,7 +71,7 @@ def drift(reference: Mapping[int, Estimate], places: Sequence[int], noise: float
         )
         evidence.append(log(prior) + likelihood)
         means.append(mean)
-        # Of each place's drift less the mean that ``beside`` weighs.
+        # Variance of each place's drift relative to its mean over the reference's places (``beside``).
         shared = covariance @ beside
         variance = np.maximum(covariance.diagonal() - 2 * shared + beside @ shared, 0.0)
         squares.append(variance + (mean - beside @ mean) ** 2)
@@ -106,7 +105,7 @@ def _posterior(
 
 
 def _covariance(strength: float, left: Array, right: Array) -> Array:
-    """Half of it a straight line, half of it bends over a third of the study."""
+    """Half of the variance is for a straight line, half for bends over a third of the study."""
     apart = left[:, None] - right[None, :]
     bent = np.exp(-0.5 * (apart / 0.35) ** 2)
     line = np.outer(left, right) * 3.0

@@ -1,8 +1,8 @@
-"""Which parameters matter, which of them interact, and which would like a wider range.
+"""Which parameters matter, which of them interact, and which may need a wider range.
 
-The effects are read from the model's posterior mean: it is a sum of one function per parameter and
-one per pair, each zero at the leading configuration, so that their spread over the configurations
-measured says how much each has to do with the differences between them.
+The effects are read from the model's posterior mean, a sum of one function per parameter and one per
+pair, each zero at the leading configuration. The spread of a function over the configurations measured
+says how much it contributes to the differences between them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from autotune.services.base import Value
 Array = npt.NDArray[np.float64]
 
 PAIRS = 5  # interactions reported, the strongest
-EDGE = 0.03  # nearer than this part of the range is at its edge
+EDGE = 0.03  # a value within this part of the range from an end is at its edge
 WIDER = 2.0  # factor by which a range that is too narrow is widened
 SLICES = 8  # parameters with a slice in the view, those that matter most
 SLICE_POINTS = 41
@@ -60,7 +60,7 @@ def effects(surrogate: Surrogate) -> dict[str, float]:
 
 
 def uncertainties(surrogate: Surrogate) -> dict[str, float]:
-    """Parameter → sd of its ``effects``: the posterior's, along the shape that its mean gives it."""
+    """Parameter → posterior sd of its ``effects``, along the shape of its posterior mean."""
     process, points = surrogate.log_peak, _configurations(surrogate)
     sds = {}
     for d, (name, part) in enumerate(_parts(surrogate)):
@@ -122,13 +122,13 @@ def _wider(axis: Axis, level: int, end: str) -> Edge:
 
 
 def _configurations(surrogate: Surrogate) -> Points:
-    """What was measured, each once: test beds repeat the baseline, and finals the leaders."""
+    """The configurations measured, each once: test beds repeat the baseline, and finals the leaders."""
     return np.unique(surrogate.observations.points, axis=0)
 
 
 def _parts(surrogate: Surrogate) -> Iterator[tuple[str, Array]]:
-    """Each parameter, with the covariance that it alone brings between what was learned from and
-    what was measured."""
+    """Each parameter, with its own part of the covariance between the observations that the model was
+    fitted to and the configurations measured."""
     process, points = surrogate.log_peak, _configurations(surrogate)
     for d, axis in enumerate(surrogate.grid.axes):
         left, right = process.points[:, d], points[:, d]

@@ -1,8 +1,8 @@
 """Ranking of configurations: pooled measurements, and the model's estimates.
 
-The best peak of a search overstates itself by about a tenth: the leaders are measured again, and the
-winner is chosen by both measurements together. The best preset wins unless another one is likely to
-be better: near-ties are a lottery, and what guides advise needs no luck.
+The best peak of a search is too high by about a tenth: the leaders are measured again, and the winner
+is chosen by both measurements together. The best preset wins unless another configuration is likely to
+be better: near-ties are decided by luck, and what guides advise does not depend on luck.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DECIDED = 0.95  # probability at which two configurations need no further compar
 def pooled(
     first: Mapping[int, Estimate], again: Mapping[int, Sequence[Estimate]]
 ) -> dict[int, Estimate]:
-    """What is known of each trial that was measured again (of all, if none was), the best first."""
+    """The pooled peak of each trial that was measured again (of all, if none was), the best first."""
     estimates = {
         trial: Estimate.pool([estimate, *again.get(trial, ())])
         for trial, estimate in first.items()
@@ -36,7 +36,7 @@ def winner(
     again: Mapping[int, Sequence[Estimate]],
     presets: Container[int] = (),
 ) -> int | None:
-    """The trial with the highest pooled peak; the best of ``presets`` unless that is `SURE`."""
+    """The trial with the highest pooled peak if `SURE` to beat the best of ``presets``, else that."""
     estimates = pooled(first, again)
     leader = next(iter(estimates), None)
     preset = next((trial for trial in estimates if trial in presets), None)
@@ -46,8 +46,8 @@ def winner(
 
 
 def rivals(estimates: Mapping[int, Estimate], presets: Container[int]) -> tuple[int, int] | None:
-    """Of estimates, the best first: the trial that leads, and the one it must beat: the best of
-    ``presets``, or the second best. ``None`` where a preset leads: it needs no proof to stay."""
+    """The trial that leads ``estimates`` (the best first), and the one that it must beat: the best of
+    ``presets``, or else the second best. ``None`` where a preset leads: it needs no proof to win."""
     leader, *others = estimates or (None,)
     if leader is None or not others or leader in presets:
         return None
@@ -75,13 +75,13 @@ class PosteriorPeaks:
 
     @property
     def reading_noise(self) -> float:
-        """The sd for a choice between configurations: no less than stacks show, for a few trials of many
-        parameters can be explained without noise, and one lucky reading would decide."""
+        """The sd for a choice between configurations: at least the ``NOISE`` that stacks show. A model
+        can explain a few trials of many parameters without noise; one lucky reading would decide."""
         return max(self.noise, NOISE)
 
 
 MOST = 3
-# A configuration of which less than this part of its changes exists here is another configuration.
+# If less than this part of a configuration's changes exists here, the rest is another configuration.
 LEAST_SHARE = 0.5
 
 

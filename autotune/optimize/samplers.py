@@ -26,7 +26,7 @@ from autotune.target.messages import instead, plural
 
 SURROGATES = {"skopt-gp": "GP", "skopt-et": "ET", "skopt-rf": "RF"}
 OPENING = 8
-POINTS = 1000  # candidates per suggestion; the rules are asked about each
+POINTS = 1000  # candidates per suggestion; each is checked against the rules
 
 
 class SkoptSampler(SpaceSampler):
@@ -53,7 +53,7 @@ class SkoptSampler(SpaceSampler):
         points = [[_coded(d, t.params[d.name]) for d in dimensions] for t in done]
         values = [t.value for t in done if t.value is not None]
         with warnings.catch_warnings():
-            # Of its own internals: deprecated calls, and fits that did not quite converge.
+            # About skopt's own internals: deprecated calls, and fits that did not quite converge.
             warnings.simplefilter("ignore")
             asked = self._ask(points, [-float(height) for height in log_scale(values)])
         return {d.name: _decoded(d, value) for d, value in zip(dimensions, asked, strict=True)}
@@ -82,7 +82,7 @@ class SkoptSampler(SpaceSampler):
         try:
             return list(build(lambda point: list(point) in points or self._allowed(point)).ask())
         except RuntimeError:
-            # Hardly anything drawn by chance keeps the rules: what is suggested gets repaired.
+            # Too few random points keep the rules. Ask without them: the suggestion is repaired later.
             return list(build(None).ask())
 
     def _allowed(self, point: Sequence[Any]) -> bool:
@@ -115,7 +115,7 @@ def _decoded(dimension: Dimension, value: Any) -> Any:
 
 
 class CoreFirst(BaseSampler):
-    """Any sampler, with what is known to matter; the rest stays as the best configuration has it."""
+    """Any sampler, for the parameters known to matter; the rest stay as in the best configuration."""
 
     def __init__(self, inner: BaseSampler, task: Task) -> None:
         self._inner, self._task = inner, task
@@ -156,7 +156,7 @@ class CoreFirst(BaseSampler):
 
 
 def _leading(study: Study, space: Space) -> dict[str, Any]:
-    """The best configuration that works, or else the baseline, as far as it is searched."""
+    """The searched part of the best configuration that works, or else of the baseline."""
     done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     usable = [trial for trial in done if works(trial) and trial.value is not None]
     best = max(usable, key=lambda trial: trial.value or 0.0, default=None)
@@ -165,7 +165,7 @@ def _leading(study: Study, space: Space) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A sampler, by its own name, and why it is this one."""
+    """A sampler, its own name, and why it was chosen."""
 
     name: str
     why: str
@@ -173,7 +173,7 @@ class Chosen:
 
 
 def tpe(task: Task) -> BaseSampler:
-    """Optuna's tree-structured Parzen estimator, every argument said."""
+    """Optuna's tree-structured Parzen estimator, with every argument given."""
     return TPESampler(
         n_startup_trials=8,
         n_ei_candidates=48,
@@ -206,7 +206,7 @@ _SHIPPED: dict[str, Callable[[Task], BaseSampler]] = {
     **{name: partial(SkoptSampler, surrogate=kind) for name, kind in SURROGATES.items()},
 }
 SAMPLERS = plugins.by_name("samplers", _SHIPPED)
-# Beyond this many trials a Gaussian process takes longer to think than it saves.
+# Beyond this many trials a Gaussian process takes longer to compute than it saves.
 MANY = 300
 
 

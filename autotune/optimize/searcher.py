@@ -52,8 +52,8 @@ INFEASIBLE_SHARE = 0.8
 
 
 def _load_importance() -> None:
-    """Optuna's module of importances. It would also load scikit-learn where that is installed, for
-    evaluators that are not asked here, which takes more than a second."""
+    """Import Optuna's module of importances, without scikit-learn: it would load that where installed,
+    which takes more than a second, for evaluators that are not used here."""
     unseen = "sklearn" not in sys.modules
     if unseen:
         sys.modules["sklearn"] = None  # type: ignore[assignment]  # to `import`: it is not installed
@@ -64,7 +64,7 @@ def _load_importance() -> None:
             del sys.modules["sklearn"]
 
 
-_load_importance()  # now, before there are threads that may want scikit-learn themselves
+_load_importance()  # now, before there are threads that may import scikit-learn themselves
 
 
 @dataclass(frozen=True)
@@ -93,10 +93,10 @@ class Outcome:
 class Searcher:
     """One Optuna study over the flat space.
 
-    ``storage`` is any that Optuna takes, by its URL or itself, and nobody else writes this study to it;
-    ``chosen`` says which sampler it is. ``several`` configurations are measured at the same time.
-    ``condensed``: kept of a configuration that it did not suggest are the parameters known to matter and
-    those that differ from the baseline, which is enough to look at and not to search on.
+    ``storage`` is an Optuna storage or its URL; nobody else may write this study to it. ``chosen`` says
+    which sampler is used. ``several``: more than one configuration is measured at a time.
+    ``condensed``: of a configuration that it did not suggest, it stores only the parameters known to
+    matter and those that differ from the baseline, which is enough to look at but not to search on.
     Raises AutotuneError for a ``kind`` of sampler that does not exist.
     """
 
@@ -127,7 +127,7 @@ class Searcher:
             sampler=self.chosen.sampler,
             load_if_exists=True,
         )
-        # Of complete ones: a kill may have come between the notes of a trial and its value.
+        # Only complete trials: a kill may have come between the notes of a trial and its value.
         complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         self._recorded = {trial.user_attrs.get("trial", -1) for trial in complete}
         self._lowest = min(
@@ -135,7 +135,7 @@ class Searcher:
         )
 
     def ask(self, drift: Drift = NONE) -> Suggestion:
-        """The next configuration to try, with peaks so far as ``drift`` corrects them."""
+        """The next configuration to try, by the peaks so far, corrected for ``drift``."""
         self._note(drift)
         # Values outside today's ranges (a narrowed parameter) are clipped; Optuna need not say so.
         with warnings.catch_warnings():
@@ -145,7 +145,7 @@ class Searcher:
         return Suggestion(trial.number, plain(trial.params), probability)
 
     def posterior(self, drift: Drift = NONE) -> PosteriorPeaks:
-        """What the model believes of each configuration that it rests on."""
+        """The model's peak of each configuration that it was fitted to, and its noise."""
         surrogate = self.surrogate(drift)
         best = surrogate.observations.log_peaks.max()
         mean, sd = surrogate.measured()
@@ -168,8 +168,8 @@ class Searcher:
         return Surrogate.of(self._task.grid, observations)
 
     def importance(self) -> dict[str, float]:
-        """PED-ANOVA (Watanabe et al., 2023): what tells the best configurations from the rest, as
-        shares. Each counts once, however often it was measured."""
+        """PED-ANOVA (Watanabe et al., 2023): which parameters tell the best configurations from the
+        rest, as shares. Each configuration counts once, however often it was measured."""
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()
         complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         first = {tuple(map(str, trial.params.values())): trial for trial in reversed(complete)}
@@ -180,13 +180,13 @@ class Searcher:
             return dict(optuna.importance.get_param_importances(once, evaluator=evaluator))
 
     def _note(self, drift: Drift) -> None:
-        """Put it where samplers of any process find it, and only when it changed."""
+        """Store ``drift`` where samplers of any process find it, but only when it changed."""
         shifts_by_trial = {str(place): [s.log_mean, s.sd] for place, s in drift.shifts.items()}
         if shifts_by_trial != self._study.user_attrs.get(DRIFT, {}):
             self._study.set_user_attr(DRIFT, shifts_by_trial)
 
     def record(self, asked: int | None, values: Settings, outcome: Outcome) -> None:
-        """What came of a configuration, suggested (``asked``) or not; the second time is free.
+        """Record a configuration's outcome, suggested (``asked``) or not; a second call does nothing.
 
         A configuration that the sampler never suggested, or whose suggestion was discarded, enters
         as a finished trial of its own: the sampler learns from it all the same.
@@ -207,7 +207,7 @@ class Searcher:
             self._lowest = min(self._lowest, outcome.peak)
 
     def _pending(self, asked: int) -> FrozenTrial | None:
-        """A suggestion that nothing came of yet."""
+        """The suggestion of this number, if it has no outcome yet."""
         trials = self._study.get_trials(deepcopy=False)
         return (
             trials[asked] if asked < len(trials) and not trials[asked].state.is_finished() else None
@@ -219,7 +219,7 @@ class Searcher:
         trial = optuna.trial.Trial(self._study, suggested._trial_id)  # noqa: SLF001  # by number
         for name, note in notes.items():
             trial.set_user_attr(name, note)
-        # It cannot be set twice, and is when a kill came between it and the value.
+        # It cannot be set twice, and is set already if a kill came between it and the value.
         if FEASIBLE not in suggested.constraints:
             trial.set_constraint(FEASIBLE, violation)
         self._study.tell(trial, value)
@@ -229,8 +229,8 @@ class Searcher:
         return frozenset(self._recorded)
 
     def believe(self, elsewhere: Mapping[int, Settings]) -> None:
-        """What searches of other processes suggested and is being measured, by the study's own numbers:
-        it is believed to come out as the model predicts."""
+        """Add the suggestions of other processes that are being measured, by the study's own numbers:
+        the model believes that they come out as it predicts."""
         for number in self._elsewhere.keys() - elsewhere.keys():
             self.discard(self._elsewhere.pop(number))
         for number in sorted(elsewhere.keys() - self._elsewhere.keys()):
@@ -245,12 +245,12 @@ class Searcher:
         return optuna.trial.create_trial(params=params, distributions=kept, **more)
 
     def discard(self, asked: int | None) -> None:
-        """A suggestion, by its number, that nobody is to measure or that says nothing."""
+        """Discard a suggestion, by its number, that is not to be measured or that says nothing."""
         if asked is not None and asked < len(self._study.get_trials(deepcopy=False)):
             self._study.tell(asked, state=TrialState.FAIL, skip_if_finished=True)
 
     def discard_pending(self) -> None:
-        """After a kill: suggestions that nobody is measuring any more."""
+        """Discard, after a kill, the suggestions that nobody is measuring any more."""
         for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             self._study.tell(trial.number, state=TrialState.FAIL)
 
@@ -260,21 +260,21 @@ class Searcher:
 
 
 # Optuna commits once for each parameter of each trial. With a write-ahead log those commits need not
-# wait for the disk: a killed process loses nothing, and a machine that loses power at most the last
-# trials, which the study's own journal has and tells again. Neither harms the file.
+# wait for the disk. A killed process loses nothing; a machine that loses power loses at most the last
+# trials, which are recorded again from the study's own journal. Neither damages the file.
 PRAGMAS = ("journal_mode = WAL", "synchronous = NORMAL")
 
 
 def database_error(error: SQLAlchemyError | StorageInternalError) -> BaseException:
-    """What the database itself said, without the statement that it was asked."""
+    """The database's own error, without the SQL statement."""
     of_sql = error if isinstance(error, SQLAlchemyError) else error.__cause__
     return getattr(of_sql, "orig", None) or error
 
 
 @contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """What goes wrong with the storage at ``path`` meanwhile, as an AutotuneError; a full disk as the
-    OSError that writing any other file of the study ends with."""
+    """Raise errors of the storage at ``path`` as an AutotuneError, and a full disk as the OSError that
+    writing any other file of the study raises."""
     try:
         yield
     except (SQLAlchemyError, StorageInternalError) as error:

@@ -16,7 +16,7 @@ from autotune.target.messages import plural
 def beds(view: StudyView) -> dict[str, Any]:
     """By the name of each bed.
 
-    - ``trials``: those that it finished, ``per_hour`` of its time.
+    - ``trials``: how many it finished, and how many ``per_hour`` of its time.
     - ``offset``: its peaks relative to an average bed's (1.1 is 10 % more) with the ends ``low`` and
       ``high`` of the 90 % interval, and ``noise``, the sd of the logarithm of one more measurement;
       ``null`` while nothing is known of it.
@@ -58,7 +58,7 @@ def _offset(state: State, bed: str) -> dict[str, float] | None:
 
 
 def bed_lines(view: StudyView) -> Iterator[str]:
-    """The same as a line for each, and whether they agree."""
+    """A line for each test bed, and a warning where their gains disagree."""
     document = beds(view)
     for name, bed in document["each"].items():
         columns = [f"{name:9}{plural(bed['trials'], 'trial')}"]
@@ -76,7 +76,7 @@ def bed_lines(view: StudyView) -> Iterator[str]:
 
 
 def bed_rows(view: StudyView) -> Iterator[tuple[str, ...]]:
-    """The same as a row for each: name, trials, beside an average bed, noise, gain, whether it takes
+    """A row for each test bed: name, trials, offset from an average bed, noise, gain, whether it takes
     part."""
     for name, bed in beds(view)["each"].items():
         offset, gain = bed["offset"], bed["gain"]

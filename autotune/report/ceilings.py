@@ -1,4 +1,4 @@
-"""What closed loops and the caches alone carry: one JSON object, lines for people, a table of a page."""
+"""The ceilings of closed loops and of caches alone: as JSON, as lines for people, as a page's table."""
 
 from __future__ import annotations
 
@@ -75,9 +75,10 @@ def _title(record: Record) -> str:
 
 
 def _note(record: Record) -> str:
-    """What the whole stack asks of its caches, beside the ceiling that was asked in the same way.
+    """The keys/s that the whole stack asks of its caches, as a share of the caches' own ceiling.
 
-    The last ceiling is the one with as many keys at once as the application asks for, if any is.
+    The last ceiling is taken if it was measured with several keys at once, as the application asks
+    for them; else the first one, for one key at a time.
     """
     if record["of"] != CACHES:
         return ""

@@ -32,7 +32,7 @@ def data(view: StudyView) -> dict[str, Any]:
     slo, units = view.target.slo.slo, view.units
     sides, readings = view.conclusion.sides, view.readings()
     time, columns = timeline.time_of(view), _columns(view)
-    # Neither side is there without a reading that met the SLO.
+    # Empty for a side without a reading that met the SLO.
     hosts = {side: hosts_at_capacity(records, slo) for side, records in readings.items()}
     return {
         "slo": {
@@ -141,7 +141,7 @@ def _columns(view: StudyView) -> dict[str, Any]:
     """Trials that the budget counts, their capacities with 90 % intervals, every setting that varied.
 
     ``parameters`` are ``name``, ``unit``, ``log`` and one value per trial: ``None`` where it had no
-    effect. ``choices`` lists the values of anything but numbers, by which they are numbered.
+    effect. ``choices`` lists the values of anything but numbers.
     """
     trials = measured(view.state)
     names = dict.fromkeys(name for trial in trials for name in trial.settings)
@@ -166,7 +166,7 @@ def _columns(view: StudyView) -> dict[str, Any]:
 
 
 def _places(view: StudyView) -> dict[str, tuple[int, int]]:
-    """The order of settings: what the best changes before the rest, each by what it matters."""
+    """The order of settings: what the best changes first, then the rest, each by importance."""
     changed = {change.name for change in view.changes}
     ranked = [row["parameter"] for row in (view.state.model or {}).get("importance", ())]
     names = dict.fromkeys([*ranked, *changed])
@@ -223,7 +223,7 @@ def _rows(view: StudyView, columns: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _limit(finding: Mapping[str, Any]) -> str:
-    """What limited a trial without the evidence."""
+    """What limited a trial, without the evidence."""
     return describe_finding({key: finding.get(key) for key in ("tier", "service", "resource")})
 
 

@@ -30,8 +30,8 @@ def diff_text(
     """A unified diff from trial ``a`` to trial ``b``, each a number, ``baseline`` or ``best``; either
     may be ``hosts``, the files as they are there now.
 
-    Of their files, as `patch -p1` takes it; with ``parameters``, of the settings that have an
-    effect. Empty when they are the same. Raises AutotuneError for a trial there is not, or one that
+    It compares their files, as `patch -p1` takes it; with ``parameters``, the settings that have an
+    effect. It is empty when they are the same. Raises AutotuneError for a trial that does not exist or
     was never deployed.
     """
     if HOSTS in (a, b):
@@ -49,9 +49,9 @@ def diff_text(
 
 
 def on_hosts(study: Study, files: Files) -> dict[str, bytes]:
-    """What the hosts have in place of ``files``, by the same names; secrets masked.
+    """The content that ``files`` have on the hosts now, by the same names; secrets masked.
 
-    Raises AutotuneError for a study without hosts, HostUnreachable.
+    Raises AutotuneError for a study without hosts, and HostUnreachable.
     """
     if study.target.simulated or not all(t.installed for t in study.target.tiers.values()):
         raise AutotuneError(
@@ -98,8 +98,8 @@ def _names(state: State) -> str:
 def rendered(directory: Path, trial: Trial) -> dict[str, bytes]:
     """The files of a trial as they were deployed: ``part/path`` → content.
 
-    A trial that repeats another one has the same files. Raises AutotuneError, for files too that are
-    not those on record.
+    A trial that repeats another one has the same files. Raises AutotuneError for a trial that was not
+    deployed, and for files that are not those on record.
     """
     for number in (trial.number, trial.of):
         top = directory / "configs" / str(number)
@@ -116,7 +116,7 @@ def rendered(directory: Path, trial: Trial) -> dict[str, bytes]:
 
 
 def _check_digests(trial: Trial, directory: Path, contents: Files) -> None:
-    """Files that were lost or changed since are told from those that were measured."""
+    """Raises AutotuneError for files that were lost or changed since they were measured."""
     for path, digest in sorted(trial.files.items()):
         if path not in contents or sha256(contents[path]).hexdigest() != digest:
             what = "is not what was deployed" if path in contents else "is gone"

@@ -62,7 +62,7 @@ def change_between(ratio: float, low: float, high: float) -> str:
 
 
 def _digits(ratio: float) -> int:
-    """Of a change in per cent: a small one needs a decimal."""
+    """Decimals of a change in per cent: a small change needs one."""
     return 0 if abs(ratio - 1) >= 0.0995 else 1
 
 

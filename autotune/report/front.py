@@ -102,9 +102,9 @@ def _hosts(study: Study) -> Iterator[str]:
 
 
 def change_groups(view: StudyView, most: int, *, after: bool = False) -> list[dict[str, Any]]:
-    """What to change, by tier: the ``most`` that matter most, or those ``after`` them.
+    """What to change, by tier: the ``most`` most important settings, or with ``after`` all others.
 
-    Nothing where nothing was proved.
+    Nothing where no improvement was proved over a baseline that met the SLO.
     """
     best = view.conclusion.best
     if view.verdict == "no-improvement" or best is None:
@@ -136,7 +136,7 @@ def _row(change: Change, name: str, explained: Mapping[str, Any] | None) -> dict
 
 
 def apply_commands(view: StudyView) -> list[str]:
-    """How a proven gain gets to the hosts, or a stopped study to its end; else nothing."""
+    """The commands that apply a proven gain, or that resume a stopped study; else none."""
     if view.verdict == STOPPED and view.conclusion.baseline and not view.study.holder:
         return [f"autotune resume {view.name}"]
     if view.verdict != "improved":

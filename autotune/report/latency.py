@@ -1,11 +1,11 @@
 """Latency against offered rate: a fitted curve, and what it says of any rate that is asked about.
 
-Latency never falls with the rate: the curve is the isotonic regression of the log latencies of all
+Latency never falls as the rate rises: the curve is the isotonic regression of the log latencies of all
 readings, weighted by their seconds (Robertson, Wright, Dykstra, Order Restricted Statistical
-Inference, 1988, section 1.2). At the capacity it has the SLO's limit, for that is what a capacity is.
-Its 90 % band is the bootstrap's: readings and the capacity are drawn anew, and the median of the
-curves is the curve. Half of the readings are drawn each time, for where a curve is isotonic as many as
-there are make the band too narrow (Sen, Banerjee, Woodroofe, Annals of Statistics 38, 2010).
+Inference, 1988, section 1.2). At the capacity it is at the SLO's limit, by the definition of capacity.
+The 90 % band is from a bootstrap, which draws readings and capacity anew for each curve; the median of
+these curves is the curve. Each draw takes half of the readings: for an isotonic curve, drawing as many
+as there are makes the band too narrow (Sen, Banerjee, Woodroofe, Annals of Statistics 38, 2010).
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ Point = tuple[float, float, float]  # log rate, log seconds, weight
 class Latency:
     """The SLO's percentile at a rate, in seconds, with its 90 % interval.
 
-    ``bound``: it is ``at most`` that where only higher rates were measured, ``more than`` that beyond
-    the capacity or beyond what was measured, where a queue grows for as long as the load lasts.
+    ``bound`` is ``at most`` where only higher rates were measured, ``more than`` beyond the capacity or
+    the highest rate measured, where a queue grows for as long as the load lasts.
     """
 
     seconds: float
@@ -54,7 +54,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class LatencyCurve:
-    """``rates`` upwards, with the ``middle`` and the 90 % band of the percentile there in seconds."""
+    """``rates`` in ascending order, with the median and the 90 % band of the percentile in seconds."""
 
     rates: tuple[float, ...]
     middle: tuple[float, ...]
@@ -87,7 +87,7 @@ class LatencyCurve:
 
 
 def latency_curves(view: StudyView) -> dict[str, LatencyCurve]:
-    """Those of the baseline and of the best, as far as readings allow. Raises AutotuneError."""
+    """The curves of the baseline and the best, as far as readings allow. Raises AutotuneError."""
     if view.target.goal is not None:
         return {}
     slo, given_up = view.target.slo.slo, view.target.load.timeout
@@ -102,8 +102,8 @@ def latency_curves(view: StudyView) -> dict[str, LatencyCurve]:
 def fitted(
     records: Iterable[Mapping[str, Any]], slo: Slo, given_up: float, capacity: Peak | None
 ) -> LatencyCurve | None:
-    """The curve of a configuration's readings; a percentile beyond all answers counts as the time at
-    which requests are ``given_up`` (seconds). Nothing without ``LEAST`` readings."""
+    """The curve of a configuration's readings; ``None`` for fewer than ``LEAST`` of them. A percentile
+    beyond all answers counts as ``given_up``, the seconds after which a request is given up."""
     readings = [
         reading for record in records if record.get("purpose") != WARM_UP and record["intended"]
         if (reading := reading_of(record)).is_valid
@@ -136,7 +136,8 @@ def _point(reading: Reading, slo: Slo, given_up: float) -> Point:
 
 
 def _late_first(readings: Sequence[Reading], slo: Slo) -> bool:
-    """Whether it is lateness that breaks the SLO, in most readings that do: errors may come first."""
+    """Whether at least half of the readings that break the SLO break its percentile, not only its limit
+    on errors."""
     broken = [reading for reading in readings if not slo.met(reading)]
     late = [reading for reading in broken if not slo.met(replace(reading, errors={}))]
     return 2 * len(late) >= len(broken)
@@ -160,7 +161,7 @@ def _curve(
 
 
 def _isotonic(points: Sequence[Point]) -> list[float]:
-    """Least squares among what never falls, by pooling adjacent violators."""
+    """The least-squares fit that never falls, by pooling adjacent violators."""
     blocks: list[tuple[float, float, int]] = []  # mean, weight, how many points
     for _, value, weight in points:
         block = (value, weight, 1)

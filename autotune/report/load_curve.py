@@ -28,10 +28,10 @@ NEAREST = 3  # readings below the capacity that say what hosts did there
 
 @dataclass(frozen=True)
 class LoadStep:
-    """So many ``readings`` at about one rate, ``pooled``.
+    """``pooled`` sums up so many ``readings`` at about one rate.
 
-    Readings that were cut short on clear failure share no step with complete ones, nor do those that
-    are invalid for the server; neither have goodput or percentiles.
+    Readings that were cut short on clear failure are steps of their own, and so are those that are
+    invalid for the server; such steps have no goodput and no percentiles.
     """
 
     readings: int
@@ -44,7 +44,7 @@ class LoadStep:
 
     @property
     def complete(self) -> bool:
-        """Whether the load was offered for all of its seconds, to nothing but the server."""
+        """Whether the step is valid for the server, and its load was offered for all of its seconds."""
         return self.pooled.is_valid and not self.pooled.truncated
 
     @property
@@ -59,7 +59,7 @@ class LoadStep:
 
 
 def load_curve(readings: Readings) -> tuple[LoadStep, ...]:
-    """The load steps of recorded readings, from the lowest rate up; warm-up is none."""
+    """The load steps of recorded readings, from the lowest rate up, without the warm-up."""
     by_kind: dict[tuple[int, bool, str], list[Reading]] = {}
     for record in readings:
         if record.get("purpose") == WARM_UP or not record["intended"]:
@@ -73,7 +73,7 @@ def load_curve(readings: Readings) -> tuple[LoadStep, ...]:
 
 
 def milliseconds(seconds: float | None) -> float | None:
-    """As histograms are recorded: without what dividing and multiplying by a thousand adds."""
+    """As histograms are recorded: without the error of dividing and multiplying by a thousand."""
     return None if seconds is None else round(1000 * seconds, 9)
 
 

@@ -23,16 +23,16 @@ SCHEMA = 1
 def measurement_json(
     measurement: Measurement, study: Study, least: float | None = None
 ) -> dict[str, Any]:
-    """``peaks`` and ``spread`` of repeats; with another side, both sides' and the ``gain``.
+    """``peaks`` and ``spread`` of repeats; with another side, those of both and the ``gain``.
 
     ``at_least`` is the capacity that was asked for, where one was, and whether it is ``met``.
-    ``against`` names the other side; its measurements are under ``baseline`` where it is that, and
-    under ``other`` where it is a preset or an export.
+    ``against`` names the other side; its measurements are under ``baseline`` if it is the baseline, and
+    under ``other`` if it is a preset or an export.
 
     Peaks are in requests/s (or a benchmark's values), ``sd`` is that of a peak's logarithm. With
     each come its ``ladder``, ``hosts``, ``bottleneck`` (``null`` where none was found) and
-    ``bindings``, what had to be changed of its settings to keep a rule. A step of the ladder is in
-    requests, requests/s and seconds, its percentiles among them; a percentile is ``null`` where it
+    ``bindings``, the settings that had to be changed to keep a rule. A step of the ladder is in
+    requests, requests/s and seconds. Its percentiles are in seconds; a percentile is ``null`` where it
     is beyond all answers, or the reading says nothing of it. The ``ladder`` beside ``peaks`` sums
     those of all repeats. See ``load_curve.hosts_at_capacity`` for the hosts.
     """
@@ -128,7 +128,7 @@ def _result(measurement: Measurement, units: Units) -> Iterator[str]:
 
 
 def _side(trials: tuple[Trial, ...], study: Study) -> Iterator[str]:
-    """One configuration's readings, all its measurements together: a line each step and host."""
+    """One configuration's readings, all its measurements together: a line for each step and host."""
     slo = study.target.slo.slo
     readings = _readings(trials, study)
     steps = load_curve(readings)

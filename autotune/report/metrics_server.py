@@ -22,9 +22,9 @@ HINT = "such as --metrics-port 9876, or 10.0.0.5:9876 for an address other than 
 
 
 class MetricsServer(ThreadingHTTPServer):
-    """Answers with ``text``, which is replaced whole; it listens from its making on.
+    """Answers with ``text``, which is always replaced as a whole. It listens once it is constructed.
 
-    Threads of clients that are still there do not hold up the end of a study.
+    The threads of clients that are still connected do not delay the end of a study.
     """
 
     daemon_threads = True
@@ -61,21 +61,21 @@ class MetricsServer(ThreadingHTTPServer):
         self.text = text
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """In a thread of its own, if there is one to spare."""
+        """Serve the request in a thread of its own, or turn it away if no thread is free."""
         if self._free.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Whatever becomes of it, the thread is to spare again."""
+        """Serve the request; its thread is free again, however that ends."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._free.release()
 
     def handle_error(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
-        """A client that is gone is no news to who watches a study."""
+        """Say nothing: a client that has gone does not matter to whoever watches a study."""
 
 
 class _Handler(BaseHTTPRequestHandler):

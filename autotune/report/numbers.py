@@ -16,7 +16,7 @@ from autotune.study.store import reading_of
 
 TABLES = ("trials", "readings")
 PREFIX = "autotune_"
-LATEST = 20  # trials of which there are metrics: a scrape comes long before so many more
+LATEST = 20  # newest trials that have metrics: a scrape comes long before as many more
 Row = Mapping[str, Value | None]
 
 
@@ -74,7 +74,7 @@ def _readings(view: StudyView) -> Iterator[Row]:
 
 def metrics(view: StudyView) -> str:
     """How a study stands in OpenMetrics' text format, which the node exporter's textfile collector
-    reads, too. Capacities are in requests/s, or in what a command's value is counted in."""
+    reads, too. Capacities are in requests/s, or in the unit of a command's value."""
     now = status(view)
     families: list[tuple[str, str, Iterable[tuple[Mapping[str, str], float | None]]]] = [
         ("running", "Whether a tuner is at work on the study.",

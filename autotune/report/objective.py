@@ -1,8 +1,8 @@
 """What a study's peaks are in the user's own terms: requests/s at an objective, or a value.
 
-A study compares peaks, of which more is better. For a stack they are requests/s. For a benchmark
-command they stand for its values (`measure.objective_scale`), which may be to be made small. ``of`` turns
-a peak into the user's number; everything else here takes such numbers.
+A study compares peaks: more is better. For a stack they are requests/s. For a benchmark command they
+are scores of its values (`measure.objective_scale`), also where the values are to be minimized. ``of``
+turns a peak into the user's number; everything else here takes such numbers.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ class Requests:
         return f"[{fmt.rate(low)}, {fmt.rate(high)}]"
 
     def change(self, ratio: float, baseline: float) -> str:
-        """What ``ratio`` times the peak ``baseline`` is, as a change of it."""
+        """The change from the peak ``baseline`` to ``ratio`` times that peak, in words."""
         return fmt.change(ratio)
 
     def gain(self, gain: Gain, baseline: float) -> dict[str, Any]:
-        """As ``report.summary`` says it; ``baseline`` is the peak that the gain is over."""
+        """The gain as in ``report.summary``; ``baseline`` is the peak that it is relative to."""
         ratios = {key: round(getattr(gain, key), 4) for key in ("ratio", "low", "high")}
         return {**ratios, "pairs": gain.pairs}
 
     def worse(self, gain: Mapping[str, Any]) -> bool:
-        """Whether such a gain is surely none."""
+        """Whether all of its interval is a loss."""
         return bool(gain["high"] < 1)
 
     def better(self, gain: Mapping[str, Any]) -> bool:
-        """Whether all of its interval is a gain, which a claim needs of a wider one."""
+        """Whether all of its interval is a gain; a claim needs the same of a wider interval."""
         return bool(gain["low"] > 1)
 
     def gained(self, gain: Mapping[str, Any]) -> str:
@@ -77,7 +77,7 @@ class Requests:
 
 @dataclass(frozen=True)
 class Values:
-    """A benchmark's: its values by their scale, which is ``None`` before there is one."""
+    """A benchmark's: its values. ``scale`` is ``None`` before the first value."""
 
     name: str
     given_unit: str

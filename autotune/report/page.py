@@ -59,9 +59,9 @@ def breakable(name: str) -> Markup:
 
 
 def embed(data: Mapping[str, Any]) -> str:
-    """JSON, gzip, base64: a long study's diffs say the same thing over and over.
+    """JSON, compressed with gzip, as base64: the diffs of a long study repeat themselves.
 
-    Whatever a configuration holds, it cannot end the element that this stands in.
+    Nothing in a configuration can end the HTML element that this is in.
     """
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
@@ -83,7 +83,7 @@ def plotly() -> str:
 def write_whole(path: Path, document: str) -> Path:
     """Write a document, whole or not at all: a browser may be reading the last one.
 
-    It is for those to read who may read its directory.
+    Others may read it if they may read its directory.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     mode = 0o644 if path.parent.stat().st_mode & 0o005 else 0o600

@@ -36,7 +36,7 @@ DIRECTIONS = {"": "", "+": ", guides say more", "-": ", guides say less"}
 
 @dataclass(frozen=True)
 class Catalogued:
-    """A parameter of the catalogue; ``deployments`` have it so, or all that run its service if empty."""
+    """A parameter of the catalogue, as ``deployments`` have it; if empty, all that run its service."""
 
     parameter: Parameter
     deployments: tuple[str, ...] = ()
@@ -60,7 +60,7 @@ def catalogue(name: str | None = None) -> dict[str, list[Catalogued]]:
 
 
 def _of_kinds(kinds: list[Service]) -> list[Catalogued]:
-    """What all have alike, then what one has alone or otherwise than another."""
+    """The parameters that all kinds share, then those that only one has or that differ by kind."""
     shared = [p for p in kinds[0].parameters if all(p in kind.parameters for kind in kinds)]
     own = [
         Catalogued(parameter, (kind.deployment or kind.key,))
@@ -149,13 +149,13 @@ def presets(parameter: Parameter) -> str:
 
 
 def effect(parameter: Parameter) -> str:
-    """How much it may matter, where guides move it, between which values none warns of it."""
+    """How much it may matter, in which direction guides move it, which values no guide warns of."""
     safe = f"; safe from {parameter.safe[0]} to {parameter.safe[1]}" if parameter.safe else ""
     return f"{EFFECTS[parameter.effect]}{DIRECTIONS[parameter.direction]}{safe}"
 
 
 def conditions(each: Catalogued) -> Iterator[str]:
-    """Under what it has an effect at all."""
+    """The conditions under which it has an effect at all."""
     if each.deployments:
         yield f"in {' and '.join(each.deployments)} only"
     siblings = [
@@ -197,8 +197,8 @@ def declared(target: Target) -> Declared:
 def described(name: str, settings: Settings = NOTHING, own: Declared = NONE) -> Parameter | None:
     """The catalogue's entry for ``tier.service.parameter``, or what the target itself declares.
 
-    Of two kinds of a service under one name (Apache with processes, Apache with threads) it is the
-    one that ``settings`` are about.
+    Where two kinds of a service have one name (Apache with processes, Apache with threads), it is from
+    the kind that has the most parameters in ``settings``.
     """
     if name in own:
         return Parameter(
@@ -224,7 +224,7 @@ def described(name: str, settings: Settings = NOTHING, own: Declared = NONE) -> 
 
 @cache
 def _kinds(services: tuple[Service, ...]) -> dict[str, tuple[Service, ...]]:
-    """``service.parameter`` → the services that have it: one may be there in two kinds."""
+    """``service.parameter`` → the services that have it: several if a service has several kinds."""
     kinds: dict[str, tuple[Service, ...]] = {}
     for service in services:
         for parameter in service.parameters:

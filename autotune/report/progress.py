@@ -26,7 +26,7 @@ from autotune.target.messages import plural
 from autotune.target.model import Budget, Target
 from autotune.target.slo import Slo
 
-EVERY = 8  # trials that a line without news counts
+EVERY = 8  # trials after which there is a line even without news
 # Phases that are one step to the user; each step's first trial is news.
 PHASES = {
     Phase.RECOMMENDED: "presets", Phase.ADVISED: "presets", Phase.PUBLISHED: "presets",
@@ -35,11 +35,11 @@ PHASES = {
 }  # fmt: skip
 ALWAYS = frozenset({Phase.MEASURE})  # measurements that the user has asked for
 PAGE_EVERY = 15.0  # seconds at least between two pages
-PAGE_SHARE = 0.02  # of a study's time that its pages may take, those written at its end aside
+PAGE_SHARE = 0.02  # of a study's time that writing pages may take, without those at its end
 
 
 class Progress(ProgressReporter, Protocol):
-    """A display that is closed with the run, and says once where it has failed."""
+    """A display that is closed at the end of the run, and reports once that it has failed."""
 
     def __enter__(self) -> Self: ...
 
@@ -68,10 +68,11 @@ def ignore_errors(method: Callable[Concatenate[T, P], None]) -> Callable[Concate
 
 
 class Plain:
-    """Lines for logs, pipes and terminals not to be redrawn: what is new, and how much was not.
+    """Lines for logs, pipes and terminals not to be redrawn: the news, and counts of the other trials.
 
-    A line for whatever takes the lead, a new cause of failure, the first trial of each phase and every
-    ``EVERY``th after it; the trials between are counted in it. ``verbose``: each trial, its readings.
+    There is a line for each new leader, each new cause of failure, the first trial of each phase, and
+    the ``EVERY``th trial without a line. It counts the trials since the last line. ``verbose``: a line
+    for each trial and each of its readings.
     """
 
     def __init__(

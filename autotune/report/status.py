@@ -24,12 +24,12 @@ CLEAR = "\x1b[H\x1b[2J"
 
 
 def status(view: StudyView) -> dict[str, Any]:
-    """One JSON object. Peaks are pooled from later measurements where there are any, else the
+    """One JSON object. Peaks are pooled from later measurements where there are any, else they are the
     search's own: no claim before the verdict.
 
     ``state`` is ``running`` (a process holds the lock), ``stopped`` (`resume` continues it) or
-    ``finished``, as what `autotune measure` keeps always is. ``trial`` is the one under way,
-    ``seconds.left`` an estimate.
+    ``finished``; a measurement is ``stopped`` only if none of it was finished. ``trial`` is the one
+    under way, ``seconds.left`` an estimate.
     """
     state, budget = view.state, view.target.budget
     baseline, best = (_side(view.conclusion.sides.get(side), view.units)
@@ -126,10 +126,10 @@ def render_status(view: StudyView) -> str:
 def watch(
     look: Callable[[], Path], out: TextIO, sleep: Callable[[float], None] = time.sleep
 ) -> None:
-    """Print how the study stands whenever that has changed; on a terminal, in the same place. ``look``
-    is where it is, as it stands.
+    """Print the status of the study whenever it has changed; on a terminal, in the same place. ``look``
+    returns the study's directory, up to date.
 
-    Returns when it is finished or stopped. Raises AutotuneError for a damaged study.
+    Returns when the study is finished or stopped. Raises AutotuneError for a damaged study.
     """
     before = ""
     while True:

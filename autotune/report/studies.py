@@ -43,7 +43,7 @@ class Study:
 
     @property
     def origin(self) -> dict[str, Any]:
-        """Which autotune, which programs, when: ``null`` for what was not recorded."""
+        """Versions of autotune and of programs, and dates: ``null`` for what was not recorded."""
         begun, session = self.records_of("study")[0], self.records_of("session")[-1]
         return {
             "autotune": begun.get("autotune"),
@@ -76,7 +76,7 @@ class Study:
 
     @property
     def holder(self) -> str | None:
-        """Who is running it right now, in words; of a copy, who was when it was made."""
+        """Who is running it right now, in words; for a copy, who was when the copy was made."""
         workers = self.directory / WORKERS
         if workers.exists():
             return ", ".join(parse_json(workers.read_bytes())) or None

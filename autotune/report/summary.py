@@ -4,9 +4,9 @@
 - ``slo``: ``percentile`` (99 is p99), ``limit`` in seconds, ``errors`` as a fraction of one.
 - ``baseline``, ``best``: ``peak`` in requests/s with its 90 % interval ``low`` to ``high``, and all
   parameters by ``tier.service.parameter``. **The best's peak is pooled from measurements made after
-  it was selected** (those of the confirmation), never those it was selected by: they overstate
-  themselves. It is ``null`` until there is one. The baseline was not selected by its peak; its first
-  measurement stands in until confirmation has measured it again.
+  it was selected** (those of the confirmation), never those it was selected by, which overstate it.
+  It is ``null`` until there is one. The baseline was not selected by its peak; its first measurement
+  is used until confirmation has measured it again.
 - ``gain``: best over baseline from alternating ``pairs`` with its 90 % interval, or ``null``.
 - ``trials``: the configurations that the budget counts, each in one of three: ``failed`` (not
   deployed, or no load within the objective), ``screened`` (given up: hardly better), ``complete``.

@@ -27,19 +27,19 @@ from autotune.terminal import Line
 
 MARKS = {"improved": ("✓", "green"), "unmeetable": ("✗", "red"), STOPPED: ("…", "yellow")}
 UNDECIDED = ("=", "yellow")
-NAMED = 4  # changes that a run ends with; the report has all of them
+NAMED = 4  # changes that the last lines of a run name; the report has all of them
 
 
 def headline(view: StudyView) -> str:
-    """``+41 % [36, 47] requests/s at p99 ≤ 50 ms, 6 alternating pairs``, or what is true.
+    """The verdict in one line: ``+41 % [36, 47] requests/s at p99 ≤ 50 ms, 6 alternating pairs``.
 
-    The verdict in one line, with no more in it than was proven.
+    It says no more than was proven.
     """
     match view.verdict:
         case "improved" if view.gain:
             text = _gain(view)
         case "improved":
-            # No ratio to nothing: the baseline does not meet the SLO at any rate.
+            # There is no ratio: the baseline does not meet the SLO at any rate.
             requests = isinstance(view.units, Requests)
             lacking = "cannot meet it at any rate" if requests else "cannot be used"
             best = view.units.amount(view.capacities["best"]["peak"])
@@ -105,7 +105,7 @@ def latency_lines(view: StudyView, rate: float) -> Iterator[Line]:
 def report_lines(view: StudyView, width: int | None = None) -> Iterator[Line]:
     """The report of a study, finished or not.
 
-    ``width`` in columns shortens what parameters mean; without it, they are said in full.
+    ``width`` (columns) shortens the meanings of parameters; without it, they are printed in full.
     """
     mark, style = MARKS.get(view.verdict, UNDECIDED)
     yield f"{mark} {headline(view)}", style
@@ -213,7 +213,7 @@ def _under_way(view: StudyView) -> Iterator[str]:
 
 
 def _changes(view: StudyView, width: int | None) -> Iterator[str]:
-    """What the best has otherwise than the baseline; only how much where it is no better."""
+    """Settings in which the best differs from the baseline; only their number if it is no better."""
     if view.verdict == "no-improvement":
         if view.changes and view.conclusion.best:
             count, trial = plural(len(view.changes), "setting"), view.conclusion.best.trial

@@ -1,6 +1,6 @@
 """The study over time: when things happened, each trial's capacity, the best so far, each reading.
 
-Time is the wall's, or of a model its own.
+Time is wall-clock time, or for a model the model's own.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from autotune.study.store import reading_of
 from autotune.target.slo import Slo
 
 # A reading that violated the SLO this far below its trial's interval was disturbed: one-sided
-# noise, which the posterior discounts. In log units; 0.1 is about 10 %.
+# noise, which the posterior discounts. A share of the interval's lower end.
 DISTURBED = 0.1
 Records = Iterable[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Time:
-    """``axis`` says what its seconds count; ``seconds`` are those until a moment (ISO 8601, as the
+    """``axis`` names the axis of time; ``seconds`` gives the seconds until a moment (ISO 8601, as the
     journals have it)."""
 
     axis: str
@@ -35,14 +35,14 @@ class Time:
 
 
 def time_of(view: StudyView) -> Time:
-    """A model's own where the study is of one."""
+    """The model's own time if the study is of a model, else wall-clock time."""
     if view.target.simulated is not None:
         return load_time(view.study.readings)
     return study_time(view.study.records, view.study.readings)
 
 
 def load_time(readings: Records) -> Time:
-    """Seconds of load that had been sent until then: all the time a model has.
+    """Seconds of load that had been sent until a moment: a model has no other time.
 
     ``readings`` are those of a study, in the order taken.
     """
@@ -106,7 +106,7 @@ def peaks(view: StudyView, time: Time) -> list[dict[str, Any]]:
 
 
 def best_so_far(view: StudyView, time: Time) -> list[dict[str, Any]]:
-    """The highest first measurement of any configuration, whenever it rose: steps, not a claim."""
+    """The highest first measurement of any configuration so far, a step for each rise; not a claim."""
     ended, units = _ended(view, "measured"), view.units
     steps: list[dict[str, Any]] = []
     highest = 0.0
@@ -150,7 +150,7 @@ def readings(view: StudyView, time: Time) -> dict[str, list[Any]]:
 
 
 def state_of(reading: Mapping[str, Any], trial: Trial | None, slo: Slo) -> str:
-    """Whether a reading met the SLO, and if not, whether that was the server."""
+    """Whether a reading met the SLO, and if not, whether the server was the reason."""
     if reading.get("limited"):
         return "limited"
     if reading.get("disturbed"):

@@ -17,7 +17,7 @@ WARM_UP = "warm-up"
 
 # From here on the errors, not the latency, are what violated the SLO.
 MOSTLY_ERRORS = 0.5
-# What users read for how a search of the capacity ended; "" is how it should.
+# What users read for how a capacity search ended; "" if it ended as it should.
 VERDICTS = {"measured": "", "screened": "pruned", "unsettled": "not converged"}
 
 
@@ -26,8 +26,8 @@ class ReadingCounts:
     """Readings of one trial. ``errors`` are requests that failed outright, by kind.
 
     ``warmed`` counts the warm-up's windows, and ``disturbed`` the readings that an earlier
-    version discarded for CPU steal; neither is in any other count. ``stolen`` counts those corrected
-    for it, of all others. ``last`` is the newest reading as it was recorded.
+    version discarded for CPU steal; neither is in ``readings``. ``stolen`` counts the readings, windows
+    included, that were corrected for CPU steal. ``last`` is the newest reading as it was recorded.
     """
 
     readings: int = 0
@@ -120,7 +120,7 @@ def _cause(trial: Trial, counts: ReadingCounts | None) -> str:
 
 
 def describe_finding(finding: Mapping[str, Any]) -> str:
-    """``web.php_fpm: workers: …``, by whatever of it is on record."""
+    """``web.php_fpm: workers: …``, as far as its parts are on record."""
     place = ".".join(str(finding[key]) for key in ("tier", "service") if finding.get(key))
     rest = [str(finding[key]) for key in ("resource", "evidence") if finding.get(key)]
     return ": ".join(filter(None, [place, *rest]))

@@ -25,14 +25,14 @@ STOPPED = "stopped"
 
 @dataclass(frozen=True)
 class Configuration:
-    """One of the two that are compared; ``repeats`` measured it after it was selected."""
+    """The baseline or the best; ``repeats`` are the trials that measured it after it was selected."""
 
     trial: Trial
     repeats: tuple[Trial, ...]
 
     @property
     def own(self) -> Peak | None:
-        """The measurement that it was selected by: the best of many, which overstates itself."""
+        """The measurement that it was selected by: as the best of many, it overstates the capacity."""
         return self.trial.peak
 
     @property
@@ -42,7 +42,7 @@ class Configuration:
 
     @property
     def estimate(self) -> Peak | None:
-        """From repeats if there are any: no claim where it was selected by its own measurement."""
+        """From repeats if there are any, else ``own``: no claim if it was selected by that."""
         return self.fresh or self.own
 
     @property
@@ -112,17 +112,17 @@ def _levelled(state: State, trial: Trial) -> Trial:
 
 
 def repeats(state: State, number: int) -> tuple[Trial, ...]:
-    """Finished measurements of a trial's settings after it was selected: the confirmation's, or the
-    finals' where there was none to win against."""
-    # A verdict says what its peaks are from; what it does not say was shown by finals, too.
+    """Finished measurements of a trial's settings after it was selected: those of the confirmation, or
+    those of the finals where there was no confirmation."""
+    # A verdict names the phases that its peaks are from. If it names none, finals count, too.
     phases = (state.verdict or {}).get("peaks_from", (Phase.FINALIST, Phase.CONFIRM))
     later = [t for t in state.finished(*map(Phase, phases)) if t.of == number]
     return tuple(later or (t for t in state.finished(Phase.FINALIST) if t.of == number))
 
 
 def pooled(peaks: Sequence[Peak]) -> Peak | None:
-    """One peak for several (`Estimate.pool`), without those that were disturbed; a single one keeps its
-    own interval, none is ``None``."""
+    """Several peaks pooled into one (`Estimate.pool`), without those that were disturbed. A single peak
+    keeps its own interval; no peaks are ``None``."""
     if len(peaks) < 2:
         return peaks[0] if peaks else None
     estimates = [peak.estimate for peak in peaks]
@@ -134,8 +134,8 @@ def pooled(peaks: Sequence[Peak]) -> Peak | None:
 class Outlook:
     """A study while it runs. ``leader`` carries the most so far, the baseline included: no claim yet.
 
-    ``counted`` are the finished trials that the budget counts, ``seconds_left`` about how long the
-    study still takes, going by its trials so far; never beyond its time.
+    ``counted`` is the number of finished trials that the budget counts. ``seconds_left`` estimates how
+    long the study still takes from its trials so far, and is never beyond its time.
     """
 
     units: Units
@@ -165,7 +165,7 @@ class Outlook:
 
 
 def outlook(target: Target, state: State) -> Outlook:
-    """The baseline, and the best of it and the configuration that leads the ranking."""
+    """The leader is the best of the ranking if it beats the baseline, else the baseline."""
     baseline, number = ranking.baseline(state), ranking.best(state)
     best = None if number is None else state.by_number(number)
     return Outlook(
@@ -200,8 +200,8 @@ class StudyView:
     """A study as reports show it. Numbers are in the user's own ``units``.
 
     - ``baseline``, ``best``: ``peak`` with its 90 % interval ``low`` to ``high``. **The best's peak
-      is pooled from measurements made after it was selected**, never the search's own: that
-      overstates itself.
+      is pooled from measurements made after it was selected**, never the search's own, which
+      overstates it.
     - ``gain``: best over baseline, as ``units.gain`` has it; ``None`` while nothing is confirmed.
     - ``bottlenecks``: the newest finding by ``baseline`` and ``best``.
     - ``trials``: those that the budget counts, by how they ended.
@@ -248,7 +248,7 @@ class StudyView:
 
 
 def study_view(study: Study) -> StudyView:
-    """Everything but the readings is looked at here; those are read when something asks for them."""
+    """The view of a study. Readings are not read here, but when something needs them."""
     state, now, concluded = study.state, outlook(study.target, study.state), conclusion(study.state)
     baseline, best, gain = concluded.baseline, concluded.best, concluded.gain
     estimates = {

@@ -149,7 +149,8 @@ def _settings(view: StudyView) -> Iterator[StudyWarning]:
             + "; ".join(differences),
             "the capacity was measured with the values in effect; look for what caps them on the host",
         )  # fmt: skip
-    # A service's own order of its values (spare servers within children) cannot be relaxed.
+    # Only the target's constraints count: a service's own order of its values (spare servers within
+    # children) cannot be relaxed.
     constraints = view.target.constraints
     bound = [text for text in best.trial.bindings if any(rule in text for rule in constraints)]
     if bound:

@@ -119,8 +119,8 @@ def _inside(site: Site, argv: Argv) -> Argv:
 
 
 def _aside(site: Site, how: Argv | TrialStart, places: Mapping[str, str]) -> Argv:
-    """The words that let the software of a container like the one that runs look at files that lie
-    at these places of its host, by their paths inside."""
+    """The words that let the software check files in a container like the one that runs; ``places``:
+    path inside → where the file lies on the host."""
     argv, starts = (how.argv, ("starts",)) if isinstance(how, TrialStart) else (how, ())
     mounts = [f"--volume={place}:{path}:ro" for path, place in places.items()]
     seconds = str(STARTED if starts else CHECK)
@@ -128,7 +128,7 @@ def _aside(site: Site, how: Argv | TrialStart, places: Mapping[str, str]) -> Arg
 
 
 def _validate(site: Site, how: Argv | TrialStart, files: Sequence[str], new: Sequence[str]) -> Argv:
-    """All files of a part at once: those that change from where they wait."""
+    """Validate all files of a part at once; those that change are the staged ones."""
     places = {path: _path(site, path) for path in files}
     return _aside(site, how, {p: staged(place) if p in new else place
                               for p, place in places.items()})  # fmt: skip
@@ -144,7 +144,7 @@ MANAGER = ServiceManager(
 
 
 class Containers(Runtime):
-    """Services are those of a Compose project, which autotune makes anew and brings back."""
+    """Services are those of a Compose project, which autotune makes anew and restores."""
 
     installed = True
     layout = LAYOUT
@@ -171,7 +171,7 @@ class Containers(Runtime):
     def programs(
         self, needed: Mapping[str, Sequence[NeedsPrograms]], transports: Mapping[str, Transport]
     ) -> dict[str, dict[str, str]]:
-        """Those of services are looked for inside, where they run; those of load where it is made."""
+        """Programs of services are looked for in their containers; those of load, where it is made."""
         of_hosts = {host: [n for n in needing if not isinstance(n, Service)]
                     for host, needing in needed.items()}  # fmt: skip
         of_load = run_on_all(
@@ -216,7 +216,7 @@ class Containers(Runtime):
                 for at in asked]  # fmt: skip
 
     def status(self, stack: Stack, transports: Mapping[str, Transport]) -> Iterator[str]:
-        """What is made anew, and so loses what it has written outside of its volumes."""
+        """Which containers are made anew, and so lose what they wrote outside of their volumes."""
         yield f"reachable, as root: {', '.join(stack.hosts)}"
         for unit in dict.fromkeys(part.site.unit for part in stack.parts):
             yield f"{unit}: its container is made anew with files of ours mounted, and at the end without"

@@ -1,4 +1,4 @@
-"""What adopting a running host asks of a service: where it is configured, what of that is tunable."""
+"""What adopting a running host needs from a service: where it is configured, what is tunable there."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*(\.[A-Za-z0-9][A-Za-z0-9-]*)+")
 
 @dataclass(frozen=True)
 class Listener:
-    """A program at a TCP port; ``local``: for the host itself alone. ``""`` is a program unknown."""
+    """A program at a TCP port. ``local``: for its own host alone. ``program`` is ``""`` if unknown."""
 
     program: str
     port: int
@@ -29,8 +29,8 @@ class Listener:
 
 @dataclass(frozen=True, kw_only=True)
 class RunningHost:
-    """``units``: state by name. ``processors``: those that programs see, whatever part of their time
-    is granted. ``backlogs``: the queue of each listening socket, by its path or port."""
+    """``units``: state by name. ``processors``: the CPUs that programs see, whatever share of CPU time
+    is granted. ``backlogs``: the queue length of each listening socket, by its path or port."""
 
     tree: Tree
     units: Mapping[str, str] = field(default_factory=dict)
@@ -45,13 +45,14 @@ class RunningHost:
 @dataclass(frozen=True, kw_only=True)
 class RunningService:
     """A service that a host runs. ``key`` is the registry's; ``kind`` the tier it belongs to: lb,
-    http_cache, web, app, cache, store or db; ``listen`` the socket or port of an application server.
+    http_cache, web, app, cache, store or db; ``listen`` the socket, port or address at which
+    it answers, where ``port`` does not say it.
 
     ``behind``: where it sends requests on, ``host:port``. ``gateway``: the protocol in which it hands
     some to an application server. ``role`` is what it does in the deployment it turns out to be in.
-    ``tls``: whether ``port`` is one of TLS, as there is none without; ``site`` the name of what is
-    there. ``loses``: what a restart of it would lose, in words; empty where nothing is lost. ``unit``:
-    what runs it where that, or its main file, is not Debian's.
+    ``tls``: whether ``port`` speaks TLS, which it does only where no port without TLS is open; ``site``
+    the host name served there. ``loses``: what a restart of it would lose, in words; empty where
+    nothing is lost. ``unit``: what runs it where that, or its main file, is not Debian's.
     """
 
     key: str
@@ -72,7 +73,7 @@ class RunningService:
 @dataclass(frozen=True)
 class Layout:
     """Where ``distributions`` have a service: its unit, the file it reads first, the directory of its
-    programs. Where there may be several of it, these have ``{version}`` and ``{name}`` of each."""
+    programs. Where a host may run several instances, these contain ``{version}`` and ``{name}``."""
 
     distributions: str
     unit: str
@@ -82,13 +83,14 @@ class Layout:
     name: str = ""
 
     def of(self, version: str = "", name: str = "") -> Layout:
-        """That of one of several."""
+        """The layout of one instance: its version and name filled in."""
         unit, main, programs = (place.format(version=version, name=name)
                                 for place in (self.unit, self.main, self.programs))  # fmt: skip
         return Layout(self.distributions, unit, main, programs, version, name)
 
     def having(self, text: str) -> Layout | None:
-        """That of the one whose unit this is, or in whose directory; ``None`` for anything else."""
+        """The layout of the instance that ``text`` belongs to: its unit, or a path in the directory of
+        its main file; ``None`` for anything else."""
         for pattern in (re.escape(self.unit), f"{re.escape(dirname(self.main))}/.*"):
             fields = pattern.replace(r"\{version\}", "(?P<version>[0-9.]+)")
             match = re.fullmatch(fields.replace(r"\{name\}", "(?P<name>[^/]+)"), text)
@@ -98,7 +100,7 @@ class Layout:
 
     @property
     def own_unit(self) -> str:
-        """What `RunningService.unit` says: nothing of Debian's, which is what `Service` declares."""
+        """The value of `RunningService.unit`: empty for Debian's unit, which `Service` declares."""
         return "" if self.distributions.startswith("Debian") else self.unit
 
 
@@ -108,7 +110,7 @@ class Layouts(tuple[Layout, ...]):
     __slots__ = ()
 
     def having(self, text: str) -> Layout | None:
-        """The first that a unit or a file is of."""
+        """The first layout that a unit or a file belongs to."""
         return next(filter(None, (layout.having(text) for layout in self)), None)
 
     def of(self, host: RunningHost) -> Layout | None:
@@ -137,11 +139,11 @@ Tunables = Callable[[RunningService], Iterable[Tunable]]
 class Adoption:
     """How a service is recognised on a host and its own files made tunable.
 
-    ``known_as`` is for people. ``units`` are systemd's, patterns too, and ``elsewhere`` those of other
-    distributions alone; ``paths`` the files and directories below ``/`` it is configured in, patterns of
-    a shell too; ``version`` a line of sh that prints name and version, run where ``runs UNIT`` holds.
-    ``find`` yields what runs, or a reason why that is not tuned. ``tunables`` are the parameters of that,
-    where each is a directive of its own; otherwise ``tune`` maps them.
+    ``known_as`` is its name for people. ``units`` are systemd's, names or patterns; ``elsewhere`` are
+    units that only other distributions have. ``paths`` are the files and directories below ``/`` it is
+    configured in, names or patterns of a shell. ``version`` is a line of sh that prints name and
+    version; it can test ``runs UNIT``. ``find`` yields what runs, or a reason why that is not tuned.
+    ``tunables`` are its parameters, where each is a directive of its own; otherwise ``tune`` maps them.
     """
 
     known_as: str
@@ -163,8 +165,9 @@ class Adoption:
 def at_http_port(
     running: RunningService, title: str, listening: Iterable[tuple[str, bool]]
 ) -> RunningService | str:
-    """With the first TCP port of the addresses where HTTP is spoken, each with whether over TLS: without
-    TLS before with it. Why it is not adopted where there is none."""
+    """``running`` with its port. ``listening`` are addresses where HTTP is spoken, each with whether
+    over TLS. The first TCP port without TLS is taken, else the first with it. Where there is no TCP
+    port, the result is the reason why the service is not adopted."""
     ports = [(int(port), tls) for address, tls in listening
              if is_whole(port := address.rpartition(":")[2])]  # fmt: skip
     if not ports:

@@ -24,8 +24,8 @@ from autotune.services.directives import NUMBER, Accepts, Adopted, Tunable, join
 from autotune.services.unit_environment import Environment, Setting
 from autotune.strict import is_whole, parse_json
 
-# Around ``find_stats``: $text is its file without comments; at $place, a socket or host:port, $request is
-# asked.
+# Perl before and after ``find_stats``: $text is the server's file without comments; ``find_stats`` sets
+# $place, a unix socket or host:port, and may set the $request that is sent there.
 _READ = r"""
 open my $file, '<', my $path = shift or exit;
 my $text = join '', grep { !/^\s*#/ } <$file>;
@@ -38,7 +38,7 @@ print $socket $request || '';
 print while defined($_ = <$socket>)
 """
 Candidate = tuple[str, Config, str]  # a unit, how it is configured, and its port or socket
-# Where a parameter is: a number in a file, one of the environment, a directive; or why it stays.
+# Where a parameter is: a number in a file or in the environment, a directive; or why it is not tuned.
 Place = Word | Setting | Tunable | str
 
 
@@ -46,24 +46,24 @@ _TEMPLATE = "it is a template of units: one that has a unit of its own is tuned"
 
 
 def said_by_command(option: str, file: str) -> str:
-    """Why a parameter is left that a unit's command sets."""
+    """Why a parameter that a unit's command sets is not tuned."""
     return f"its command says `{option}`: in {file} it is tuned"
 
 
 def conditional(file: str) -> str:
-    """Why a parameter is left that a file sets in some cases."""
+    """Why a parameter that a file sets only under a condition is not tuned."""
     return f"{file} says it under a condition: a line of its own has it tuned"
 
 
 def by_socket_unit(host: RunningHost, unit: str) -> str:
-    """Why the queue of connections is left; empty where the server opens its socket itself."""
+    """Why the queue of connections is not tuned; empty where the server opens its socket itself."""
     return "it is the `Backlog=` of its socket unit" if unit_files.opened(host.tree, unit) else ""
 
 
 class AppServer(Service):
     """A request keeps one of its workers, processes or threads, until it is answered.
 
-    ``find_stats``, in Perl, finds in its file where it tells its stats.
+    ``find_stats`` is Perl that finds, in the server's file, where it serves its stats.
     """
 
     role = Role.APP
@@ -80,8 +80,8 @@ class AppServer(Service):
 
 
 def needs_of(processes: str, at_work: str, source: str) -> Needs:
-    """Those of a server with ``processes`` beside the one that manages them, and ``at_work`` threads in
-    all of them."""
+    """The needs of a server with one managing process, ``processes`` beside it, and ``at_work`` threads
+    in all of these."""
     return Needs(
         workers=at_work,
         processes=f"{processes} + 1",
@@ -92,7 +92,7 @@ def needs_of(processes: str, at_work: str, source: str) -> Needs:
 
 
 def stats(text: str) -> Mapping[str, Any]:
-    """What a server says of itself in JSON, behind a protocol's lines; nothing where it is none."""
+    """The JSON object in a server's stats, behind a protocol's lines; empty where there is none."""
     try:
         answer = parse_json(text[text.find("{") :])
     except ValueError:
@@ -115,9 +115,10 @@ def diagnosis(
     waiting: tuple[str, ...] = ("backlog+",),
     counters: Callable[[str], Mapping[str, float]] | None = None,
 ) -> Diagnosis:
-    """That of a server with ``threads`` in each of its ``processes``, as its parameters are called.
-    ``ended``: what is counted or complained of where they were ended, in which lines, and why.
-    ``counters`` reads its stats."""
+    """The diagnosis of a server; ``processes`` and ``threads`` are its parameters for the number of
+    processes, and of threads in each. ``ended`` is about workers that were ended: the counter or kind
+    of complaint, the pattern of its log lines, and the text that follows the count. ``counters`` reads
+    its stats."""
     kind, line, why = ended
     pool = WorkerPool(processes=processes, threads=threads, more=f"raise {processes}, or {threads}")
     query = counters and by_command(
@@ -148,7 +149,7 @@ def adoption(
     paths: Iterable[str] = (),
     version: str,
 ) -> Adoption:
-    """That of a server in units of the user's: ``paths`` are where its own files may be."""
+    """The adoption of a server in units of the user's; ``paths`` are where its own files may be."""
     return Adoption(
         known_as=service.title,
         units=(service.unit_name,),
@@ -169,9 +170,10 @@ def place_of(address: str) -> str:
 def _running(
     host: RunningHost, service: type[Service], candidates: Iterable[Candidate | str]
 ) -> Iterator[RunningService | str]:
-    """Of the ``candidates`` those that listen: each at a TCP port, and the first at a unix socket.
+    """The ``candidates`` that listen: all of them at TCP ports, but only the first at a unix socket.
 
-    A candidate that is text is the reason why one is not tuned. Specifiers in a place may be anything.
+    A candidate that is text is the reason why one is not tuned. A specifier of systemd (`%i`) in a
+    place matches any text.
     """
     first = ""
     for candidate in candidates:
@@ -199,7 +201,7 @@ def _running(
 def tune(
     config: Config, environment: Environment, places: Mapping[str, Place], accepts: Accepts
 ) -> Adopted:
-    """Every parameter in its place; what is one number for several is the first one's."""
+    """Tune every parameter in its place; only the first of those that share one number is tuned."""
     parts, settings = [Adopted()], list[Setting]()
     owners: dict[Word | tuple[str, str], str] = {}
     for name, place in places.items():

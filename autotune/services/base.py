@@ -34,7 +34,7 @@ class Effect(enum.StrEnum):
 
     CAPACITY = "capacity"  # decides on workers, connections, memory: tens of percent
     SMALL = "small"  # a few percent at most
-    COSMETIC = "cosmetic"  # none that could be measured, but for values that do harm
+    COSMETIC = "cosmetic"  # none that could be measured, except at values that do harm
 
 
 class Role(enum.StrEnum):
@@ -61,12 +61,12 @@ class Parameter:
     the sibling values under which the parameter has any effect. ``built_in`` marks choices that
     depend on how the program was built: each is shown to the program before the search.
     ``derive`` is an expression over siblings that the value follows; such a parameter is not
-    searched. ``adopted`` ones are tuned in a host's own files alone: those that ship have no place for
-    them. ``on_demand`` ones keep their stock value unless the target gives them a range or
-    choices: they cost the user something else, such as disk space or a wider open door.
+    searched. ``adopted`` ones are tuned in a host's own files alone: shipped templates have no place
+    for them. ``on_demand`` ones keep their stock value unless the target gives them a range or
+    choices: they cost the user something else, such as disk space or a larger attack surface.
 
-    ``effect`` says how much it may matter; ``direction`` where guides move it, `+` or `-`. ``safe`` are
-    the values between which no guide warns of it: the search begins there.
+    ``effect`` says how much it may matter; ``direction`` where guides move it, `+` or `-`. ``safe`` is
+    the range that no guide warns about: the search begins there.
     """
 
     name: str
@@ -111,9 +111,9 @@ def guided(
     small: str = "",
     safe: Mapping[str, tuple[Bound, Bound]] | None = None,
 ) -> tuple[Parameter, ...]:
-    """``parameters`` with what guides say of them: names of those that decide on ``capacity`` and of
-    those with a ``small`` effect, each with the direction in which guides move it (``backlog+``), and
-    ``safe`` ranges. What none names is cosmetic."""
+    """``parameters`` with what guides say of them. ``capacity`` and ``small`` name those with that
+    effect, each with the direction in which guides move it (``backlog+``); ``safe`` has ranges by name.
+    Parameters that neither of the two names are cosmetic."""
     effects = {
         name.rstrip("+-"): (effect, name[len(name.rstrip("+-")) :])
         for effect, names in ((Effect.CAPACITY, capacity), (Effect.SMALL, small))
@@ -152,7 +152,8 @@ class ConfigFile:
     """A file a service reads, and the template that makes it.
 
     ``path`` is relative to the site for private processes, absolute for the distribution's units.
-    ``text`` is the template itself where it is in no file. ``optional``: without content it is not there.
+    ``text`` is the template itself where it is in no file. ``optional``: rendered empty, the file is
+    absent.
     """
 
     path: str
@@ -169,7 +170,7 @@ class Own:
     ``listen`` is where it accepts connections, for a service that others on its host talk to.
     ``loses``: what it would lose by a restart, in words. Such a unit is neither changed nor restarted.
     ``unit`` and ``main``: what runs it and the file it reads first, where those are not Debian's.
-    ``deployment``: which of a tier's it is of, where the tier has a choice.
+    ``deployment``: which of the tier's deployments it belongs to, where the tier has a choice.
     """
 
     files: tuple[ConfigFile, ...] = ()
@@ -186,12 +187,12 @@ class Site:
 
     Paths inside the files are relative to ``directory``, the working directory of the processes,
     so that a deep study directory meets no limit on the length of a socket's path. Those of the
-    distribution's units are absolute; ``directory`` is where a trial start may write. ``uses`` is
-    all that the tier's application calls, ``caches`` and ``stores`` what of it has that role,
+    distribution's units are absolute; ``directory`` is where a trial start may write. ``uses`` are
+    all services that the tier's application calls, ``caches`` and ``stores`` those with that role,
     ``local`` where the cache of the host itself listens, if the tier may have one. ``user`` is whom the
     processes drop to (``None``: they keep the user that starts them). ``installed`` says whether they
-    are the units of the host's distribution or private processes. ``own`` is there where the host's
-    own files were made into templates: they take the place of the service's. ``unit`` is what runs it
+    are the units of the host's distribution or private processes. ``own`` is set where the host's
+    own files were made into templates, which replace those of the service. ``unit`` is what runs it
     where that is not one of the distribution's.
     """
 
@@ -214,8 +215,8 @@ class Site:
     unit: str = ""
 
     def place(self, private: Private, installed: Installed) -> Private | Installed:
-        """What holds of private processes, or what holds of the distribution's units: where
-        something is, mostly."""
+        """``private`` for private processes, ``installed`` for the distribution's units: two places,
+        mostly."""
         return installed if self.installed else private
 
     @property
@@ -225,7 +226,7 @@ class Site:
 
     @property
     def socket_name(self) -> str:
-        """A unix socket's name that no other study's has: ``ss`` lists those of the whole host."""
+        """A name for a unix socket that no other study uses: ``ss`` lists all sockets of the host."""
         if self.own_place:
             return self.own_place
         name = f"{self.tier}.{self.host}.{crc32(self.directory.encode()):08x}.sock"
@@ -247,7 +248,7 @@ class Readback:
 
 @dataclass(frozen=True)
 class TrialStart:
-    """Proof that a configuration starts: ``argv`` runs aside until ``socket`` accepts."""
+    """Proof that a configuration starts: ``argv`` runs beside the service until ``socket`` accepts."""
 
     argv: Argv
     socket: str
@@ -255,12 +256,12 @@ class TrialStart:
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """The worst case of one service on one host; what is empty is not limited by any rule.
+    """The worst case of one service on one host; no rule limits a field that is empty.
 
     Expressions are over the service's own parameters by their bare names, in base units (a memory
     of 64 MB is 67108864). ``workers`` are the processes or threads that work on a request each, with
-    connections of their own to the tiers behind. ``processes`` of ``rss`` bytes each, and ``memory``
-    bytes beside, are what it occupies; ``rss`` is the figure until a trial has measured one,
+    connections of their own to the tiers behind. The service occupies ``processes`` of ``rss`` bytes
+    each, and ``memory`` bytes beside; ``rss`` is used until a trial has measured the real figure,
     ``source`` says where it is from. ``connections`` are the clients it serves at one time,
     ``descriptors`` those one of its processes opens.
     """
@@ -278,10 +279,10 @@ class Needs:
 class Loader:
     """Commands that fill a store where it lives, so that no pair crosses the network.
 
-    ``recorded`` prints the mark that the last of ``record(mark)`` left. ``write(first, count, mean)``
+    ``recorded`` prints the mark that the latest ``record(mark)`` left. ``write(first, count, mean)``
     writes ``count`` pairs from key number ``first`` on, their values of ``mean`` bytes. A store that
-    prints ``busy`` still reads what it holds: ask again. ``read(keys)`` prints their values, a line
-    each.
+    prints ``busy`` is still loading its data: repeat the command. ``read(keys)`` prints their values, a
+    line each.
     """
 
     recorded: Argv
@@ -291,7 +292,7 @@ class Loader:
     read: Callable[[Sequence[str]], Argv]
 
 
-# What to do against what a file would lose that is written whole.
+# The hint for a file that would lose entries because it is written as a whole.
 REPLACED_WHOLE = (
     "without `replace: true` its own file is edited; a template of yours may have them, too"
 )
@@ -299,7 +300,7 @@ REPLACED_WHOLE = (
 
 @dataclass(frozen=True)
 class Service:
-    """A program of a tier, files that another one serves, or settings of the host.
+    """A program of a tier, files that another program serves, or settings of the host.
 
     A new service overrides what it has; what it does not override does nothing. ``programs``: the
     name used in ``Site.programs`` → executables that will do, the first found is taken.
@@ -317,17 +318,17 @@ class Service:
     application server has a ``gateway`` instead, the protocol it answers: each service that has it
     among its ``gateways`` forms a deployment with it (``nginx+php-fpm``). ``application`` is what a
     tier's ``app:`` says for files that an application server runs. A ``per_deployment`` service of
-    the host is there once for each deployment, see ``beside``; a ``contained`` one where services are
-    apart from their hosts, and only there. ``interpreter`` is the build of its language's interpreter
-    that a service runs: settings of that are a service of their own beside it.
+    the host is there once for each deployment, see ``beside``; a ``contained`` one only where services
+    are isolated from their hosts. ``interpreter`` is the build of its language's interpreter
+    that a service runs; the interpreter's settings are a service of their own beside it.
 
     ``runs_application``: a request keeps one of its processes until it is answered.
-    ``reload_keeps_processes``: told to reload, its processes stay and read their files again.
-    ``forgets_on_restart``: it begins with nothing, and has to be warmed up again. ``keeps_data``:
-    what it holds is the user's, so it runs where that is, never privately and never as a choice.
+    ``reload_keeps_processes``: on a reload, its processes stay and read their files again.
+    ``forgets_on_restart``: a restart empties it, and it has to be warmed up again. ``keeps_data``:
+    its data are the user's, so it runs where they are, never privately and never as a choice.
     ``protocol``: what generators of load for it alone speak. ``unit_nofile`` and ``limits_template``:
-    LimitNOFILE in the distribution's unit, and the drop-in that changes it. ``serving``: names of its
-    processes that answer visitors, where those of its programs only manage them.
+    LimitNOFILE in the distribution's unit, and the drop-in that changes it. ``serving``: names of the
+    processes that answer visitors, where those named after its programs only manage them.
     """
 
     name: ClassVar[str]
@@ -397,7 +398,7 @@ class Service:
         return {}
 
     def definition(self, site: Site, settings: Settings) -> Mapping[str, Value]:
-        """What a ``contained`` one adds to the definition that its unit is made from."""
+        """What a ``contained`` service adds to the definition that its unit is made from."""
         return {}
 
     def unit(self, site: Site) -> str | None:
@@ -421,13 +422,13 @@ class Service:
         return ()
 
     def unsaved(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
-        """What prints, as root on its host, what a restart with these ``files`` would undo that must
-        not be undone, and below it what to type against that; nothing where all of it is in them."""
+        """A command for root on its host. It prints what a restart with these ``files`` would undo but
+        must not, and below it what to type to keep that; nothing where all of it is in ``files``."""
         return None
 
     def beside(self, services: tuple[Service, ...]) -> Service | None:
-        """A ``per_deployment`` one as it is for the deployment of these services; ``None`` where it has
-        nothing to do with any of them."""
+        """A ``per_deployment`` service as it is for the deployment of these services; ``None`` where it
+        has nothing to do with any of them."""
         return self
 
     def advice(self, facts: Mapping[str, float], running: Settings) -> Settings:
@@ -444,8 +445,8 @@ class Service:
         return None
 
     def prefill(self, site: Site, pairs: Mapping[str, str]) -> tuple[Argv, bytes] | None:
-        """The command, and what it reads, that puts pairs into a cache in their order; ``None`` for
-        what only its clients fill. It prints something when all of them are there."""
+        """The command that puts pairs into a cache in their order, and its input; ``None`` for one that
+        only its clients fill. It prints something when all pairs are there."""
         return None
 
 

@@ -28,8 +28,8 @@ Options = Callable[[Words], Iterable[Directive]]  # of the words of a command
 def options(
     words: Words, programs: Collection[str], short: Mapping[str, str], flags: Collection[str]
 ) -> Iterator[Directive]:
-    """The options behind a program's name (the first of ``programs`` here), under their long names; none
-    of another program. ``flags`` are those without a value."""
+    """A program's name (always the first of ``programs``), then its options under their long names;
+    nothing for any other program. ``flags`` are the options without a value."""
     left = iter(words)
     for word in left:
         if basename(word.text.lstrip("-@:+!")) in programs:
@@ -48,7 +48,7 @@ def options(
 
 
 def gather(tree: Tree, unit: str, options: Options) -> Config:
-    """The file whose command counts, with its options; beside it the drop-in that may come."""
+    """The file whose command takes effect, with its options, and the drop-in that tuning may add."""
     drop_in = unit_files.drop_in(unit)
     if (starting := unit_files.starting(tree, unit)) is None:
         return Config(drop_in)
@@ -64,8 +64,8 @@ def end(config: Config) -> list[Position]:
 
 
 def tune(config: Config, tunables: Iterable[Tunable], accepts: Accepts, drop_in: str) -> Adopted:
-    """Where the command says it or at its end; a package's unit is left as it is, and its command
-    repeated in a drop-in."""
+    """Tune each option where the command has it, or else at its end. A package's unit is left as it is:
+    a drop-in repeats its command."""
     adopted = map_directives(config, tunables, accepts)
     if config.main.startswith(f"{unit_files.PLACES[0]}/"):
         return adopted

@@ -1,7 +1,7 @@
-"""The configuration files of a host as they lie there: links, directives with their places, includes.
+"""The configuration files of a host as they are: links, directives with their places, includes.
 
 Directives come in the order of the file, each with the blocks it is in, so that a value can be
-exchanged and no more. Whatever is between them (spaces, comments, line ends) stays in the text.
+exchanged and nothing else. Whatever is between them (spaces, comments, line ends) stays in the text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from posixpath import dirname, join, normpath
 from autotune.strict import is_whole
 
 _LINKS = 40  # as many as Linux follows
-LARGEST = 64 * 2**20  # bytes of all files of a host: an archive may be packed a thousand times
+# Bytes of all files of a host: an archive may unpack to a thousand times its size.
+LARGEST = 64 * 2**20
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Tree:
         return self.files[path].decode()
 
     def content(self, path: str) -> str:
-        """What is in a file, links followed and what is no text replaced; empty where it is not there."""
+        """The text of a file, links followed, invalid bytes replaced; empty where it is not there."""
         return self.files.get(self.real(path), b"").decode(errors="replace")
 
     def matching(self, pattern: str) -> tuple[str, ...]:
@@ -139,7 +140,7 @@ def unreadable(text: str, place: int, what: str) -> Unreadable:
 
 
 def tokens(text: str, pattern: re.Pattern[str], what: str) -> Iterator[re.Match[str]]:
-    """What a text is made of, by ``pattern``. Raises Unreadable with ``what`` for anything else."""
+    """The tokens of a text, by ``pattern``. Raises Unreadable with ``what`` for anything else."""
     place = 0
     while place < len(text):
         token = pattern.match(text, place)
@@ -150,8 +151,8 @@ def tokens(text: str, pattern: re.Pattern[str], what: str) -> Iterator[re.Match[
 
 
 _OPTIONAL = ("include_if_exists", "includeoptional")  # what they name need not be there
-DEEPEST = 16  # of files that include each other
-MOST_INCLUDES = 1000  # followed: those of files that include two others multiply
+DEEPEST = 16  # levels of files that include each other
+MOST_INCLUDES = 1000  # followed: they multiply where each file includes two others
 # What a directive includes: a pattern of paths, relative to a directory.
 Includes = Callable[[Directive], str | None]
 
@@ -184,8 +185,8 @@ class PlacedDirective:
 
 @dataclass(frozen=True)
 class Config:
-    """``unread`` says of files why they are left as they are. ``any_case``: names count in capitals
-    or not."""
+    """``unread``: files that are left as they are, with the reason. ``any_case``: the case of names
+    does not matter."""
 
     main: str
     texts: Mapping[str, str] = field(default_factory=dict)
@@ -209,7 +210,7 @@ class Config:
 
 
 def together(main: str, parts: Sequence[Config]) -> Config:
-    """What a program reads one after the other as one."""
+    """Configurations that a program reads one after the other, as one."""
     return Config(
         main,
         {path: text for part in parts for path, text in part.texts.items()},
@@ -232,9 +233,9 @@ def gather(
     *,
     beside: bool = False,
 ) -> Config:
-    """Follow the ``includes`` of ``main``, if it may have any. What cannot be read is in `unread`.
+    """Read ``main`` and the files that it ``includes``. What cannot be read is in `unread`.
 
-    They are relative to the directory of ``main`` or, ``beside``, of the file that includes.
+    Includes are relative to the directory of ``main`` or, with ``beside``, of the file that includes.
     """
     texts, unread = dict[str, str](), dict[str, str]()
     followed = count()

@@ -52,7 +52,7 @@ from autotune.strict import decimal
 from autotune.target.service import Answers, ServiceParameter, ServiceSpec
 from autotune.target.units import in_unit
 
-_KINDS = {Role.PROXY: "lb", Role.DATABASE: "db"}  # the others are called as their roles
+_KINDS = {Role.PROXY: "lb", Role.DATABASE: "db"}  # every other kind has the name of its role
 _VALUE = r"([^\s;,\"']+)"
 _ENDING = re.compile(r"[A-Za-z%]*")
 
@@ -75,7 +75,7 @@ def service(name: str, spec: ServiceSpec) -> Service:
         "programs": {argv[0]: (argv[0],) for argv in commands},
         "keeps_data": spec.keeps_data,
         "forgets_on_restart": spec.forgets_on_restart,
-        # A unit reloads by what its own file says: only that it does is of interest.
+        # The unit's own file says how it reloads: here it only matters that it can.
         "reload_signal": "HUP" if spec.reload else None,
         "parameters": tuple(_parameter(name, p) for name, p in spec.parameters.items()),
         "needs": Needs(source="the target", **spec.needs.model_dump(exclude_none=True)),
@@ -113,7 +113,7 @@ class _Declared(Service):
 
 
 def _argv(command: Argv, site: Site) -> Argv:
-    """With the program's path, and where it listens in place of what stands for it."""
+    """The command with the program's path, and where it listens in place of `{host}` and `{port}`."""
     place = site.listen
     words = (
         w.replace("{host}", place.host).replace("{port}", str(place.port)) for w in command[1:]
@@ -146,7 +146,7 @@ def _parameter(name: str, spec: ServiceParameter) -> Parameter:
     )  # fmt: skip
 
 
-# -- its files as they lie on a host ---------------------------------------------------------------
+# -- its files as they are on a host ---------------------------------------------------------------
 
 
 def _adoption(name: str, spec: ServiceSpec) -> Adoption:
@@ -199,7 +199,7 @@ def _path(host: RunningHost, spec: ServiceSpec, parameter: ServiceParameter | No
 
 
 def _label(parameter: ServiceParameter) -> str:
-    """What a directive is called in messages, and by which it is looked up."""
+    """The name of a directive in messages, and for looking it up."""
     return " ".join(filter(None, (parameter.section, parameter.directive)))
 
 
@@ -211,9 +211,9 @@ def _places(text: str, parameter: ServiceParameter) -> Iterator[Directive]:
 
 
 def _section(text: str, name: str | None) -> tuple[int, int] | None:
-    """Where the only section of this name begins, behind the line that says so, and where it ends.
+    """Where the only section of this name begins, behind its header line, and where it ends.
 
-    Its line is `[name]`, or `name` with what follows it indented.
+    The header is `[name]`, or `name` with what follows it indented.
     """
     if name is None:
         return 0, len(text)
@@ -226,7 +226,7 @@ def _section(text: str, name: str | None) -> tuple[int, int] | None:
 
 
 def _pattern(directive: str) -> re.Pattern[str]:
-    """Its words with whatever blanks between them; a unit behind the value may be another."""
+    """The words of a directive with any blanks between them; the unit behind its value may differ."""
     text = ""
     for word in directive.split():
         before, value, after = word.partition("{}")
@@ -240,7 +240,7 @@ def _pattern(directive: str) -> re.Pattern[str]:
 
 
 def _notation(parameter: ServiceParameter) -> Notation:
-    """How a value is read and written: a unit that the directive spells out goes with it."""
+    """How a value is read and written: with its unit, where the directive spells that out."""
     ending = _ENDING.match((parameter.directive or "").partition("{}")[2])
     suffix = ending[0] if ending else ""
     numbers = (parameter.default, *(parameter.range or ()))
@@ -259,7 +259,7 @@ def _notation(parameter: ServiceParameter) -> Notation:
 
 
 def _tune(spec: ServiceSpec, running: RunningService, accepts: Accepts) -> Adopted:
-    """Values where they stand, a line where one may come, and files that are not there yet."""
+    """Values where they are, a line where one may be added, and files that are not there yet."""
     host, config = running.host, running.config
     new = {path: file.text for name, file in spec.files.items()
            if file.text and config.texts.get(path := host.tree.real(name)) == ""}  # fmt: skip
@@ -276,7 +276,7 @@ def _tunable(name: str, parameter: ServiceParameter, path: str, text: str | None
     notation, default = _notation(parameter), _parameter(name, parameter).stock
     position = None if text is None else _position(text, parameter)
     absent = None
-    # A default that is an expression over the host cannot be compared with in a template.
+    # A template cannot compare a value with a default that is an expression over the host.
     if text is not None and position is not None and (parameter.choices or default != str(default)):
         before, _, after = (parameter.directive or "").partition("{}")
         first, last = ("\n    ", "") if parameter.section else ("", "\n")

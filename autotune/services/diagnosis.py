@@ -1,4 +1,4 @@
-"""What diagnosing asks of a service: its counters, its log, what it can run out of and what helps."""
+"""What diagnosing needs of a service: its counters, its log, what it can run out of, what helps."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from autotune.services.base import Argv, Role, Settings, Site
 
 # How directly a rule sees its cause.
 TOLD, MEASURED, INFERRED = 0.95, 0.85, 0.7
-QUEUED = 0.25  # of the looks at a socket found connections waiting: less is a burst
+QUEUED = 0.25  # of the looks at a socket that found connections waiting: less is a burst
 FULL = 0.90  # of a CPU, a link, a pool: what is left over is lost to bursts
 BUSY = 0.75  # of the workers of a pool, which are looked at once a second
 AROUND = 2  # times a server is asked in any reading: before there is load and after
 # Waiting connections per worker: they add less than a tenth of a request's time (Little's law).
 FLEETING = 0.1
 CROWDED = 1.25  # requests accepted per worker: those with threads accept what waits for one
-# Names of counters for servers that say what their workers do: with a request in hand, or kept for
-# the next one of a connection.
+# Names of counters for servers that show what their workers do: workers with a request in hand, and
+# workers kept for the next request of a connection.
 WORKING, KEPT = "working", "kept"
 
 
@@ -39,17 +39,17 @@ class Resource(enum.StrEnum):
     DISK = "disk"
     CACHE = "cache"
     GENERATOR = "generator"
-    ANSWERS = "answers"  # nothing is short: a host answers wrong
+    ANSWERS = "answers"  # no resource is short: a host gives wrong answers
 
 
 @dataclass(frozen=True)
 class PartActivity:
     """A service on a host over a reading: ``cpu`` in CPUs; ``delay`` seconds/s its processes were
-    runnable and had no CPU; ``waiting`` and ``accepted`` the mean connections at its socket, and
-    ``queued`` the fraction of looks that found some waiting, ``occupied`` the accepted then.
-    Of a server that shows what its workers do, ``accepted`` is the mean number of those with a
-    request in hand, and ``occupied`` the most. ``answers`` and ``unanswered`` count the times it was
-    asked for its counters, ``refused`` is the refusal it gave instead."""
+    runnable and had no CPU; ``waiting`` and ``accepted`` the mean connections at its socket;
+    ``queued`` the fraction of looks that found some waiting; ``occupied`` the mean accepted in those
+    looks. For a server that shows what its workers do, ``accepted`` is the mean number of workers with
+    a request in hand, and ``occupied`` the largest. ``answers`` and ``unanswered`` count the requests
+    for its counters with and without an answer; ``refused`` is the refusal it gave instead."""
 
     name: str
     tier: str
@@ -104,7 +104,7 @@ class PartReading:
 
     @property
     def meanwhile(self) -> str:
-        """What of the CPU was idle, to be put behind what was busy."""
+        """The idle share of the CPU, as the end of a sentence about what was busy."""
         return "" if self.idle is None else f" while {self.idle:.0%} of the CPU was idle"
 
 
@@ -122,13 +122,13 @@ Rule = Callable[[PartReading], Finding | None]
 
 @dataclass(frozen=True, kw_only=True)
 class CounterQuery:
-    """How a server is asked for its counters, at a socket and by a command, and its answer understood.
+    """How a server is asked for its counters, at a socket and by a command, and how its answer is read.
 
     ``names`` are the numbers looked for, ``levels`` those of them that go up and down; ``more``
-    reads what is no number by a name. ``at_home``: it answers its own host alone, and a connection
-    that stays open would keep a worker from others. ``socket`` is the unix socket that it answers at
+    reads counters that are no number behind a name. ``at_home``: it answers its own host alone, and a
+    connection that stays open would occupy a worker. ``socket`` is the unix socket that it answers at
     instead of its port, by its path or its name in the site's directory. ``every``: seconds between two
-    times that the command is run during a reading; 0 runs it before and after alone.
+    runs of the command during a reading; with 0 it runs only before and after.
     """
 
     question: bytes
@@ -142,7 +142,7 @@ class CounterQuery:
     socket: Callable[[Site], str] | None = None
 
 
-# Of a server that is asked by a command alone: its port is its clients', or nobody's.
+# For a server that only a command can ask: its port, if it has one, is for its clients.
 by_command = partial(
     CounterQuery, question=b"", complete=lambda _: True, names=frozenset(), at_home=True
 )
@@ -152,7 +152,7 @@ by_command = partial(
 class ClientLimit:
     """The parameter that limits a server's clients; ``refused`` and ``closed`` are its counters, or kinds
     of complaints, of connections turned away and of times it stopped accepting. ``queues``: clients
-    beyond it wait. ``instead`` is what else helps, behind what to raise."""
+    beyond the limit wait. ``instead`` is what else helps, as text behind what to raise."""
 
     parameter: str
     refused: str
@@ -176,9 +176,9 @@ class Diagnosis:
 
     ``log`` gives the path of its error log, or the systemd unit whose journal has it; ``complaints``
     are patterns of lines there by kind, beside those every program writes. ``moves`` are what to
-    change where a resource ran out: parameters with where to move them, `+` more and `-` less, or a
-    choice to take; those of a service of the host help any service on it. ``threads`` is the
-    parameter that says how many threads do all its work. ``refusal_rules`` see that it turned
+    change where a resource ran out: parameters with a direction, `+` more and `-` less, or a choice
+    to take; those of a service of the host help any service on that host. ``threads`` is the
+    parameter that says how many threads do all its work. ``refusal_rules`` detect that it turned
     requests away, ``worker_rules`` that all its workers are taken, ``cache_rules`` that it forgets
     too much.
     """
@@ -199,7 +199,8 @@ NOTHING = Diagnosis(counters=None, log=None, moves={})
 
 
 def counted(kind: str, why: str, resource: Resource = Resource.WORKERS) -> Rule:
-    """Of a counter, or else a kind of complaint, that says by itself what ran out: how many of what."""
+    """A rule for a counter, or else a kind of complaint, that by itself shows what ran out. Its
+    evidence is the count and ``why``."""
 
     def rule(part: PartReading) -> Finding | None:
         activity = part.activity
@@ -218,7 +219,7 @@ def evident(
     holds: Callable[[Counts], object],
     evidence: Callable[[Counts], str],
 ) -> Rule:
-    """Of counters that say what ran out where this ``holds`` of them."""
+    """A rule for counters that show what ran out where ``holds`` is true of them."""
 
     def rule(part: PartReading) -> Finding | None:
         numbers = {k: v for k, v in part.settings.items() if isinstance(v, int | float)}
@@ -231,7 +232,8 @@ def evident(
 def frequent(
     counter: str, of: str, share: float, least: int, resource: Resource, what: str, move: str
 ) -> Rule:
-    """Of a counter that says what lacks where it is ``share`` of another, and ``least``, or more."""
+    """A rule for a counter that shows what is short once it is at least ``share`` of another counter,
+    ``of``, and at least ``least``."""
     return evident(
         resource,
         INFERRED,
@@ -242,11 +244,11 @@ def frequent(
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerPool:
-    """Workers with a request in hand each: ``processes``, or ``threads`` in each of them, as the
-    parameters are called that say how many there may be. ``more`` is what helps where all are there,
-    ``sooner`` where they are started as they are needed, and too slowly, ``let_go`` where kept
-    connections hold them. ``asked``: one of them answers for the server's state. ``logged``: the kind
-    of complaint that none was left, and its words."""
+    """Workers that handle one request each: ``processes``, and ``threads`` in each of them, name the
+    parameters that limit their number. ``more`` is what helps where all of them are running,
+    ``sooner`` where they are started on demand, but too slowly, ``let_go`` where kept connections
+    hold them. ``asked``: one of them answers when the server is asked for its state. ``logged``: the
+    kind of complaint that no worker was left, and its words."""
 
     processes: str
     threads: str = ""
@@ -277,7 +279,7 @@ class WorkerPool:
         return Finding(Resource.WORKERS, evidence, confidence)
 
     def _busy(self, activity: PartActivity, there: int, most: int) -> tuple[str, float]:
-        """How it is seen that none is free for those that wait, and how directly; 0 where one may be."""
+        """The evidence that no worker is free for what waits, and its confidence; 0 if one may be."""
         kept = activity.counters.get(KEPT, 0.0)
         if activity.queued < QUEUED:
             return "", 0.0
@@ -288,8 +290,8 @@ class WorkerPool:
         if activity.occupied + kept >= BUSY * there:
             held = f" and {kept:.0f} held by kept connections" if kept else ""
             return f"{round(activity.occupied, 1):g} busy{held}", MEASURED
-        # At a TCP port it is not seen what was accepted, and a reading cut short ends before it was
-        # asked; but whoever is free accepts at once, unless the machine keeps it from running.
+        # A TCP port does not show what was accepted, and a reading cut short ends before the server was
+        # asked. But a free worker accepts at once, unless the machine keeps it from running.
         unseen = activity.answers <= AROUND if activity.answers else not activity.occupied
         if unseen and there >= FULL * most and activity.waiting >= FLEETING * there:
             return "not one free", INFERRED

@@ -15,26 +15,26 @@ _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _MICROSECONDS = {"us": 1, "": 1000, "ms": 1000,
                  **{unit: seconds * 10**6 for unit, seconds in _SECONDS.items() if unit}}  # fmt: skip
 _BYTES = {"": 1, **dict.fromkeys("kK", 2**10), **dict.fromkeys("mM", 2**20)}
-# What a template would read as its own, and the carriage returns that it would drop.
+# Text that a template would read as its own syntax, and the carriage returns that it would drop.
 _OURS = re.compile(r"\{*\r|\{+[{%#]")
 _DIGITS = re.compile(r"[0-9]{1,15}")
-_KEPT_UNITS = ("", "s", "k", "K", ".0")  # behind a number that a variable takes the place of
+_KEPT_UNITS = ("", "s", "k", "K", ".0")  # they stay behind a number that a variable replaces
 _AMOUNT = re.compile(r"([0-9]{1,15})([A-Za-z]*)")
 
 
 @dataclass(frozen=True)
 class Notation:
-    """``read`` says what is meant, ``None`` for what this is no exact value of; ``write`` is an
-    expression of templates for the value of a variable."""
+    """``read`` turns text into a value, ``None`` where it has no exact value here; ``write`` turns the
+    name of a variable into the template expression that writes its value."""
 
     read: Callable[[str], Value | None]
     write: Callable[[str], str] = str
 
     def expression(self, variable: str, written: str, value: Value) -> tuple[int, str]:
-        """How many characters of ``written`` to replace by what, so that at ``value`` the result is
-        as it was written."""
+        """How many characters of ``written`` to replace, and the template text for them, which renders
+        at ``value`` what was written."""
         digits = _DIGITS.match(written)
-        # 0 is 0 in any unit: that of another number has to be written.
+        # 0 may be written without a unit; another number in its place needs one.
         bare = value != 0 or self.write(variable) == variable
         if digits and bare and digits[0] == str(value) and written[digits.end() :] in _KEPT_UNITS:
             return digits.end(), f"{{{{ {variable} }}}}"
@@ -57,7 +57,7 @@ def _number(text: str) -> Value | None:
 
 
 def _amount(units: Mapping[str, int], counted: int = 1) -> Callable[[str], Value | None]:
-    """Reader of whole numbers of so many of the base unit, written in any of ``units``."""
+    """Reader of amounts written in any of ``units``, as whole multiples of ``counted`` base units."""
 
     def read(text: str) -> Value | None:
         amount = _AMOUNT.fullmatch(text)
@@ -94,14 +94,14 @@ KILOBYTES = Notation(_amount(_BYTES, 2**10), lambda name: f'{name} ~ "k"')
 WORD = Notation(str)
 QUOTED_WORD = Notation(lambda text: text[1:-1] if text[:1] + text[-1:] in ('""', "''") else text)
 ON_OFF = switch("on", "off")
-FLAG = Notation(lambda _: None, lambda _: "")  # it is there or not: where it is, it stays
+FLAG = Notation(lambda _: None, lambda _: "")  # a word without a value; where set, not tuned
 CAPITAL_ON_OFF = Notation(ON_OFF.read, lambda name: f'("On" if {name} else "Off")')
 YES_NO = switch("yes", "no")
 
 
 def notation_of(parameter: Parameter, switch: Notation, **units: Notation) -> Notation:
-    """How a parameter is written by the kind of its values: ``switch`` for yes and no, and numbers as the
-    language writes those of a unit."""
+    """How a parameter is written, by the kind of its values: ``switch`` for yes and no, ``units`` for
+    numbers with a unit."""
     if isinstance(parameter.stock, bool):
         return switch
     if isinstance(parameter.stock, float):
@@ -122,7 +122,7 @@ Position = tuple[str, int]  # a file and a place in it
 
 @dataclass(frozen=True)
 class Edit:
-    """``text`` of a template in place of a file's own from ``start`` to ``end``."""
+    """``text`` of a template in place of a file's own text from ``start`` to ``end``."""
 
     path: str
     start: int
@@ -137,17 +137,17 @@ class Edit:
 
     @classmethod
     def insertion(cls, position: Position, text: str) -> Edit:
-        """``text`` beside what is there."""
+        """``text`` inserted at ``position``, with nothing replaced."""
         return cls(*position, position[1], text)
 
 
 @dataclass(frozen=True)
 class Absent:
-    """What to do where there is no such directive: its value between these texts, at each of ``places``.
+    """How to add a missing directive: its value between ``before`` and ``after`` at each of ``places``.
 
     ``default`` is what the software takes without it; at that value nothing is written. Without
-    a place in these files the parameter is not tuned. ``condition``, which begins with another parameter,
-    replaces the comparison with the default as the condition of writing it.
+    ``places`` the parameter is not tuned. ``condition``, which begins with another parameter's name,
+    decides whether the directive is written, instead of the comparison with the default.
     """
 
     default: Value
@@ -159,8 +159,8 @@ class Absent:
 
 @dataclass(frozen=True)
 class Tunable:
-    """``blocks``: those it counts in, by name, if not in all. ``last``: of several the last counts.
-    ``left``: why it stays as it is. ``also``: edits that go with it, by its value now."""
+    """``blocks``: names of blocks it counts in, if not in all. ``last``: of several the last counts.
+    ``left``: why it is not tuned. ``also``: edits that go with it, given its value now."""
 
     parameter: str
     directive: str
@@ -183,8 +183,8 @@ class Adopted:
 
 
 def map_directives(config: Config, tunables: Iterable[Tunable], accepts: Accepts) -> Adopted:
-    """Of a directive that is there more than once the outermost counts, if it says one thing or the last
-    is said to count."""
+    """Map each parameter to its directive. Of several, the outermost ones count: they must have one
+    value, unless `Tunable.last` chooses the last."""
     adopted = Adopted()
     for tunable in tunables:
         own = _map(config, tunable, accepts, adopted.values)
@@ -264,21 +264,21 @@ def _absent(tunable: Tunable, accepts: Accepts, others: Mapping[str, Value]) -> 
 
 
 def inserted(places: Iterable[Position], text: str, condition: str) -> tuple[Edit, ...]:
-    """What an expression, ``text``, comes to at ``places`` where ``condition`` holds."""
+    """Insert the result of the expression ``text`` at ``places`` where ``condition`` holds."""
     line = f'{{{{ {text} if {condition} else "" }}}}'
     return tuple(Edit.insertion(position, line) for position in places)
 
 
 def new_file(path: str, text: str, values: Mapping[str, Value], place: int = 0) -> Adopted:
-    """A file that is not on the host, made by a template: there is none as long as all parameters in it
-    have their ``values``. Of one that is there, ``place`` is its end."""
+    """A file that is not on the host, made by a template: it stays absent as long as all parameters in
+    it have their ``values``. For a file that is there, ``place`` is its end, where the text goes."""
     changed = " or ".join(f"{name} != {literal(value)}" for name, value in values.items())
     block = f"{{% if {changed} %}}\n{text}{{% endif %}}" if changed else ""
     return Adopted((Edit.insertion((path, place), block),), dict(values))
 
 
 def exchanged(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
-    """A template of ``text`` with some of it, from start to end, in the template's own words.
+    """A template of ``text`` with ``pieces`` of it replaced: start, end, and the template's own words.
 
     Pieces at the same place come in the order they are given.
     """
@@ -287,7 +287,7 @@ def exchanged(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
         literal = _verbatim(text[place:start])
         bare = literal.rstrip("{")
         if braces := literal[len(bare) :]:
-            # They would be taken for part of the variable after them: the template says them.
+            # They would be read as part of the variable behind them: an expression writes them.
             literal = f'{bare}{{{{ "{braces}" }}}}'
         literals += [literal, own]
         place = end

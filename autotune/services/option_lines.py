@@ -1,4 +1,4 @@
-"""Configuration files of an option and its values on a line: their syntax, and options adopted."""
+"""Configuration files with one option a line, its values behind it: their syntax and their adoption."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _WORD = re.compile(r""""(?:\\.|[^"\\\n])*"|'[^'\n]*'|[^\s]+""")
 def read(text: str, called: Mapping[str, str] | None = None) -> tuple[Directive, ...]:
     """Every option; a comment takes a whole line, or the rest of one behind a space.
 
-    Names count in any case, but those of a command's options; ``called`` are others of the same option.
+    The case of names does not matter, except for a command's options (`-x`). ``called`` maps other
+    names of an option to the one used here.
     """
     directives: list[Directive] = []
     for line in re.finditer(r"[^\n]+", text):
@@ -58,11 +59,11 @@ def adoption(
     others: tuple[Layout, ...] = (),
     called: Mapping[str, str] | None = None,
 ) -> Adoption:
-    """That of a service with one file of such lines: its ``options``, the parameter of each.
+    """The adoption of a service with one such file; ``options`` maps its options to parameters.
 
     ``port`` and ``address`` are the options that say where it listens, ``version`` a command that
-    prints it. ``loses`` says what it would lose by a restart, ``others`` where distributions beside
-    Debian have it, ``called`` what else options are called.
+    prints its version. ``loses`` says what it would lose by a restart, ``others`` where distributions
+    beside Debian have it, ``called`` what else options are called.
     """
     layouts = Layouts((Layout("Debian, Ubuntu", service.unit_name, service.config[1]), *others))
 
@@ -82,7 +83,8 @@ def adoption(
             )  # fmt: skip
 
     def tunables(running: RunningService) -> Iterator[Tunable]:
-        """What the main file does not have goes to its end; the stock value is what it is then."""
+        """An option that the main file does not have is added at its end; until then it has its stock
+        value."""
         unit = running.unit or service.unit_name
         command = unit_environment.words(running.host.tree, unit)
         parameters = {parameter.name: parameter for parameter in service.parameters}

@@ -28,12 +28,12 @@ def configuration(
     meaning: Callable[[str, str], Value | None] = lambda _, word: number(word),
 ) -> Parser:
     """Parser of a configuration that a program prints, by its syntax: directives' names → ours. Of one
-    that is there more than once the first of the outermost counts; ``meaning`` is what its word, without
-    quotes, means as the value of one of ours, if that can be told."""
+    that is there more than once the first of the outermost counts; ``meaning`` turns its word, without
+    quotes, into a value of our parameter, or into ``None`` where it cannot."""
 
     def parse(text: str) -> Settings:
         outermost: dict[str, Directive] = {}
-        with contextlib.suppress(Unreadable):  # what is said behind the configuration is none
+        with contextlib.suppress(Unreadable):  # text behind the configuration is not part of it
             for directive in read(text):
                 name = names.get(directive.name.text, "")
                 inner = name in outermost and directive.depth >= outermost[name].depth
@@ -70,7 +70,7 @@ def listen_backlog(name: str = "backlog") -> Parser:
 
 
 def backlog_in_force(site: Site, name: str = "backlog", socket: str = "") -> Readback:
-    """What the kernel made of the queue a server asked for: it says so of the socket itself, which is a
-    unix ``socket`` or that of the site's port."""
+    """The backlog that the kernel granted to a server, read from the listening socket itself: a unix
+    ``socket``, or that of the site's port."""
     asked = ("-lxH", f"src unix:{socket}") if socket else ("-ltnH", f"sport = :{site.listen.port}")
     return Readback(("ss", *asked), listen_backlog(name))

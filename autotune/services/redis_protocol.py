@@ -65,7 +65,8 @@ shift
 """
 _PROTECTED = re.compile(rb"(?m)^[ \t]*(?:requirepass|aclfile|user)[ \t]")
 _WITH_AUTH = f'{_AUTH}exec "$@"\n'
-# Users that files name have passwords there; a password is refused by whoever has another, or none.
+# Users named in the files have their passwords there. Else the server is asked with the password in its
+# files: it refuses that if it has another one, or none.
 _UNSAVED = (
     _AUTH
     + r"""
@@ -112,14 +113,14 @@ COUNTERS = CounterQuery(
 CLIENT_LIMIT = ClientLimit("maxclients", "rejected_connections")
 
 
-# Both with the `source` in which a server documents them.
+# Each server adds the `source` that documents them.
 backlog = partial(accept_queue, "tcp_backlog", stock=511)
 clients = partial(on_restart, "maxclients", "Clients at one time; more are refused.",
     low=128, high="min(65536, nofile - 100)", log=True, stock=10_000)  # fmt: skip
 
 
 class RedisProtocolServer(Service):
-    """A store that ``redis-cli`` asks. ``in_effect``: options by the server's names → ours."""
+    """A store that ``redis-cli`` queries. ``in_effect``: options by the server's names → ours."""
 
     role = Role.STORE
     in_effect: ClassVar[Mapping[str, str]]
@@ -133,8 +134,8 @@ class RedisProtocolServer(Service):
         )
 
     def unsaved(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
-        """A password that `CONFIG SET` has set, or taken away, is in no file; one of a file that is
-        replaced as a whole may be in no other."""
+        """A password that `CONFIG SET` has set or removed is in no file; a password in a file that is
+        replaced as a whole may be in no other file."""
         file, client = _file(site, self.config_path(site)), site.programs["redis-cli"]
         open_to_all = site.own is None and not any(map(_PROTECTED.search, files.values()))
         return ("sh", "-c", _UNSAVED, "sh", file, client, site.listen.host, str(site.listen.port),
@@ -155,7 +156,7 @@ class RedisProtocolServer(Service):
 def alternating(names: Mapping[str, str], switches: Collection[str] = ()) -> Parser:
     """Parser of a name line followed by its value line (``redis-cli CONFIG GET``).
 
-    ``switches`` are those of ours that say yes or no.
+    ``switches`` are our parameters whose value is yes or no.
     """
 
     def parse(text: str) -> Settings:

@@ -1,7 +1,7 @@
 """Every service there is, what deployments are made of, and which services a tier has.
 
-Each folder beside this file declares its own in ``service.SERVICES``, plug-ins theirs. What the target at
-hand declares comes to them when it is read, for a process has to do with one target.
+Each folder beside this file declares its own in ``service.SERVICES``, plug-ins declare theirs. Services
+that the target declares are added when it is read: a process works with one target only.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def _shipped() -> Iterator[Service]:
 
 
 def _plugged_in() -> Iterator[Service]:
-    """Those of other packages. Raises AutotuneError."""
+    """The services of other packages. Raises AutotuneError."""
     for plugin, some in plugins.declared("services"):
         for service in some:
             plugins.check_new(plugin, "services", service.key, [s.key for s in ALL])
             yield service
 
 
-# In the order that a request passes them, as the roles are.
+# In the order in which a request passes them, which is that of the roles.
 ALL: list[Service] = []
 # What deployments are made of, by their keys.
 SERVICES: dict[str, Service] = {}
@@ -61,7 +61,7 @@ def _deployments() -> Iterator[tuple[str, int, tuple[tuple[str, Role], ...]]]:
 
 
 def _add(some: Iterable[Service]) -> None:
-    """Into everything above, in place of what had the same key."""
+    """Add services to everything above; each replaces the one that had its key."""
     by_key = {service.key: service for service in (*ALL, *some)}
     ALL[:] = sorted(by_key.values(), key=lambda s: (list(Role).index(s.role), s.key))
     SERVICES.update((s.key, s) for s in ALL if s.deployment or s.gateway)
@@ -77,7 +77,7 @@ SHIPPED = frozenset((*DEPLOYMENTS, *(name for s in ALL for name in (s.key, s.nam
 
 
 def declare(specs: Mapping[str, ServiceSpec]) -> None:
-    """Add what a target declares; of a name that autotune ships, its own stays."""
+    """Add what a target declares; where autotune ships a service of that name, its own stays."""
     _add(declared.service(name, spec) for name, spec in specs.items() if name not in SHIPPED)
     diagnosis.cache_clear()
 
@@ -110,8 +110,8 @@ def speaks(deployments: Iterable[str], protocol: str) -> bool:
 
 
 def folder_declares(service: Service, name: str) -> object:
-    """``ADOPTION`` or ``DIAGNOSIS`` of a service's folder: in the module of that name, or else in
-    `service.py`; or the service's own. None where it declares none."""
+    """``ADOPTION`` or ``DIAGNOSIS`` of a service: its own attribute first, then that of the module of
+    this name in its folder or, without one, of its `service.py`. None where it declares none."""
     if (own := getattr(service, name.lower(), None)) is not None:
         return own
     own_module = type(service).__module__
@@ -140,7 +140,7 @@ def expected_body(target: Target) -> bytes | None:
 
 
 class Tier(Protocol):
-    """What decides which services there are, of a `target.model.Tier`."""
+    """The part of a `target.model.Tier` that decides which services it has."""
 
     @property
     def service(self) -> tuple[str, ...]: ...
@@ -160,9 +160,9 @@ class Tier(Protocol):
 
 @dataclass(frozen=True)
 class Placed:
-    """A service in a tier: what it does there, and the settings it is there under.
+    """A service in a tier: what it does there, and the settings under which it is there.
 
-    ``when`` is about the study's settings, by their full names; empty means always.
+    ``when`` are conditions on the study's settings, by their full names; empty means always.
     """
 
     tier: str
@@ -177,7 +177,8 @@ class Placed:
 
     @property
     def runs(self) -> Conditions:
-        """When it runs: its parameters mean something before, where they themselves say whether."""
+        """When it runs: ``when``, and any conditions on its own parameters. Those parameters also mean
+        something while it does not run, for they decide whether it does."""
         own = ((f"{self.name}.{name}", values) for name, values in self.service.runs_when)
         return (*self.when, *own)
 
@@ -191,7 +192,8 @@ def placed(name: str, tier: Tier) -> tuple[Placed, ...]:
     """The services of a tier: its hosts' kernels and its application's files first, then those of
     each deployment, the limits of its units before them.
 
-    A service that several deployments share is there once. Raises KeyError for an unknown one.
+    A service that several deployments share is there once. Raises KeyError for an unknown deployment
+    or application.
     """
     deployments: dict[tuple[Service, Role], tuple[str, ...]] = {}
     for service, role, deployment in _services(tier):
@@ -211,7 +213,7 @@ def places(target: Target) -> Iterator[Placed]:
 
 
 def _services(tier: Tier) -> Iterator[tuple[Service, Role, str]]:
-    """With the deployment that each is of; empty for what is there in any case."""
+    """Services with their roles and deployments; no deployment (``""``) for what is always there."""
     of_host = [service for service in of_role(Role.HOST)
                if tier.installed and service.contained == tier.isolated]  # fmt: skip
     yield from ((service, Role.HOST, "") for service in of_host if not service.per_deployment)

@@ -24,14 +24,14 @@ from autotune.services.directives import (
 )
 from autotune.strict import is_whole
 
-# Where applications are, and files of variables, mostly.
+# Where applications and files of variables mostly are.
 PLACES = ("srv/*", "srv/*/*", "opt/*", "opt/*/*", "var/www/*",
           "var/www/*/*", "home/*/*", "home/*/*/*")  # fmt: skip
 FILES = ("etc/default/*", "etc/*.env", "etc/*/*.env",
          *(f"{place}/{name}" for place in PLACES for name in (".env", "*.env")))  # fmt: skip
 _LINE = re.compile(r"(?m)^[ \t]*(?:export[ \t]+)?(?P<name>\w+)[ \t]*=[ \t]*(?P<value>[^\n]*)$")
 _VARIABLE = re.compile(r"\$\{?(\w+)\}?")
-_PLAIN = re.compile(r"""[^"'\\%\n]*""")  # what means itself, in quotes too
+_PLAIN = re.compile(r"""[^"'\\%\n]*""")  # text that means the same with and without quotes
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Environment:
-    """``texts``: the files of a unit; ``unread``: those of variables alone that could not be read."""
+    """``texts``: the files of a unit; ``unread``: its files of variables that could not be read."""
 
     unit: str
     texts: Mapping[str, str]
@@ -53,7 +53,7 @@ class Environment:
     unread: tuple[str, ...] = ()
 
     def value(self, name: str) -> str:
-        """Empty where it has none."""
+        """The value of a variable; empty where it has none."""
         return self.variables[name].value if name in self.variables else ""
 
     def number(self, name: str) -> int | None:
@@ -70,9 +70,9 @@ class Environment:
 
 @dataclass(frozen=True)
 class Setting:
-    """A parameter whose value a variable is, or the number of an ``option=`` among the variable's words.
+    """A parameter that is the value of a variable, or the number of an ``option=`` among its words.
 
-    ``default`` is its value where nothing says it; without one it is tuned only where something does.
+    ``default`` is its value where nothing sets it; without a default it is tuned only where it is set.
     """
 
     parameter: str
@@ -82,7 +82,7 @@ class Setting:
 
 
 def read(tree: Tree, unit: str) -> Environment:
-    """That of a unit with its drop-ins; what its files of variables say counts more."""
+    """The environment of a unit with its drop-ins; `EnvironmentFile=` overrides `Environment=`."""
     texts = {path: tree.text(path) for path in unit_files.files(tree, unit)}
     variables: dict[str, Variable] = {}
     named: list[str] = []
@@ -102,7 +102,7 @@ def read(tree: Tree, unit: str) -> Environment:
 
 
 def words(tree: Tree, unit: str) -> tuple[str, ...]:
-    """Those of a unit's command, with the values of its variables; none where it was not read."""
+    """The words of a unit's command, with the values of its variables; none where it was not read."""
     starting = unit_files.starting(tree, unit)
     written = " ".join(word.text for word in starting[1].arguments) if starting else ""
     environment = read(tree, unit)
@@ -133,12 +133,13 @@ def assignments(files: Mapping[str, bytes], pattern: str) -> tuple[str, ...]:
 
 
 def config(environment: Environment, main: str) -> Config:
-    """The files of a unit as a configuration, the drop-in that may come among them."""
+    """The files of a unit as a configuration, with the drop-in that tuning may add."""
     return Config(main, {environment.drop_in: "", **environment.texts})
 
 
 def tune(environment: Environment, settings: Iterable[Setting], accepts: Accepts) -> Adopted:
-    """In place where a unit of the host's own says it; a drop-in has what nothing or a package's says."""
+    """Tune a variable in place where a unit file of the host's own sets it, in a drop-in where only a
+    package's file sets it, or nothing does."""
     parts: list[Adopted] = []
     lines, values = "", dict[str, Value]()
     by_variable = sorted(settings, key=lambda setting: setting.variable)
@@ -166,7 +167,7 @@ _Pieces = list[tuple[int, int, str]]
 def _pieces(
     environment: Environment, name: str, settings: list[Setting], accepts: Accepts
 ) -> tuple[Adopted, _Pieces]:
-    """Values and reasons, and what takes the place of parts of a variable's value."""
+    """Values, reasons why others stay, and the text that replaces parts of a variable's value."""
     adopted, pieces = Adopted(), _Pieces()
     for setting in settings:
         value, piece = _piece(environment, setting)
@@ -182,7 +183,8 @@ def _pieces(
 
 
 def _piece(environment: Environment, setting: Setting) -> tuple[Value | None, tuple[int, int, str]]:
-    """The value now, and the part of the variable's that is to follow it."""
+    """The value now, and the part of the variable's text that will follow the parameter, with the
+    template text for it."""
     text, parameter = environment.value(setting.variable), setting.parameter
     option = setting.option.replace("-", "[-_]")  # either will do
     # The last one counts.

@@ -4,8 +4,8 @@ Its configuration acts twice. It costs CPU on its own hosts; and it decides how 
 is fed: a balancer that holds too few connections leaves web workers idle between two requests, one
 that holds too many makes them contend. ``Balancer.evenness`` is the share of the web tier's
 capacity that this leaves. The shapes are those of the curves in Wajahat, Masood, Sau, Gandhi (IGSC
-2017, doi:10.1109/IGCC.2017.8323580): an optimum with a slope on both sides, which the number of
-slots that bursts need and the cost of each slot make together.
+2017, doi:10.1109/IGCC.2017.8323580): an optimum with a slope on both sides, which results from the
+number of slots that bursts need and the cost of each slot.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ APACHE_WORK = 0.00115
 NGINX_NEEDS = 2690.0
 WEB_EPOLL = 1.566
 NGINX_SLOT = 6e-5  # cost of one more entry in a worker's table of connections
-NGINX_BEST = 0.8915  # share left at 1500 connections, by the above: evenness 1
-# How events are waited for: cost of looking at a thousand connections that have none.
+NGINX_BEST = 0.8915  # share that the constants above leave at 1500 connections: evenness 1
+# Cost of each way to wait for events: looking at a thousand connections that have none.
 SCANNING = {"epoll": 0.0, "poll": 0.055, "select": 0.07}
 SELECT_LIMIT = 1024  # FD_SETSIZE: nginx refuses to start with more
 
 APACHE_NEEDS = 1512.0
 APACHE_PROCESS = 0.08 / 240.0  # cost of a process, relative to all work …
 APACHE_THREAD = 0.08 / 15.0  # … and of a thread beside others in its process
-APACHE_BEST = 0.842  # share left at 240 x 15, by the above
+APACHE_BEST = 0.842  # share that the constants above leave at 240 x 15
 APACHE_EVENNESS = 0.91  # what mod_proxy's own scheduling leaves of it
 PROCESS_BYTES = 4 * 2**20
 THREAD_BYTES = 2**18

@@ -22,7 +22,7 @@ from autotune.target.slo import Slo
 Array = NDArray[np.float64]
 HOP = 0.0004  # seconds of network between two tiers
 MOMENTS = 16  # points in time at which a growing queue is looked at
-BURST_SECONDS = 0.004  # a burst brings this much of a second's requests at once
+BURST_SECONDS = 0.004  # a burst brings the requests of so many seconds at once
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Chain:
     """Stations in a row; a request visits each once.
 
     ``fixed`` is time in seconds that no load changes; ``backlog`` the connections that may wait to
-    be accepted; ``missed`` the keys of a request that the cache has not; ``lost`` the part of the
+    be accepted; ``missed`` the keys of a request that are not cached; ``lost`` the part of the
     requests that fails at any rate, by kind; ``refused`` why the configuration would not start.
     """
 
@@ -51,9 +51,9 @@ class Chain:
         return {**self.lost, "connection refused": dropped} if dropped > 1e-7 else self.lost
 
     def time(self, rate: float, seconds: float | None = None) -> Moments:
-        """Mean and variance of the time of a request, growth of a queue that never settles aside.
+        """Mean and variance of the time of a request, without the growth of a queue that never settles.
 
-        In ``seconds`` from an idle start no queue reaches the state of a utilisation close to 1.
+        In ``seconds`` from an idle start no queue gets as long as at a utilisation close to 1.
         """
         mean, variance = self.fixed, (0.3 * self.fixed) ** 2
         for station in self.stations:
@@ -97,7 +97,7 @@ class Chain:
         return _root(lambda rate: self._strain(rate, slo), 1.0, self.slowest.rate)
 
     def _strain(self, rate: float, slo: Slo) -> float:
-        """Logarithm of how far the objective is overdrawn; 0 at the peak, rising with the rate."""
+        """Logarithm of how far the objective is exceeded; 0 at the peak, rising with the rate."""
         failed = sum(self.errors(rate).values())
         violated = log(max(self.violated(rate, slo), 1e-12) / slo.allowed)
         return max(violated, log(max(failed, 1e-12) / max(slo.errors, 1e-11)))
@@ -144,7 +144,8 @@ def chain(topology: Topology, settings: Settings) -> Chain:
     )
 
 
-# What fails at any rate: the station of the chain that is short, of what, and how to say it.
+# What fails for another reason than slowness: the station of the chain that is short, of what, and how
+# to say it.
 LOSSES = {
     "killed": (1, Resource.MEMORY, "processes need more memory than there is and are killed"),
     "no connection to the cache": (

@@ -22,7 +22,7 @@ class NoiseModel:
     by readings near in time; ``drift``: how far a slow swing goes, as a fraction of the capacity;
     ``outliers``: fraction of readings that something else on the machine disturbs. A disturbance
     only ever takes capacity away. ``level`` is the capacity of the whole stack relative to the
-    model: that of one test bed beside another.
+    model, by which one test bed differs from another.
     """
 
     seed: int = 1
@@ -45,7 +45,7 @@ class NoiseModel:
         return np.random.default_rng((self.seed, 1, number))
 
     def _correlated(self, at: float) -> float:
-        """Standard normal at each moment, and alike at near ones."""
+        """Standard normal at each moment, and similar at moments close in time."""
         whole, part = divmod(max(0.0, at) / CORRELATION, 1.0)
         before, after = (
             np.random.default_rng((self.seed, 2, int(whole) + k)).standard_normal() for k in (0, 1)

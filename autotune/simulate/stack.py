@@ -28,7 +28,7 @@ FINE, COARSE = 0.1, 0.02
 
 @dataclass
 class SimulatedStack:
-    """A chain that is deployed to, loaded and looked at; only its clock ever moves.
+    """A chain that is deployed to, loaded and observed in virtual time.
 
     ``now`` is the virtual time in seconds, ``readings`` how many were taken: both begin where a
     study that is resumed had stopped. Requests are given up after ``timeout`` seconds. ``hits`` and
@@ -51,7 +51,7 @@ class SimulatedStack:
         self._edges: Array = np.array(sorted(e for e in edges if e <= self.timeout), dtype=float)
 
     def deploy(self, settings: Settings) -> str | None:
-        """Put ``settings`` in place; why the software refuses them, if it does."""
+        """Put ``settings`` in place; returns why the software refuses them, if it does."""
         deployed = chain(self.topology, settings)
         if deployed.refused is None:
             self._chain = deployed
@@ -64,7 +64,7 @@ class SimulatedStack:
         assert self._chain is not None, "nothing is deployed"
         rng = self.noise.reading(self.readings)
         self.readings += 1
-        # Less capacity is the same as more load on all of it.
+        # Less capacity has the effect of more load on the full capacity.
         offered = rate / self.noise.capacity(self.now, rng)
         truncated = ramp > 0 and bool(self._beyond(offered, ramp)[self._at_limit] > RAN_AWAY)
         counted = ramp if truncated else seconds

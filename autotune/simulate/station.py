@@ -9,7 +9,7 @@ from typing import NamedTuple
 from autotune.services.diagnosis import Resource
 
 # (ca² + cs²) / 2 of Allen and Cunneen's G/G/c formula: arrivals and PHP jobs are burstier than
-# exponential ones. It sets how far below saturation the tail leaves the objective.
+# exponential ones. It sets how far below saturation the tail exceeds the objective.
 BURST = 4.0
 
 
@@ -22,7 +22,7 @@ class Moments(NamedTuple):
 
 @dataclass(frozen=True)
 class Station:
-    """``servers`` that together carry ``rate`` requests/s at most, each of which takes ``work`` seconds.
+    """``servers`` that together carry ``rate`` requests/s at most; a request takes ``work`` seconds.
 
     The rate is less than servers over work where something else than the servers is short.
     ``resource`` is what runs out when it is the slowest of a chain, ``why`` says it in words.
@@ -44,7 +44,7 @@ class Station:
         """Time spent here below saturation; ``cap`` is the highest utilisation a queue settles at.
 
         The mean wait is Sakasegawa's approximation of M/M/c (1977) times ``BURST``. A request waits
-        with the probability that goes with it, and then exponentially long.
+        with probability ``waits``, and then for an exponentially distributed time.
         """
         use = min(self.use(offered), cap)
         waits = use ** (sqrt(2.0 * (self.servers + 1.0)) - 1.0)
@@ -57,8 +57,8 @@ class Station:
 def held(needed: float, available: float, sharpness: float = 3.0) -> float:
     """The share of a capacity that ``available`` slots (workers, connections) let through.
 
-    1 while far more are there than ``needed``; their ratio once there are far fewer. Between the two
-    the shortage comes on as ``(1 + x**s)**(-1/s)``: requests come in bursts, so some find no slot
-    long before the mean number is used up.
+    1 while far more are available than ``needed``; ``available / needed`` once there are far fewer.
+    In between, the shortage sets in as ``(1 + x**s)**(-1/s)``: requests come in bursts, so some find no
+    slot long before the mean number is used up.
     """
     return float((1.0 + (needed / max(available, 1e-9)) ** sharpness) ** (-1.0 / sharpness))

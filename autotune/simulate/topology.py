@@ -63,7 +63,7 @@ class Topology:
     data: Data = field(default_factory=lambda: Data(pairs=100_000_000))
 
 
-# The kind of tier by the roles its first deployment plays, and the field of the topology.
+# Role that a tier's first deployment plays → field of the topology.
 FIELDS = {Role.PROXY: "lb", Role.WEB: "web", Role.CACHE: "cache", Role.STORE: "store"}
 WORDS = {"lb": "load balancer", "web": "web server", "cache": "cache", "store": "store"}
 

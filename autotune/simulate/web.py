@@ -29,13 +29,14 @@ FPM_NEEDS = 34.8
 FPM_SWITCH = 0.115 / 75.0  # context switches: cost of a child beside others
 NGINX_NEEDS = 1409.0
 NGINX_SLOT = 0.066 / 1800.0
-MANAGERS = {"static": 1.0, "dynamic": 0.985, "ondemand": 0.94}  # what forking on the way leaves
+MANAGERS = {"static": 1.0, "dynamic": 0.985, "ondemand": 0.94}  # share left by forking under load
 REPLACING = 15.0  # requests' worth of work that a new process costs
 CHILD_BYTES = 15 * 2**20
 
 FAN_OUT = 0.025  # cost of asking one cache host more for the same 100 keys, relative to all work
 # Connections that the web processes hold to the caches: the cost grows faster than their number,
-# because each wake-up looks for its socket among all of them. Squared, in thousands.
+# because each wake-up looks for its socket among all of them. This is the cost of their number in
+# thousands, squared, relative to all work.
 CONNECTIONS = 0.012
 
 
@@ -122,7 +123,7 @@ def _fpm(hosts: Hosts, settings: Settings, caches: int, misses: float, evenness:
 
 
 def _replacement(after: float) -> float:
-    """Work with processes that are replaced ``after`` so many requests (0: never)."""
+    """Factor on the work of processes that are replaced ``after`` so many requests (0: never)."""
     return 1.0 + REPLACING / after if after else 1.0
 
 

@@ -35,14 +35,14 @@ def value_of(file: TargetFile, dimension: Dimension, place: Location, written: S
 
 
 def _allowed(written: Scalar, choices: Iterable[Value]) -> str:
-    """The hint for what is no choice: the nearest of them, and all."""
+    """The hint for a value that is no choice: the nearest choice, and all of them."""
     every = f"it is one of: {', '.join(map(format_value, choices))}"
     meant = nearest(str(written), (choice for choice in choices if isinstance(choice, str)))
     return f"did you mean {meant!r}? {every}" if meant else every
 
 
 def value_within(file: TargetFile, dimension: Dimension, place: Location, written: Scalar) -> Value:
-    """The same, within the dimension's bounds and choices."""
+    """As `value_of`, within the dimension's bounds and choices."""
     dimension = replace(dimension, parameter=replace(dimension.parameter, choices=()))
     value = value_of(file, dimension, place, written)
     low, high = dimension.low, dimension.high
@@ -52,9 +52,9 @@ def value_within(file: TargetFile, dimension: Dimension, place: Location, writte
 
 
 def try_first(file: TargetFile, dimensions: Sequence[Dimension]) -> tuple[dict[str, Value], ...]:
-    """What each configuration of ``try:`` has otherwise than the baseline, in the order written.
+    """What each configuration of ``try:`` changes in the baseline, in the order written.
 
-    Raises TargetError for a parameter there is not, or a value that it cannot have.
+    Raises TargetError for a parameter that does not exist, or a value that it cannot have.
     """
     by_name = {dimension.name: dimension for dimension in dimensions}
     configurations = []
@@ -77,7 +77,7 @@ def declared(file: TargetFile) -> tuple[Dimension, ...]:
     rules = file.target.parameters
 
     def conditions(name: str) -> Conditions:
-        """Its own, and those of the parameters they name: one without effect gives others none."""
+        """Its own, and those of the parameters they name: if those have no effect, it has none."""
         own = tuple((rules[name].when or {}).items())
         return (*own, *(condition for other, _ in own for condition in conditions(other)))
 

@@ -43,7 +43,7 @@ def by_rule(
 
 
 def settled(file: TargetFile, dimensions: Mapping[str, Dimension]) -> tuple[Dimension, ...]:
-    """All dimensions, derived ones over searched ones only, their baseline and presets computed.
+    """All dimensions; derived ones over searched ones only, with computed baseline and presets.
 
     Raises TargetError where values follow from each other in a circle.
     """

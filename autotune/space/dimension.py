@@ -18,8 +18,8 @@ BASELINE = "baseline"
 # Settings that are known by a name in any target, each an attribute of a dimension: `Space.preset`.
 PRESETS = ("recommended", "advised", "published")
 NAMED = (BASELINE, *PRESETS)
-LARGEST = 2.0**63  # nothing that is tuned counts further
-# What holds for the choice between the deployments of any tier.
+LARGEST = 2.0**63  # no parameter has values as large
+# The parameter that chooses between deployments, without what differs from tier to tier.
 CHOICE = Parameter(
     "service", "Which software does the job of this tier.",
     stock="", action=Action.RESTART, source="the target",
@@ -92,7 +92,7 @@ class Dimension:
 
     @property
     def unit(self) -> float:
-        """What one of its values is in base units: 1 for a bare number, 1048576 for MB."""
+        """The unit of its values in base units: 1 for a bare number, 1048576 for MB."""
         return UNITS.get(self.parameter.unit, 1.0)
 
     @property
@@ -115,7 +115,7 @@ class Dimension:
         return low <= float(value) <= high
 
     def including(self, value: Value) -> Dimension:
-        """With bounds that hold a value, if it is a number."""
+        """With bounds widened to hold ``value``, if the dimension has any."""
         if self.choices:
             return self
         low, high = self.bounds
@@ -123,7 +123,7 @@ class Dimension:
         return replace(self, low=self.number(min(low, number)), high=self.number(max(high, number)))
 
     def fixed_at(self, value: Value) -> Dimension:
-        """With nothing to choose."""
+        """With ``value`` as the only one to choose."""
         if self.choices:
             return replace(self, choices=(value,), baseline=value)
         number = self.number(value)
@@ -146,7 +146,7 @@ class Dimension:
 
 @dataclass(frozen=True)
 class Running:
-    """What the files of hosts say that are edited in place, by parameters' full names.
+    """What was read from hosts' files that are edited in place, by parameters' full names.
 
     ``values`` are what runs, the baseline; ``left`` is why a parameter is left as it is.
     """
@@ -155,7 +155,7 @@ class Running:
     left: Mapping[str, str] = field(default_factory=dict)
 
     def baseline(self, dimension: Dimension) -> Dimension:
-        """The dimension with what runs for a baseline; without a choice where it is left alone."""
+        """The dimension with what runs as its baseline; fixed there where it is left alone."""
         name = dimension.name
         if dimension.derived is not None or name not in {**self.values, **self.left}:
             return dimension

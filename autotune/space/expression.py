@@ -2,8 +2,8 @@
 
 An expression is made of numbers, quantities (``30 MB``), shares (``70% of X``), names
 (``web.php_fpm.max_children``), facts (``count(web.hosts)``), ``sum(…)``, ``min(…)``, ``max(…)`` and
-parentheses; a comparison is two of them with ``<=``, ``>=``, ``<``, ``>`` or ``==`` between them. What is
-special is rewritten as Python, `ast` parses that, and only the nodes named here are accepted.
+parentheses; a comparison is two of them with ``<=``, ``>=``, ``<``, ``>`` or ``==`` between them. What
+Python does not know is rewritten, `ast` parses the result, and only the nodes named here are accepted.
 Quantities are in base units (bytes, seconds).
 """
 
@@ -18,15 +18,15 @@ from dataclasses import dataclass
 
 from autotune.target.units import DURATION, SIZE
 
-MOST_WORDS = 250  # of a text: what walks an expression recurses as deeply as it is long
+MOST_WORDS = 250  # of a text: functions over an expression recurse as deeply as it is long
 # Facts of a tier or a host, written as a function of it: what is in the parentheses is a name.
 FACTS = ("count", "memory", "nofile", "rss")
 FUNCTIONS = ("max", "min", "sum")
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "==": operator.eq,
 }  # fmt: skip
-# Trees are made by one thread at a time: before 3.11.5 Python takes two for one that is too deep
-# (gh-106905), and test beds are prepared together.
+# Only one thread parses at a time: before 3.11.5, Python takes two trees made at once for one that is
+# too deep (gh-106905), and test beds are prepared in parallel.
 _PARSING = threading.Lock()
 _OPERATIONS: dict[str, Callable[[list[float]], float]] = {
     "+": sum,
@@ -90,7 +90,7 @@ class Operation:
     operands: tuple[Expression, ...]
 
     def evaluate(self, names: Names) -> float:
-        """Raises ZeroDivisionError where the text divides by nothing."""
+        """Raises ZeroDivisionError where the text divides by zero."""
         return float(_OPERATIONS[self.symbol]([o.evaluate(names) for o in self.operands]))
 
     def names(self) -> Iterator[str]:
@@ -143,7 +143,7 @@ Replacement = Callable[[Expression], "Expression | None"]
 
 
 def replaced(expression: Expression, replacement: Replacement) -> Expression:
-    """``expression`` with every part for which ``replacement`` has another one exchanged for it."""
+    """``expression`` with each part replaced for which ``replacement`` returns another one."""
     new = replacement(expression)
     if new is not None:
         return new
@@ -186,7 +186,7 @@ def _parsed(text: str) -> tuple[ast.expr, list[str]]:
         if word["number"]:
             number = float(word["number"]) * UNITS.get(word["unit"], 1.0)
             number = number / 100 if "%" in word[0] else number
-            # Only shares are powers: they bind more tightly than a division does.
+            # Shares, and only they, become powers: these bind more tightly than a division does.
             python.append(f"{number!r} **" if word["share"] else repr(number))
         else:
             python.append(f"_{len(words)}" if word["name"] else word[0].strip())

@@ -13,7 +13,7 @@ class HostFacts:
     """``cpus`` may be a fraction (a limited machine); ``memory`` is in bytes.
 
     ``nofile`` is the most descriptors a process may ask for. ``kernel`` are the kernel's settings
-    as they are, ``refused`` says why others cannot be set; both are asked only where units run.
+    as they are, ``refused`` says why others cannot be set; both are read only where units run.
     """
 
     cpus: float
@@ -23,7 +23,7 @@ class HostFacts:
     refused: Mapping[str, str] = field(default_factory=dict)
 
     def within(self, host: Host) -> HostFacts:
-        """Narrowed by what the target grants of the host."""
+        """Limited to what the target allows of the host."""
         return replace(
             self,
             cpus=min(self.cpus, host.cpus or self.cpus),

@@ -1,4 +1,4 @@
-"""Kernel settings as the hosts at hand have them: baselines and choices read, the rest left out."""
+"""Kernel settings: baselines and choices as the hosts have them, without what cannot be tuned."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autotune.target.model import Target
 
 
 def as_set(dimension: Dimension, facts: HostFacts) -> Dimension:
-    """A kernel setting with the value that the host has for a baseline."""
+    """A kernel setting with the host's value as its baseline."""
     key = dimension.parameter.name
     if key not in facts.kernel:
         return dimension
@@ -22,7 +22,7 @@ def as_set(dimension: Dimension, facts: HostFacts) -> Dimension:
     current = number(text) if isinstance(dimension.parameter.stock, int) else text
     if not dimension.choices:
         return replace(dimension.including(int(current)), baseline=int(current))
-    # What may be chosen: what the kernel has, and lets this host have.
+    # The choices are those that the kernel has, and allows on this host.
     offered = facts.kernel.get(CHOICES_IN.get(key, ""), "").split()
     if WHOLE_MACHINE not in facts.kernel and NARROWED_TO.get(key) in facts.kernel:
         allowed = facts.kernel[NARROWED_TO[key]].split()
@@ -75,7 +75,7 @@ def _reasons(
     owners: Mapping[str, str],
     facts: Mapping[str, HostFacts],
 ) -> Iterator[tuple[str, str]]:
-    """Why, and the host it is about; that is empty where it is so of every setting there."""
+    """Why it cannot be tuned, and on which host: empty where that is so for all settings there."""
     tier = ParameterName.parse(dimension.name).tier
     key = dimension.parameter.name
     for host in target.tiers[tier].hosts:
@@ -90,7 +90,7 @@ def _reasons(
 def _differing(
     target: Target, dimensions: Iterable[Dimension], facts: Mapping[str, HostFacts]
 ) -> Iterator[str]:
-    """Settings that the hosts of a tier have otherwise today: in a study they share them."""
+    """A line for each value that differs between a tier's hosts today: in a study they share it."""
     for dimension in filter(_is_kernels, dimensions):
         first, *others = target.tiers[ParameterName.parse(dimension.name).tier].hosts
         key = dimension.parameter.name

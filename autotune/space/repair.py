@@ -1,4 +1,4 @@
-"""Making a suggestion keep the rules by changing as little of it as that takes. Pure."""
+"""Repair of a suggestion that breaks rules, changing as little of it as possible. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autotune.space.rules import Rule, base_units
 
 @dataclass(frozen=True)
 class Binding:
-    """A rule that changed a parameter, with its arithmetic as it was asked for."""
+    """A rule that changed a parameter, with its arithmetic at that moment."""
 
     rule: str
     parameter: str
@@ -90,7 +90,7 @@ class _Repair:
 
     def _ends(self, names: Iterable[str], which: int) -> list[tuple[Dimension, float]]:
         """Numbers that are not at their lowest (0) or highest (1) value yet, with that value: the
-        one furthest from it first, by how many times it is its end, or its end it."""
+        one furthest from it first, by the ratio of the two."""
 
         def ratio(pair: tuple[Dimension, float]) -> float:
             small, large = sorted((float(self.settings[pair[0].name]), float(pair[1])))

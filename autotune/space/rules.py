@@ -1,8 +1,8 @@
 """Rules that every trial keeps: those of the target, and those that hold for any stack.
 
-Beside parameters and facts, a rule may name what a tier's services come to (``web.workers``: see
-`Needs`); such a rule is there once for each of the tier's deployments, over that
-deployment's own parameters, and holds only while it runs.
+Beside parameters and facts, a rule may name what a tier's services need together (``web.workers``: see
+`Needs`). There is one such rule for each of the tier's deployments, over that deployment's own
+parameters, and it applies only while that deployment runs.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from autotune.space.facts import HostFacts
 from autotune.target.model import Target, Tier
 from autotune.target.units import SIZE
 
-# What of `Needs` a rule may name for a whole tier, and the bytes it all comes to.
+# The fields of `Needs` that a rule may name for a whole tier, and the bytes of memory it occupies.
 OCCUPIED = "occupied"
 SIZES = ({field.name for field in fields(Needs)} | {OCCUPIED}) - {"rss", "source", "memory"}
-# Of a host's memory; the rest is the kernel's, its buffers' and that of whoever else is there.
+# Of a host's memory; the rest is for the kernel, its buffers and other processes.
 MEMORY_SHARE = "80%"
 _BARE = re.compile(r"[A-Za-z_]\w*")
 
@@ -58,7 +58,7 @@ class Rule:
         return self.comparison.symbol
 
     def applies(self, settings: Settings) -> bool:
-        """Whether the services that it speaks of are the ones that run."""
+        """Whether the services that it is about are those that run."""
         return met(self.when, settings)
 
     def holds(self, names: Names) -> bool:
@@ -76,7 +76,7 @@ class Rule:
         """The rule, its numbers, and what its two sides come to."""
 
         def quantity(value: float) -> str:
-            # Only what is as large as memory is: in a rule about bytes there are counts too.
+            # Only values as large as memory are bytes: a rule about bytes has counts, too.
             return figure(value) if self.size and value >= 2**18 else f"{value:.6g}"
 
         def with_numbers(side: Expression) -> str:
@@ -149,7 +149,7 @@ class Vocabulary:
         return None
 
     def _size(self, part: Expression, deployments: Mapping[str, str]) -> Expression | None:
-        """What a size of a tier comes to for the services of its deployment."""
+        """A size of a tier as the sum over the services of its deployment."""
         if not isinstance(part, Name) or part.name in self._facts:
             return None
         name, _, size = part.name.partition(".")
@@ -251,7 +251,7 @@ def orders(target: Target, dimensions: Iterable[Dimension]) -> Iterator[Comparis
 def limits(target: Target) -> Iterator[Comparison]:
     """What hosts and the tiers behind can bear: memory, connections, descriptors."""
     yield from map(parse_comparison, (*_memory(target), *_connections(target)))
-    # What one process opens within what it may open.
+    # The descriptors that one process opens, within its limit.
     for place in places(target):
         names = [f"{place.name}.{parameter.name}" for parameter in place.service.parameters]
         for text in sizes(place, "descriptors"):
@@ -280,5 +280,5 @@ def _connections(target: Target) -> Iterator[str]:
 
 
 def _says(name: str, tier: Tier, size: str) -> bool:
-    """Whether a deployment of a tier says how much of it there is."""
+    """Whether any deployment of a tier states this size."""
     return any(sizes(place, size) for place in placed(name, tier))

@@ -1,4 +1,4 @@
-"""`autotune apply`: an exported configuration read, and put on a target's hosts to stay."""
+"""`autotune apply`: read an exported configuration, and leave it deployed on a target's hosts."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ LARGEST_RSS = 2**60
 
 
 def settings_of(environment: Environment, export: Path) -> Settings:
-    """The settings of an export that keep the target's rules as they are.
+    """The settings of an export, which must keep the target's rules without a change.
 
     Raises AutotuneError for an export that cannot be read, does not fit the target, or would be
-    changed by the target's rules: what is applied is what was proven, or nothing.
+    changed by the target's rules: what is applied is exactly what was proven.
     """
     settings = exported_settings(environment.space, export)
     candidate = environment.space.knowing(exported_rss(export)).candidate(settings)
@@ -69,7 +69,7 @@ def text(deployed: Deployed, directory: Path) -> str:
 def exported_settings(space: Space, export: Path) -> Settings:
     """The parameters of an export: a directory with its manifest, or the manifest itself.
 
-    Raises AutotuneError where it is none, or not of this target.
+    Raises AutotuneError where it is not an export, or not one of this target.
     """
     settings = _of_manifest(export, "parameters")
     dimensions = {dimension.name: dimension for dimension in space.dimensions}
@@ -90,10 +90,10 @@ def exported_settings(space: Space, export: Path) -> Settings:
 
 
 def exported_rss(export: Path) -> dict[str, int]:
-    """What processes were measured to occupy in the study of an export, in bytes.
+    """The memory of processes as measured in the study of an export, in bytes by `tier.service`.
 
-    Rules about memory that it kept then it keeps now: what is not known yet is assumed larger.
-    Raises AutotuneError.
+    With these sizes the export keeps the memory rules that it kept in its study: larger sizes are
+    assumed where none are known. Raises AutotuneError.
     """
     sizes = _of_manifest(export, "rss", {})
     for name, size in sizes.items():

@@ -33,10 +33,10 @@ from autotune.target.beds import directory_of
 from autotune.target.model import Budget
 
 COMPARING = (Phase.BASELINE, Phase.REFERENCE, Phase.FINALIST)  # trials that tell beds apart
-# So many test beds, and each asks the model for what is next while it measures: of all that is under way
-# it then knows one outcome less.
+# In a shared study with at least so many active test beds, each asks the model for its next
+# configuration while it still measures. The model then lacks only one of the many outcomes under way.
 AHEAD = 16
-NEWS = 0.5  # seconds after which what other processes have recorded is looked at
+NEWS = 0.5  # seconds between looks at what other processes have recorded
 Next = tuple[Step, Trial | None]
 GLANCE = 0.2  # seconds between looks at whether the study is to stop
 
@@ -51,8 +51,8 @@ def tune(
 ) -> None:
     """Run the study to its end, from wherever it stands, on every bed that can be used.
 
-    ``turns``: those of beds of other processes too. Raises AutotuneError where no bed is left, with what
-    each said.
+    ``turns``: an order that beds of other processes share too, in place of one for this process. Raises
+    AutotuneError where no bed is left, with the error of each.
     """
     news = NEWS if store.shared else None
     turns = turns or Turns(tuple(environment.environments), news)
@@ -61,8 +61,8 @@ def tune(
 
 @dataclass
 class Crew:
-    """The beds of one session, and what they share. The search and the order of the study are asked by
-    one bed at a time, of this process and of others that share the study."""
+    """The beds of one session, and what they share. One bed at a time asks the order of the study, of
+    this process and of others that share the study; each process has a search of its own."""
 
     environments: Mapping[str, Environment]
     store: Store
@@ -81,7 +81,7 @@ class Crew:
         self._reporters = {bed: OfBed(self.progress, bed, lock) for bed in self.environments}
 
     def run(self) -> None:
-        """Every bed to its end. Raises KeyboardInterrupt, when all hosts are restored."""
+        """Run every bed to its end. KeyboardInterrupt is raised again once all hosts are restored."""
         threads = [threading.Thread(target=self._bed, args=(bed,), name=f"bed {bed}")
                    for bed in self.environments]  # fmt: skip
         interrupted, waiting = False, list(threads)
@@ -100,7 +100,7 @@ class Crew:
         self._raise_errors()
 
     def _bed(self, bed: str) -> None:
-        """A bed's thread: whatever goes wrong is kept for the main one."""
+        """The body of a bed's thread: its errors are kept for the main thread."""
         try:
             self._session(bed)
         except AutotuneError as error:
@@ -145,7 +145,7 @@ class Crew:
             self.turns.over(bed, context.clock)
 
     def _next(self, context: TrialContext) -> Next:
-        """What is next, on record. No worker of a shared study waits for the model of another one."""
+        """The next step, on record. In a shared study no worker waits for the model of another one."""
         asked = self._asked.pop(context.bed or "", None)
         with context.clock.on("search"):
             proposal = asked.result() if asked else None
@@ -161,7 +161,7 @@ class Crew:
             return propose(self.store.state, self.searcher)
 
     def _decide(self, context: TrialContext, proposal: Proposal | None) -> Next:
-        """What is next, and the trial that it is, if any."""
+        """The next step, and the trial that was begun for it, if any."""
         if self.store.state.verdict is not None:
             return Conclude(), None
         if not (self._caught_up or self.store.shared):
@@ -173,7 +173,8 @@ class Crew:
         return step, trials.begin(step, context) if isinstance(step, Measure) else None
 
     def _learn(self, context: TrialContext, done: Trial) -> None:
-        """In a study that is shared the search hears of it when it is asked, as of those of others."""
+        """Tell the search the outcome. In a shared study it reads all outcomes, its own worker's too,
+        from the record when it is next asked."""
         if not self.store.shared:
             self.store.decide(partial(self._learn_here, context, done))
             return
@@ -186,8 +187,8 @@ class Crew:
         learn(context, self.searcher, done)
 
     def _compare(self, done: Trial) -> None:
-        """How the beds differ, on record when a trial has told more of it. Not after the finals: what is
-        compared must not change while it is."""
+        """Put on record how the beds differ, when a trial has shown more of it. Not after the finals:
+        the offsets must not change while measurements are compared."""
         if done.phase in COMPARING and done.peak is not None:
             state = self.store.state
             self.store.offsets(offsets(bed_readings(state), state.beds))
@@ -206,7 +207,7 @@ class Crew:
 
 @dataclass(frozen=True)
 class OfBed:
-    """The progress of one bed, in a reporter that is told of one thing at a time."""
+    """The progress of one bed, in a reporter that the threads of all beds use one at a time."""
 
     progress: ProgressReporter
     bed: str

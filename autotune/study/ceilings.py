@@ -92,7 +92,7 @@ class OfCaches:
 
 @dataclass(frozen=True)
 class CeilingRequest:
-    """Which ones: of the caches of ``tier``, or of the stack with so many ``clients`` in turn."""
+    """What to measure: the caches of ``tier``, or the stack with each number of ``clients`` in turn."""
 
     settings: Settings
     tier: str | None
@@ -136,7 +136,7 @@ def _clients(concurrency: str) -> tuple[int, ...]:
 def measure(
     environment: Environment, request: CeilingRequest, directory: Path, progress: ProgressReporter
 ) -> OfStack | OfCaches:
-    """Measure them, and put them on record like any study. Raises AutotuneError."""
+    """Measure the ceilings, and put them on record like any study. Raises AutotuneError."""
     with opened(environment, directory, progress) as context:
         session = context.session
         assert isinstance(session, LoadSession), "asked for stacks of servers only"
@@ -152,7 +152,7 @@ def measure(
 
 
 def _of_stack(context: TrialContext, meter: LoadMeter, request: CeilingRequest) -> OfStack:
-    """Load the target's own entry with so many clients in turn."""
+    """Load the target's own entry with each number of clients in turn."""
     context.session.fleet.deploy(context.space.candidate(request.settings).settings)
     host = meter.load_hosts[0]
     load = _closed_load(host)
@@ -211,8 +211,9 @@ def _of_caches(
 def _alone(
     servers: tuple[Endpoint, ...], hosts: Mapping[str, Transport], slo: Slo, keys: int
 ) -> Iterator[CacheCeiling | CachePeak]:
-    """The peak of each shape by mutilate where the load hosts have it and it starts, else memcaslap's
-    ceiling; and what only memcaslap does: small objects, as many at once as the application asks for."""
+    """The peak of each shape by mutilate, where the load hosts have it and it starts, else the ceilings
+    by memcaslap. Also what only memcaslap does: small objects, as many at once as the application
+    asks for."""
     master, *_ = hosts.values()
     peaks: list[CachePeak] = []
     if all(_has(host, "mutilate") for host in hosts.values()):
@@ -231,7 +232,7 @@ def _alone(
 def _by_mutilate(
     servers: tuple[Endpoint, ...], hosts: Mapping[str, Transport], slo: Slo
 ) -> Iterator[CachePeak]:
-    """Of each shape; of the first alone, with the reason, where the caches cannot be filled."""
+    """The peak of each shape. Where the caches cannot be filled, stops there and gives the reason."""
     for shape in mutilate.SHAPES:
         try:
             yield peak(servers, shape, hosts, own_objective(slo))

@@ -34,10 +34,10 @@ from autotune.target.write import dump
 
 @dataclass(frozen=True)
 class TrialContext:
-    """All that a trial works with; its effects are behind ``session`` and ``store``.
+    """All that a trial works with; all side effects go through ``session`` and ``store``.
 
-    On several test beds each has its own, with the name of its ``bed``; ``turn`` returns when it may
-    put something on record. Raises KeyboardInterrupt where the study is to stop.
+    On several test beds each bed has a context of its own, with its name in ``bed``. ``turn`` returns
+    when the bed may put something on record. It raises KeyboardInterrupt where the study is to stop.
     """
 
     space: Space
@@ -58,7 +58,7 @@ class TrialContext:
         return (state.elapsed_on(self.bed) if self.bed else state.elapsed) + self.clock.running
 
     def spent(self) -> None:
-        """Put the time since this was last called on record."""
+        """Put on record the time since the last call."""
         self.store.spent(self.clock.collect(), self.bed)
 
 
@@ -86,7 +86,7 @@ def held(
 ) -> Iterator[Store]:
     """The study's lock held and its store open. Raises LockedError when another tuner has it.
 
-    A session that fails with nothing to resume or restore removes the directory if it made it.
+    A session that made the directory removes it if it fails with nothing to resume or restore.
     """
     new = not directory.exists()
     for line in environment.dropped:
@@ -119,14 +119,14 @@ def check_stays(environment: Environment) -> None:
 def open_study(
     environment: Environment, context: TrialContext, directory: Path, purpose: str = ""
 ) -> None:
-    """Put on record what is run, from where and on what; ``purpose`` where that is no search."""
+    """Put on record what is run, from where and on what; ``purpose`` where nothing is searched."""
     record_study(environment, context.store, directory, purpose)
 
 
 def record_study(
     environment: Environment, store: Store, directory: Path, purpose: str = ""
 ) -> None:
-    """The same before any session is open."""
+    """The same as ``open_study``, before any session is open."""
     store.open_study(
         directory.name, target_text(environment), **described(environment), purpose=purpose
     )
@@ -140,7 +140,7 @@ def target_text(environment: Environment) -> str:
 
 
 def described(environment: Environment) -> dict[str, Any]:
-    """What a study's first record has of its environment."""
+    """What a study's first record says about its environment."""
     file = environment.file
     return {
         "source": str(file.path.resolve()),
@@ -160,9 +160,9 @@ def beds_of(environment: Environment) -> Mapping[str, Environment]:
 
 
 def clear_left_behind(root: Path) -> tuple[str, ...]:
-    """End servers of studies whose tuner was killed and take their run directories away.
+    """End servers of studies whose tuner was killed, and remove their run directories.
 
-    Studies that a living tuner holds are left alone. What was ended, as ``study: server``.
+    Studies that a living tuner holds are left alone. Returns what was ended, as ``study: server``.
     """
     ended: list[str] = []
     for run in sorted((*root.glob("*/run"), *root.glob(f"*/{DIRECTORY}/*/run"))):
@@ -174,7 +174,7 @@ def clear_left_behind(root: Path) -> tuple[str, ...]:
 
 
 def history(store: Store, bed: str | None = None) -> History:
-    """What a session goes on from: that of a test bed, from what was done there."""
+    """What a session goes on from; that of a test bed has only its own time and readings."""
     state = store.state
     noise = state.noise
     there = {trial.number for trial in state.trials if bed in (None, trial.bed)}

@@ -20,7 +20,7 @@ from autotune.target.messages import nearest
 ROOT = Path("studies")
 EVENTS = "events.jsonl"
 WORKERS = "workers.json"  # of a copy from a storage: who was at work on it
-# `is_held` has the lock for an instant, shared, when it finds it free: no reason to refuse a tuner.
+# `is_held` takes a free lock, shared, for an instant: a tuner tries again instead of being refused.
 ATTEMPTS, PAUSE = 200, 0.005
 
 
@@ -108,7 +108,7 @@ def holder(path: Path) -> str | None:
 
 
 def is_held(path: Path) -> bool:
-    """Whether some process has the lock right now, or may have: it cannot be opened."""
+    """Whether some process has the lock right now, or may have it, as the file cannot be opened."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:

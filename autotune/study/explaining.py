@@ -36,7 +36,7 @@ MOST = 60  # measurements that a reduction takes by default
 
 
 def check_measurable(directory: Path) -> None:
-    """Raises AutotuneError where nothing can be measured for a study from here alone."""
+    """Raises AutotuneError for a study in a storage: this machine alone cannot measure for it."""
     if state_of(directory).shared:
         raise AutotuneError(
             f"study {directory.name} is in a storage, and --measure is for a study of one machine",
@@ -106,8 +106,8 @@ def reduce(
 
 
 def _searcher(environment: Environment, directory: Path, state: State) -> Searcher:
-    """The study's search; all is recorded again, in case the sampler's own storage was lost, or lies in
-    a database beside the study, which has not all of each configuration."""
+    """The study's search, with all outcomes recorded again: the sampler's own storage may be lost, and
+    that of a shared study is in a database, without all parameters of each configuration."""
     searcher = (
         start.search(environment, directory.name, InMemoryStorage())
         if state.shared

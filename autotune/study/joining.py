@@ -30,7 +30,7 @@ from autotune.target.write import differences
 
 
 def begin(environment: Beds, storage: Storage, root: Path) -> SharedStudy:
-    """A new study in a storage, of a name that neither it nor ``root`` has yet."""
+    """A new study in a storage, under a name that is free there and in ``root``."""
     text, first = target_text(environment), described(environment)
     for directory in directories(root, environment.file.target.name):
         name = directory.name
@@ -55,10 +55,10 @@ def join(
     pulse: Pulse | None = None,
     turns: Turns | None = None,
 ) -> None:
-    """Measure for a study with the beds of ``environment`` until it ends; what is kept of it here is in
-    ``directory``.
+    """Measure for a study with the beds of ``environment`` until it ends; this machine keeps its files
+    of the study in ``directory``.
 
-    Raises AutotuneError where they cannot be used, LockedError where others measure on them.
+    Raises AutotuneError where the beds cannot be used, LockedError where others measure on them.
     """
     beds = {
         bed: {"versions": versions(), "adopted": each.file.adopted}
@@ -80,9 +80,9 @@ def join(
 
 
 def joining(study: SharedStudy, storage: Storage, file: TargetFile, beds: str) -> Beds:
-    """Test beds of a target to join a study with, understood on today's hosts.
+    """The test beds of a target that are to join a study, prepared on today's hosts.
 
-    Raises AutotuneError where they, their target or this autotune do not fit it.
+    Raises AutotuneError where the beds, their target or this version of autotune do not fit the study.
     """
     records = storage.records(study)
     if replay(records).verdict is not None:
@@ -111,7 +111,7 @@ def joining(study: SharedStudy, storage: Storage, file: TargetFile, beds: str) -
 def own_target(study: SharedStudy, directory: Path) -> TargetFile:
     """The target that a study was begun with, put into ``directory``.
 
-    Raises AutotuneError where that has another study of this name, which keeps its own.
+    Raises AutotuneError where ``directory`` has another study of this name, whose target is kept.
     """
     check_same(directory, study)
     durable.make_directory(directory, 0o700)
@@ -120,8 +120,8 @@ def own_target(study: SharedStudy, directory: Path) -> TargetFile:
 
 
 def _fitting(file: TargetFile, study: SharedStudy) -> TargetFile:
-    """The target with the study's budget and search. Raises TargetError where it says something else
-    than the one that the study was begun with; which beds there are may differ."""
+    """The target with the study's budget and search. Raises TargetError where it contradicts the target
+    that the study was begun with; only the beds may differ."""
     with TemporaryDirectory() as directory:
         target = own_target(study, Path(directory)).target
     changes = differences(target, file.target)

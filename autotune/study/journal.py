@@ -29,7 +29,7 @@ class Journal:
         self.append_lines([line(record) for record in records])
 
     def append_lines(self, lines: Iterable[bytes]) -> None:
-        """Records as ``line`` has them."""
+        """Append records that ``line`` has encoded."""
         content = b"".join(each + b"\n" for each in lines)
         if not content:
             return
@@ -42,7 +42,7 @@ class Journal:
         except OSError:
             os.ftruncate(
                 self._file, whole
-            )  # on a full disk half of a line: the next is to begin one
+            )  # a full disk leaves half a line: the next record must begin a new one
             raise
 
     def close(self) -> None:
@@ -65,7 +65,7 @@ def line(record: Record) -> bytes:
 def read(path: Path) -> Iterator[dict[str, Any]]:
     """All whole records of a journal, also while another process writes it.
 
-    Raises AutotuneError where something else than a journal's writer has been at it.
+    Raises AutotuneError where anything but a journal's writer has changed it.
     """
     if not path.exists():
         return
@@ -76,7 +76,7 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def parse(where: str, content: bytes) -> dict[str, Any]:
-    """The record on a line of a journal. Raises AutotuneError, which says ``where`` it is, for none."""
+    """The record on a line of a journal. Raises AutotuneError, naming ``where``, if it has none."""
     try:
         record = parse_json(content)
     except ValueError:

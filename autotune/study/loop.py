@@ -35,8 +35,9 @@ from autotune.target.model import Budget
 KNOWN_SD = 0.10
 # The search ends when the chance of finding anything better by MATTERS is below this.
 STOP_BELOW = 0.05
-# What the model learns from. Measured once, the reference could be explained away; which changes do
-# nothing is asked when the finals are over.
+# What the model learns from. The reference is in, measured again and again: the model could explain
+# away a single measurement. Finals and simplified trials are in: after the finals the model is asked
+# which changes do nothing.
 LEARNED = (*COUNTED, Phase.REFERENCE, *FINALS, Phase.SIMPLIFIED)
 
 
@@ -53,7 +54,7 @@ def tune(context: TrialContext, searcher: Searcher, budget: Budget) -> Verdict:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A suggestion that was asked for while others could decide, of the first ``trials`` of them."""
+    """A suggestion made while others could decide, from the study's first ``trials`` trials."""
 
     suggestion: Suggestion
     trials: int
@@ -66,10 +67,10 @@ class Proposal:
 def following(
     context: TrialContext, searcher: Searcher, budget: Budget, proposal: Proposal | None = None
 ) -> Measure | Ask | Conclude | Wait:
-    """What is next to be measured, if anything; what the model is asked for that is on record.
+    """The next step. What the model answers on the way is put on record.
 
-    In a study that is shared the model is asked for configurations before: where no ``proposal`` has
-    one, that is what is next.
+    In a shared study the model is asked for a configuration beforehand: without a ``proposal`` that is
+    still new, the next step is to ask.
     """
     while True:
         state = context.store.state
@@ -90,17 +91,17 @@ def following(
 
 
 def propose(state: State, searcher: Searcher) -> Proposal:
-    """What the model suggests, of all that workers have on record; it takes a while."""
+    """What the model suggests, given all that workers have on record; this takes a while."""
     hear(searcher, state)
     suggestion = searcher.ask(drifted(state))
-    searcher.discard(suggestion.number)  # believed when it is on record, as those of others are
+    searcher.discard(suggestion.number)  # believed once it is on record, like those of others
     return Proposal(suggestion, len(state.trials))
 
 
 def prepared(
     step: Measure, context: TrialContext, budget: Budget
 ) -> tuple[Estimate | None, Estimate | None, float]:
-    """What is known before a measurement: the peak to expect, the one to beat, and its seconds."""
+    """What a measurement is given: the peak to expect, the one to beat, and the seconds it may take."""
     state = context.store.state
     offset = state.offset(context.bed)
     expected, best = (
@@ -137,7 +138,7 @@ def prior(state: State, step: Measure) -> Estimate | None:
 
 
 def incumbent(state: State) -> Estimate | None:
-    """The peak to beat: the best one, as uncertain as it is. Pruned ones are no peaks."""
+    """The peak to beat: the best one, with its uncertainty. Pruned trials have a ceiling, no peak."""
     usable = measured(state)
     full = [state.level(trial) for trial in usable if trial.peak and not trial.peak.screened]
     return max(full, key=lambda estimate: estimate.log_mean, default=None)
@@ -158,7 +159,8 @@ def _asked(context: TrialContext, searcher: Searcher, proposal: Proposal | None)
         context.progress.note(f"search ends: {why}")
         return None
     settings = {**context.space.baseline, **suggestion.values}
-    number = None if proposal else suggestion.number  # of Optuna, which others number differently
+    # Optuna's number, which differs between workers.
+    number = None if proposal else suggestion.number
     return Measure(Phase.SEARCH, settings, asked=number, suggested=suggestion.values)
 
 
@@ -191,7 +193,7 @@ def _simplify(context: TrialContext, searcher: Searcher, number: int) -> None:
 
 def _tell(searcher: Searcher, done: Trial, state: State) -> None:
     moves = recommended_moves(state.bottlenecks.get(done.number))
-    # A part carries more on one bed than on another as the whole stack does.
+    # Test beds differ in what each part carries just as they differ in what the whole stack carries.
     offset = state.offset(done.bed).log
     parts = state.capacities.get(done.number, {})
     capacities = {name: [log_rate - offset, *rest] for name, (log_rate, *rest) in parts.items()}
@@ -204,8 +206,8 @@ def tell(
     advised: Sequence[str] = (),
     capacities: Mapping[str, Any] | None = None,
 ) -> None:
-    """What came of a trial, to the sampler, with the moves ``advised`` because of what limits it, and
-    what it told of the stack's parts."""
+    """Tell the sampler the outcome of a trial, the moves ``advised`` because of its bottleneck, and the
+    ``capacities`` that it showed of the stack's parts."""
     if done.unmeasured:
         # Nothing is known about the configuration: the sampler is to learn nothing from it.
         searcher.discard(done.asked)
@@ -214,7 +216,7 @@ def tell(
     feasible = peak is not None and peak.feasible
     notes: dict[str, str | float | int] = {"trial": done.number, "phase": str(done.phase)}
     if peak is not None:
-        # Nothing was asked of the lower side of a screened one.
+        # A screened search did not look for a lower bound: its sd is that of the upper side.
         sd = log(peak.high / peak.peak) / WITHIN_90 if peak.screened else peak.sd
         notes |= {MOVES: " ".join(advised)} if advised else {}
         notes |= {CAPACITIES: json.dumps(capacities)} if capacities else {}
@@ -233,13 +235,13 @@ def catch_up(searcher: Searcher, state: State) -> None:
 
 
 def hear(searcher: Searcher, state: State) -> None:
-    """To a search that has nothing but what is on record: the outcomes, and what workers measure now."""
+    """Tell a search that learns only from the record the outcomes, and what workers measure now."""
     hear_outcomes(searcher, state)
     searcher.believe({t.number: t.suggested for t in state.under_way(Phase.SEARCH)})
 
 
 def hear_outcomes(searcher: Searcher, state: State) -> None:
-    """Those that it has not heard of yet."""
+    """Tell a search the outcomes that it has not recorded yet."""
     recorded = searcher.recorded()
     for trial in state.finished(*LEARNED):
         if trial.number not in recorded:

@@ -32,7 +32,7 @@ CONFIGURATION = "the configuration"
 class ReferenceConfiguration:
     """``settings`` over the baseline, with what to call them.
 
-    ``rss`` are the sizes of processes, in bytes by `tier.service`, that were known to where the
+    ``rss`` are the sizes of processes, in bytes by `tier.service`, as measured in the study that the
     settings come from.
     """
 
@@ -72,9 +72,9 @@ def reference_configuration(space: Space, named: str, settings: Settings) -> Ref
 
 @dataclass(frozen=True)
 class Request:
-    """What to measure: ``settings`` over the baseline, alone or ``against`` others, so many times.
+    """What to measure: ``settings`` over the baseline, alone or ``against`` others, ``repeat`` times.
 
-    ``rss`` are the sizes of processes, in bytes by `tier.service`, that were known to where the
+    ``rss`` are the sizes of processes, in bytes by `tier.service`, as measured in the study that the
     settings come from.
     """
 
@@ -105,7 +105,8 @@ def requested(
 
 
 def least(environment: Environment, text: str | None, *, ceiling: bool) -> float | None:
-    """The capacity asked for, in requests/s. Raises AutotuneError where it is none, or of a ceiling."""
+    """The capacity asked for, in requests/s. Raises AutotuneError where it is no rate, and for anything
+    but the capacity of a stack."""
     if text is None:
         return None
     if ceiling or environment.file.target.goal is not None:
@@ -120,8 +121,8 @@ def least(environment: Environment, text: str | None, *, ceiling: bool) -> float
 
 @dataclass(frozen=True)
 class Measurement:
-    """Measurements of the configuration and, where it alternated with another, of the ``other``;
-    with the gain over it and what it is. Each of them has a peak."""
+    """Measurements of the configuration. Where it alternated with an ``other`` one, also those, the
+    ``gain`` over it, and which it is (``against``). Every trial here has a peak."""
 
     study: str
     measured: tuple[Trial, ...]
@@ -164,7 +165,7 @@ def measure(
 def _alternate(
     context: TrialContext, request: Request, against: ReferenceConfiguration, directory: Path
 ) -> Measurement:
-    """The other and the configuration in turn: A B B A A B … in at least as many pairs as a study's."""
+    """The other and the configuration in turn: A B B A A B …, in at least as many pairs as a proof."""
     sides: dict[bool, list[Trial]] = {False: [], True: []}
     measured: list[Measured] = []
     for index in range(2 * max(confirmation.LEAST_PAIRS, request.repeat)):

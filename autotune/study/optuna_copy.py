@@ -1,7 +1,7 @@
 """A shared study's outcomes in Optuna's tables too, for optuna-dashboard and whatever else reads them.
 
-One worker at a time writes them, beside what it measures: nobody who asks or records waits for it, and
-no decision is taken from it.
+One worker at a time writes them, in a thread beside its measurements. No search and no record waits for
+these writes, and no decision is based on these tables.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def copying(
     search: Callable[[RDBStorage], Searcher],
     every: float = EVERY,
 ) -> Iterator[None]:
-    """Meanwhile, and to the last outcome at the end, unless another worker does. ``search`` makes one
-    in Optuna's tables."""
+    """Copy outcomes while the block runs, and the last ones when it ends, unless another worker does.
+    ``search`` makes a search in Optuna's tables."""
     ended = threading.Event()
 
     def run() -> None:

@@ -50,7 +50,7 @@ def plan(environment: Environment) -> dict[str, Any]:
 
 
 def _differences(preview: Preview, stock: Settings, recommended: Settings) -> dict[str, Any]:
-    """To the hosts as they are, where there are any; else to the baseline."""
+    """How the recommended settings differ from the hosts as they are, or else from the baseline."""
     if preview.changes is None:
         files = preview.files(stock), preview.files(recommended)
         return {"diff": file_diff(*files, "baseline", "recommended")}
@@ -69,7 +69,7 @@ def changes_json(changes: Mapping[str, HostChanges]) -> dict[str, Any]:
 
 
 def changes_text(changes: Mapping[str, Any]) -> Iterator[str]:
-    """Units with the hosts where they act and why, then kernel values; of changes as in JSON."""
+    """Units with action, hosts and reasons, then kernel values; ``changes`` as in JSON."""
     hosts: dict[tuple[str, ...], list[str]] = {}
     for host, change in changes.items():
         for unit, of_unit in change["units"].items():
@@ -87,7 +87,7 @@ def _at_once(hosts: Sequence[str]) -> str:
 
 
 def _of_command(environment: Environment) -> dict[str, Any]:
-    """A command changes nothing by itself: the parameters it would be called with, first of all."""
+    """A benchmark command changes nothing by itself: its plan has the parameters of the first calls."""
     preview, space = environment.preview(), environment.space
     first = [space.baseline, *({**space.baseline, **changes} for changes in space.try_first)]
     candidates = [space.candidate(settings) for settings in first]
@@ -198,7 +198,7 @@ def _actions_in_words(planned: dict[str, Any]) -> Iterator[str]:
 
 
 def _deployment(environment: Environment, preview: Preview, chosen: Settings) -> dict[str, Any]:
-    """What one choice of software runs, and what its recommended settings are held back by."""
+    """What one choice of software runs, and the rules that limit its recommended settings."""
     candidate = environment.space.candidate(environment.space.preset("recommended", chosen))
     having_files = {path.partition("/")[0] for path in preview.files(candidate.settings)}
     return {

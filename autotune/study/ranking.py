@@ -21,12 +21,12 @@ from autotune.optimize.drift import Drift, drift
 from autotune.optimize.ranking import DECIDED, better, pooled, winner
 from autotune.study.records import COUNTED, OPENING, Phase, State, Trial
 
-LEAST_MEASURED = 10  # configurations from which a model tells apart what mattered
+LEAST_MEASURED = 10  # configurations that a model needs to tell apart what mattered
 # A finalist must stand within so many sds of the leader.
 PLAUSIBLE = 2.0
 FINALS = (Phase.FINALIST, Phase.RUNNER_UP)  # measurements after the search, before the claim
 LEAST_REPEATS = 3  # before their spread says anything
-# Phases that measure a configuration that was not selected by this measurement of it.
+# Phases whose measurements did not select the configuration that they measure.
 REPEATED = (Phase.BASELINE, Phase.REFERENCE, *FINALS, Phase.CONFIRM)
 
 
@@ -80,9 +80,9 @@ def finalists(state: State, most: int, least: int) -> tuple[int, ...]:
 
 
 def best(state: State) -> int | None:
-    """The trial that stands to win: not yet a claim. Once the search has ended, the best preset
-    does unless another one is likely to be better, and what is left of it when what does nothing
-    has been reverted."""
+    """The trial that would win now: not yet a claim. Once the search has ended, that is the best preset
+    unless another trial is likely to be better. Where changes that do nothing were reverted, it is
+    the trial that measured the remaining ones."""
     stock, numbers = baseline(state), {trial.number for trial in state.trials}
     others = numbers - {stock.number} if stock else numbers
     proving = (t.of for t in state.finished(Phase.CONFIRM) if t.of in others)
@@ -96,12 +96,12 @@ def best(state: State) -> int | None:
 
 
 def leader(state: State) -> int | None:
-    """The trial that stands to win, with all of its changes."""
+    """The trial that would win now, with all of its changes."""
     return winner(candidates(state), _again(state, *FINALS), _presets(state))
 
 
 def rivals(state: State) -> tuple[int, int] | None:
-    """`optimize.ranking.rivals` of the finalists; ``None``, too, where nothing was measured again."""
+    """`optimize.ranking.rivals` of the finalists; also ``None`` where nothing was measured again."""
     again = _again(state, Phase.FINALIST)
     return ranking.rivals(pooled(candidates(state), again), _presets(state)) if again else None
 
@@ -129,7 +129,7 @@ def _presets(state: State) -> frozenset[int]:
 def _again(state: State, *phases: Phase) -> dict[int, list[Estimate]]:
     """Measurements in the finals, with the noise that one reading of any configuration has.
 
-    The model's alone: what the proof shows of noise must not change which configuration is proven.
+    It is the model's noise alone: what the proof shows must not change which configuration is proven.
     """
     noise = _reading_noise(state)
     again: dict[int, list[Estimate]] = {}
@@ -156,7 +156,8 @@ def _noise_of_repeats(state: State) -> float:
     where there are too few.
 
     Each repeat is compared with the one before it on the same test bed, so that neither drift nor
-    what beds differ in is taken for noise. What was selected by its measurement is no repeat.
+    differences between beds are taken for noise. A measurement that selected its configuration does
+    not count.
     """
     repeats: dict[tuple[str | None, int], list[float]] = {}
     for trial in works(state.finished(*REPEATED)):
@@ -167,7 +168,7 @@ def _noise_of_repeats(state: State) -> float:
 
 
 def baseline(state: State) -> Trial | None:
-    """The first that was measured, or else the first of all."""
+    """The first baseline trial that was measured, or else the first of all of them."""
     baselines = state.finished(Phase.BASELINE)
     return next((t for t in baselines if not t.unmeasured), next(iter(baselines), None))
 
@@ -176,8 +177,8 @@ def reference(state: State) -> Trial | None:
     """The configuration measured again and again to see the stack drift: the best of those known
     before the search.
 
-    It is as near to what the search compares as any that never changes, and quicker to measure than
-    a poor one.
+    No other fixed configuration is nearer to those that the search compares, and it is quicker to
+    measure than a poor one.
     """
     presets = [t for t in works(state.finished(*OPENING)) if t.peak and not t.peak.screened]
     usable = presets or works(state.finished(*COUNTED))[:1]
@@ -185,8 +186,8 @@ def reference(state: State) -> Trial | None:
 
 
 def drifted(state: State) -> Drift:
-    """How the stack has changed since the study began, by what its reference shows; on several test
-    beds what each of them adds to a peak, the changes of each included."""
+    """How the stack has changed since the study began, as its reference shows. On several test beds the
+    shifts are what each bed adds to a peak, its own changes included."""
     drifts = drift_by_bed(state)
     if not state.beds:
         return drifts[None]
@@ -204,7 +205,8 @@ def drift_by_bed(state: State) -> dict[str | None, Drift]:
     for trial in state.trials:
         if trial.bed in numbers:
             numbers[trial.bed].append(trial.number)
-    # Not its own measurement: it was chosen for that, and what comes after would look like a decline.
+    # Without the measurement that the reference was chosen by: it is likely to be too high, and later
+    # ones would look like a decline.
     for trial in works(state.finished(Phase.REFERENCE)):
         if chosen and trial.of == chosen.number and trial.bed in measured and trial.peak:
             measured[trial.bed][trial.number] = trial.peak.estimate
@@ -217,8 +219,8 @@ def _shift(state: State, trial: Trial, drift: Drift) -> Estimate:
 
 
 def bed_readings(state: State) -> list[BedReading]:
-    """What tells test beds apart: configurations that were not selected by these measurements, and
-    the baseline of each. Peaks are those of today, as far as a bed has changed."""
+    """Readings that show how test beds differ: of configurations that they did not select, and of the
+    baseline of each bed. Peaks are corrected to today's level for the drift of their bed."""
     drifts, stock = drift_by_bed(state), baseline(state)
     return [
         BedReading(
@@ -234,9 +236,9 @@ def bed_readings(state: State) -> list[BedReading]:
 def confirmations(
     state: State, challenger: int, phase: Phase = Phase.CONFIRM, bed: str | None = None
 ) -> list[Measured]:
-    """The alternating measurements so far, in the order taken, with the noise of the study: what the
-    model has beside their own sd, and in all no less than what repeats show. Those of a test bed, or of
-    all of them, whole pairs each.
+    """The alternating measurements so far, in the order taken; those of one test bed, or whole pairs of
+    all beds. Their sd includes the noise of the study: the model's noise is added to their own sd, and
+    the result is no less than what repeats show.
 
     A benchmark command's values have all of their noise in their sd: it was given, or learned from
     repeats (`measure.repeats`).
@@ -257,13 +259,13 @@ def confirmations(
 
 
 def whole(measured: list[Measured]) -> list[Measured]:
-    """Whole pairs of them."""
+    """Only whole pairs of these measurements."""
     return measured[: len(measured) // 2 * 2]
 
 
 def _beside(state: State, trial: Trial) -> Estimate:
-    """A peak beside those of other test beds. Both sides of a pair are of one bed: how sure its offset
-    is does not matter to their ratio."""
+    """A peak without its test bed's offset, to compare with peaks of other beds. The uncertainty of the
+    offset is left out: both sides of a pair are of one bed, so it does not affect their ratio."""
     assert trial.peak is not None
     peak = trial.peak.estimate
     return Estimate(peak.log_mean - state.offset(trial.bed).log, peak.sd) if trial.bed else peak
@@ -271,8 +273,8 @@ def _beside(state: State, trial: Trial) -> Estimate:
 
 @dataclass(frozen=True)
 class Verdict:
-    """``gain`` comes from readings taken after the winner was chosen, or is not there at all;
-    ``peaks_from`` are the measurements that the best's peak is shown by. ``beds`` is the gain on each
+    """``gain`` comes from readings taken after the winner was chosen, or is ``None``; ``peaks_from``
+    are the phases whose measurements give the peak shown for ``best``. ``beds`` is the gain on each
     test bed, where there are several, and ``disagree`` whether they differ by more than noise."""
 
     verdict: str
@@ -284,14 +286,14 @@ class Verdict:
 
     @property
     def record(self) -> dict[str, Any]:
-        """As it is put on record: of test beds, only where there are several."""
+        """As it is put on record; ``beds`` and ``disagree`` only where there are several beds."""
         fields = asdict(self)
         of_beds = {key: fields.pop(key) for key in ("beds", "disagree")}
         return fields | (of_beds if self.beds else {})
 
 
 def baseline_meets(state: State) -> bool:
-    """Whether what runs met the objective at any rate: only then is there a gain to compare."""
+    """Whether the baseline met the objective at any rate: only then is there a gain to compare."""
     stock = baseline(state)
     return stock is not None and stock.peak is not None and stock.peak.feasible
 

@@ -50,21 +50,21 @@ OPENING = COUNTED - {Phase.SEARCH}
 
 STACK, CACHES = "stack", "caches"  # what ceilings on record are ``of``
 LEFT_OUT = "left out of this session"  # why a test bed takes no part
-ENVELOPE = frozenset({"event", "at"})  # of a record: what it says is the rest
-APPLIED, MEASURED = "applied", "measured"  # purposes of what searches nothing
+ENVELOPE = frozenset({"event", "at"})  # keys of a record that are not its content
+APPLIED, MEASURED = "applied", "measured"  # purposes of studies that search nothing
 
 
 @dataclass(frozen=True)
 class Trial:
     """One configuration being measured once.
 
-    ``of`` is the trial whose settings are measured again (finalists, confirmation); ``asked`` the
-    sampler's own number and values, for what it suggested. ``peak`` and ``failure`` are both
-    ``None`` while the trial is under way, or when the tuner was killed during it. ``fault``: the
-    failure is that of a benchmark command, and says nothing about the configuration. ``files`` are
-    SHA-256 digests of its rendered files, by their paths; earlier versions recorded none. ``bed`` is
-    the test bed it was measured on, in a study on several; it ``repeats`` a trial that another bed
-    did not end.
+    ``of`` is the trial whose settings are measured again (finalists, confirmation); ``asked`` and
+    ``suggested`` are the sampler's own number and values, for what it suggested. ``peak`` and
+    ``failure`` are both ``None`` while the trial is under way, or when the tuner was killed during it.
+    ``fault``: the failure is that of a benchmark command, and says nothing about the configuration.
+    ``files`` are SHA-256 digests of its rendered files, by their paths; earlier versions recorded none.
+    ``bed`` is the test bed it was measured on, in a study on several; it ``repeats`` a trial that
+    another bed did not end.
     """
 
     number: int
@@ -89,7 +89,7 @@ class Trial:
 
     @property
     def unmeasured(self) -> bool:
-        """Whether nothing is known of the configuration, for want of a benchmark or of load."""
+        """Whether nothing is known of the configuration: no working benchmark, or too little load."""
         return self.fault or (self.peak is not None and self.peak.limited)
 
 
@@ -99,7 +99,7 @@ class State:
 
     ``transferred`` are changes that won an earlier study and are tried first here.
     ``settled`` says why the search ended before its budget did, ``posterior`` what the model believed
-    once it had ended, ``simplified`` which of the winner's changes it holds to be without effect, and
+    once it had ended, ``simplified`` which of the winner's changes have no effect by the model, and
     ``explained`` which carry its gain. ``rss`` is the
     largest process of each `tier.service` that any trial had, in bytes. ``capacities`` are those of the
     stack's parts, by trial. ``values`` are what a
@@ -109,7 +109,7 @@ class State:
 
     ``beds`` are the test beds of a study on several, ``offsets`` how they differ, ``bed_seconds`` what
     each has spent, and ``set_aside`` says why one no longer takes part in this session. ``shared``: the
-    study is in a storage; ``missed`` are the seconds of it that were over when a bed joined.
+    study is in a storage; ``missed`` are the seconds of the study that were over when each bed joined.
     """
 
     trials: tuple[Trial, ...] = ()
@@ -148,8 +148,8 @@ class State:
 
     @cached_property
     def repeated(self) -> frozenset[int]:
-        """Trials that another test bed measured instead, or is measuring: in a study of one process a
-        bed that is back was stopped together with that one."""
+        """Trials that another test bed measured instead, or is measuring. In a study of one process
+        only finished repeats count: what stopped a bed that is back has stopped the other bed too."""
         return frozenset(t.repeats for t in self.trials
                          if t.repeats is not None and (t.over or self.shared))  # fmt: skip
 
@@ -178,7 +178,7 @@ class State:
                      and (not phases or t.phase in phases))  # fmt: skip
 
     def begun(self, *phases: Phase) -> tuple[Trial, ...]:
-        """Those that are over or under way."""
+        """The trials that are over or under way."""
         return (*self.finished(*phases), *self.under_way(*phases))
 
     def offset(self, bed: str | None) -> BedOffset:
@@ -201,7 +201,7 @@ class State:
 
     @cached_property
     def of_phase(self) -> Mapping[Phase, Sequence[Trial]]:
-        """All trials by phase: a decision looks at many phases, of which one has nearly all of them."""
+        """All trials by phase: a decision looks at many phases, one of which has nearly all trials."""
         groups: dict[Phase, list[Trial]] = {}
         for trial in self.trials:
             groups.setdefault(trial.phase, []).append(trial)
@@ -209,7 +209,7 @@ class State:
 
     @cached_property
     def _finished(self) -> dict[tuple[Phase, ...], tuple[Trial, ...]]:
-        """Asked for many times in each decision, of which a study of many beds makes thousands."""
+        """A cache: each decision asks many times, and a study of many beds makes thousands of them."""
         return {}
 
     @cached_property
@@ -218,8 +218,8 @@ class State:
         return sum(trial.peak is not None for trial in self.trials)
 
     def counted(self, *, begun: bool = False) -> tuple[Trial, ...]:
-        """The finished trials that the budget counts, or all that were begun: the baseline is one of
-        them, on however many test beds it is measured."""
+        """The finished trials that the budget counts, or all that were begun. The baseline counts once,
+        on however many test beds it is measured."""
         trials = self.begun(*COUNTED) if begun else self.finished(*COUNTED)
         baselines = [t.number for t in trials if t.phase is Phase.BASELINE and t.bed]
         others = frozenset(baselines[1:])
@@ -230,7 +230,7 @@ class State:
 
 
 def _place(trials: Sequence[Trial], number: int) -> int:
-    """Where the trial of this number is: at that very place, in a study that nobody has shortened.
+    """The index of the trial with this number: the same number, in a study that nobody has shortened.
     Raises StopIteration where there is none."""
     if 0 <= number < len(trials) and trials[number].number == number:
         return number
@@ -238,7 +238,7 @@ def _place(trials: Sequence[Trial], number: int) -> int:
 
 
 def reduction(explained: Record) -> str:
-    """Which share of the gain the changes carry that an ablation kept, in words."""
+    """In words, the share of the gain that the changes kept by an ablation carry."""
     share, low, high = (f"{explained[key]:.0%}" for key in ("share", "low", "high"))
     kept, changes = len(explained["kept"]), plural(explained["changes"], "change")
     measured = plural(explained["measurements"], "measurement")
@@ -248,7 +248,7 @@ def reduction(explained: Record) -> str:
 def replay(records: Iterable[Record], state: State | None = None) -> State:
     """The state after these records, in the order they were written; from ``state`` on, if given.
 
-    Raises AutotuneError for one that does not say what its kind has to.
+    Raises AutotuneError for a record without the content that its kind must have.
     """
     state = state or State()
     for record in records:
@@ -264,7 +264,7 @@ def replay(records: Iterable[Record], state: State | None = None) -> State:
 
 
 def after(state: State, record: Record) -> State:
-    """The state one record later. Unknown records are left out: older readers, newer studies."""
+    """The state one record later. Unknown records are skipped: older readers can read newer studies."""
     event = record["event"]
     if event in _OF_TRIAL:
         changes, trials = _OF_TRIAL[event](record), list(state.trials)
@@ -284,7 +284,7 @@ def _trial(record: Record) -> Trial:
 
 
 def _named(values: Record) -> Settings:
-    """One string for a name in all trials: most of what thousands of them would keep in memory."""
+    """Interned names, shared by all trials: else they are most of what thousands keep in memory."""
     return {intern(name): value for name, value in values.items()}
 
 
@@ -328,7 +328,7 @@ def _largest(rss: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, i
     return {**rss, **{name: max(size, rss.get(name, 0)) for name, size in other.items()}}
 
 
-# Events by what they change: of the trial they name, or of the study.
+# What each event changes: in the trial that it names, or in the study.
 _OF_TRIAL: Mapping[str, Callable[[Record], dict[str, Any]]] = {
     "deployed": lambda r: {
         "effective": _named(r["effective"]),

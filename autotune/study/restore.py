@@ -23,7 +23,7 @@ RestoreHosts = Callable[[Path, Mapping[str, Transport], ServiceManager], list[st
 
 
 def restore_study(study: Path) -> list[str]:
-    """Restore what a study changed; what was done, a line each.
+    """Restore what a study changed. Returns what was done, a line each.
 
     Raises LockedError while a living tuner holds it, AutotuneError naming each host that could not be
     restored, after all others are.
@@ -41,7 +41,8 @@ def restore_target(target: Path, root: Path) -> list[str]:
     """
     file = read_addresses(target)
     studies = [s for s in root.glob(f"{file.target.name}*") if _source(s) == target.resolve()]
-    # What was changed last is restored first: it began with what an earlier one had left on purpose.
+    # The study that changed hosts last is restored first: its backup has what an earlier one had left
+    # on purpose.
     studies.sort(key=lambda study: (study / EVENTS).stat().st_mtime, reverse=True)
     _refuse_living(studies)
     copies = Path(file.target.name)
@@ -57,7 +58,7 @@ def restore_target(target: Path, root: Path) -> list[str]:
 def _on_beds(
     file: TargetFile, study: Path, beds: Sequence[str], restore: RestoreHosts
 ) -> list[Callable[[], list[str]]]:
-    """``restore`` on each test bed of a study that has any, whose name goes before each line."""
+    """``restore`` on each test bed, with its name before each line; without beds, on the hosts."""
     if not beds:
         return [partial(_by_transports, file, study, restore)]
 
@@ -69,12 +70,13 @@ def _on_beds(
 
 
 def _each(steps: Sequence[Callable[[], list[str]]]) -> list[str]:
-    """Every step to its end; raises what went wrong in any of them afterwards."""
+    """Run every step to its end, then raise what went wrong in any of them."""
     lines: list[str] = []
     errors: list[AutotuneError] = []
     for step in steps:
         try:
-            # What lies on a host, both its study, whose name goes before it, and its target name.
+            # What lies on a host is reported by its study, with that name in front, and again by its
+            # target: one line is enough.
             named = {*lines, *(line.partition(": ")[2] for line in lines)}
             lines += [line for line in step() if line not in named]
         except AutotuneError as error:
@@ -133,7 +135,7 @@ def _restore_hosts(study: Path) -> list[str]:
 
 
 def _beds(study: Path) -> tuple[str, ...]:
-    """The test beds of a study that has originals of any, or is to measure on any."""
+    """The test beds that a study is to measure on, or else those that it has originals of."""
     kept = tuple(sorted(path.name for path in (study / DIRECTORY).glob("*")))
     try:
         return tuple(first_record(study).get("beds") or kept)

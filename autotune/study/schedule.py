@@ -41,23 +41,23 @@ from autotune.target.model import Budget
 # hard to tell apart.
 FINALISTS = 2
 MOST_FINALISTS = 4
-# Trials of the search between two measurements of the reference; those that were screened out cost
-# and say little, and drift does them little harm.
+# Trials of the search between two measurements of the reference. Those that were screened out cost
+# and say little, and drift does them little harm: SCREENED_FOR_ONE of them count as one.
 REFERENCE_EVERY = 6
 SCREENED_FOR_ONE = 3
-# The last part of the time belongs to proof, not to search: enough for the finalists and the least number
-# of pairs at the pace of the study so far, up to this share, which the pairs' measurements divide.
+# The last part of the time is kept for proof: enough for the finalists and the least number of pairs at
+# the pace of the study so far, up to this share. The measurements of the pairs share it.
 MOST_RESERVE = 0.45
 LEAST_SECONDS = 15.0  # of a measurement: in less, nothing is learned
-# What the least number of pairs and one block of changes need has precedence, up to this share.
+# What the least number of pairs and one block of changes need is kept in any case, up to this share.
 LEAST_PROOF = (2 * confirmation.LEAST_PAIRS + 1) * LEAST_SECONDS
 MOST_PROOF = 0.6
-SHORTER = 3.0  # a measurement can be cut short to this part of what one has taken
-OVERRUN = 1.05  # of the time: no pair begins that would hardly end within so much of it
+SHORTER = 3.0  # a measurement can be cut short to the average time of one divided by this
+OVERRUN = 1.05  # of the time: a pair begins only if it can be expected to end within this
 MOST_PAIRS = 6
 RUNNER_UP_PAIRS = 2
-# Blocks of a winner's changes that are measured reverted: time is kept for so many, the second figure
-# from a comparison with the best preset too, and the third is the most.
+# Blocks of a winner's changes that are measured reverted: how many the search leaves time for, how many
+# a comparison with the best preset leaves time for, and the most that are measured.
 BLOCKS, LEAST_BLOCKS, MOST_BLOCKS = 4, 2, 8
 # Measurements of the confirmation that may fail (the generator starved, say) and be made again.
 MOST_LOST = 2
@@ -67,8 +67,8 @@ MOST_KNOWN = 0.5
 
 @dataclass(frozen=True)
 class Measure:
-    """Measure these settings; ``suggested`` is the sampler's part when a trial is repeated, which is
-    ``repeats`` where another test bed did not end it."""
+    """Measure these settings; ``suggested`` are the values that came from the sampler. ``repeats`` is
+    the trial that this one repeats, where another test bed did not end it."""
 
     phase: Phase
     settings: Settings
@@ -132,7 +132,7 @@ def next_step(
 
 
 def _interrupted(state: State, bed: str | None) -> Step | None:
-    """What this bed was measuring when it was killed, then what beds that are gone were."""
+    """What this bed was measuring when it was killed, then what beds that are gone did not end."""
     last = next((trial for trial in reversed(state.trials) if trial.bed == bed), None)
     if last is not None and not last.over and last.number not in state.repeated:
         return Measure(
@@ -150,7 +150,7 @@ def _interrupted(state: State, bed: str | None) -> Step | None:
     return None
 
 
-# What belongs to the bed that it was begun on: its own baseline, and one side of a pair.
+# Trials that belong to the bed they were begun on: its own baseline and reference, one side of a pair.
 OF_THE_BED = frozenset({Phase.BASELINE, Phase.REFERENCE, Phase.RUNNER_UP, Phase.CONFIRM})
 
 
@@ -172,12 +172,12 @@ def _opening(
     """The next configuration that is known beforehand: each deployment has its turn early.
 
     An advised or a published configuration has one only where its deployment may be the best. After
-    the presets come the user's own configurations and an earlier study's, but for those that act as
-    one before them does.
+    the presets come the user's own configurations and an earlier study's, except for those that have
+    the same effect as an earlier one.
     """
     if not _may_search(state, budget, elapsed):
         return None
-    # A baseline that was never measured for a benchmark's own fault is measured when it is mended.
+    # A baseline that a fault of the benchmark left unmeasured is measured once that is mended.
     counting = [t for phase in OPENING for t in state.of_phase.get(phase, ())
                 if not (t.unmeasured and phase is Phase.BASELINE)]  # fmt: skip
     if not any(t.bed == bed and t.phase is Phase.BASELINE for t in counting):
@@ -266,7 +266,7 @@ def _may_search(state: State, budget: Budget, elapsed: float) -> bool:
     counted = len(state.counted(begun=True))
     # One that does not fit at the pace so far is cut short (``allowance``).
     least = min(trial_seconds(state), 2 * LEAST_SECONDS)
-    # Beside the baseline alone there is nothing to prove yet.
+    # With only a baseline there is nothing to prove yet.
     kept = reserve(state, budget) if counted > 1 else 2 * LEAST_SECONDS
     fits = elapsed + least <= budget.time - kept
     return counted == 0 or (counted < budget.trials and fits)
@@ -296,23 +296,23 @@ def trial_seconds(state: State) -> float:
 
 
 def _turns(state: State, count: int) -> int:
-    """How many measurements must follow each other where ``count`` are to be made."""
+    """How many measurements the busiest bed makes where the active beds share ``count`` of them."""
     return -(-count // max(1, len(state.active_beds)))
 
 
 def allowance(state: State, phase: Phase, budget: Budget, elapsed: float) -> float:
-    """Seconds that a measurement may take: the search leaves those of the proof alone, which are
-    shared by the measurements that it needs at least."""
+    """Seconds that a measurement may take. The search leaves the proof its time, which is divided among
+    the least number of measurements that the proof needs."""
     left = budget.time - elapsed
     if phase is Phase.CONFIRM:
         pairs = 2 * confirmation.LEAST_PAIRS - len(state.finished(Phase.CONFIRM))
         return max(LEAST_SECONDS, left / max(1, _turns(state, pairs)))
     if phase in COUNTED or phase is Phase.REFERENCE:
-        # The first is followed by one that may be better, at least.
+        # The first must leave time for at least one more, which may be better.
         first = max(most_reserved(budget), LEAST_PROOF + 2 * LEAST_SECONDS)
         kept = reserve(state, budget) if state.finished(*COUNTED) else first
         return max(LEAST_SECONDS, left - kept)
-    # Short of time, a block of changes has no more than each measurement of the proof.
+    # Where time is short, a block of changes gets no more than each measurement of the proof.
     return max(LEAST_SECONDS, left - proof_seconds(state), left * LEAST_SECONDS / LEAST_PROOF)
 
 
@@ -323,11 +323,11 @@ def _finals(state: State, budget: Budget, elapsed: float) -> Step | None:
     measured = {trial.of for trial in done}
     each = max(trial_seconds(state), 1e-9)
     fitting = int((budget.time - elapsed - proof_seconds(state)) / each)
-    # Blocks of changes can wait, but the leaders cannot.
+    # The leaders have precedence over blocks of changes.
     fitting = max(fitting - BLOCKS, min(fitting, FINALISTS - len(done)), 0)
     left = fitting * max(1, len(state.active_beds)) + len(done)
     most = min(left, MOST_FINALISTS)
-    # One alone would be measured again for nothing.
+    # Measuring one finalist alone again would decide nothing.
     for number in finalists(state, most, FINALISTS) if most >= FINALISTS else ():
         if number not in measured:
             return Measure(Phase.FINALIST, state.by_number(number).settings, of=number)
@@ -335,7 +335,7 @@ def _finals(state: State, budget: Budget, elapsed: float) -> Step | None:
 
 
 def _simplifying(state: State, budget: Budget, elapsed: float) -> Step | None:
-    """The winner without what the model holds to be without effect, block by block, before its proof."""
+    """The winner without changes that have no effect by the model, block by block, before its proof."""
     number, last = leader(state), state.simplified
     measured = len(state.begun(Phase.SIMPLIFIED))
     if number is None or state.posterior is None or state.begun(Phase.CONFIRM) or state.values:
@@ -345,7 +345,7 @@ def _simplifying(state: State, budget: Budget, elapsed: float) -> Step | None:
     if last is None or measured > last.get("measured", 0):
         return Simplify(number)
     needed = trial_seconds(state) + proof_seconds(state)
-    # The first, of what guides say hardly matters, wherever the proof can be cut short for it.
+    # The first block, of what guides say hardly matters, even if the proof must be cut short for it.
     needed = needed if measured else min(needed, max(LEAST_PROOF, needed / SHORTER))
     latest = budget.time * (1.0 if measured else OVERRUN)
     if not last["reverted"] or measured >= MOST_BLOCKS or elapsed + needed > latest:
@@ -372,7 +372,8 @@ def _confirming(state: State, budget: Budget, elapsed: float, bed: str | None) -
 def _against_runner_up(
     state: State, budget: Budget, elapsed: float, bed: str | None
 ) -> Step | None:
-    """Before anything is claimed: whether the leader is better than the best preset, if there is time."""
+    """Before anything is claimed: the leader and its rival, the best preset or the second best, in turn,
+    if there is time."""
     compared = rivals(state)
     if compared is None or state.begun(Phase.CONFIRM):
         return None
@@ -386,7 +387,7 @@ def _against_runner_up(
 
 
 def _pairs_begun(state: State, phase: Phase, measured: Sequence[Measured]) -> float:
-    """The pairs ``measured``, those that test beds are measuring included."""
+    """The number of pairs ``measured``, including those that test beds are measuring now."""
     if not state.beds:
         return len(measured) / 2
     each = [sum(t.bed == bed for t in state.begun(phase)) for bed in state.active_beds]

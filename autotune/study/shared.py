@@ -1,7 +1,7 @@
-"""A study in a storage, as one of its workers has it: the store of a study that others record in too.
+"""A study in a storage, as one of its workers sees it: a store that other workers record in too.
 
-What a worker records is in the storage first. The journal in this machine's directory of the study
-repeats the storage's records in their order, and has the readings that were taken here.
+What a worker records goes to the storage first. This machine's directory of the study has a journal
+that repeats the storage's records in their order, and the readings that were taken here.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from autotune.study.storage import Lease, SharedStudy, Storage
 from autotune.study.store import Store, now
 
 T = TypeVar("T")
-# What waits for the next record of its test bed: nobody decides anything from it before that.
+# Events held back until the next record of their test bed: no decision needs them earlier.
 WAITING = frozenset({"spent", "warm-up", "bottleneck", "capacities", "memory", "answered"})
-WORKER = "worker"  # of the directory: who held leases from here last
+WORKER = "worker"  # file in the directory: the worker that last held leases from here
 
 
 @dataclass(frozen=True)
 class Pulse:
     """A heartbeat every so many ``seconds``; a worker that misses ``most`` is set aside.
 
-    It is counted in the heartbeats of the one who waits: what stops both, a database that is away or a
-    stolen CPU, sets nobody aside, and no two clocks are compared.
+    Missed heartbeats are counted in heartbeats of the worker that watches. What stops both workers,
+    such as a database that is away or CPU steal, sets nobody aside, and no two clocks are compared.
     """
 
     seconds: float = 5.0
@@ -52,7 +52,7 @@ class Pulse:
 
 
 class Watch:
-    """How many of its heartbeats each worker has missed in a row, as far as one has looked."""
+    """How many heartbeats in a row each worker has missed, counted once per look at its lease."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[Lease, int]] = {}
@@ -66,11 +66,11 @@ class Watch:
         return self._last[bed][1]
 
     def lives(self, bed: str) -> bool:
-        """Whether its worker was heard of between two looks."""
+        """Whether the bed's worker sent a heartbeat between the last two looks."""
         return self._looks.get(bed, 0) > 1 and self._last[bed][1] == 0
 
     def forget(self) -> None:
-        """The storage was away: what nobody could write, nobody has missed."""
+        """The storage was away: heartbeats that could not be written were not missed."""
         self._last.clear()
 
 
@@ -84,7 +84,7 @@ def check_same(directory: Path, study: SharedStudy) -> None:
 
 
 class SharedStore(Store):
-    """Raises LeaseLostError from whatever records something of a test bed that was set aside."""
+    """Every method that records something of a test bed that was set aside raises LeaseLostError."""
 
     shared = True
 
@@ -120,10 +120,10 @@ class SharedStore(Store):
             self._keep()
 
     def join(self, beds: Mapping[str, Record]) -> None:
-        """Take part with these test beds, each with what its record is to say.
+        """Take part with these test beds, each with the fields of its record.
 
-        The bed of a worker that was killed in this directory is free at once, another's when it has
-        missed its heartbeats. Raises LockedError where it lives.
+        The bed of a worker that was killed in this directory is free at once, the bed of any other
+        worker when that one has missed its heartbeats. Raises LockedError while that one lives.
         """
         path = self.directory / WORKER
         earlier = path.read_text() if path.exists() else None
@@ -155,12 +155,12 @@ class SharedStore(Store):
             time.sleep(self.pulse.seconds)
 
     def set_aside(self, bed: str, why: str) -> None:
-        """On record when this bed is left: its lease may be lost, and the storage away."""
+        """Goes on record only in ``leave``: the bed's lease may be lost, or the storage away."""
         self._why[bed] = masked(why)
 
     def leave(self, bed: str) -> None:
-        """Others go on with what this bed was measuring. Where the storage is away they find out from
-        its heartbeats."""
+        """End this bed's lease, so that others go on with what it was measuring. If the storage is
+        away, they learn it from the missed heartbeats."""
         why = self._why.pop(bed, "its worker has ended")
 
         def end(connection: Connection) -> None:
@@ -178,9 +178,10 @@ class SharedStore(Store):
             self._keep()
 
     def look(self) -> None:
-        """A heartbeat, and an end for the leases of workers that have missed theirs."""
+        """Send a heartbeat, and end the leases of workers that have missed theirs."""
         with self.database.engine.connect() as connection:
-            connection.execution_options(isolation_level="AUTOCOMMIT")  # no lock waits for this end
+            # No lock outlives its statement.
+            connection.execution_options(isolation_level="AUTOCOMMIT")
             storage.beat(connection, self.study.number, self._lease.worker)
             leases = storage.leases(connection, self.study.number)
         for bed, lease in leases.items():
@@ -203,11 +204,11 @@ class SharedStore(Store):
                 self._watch.forget()
 
     def decide(self, act: Callable[[], T]) -> T:
-        """All that ``act`` records is in the storage, or nothing of it: then it is done again."""
+        """Run ``act``. Either all that it records is in the storage, or nothing: then it runs again."""
 
         def attempt() -> T:
             with self._lock:
-                self.refresh()  # most of what is new, while others may decide
+                self.refresh()  # reads most of what is new while others may still decide
                 before = self.state, self._number, {b: [*r] for b, r in self._waiting.items()}
                 try:
                     with self.database.engine.begin() as connection:
@@ -274,13 +275,13 @@ class SharedStore(Store):
         self._not_here += lines
 
     def _keep(self) -> None:
-        """In the journal, what the storage has for certain."""
+        """Append to the journal what the storage has for certain."""
         self._events.append_lines(self._not_here)
         self._not_here.clear()
 
 
 def _merged(records: list[Record]) -> list[Record]:
-    """With one record of the time that was spent."""
+    """The records, with those of the time that was spent merged into one."""
     spent = [record for record in records if record["event"] == "spent"]
     seconds: Mapping[str, float] = {}
     for record in spent:

@@ -13,8 +13,8 @@ from autotune.study.records import Phase, State
 
 
 def next_block(state: State, surrogate: Surrogate, space: Space, number: int) -> Mapping[str, Any]:
-    """The record of what to measure next of trial ``number``: its ``settings`` with all of ``reverted``
-    as in the baseline, nothing if that list is empty.
+    """The record of what to measure next for trial ``number``: its ``settings`` with all of
+    ``reverted`` as in the baseline. If that list is empty, there is nothing to measure.
 
     ``without`` is what has been reverted for good, and ``accepted`` the trial that measured this;
     ``refused`` sets of changes lose too much. ``measured`` counts the measurements it rests on.
@@ -24,7 +24,7 @@ def next_block(state: State, surrogate: Surrogate, space: Space, number: int) ->
     accepted, without = last.get("accepted"), tuple(last.get("without", ()))
     refused = list(last.get("refused", ()))
     if (block := last.get("reverted")) and done:
-        # The model takes what it did not expect for a disturbance: a clear loss is one all the same.
+        # The model takes an unexpected loss for a disturbance, but a clear loss must count.
         holds = works(done[-1:]) and not carries_less(state, number, done[-1])
         if holds and chances(surrogate, space, winner, [block])[0] >= ACCEPTED:
             accepted, without = done[-1].number, tuple(block)

@@ -86,8 +86,9 @@ def _take_over(
 
 
 def unfinished(directory: Path, beds: str | None = None) -> Environment:
-    """A study that can be continued, understood on today's hosts; ``beds`` are those of its test beds
-    that `--beds` names, all of them without. Raises as `finished` does."""
+    """The environment of a study that can be continued, on today's hosts; ``beds`` are the test beds
+    that `--beds` names, ``None`` all that the study has. Raises as `finished` does, and AutotuneError
+    for a study that is finished and for what is no study."""
     state, name = state_of(directory), shlex.quote(directory.name)
     if state.purpose:
         again = {APPLIED: f"autotune restore {name}", MEASURED: "autotune measure TARGET"}
@@ -104,10 +105,10 @@ def unfinished(directory: Path, beds: str | None = None) -> Environment:
 
 
 def finished(directory: Path, beds: str | None = None) -> Environment:
-    """A study that has been run, understood on today's hosts.
+    """The environment of a study that has been run, on today's hosts.
 
-    Raises TargetError when the target has changed so that earlier readings no longer speak of it,
-    AutotuneError where something is tuned today that the study knows nothing of.
+    Raises TargetError when the target has changed so that earlier readings no longer apply to it,
+    AutotuneError where a parameter is tuned today that the study has no values of.
     """
     environment = _prepared(directory, beds)
     trials = state_of(directory).trials
@@ -124,8 +125,8 @@ def finished(directory: Path, beds: str | None = None) -> Environment:
 
 
 def _prepared(directory: Path, beds: str | None) -> Environment:
-    """The environment that a study was begun on: on test beds, those it was; of a study in a storage
-    one of those that joined, which are alike."""
+    """The environment that a study was begun on. On test beds, those of the study that ``beds`` names,
+    or all. For a study in a storage, one of the beds that joined, which are alike."""
     file, first = _target_of(directory), first_record(directory)
     if first.get("shared"):
         return _joined(file, directory)
@@ -147,7 +148,7 @@ def _prepared(directory: Path, beds: str | None) -> Environment:
 
 
 def _joined(file: TargetFile, directory: Path) -> Environment:
-    """The first test bed of a study in a storage that its target names: workers may bring others."""
+    """The first bed that joined a study in a storage and is in its target: workers may bring others."""
     adopted = {r["bed"]: r.get("adopted") or {} for r in journal.read(directory / EVENTS)
                if r["event"] == "joined"}  # fmt: skip
     bed = next((bed for bed in adopted if bed in file.target.beds), None)
@@ -224,7 +225,8 @@ def _keep(context: TrialContext, verdict: Verdict) -> None:
 
 
 def _target_of(directory: Path) -> TargetFile:
-    """The target as the user has it now, if it still means the same; else as the study ran it."""
+    """The target as the user has it now, or as the study ran it if that file is gone. Raises TargetError
+    where it means something else by now."""
     record = first_record(directory)
     source, adopted = Path(record["source"]), record.get("adopted", {})
     kept = read(directory / "target.yaml")

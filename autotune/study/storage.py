@@ -40,7 +40,7 @@ Record = Mapping[str, Any]
 T = TypeVar("T")
 
 SCHEME, DRIVER = "postgresql", "postgresql+psycopg"
-# What brings each version of the tables from the one before it. Append; never change one.
+# Each migrates the tables from one version to the next. Append; never change one.
 MIGRATIONS: tuple[str, ...] = (
     """
     CREATE TABLE autotune_studies (
@@ -60,8 +60,8 @@ MIGRATIONS: tuple[str, ...] = (
         study INTEGER NOT NULL REFERENCES autotune_studies, digest TEXT NOT NULL,
         content BYTEA NOT NULL, PRIMARY KEY (study, digest))
     """,
-    # All that is done while the head is locked, in one statement: no lock waits for a network.
-    # Each statement of it sees what was committed before it began. NULL: the lease is lost.
+    # All that is done while the head is locked, as one call: the lock is never held across the network.
+    # Each statement inside sees what was committed before it began. NULL: the lease is lost.
     """
     CREATE FUNCTION autotune_append(
         of_study INTEGER, with_key TEXT, by_worker TEXT, on_bed TEXT, contents BYTEA[])
@@ -79,8 +79,8 @@ MIGRATIONS: tuple[str, ...] = (
         RETURN last + 1;
     END $$
     """,
-    # Whoever decides waits for the lock and reads what is new in one statement: the second statement of
-    # a function sees what was committed while the first one waited.
+    # Whoever decides waits for the lock and reads what is new in one call: the second statement of a
+    # function sees what was committed while the first one waited.
     """
     CREATE FUNCTION autotune_decide(locks INTEGER, of_study INTEGER, from_number INTEGER)
     RETURNS SETOF BYTEA LANGUAGE plpgsql AS $$
@@ -93,12 +93,13 @@ MIGRATIONS: tuple[str, ...] = (
 )
 STATEMENT = re.compile(r"(?:\$\$.*?\$\$|[^;])+", re.DOTALL)
 SCHEMA = len(MIGRATIONS)
-COPIES = 0x6175  # of the lock of who writes Optuna's tables
-LOCKS = 0x6174  # of advisory locks: the first key; the second is a study, or 0 for the tables
-# A connection that a network has forgotten is given up within a minute.
+COPIES = 0x6175  # first key of the advisory lock for writing Optuna's tables; the second is a study
+LOCKS = 0x6174  # first key of all other advisory locks; the second is a study, or 0 for the tables
+# A connection that the network has dropped is given up within a minute.
 REACHED = {"connect_timeout": 10, "keepalives_idle": 15, "keepalives_interval": 5,
            "keepalives_count": 4, "tcp_user_timeout": 60_000}  # fmt: skip
-AGAIN = (OperationalError, InterfaceError, StorageInternalError)  # of a database that is restarted
+# From a database that is restarted.
+AGAIN = (OperationalError, InterfaceError, StorageInternalError)
 WITHIN, PAUSE = 600.0, 0.5  # seconds in which it must be back, and between attempts
 LIVING = 60.0  # seconds since its last heartbeat that a worker is shown as running
 
@@ -120,8 +121,8 @@ class SharedStudy:
 class Storage:
     """A database by its URL, which holds no password: libpq takes it from the environment or .pgpass.
 
-    A worker keeps two connections open, one for its heartbeats, and one that writes Optuna's tables
-    (``optuna_copy``) two more.
+    A worker keeps two connections open, one of them for its heartbeats. The worker that writes Optuna's
+    tables (``optuna_copy``) keeps two more.
     Raises AutotuneError where it cannot be reached, is of a later version or cannot be used.
     """
 
@@ -147,8 +148,8 @@ class Storage:
                 _lock(connection, 0)
                 _migrate(connection)
                 self._optuna_tables()
-        if current:  # nothing is to be made: hundreds of workers open it at once
-            self.engine.dispose()  # Optuna looks at its tables on two, and a worker has no more
+        if current:  # nothing to create, so no lock: hundreds of workers open it at once
+            self.engine.dispose()  # Optuna checks its tables on two, all that a worker may have
             self._optuna_tables()
 
     def close(self) -> None:
@@ -160,7 +161,7 @@ class Storage:
 
     @contextmanager
     def errors(self) -> Iterator[None]:
-        """What goes wrong with the database meanwhile, as an AutotuneError."""
+        """Raises what goes wrong with the database meanwhile as an AutotuneError."""
         try:
             yield
         except (SQLAlchemyError, StorageInternalError) as error:
@@ -174,8 +175,8 @@ class Storage:
             ) from error
 
     def again(self, act: Callable[[], T], *, reached: bool = True) -> T:
-        """What ``act`` does, once more wherever the database was away. Where it was not ``reached``
-        before, it has to say that it is restarted: its URL may be wrong. Raises AutotuneError."""
+        """What ``act`` returns, repeated while the database is away. If it was never ``reached``, its
+        URL may be wrong: the server must first say that it restarts. Raises AutotuneError."""
         end = time.monotonic() + self._within
         while True:
             try:
@@ -193,7 +194,7 @@ class Storage:
         return self.url.set(drivername=SCHEME).render_as_string()
 
     def transaction(self, act: Callable[[Connection], T]) -> T:
-        """What ``act`` does, in a transaction; again where the database was away."""
+        """What ``act`` returns, run in a transaction; repeated while the database is away."""
 
         def attempt() -> T:
             with self.engine.begin() as connection:
@@ -203,7 +204,7 @@ class Storage:
             return self.again(attempt)
 
     def statements(self, act: Callable[[Connection], T]) -> T:
-        """The same, each statement by itself: none holds a lock when the next is sent."""
+        """The same, but each statement commits by itself: none holds a lock when the next is sent."""
 
         def attempt() -> T:
             with self.engine.connect() as connection:
@@ -220,13 +221,13 @@ class Storage:
 
     @contextmanager
     def only_writer(self, study: SharedStudy) -> Iterator[RDBStorage | None]:
-        """Optuna's storage, for the one worker that writes a study to it, on one session that holds the
-        lock of it: where that is cut, all that writes to it fails. ``None`` for all others."""
+        """Optuna's storage for the one worker that writes a study to it; ``None`` for all others. Its
+        only session holds the lock for it: once that session is cut, every write fails."""
         lock = text("SELECT pg_try_advisory_lock(:first, :second)")
         with self.engine.connect() as connection:
-            connection.detach()  # not to be used by others: the lock ends with it
+            connection.detach()  # out of the pool: the lock ends with this connection
             with connection.begin():
-                # What a database that loses power forgets of this is on record, and is written again.
+                # What a database forgets when it loses power is written again, from the records.
                 connection.execute(text("SET synchronous_commit = off"))
                 key = {"first": COPIES, "second": study.number}
                 own = connection.execute(lock, key).scalar_one()
@@ -241,11 +242,11 @@ class Storage:
             try:
                 yield self._optuna(creator=connect, max_overflow=0) if own else None
             finally:
-                connection.invalidate()  # it may be cut: there is nothing to take back
+                connection.invalidate()  # it may be cut: there is nothing to roll back
                 session.close()
 
     def names(self) -> tuple[str, ...]:
-        """Of the studies in it."""
+        """The names of the studies in it."""
         rows = self.transaction(
             lambda c: c.execute(text("SELECT name FROM autotune_studies ORDER BY name")).all()
         )
@@ -268,7 +269,7 @@ class Storage:
         )
 
     def create(self, name: str, target: str, records: Sequence[Record]) -> bool:
-        """A new study with its first records, unless the name is used, by Optuna's studies too."""
+        """Create a study with its first records; ``False`` if it or Optuna has a study of that name."""
 
         def insert(connection: Connection) -> bool:
             _lock(connection, 0)
@@ -288,7 +289,7 @@ class Storage:
         return self.transaction(insert)
 
     def records(self, study: SharedStudy) -> list[dict[str, Any]]:
-        """All of them, in their order."""
+        """All records of a study, in their order."""
         return self.transaction(lambda connection: after(connection, study.number, 0))
 
     def copy(self, study: SharedStudy, directory: Path) -> Path:
@@ -353,8 +354,9 @@ class Storage:
 
 @dataclass(frozen=True)
 class Lease:
-    """Who measures on a test bed: ``worker`` is its own, ``place`` in words; ``beat`` counts up while it
-    lives (``None``: whatever it is), and ``living`` is whether it did lately, by the database's clock."""
+    """Who measures on a test bed: ``worker`` is the worker's id, ``place`` says in words where it runs.
+    ``beat`` counts up while it lives (``None`` stands for any count), and ``living`` is whether it did
+    lately, by the database's clock."""
 
     worker: str
     place: str
@@ -363,7 +365,7 @@ class Lease:
 
 
 def leases(connection: Connection, study: int) -> dict[str, Lease]:
-    """By test bed."""
+    """The leases of a study, by test bed."""
     rows = connection.execute(text(
         "SELECT bed, worker, place, beat, at > now() - make_interval(secs => :living) AS living"
         " FROM autotune_workers WHERE study = :study"
@@ -372,7 +374,7 @@ def leases(connection: Connection, study: int) -> dict[str, Lease]:
 
 
 def take(connection: Connection, study: int, bed: str, lease: Lease) -> None:
-    """Hold a test bed, whoever did before."""
+    """Take the lease of a test bed, whoever held it before."""
     connection.execute(text(
         "INSERT INTO autotune_workers (study, bed, worker, place) VALUES (:study, :bed, :worker, :place)"
         " ON CONFLICT (study, bed) DO UPDATE SET worker = :worker, place = :place, beat = 0, at = now()"
@@ -380,7 +382,7 @@ def take(connection: Connection, study: int, bed: str, lease: Lease) -> None:
 
 
 def release(connection: Connection, study: int, bed: str, lease: Lease) -> bool:
-    """End this lease of a test bed, if it is what it was; whether it was."""
+    """End this lease of a test bed unless it has changed; whether it was ended."""
     lock_head(connection, study)
     return bool(connection.execute(text(
         "DELETE FROM autotune_workers WHERE study = :study AND bed = :bed AND worker = :worker"
@@ -419,10 +421,11 @@ def append(
     files: Mapping[str, bytes] | None = None,
     lease: tuple[str, str | None] | None = None,
 ) -> int:
-    """Add records, and files by their digests; the second time with this ``key`` adds nothing, for
-    those who do not know whether the first transaction ended. The number of the first, 0 for none.
+    """Add records, and files by their digests. A second call with the same ``key`` adds nothing: for
+    callers that do not know whether the first was committed. Returns the number of the first record
+    added, 0 for none.
 
-    Raises LeaseLostError where this worker does not hold this bed, or ``None`` at all, any more.
+    Raises LeaseLostError where this worker no longer holds this bed or, for ``None``, no bed at all.
     """
     if not records:
         return 0
@@ -443,8 +446,8 @@ def append(
 
 
 def _send(connection: Connection, study: int, files: Mapping[str, bytes]) -> None:
-    """Those that are not there yet: most trials change one or two. In one order: of two workers none
-    waits for the other's."""
+    """Add the files that are not there yet: most trials change one or two. They are sorted, so that no
+    two workers wait for each other."""
     there = set(connection.execute(text(
         "SELECT digest FROM autotune_files WHERE study = :study AND digest = ANY(:digests)"
     ), {"study": study, "digests": list(files)}).scalars())  # fmt: skip
@@ -457,12 +460,12 @@ def _send(connection: Connection, study: int, files: Mapping[str, bytes]) -> Non
 
 
 def after(connection: Connection, study: int, number: int) -> list[dict[str, Any]]:
-    """The records after this one, in their order."""
+    """The records after this number, in their order."""
     return [json.loads(line) for line in lines_after(connection, study, number)]
 
 
 def lines_after(connection: Connection, study: int, number: int) -> list[bytes]:
-    """The same as a journal has them."""
+    """The same, as lines of a journal."""
     rows = connection.execute(text(
         "SELECT record FROM autotune_records WHERE study = :study AND number > :number ORDER BY number"
     ), {"study": study, "number": number})  # fmt: skip
@@ -470,12 +473,12 @@ def lines_after(connection: Connection, study: int, number: int) -> list[bytes]:
 
 
 def _lines(contents: Iterable[bytes]) -> list[bytes]:
-    # Whoever may write there may write line breaks: between two values, or it is no JSON.
+    # Anyone who may write there may write line breaks. In valid JSON they are only between values.
     return [zlib.decompress(content).replace(b"\n", b" ") for content in contents]
 
 
 def _below(directory: Path, name: str) -> Path:
-    """The path of what another worker has named. Raises AutotuneError for one elsewhere."""
+    """The path of a name from another worker. Raises AutotuneError if it is not in ``directory``."""
     path = directory / name
     if "\0" in name or ".." in path.parts or not path.is_relative_to(directory):
         raise AutotuneError(
@@ -514,7 +517,7 @@ def _checked(url: str) -> URL:
 
 
 def _away(error: BaseException) -> bool:
-    """Whether the database, not what was asked of it, is what failed; Optuna has an error of its own."""
+    """Whether the database itself failed, not the query; Optuna wraps such errors in its own."""
     return isinstance(_of_database(error), OperationalError | InterfaceError)
 
 
@@ -523,9 +526,9 @@ def _of_database(error: BaseException) -> BaseException | None:
 
 
 def _restarts(error: BaseException) -> bool:
-    """Whether the server itself says that it ends or begins (class 57P of its states)."""
+    """Whether the server itself says that it is shutting down or starting (SQLSTATE class 57P)."""
     answer = getattr(_of_database(error), "orig", None)
-    # A refused connection has the server's words alone.
+    # A refused connection has no SQLSTATE, only the server's message.
     state = getattr(answer, "sqlstate", None)
     return state.startswith("57P") if state else "the database system is " in str(answer)
 
@@ -537,7 +540,7 @@ def _lock(connection: Connection, key: int) -> None:
 
 
 def _version(connection: Connection) -> int:
-    """Of the tables; 0 where there are none."""
+    """The version of the tables; 0 where there are none."""
     if connection.execute(text("SELECT to_regclass('autotune_schema')")).scalar() is None:
         return 0
     return connection.execute(text("SELECT max(version) FROM autotune_schema")).scalar() or 0

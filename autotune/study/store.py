@@ -68,12 +68,12 @@ class Store:
         self._readings.close()
 
     def decide(self, act: Callable[[], T]) -> T:
-        """What ``act`` finds to be next and puts on record, while no other test bed decides."""
+        """Run ``act``, which decides what is next and records it, while no other test bed decides."""
         with self._deciding:
             return act()
 
     def leave(self, bed: str) -> None:
-        """This process measures on a test bed no more."""
+        """This process no longer measures on this test bed."""
 
     def open_study(self, name: str, target_text: str, **described: Any) -> None:
         """The first record of a new study, and the target as it is run: see ``first_record_of``."""
@@ -142,7 +142,7 @@ class Store:
     def reading(
         self, trial: Trial, reading: Reading, purpose: str, hosts: Mapping[str, HostUsage]
     ) -> None:
-        """One reading and what it took of the hosts; on disk before anybody acts on it."""
+        """One reading and its host usage; on disk before anybody acts on it."""
         usage = {name: dataclasses.asdict(used) for name, used in hosts.items()}
         self._read(trial, purpose, **record_of(reading), hosts=usage)
 
@@ -165,7 +165,7 @@ class Store:
         self._write("answered", trial=trial.number, values=list(values))
 
     def failed(self, trial: Trial, why: str, *, fault: bool = False) -> None:
-        """The configuration cannot be used, or (``fault``) nobody knows; the study goes on."""
+        """The configuration cannot be used or, with ``fault``, that is unknown; the study goes on."""
         self._write("failed", trial=trial.number, at=now(), why=masked(why), fault=fault)
 
     def sweep(self, plan: Mapping[str, Any]) -> None:
@@ -181,7 +181,7 @@ class Store:
         self._write("noise", **dataclasses.asdict(noise))
 
     def bottleneck(self, trial: Trial, bottleneck: Bottleneck) -> None:
-        """What held the peak of this trial down."""
+        """What limited the peak of this trial."""
         self._write("bottleneck", trial=trial.number, **dataclasses.asdict(bottleneck))
 
     def capacities(self, trial: Trial, capacities: Mapping[str, PartCapacity]) -> None:
@@ -258,12 +258,12 @@ def first_record_of(
     beds: Mapping[str, Any] | None = None,
     purpose: str = "",
 ) -> dict[str, Any]:
-    """How a study begins.
+    """The first record of a study.
 
-    ``source`` is the path of its target, ``overrides`` what options said in place of it, ``adopted``
-    what was found of the hosts' own files, ``asked`` digests of the files that say what is asked for;
-    ``beds`` has what was found of each test bed, where there are several; ``purpose`` is that of what
-    searches nothing.
+    ``source`` is the path of its target, ``overrides`` what options set in place of it, ``adopted``
+    what was read from the hosts' own files, ``asked`` digests of the files that say which requests are
+    sent; ``beds`` has what was read on each test bed, where there are several; ``purpose`` is set for a
+    study that searches nothing.
     """
     return {
         "event": "study", "schema": SCHEMA, "name": name, "started": now(), "autotune": __version__,
@@ -282,7 +282,7 @@ def state_of(directory: Path) -> State:
 
 
 def first_record(directory: Path) -> dict[str, Any]:
-    """How a study began. Raises AutotuneError where there is none."""
+    """The first record of a study. Raises AutotuneError where there is none."""
     for record in journal.read(find(str(directory), directory.parent) / EVENTS):
         return record
     raise AutotuneError(

@@ -21,7 +21,7 @@ from autotune.study.schedule import Measure
 # Phases in which a configuration that will hardly beat the incumbent is not measured to the end.
 PRUNED = COUNTED - {Phase.BASELINE}
 REFERENCES = frozenset({Phase.BASELINE, Phase.MEASURE})
-MOST_FAULTS = 3  # in a row; then it is the benchmark that needs a look
+MOST_FAULTS = 3  # in a row; then the benchmark itself needs a look
 
 
 def run(
@@ -34,21 +34,21 @@ def run(
     """Settings → constraints → evaluation (deploy, warm-up, capacity) → outcome.
 
     The trial is on record before anything changes, each reading before anything is concluded from
-    it. A configuration that cannot be deployed or used is a recorded, infeasible trial. ``seconds``
-    are those it may take.
+    it. A configuration that cannot be deployed or used is a recorded, infeasible trial. The trial may
+    take ``seconds``.
     """
     trial = begin(step, context)
     return trial if trial.over else measure(trial, context, expected, incumbent, seconds)
 
 
 def begin(step: Measure, context: TrialContext) -> Trial:
-    """The trial on record; it is over where no values keep the rules."""
+    """Put the trial on record; it is over at once where no values keep the rules."""
     store = context.store
     space = context.space.knowing(store.state.rss)
     same: dict[str, Any] = {"asked": step.asked, "suggested": step.suggested,
                             "bed": context.bed, "repeats": step.repeats}  # fmt: skip
     try:
-        # What was measured before is measured as it was, even if more is known of its needs now.
+        # What was measured before is measured unchanged, even if more is known of its needs now.
         repeated = step.of is not None or step.phase is Phase.BASELINE
         candidate = (space.as_given if repeated else space.candidate)(step.settings)
     except Infeasible as error:

@@ -1,7 +1,7 @@
 """How the test beds of a study go on together, each in a thread of its own.
 
-On real hosts they are free to. Where time is virtual the bed whose clock is behind goes on alone, and
-nothing is put on record before its time has come: a study of models is the same every time.
+On real hosts no bed waits for its turn. Where time is virtual only the bed whose clock is furthest
+behind goes on, and nothing is recorded before its time: a study of models is the same every time.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ class Turns:
     """The clock of every bed that takes part, and what the others wait for."""
 
     def __init__(self, beds: Sequence[str], news: float | None = None) -> None:
-        # Where other processes have beds too, whoever waits looks every so many seconds.
+        # Where other processes have beds too, a bed that waits looks for news every so many seconds.
         self._news = news
-        # None may go on before all of them are ready.
+        # No bed may go on before all of them are ready.
         self._times = dict.fromkeys(beds, -inf)
         self._ended = 0
         self._stopped = False
@@ -36,8 +36,8 @@ class Turns:
                 raise KeyboardInterrupt
 
     def wait(self, bed: str, clock: Clock) -> None:
-        """Return when a trial of another bed is over, or that bed takes no further part; or in
-        between, to look for what other processes did."""
+        """Return when a trial of another bed is over, or that bed takes no further part; where other
+        processes have beds too, also after some seconds, to look at what they did."""
         with self._changed:
             before = self._ended
             self._at(bed, inf)
@@ -48,7 +48,7 @@ class Turns:
         self.turn(bed, clock)
 
     def over(self, bed: str, clock: Clock) -> None:
-        """A trial of this bed is over, at a time that those who waited wake up at."""
+        """A trial of this bed is over: beds that waited go on at the time of this bed's clock."""
         with self._changed:
             self._wake(clock.now())
             self._at(bed, clock.now())

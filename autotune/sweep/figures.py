@@ -31,7 +31,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """One diagram. ``main``: it shows what the sweep is about, and not what it took of hosts."""
+    """One diagram. ``main``: it shows what the sweep is about, not the load of the hosts."""
 
     title: str
     x: str
@@ -51,9 +51,8 @@ class _Quantity:
 def panels(sweep: SweepResults) -> tuple[Panel, ...]:
     """Response time first (or the capacity), then the load average of each tier.
 
-    A parameter that is a number is what the diagrams are drawn over; where only services and host
-    counts vary, they are drawn over the throughput, one for each combination of hosts, as the
-    reference figures are.
+    The diagrams are drawn over the first numeric parameter; where only services and host counts vary,
+    over the throughput, with one diagram for each combination of hosts, as in the reference figures.
     """
     combinations = sweep.plan.combinations
     each_alone = over(sweep) is None and len(combinations) > 1
@@ -77,8 +76,9 @@ def over(sweep: SweepResults) -> str | None:
 
 
 def best(sweep: SweepResults) -> Result | None:
-    """The highest capacity. Over a parameter, the least mean response time at the highest rate that
-    any point carried; over the throughput, the highest rate within the SLO, and the fastest there.
+    """The best point. Without set rates: the highest capacity. Over a parameter: the least mean
+    response time at the highest rate that any point carried. Over the throughput: the highest rate
+    within the SLO, and the least mean response time there.
     """
     if not sweep.plan.rates:
         peaks = [r for r in sweep.results if r.peak]

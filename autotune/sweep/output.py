@@ -15,7 +15,7 @@ from autotune.sweep.results import Result, SweepResults
 
 SCHEMA = 1
 COLUMNS = 12  # series beside each other on a terminal
-MANY = 6  # diagrams from which on they stand side by side
+MANY = 6  # diagrams; more than so many are put side by side
 WIDE = 15.0  # ratio from which values are drawn on a logarithmic axis
 
 

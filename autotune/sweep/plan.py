@@ -119,7 +119,7 @@ def blocks(plan: Plan) -> Iterator[tuple[Hosts, tuple[Measurement, ...]]]:
 
     Every point is measured once before any is measured again, so that drift is spread over the
     whole figure; within a repeat the order is random, so that no neighbours on an axis are
-    neighbours in time. Changing the number of hosts is costly: it is the outer order.
+    neighbours in time. Changing the number of hosts is costly: within a repeat it is the outer order.
     """
     chance = random.Random(plan.seed)  # noqa: S311  # an order, no secret
     points = plan.points

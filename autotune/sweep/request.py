@@ -191,7 +191,7 @@ def plan_of_request(file: TargetFile, request: Request, space: Space) -> Plan:
             raise AutotuneError(
                 f"tier {tier} has {plural(most, 'host')}: give numbers from 1 to {most}"
             )
-    # Keys that a request looks up are known of one application.
+    # How many keys a request looks up is known for the reference application only.
     reference = any(tier.app == "reference" for tier in tiers.values())
     plan = Plan(
         title=request.title,
@@ -225,7 +225,7 @@ def _check_effect(axis: Axis, plan: Plan, space: Space) -> None:
 
 
 def axis_of(name: str, values: Sequence[object], space: Space) -> Axis:
-    """The axis of a parameter with these values; of ``service``, ``all`` are all deployments.
+    """The axis of a parameter with these values; for ``service``, ``all`` means all deployments.
 
     Raises AutotuneError for a name the target does not have, and for values that do not fit it.
     """
@@ -281,7 +281,7 @@ def directory_name(path: Path, file: TargetFile) -> str:
 
 
 def size_text(plan: Plan) -> str:
-    """The size of it, before it begins."""
+    """The size of a sweep, before it begins."""
     readings = f"{plural(len(plan.rates), 'reading')} of {plan.seconds:g} s"
     kind = readings if plan.rates else "a search for its capacity"
     measurements = len(plan.points) * plan.repeat

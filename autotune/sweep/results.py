@@ -44,10 +44,11 @@ class Result:
     """A point at one rate (``None``: its capacity, ``peak``).
 
     ``response`` is the mean time of right answers in seconds, ``throughput`` their number per
-    second, ``p50`` and ``p99`` percentiles (seconds) of all repeats together, ``violations`` their
-    part of all requests, ``met`` whether they met the SLO, ``load`` the load average of each tier's
-    hosts, ``cpu`` the busy part of their CPUs. ``failure`` says why a point has no values, or none
-    that are those of its rate: an overload is cut short before its queues are as long as they get.
+    second, ``p50`` and ``p99`` percentiles (seconds) of all repeats together, ``violations`` the
+    part of all requests that were late or failed, ``met`` whether they met the SLO, ``load`` the load
+    average of each tier's hosts, ``cpu`` the busy part of their CPUs. ``failure`` says why a point has
+    no values, or why its values are not those of its rate: an overload is cut short before its queues
+    are as long as they get.
     """
 
     point: Point
@@ -103,7 +104,7 @@ def load(directory: Path) -> SweepResults:
 
 
 def mean(values: Sequence[float]) -> Mean | None:
-    """``None`` of nothing."""
+    """The mean of ``values``; ``None`` if there are none."""
     if len(values) < 2:
         return Mean(values[0]) if values else None
     centre, count = fmean(values), len(values)

@@ -33,7 +33,7 @@ def sweep(file: TargetFile, plan: Plan | None, directory: Path, progress: Progre
     plan = plan or recorded(directory)
     done = measured(directory)
     points = plan.points
-    # With one combination of hosts, one opening serves all repeats.
+    # With one combination of hosts, one session serves all repeats.
     for hosts, together in groupby(blocks(plan), key=lambda block: block[0]):
         left = [measurement for _, block in together for measurement in block
                 if measurement not in done]  # fmt: skip
@@ -82,7 +82,7 @@ def _outcome(trial: Trial) -> str:
 def _offer_rates(
     context: TrialContext, plan: Plan, point: Point, measurement: Measurement
 ) -> tuple[Trial, str]:
-    """Deploy the point and offer it every rate, in an order of its own. With what came of each."""
+    """Deploy the point and offer it every rate, in an order of its own; with the outcome of each."""
     store = context.store
     try:
         candidate = context.space.candidate({**context.space.baseline, **point.settings})

@@ -11,7 +11,7 @@ from autotune.target.model import Host, Simulated, Target
 PLACEHOLDER = "{bed}"
 ALL = "all"
 DIRECTORY = "beds"  # of a study: a directory for each bed, with the originals of its hosts
-SEEDS_APART = 1000  # of the models of beds whose target has one seed for all
+SEEDS_APART = 1000  # between the models of two beds, if the target has one seed for all
 
 
 def chosen(target: Target, names: str) -> tuple[str, ...]:

@@ -176,7 +176,7 @@ def _local_caches(target: Target) -> Iterator[Finding]:
 
 
 def _circles(target: Target) -> Iterator[Finding]:
-    # A tier behind itself is a finding of its own.
+    # A tier that needs itself is a finding of its own.
     needs = {
         name: [needed for needed in tier.needs if needed in target.tiers and needed != name]
         for name, tier in target.tiers.items()

@@ -26,7 +26,7 @@ DEEPEST = 20
 MOST_OPEN = 100  # brackets; the parser's time grows with the square of them
 START = "`autotune init` writes a target to start from"
 CORE = "tag:yaml.org,2002:"
-# What the parser's message contains → what to say, what to do. The first that fits is said.
+# What the parser's message contains → what to say, what to do. The first match is used.
 WORDS: tuple[tuple[str, str, str | None], ...] = (
     (r"character '\\t'", "a tab where YAML wants spaces", "indent with spaces"),
     (
@@ -69,7 +69,7 @@ WORDS: tuple[tuple[str, str, str | None], ...] = (
     (r"another document", "a second target in the same file", "one target a file"),
     (r"unknown escape character", "an unknown escape in a quoted text", "use single quotes"),
 )
-# Where these begin, not where the parser gave up, is what has to be mended.
+# A mistake in one of these is reported where it begins, not where the parser gave up.
 BEGINS_EARLIER = ("quoted scalar", "simple key", "flow mapping", "flow sequence")
 
 
@@ -80,7 +80,7 @@ SECRETIVE = re.compile(
 )
 WIDEST = 100  # characters of a line that are shown
 LOOKED_AT = (
-    2000  # characters of one that secrets are looked for in: in longer ones that takes seconds
+    2000  # characters of a line that are searched for secrets: in longer lines that takes seconds
 )
 
 
@@ -343,7 +343,7 @@ def _number(text: str, kind: str) -> int | float | None:
         number = int(text, base)
     except ValueError:
         return None
-    # Nothing that is tuned counts further, and larger ones overflow where floats are needed.
+    # No tuned value is that large, and larger integers overflow where floats are needed.
     return number if abs(number) < 2**63 else None
 
 

@@ -37,7 +37,7 @@ from autotune.target.units import (
 NAME = r"^[A-Za-z][A-Za-z0-9_-]{0,62}$"
 TIER = r"^[a-z][a-z0-9_]{0,62}$"
 USER = r"^[A-Za-z_][A-Za-z0-9_.-]*$"
-# It starts with no "-": it must never be an option. `{bed}` stands for the name of a test bed.
+# It does not start with "-", or it would be an option. `{bed}` stands for the name of a test bed.
 ADDRESS = r"^([A-Za-z0-9:]|\{bed\})([A-Za-z0-9.:_-]|\{bed\})*$"
 PATH = r"^/[!-~]*$"
 URL = r"^https?://[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]{1,5})?(/[!-~]*)?$"
@@ -45,9 +45,9 @@ HEADER = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
 METHOD = r"^[A-Z]+$"
 TEXT = r"^[^\x00-\x1f\x7f]+$"
 WORD = r"^[^\x00]*$"
-# Below `/`, nothing that a command would take for an option, no way up, no pattern.
+# Below `/`; nothing that a command would take for an option, no `..`, no glob pattern.
 FILE = r"^(/\.?[A-Za-z0-9_@+:][A-Za-z0-9_.@+:-]*)+$"
-# No ":" or ",": several are written behind each other.
+# No ":" or ",": they separate the files where several are listed.
 COMPOSE_FILE = r"^(/\.?[A-Za-z0-9_@+][A-Za-z0-9_.@+-]*)+$"
 COMPOSED = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 UNIT = r"^[A-Za-z0-9_][A-Za-z0-9_.@:-]*\.service$"

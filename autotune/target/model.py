@@ -82,7 +82,7 @@ _NEEDS_ADDRESS: JsonDict = {
 }
 
 
-# At least one, and in the schema too nothing under a name that is none.
+# At least one; the schema too refuses an entry whose key is not a valid name.
 _NAMED = Field(min_length=1, json_schema_extra={"additionalProperties": False})
 
 
@@ -383,7 +383,7 @@ class SloSpec(Model):
         del schema["required"]
         return {
             **schema,
-            # Named ones, so that an editor can complete them; any other is as good.
+            # These two are named so that an editor can complete them; any other percentile is as good.
             "properties": {"p99": limit, "p95": limit, **properties},
             "patternProperties": {f"^{_PERCENTILE}$": limit},
             "maxProperties": 2,
@@ -399,8 +399,8 @@ class SloSpec(Model):
         return Slo(quantile=self.quantile, limit=self.limit, errors=self.errors)
 
 
-# What a stack cannot do without. They have values all the same where a command takes their place,
-# so that nothing that deals with stacks needs to ask; `coherence` sees to it that they are given.
+# Keys that a stack needs. They have values even if a command takes their place, so that code for
+# stacks need not check for them; `coherence` sees to it that they are given.
 OF_A_STACK = ("slo", "hosts", "tiers")
 _STACK_OR_COMMAND: JsonDict = {
     "anyOf": [{"required": list(OF_A_STACK)}, {"required": ["command"]}],

@@ -17,7 +17,8 @@ KEYS: dict[str, tuple[str, ...]] = {
     "--time": ("budget", "time"),
     "--trials": ("budget", "trials"),
 }
-KEPT = ("when", "unit", "meaning")  # of a parameter's rule; its values give way to the fixed one
+# Keys of a parameter's rule; the fixed value replaces all others.
+KEPT = ("when", "unit", "meaning")
 
 Override = tuple[str, str]
 """An option and its value, as they are typed and as a study has them on record."""

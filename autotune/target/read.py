@@ -60,7 +60,7 @@ HINTS = {
     "tuple_type": "put it in brackets, or each on a line of its own after '- '",
 }
 
-# What is in a value that its pattern refuses, and in a key that is unknown → what to do.
+# What a value that its pattern refuses contains, or a key that is unknown → what to do.
 PATTERN_HINTS = (
     (ADDRESS, "@", f"write who logs in as `user:`; {LOGIN}"),
     (ADDRESS, "://", "the name or address alone; what is asked for goes into `load: {url: …}`"),
@@ -273,7 +273,7 @@ def keys_at(location: Location, kind: type[Model] = Target) -> list[str]:
     here: Any = kind
     for step in location:
         # Every mapping in a file is either a model, a dict from names to models, a list of them, or
-        # one of these that need not be there.
+        # an optional one of these.
         inner = [part for part in get_args(here) if part is not Ellipsis]
         here = inner[-1] if inner else here.model_fields[step].annotation
         if NoneType in get_args(here):

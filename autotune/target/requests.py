@@ -59,7 +59,7 @@ class Visit(Model):
             raise ValueError("a `path`, or a `session` of several")
         if self.path is None and (self.body or "method" in self.model_fields_set):
             raise ValueError("`method` and `body` belong to the requests of the session")
-        assert self.steps  # its own rules hold for a single one too
+        assert self.steps  # the rules of a `Step` hold for a single request too
         return self
 
     @property

@@ -55,8 +55,8 @@ def _quoted(node: Any) -> Any:
     return node
 
 
-# Changes under these leave every reading as true as it was. Whatever else changes, the stack, the
-# load or the space that was searched is another one.
+# Changes under these keys leave every reading valid. With any other change, the stack, the load or
+# the space that was searched is another one.
 KEEPS_READINGS = (
     ("name",),
     ("budget",),
@@ -104,7 +104,7 @@ def _walk(path: tuple[str, ...], old: Any, new: Any) -> Iterator[tuple[tuple[str
 
 def _keeps_readings(path: tuple[str, ...], old: Target, new: Target) -> bool:
     if path == ("load", "max_rate"):
-        # Raised, it only lets a peak be found that the old cap hid from no reading there is.
+        # A raised cap changes no reading there is: it only allows a higher peak to be found.
         return new.load.max_rate > old.load.max_rate
     return any(
         len(path) >= len(pattern)

@@ -50,7 +50,7 @@ class Transport(Protocol):
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Completed:
-        """Run ``argv`` to its end within ``timeout`` seconds; failing is no exception."""
+        """Run ``argv`` to its end within ``timeout`` seconds; a command that fails raises nothing."""
         ...
 
     def put(self, content: bytes, path: str, *, mode: int = 0o644, sudo: bool = False) -> None:
@@ -81,8 +81,8 @@ class SshHost:
     """A host reached over SSH. ``None`` means: as the SSH configuration has it, else the default.
 
     ``name``: what messages call it. ``address``: a DNS name, an IP address or a ``Host`` of the
-    SSH configuration. ``config``: path of that, as ``ssh -F`` takes it; ``None``:
-    ``~/.ssh/config`` and that of the system. ``identity``: path of a private key to offer before
+    SSH configuration. ``config``: path of the configuration, as ``ssh -F`` takes it; ``None``:
+    ``~/.ssh/config`` and the system's. ``identity``: path of a private key to offer before
     those of the agent. ``known_hosts``: path of the only file to look host keys up in. ``jump``:
     hosts to go through, ``[user@]host[:port]``, separated by commas. ``connect_timeout``: seconds,
     for each of connection, greeting and authentication.

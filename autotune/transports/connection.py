@@ -42,7 +42,7 @@ def opened(host: SshHost) -> Connection:
     try:
         with explained(host, connection):
             connection.open()
-            # Small messages at once, and a dead peer noticed within half a minute.
+            # Send small messages at once, and notice a dead peer within half a minute.
             connection.transport.set_keepalive(_KEEP_ALIVE)
             sock = connection.transport.sock
             if isinstance(sock, socket.socket):
@@ -55,7 +55,7 @@ def opened(host: SshHost) -> Connection:
 
 
 def close(connection: Connection) -> None:
-    """Close it, whatever state it is in, and what it goes through."""
+    """Close it, whatever state it is in, and the connections it goes through."""
     connection.client.close()
     if isinstance(connection.gateway, Connection):
         close(connection.gateway)
@@ -146,7 +146,7 @@ def _connection(host: SshHost, config: Config, through: tuple[str, ...]) -> Conn
     connection.client = SSHClient()
     connection.client.set_missing_host_key_policy(policy)
     connection.connect_kwargs["transport_factory"] = policy.transport
-    # ~/.ssh/config may name keys that are not here; the target's own is, by now.
+    # ~/.ssh/config may name keys that are not here; the target's own was checked above.
     keys = [Path(key).expanduser() for key in connection.connect_kwargs.get("key_filename", [])]
     connection.connect_kwargs["key_filename"] = [str(key) for key in keys if key.exists()]
     return connection
@@ -192,16 +192,16 @@ def known_hosts_files(host: SshHost, options: Mapping[str, Any]) -> tuple[Path, 
 
 
 class _HostKeyPolicy:
-    """Asked about every key, since the library is given none to know by itself.
+    """Checks every host key: the library is given no known keys, so it asks about each.
 
-    ``name`` is what known_hosts calls the host, ``principal`` what a certificate does.
+    ``name`` is what known_hosts calls the host, ``principal`` what a certificate calls it.
     """
 
     def __init__(self, host: str, name: str, principal: str, files: tuple[Path, ...]) -> None:
         (self.host, self.name, self.principal, self.files) = (host, name, principal, files)
 
     def missing_host_key(self, client: SSHClient, hostname: str, key: PKey) -> None:
-        """Accept a certificate of an authority; without one, as ssh does, the key itself."""
+        """Accept a certificate of a known authority; else check the key itself, as ssh does."""
         offered, entries = HostKey(key.get_name(), key.get_base64()), self.entries()
         certificate = certificate_of(key.public_blob.key_blob) if key.public_blob else None
         reason = ""
@@ -218,12 +218,12 @@ class _HostKeyPolicy:
             raise HostKeyRefused(error.message + reason, hint=error.hint) from None
 
     def transport(self, sock: socket.socket, **options: Any) -> Transport:
-        """A transport of the library's that asks for a kind of key that the host is known by: a
-        certificate where an authority is known for it."""
+        """A transport that first asks for the kinds of key that the host is known by, and before
+        those for a certificate where an authority is known for the host."""
         transport = Transport(sock, **options)
         security = transport.get_security_options()
         entries = {entry.key.kind for entry in self.entries() if not entry.authority}
-        if "ssh-rsa" in entries:  # the same key, signed with a digest of today (RFC 8332)
+        if "ssh-rsa" in entries:  # the same key, signed with SHA-2 (RFC 8332)
             entries |= {"rsa-sha2-512", "rsa-sha2-256"}
         kinds = security.key_types
         ordered = sorted(kinds, key=lambda kind: kind not in entries)
@@ -235,6 +235,6 @@ class _HostKeyPolicy:
         return hostkeys.known_keys(self.name, self.files)
 
     def authorities(self) -> list[KnownKey]:
-        """Those for the host on any port, too."""
+        """The authorities for the host on this port or on any."""
         every = [*self.entries(), *hostkeys.known_keys(self.principal, self.files)]
         return [entry for entry in every if entry.authority]

@@ -1,4 +1,4 @@
-"""One HTTP request made from a host: what it sees, the machine autotune runs on may not."""
+"""One HTTP request made from a host, which may see what the machine autotune runs on does not."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def in_words(answer: Answer | str) -> str:
 
 
 def options(request: Request) -> Argv:
-    """What curl is told of a request beside its URL and what it ``sends``."""
+    """curl's options for a request, apart from its URL and what it ``sends``."""
     options = ["--header", "Connection: close", "--http2" if request.http2 else "--http1.1"]
     if request.method == "HEAD":
         options += ["--head", "--output", "/dev/null"]

@@ -59,8 +59,8 @@ def host_facts(transport: Transport, *, units: bool = False) -> HostFacts:
     """CPUs and descriptors this account may use, and memory in bytes; limits of groups count.
 
     ``units``: services run as units of systemd, which may grant them more descriptors than this
-    account has: up to fs.nr_open, or in a container that may not go beyond it what systemd itself
-    was given. Raises ``AutotuneError`` if the host does not say.
+    account has: up to fs.nr_open, or, in a container without the right to raise limits, up to
+    what systemd itself was given. Raises ``AutotuneError`` if the host does not say.
     """
     asked = transport.run(["sh", "-c", _ASK, "sh", "unit" if units else "login"])
     host = parse_facts(asked.stdout, units=units)
@@ -88,7 +88,7 @@ def facts(
 
 
 def parse_facts(output: str, *, units: bool = False) -> HostFacts | None:
-    """The facts in what a host printed; ``None`` without its CPUs and memory."""
+    """The facts in what a host printed; ``None`` without its CPUs or its memory."""
     rows = [line.split() for line in output.splitlines()]
     numbers = {row[0]: int(row[1]) for row in rows if len(row) == 2 and is_whole(row[1])}
     if not numbers.get("cpus") or "memory" not in numbers:

@@ -117,7 +117,7 @@ def refuse_revoked(host: str, offered: HostKey, entries: Iterable[KnownKey]) -> 
 
 
 def accept(address: str, key: HostKey, file: Path) -> str:
-    """The shell command that makes ``key`` known: this key, not one asked for anew."""
+    """The shell command that makes ``key`` known: exactly this key, not one fetched again."""
     entry = f"{address} {key.kind} {key.data}"
     return f"echo {shlex.quote(entry)} >> {shlex.quote(str(file))}"
 
@@ -168,7 +168,7 @@ _FORBIDDEN = "ssh-rsa"  # signatures by SHA-1, as ssh refuses them (CASignatureA
 
 @dataclass(frozen=True)
 class Certificate:
-    """What an authority says of a key; times in seconds since 1970, ``signed`` what it has signed."""
+    """What an authority says of a key; times in seconds since 1970, ``signed``: the signed bytes."""
 
     kind: int
     name: str
@@ -238,7 +238,7 @@ def _certificate(blob: bytes) -> Certificate | None:
     message.get_string()  # reserved
     authority = message.get_string()
     signed, signature = message.get_so_far(), message.get_string()
-    if len(signed) + 4 + len(signature) != len(blob):  # the library makes up for what is missing
+    if len(signed) + 4 + len(signature) != len(blob):  # the library pads what is cut short
         return None
     return Certificate(
         role, name, tuple(principals), valid_after, valid_before, critical,

@@ -51,7 +51,7 @@ class LocalTransport:
                 start_new_session=True,
             )
         except OSError as error:
-            # As a shell would say it: the command is at fault, not the way to the host.
+            # As a shell reports it: the command is at fault, not the connection to the host.
             status = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_ALLOWED
             return Completed(tuple(argv), status, "", f"{error.filename}: {error.strerror}")
         try:
@@ -106,7 +106,7 @@ class LocalTransport:
             if not (sudo and os.geteuid() != 0 and isinstance(error, PermissionError)):
                 raise AutotuneError(f"{path} cannot be read: {error.strerror}") from error
         there = self.run(["test", "-e", path], sudo=True)
-        if there.returncode == 1 and not there.stderr:  # sudo's own refusal is a 1 with words
+        if there.returncode == 1 and not there.stderr:  # a refusal by sudo is a 1 with a message
             return None
         done = self.run(["base64", "--", path], sudo=True)  # the output of a command is text
         if not done.ok:
@@ -118,7 +118,7 @@ class LocalTransport:
 
 
 def _as_root(argv: Argv, env: Mapping[str, str]) -> list[str]:
-    """With sudo, which clears the environment: it is set behind it."""
+    """``argv`` with sudo; that clears the environment, so ``env`` is set behind it."""
     variables = [f"{name}={value}" for name, value in env.items()]
     return ["sudo", "-n", "--", *(["env", *variables] if variables else []), *argv]
 

@@ -38,7 +38,7 @@ class HostResults(Generic[T]):
     def unwrap(self) -> dict[str, T]:
         """The results; raises ``AutotuneError`` if any host has none, with what each said.
 
-        Where all hosts failed in the same way it is of that kind.
+        If all errors are of one kind, the error raised is of that kind.
         """
         if not self.errors:
             return self.results
@@ -48,9 +48,9 @@ class HostResults(Generic[T]):
 def run_on_all(hosts: Iterable[H], work: Callable[[H], T], at_most: int = 16) -> HostResults[T]:
     """Do ``work`` on every host, ``at_most`` of them at a time, to its end on each.
 
-    ``AutotuneError``s are gathered; any other exception is a bug and raised, once all are done. So is
-    an interruption, and no more is begun: work left behind would change a host after the caller has
-    restored it.
+    ``AutotuneError``s are gathered; any other exception is a bug and raised, once all are done. An
+    interruption also is raised only then, and no more work is begun: work left behind would change a
+    host after the caller has restored it.
     """
     gathered: HostResults[T] = HostResults()
     with _held_back() as pending, ThreadPoolExecutor(max_workers=at_most) as pool:

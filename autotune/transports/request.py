@@ -63,7 +63,7 @@ class Request:
 
     @property
     def authority(self) -> str | None:
-        """What the Host header has to say where a URL has the address; ``None``: what it has."""
+        """The Host header to send where a URL has the address; ``None``: as in the URL."""
         usual = self.endpoint.port == DEFAULT_PORTS[self.scheme]
         return self.host if usual or not self.host else f"{self.host}:{self.endpoint.port}"
 

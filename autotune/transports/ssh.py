@@ -25,17 +25,17 @@ from autotune.transports.base import Argv, Completed, HostUnreachable, SshHost
 
 _SESSIONS = 8  # at once on a connection; sshd allows ten (MaxSessions, sshd_config(5))
 _TRANSFER = 60.0  # s for one file
-_WORD = 1.0  # s more for the word that a command was killed, or ended, in the last moment
+_WORD = 1.0  # s more to learn that a command was killed, or ended, in the last moment
 _KILLED = 137  # a shell's status for a command ended by SIGKILL
 _PIECE = 1 << 16  # bytes taken at a time
 _GLANCE = 0.1  # s between looks at what has no file descriptor to wait on
-# Without output from a command that ended while a child holds its pipes: so long, and so many looks, for
-# this machine may have stood still all that time.
+# When a command has ended but a child holds its pipes, reading stops after this long and so many looks
+# without output: looks count, too, for this machine may have stood still all that time.
 _LINGER, _LOOKS = 0.2, 3  # s; looks
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-# Writes its input beside the file and puts it in its place in one step. A connection that goes
-# meanwhile looks like the end of the input, hence the size. The dot keeps the new file out of
+# Writes its input beside the file and puts it in its place in one step. A connection that is lost
+# looks like the end of the input, hence the size. The dot keeps the new file out of
 # directories read by pattern (conf.d/*.conf, sites-enabled/*) while it is there.
 _PUT = """
 set -eu
@@ -69,7 +69,7 @@ def shell_line(
 
     After ``timeout`` seconds the host itself kills it and what it started, also if nobody is
     connected any more, unless it runs as another user (``sudo``). ``sudo`` never asks for a
-    password; its environment is set behind it, since it clears it.
+    password. It clears the environment, so ``env`` is set behind it.
     """
     for name in env or {}:
         if not _VARIABLE.fullmatch(name):
@@ -81,7 +81,7 @@ def shell_line(
         raise AutotuneError(f"not a command: {list(argv)!r}")
     limited = ["timeout", "-s", "KILL", "--", f"{max(timeout, 0.001):.3f}", *words]
     directory = f"cd -- {shlex.quote(cwd)} && " if cwd is not None else ""
-    # With something of its own left to do, the shell stays to tell how the command ended.
+    # `exit` gives the shell something left to do, so that it stays and tells how the command ended.
     return f"{directory}{' '.join(map(shlex.quote, limited))}; exit $?"
 
 
@@ -91,7 +91,7 @@ def returncode(status: int) -> int:
 
 
 class ConnectionLost(HostUnreachable):
-    """The connection went while a command ran: whether it took effect is not known."""
+    """The connection was lost while a command ran: whether that took effect is not known."""
 
 
 @dataclass
@@ -107,7 +107,7 @@ class Exchange:
     def finish(self) -> int:
         """Run to the end of the command; returns its exit status.
 
-        Raises ``EOFError`` if the connection went meanwhile, ``TimeoutError`` at the deadline.
+        Raises ``EOFError`` if the connection is lost meanwhile, ``TimeoutError`` at the deadline.
         """
         if not self.unsent:
             self.channel.shutdown_write()
@@ -123,7 +123,7 @@ class Exchange:
                 silent_since, looks = math.inf, 0
                 continue
             if ended:
-                # Or hold its output open.
+                # A daemon may also hold the output open without writing.
                 silent_since, looks = min(silent_since, now), looks + 1
                 if now > silent_since + _LINGER and looks >= _LOOKS:
                     break
@@ -191,8 +191,8 @@ class SshTransport:
     """A ``Transport`` over SSH. Connects at first use; safe to use from several threads.
 
     A connection found dead is made anew once. A command is never sent twice: if the connection
-    goes while it runs, ``HostUnreachable`` says so, since it may have taken effect. Files are,
-    for putting the same one again does no harm.
+    is lost while it runs, ``HostUnreachable`` says so, since it may have taken effect. Files are
+    sent again, since that does no harm.
     """
 
     def __init__(self, host: SshHost) -> None:
@@ -215,7 +215,7 @@ class SshTransport:
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Completed:
-        """One that is not done in time is killed, but for what sudo runs as another user."""
+        """A command that is not done in time is killed, unless sudo runs it as another user."""
         as_other = sudo and not self._is_root()
         line = shell_line(argv, timeout=timeout, sudo=as_other, cwd=cwd, env=env)
         return self._run(line, argv[0], input, timeout).completed(argv)

@@ -1,10 +1,10 @@
-"""Temporary files of programs on a host: gone with those who use them, whatever ended these."""
+"""Temporary files of programs on a host: removed after these have ended, however they ended."""
 
 from __future__ import annotations
 
 #: Lines of sh that lock the file or directory ``$temporary`` and remove it at the shell's end. A
-#: killed shell cannot: what nobody holds goes as the next one comes. Making one and locking it takes
-#: less than a minute. Where there is no flock(1) nothing is removed that may be in use.
+#: killed shell cannot: the next shell removes those older than a minute that nobody has locked, since
+#: making one and locking it takes less. Without flock(1), nothing that may be in use is removed.
 LOCKED = """exec 8<"$temporary"
 flock -n 8 2>/dev/null
 trap 'rm -rf -- "$temporary"' EXIT

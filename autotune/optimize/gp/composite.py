@@ -30,13 +30,13 @@ LEAST_PARTS = 2
 SHARPNESS = (2.0, 4.0, 8.0)  # of the soft minimum: queues of several parts add up
 DRAWS = 48
 RESIDUAL = Beliefs(effect=0.06, noise=0.05)
-# What was tried of a part was mostly tried for another one that was narrower. Learned from that alone the
-# typical effect shrinks, until nothing that was never tried looks worth a trial.
+# Most trials were made for the sake of another, narrower part. Learned from them alone, the typical
+# effect shrinks, until nothing that was never tried looks worth a trial.
 OF_PART = Beliefs(effect=0.2, noise=0.1, scale_width=1.0)
 WRONG = 3.0  # sds from what the others predict of it: such a capacity was read wrong
-ENOUGH = 6  # to compare one with the others
-# A peak tells of parts that have this share in the soft minimum, where it is so near to the best; by how
-# many sds it may fall short of that minimum before it was disturbed.
+ENOUGH = 6  # trials, to compare one with the others
+# A peak says something of the parts with a share above NARROW in the soft minimum, if its logarithm is
+# within NEAR of the best. A peak more than SHORT sds below the soft minimum was disturbed.
 NARROW, NEAR, SHORT = 0.3, 0.7, 3.0
 
 
@@ -54,7 +54,7 @@ class Part:
         return self.process.predict(points[:, self.axes])
 
     def left_out(self, points: Points, rows: Points) -> Array:
-        """Its mean at ``points``; at those where it was seen (``rows``), what the others predict."""
+        """Its mean at ``points``; where it was observed (``rows``), what the other trials predict."""
         mean, _ = self.predict(points)
         mean[rows] = self.process.values + self.process.level - self.process.left_out()[0]
         return mean
@@ -62,7 +62,7 @@ class Part:
 
 @dataclass(frozen=True)
 class _Evidence:
-    """What is known of a part's log capacity at the trials ``rows``, with ``variances``; its ``axes``."""
+    """A part's log capacities ``logs`` at the trials ``rows``, with ``variances``, and its ``axes``."""
 
     axes: Points
     rows: Points
@@ -70,7 +70,7 @@ class _Evidence:
     variances: Array
 
     def with_peaks(self, logs: Array, variances: Array) -> _Evidence:
-        """With what the peak of each trial says; nothing where the variance is infinite."""
+        """With what the peak of each trial says added; an infinite variance says nothing."""
         precisions, weighted = 1.0 / variances, logs / variances
         np.add.at(precisions, self.rows, 1.0 / self.variances)
         np.add.at(weighted, self.rows, self.logs / self.variances)
@@ -80,7 +80,7 @@ class _Evidence:
 
 @dataclass(frozen=True)
 class Composite:
-    """``top`` is the best log peak measured; the peak is the soft minimum of the parts and ``offset``."""
+    """``top`` is the best log peak measured; a log peak is the parts' soft minimum plus ``offset``."""
 
     parts: tuple[Part, ...]
     sharpness: float
@@ -148,7 +148,7 @@ def compose(
         return None
     error, sharpness = _best(left_out, log_peaks, top)
     while len(chosen) > LEAST_PARTS:
-        # A part that is read wrong, and looks narrower than it is, explains less than nothing.
+        # A part that is read wrong and looks narrower than it is makes the predictions worse.
         without = [[c for c in chosen if c != part] for part in chosen]
         tried = [(*_best(left_out[rest], log_peaks, top), rest) for rest in without]
         if min(tried)[0] > 0.95 * error:
@@ -171,9 +171,9 @@ def _by_peaks(
 ) -> tuple[Array, Array]:
     """What the peaks say of the parts that limit them: log capacities and variances, ``[part, trial]``.
 
-    The soft minimum is taken to be linear about what is known of the parts, as an extended Kalman
-    filter takes what it observes (Anderson & Moore, 1979, §8.2): its slope in each part is that part's
-    share in it. What is not known of the others makes a peak say less.
+    The soft minimum is linearised about the predicted capacities of the parts, as in an extended Kalman
+    filter (Anderson & Moore, 1979, §8.2): its slope in each part is that part's share in it. The
+    uncertainty of the other parts makes a peak say less.
     """
     means, own = (np.array(each) for each in zip(*(p.predict(points) for p in parts), strict=True))
     soft = soft_minimum(means, sharpness)
@@ -190,7 +190,7 @@ def _by_peaks(
 
 
 def _best(left_out: Array, log_peaks: Array, top: float) -> tuple[float, float]:
-    """The mean error of the best sharpness, and that."""
+    """The least mean error, and the sharpness that has it."""
     errors = []
     for sharpness in SHARPNESS:
         soft = soft_minimum(left_out, sharpness)
@@ -200,13 +200,13 @@ def _best(left_out: Array, log_peaks: Array, top: float) -> tuple[float, float]:
 
 
 def _offset(soft: Array, log_peaks: Array) -> float:
-    """How far the peaks are above the soft minimum, the better half of them."""
+    """How far the peaks are above the soft minimum: the median of the better half."""
     best = log_peaks >= np.median(log_peaks)
     return float(np.median((log_peaks - soft)[best]))
 
 
 def _evidence(grid: Grid, capacities: Capacities) -> list[_Evidence]:
-    """What the trials say of each part that enough of them tell of."""
+    """What the trials say of each part whose capacity at least ``LEAST`` of them tell."""
     tiers = [ParameterName.parse(axis.dimension.name).tier for axis in grid.axes]
     evidence = []
     for name in sorted({name for each in capacities for name in each}):

@@ -117,7 +117,7 @@ class Grid:
     axes: tuple[Axis, ...]
     conditions: tuple[tuple[int, int, npt.NDArray[np.bool_]], ...]
     baseline: Points
-    # Of configurations that were encoded: all that were tried are, for each suggestion.
+    # Points of configurations by their values: each suggestion encodes all that were tried.
     _encoded: dict[tuple[Any, ...], Points] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod

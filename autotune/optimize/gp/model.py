@@ -60,7 +60,7 @@ def table(axis: Axis, anchor: int | None = None) -> Array:
 
 @lru_cache(maxsize=256)
 def _matern_mixture(units: tuple[float, ...]) -> Array:
-    """Before it is tied to an anchor. Cached: a suggestion needs the same ones again and again."""
+    """The covariance without an anchor. Cached: a suggestion needs the same ones again and again."""
     places = np.array(units)
     distance = np.abs(places[:, None] - places[None, :])
     return (1 - SHORT_SHARE) * matern(distance / LONG) + SHORT_SHARE * matern(distance / SHORT)
@@ -75,7 +75,7 @@ def matern(distance: Array) -> Array:
 @dataclass(frozen=True)
 class Beliefs:
     """Priors in the unit of the observations: typical ``effect`` of a parameter, ``noise`` sd.
-    ``scale_width``: how far the former may be off, the sd of the logarithm of its square."""
+    ``scale_width``: how far ``effect`` may be off, as the sd of the logarithm of its square."""
 
     effect: float = 0.1
     noise: float = 0.04
@@ -98,7 +98,7 @@ class Process:
 
     @cached_property
     def factor(self) -> tuple[Array, bool]:
-        """Cholesky's, of the covariance of the observations."""
+        """Cholesky factor of the covariance of the observations."""
         total = self.covariance(self.points, self.points)
         total[np.diag_indices_from(total)] += self.variances
         factor: tuple[Array, bool] = cho_factor(total, lower=True)
@@ -113,7 +113,8 @@ class Process:
         first = np.zeros((len(left), len(right)))
         squares = np.zeros_like(first)
         for d, covariances in enumerate(self.tables):
-            # At its anchor a parameter has no effect, and most configurations leave most of them there.
+            # At its anchor a parameter has no effect, and most configurations leave most of
+            # their parameters there.
             effective = covariances.diagonal() > 0
             rows, columns = (np.flatnonzero(effective[side[:, d]]) for side in (left, right))
             part = self.amplitudes[d] * covariances[left[rows, d][:, None], right[columns, d]]
@@ -221,7 +222,7 @@ class _Problem:
         )
         self.flat2 = self.flat**2
         self.shape = (len(points), len(points))
-        # Of the priors on what follows the amplitudes in θ.
+        # Means and sds of the priors on what follows the amplitudes in θ.
         self.middle = np.array([2 * np.log(beliefs.effect), np.log(0.1), 2 * np.log(beliefs.noise)])
         self.widths = np.array([beliefs.scale_width, 1.5, 1.5])
         self.opening = np.concatenate([np.full(len(tables), -1.0), self.middle])
@@ -266,9 +267,9 @@ class _Problem:
     def _prior(self, theta: Array) -> tuple[float, Array]:
         """Half-Cauchy on amplitudes (in the log of their squares), normal on the logs of the rest.
 
-        Of what has not been tried the mode is the common scale, not zero: without the Jacobian (as in
-        BoTorch's MAP-SAAS) the search takes it to be without effect, and never tries it. How many
-        parameters may matter is said by their class beforehand (`surrogate.VARIANCE`).
+        For a parameter that has not been tried, the mode is the common scale, not zero. Without the
+        Jacobian (as in BoTorch's MAP-SAAS) the search would take it to have no effect and never try it.
+        How many parameters may matter follows from their classes beforehand (`surrogate.VARIANCE`).
         """
         size = len(self.tables)
         relative = theta[:size]

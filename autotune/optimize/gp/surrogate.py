@@ -28,23 +28,24 @@ T = TypeVar("T")
 MOVES = "moves"  # attribute of a trial: the moves its bottleneck recommends, separated by blanks
 CAPACITIES = "capacities"  # attribute of a trial: what it told of the parts of the stack, as JSON
 FEASIBLE = "feasible"  # name of the constraint: violated when positive
-DRIFT = "drift"  # attribute of the study: trial → what its log peak was too high by, and the sd
+DRIFT = "drift"  # attribute of the study: trial → by how much its log peak was too high, and the sd
 PRESET_PHASES = (*PRESETS, "known")  # phases of the study that measure presets
-NO_TRIAL = -1  # a suggestion is asked for no trial
+NO_TRIAL = -1  # for `observe`: no trial is being suggested
 Shifts = Mapping[int, tuple[float, float]]
 
 # An observation this many sds below what all others predict of it was disturbed, and is disregarded.
 DISTURBED = 3.0
 ENOUGH = 8  # observations, to compare one with the others
-# A disturbance hides a third of a peak, no more: a configuration that carried less than that of what
-# the others predict fell off an edge that they know nothing of.
+# A disturbance hides a third of a peak at most. A configuration that carried less than two thirds of
+# what the others predict fell off an edge that they know nothing of.
 HIDDEN = log(1.5)
 MATTERS = 0.01  # the least gain worth searching for, as a log ratio
 DRAWS = 200
-# Observations that a prediction rests on, for its cost grows with their cube; a sixth of them the newest.
+# A prediction rests on so many observations at most, for its cost grows with their cube; a sixth of
+# them are the newest.
 MOST_MODELLED, NEWEST = 300, 6
 FAILING = Beliefs(effect=0.5, noise=0.3)
-# Of a parameter's effect before anything was measured, relative to those that decide on capacity.
+# Prior variance of a parameter's effect, relative to that of parameters that decide on capacity.
 VARIANCE = {Effect.CAPACITY: 1.0, Effect.SMALL: 0.1, Effect.COSMETIC: 0.02}
 
 
@@ -77,8 +78,8 @@ class Observations:
         return np.vstack([self.points, self.failed, self.pending, *self.others])
 
     def bounded(self, most: int = MOST_MODELLED) -> Observations:
-        """Those that say most of what may be better: the highest half, the newest, and an even choice
-        of all others by height; as they are up to ``most``."""
+        """At most ``most`` points, those that say most of what may be better: half of them the highest,
+        a sixth the newest, the rest an even choice of all others by log peak."""
         kept = _evenly(range(len(self.failed)), most // 3)
         bounded = replace(self, failed=self.failed[kept], others=(self.failed,))
         if len(self.points) <= most:
@@ -100,7 +101,7 @@ def _at(rows: Points, values: tuple[T, ...]) -> tuple[T, ...]:
 
 
 def _evenly(rows: Sequence[int], most: int) -> list[int]:
-    """So many of ``rows`` at most, an even choice of their order."""
+    """At most ``most`` of ``rows``, evenly spaced in their order."""
     places = np.linspace(0, len(rows) - 1, min(most, len(rows))).astype(int)
     return [rows[place] for place in places]
 
@@ -229,7 +230,7 @@ class Surrogate:
         return float((drawn[:, 1:].max(axis=1) > drawn[:, 0] + MATTERS).mean())
 
     def measured(self) -> tuple[Array, Array]:
-        """Mean and sd of the measured points. The others raise a measurement by ``HIDDEN`` at most."""
+        """Mean and sd at the measured points. The model raises a measurement by ``HIDDEN`` at most."""
         mean, sd = self.predict(self.observations.points)
         log_peaks = self.observations.log_peaks
         return np.minimum(mean, -compress_loss(log_peaks.max() - log_peaks - HIDDEN)), sd

@@ -56,7 +56,7 @@ SERVERS = {"event": 16, "worker": 16, "prefork": 256}  # ServerLimit unless it i
 
 
 def read(tree: Tree, main: str = LAYOUTS[0].main) -> Config:
-    """Of these files what counts with the modules and variables that are there."""
+    """The directives that take effect with the modules that are loaded and the variables defined."""
     match = _ROOT.search(tree.content(main))
     root = match[1] if match else ""
     variables = dict(_EXPORTED.findall(tree.content(f"{dirname(main)}/envvars")))
@@ -72,7 +72,7 @@ def read(tree: Tree, main: str = LAYOUTS[0].main) -> Config:
 
 
 def _holds(section: tuple[str, ...], defined: Collection[str], modules: Collection[str]) -> bool:
-    """Whether a section counts: not for a module that is not loaded, or a variable that is not there."""
+    """Whether a section takes effect: not if its module is not loaded or its variable not defined."""
     kind, name = section[0].lower(), "".join(section[1:2])
     bare = name.removeprefix("!")
     if kind == "ifdefine":
@@ -83,7 +83,8 @@ def _holds(section: tuple[str, ...], defined: Collection[str], modules: Collecti
 
 
 def _bare(config: Config) -> Config:
-    """With what is in sections that hold as if it were outside: there, too, the last counts."""
+    """The configuration with directives of conditional sections moved outside: there, too, the last
+    one counts."""
 
     def outside(placed: PlacedDirective) -> PlacedDirective:
         blocks = placed.directive.within
@@ -94,7 +95,7 @@ def _bare(config: Config) -> Config:
 
 
 def _included(directive: Directive, root: str, variables: dict[str, str]) -> str | None:
-    """Keeps in ``variables`` what files define on the way."""
+    """What a directive includes. Adds to ``variables`` what files define on the way."""
     name = directive.name.text.lower()
     words = [word.text.strip("\"'") for word in directive.arguments]
     if name == "define" and words:
@@ -105,7 +106,7 @@ def _included(directive: Directive, root: str, variables: dict[str, str]) -> str
 
 
 def loaded(config: Config) -> set[str]:
-    """The modules, by what is the same in all their names."""
+    """The loaded modules, by the part that all their names share."""
     return {_module(placed.words[0]) for placed in config.called("LoadModule") if placed.words}
 
 
@@ -165,7 +166,8 @@ def _tunables(config: Config, numbers: tuple[str, ...]) -> Iterator[Tunable]:
     yield from (Tunable(name, name, NUMBER, last=True) for name in numbers)
 
 
-# Where no file says anything of their number, as most distributions have it: Apache's own.
+# Added where no file sets the number of workers, as in most distributions; Apache's own values are the
+# baseline.
 _UNSAID = """
 <IfModule mpm_event_module>
 ServerLimit {{ [16, ServerLimit] | max }}
@@ -177,7 +179,7 @@ MaxRequestWorkers {{ MaxRequestWorkers }}
 
 
 def _processes(config: Config, adopted: Adopted, accepts: Accepts) -> Adopted:
-    """event: workers are whole processes of threads, so that their number says how many."""
+    """event: workers come in whole processes, so MaxRequestWorkers / ThreadsPerChild is ServerLimit."""
     if not any(config.called(name) for name in UNSAID) and accepts("ServerLimit", 16):
         adopted.left.pop("ThreadsPerChild", None)
         end = len(config.texts[config.main])
@@ -200,8 +202,8 @@ def _processes(config: Config, adopted: Adopted, accepts: Accepts) -> Adopted:
 
 
 def _limit(config: Config, name: str, variable: str, adopted: Adopted) -> Adopted:
-    """A limit that goes up, where it has to, and never down. What is more than it today is cut by it: as
-    that is, it stays."""
+    """Raise a limit where a parameter exceeds it, and never lower it. A value that exceeds the limit
+    already today is cut by it: at that value the limit stays as it is."""
     limits, workers = ([placed for placed in config.called(it) if placed.words]
                      for it in (name, "MaxRequestWorkers"))  # fmt: skip
     default = 64 if name == "ThreadLimit" else SERVERS[mpm(config)]

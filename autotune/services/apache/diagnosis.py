@@ -19,14 +19,14 @@ from autotune.services.diagnosis import (
     WorkerPool,
 )
 
-# A worker that has a request in hand: it reads it, works on it, asks for a name, logs it.
+# A worker that has a request in hand: it reads it, works on it, looks up a name, logs it.
 _LETTERS = {WORKING: "RWDL", KEPT: "K"}
 LEVELS = frozenset({"BusyWorkers", "IdleWorkers", "Processes"})
 
 
 def doing(text: str) -> Mapping[str, float]:
-    """Workers that have a request in hand, the one that answers this not counted, and those that
-    wait for the next one of a kept connection, off the scoreboard: a letter each (mod_status).
+    """Workers that have a request in hand, without the one that answers this, and workers that wait
+    for the next request of a kept connection. The scoreboard has a letter for each (mod_status).
     Nothing where there is no scoreboard."""
     scoreboard = re.search(r"(?m)^Scoreboard: (\S+)", text)
     if scoreboard is None:
@@ -55,7 +55,7 @@ THREADS = _pool(
 
 
 def workers(part: PartReading) -> Finding | None:
-    """Those of the multi-processing module that is in use. What is behind comes first: a load balancer
+    """The rule of the multi-processing module in use. Tiers behind are looked at first: a load balancer
     whose web servers lack workers runs out of its own."""
     if part.activity.runs_application:
         return PROCESSES.taken(part)

@@ -1,8 +1,8 @@
-"""Apache in both of its roles: how it is run, kept open and asked for its state.
+"""Apache in both of its roles: how it is validated, run and asked for its state.
 
 ``server-info?config`` has the directives as the server read them, ``server-status?auto`` its
-scoreboard with a place for each worker there may be. Where that is shorter than was asked for, a
-limit has lowered it: one in the file, or one that a reload cannot change.
+scoreboard with a place for each worker there may be. Where the scoreboard is shorter than configured,
+a limit has lowered it: one in the file, or one that a reload cannot change.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ _DIRECTIVE = re.compile(r"(?<!\d)\d+:\s*(\w+)\s+(\S[^\n]*)")
 
 
 class ApacheServer(Service):
-    """A role is one template and the parameters of its multi-processing module, which is ``threaded`` or
-    has a process for each request."""
+    """A role has one template and the parameters of its multi-processing module, which is ``threaded``
+    or has a process for each request."""
 
     name = "apache"
     title = "Apache"
@@ -60,7 +60,7 @@ class ApacheServer(Service):
         return (Readback(pages, self._in_effect), backlog_in_force(site, "ListenBacklog"))
 
     def _in_effect(self, text: str) -> Settings:
-        """From both pages, one after the other: parameters, with what Apache made of them. Nothing
+        """Parameters as they are in effect, from the text of both pages, one after the other. Nothing
         unless both are there."""
         scoreboard = re.search(r"(?m)^Scoreboard: (\S+)$", text)
         words = dict(_directives(text))
@@ -101,7 +101,7 @@ class Apache(ApacheServer):
     parameters = PROXY_PARAMETERS
     needs = PROXY_NEEDS
     threaded = True
-    # Apache itself raises MaxSpareThreads where it leaves less than a process of room.
+    # Apache itself raises MaxSpareThreads where that leaves room for less than one process.
     at_most = (
         ("StartServers", "ServerLimit"),
         ("MinSpareThreads", "MaxSpareThreads - ThreadsPerChild"),
@@ -140,7 +140,7 @@ def asking(site: Site, *pages: str) -> Argv:
 
 
 def _directives(page: str) -> Iterator[tuple[str, str]]:
-    """Directives and their values; what is printed of the members of a balancer as ``proxy_<key>``."""
+    """Directives and their values; settings of a balancer's members are called ``proxy_<key>``."""
     for name, argument in _DIRECTIVE.findall(html.unescape(_TAG.sub("", page))):
         if name not in ("BalancerMember", "ProxySet"):
             yield name, argument.strip()

@@ -1,4 +1,4 @@
-"""What the container of a tier may use of its host, as far as the target asks for it to be tuned."""
+"""What the container of a tier may use of its host, tuned only where the target says so."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PARAMETERS = (
 
 
 class Container(Service):
-    """Limits of a container, which is made anew with others."""
+    """Limits of a container; a change creates the container anew."""
 
     name = "container"
     title = "limits of a container"

@@ -18,14 +18,14 @@ from autotune.services.gunicorn.service import NAMES, PARAMETERS, Gunicorn
 from autotune.services.unit_environment import Environment
 from autotune.strict import LARGEST, is_whole
 
-# Fedora and SUSE call it by the version of Python too.
+# Fedora and SUSE also name it after the version of Python.
 _PROGRAMS = (
     "gunicorn",
     "gunicorn3",
     "gunicorn-3",
     *(f"gunicorn-3.{minor}" for minor in range(6, 20)),
 )
-_FILE = "gunicorn.conf.py"  # read where it is started, unless the command names another
+_FILE = "gunicorn.conf.py"  # read in its working directory, unless the command names another file
 _SHORT = {"-b": "--bind", "-c": "--config", "-e": "--env", "-k": "--worker-class", "-t": "--timeout",
           "-w": "--workers"}  # fmt: skip
 _FLAGS = frozenset(f"--{name}" for name in (
@@ -34,7 +34,7 @@ _FLAGS = frozenset(f"--{name}" for name in (
     "enable-stdio-inheritance", "proxy-protocol", "do-handshake-on-connect",
     "suppress-ragged-eofs", "strip-header-spaces",
 )) | {"-D", "-R"}  # fmt: skip
-_THREADED = ("sync", "gthread")  # with threads the first is the second
+_THREADED = ("sync", "gthread")  # a sync worker that is given threads becomes a gthread worker
 _SUMS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
 _options = partial(command_line.options, programs=_PROGRAMS, short=_SHORT, flags=_FLAGS)
 
@@ -53,13 +53,13 @@ def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
 
 
 def _listens(tree: Tree, config: Config, unit: str) -> str:
-    """A TCP port, or the name of a unix socket. What systemd opens for it counts more than its own."""
+    """A TCP port, or the name of a unix socket. What systemd opens for it overrides its own setting."""
     bind = config.last("--bind") or _written(tree, config, unit, "bind") or "127.0.0.1:8000"
     return app_server.place_of(unit_files.opened(tree, unit) or str(bind))
 
 
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
-    """Every parameter that is no expression in the configuration file; the command counts more."""
+    """Every parameter that is no expression in the configuration file; the command overrides that."""
     config, tree, unit = service.config, service.host.tree, service.unit
     kind = config.last("--worker-class") or _written(tree, config, unit, "worker_class") or "sync"
     left = {"backlog": app_server.by_socket_unit(service.host, unit)}
@@ -78,7 +78,7 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
 
 
 def option(name: str) -> str:
-    """Of the command, for a parameter."""
+    """The option of the command for a parameter."""
     return "--keep-alive" if name == "keepalive" else f"--{name.replace('_', '-')}"
 
 
@@ -97,8 +97,8 @@ def _path(tree: Tree, config: Config, unit: str) -> str:
 def _written(
     tree: Tree, config: Config, unit: str, name: str, processors: int = 1
 ) -> int | str | None:
-    """What the environment or else the configuration file says of a name: a number, text, or text that
-    says how it is worked out; ``None`` where they say nothing of it."""
+    """What the environment or else the configuration file sets a name to: a number, text, or the source
+    of the expression; ``None`` where neither sets it."""
     environment = unit_environment.read(tree, unit)
     by_environment = [line.arguments[0].text for line in _arguments(environment)
              if line.name.text == option(name) and line.arguments]  # fmt: skip
@@ -125,7 +125,8 @@ def _arguments(environment: Environment) -> Iterable[Directive]:
 
 
 def _assigned(statements: Iterable[ast.stmt]) -> dict[str, ast.expr | ast.stmt]:
-    """What names are given last: the statement itself where that is not plain; `*` may be any name."""
+    """The value that each name is assigned last, or the whole statement where that is no plain
+    assignment; `*` may be any name."""
     values: dict[str, ast.expr | ast.stmt] = {}
     for statement in statements:
         match statement:
@@ -150,7 +151,8 @@ def _assigned(statements: Iterable[ast.stmt]) -> dict[str, ast.expr | ast.stmt]:
 
 
 def _value(node: ast.expr | ast.stmt, processors: int) -> int | str:
-    """Numbers, sums and products of them, and the count of processors, as examples have it."""
+    """The value of numbers, sums and products of them, and the count of processors, as examples have
+    it; the source of any other expression."""
     match node:
         case ast.List(elts=[first, *_]):  # of places to listen at
             return _value(first, processors)

@@ -1,6 +1,6 @@
 """gunicorn in a unit of the user's: its options are the command's, and each change is a restart.
 
-What it makes of them it says itself, run as the unit runs it: it loads the application for that.
+It prints the settings in effect itself when run as the unit runs it: it loads the application for that.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PARAMETERS = guided((
         choices=(0, 500, 1000, 5000, 20_000), stock=0, source=DOCS),
     on_restart("max_requests_jitter", "Up to how many more, by chance, so that not all are at once.",
         low=0, high=500, stock=0, recommended=50, source=DOCS),
-    # A short one ends what slow pages have begun.
+    # A short timeout ends requests for slow pages.
     on_restart("timeout", "How long a silent worker may be at work before it is ended.",
         low=5, high=600, log=True, stock=30, unit="s", on_demand=True, source=DOCS),
 ),
@@ -71,8 +71,8 @@ class Gunicorn(AppServer):
     config = ("", drop_in(UNIT))
     template = "gunicorn/options.conf.j2"
     unit_name = UNIT
-    # Its processes have these names; it may be the application's own all the same, in a directory that is
-    # on nobody's path, and then the last is there.
+    # Names of its processes. gunicorn may also be the application's own, in a directory that is on
+    # nobody's path: then `true`, the last, is found.
     programs: ClassVar[Programs] = {"gunicorn": ("gunicorn", "gunicorn3", "true")}
     packages = ("gunicorn",)
     parameters = PARAMETERS
@@ -98,7 +98,7 @@ SERVICES = (Gunicorn(),)
 
 
 def in_effect(text: str) -> Settings:
-    """What `gunicorn --print-config` prints; the queue is asked of the kernel."""
+    """What `gunicorn --print-config` prints; the backlog in effect comes from the kernel."""
     printed = re.findall(r"(?m)^(\w+) += (\S+)$", text)
     return {name: number(value) for name, value in printed if name in NAMES - {"backlog"}}
 

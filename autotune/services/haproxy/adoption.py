@@ -24,7 +24,7 @@ from autotune.services.haproxy import syntax
 UNIT, HOME = "haproxy.service", "/etc/haproxy"
 MAIN = f"{HOME}/haproxy.cfg"
 PROXIES = ("defaults", "frontend", "backend", "listen")
-# What takes effect where a file does not name a timeout, in the order of the manual.
+# The timeout that takes effect where a file does not set this one, in the order of the manual.
 _TIMEOUTS = {"client": "", "server": "", "connect": "", "queue": "connect", "http-request": "client",
              "http-keep-alive": "http-request"}  # fmt: skip
 
@@ -47,17 +47,17 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _read(tree: Tree) -> Config:
-    """All that its unit's command names as one: of a directory the files that end in ``.cfg``."""
+    """All files that its unit's command names, as one; of a directory, those that end in ``.cfg``."""
     words = unit_environment.words(tree, UNIT)
     named = unit_environment.values_of(words, "-f") or [MAIN]
     paths = (path for place in named for path in tree.matching(f"{place}/*.cfg") or [place]
-             # All of its own directory was read: what is no file there is a directory without any.
+             # All of HOME was read: a path there that is no file is a directory without such files.
              if path == MAIN or tree.real(path) in tree.files or not path.startswith(HOME))  # fmt: skip
     return together(" ".join(named), [gather(tree, p, syntax.read) for p in paths])
 
 
 def _listens(config: Config) -> Iterator[tuple[str, bool]]:
-    """Where HTTP is spoken, and whether over TLS, and sent on to other hosts."""
+    """Where HTTP is spoken that is sent on to other hosts, and whether over TLS."""
     forwards = {line.directive.within for name in ("server", "default_backend", "use_backend")
                 for line in config.called(name)}  # fmt: skip
     for line in config.called("bind"):

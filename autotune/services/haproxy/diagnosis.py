@@ -17,8 +17,8 @@ from autotune.services.haproxy.stats import QUESTION, asking, counters, socket_o
 
 
 def _connections(part: PartReading) -> Finding | None:
-    """Requests wait for a web host at its limit longer than it takes to answer them, clients for a
-    connection, or web hosts refuse theirs."""
+    """Requests wait for a web host at its limit longer than it takes to answer them, clients wait for a
+    connection, or web hosts refuse connections."""
     counted, activity = part.activity.counters, part.activity
     waited, answered = counted.get("qtime", 0.0), counted.get("rtime", 0.0)
     limit, sessions = part.setting("server_maxconn"), counted.get("slim", 0.0)

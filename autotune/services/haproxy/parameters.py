@@ -22,7 +22,7 @@ PARAMETERS = guided((
     on_reload("server_maxconn", "Requests a web host works on at one time, more wait; 0 is no limit.",
         low=0, high=1024, stock=0, recommended=100,
         source=f"{MANUAL}; its examples/basic-config-edge.cfg"),
-    # It asks for as many as maxconn; somaxconn, 4096, is what it gets. A reload keeps the socket.
+    # It requests as many as maxconn and gets somaxconn, 4096. A reload keeps the socket.
     accept_queue("backlog", stock=4096, source=MANUAL),
     reload("shards", "Listening sockets, each with some of the threads.",
         low=1, high="2 * cpus", stock=1),
@@ -47,7 +47,7 @@ PARAMETERS = guided((
         low=100, high=60_000, stock=5000),
     timeout("timeout_http_keep_alive", "How long an idle client connection stays open.",
         low=1, high=120_000, stock=50_000, recommended=300),
-    # Short ones end what slow clients and slow pages have begun.
+    # Short timeouts end requests of slow clients and for slow pages.
     timeout("timeout_client", "How long a client may be silent.",
         low=1000, high=300_000, stock=50_000, on_demand=True),
     timeout("timeout_server", "How long a web host may be silent.",

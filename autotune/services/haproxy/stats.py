@@ -13,7 +13,8 @@ from autotune.strict import is_whole
 QUESTION = "show info;show stat;show pools"
 TOTALS = ("FRONTEND", "BACKEND")
 COLUMNS = {"svname", "algo", "slim"}
-# Every Debian has perl-base, but no client of unix sockets. A whole path may be too long for one.
+# Every Debian has perl-base, but no client of unix sockets. A whole path may be too long for a socket:
+# hence the change of directory.
 _ASK = (
     "chdir shift; my $s = IO::Socket::UNIX->new(shift) or die qq($!\\n);"
     " print $s qq(@ARGV\\n); print while <$s>"
@@ -36,7 +37,7 @@ def asking(site: Site) -> Argv:
 def rows(text: str) -> list[Mapping[str, str]]:
     """What `show stat` says of every frontend, server and backend, by the names of its columns.
 
-    Nothing where a column is missing that is relied on.
+    Nothing where a column of ``COLUMNS`` is missing.
     """
     table = text.partition("# pxname,")[2].partition("\n\n")[0]
     reader = csv.DictReader(f"pxname,{table}".splitlines(), restval="")
@@ -48,7 +49,7 @@ def rows(text: str) -> list[Mapping[str, str]]:
 
 
 def in_effect(text: str) -> Settings:
-    """Values that the running process says it has; those of servers where all have the same."""
+    """Values that the running process says it has; those of servers only where all have the same."""
     values: dict[str, Value] = {name: int(match[1]) for name, pattern in _VALUES.items()
                                 if (match := re.search(pattern, text))}  # fmt: skip
     limits = {row["slim"] or "0" for row in rows(text) if row["svname"] not in TOTALS}

@@ -58,7 +58,7 @@ PARAMETERS = guided((
     safe={"maxclients": (1000, 65_536), "tcp_backlog": (256, 65_535)},
 )  # fmt: skip
 
-# Its names of those that are not called ``rocksdb.NAME``.
+# Its names of the parameters that it does not call ``rocksdb.NAME``.
 _SPELT = {
     "workers": "workers",
     "maxclients": "maxclients",

@@ -23,8 +23,8 @@ NOFILE = on_restart("nofile", "Descriptors a process of the tier's units has to 
     low=1024, high="nofile", log=True, stock=1024, recommended="min(65535, nofile)",
     source="systemd.exec(5), LimitNOFILE; reference stack", direction="+",
     safe=(1024, "nofile"))  # fmt: skip
-# The limits of a unit's first process, and what the unit gave it; its name is an argument, never part of
-# the script.
+# The limits of a unit's first process, and what the unit gave it. The unit's name is an argument, never
+# part of the script.
 _LIMITS = """
 cat "/proc/$(systemctl show --property MainPID --value "$1")/limits"
 systemctl show --property LimitNOFILESoft "$1"
@@ -46,13 +46,13 @@ class Limits(Service):
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """With the limit that the distribution's own units set, where they set one."""
+        """The stock value is the limit that the distribution's own units set, where they set one."""
         raised = [s.unit_nofile for s in self.services if s.unit_nofile != NOFILE.stock]
         return (replace(NOFILE, stock=raised[0]),) if raised else (NOFILE,)
 
     @property
     def programs(self) -> Programs:
-        """Those of the services: what a unit is called may depend on the program's version."""
+        """Those of the services: the name of a unit may depend on the program's version."""
         return {
             name: paths for service in self.services for name, paths in service.programs.items()
         }

@@ -1,7 +1,7 @@
 """A small, short-lived memcached on each web host, in front of the remote one.
 
 What is asked for most is answered without the network; what it holds is at most ``ttl`` old. It
-may help the mean and harm the tail, so whether to have it is for the search to say.
+may help the mean and harm the tail, so the search decides whether to have it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class LocalCache(Service):
     name = "local_cache"
     title = "local cache"
     role = Role.LOCAL
-    # Not memcached's own, which a cache tier on the same host has.
+    # Not memcached's own port, which a cache tier on the same host has.
     port = 11311
     unit_name = "autotune-local-cache.service"
     packages = ("memcached",)
@@ -78,5 +78,5 @@ class LocalCache(Service):
 
 
 SERVICES = (LocalCache(),)
-# Nothing of it is looked at: the application hides what it answers.
+# It is not diagnosed: the application hides what it answers.
 DIAGNOSIS = NOTHING

@@ -1,4 +1,4 @@
-"""Which options in the files of a running MariaDB are parameters, and which of them counts."""
+"""Which options in the files of a running MariaDB are parameters, and which line of them counts."""
 
 from __future__ import annotations
 
@@ -18,18 +18,19 @@ LAYOUTS = Layouts((
     Layout("Debian, Ubuntu", "mariadb.service", MAIN),
     Layout("Fedora, RHEL, SUSE", "mariadb.service", OTHER),
 ))  # fmt: skip
-# What the server reads; the last that says something counts, where no version is named.
+# Groups that the server reads. The last line of an option counts; groups that name a version are
+# counted apart.
 _GROUP = re.compile(r"(?:mysqld|mariadbd?|server|client-server|galera)(?P<version>-[0-9.]+)?")
 _PLAIN = ("[mysqld]", "[mariadb]", "[mariadbd]", "[server]")
-_COUNT = Notation(size("B").read)  # without a unit too: 4K is 4096 of them
+_COUNT = Notation(size("B").read)  # parameters without a unit take suffixes too: 4K is 4096
 _PREFIXES = ("skip_", "disable_", "enable_", "maximum_")
-_SHORTEST = 6  # characters of an option's name that stand for all of it, where no other has them
+_SHORTEST = 6  # characters of a prefix that stands for the whole name, if no other name has it
 _NAMES = tuple(parameter.name for parameter in PARAMETERS)
 _ON = {"1": True, "on": True, "true": True, "0": False, "off": False, "false": False}
 
 
 def read(tree: Tree, main: str = MAIN) -> Config:
-    """What of these files the server reads."""
+    """The options in these files that the server reads."""
     config = gather(tree, main, syntax.read, syntax.included)
     counting = {(placed.name, group["version"] or ""): placed for placed in config.directives
                 if (group := _GROUP.fullmatch(placed.block))}  # fmt: skip
@@ -49,14 +50,14 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _tunables(service: RunningService) -> Iterator[Tunable]:
-    """Every parameter: what no file says can be set below the last group of the server's."""
+    """Every parameter; one that no file sets can be added below the server's last group."""
     clients = service.config.number("max_connections", 151)
-    # What it works out itself where no file says it, as the manual has it.
+    # What the server computes itself where no file sets it, according to the manual.
     worked_out = {
         "back_log": min(900, 50 + clients // 5),
         "thread_cache_size": min(256, clients),
         "thread_pool_size": service.host.processors,
-        # Asked for without a size it has this one; with a size it need not be asked for.
+        # Switched on without a size, the query cache has 1 MB; a size alone switches it on.
         "query_cache_size": int(service.config.last("query_cache_type").lower() in ("1", "on")),
     }
     left = {name: f"`{option}` says it in another way: `{name} = …` has it tuned"
@@ -69,7 +70,7 @@ def _tunables(service: RunningService) -> Iterator[Tunable]:
 
 
 def _otherwise(config: Config) -> Iterator[tuple[str, str]]:
-    """Parameters that an option sets by another name than theirs, and that name."""
+    """Parameters that an option sets under another name than theirs, each with that name."""
     for option in {placed.name for placed in config.directives} - {*_NAMES}:
         bare = next((option.removeprefix(p) for p in _PREFIXES if option.startswith(p)), "")
         meant = [name for name in _NAMES if len(option) >= _SHORTEST and name.startswith(option)]

@@ -12,7 +12,7 @@ INNODB = "mariadb.com, InnoDB System Variables"
 TUNER = "MySQLTuner 2.x, its published recommendations"
 system = partial(on_restart, source=SYSTEM)
 innodb = partial(on_restart, source=INNODB)
-# `SET GLOBAL` lasts until the next start and reads no file: what a file says takes one.
+# `SET GLOBAL` lasts until the next start and reads no file: a value in a file takes a restart.
 PARAMETERS = guided((
     innodb("innodb_buffer_pool_size",
         "Memory for pages of tables and indexes; all that is asked for often should fit.",
@@ -90,7 +90,7 @@ PARAMETERS = guided((
 )  # fmt: skip
 
 NEEDS = Needs(
-    # As MySQLTuner adds it up. A connection's stack and binary log beside its buffers.
+    # As MySQLTuner adds it up: a connection has a stack and binary log beside its buffers.
     memory="innodb_buffer_pool_size + innodb_log_buffer_size + query_cache_size + tmp_table_size"
     " + max_connections * (sort_buffer_size + join_buffer_size + read_buffer_size"
     " + read_rnd_buffer_size + 324 KB) + 112 MB",
@@ -100,9 +100,9 @@ NEEDS = Needs(
     descriptors="max_connections + 2 * table_open_cache + 10",
 )
 
-MOST_MEMORY = 0.85  # of the host's, in all that the settings allow
-MANY = 512  # connections from which it advises a pool of threads
-# MB that MariaDB has by itself: its caches of keys and of Aria's pages; a thread's stack and binary log.
+MOST_MEMORY = 0.85  # share of the host's memory that all settings together may allow
+MANY = 512  # connections from which MySQLTuner advises a pool of threads
+# MB that no parameter sets: the caches of keys and of Aria's pages; each thread's stack and binary log.
 SHARED, THREAD = 128 + 128, (292 + 32) / 1024
 
 
@@ -111,8 +111,8 @@ def advice(facts: Mapping[str, float], running: Settings) -> dict[str, Value]:
     mysqltuner.pl: `mysql_stats`, `mysql_innodb`, `mariadb_threadpool`), as far as they follow from a host
     and the settings. The rest of what it says follows from counters of a server that has run for a day.
 
-    InnoDB's pool is to hold all data, within the memory there is: how much data is not known here,
-    so it is all that memory allows, and never less than today."""
+    InnoDB's pool should hold all data if memory allows. How much data there is is not known here, so
+    the pool gets all that memory allows, and never less than it has now."""
 
     pool = int(running["innodb_buffer_pool_size"])
     memory = MOST_MEMORY * facts["memory"] / 2**20
@@ -121,7 +121,7 @@ def advice(facts: Mapping[str, float], running: Settings) -> dict[str, Value]:
         "innodb_buffer_pool_size": pool,
         "innodb_log_file_size": pool // 4,
         "query_cache_size": 0,
-        # It counts with the smaller one, and says to keep them alike.
+        # MySQLTuner counts the smaller one, and advises to keep both equal.
         "tmp_table_size": min(int(running["tmp_table_size"]), int(running["max_heap_table_size"])),
     }
     if not int(running["thread_cache_size"]):
@@ -132,7 +132,7 @@ def advice(facts: Mapping[str, float], running: Settings) -> dict[str, Value]:
 
 
 def possible_memory(running: Settings) -> float:
-    """What it calls the maximum possible memory usage, in MB."""
+    """What MySQLTuner calls the maximum possible memory usage, in MB."""
 
     def total(*names: str) -> float:
         return sum(float(running[name]) for name in names)

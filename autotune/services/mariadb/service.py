@@ -11,8 +11,9 @@ from autotune.services.mariadb.parameters import NEEDS, PARAMETERS, advice
 from autotune.services.readback import backlog_in_force, in_unit
 from autotune.strict import is_whole
 
-# program pattern [file]: what a start with that file, read after the host's own, would refuse or
-# change. An engine's options it refuses in words alone, and what is out of range it replaces.
+# program pattern [file]: prints what a start with that file, read after the host's own, would refuse
+# or change. Only MariaDB's messages show that it refused an engine's option, or replaced a value out of
+# range.
 _CHECK = """
 program=$1 pattern=$2
 said=$("$program" ${3+"--defaults-extra-file=$3"} --help --verbose 2>&1 >/dev/null)
@@ -92,7 +93,8 @@ def in_effect(text: str) -> Settings:
     return {p.name: in_unit(p, printed[p.name]) for p in PARAMETERS if p.name in printed}
 
 
-# What is counted, beside what, which share of it and how many are too many, what that is and what helps.
+# A counter, the one it is compared with, the share of that and the least count that are too many, the
+# resource, what is counted, and what helps.
 FREQUENT = (
     ("Innodb_row_lock_waits", "Questions", 0.05, 10, Resource.LOCKS,
      "times a statement waited for a row that another had locked",
@@ -116,13 +118,13 @@ REFUSED = "Connection_errors_max_connections"
 
 
 def counters(text: str) -> Mapping[str, float]:
-    """Those of its status variables that are looked at."""
+    """The status variables that diagnosing uses."""
     return {name: float(value) for name, value in rows(text).items()
             if name in {*LEVELS, *COUNTS, REFUSED} and is_whole(value)}  # fmt: skip
 
 
 DIAGNOSIS = Diagnosis(
-    # It greets with a binary handshake: only its own client is asked.
+    # The server greets with a binary handshake: counters are read with its own client.
     counters=by_command(
         command=lambda site: ask(site, "SHOW GLOBAL STATUS"), levels=LEVELS, more=counters
     ),

@@ -8,7 +8,7 @@ from autotune.services.command_line import unquoted
 from autotune.services.config_files import Directive, Word, tokens
 
 # Groups are not repeated possessively: Python before 3.11.5, Debian 12's, gets that wrong (gh-106052).
-# A comment begins with a `#` wherever it is not quoted, with a `;` where a line does.
+# A comment begins with a `#` outside of quotes, or with a `;` at the start of a line.
 _LINE = re.compile(
     r"""[^\S\n]*+(?:\[(?P<group>[^\]\n]*)\][^\n]*+"""
     r"""|(?P<include>!include(?:dir)?)[^\S\n]+(?P<path>[^\n]*+)|(?:(?P<name>[A-Za-z][\w.-]*+)[^\S\n]*+(?:=[^\S\n]*+"""
@@ -18,7 +18,7 @@ _LINE = re.compile(
 
 
 def read(text: str) -> tuple[Directive, ...]:
-    """Every group, include and option, by names with ``_``. Raises Unreadable."""
+    """Every group, include and option, names with ``_`` for ``-``. Raises Unreadable."""
     directives: list[Directive] = []
     within: tuple[tuple[str, ...], ...] = ()
     for line in tokens(text, _LINE, "this is no option"):

@@ -90,7 +90,7 @@ IN_EFFECT = {
     "ext_wbuf_size": "ext_wbuf_size",
     "ext_recache_rate": "ext_recache_rate",
 }
-# In Perl, as its own tool is; an answer is printed.
+# In Perl, like memcached's own tool; prints one line of the answer.
 _SEND = """
 my $server = IO::Socket::IP->new(PeerHost => $ARGV[0], PeerService => $ARGV[1], Timeout => 5) or die $@;
 print $server $_ while <STDIN>;
@@ -98,7 +98,8 @@ $server->flush;
 print scalar <$server>;
 """
 BYTES = ("memory", "ext_wbuf_size")  # shown in bytes, set in MB
-# Options that have clients log in, by SASL or a file of users; others without a value may be joined.
+# Options that make clients log in, by SASL or a file of users. Short options without a value may be
+# joined before them.
 _LOGINS = "-[ACFLMZdhikrvV]*[SY]|--enable-sasl|--auth-file"
 _OPENED = f"""
 sed 's/#.*//' -- "$1" 2>/dev/null | grep -qE -e '(^|[[:blank:]])({_LOGINS})' || exit 0
@@ -132,7 +133,7 @@ class Memcached(Service):
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> TrialStart:
         argv = self.start(site, files)
-        # Not the file with the running server's own id.
+        # Without `-P`, the file that holds the running server's process id.
         at = argv.index("-P") if "-P" in argv else len(argv)
         return TrialStart((*argv[:at], *argv[at + 2 :], "-s", "trial.sock"), "trial.sock")
 
@@ -140,14 +141,14 @@ class Memcached(Service):
         return (site.programs["memcached"], *options(files[self.config_path(site)]))
 
     def unsaved(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
-        """Logins that a file has which is replaced as a whole may be in no other."""
+        """The file is replaced as a whole: logins in it may be in no other file."""
         words = (word for content in files.values() for word in options(content))
         if site.own is not None or any(re.match(_LOGINS, word) for word in words):
             return None
         return ("sh", "-c", _OPENED, "sh", self.config_path(site))
 
     def prefill(self, site: Site, pairs: Mapping[str, str]) -> tuple[Argv, bytes]:
-        """In its own protocol; the version it tells at the end comes after all that was set."""
+        """In memcached's own protocol. Its answer to ``version`` comes after all pairs are set."""
         place = (site.listen.host, str(site.listen.port))
         sets = (
             f"set {key} 0 0 {len(value)} noreply\r\n{value}\r\n" for key, value in pairs.items()
@@ -184,7 +185,7 @@ def settings_in_effect(names: Collection[str] = frozenset(IN_EFFECT.values())) -
 def options(content: bytes) -> Argv:
     """Arguments out of an option file: one option and its value a line, ``#`` starts a comment.
 
-    As Debian's unit has it, ``-d`` and words that are no options (``logfile``) do not count.
+    As in Debian's unit, ``-d`` and words that are no options (``logfile``) are ignored.
     """
     lines = (
         line.split("#", 1)[0].split() for line in content.decode(errors="replace").splitlines()

@@ -66,7 +66,7 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _tunables(service: RunningService) -> Iterator[Tunable]:
-    """Every parameter of nginx in these files; its `auto` comes to the host's processors."""
+    """Every parameter of nginx in these files; `auto` is the number of the host's processors."""
     config = service.config
     kept = _to_web(config) if service.role is Role.PROXY else _to_pools(config)
     command = unit_environment.words(service.host.tree, UNIT)  # `-g` has directives
@@ -79,15 +79,16 @@ def _directives(service: RunningService) -> Iterator[Tunable]:
     config, processors = service.config, service.host.processors
     yield Tunable("worker_processes", "worker_processes", automatic(processors), ("",),
                   absent=Absent(1, before(config, "events"), "worker_processes ", ";\n"))  # fmt: skip
-    # Debian's file has another number than what nginx takes by itself.
+    # nginx' own default; Debian's file has another number.
     absent = Absent(512, inside(config, "events"), "\n    worker_connections ", ";")
     yield Tunable("worker_connections", "worker_connections", NUMBER, ("events",), absent,
                   also=_descriptors)  # fmt: skip
     yield from _in_blocks(config, EVENTS, "events")
     yield from _in_blocks(config, CLIENTS, "http", "server", "location")
     if service.role is not Role.PROXY:
-        # Where nothing is said of them anywhere: their sizes depend on each other. nginx refuses less for
-        # busy ones than the first one, and nearly all that there are, as twice the first one may be.
+        # Only where no file sets any of them: their sizes depend on each other. nginx refuses a busy
+        # size below that of the first buffer, or near that of all buffers; the default busy size, twice
+        # the first buffer, may be as large as that.
         unsaid = not any(placed.name.startswith("fastcgi_b") for placed in config.directives)
         http = inside(config, "http") if unsaid else []
         first = "\n    fastcgi_busy_buffers_size 16k;\n    fastcgi_buffer_size "
@@ -104,7 +105,7 @@ def _directives(service: RunningService) -> Iterator[Tunable]:
 
 
 def _in_blocks(config: Config, names: Iterable[str], *blocks: str) -> Iterator[Tunable]:
-    """Directives that go to the first of their blocks where they are missing."""
+    """Directives; where one is missing, it is added to the first block in ``blocks``."""
     for name in names:
         stock, notation = DIRECTIVES[name]
         absent = Absent(stock, inside(config, blocks[0]), f"\n    {name} ", ";")
@@ -123,7 +124,7 @@ def _descriptors(config: Config, connections: Value) -> Iterable[Edit]:
 
 
 def _listening(config: Config) -> Iterator[Tunable]:
-    """What nginx takes once, where an address is first listened at."""
+    """Options that nginx takes once for each address: they go to the first `listen` of each."""
     listens = [placed for placed in config.called("listen") if placed.words]
     options = {word.partition("=")[0] for placed in listens for word in placed.words}
     options |= {placed.name for placed in config.called("http2")}
@@ -167,8 +168,8 @@ def _access_log(config: Config) -> Tunable:
 
 # -- connections kept to the servers behind -------------------------------------------------------
 #
-# `keepalive` is in an upstream, behind the method that it balances by. Web servers then have to be asked
-# in HTTP/1.1 without `Connection: close`, PHP-FPM with `fastcgi_keep_conn`
+# `keepalive` is in an upstream, behind its balancing method. Requests to web servers then have to be
+# HTTP/1.1 without `Connection: close`, those to PHP-FPM need `fastcgi_keep_conn`
 # (nginx.org, ngx_http_upstream_module).
 
 _KEPT = "upstream_keepalive"
@@ -202,7 +203,7 @@ def _to_pools(config: Config) -> Iterator[Tunable]:
 
 
 def _ends(config: Config, directive: str) -> list[Position]:
-    """Where each upstream ends that ``directive`` leads to, none of which says how much it keeps."""
+    """The end of each upstream that ``directive`` leads to; none if one of these has a `keepalive…`."""
     named = _named(config, directive)
     led_to = [inner for name, inner in _upstreams(config).items() if name in named]
     if any(placed.name.startswith("keepalive") for inner in led_to for placed in inner):
@@ -211,13 +212,13 @@ def _ends(config: Config, directive: str) -> list[Position]:
 
 
 def _behind(config: Config, placed: PlacedDirective) -> Position:
-    """Where the `;` is that ends it."""
+    """Right after the `;` that ends a directive."""
     path, end = placed.end
     return path, config.texts[path].index(";", end) + 1
 
 
 def _or_none(config: Config, _: Value) -> Iterator[Edit]:
-    """nginx takes no `keepalive 0`."""
+    """Leave `keepalive` out where it would be 0: nginx does not take `keepalive 0`."""
     for placed in config.called("keepalive"):
         if placed.block == "upstream":
             begin = placed.path, placed.directive.name.start
@@ -226,7 +227,8 @@ def _or_none(config: Config, _: Value) -> Iterator[Edit]:
 
 
 def _without_close(config: Config, _: Value) -> Iterator[Edit]:
-    """In each block that sets headers, too: it sets none of those of the blocks around it."""
+    """HTTP/1.1 without `Connection: close` in `http`, and the latter in each block that sets headers of
+    its own: such a block inherits none from the blocks around it."""
     yield from inserted(inside(config, "http"), _HTTP, _KEPT)
     before = None
     for placed in config.directives:
@@ -240,7 +242,7 @@ def _without_close(config: Config, _: Value) -> Iterator[Edit]:
 
 
 def _listens(config: Config) -> Iterator[tuple[str, bool]]:
-    """Where HTTP is spoken, and whether over TLS, at a default server first."""
+    """Where HTTP is spoken, and whether over TLS; default servers come first."""
     if config.called("server") and not config.called("listen"):
         yield "80", False  # nginx' own, as root
     listens = [placed.words for placed in config.called("listen") if placed.words]
@@ -250,7 +252,7 @@ def _listens(config: Config) -> Iterator[tuple[str, bool]]:
 
 
 def _passes(config: Config) -> tuple[str, ...]:
-    """Where requests are sent on, upstreams looked up."""
+    """Where requests are sent on to, with upstreams replaced by their servers."""
     servers = {
         name: [placed.words[0] for placed in inner if placed.name == "server" and placed.words]
         for name, inner in _upstreams(config).items()
@@ -260,7 +262,7 @@ def _passes(config: Config) -> tuple[str, ...]:
 
 
 def _named(config: Config, directives: str) -> list[str]:
-    """The upstreams or places that directives, by a pattern of their names, have in their URLs."""
+    """The upstreams or places in the URLs of the directives whose names match a pattern."""
     named = [placed for placed in config.directives if re.fullmatch(directives, placed.name)]
     words = [(placed.words or ("",))[0] for placed in named]
     places = [word.partition("://")[2] or word for word in words]
@@ -268,7 +270,7 @@ def _named(config: Config, directives: str) -> list[str]:
 
 
 def _upstreams(config: Config) -> Mapping[str, list[PlacedDirective]]:
-    """The directives in each, by its name; it has none where nginx would refuse the file."""
+    """The directives in each upstream, by its name; nginx refuses an upstream without one."""
     upstreams: dict[str, list[PlacedDirective]] = {}
     for placed in config.directives:
         for name in placed.directive.within[-1][1:] if placed.block == "upstream" else ():

@@ -41,7 +41,7 @@ FASTCGI = "nginx.org, ngx_http_fastcgi_module"
 PROXY = frozenset({Role.PROXY})
 WEB = frozenset({Role.WEB})
 core = partial(on_reload, source=CORE)
-# What only a site's own files have a place for.
+# Parameters that only a site's own files have a place for.
 own = partial(on_reload, adopted=True)
 tls = partial(own, source="nginx.org, ngx_http_ssl_module, Configuring HTTPS servers")
 gzip = partial(own, source="nginx.org, ngx_http_gzip_module; docs.nginx.com, Compression")
@@ -130,7 +130,7 @@ PARAMETERS = guided((
 
 # Directives that have the name of their parameter. What nginx does for some sites alone is tuned where
 # their own files have it: TLS where it is spoken, a lock where a cache is declared and used. What is
-# cached, and for how long, is the owner's.
+# cached, and for how long, is for the site's owner to decide.
 OTHERS = ("worker_processes", "worker_connections", "fastcgi_keep_conn")
 EVENTS = ("multi_accept", "accept_mutex", "use")
 CLIENTS = ("keepalive_timeout", "keepalive_requests")
@@ -154,11 +154,11 @@ def _files(word: str) -> Value | None:
 
 
 _OWN = {
-    # A zone of that name is nowhere else, so that no other block can ask for another size of it.
+    # The zone has a name of its own, so that no other block can declare it with another size.
     "ssl_session_cache": Notation(
         _sessions, lambda v: f'("shared:autotune:" ~ {v} ~ "m" if {v} else "none")'
     ),
-    # Where it has a second word it cannot be `off`: one file is as good as none.
+    # With a second word the directive cannot be `off`: one file is written, which is as good as none.
     "open_file_cache": Notation(_files, lambda v: f'"max=" ~ ([{v}, 1] | max)'),
 }
 
@@ -169,7 +169,7 @@ DIRECTIVES = {
     for p in PARAMETERS
     if p.name in (*OTHERS, *EVENTS, *CLIENTS, *FILES, *TLS, *LOCKS)
 }
-# What ``nginx -T`` prints; a number of workers that it finds itself is not among it.
+# What ``nginx -T`` prints; it does not print the number of workers that `auto` comes to.
 in_effect = configuration(
     read, {name: name for name in DIRECTIVES}, lambda name, word: DIRECTIVES[name][1].read(word)
 )
@@ -218,7 +218,7 @@ SERVICES = (Nginx(),)
 
 
 def _connections(part: PartReading) -> Finding | None:
-    """Out of connections it resets clients."""
+    """A worker that is out of connections resets its clients."""
     if not (part.mostly_errors and part.activity.complaints.get("worker_connections")):
         return None
     limit = part.setting("worker_connections")

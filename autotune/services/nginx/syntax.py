@@ -15,7 +15,7 @@ _TOKEN = re.compile(
     r"""|(?:\\.|\$\{|[^\s;{}\\"'])(?:\\.|\$\{|[^\s;{\\])*)""",
     re.DOTALL,
 )
-DEEPEST = 100  # blocks: each directive has all it is in
+DEEPEST = 100  # nested blocks: each directive has the words of all blocks it is in
 
 
 def read(text: str) -> Iterator[Directive]:

@@ -15,12 +15,12 @@ from autotune.services.unit_environment import Environment, Setting
 
 # Fedora and SUSE call it by its version too.
 _PROGRAMS = re.compile(r"node(js)?(-?[0-9]+)?|npm|yarn|pnpm")
-# Which an application reads is its own affair: one that its unit has is taken for it.
+# Applications differ in which of these they read: one that the unit sets is assumed to be read.
 _WORKERS = ("WEB_CONCURRENCY", "CLUSTER_WORKERS", "NODE_WORKERS", "NUM_WORKERS", "WORKERS",
             "NODE_CLUSTER_WORKERS", "CLUSTER_SIZE", "INSTANCES")  # fmt: skip
 _UNSAID = ("nothing in its environment says how many: `Environment=WEB_CONCURRENCY=1` in the unit has it"
            " tuned, where the application reads that")  # fmt: skip
-_OWN = {"max_semi_space_size": 16}  # without the option; of the other it depends on the host
+_OWN = {"max_semi_space_size": 16}  # Node's own value; that of the other option depends on the host
 
 
 def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
@@ -42,7 +42,7 @@ def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
 
 
 def _of_node(host: RunningHost, unit: str) -> Environment | None:
-    """The environment of a unit that starts Node or what comes with it."""
+    """The environment of a unit that starts Node or one of its package managers."""
     programs = [basename(word) for word in _words(host, unit) if "=" not in word]
     first = next((program for program in programs if program != "env"), "")
     return unit_environment.read(host.tree, unit) if _PROGRAMS.fullmatch(first) else None
@@ -55,7 +55,7 @@ def _words(host: RunningHost, unit: str) -> list[str]:
 
 
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
-    """In the unit's environment, where its command does not say it: that counts more."""
+    """Tune in the unit's environment what its command does not set: the command counts more."""
     environment = unit_environment.read(service.host.tree, service.unit)
     words = [word.replace("_", "-") for word in _words(service.host, service.unit)]
     places: dict[str, Place] = {"uv_threadpool_size": Setting("uv_threadpool_size", POOL, 4)}

@@ -1,5 +1,5 @@
-"""Node.js in a unit of the user's. It has no file of its own: what is tuned is in its environment, and
-each change is a restart. Node itself tries its options; how many processes there are is seen of them."""
+"""Node.js in a unit of the user's. It has no file of its own: parameters are in its environment, and
+each change takes a restart. Node itself validates its options; the running processes are counted."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ POOL, FLAGS = "UV_THREADPOOL_SIZE", "NODE_OPTIONS"
 OPTIONS = {"max_semi_space_size": "--max-semi-space-size",
            "max_old_space_size": "--max-old-space-size"}  # fmt: skip
 
-# script unit variables (a line each): the unit's own Node starts with them, and ends.
+# script unit variables (a line each): starts the unit's own Node with the variables; it ends at once.
 _CHECK = rf"""
 script=$1 unit=$2 variables=$3
 node=node
@@ -73,7 +73,8 @@ answer=$(sh -c "$script" sh "$unit" --eval=0 env $variables "$node" 2>&1) && exi
 printf '%s\n' "$answer" | grep . | head -n 1
 exit 1
 """
-# unit: of each of its processes that are Node's a line, and then what of its environment is of interest.
+# unit: prints a line for each Node process of the unit, followed by those variables of its environment
+# that are read back.
 _SHOWN = rf"""
 group=$(systemctl show -P ControlGroup -- "$1")
 for file in $(grep -lsF ":$group" /proc/[0-9]*/cgroup); do
@@ -98,7 +99,7 @@ class Nodejs(Service):
     config = ("", drop_in(UNIT))
     template = "nodejs/options.conf.j2"
     unit_name = UNIT
-    # It may be in a directory that is on nobody's path: then the last is there.
+    # Node may be in a directory that is on nobody's path: then `true`, the last, is found.
     programs: ClassVar[Programs] = {
         "node": ("node", "nodejs", "node-MainThread", "MainThread", "true")
     }
@@ -113,7 +114,7 @@ class Nodejs(Service):
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
         if not site.own:
-            return None  # a drop-in: its words are the unit's
+            return None  # a drop-in: systemd reads it, not Node
         variables = unit_environment.assignments(files, rf"{POOL}=\d+|{FLAGS}=.*")
         words = (AS_UNIT, self.unit(site) or UNIT, "\n".join(variables))
         return ("sh", "-c", _CHECK, "sh", *words, *files)
@@ -126,8 +127,8 @@ SERVICES = (Nodejs(),)
 
 
 def in_effect(text: str) -> Settings:
-    """Workers are the processes that another one has forked, or the only one; what is not in the
-    environment has Node's own value."""
+    """Workers are the processes that another one has forked, or the only process. A parameter that is
+    not in the environment has Node's own value."""
     if "process" not in text.splitlines():
         return {}
     pool = re.search(rf"(?m)^{POOL}=(\d{{1,9}})$", text)

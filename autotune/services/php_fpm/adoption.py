@@ -22,7 +22,7 @@ OTHER_WAYS = ("static", "ondemand")
 
 
 def read(tree: Tree, main: str) -> Config:
-    """Of each pool what is said of it last, in whatever file."""
+    """The directives of each pool; of several of a name the last counts, in whatever file."""
     config = gather(tree, main, syntax.read, included)
     last = {(placed.directive.within, placed.name): placed for placed in config.directives}
     return replace(config, directives=tuple(last.values()))
@@ -47,9 +47,9 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _tunables(service: RunningService) -> Iterator[Tunable]:
-    """Every parameter in these files; with pools of different sizes, those they agree in."""
+    """Every parameter in these files; where pools differ, those with the same value in all."""
     config = service.config
-    # What the socket has now: without the directive that depends on PHP's version.
+    # The socket's backlog now: its default, without the directive, depends on PHP's version.
     backlog = service.host.backlogs.get(service.listen, BACKLOG)
     pm = next((placed.words[0] for placed in config.called("pm") if placed.words), "")
     yield Tunable("pm", "pm", QUOTED_WORD)
@@ -63,7 +63,7 @@ def _tunables(service: RunningService) -> Iterator[Tunable]:
         absent = Absent(default, places, f"\n{directive} = ")
         yield Tunable(name, directive, notation, absent=absent)
     for name, default in SPARE.items():
-        # FPM wants these with `dynamic`: they come with it where `pm` is another way of FPM's today.
+        # FPM needs these with `dynamic`: if `pm` is another mode now, they are written with `dynamic`.
         absent = Absent(default, after, f"\npm.{name} = ", condition='pm == "dynamic"')
         otherwise = QUOTED_WORD.read(pm) in OTHER_WAYS
         yield Tunable(name, f"pm.{name}", NUMBER, absent=absent if otherwise else None)

@@ -53,7 +53,7 @@ PARAMETERS = guided((
     safe={"max_children": (2, "64 * cpus"), "listen_backlog": (256, 65_535)},
 )  # fmt: skip
 
-# FPM says these of a pool by `php-fpm -tt`; the queue is asked of the kernel.
+# `php-fpm -tt` prints these for a pool; the backlog is read from the kernel.
 IN_EFFECT = {"pm": "pm"} | {
     f"pm.{parameter.name}": parameter.name
     for parameter in PARAMETERS
@@ -61,8 +61,8 @@ IN_EFFECT = {"pm": "pm"} | {
 }
 
 
-# It logs what it shows, passwords in pools' environments included, hence another log for that long; they
-# do not leave the host either.
+# FPM also logs what it shows, including passwords in pools' environments: `error_log` is /dev/null
+# for this run. Lines that may have passwords are removed before they leave the host.
 _SHOWN = r"""
 conf=$(mktemp) && trap 'rm -f "$conf"' EXIT || exit
 {
@@ -144,7 +144,7 @@ SERVICES = (PhpFpm(),)
 
 
 def _version(site: Site) -> str:
-    """Debian has it in every name: /usr/sbin/php-fpm8.2, php8.2-fpm.service, /etc/php/8.2."""
+    """The version in Debian's names: /usr/sbin/php-fpm8.2, php8.2-fpm.service, /etc/php/8.2."""
     return site.programs["php-fpm"].rpartition("php-fpm")[2]
 
 

@@ -1,7 +1,7 @@
 """What PHP's files on a host say, and the file in which that is changed.
 
-Debian's builds share files of extensions: a line of them is never edited, but overridden by the last file
-that one build alone reads.
+Debian's builds share the files of extensions. These are never edited: a build's own last file, which no
+other build reads, overrides them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OF_POOL = re.compile(r"php_(?:admin_)?(?:value|flag)\[([^\]]+)\]")
 
 
 def find(host: RunningHost) -> Iterator[RunningService | str]:
-    """Of the PHP-FPM that is tuned, and of the module that Apache has loaded."""
+    """The settings of the PHP-FPM that is tuned, and of the PHP module that Apache has loaded."""
     for pools in fpm.find(host):
         if isinstance(pools, str) or not (match := _VERSION.match(pools.config.main)):
             continue
@@ -38,8 +38,8 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _running(host: RunningHost, build: str, version: str, pools: Config) -> RunningService:
-    """Its config is the file that may be changed, with what pools set themselves; the first of
-    them is asked."""
+    """Its config is the file that may be changed, with what pools set themselves. It listens where the
+    first pool does, which is asked for the values in effect."""
     own = _read(host.tree, f"/etc/php/{version}/{build}/conf.d/{FILE}")
     of_pools = [placed for placed in pools.directives if _OF_POOL.match(placed.name)]
     listen = next((placed.words[0] for placed in pools.called("listen") if placed.words), "")
@@ -79,8 +79,8 @@ def _tunables(service: RunningService) -> Iterator[Tunable]:
 
 
 def _before(tree: Tree, place: str) -> tuple[Mapping[str, str], str]:
-    """What every other file of this PHP says: of a name that is there several times the last counts,
-    and of extensions all do. And which of them cannot be read."""
+    """What the other files of this PHP say, and why one of them cannot be read. Of several values of a
+    name the last counts; of ``zend_extension`` all do."""
     values: dict[str, str] = {}
     build = place.partition("/conf.d/")[0]
     for path in tree.matching(f"{build}/php.ini") + tree.matching(f"{build}/conf.d/*.ini"):
@@ -88,7 +88,7 @@ def _before(tree: Tree, place: str) -> tuple[Mapping[str, str], str]:
         for unread, why in config.unread.items():
             return {}, f"{unread} cannot be read: {why}"
         for placed in config.directives:
-            # Sections that begin with these count for some paths or names alone.
+            # Sections with these names apply only to some paths or hosts.
             if not placed.block.upper().startswith(("PATH", "HOST")):
                 earlier = values.get(placed.name, "") if placed.name == "zend_extension" else ""
                 values[placed.name] = " ".join(filter(None, (earlier, *placed.words)))

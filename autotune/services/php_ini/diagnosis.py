@@ -14,9 +14,9 @@ from autotune.services.diagnosis import (
 )
 from autotune.services.php_ini.service import asking
 
-MISSES = 100  # in a reading: fewer are scripts that are new to it
+MISSES = 100  # in a reading: fewer are scripts that OPcache has not met before
 SHARE = 0.05  # of the scripts that were asked for
-ROOM = 0.05  # of its memory: what is left may be too little for any of the scripts
+ROOM = 0.05  # of its memory: with no more left, the next script may not fit
 SUMS = ("hits", "misses", "oom_restarts", "hash_restarts")
 LEVELS = ("cache_full", "free_memory", "used_memory", "wasted_memory", "num_cached_keys",
           "max_cached_keys", "strings_free_memory", "strings_buffer_size")  # fmt: skip
@@ -33,7 +33,7 @@ def _full(part: PartReading) -> Finding | None:
         why = f"its list of {most:.0f} scripts is full: raise opcache_max_accelerated_files"
         return Finding(Resource.CACHE, f"{share}: {why}", TOLD)
     free, wasted, used = (counted[f"{kind}_memory"] / 2**20 for kind in ("free", "wasted", "used"))
-    # It calls itself full only where not even the smallest script fits in.
+    # OPcache calls itself full only when not even the smallest script fits in.
     has_room = free > ROOM * (free + wasted + used) or not used
     if has_room and not counted["oom_restarts"] and not counted["cache_full"]:
         return None
@@ -44,7 +44,7 @@ def _full(part: PartReading) -> Finding | None:
     return Finding(Resource.CACHE, f"{share}: {why}", TOLD)
 
 
-# Each process keeps the strings itself that do not fit in.
+# Strings that do not fit in are kept by each process itself.
 STRINGS = evident(Resource.CACHE, INFERRED,
     lambda c: c["strings_free_memory"] < 0.01 * c["strings_buffer_size"],
     lambda c: f"its {c['strings_buffer_size'] / 2**20:.0f} MB for strings of scripts are full:"
@@ -60,7 +60,8 @@ DIAGNOSIS = Diagnosis(
                          "opcache_interned_strings_buffer+"),
         Resource.MEMORY: ("opcache_memory_consumption-", "opcache_jit_buffer_size-"),
     },
-    # Full, it turns scripts away: before the processors that compile them are called full.
+    # A full OPcache turns scripts away. This rule comes before the one that calls the CPUs full, which
+    # are busy compiling these scripts.
     refusal_rules=(_full,),
     cache_rules=(STRINGS,),
 )  # fmt: skip

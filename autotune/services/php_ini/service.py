@@ -1,4 +1,4 @@
-"""PHP's own settings: a file that PHP reads last, tried by the program and asked of its processes."""
+"""PHP's own settings: a file that PHP reads last, validated by PHP and read back from its processes."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ FILE = "zz-autotune.ini"
 _SWITCH = {**dict.fromkeys(("1", "on", "yes", "true"), True),
            **dict.fromkeys(("", "0", "off", "no", "false", "none"), False)}  # fmt: skip
 _JIT = {"": "off", "0": "off", "disable": "off", "1": "tracing", "on": "tracing"}
-# What PHP takes of a value that it does not understand it says in a warning at best: each line of the
-# new file has to come out as it went in.
+# For a value that it does not understand, PHP prints a warning at best. So the check is that PHP shows
+# each value of the new file as it was written.
 _CHECK = r"""
 file=$1 conf=$2; shift 2
 scan=$(mktemp -d) && trap 'rm -rf "$scan"' EXIT || exit
@@ -50,7 +50,7 @@ wrong=$(printf '%s\n' "$said" | awk -F ' *=>* *' '
 ' "$file" -)
 [ -z "$wrong" ] || { printf '%s\n' "$wrong"; exit 1; }
 """
-# Run by a process of the pool, or of Apache: its directives, and what OPcache counts.
+# Run by a process of the pool, or of Apache: prints its directives, and what OPcache counts.
 _STATUS = """<?php
 foreach (explode(' ', 'NAMES') as $name) echo "$name ", ini_get($name), "\\n";
 $status = function_exists('opcache_get_status') ? @opcache_get_status(false) : false;
@@ -77,14 +77,14 @@ for ($answer = ''; strlen($head = stream_get_contents($pool, 8)) === 8;) {
 }
 echo substr($answer, strpos($answer, "\\r\\n\\r\\n") + 4);
 """
-# Pools run as accounts of their own, which read the script where nobody else may write it.
+# Pools run as accounts of their own: they can read the script, but only its owner can write it.
 _PLACE = """
 umask 022
 place=$(mktemp -d /run/autotune-php.XXXXXX) && trap 'rm -rf "$place"' EXIT || exit
 chmod 755 "$place" && printf %s "$1" >"$place/status.php" || exit
 """
 _BY_FASTCGI = f'{_PLACE}\n"$3" -n -r "$2" -- "$4" "$place/status.php"'
-# Of Apache, under a name that no site has (templates/apache/web.conf.j2).
+# Asks Apache, under a host name that no site has (templates/apache/web.conf.j2).
 _BY_HTTP = f"""{_PLACE}
 "$2" -sS --max-time 5 -H "Host: php.autotune.internal" "http://$3/${{place##*/}}/status.php"
 """
@@ -136,8 +136,8 @@ class PhpIni(Service):
         return (Readback(asking(site), in_effect),)
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv:
-        """By what reads these settings as ``server`` does: PHP-FPM itself, or the command line's program
-        that is told to."""
+        """With a program that reads these settings as ``server`` does: PHP-FPM itself, or PHP's command
+        line with options that make it read Apache's."""
         path, program = self.config_path(site), self._program(site)
         apache = ("-c", f"{self._directory(site)}/php.ini", "-d", "opcache.enable_cli=1")
         options = apache if program == site.programs.get("php") else ()
@@ -179,7 +179,7 @@ def in_effect(text: str) -> Settings:
 
 
 def meaning(parameter: Parameter, written: str) -> Value | None:
-    """What PHP makes of ``written``; ``None`` for what it does not understand, or is no parameter's."""
+    """What PHP makes of ``written``; ``None`` if PHP or the parameter has no such value."""
     text = written.strip().strip("\"'").lower()
     if isinstance(parameter.stock, bool):
         return _SWITCH.get(text)

@@ -9,7 +9,7 @@ from autotune.services.base import Needs, Parameter, Value, guided, on_reload, o
 from autotune.services.directives import ON_OFF, Notation
 
 MANUAL = "PostgreSQL 15 documentation, Server Configuration"
-# What it says for a web application on SSDs: https://github.com/le0pard/pgtune
+# PGTune's advice for a web application on SSDs: https://github.com/le0pard/pgtune
 PGTUNE = f"{MANUAL}; PGTune, type web"
 RISK = "asked for by name alone: a loss of power can lose or damage what was committed"
 restart, reload = partial(on_restart, source=MANUAL), partial(on_reload, source=MANUAL)
@@ -84,14 +84,14 @@ NEEDS = Needs(
     connections="max_connections - 3",  # superuser_reserved_connections
 )
 
-# What begins with another 0 is octal.
+# A number that begins with 0 and another digit is octal: it is not matched.
 _AMOUNT = re.compile(
     r"(-?(?!0[0-9])(?:[0-9]{1,15}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})(?:[eE][+-]?[0-9])?)\s*([A-Za-z]*)"
 )
-# By what PostgreSQL calls them; KB is what we do.
+# By PostgreSQL's own names; KB is autotune's.
 UNITS = {"": 1, "B": 1, "kB": 2**10, "KB": 2**10, "8kB": 2**13, "MB": 2**20, "GB": 2**30, "TB": 2**40,
          "us": 1e-6, "ms": 1e-3, "s": 1, "min": 60, "h": 3600, "d": 86_400}  # fmt: skip
-# What a number without a unit counts, where that is not the parameter's.
+# The unit of a number that is written without one, where that is not the parameter's unit.
 _BARE = {"shared_buffers": "8kB", "effective_cache_size": "8kB", "wal_buffers": "8kB",
          "maintenance_work_mem": "kB"}  # fmt: skip
 _SWITCHES = {"on": True, "true": True, "yes": True, "1": True,
@@ -107,10 +107,10 @@ def plain(value: str) -> str:
 
 
 def meaning(parameter: Parameter, text: str, bare: str) -> Value | None:
-    """What a value says, in the parameter's unit, a number without one in the unit ``bare``; ``None`` for
-    what is no whole number of them."""
+    """A value in the parameter's unit; a number written without a unit is in ``bare``. ``None`` for
+    what is no value, or no whole number of the parameter's unit."""
     text = plain(text).strip()
-    if isinstance(parameter.stock, bool):  # any beginning that no other has will do
+    if isinstance(parameter.stock, bool):  # any unambiguous prefix will do
         meant = {on for word, on in _SWITCHES.items() if word.startswith(text.lower())}
         return meant.pop() if len(meant) == 1 else None
     if isinstance(parameter.stock, str):
@@ -127,7 +127,7 @@ def meaning(parameter: Parameter, text: str, bare: str) -> Value | None:
 
 
 def notation(parameter: Parameter) -> Notation:
-    """How files have its values."""
+    """How its values are written in files."""
     unit = {"KB": "kB"}.get(parameter.unit, parameter.unit)
     bare = _BARE.get(parameter.name, parameter.unit)
 

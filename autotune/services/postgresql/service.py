@@ -1,5 +1,5 @@
-"""PostgreSQL as distributions have it: where its files are, how it is validated and asked, and what of
-that says what it runs out of."""
+"""PostgreSQL as distributions have it: where its files are, how it is validated and queried, and which
+counters show what it runs out of."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from autotune.services.postgresql.parameters import NEEDS, PARAMETERS, PGTUNE, U
 
 VERSIONS = ("18", "17", "16", "15", "14")
 SOCKETS = "/var/run/postgresql"
-# Debian names its clusters; elsewhere there is one, of a version in the packages of postgresql.org.
+# Debian names its clusters. Elsewhere there is one, or with packages of postgresql.org one per version.
 LAYOUTS = Layouts((
     Layout("Debian, Ubuntu", "postgresql@{version}-{name}.service",
            "/etc/postgresql/{version}/{name}/postgresql.conf", "/usr/lib/postgresql/{version}/bin"),
@@ -32,23 +32,23 @@ LAYOUTS = Layouts((
     Layout("Fedora, RHEL, SUSE", "postgresql.service", "/var/lib/pgsql/data/postgresql.conf", "/usr/bin"),
 ))  # fmt: skip
 _BIN = re.compile(r"/postgresql/([0-9.]+)/bin/")
-# As root by the account that owns the data, else by the account itself: it needs a role of its name.
+# Root switches to the account that owns the data; other accounts stay, and need a role of their name.
 _AS_OWNER = """
 [ "$(id -u)" != 0 ] || set -- setpriv --reuid=postgres --regid=postgres --init-groups "$@"
 cd / && exec "$@"
 """
-# `-C` reads every file, refuses what is wrong in them, and starts nothing. Of a host's own files all
-# together; else the one file that autotune writes.
+# `-C` reads every file, refuses what is wrong in them, and starts nothing. It checks all of a host's
+# own files together, or else the one file that autotune writes.
 _CHECK = 'exec "$1" -C max_connections -D "$2" ${3+-c config_file="$3"}'
 _BY_NAME = {parameter.name: parameter for parameter in PARAMETERS}
-# In effect, and in files: of what waits for a restart (`pending_restart`) the two differ.
+# Values in effect and in files: they differ where a change waits for a restart (`pending_restart`).
 _SETTINGS = f"""
 SELECT s.name, s.setting, coalesce(s.unit, ''), coalesce(f.setting, '') FROM pg_settings s
 LEFT JOIN pg_file_settings f ON f.name = s.name AND f.applied WHERE s.name IN {tuple(_BY_NAME)}
 """  # noqa: S608  # of names that are here
 SUMS = ("blks_hit", "blks_read", "temp_files", "temp_bytes", "deadlocks")
 LEVELS = {"active": "state = 'active'", "lock_waits": "wait_event_type = 'Lock'"}
-# Those of all databases together, a name and its number a line.
+# The counters of all databases together, a name and its number a line.
 _COUNT = f"""
 SELECT key || ' ' || value FROM
   (SELECT {", ".join(f"sum({name}) AS {name}" for name in SUMS)} FROM pg_stat_database) AS sums,
@@ -62,7 +62,7 @@ _CHECKPOINTS = ("to_jsonb(own) -> 'checkpoints_req' AS checkpoints_req FROM pg_s
 
 
 def cluster(site: Site) -> Layout:
-    """The one that the host's own files are of, or else Debian's first of the newest version there."""
+    """The cluster of the host's own files, or else Debian's first one, of the newest version there."""
     paths = [file.path for file in site.own.files] if site.own else []
     program = _BIN.search(site.programs.get("postgres", ""))
     newest = LAYOUTS[0].of(program[1] if program else VERSIONS[0], "main")
@@ -82,7 +82,7 @@ def in_effect(text: str) -> Settings:
     for row in text.splitlines():
         match row.split("|"):
             case [name, setting, unit, in_file] if name in _BY_NAME and unit in UNITS:
-                # It shows what it has worked out.
+                # `pg_settings` shows the size that -1 comes to.
                 worked_out = name == "wal_buffers" and in_file in ("", "-1")
                 value = meaning(_BY_NAME[name], "-1" if worked_out else setting, unit)
                 values |= {} if value is None else {name: value}
@@ -128,13 +128,14 @@ class Postgresql(Service):
 
     def advice(self, facts: Mapping[str, float], running: Settings) -> Settings:
         """PGTune's rules for a web application on SSDs and Linux, as published in its source
-        (src/features/configuration/configurationSlice.js), for version 15 and later. ``max_connections``
-        that the user has set is what it would be told. What it says of any host alike is recommended."""
+        (src/features/configuration/configurationSlice.js), for version 15 and later. A
+        ``max_connections`` that the user has set is PGTune's input. What PGTune advises for every host
+        alike is the parameters' ``recommended``."""
         total, cpus = int(facts["memory"]) // 1024, int(facts["cpus"])  # it counts in kB
         shared, connections = total // 4, int(running.get("max_connections", 100))
         if connections == 100:  # the stock value is nobody's choice
             connections = 200
-        workers = cpus if cpus >= 4 else 8  # max_worker_processes where it says nothing of them
+        workers = cpus if cpus >= 4 else 8  # max_worker_processes where PGTune advises none
         values: dict[str, Value] = {p.name: p.recommended for p in PARAMETERS
             if p.source == PGTUNE and isinstance(p.recommended, int | float)}  # fmt: skip
         values |= {
@@ -143,7 +144,7 @@ class Postgresql(Service):
             "effective_cache_size": total * 3 // 4 // 1024,
             "maintenance_work_mem": min(total // 16 // 1024, 8192),
             "work_mem": max((total - shared) // ((connections + workers) * 3), 4096),
-            # 3 % of shared_buffers, from 14 MB on; less is what -1 comes to, 1/32.
+            # PGTune takes 3 % of shared_buffers, but 16 MB above 14 MB; -1 comes to about 3 %, 1/32.
             "wal_buffers": 16 if 3 * shared // 100 > 14 * 1024 else -1,
             "wal_compression": "lz4",
             "jit": False,
@@ -173,7 +174,7 @@ def _counting(site: Site) -> Argv:
     return _asking(site, _COUNT.replace("@", _CHECKPOINTS[newer]))
 
 
-# What it runs out of, the first of these.
+# What PostgreSQL runs out of: the first rule that holds counts.
 RULES = (
     # Half of the sessions that work wait for each other.
     evident(Resource.LOCKS, MEASURED, lambda c: c["lock_waits"] >= max(2, 0.5 * c["active"]), lambda c: (
@@ -183,7 +184,7 @@ RULES = (
     evident(Resource.DISK, INFERRED, lambda c: c["temp_files"] and c["temp_bytes"] >= 2**20, lambda c: (
         f"its queries wrote {c['temp_files']:.0f} temporary files, {c['temp_bytes'] / 2**20:.0f} MB:"
         " raise work_mem")),
-    # Tables do not fit into memory: a tenth is read anew, of so many pages that there is load.
+    # Tables do not fit into memory: a tenth of the pages is read anew, and so many that there is load.
     evident(Resource.CACHE, INFERRED, lambda c: c["blks_read"] > max(999, c["blks_hit"] / 9), lambda c: (
         f"{c['blks_hit'] / (c['blks_hit'] + c['blks_read']):.0%} of the pages it needed were in its"
         f" buffers, {c['blks_read']:.0f} were read: raise shared_buffers")),
@@ -192,7 +193,7 @@ RULES = (
         " raise max_wal_size")),
 )  # fmt: skip
 DIAGNOSIS = Diagnosis(
-    # Its port takes no questions without an account.
+    # Its port answers nobody without an account.
     counters=by_command(command=_counting, names=frozenset((*SUMS, *LEVELS, "checkpoints_req")),
                         levels=frozenset(LEVELS), every=2.0),
     log=_log,
@@ -205,7 +206,7 @@ DIAGNOSIS = Diagnosis(
         Resource.STORE: ("shared_buffers+", "work_mem+"),
         Resource.MEMORY: ("max_connections-", "work_mem-", "shared_buffers-"),
     },
-    # It says so in its log alone.
+    # Refused clients show only in its log.
     clients=ClientLimit("max_connections", "too_many_clients",
                         instead=", or let workers share some (a pool)"),
     worker_rules=RULES,

@@ -33,15 +33,15 @@ _FLAGS = frozenset(("-q", "-v", "-s", "-V", "-h")) | {f"--{name}" for name in (
     "no-config", "debug", "preload", "prune-bundler", "quiet", "log-requests", "silent", "early-hints",
     "redirect-append", "no-redirect-append",
 )}  # fmt: skip
-# What the command, and else the environment, says of them.
+# The options of the command, and otherwise the variables of the environment, that set each parameter.
 _OPTIONS = {"workers": ("--workers",), "min_threads": ("--threads",), "max_threads": ("--threads",),
             "backlog": ("--bind", "--port"), "preload_app": ("--preload",)}  # fmt: skip
 _VARIABLES = {"workers": ("WEB_CONCURRENCY",), "min_threads": ("PUMA_MIN_THREADS", "MIN_THREADS"),
               "max_threads": ("PUMA_MAX_THREADS", "MAX_THREADS")}  # fmt: skip
-# How addresses are said, and what around them makes them Ruby's text.
+# Options and calls that set an address, with the text before and after it that makes it a Ruby string.
 _ADDRESSES = (("--bind", "", ""), ("bind", "", ""), ("--port", ":#{", "}"), ("port", ":#{", "}"))
 _INTERPOLATED = re.compile(r"#\{((?:[^{}]|\{[^{}]*\})*)\}")
-_PRELOAD = "preload_app!"  # whether it is so without a word differs by version
+_PRELOAD = "preload_app!"  # whether it is the default depends on the version
 _SWITCH = Notation({"": True, "true": True, "false": False}.get,
                    lambda name: f'(" true" if {name} else " false")')  # fmt: skip
 _options = partial(command_line.options, programs=("puma",), short=_SHORT, flags=_FLAGS)
@@ -75,8 +75,8 @@ def _path(host: RunningHost, command: Config, environment: Environment) -> str:
 
 
 def _listens(host: RunningHost, config: Config, environment: Environment) -> str:
-    """A TCP port, or the path of a unix socket: of several the first that something listens at. What
-    systemd opens for it counts more than its own."""
+    """A TCP port, or the path of a unix socket: of several the first that something listens at. A
+    socket that systemd opens for Puma counts more than its own addresses."""
     opened = unit_files.opened(host.tree, environment.unit)
     own = [f"{before}{placed.words[0]}{after}" for name, before, after in _ADDRESSES
            for placed in config.called(name)]  # fmt: skip
@@ -88,7 +88,7 @@ def _listens(host: RunningHost, config: Config, environment: Environment) -> str
 
 
 def _pattern(config: Config, environment: Environment, address: str) -> str:
-    """Its port or path, with a star for what is worked out."""
+    """The port or path of ``address``, with a star for what only Ruby can work out."""
 
     def number(match: re.Match[str]) -> str:
         source = syntax.source(config, Word(match[1], 0), environment.values)
@@ -98,7 +98,7 @@ def _pattern(config: Config, environment: Environment, address: str) -> str:
 
 
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
-    """Where its file or its unit's environment says it, and else at the end of the file."""
+    """Tune each where Puma's file or its unit's environment sets it, or else where it can be added."""
     environment = unit_environment.read(service.host.tree, service.unit)
     places = {parameter.name: _place(service, environment, parameter) for parameter in PARAMETERS}
     return app_server.tune(service.config, environment, places, accepts)
@@ -141,7 +141,7 @@ def _absent(config: Config, environment: Environment, parameter: Parameter) -> S
 
 
 def _in_address(config: Config, default: Value) -> Absent | None:
-    """Before the quote behind the only address that it listens at."""
+    """The place before the closing quote of its address, if it listens at only one."""
     match config.called("bind"):
         case [bind] if bind.words[0].endswith(("'", '"')) and not bind.directive.within:
             sign, (path, end) = "&" if "?" in bind.words[0] else "?", bind.end

@@ -1,5 +1,5 @@
-"""Puma with a configuration file of the user's: what it makes of it, it says itself, run as its unit runs
-it, and ends before it listens. The application is not loaded for that."""
+"""Puma with a configuration file of the user's. Run as its unit runs it, Puma itself prints the options
+that it has read, and ends before it listens. The application is not loaded for that."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PARAMETERS = guided((
         low=1, high=100, log=True, stock=10, adopted=True, source=DOCS),
     on_restart("preload_app", "Whether the application is loaded before workers are forked, and shared.",
         stock=False, adopted=True, source=DOCS),
-    # Short ones end what slow pages and slow clients have begun.
+    # Short timeouts cut off slow pages and slow clients.
     on_restart("worker_timeout", "How long a silent worker may be at work before it is ended.",
         low=6, high=600, log=True, stock=60, unit="s", adopted=True, on_demand=True, source=DOCS),
     on_restart("first_data_timeout", "How long a client may take until its request begins.",
@@ -44,10 +44,10 @@ PARAMETERS = guided((
     small="min_threads+ persistent_timeout+ max_fast_inline preload_app",
     safe={"workers": (0, "2 * cpus"), "max_threads": (1, 16), "backlog": (256, 65_535)},
 )  # fmt: skip
-# Whether it preloads where its file says nothing is by its version and the number of its workers.
+# Whether Puma preloads by default depends on its version and its number of workers.
 NAMES = tuple(p.name for p in PARAMETERS if p.name not in ("backlog", "preload_app"))
 
-# What Ruby loads before Puma: instead of listening it prints what it has made of command and file.
+# Ruby loads this before Puma. Instead of listening, Puma prints the options from its command and file.
 _ANSWER = f"""
 TracePoint.new(:end) do |point|
   next unless point.self.inspect == 'Puma::Launcher'
@@ -60,7 +60,8 @@ TracePoint.new(:end) do |point|
   end
 end.enable
 """
-# answer script unit…: `ask LAST words…` runs the unit's command so, with these words and LAST at its end.
+# answer script unit…: `ask LAST words…` runs the unit's command with ``answer`` loaded, and with these
+# words and LAST at its end.
 _ASK = rf"""
 place=$(mktemp -d) || exit
 trap 'rm -rf "$place"' EXIT
@@ -75,14 +76,14 @@ ask() {{
     sh -c "$script" sh "$unit" "$last" env "RUBYOPT=-r$place/answer" $variables $words "$@"
 }}
 """
-# … variables file: the last of several files counts.
+# … variables file: the file is given last, as the last of several `-C` counts.
 _CHECK = f"""{_ASK}
 variables=$4
 answer=$(ask "${{5:--q}}" ${{5:+-C}} 2>&1) && exit
 printf '%s\\n' "$answer" | grep . | grep -v warning: | head -n 1
 exit 1
 """
-# Workers are those that run.
+# Workers are counted among the running processes.
 _SHOWN = rf"""{_ASK}
 ask -q 2>/dev/null
 pid=$(systemctl show -P MainPID -- "$unit")
@@ -91,7 +92,8 @@ set +f
 echo "workers = $(cat "/proc/$pid"/task/*/children | xargs -r printf '/proc/%s/cmdline\n' |
     xargs -r grep -lsa ^puma | wc -l)"
 """
-# Where a file says that its stats are, or that the state is which says so; nothing where it does not.
+# Where Puma's file says that the stats are served, or names a state file that says it; nothing where it
+# does neither.
 _STATS = r"""
 chdir $1 if $path =~ m{(.*)/config/};
 my ($url) = $text =~ /^\s*activate_control_app[ (]+["']([^"'#]+)["']/m;
@@ -116,7 +118,7 @@ class Puma(AppServer):
     config = ("", drop_in(UNIT))
     template = "puma/options.conf.j2"
     unit_name = UNIT
-    # It may be a gem of the application's own, on nobody's path: then the last is there.
+    # Puma may be a gem of the application's own, on nobody's path: then `true`, the last, is found.
     programs: ClassVar[Programs] = {"puma": ("puma", "bundle", "ruby", "true")}
     packages = ("puma",)
     parameters = PARAMETERS
@@ -127,7 +129,7 @@ class Puma(AppServer):
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
         if not site.own:
-            return None  # a drop-in: its words are the unit's
+            return None  # a drop-in: systemd reads it, not Puma
         file = next((path for path in files if path.endswith(".rb")), "")
         variables = " ".join(unit_environment.assignments(files, r"\w+=\d+"))
         words = (_ANSWER, AS_UNIT, self.unit(site) or UNIT, variables, file)
@@ -146,13 +148,13 @@ SERVICES = (Puma(),)
 
 
 def in_effect(text: str) -> Settings:
-    """What Puma prints of its options; of those that are there twice the second counts."""
+    """The options that Puma prints; of one that is printed twice the second counts."""
     printed = re.findall(r"(?m)^(\w+) = ([0-9]{1,9})(?:\.0)?$", text)
     return {name: int(value) for name, value in printed if name in NAMES}
 
 
 def _pools(text: str) -> tuple[int, list[Mapping[str, Any]]]:
-    """Workers, and what each process said last of its threads."""
+    """The number of workers, and what each process last reported of its threads."""
     answer = stats(text)
     if "worker_status" not in answer:
         return 0, [answer]
@@ -167,7 +169,7 @@ def of_stats(text: str) -> Settings:
 
 
 def counters(text: str) -> Mapping[str, float]:
-    """Requests in hand. Workers report theirs every few seconds: that is too late to say."""
+    """Requests in hand, of a single process only: workers report theirs every few seconds, too late."""
     match _pools(text):
         case 0, [{"max_threads": int(limit), "pool_capacity": int(free)}]:
             return {WORKING: float(limit - free)}

@@ -1,5 +1,5 @@
-"""The lines of a Puma's configuration file, which is Ruby: calls with what they are given, and where a
-number in them is from. Nothing is run: what cannot be told from the text is not told."""
+"""The lines of Puma's configuration file, which is Ruby: calls with their arguments, and where a number
+in them is from. Nothing is run: what the text alone does not show stays unknown."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _VARIABLE = re.compile(
     re.VERBOSE,
 )
 _BACKLOG = re.compile(r"[?&]backlog=(\d+)")
-_DEEPEST = 4  # of variables that are others
+_DEEPEST = 4  # levels of variables that stand for variables
 
 
 def read(text: str) -> tuple[Directive, ...]:
-    """Calls by their names, ``threads`` as the two numbers it is; assignments as ``name=``. ``within``
-    are the blocks around one, and a condition behind it."""
+    """Calls by their names, ``threads`` as ``min_threads`` and ``max_threads``; assignments as
+    ``name=``. ``within`` are the blocks around a call, and a condition behind it."""
     directives: list[Directive] = []
     within: list[tuple[str, ...]] = []
     is_comment = False
@@ -77,7 +77,7 @@ def _directives(
 
 
 def _split(text: str, start: int) -> Iterator[Word]:
-    """What a call is given, at the commas outside of brackets; a bracket around all of it is gone."""
+    """A call's arguments, split at commas outside of brackets; the call's own bracket ends them."""
     depth, begin, end = 0, 0, len(text)
     for token in _TOKEN.finditer(text):
         depth += (token[0] in "([{") - (token[0] in ")]}") if len(token[0]) == 1 else 0
@@ -94,8 +94,8 @@ def _split(text: str, start: int) -> Iterator[Word]:
 def source(
     config: Config, word: Word, variables: Mapping[str, str], depth: int = _DEEPEST
 ) -> tuple[int, Word | str] | None:
-    """The number that ``word`` stands for, and the word of the file or the one of these ``variables`` of
-    the environment that it is from; ``None`` where it is worked out in another way."""
+    """The number that ``word`` stands for, and where it is from: a word of the file, or the name of one
+    of these ``variables`` of the environment. ``None`` where it is worked out in another way."""
     if is_whole(word.text):
         return int(word.text), word
     assigned = [placed.directive for placed in config.called(f"{word.text}=")]

@@ -84,7 +84,7 @@ class Redis(RedisProtocolServer):
         argv = (*self.start(site, files), "--port", "0",
                 "--dir", site.place(".", site.directory), "--dbfilename", "trial.rdb",
                 "--unixsocket", "trial.sock",
-                # As Debian's unit has it; and errors are printed here, not in the log.
+                # In the foreground, and errors are printed here, not in the log.
                 "--daemonize", "no", "--supervised", "no", "--pidfile", "trial.pid",
                 # A trial start of a replica must not ask its master for all data.
                 "--logfile", "", "--replicaof", "no", "one")  # fmt: skip
@@ -101,7 +101,7 @@ SERVICES = (Redis(),)
 
 
 def loses(config: Config) -> str:
-    """What a restart would lose: all of it, without snapshots (its own default has some) and log."""
+    """What a restart would lose: all data, if it has neither snapshots (on by default) nor a log."""
     last = {name: line.words[0].strip("\"'") for name in ("save", "appendonly")
             for line in config.called(name) if line.words}  # fmt: skip
     appends = last.get("appendonly", "no").lower() == "yes"

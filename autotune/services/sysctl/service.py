@@ -1,4 +1,4 @@
-"""The kernel of a tier's hosts: what it lets wait, how it keeps connections, what it may open."""
+"""The kernel of a tier's hosts: its queues, buffers and connections, and the files that may be open."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ FS = "kernel.org, admin-guide/sysctl/fs"
 VM = "kernel.org, admin-guide/sysctl/vm"
 ip = partial(at_once, source=IP)
 
-# ``stock`` is the kernel's own; the baseline of a study is what its hosts have. Servers learn of
-# most changes at once: only what counts when a socket begins to listen needs them to restart. Sizes
-# of buffers and what is the whole machine's are searched on demand: a space can have too much in it.
+# ``stock`` is the kernel's own; the baseline of a study is what its hosts have. Most changes take
+# effect at once: only what counts when a socket begins to listen needs servers to restart. Sizes of
+# buffers and limits of the whole machine are searched only on demand, to keep the space small.
 PARAMETERS = guided((
     on_restart("net.core.somaxconn",
         "Connections that may wait to be accepted: caps what servers ask for.",
@@ -89,10 +89,10 @@ PARAMETERS = guided((
           "net.ipv4.tcp_max_tw_buckets": (65_536, 2_000_000)},
 )  # fmt: skip
 
-# What choices there are, where the host itself says so.
+# The keys in which the host itself lists the choices it has.
 CHOICES_IN = {"net.ipv4.tcp_congestion_control": "net.ipv4.tcp_available_congestion_control"}
-# In a network namespace of its own, a host may have only those choices (tcp_set_default_congestion_
-# control in the kernel's net/ipv4/tcp_cong.c); and that it is in one shows by what it does not have.
+# In a network namespace of its own, a host may have only these choices (tcp_set_default_congestion_
+# control in the kernel's net/ipv4/tcp_cong.c). A host without the key WHOLE_MACHINE is in one.
 NARROWED_TO = {"net.ipv4.tcp_congestion_control": "net.ipv4.tcp_allowed_congestion_control"}
 WHOLE_MACHINE = "net.core.netdev_max_backlog"
 KEYS = (*(p.name for p in PARAMETERS), *CHOICES_IN.values(), *NARROWED_TO.values())

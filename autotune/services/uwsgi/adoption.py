@@ -19,7 +19,7 @@ _APPLICATIONS = "/etc/uwsgi/apps-enabled"
 
 
 def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
-    """Of each unit its application, if it has one."""
+    """The application of each unit that has just one, or the reason why it is not tuned."""
     for unit, files in dict(_units(host)).items():
         if len(files) > 1:
             yield f"{unit}: {len(files)} applications of uWSGI share it: one that has a unit is tuned"
@@ -34,7 +34,7 @@ def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
 
 
 def _units(host: RunningHost) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Units with the files of their applications: named in the command, an emperor's, or Debian's."""
+    """Units with their applications' files: those in the command, an emperor's vassals, or Debian's."""
     for unit in unit_files.naming(host.tree, "uwsgi"):
         words = _words(host.tree, unit)
         if any(basename(word.lstrip("-@:+!")).startswith("uwsgi") for word in words):
@@ -58,7 +58,7 @@ def _read(tree: Tree, path: str) -> Config:
 
 
 def _words(tree: Tree, unit: str) -> list[str]:
-    """Those of a unit's command; an option and its value are two, whichever way it is written."""
+    """The words of a unit's command; `--option=value` is two, like `--option value`."""
     starting = unit_files.starting(tree, unit)
     words = (word.text.strip("\"'") for word in starting[1].arguments) if starting else ()
     return " ".join(words).replace("=", " ").split()
@@ -72,8 +72,8 @@ def _listens(config: Config) -> str:
 
 
 def _tunables(service: RunningService) -> Iterator[Tunable]:
-    """Where a file says it last, or below the head of the section; what its environment says counts less,
-    and what its command says may count more."""
+    """Each where a file sets it last, or below the section's header if none does. The environment
+    counts less than the files; the command may count more."""
     tree, config = service.host.tree, service.config
     environment = unit_environment.read(tree, service.unit)
     by_command = {syntax.called(word.lstrip("-")): word for word in _words(tree, service.unit)

@@ -1,4 +1,4 @@
-"""uWSGI with an .ini file of the user's: what it makes of it is in its stats, where they are served."""
+"""uWSGI with an .ini file of the user's: the values in effect are in its stats, if it serves them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PARAMETERS = guided((
         low=0, high="max(4, 8 * cpus) - 1", stock=0, source=f"{DOCS}, The uWSGI cheaper subsystem"),
     on_restart("max_requests", "Requests after which a process is replaced; 0 is never.",
         choices=(0, 500, 1000, 5000, 20_000), stock=0, source=OPTIONS),
-    # A short one ends what slow pages have begun.
+    # A short timeout cuts off slow pages.
     on_restart("harakiri", "How long a request may take until its process is ended; 0 is for ever.",
         low=0, high=600, stock=0, unit="s", on_demand=True, source=OPTIONS),
 ),
@@ -39,8 +39,9 @@ PARAMETERS = guided((
     safe={"processes": (1, "4 * cpus + 1"), "threads": (1, 16), "listen": (100, 4096)},
 )  # fmt: skip
 
-# file name script unit: what the unit starts, with the file at its standard input, loads the application
-# and ends. What would write, listen or start something else is left out, as there is one that runs.
+# file name script unit: runs the unit's command with the file at its standard input; it loads the
+# application and ends. Options that would write, listen or start something else are left out, as the
+# service itself is running.
 _CHECK = rf"""
 file=$1 name=$2 script=$3 unit=$4
 set --
@@ -61,7 +62,7 @@ answer=$(sed -E -e "/^[ \t]*($without)[ \t]*=/d; /%\(deb-/d" \
 printf '%s\n' "$answer" | grep . | tail -n 2
 exit 1
 """
-# Where a file says that the stats are; nothing where it does not.
+# Where uWSGI's file says that the stats are served; nothing where it does not say.
 _STATS = r"""
 ($place) = $text =~ /^[ \t]*stats(?:-server)?[ \t]*=[ \t]*(\S+)/m;
 $place =~ s/^:/127.0.0.1:/ if $place;
@@ -78,7 +79,7 @@ class Uwsgi(AppServer):
     config = ("", drop_in(UNIT))
     template = "uwsgi/options.conf.j2"
     unit_name = UNIT
-    # It may be the application's own, in a directory that is on nobody's path: then the last is there.
+    # uWSGI may be the application's own, in a place on nobody's path: then `true`, the last, is found.
     programs: ClassVar[Programs] = {"uwsgi": ("uwsgi", "uwsgi-core", "uwsgi_python3", "true")}
     packages = ("uwsgi", "uwsgi-plugin-python3")
     parameters = PARAMETERS
@@ -91,7 +92,7 @@ class Uwsgi(AppServer):
         for path in files if site.own else ():
             name = basename(path).removesuffix(".ini")
             return ("sh", "-c", _CHECK, "sh", path, name, AS_UNIT, self.unit(site) or UNIT)
-        return None  # a drop-in: its words are the unit's
+        return None  # a drop-in: systemd reads it, not uWSGI
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
         return (
@@ -104,14 +105,14 @@ SERVICES = (Uwsgi(),)
 
 
 def in_effect(text: str) -> Settings:
-    """What the stats show of processes and threads; the queue is asked of the kernel."""
+    """The numbers of processes and threads in the stats; the queue is read from the kernel."""
     workers = each(stats(text), "workers")
     threads = min((len(each(worker, "cores")) for worker in workers), default=0)
     return {"processes": len(workers), "threads": threads} if threads else {}
 
 
 def counters(text: str) -> Mapping[str, float]:
-    """Requests in hand, and processes that were ended with theirs."""
+    """Requests in hand, and how often harakiri has ended a process with one in hand."""
     workers = each(stats(text), "workers")
     cores = [core for worker in workers for core in each(worker, "cores")]
     if not cores:

@@ -1,4 +1,4 @@
-"""The syntax of uWSGI's .ini files: an option a line, the last of them counting, in sections."""
+"""The syntax of uWSGI's .ini files: an option a line, in sections; of several the last counts."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ SECTION = "[uwsgi]"
 _LINE = re.compile(
     r"(?m)^[ \t]*(?:(?P<section>\[[^\]\n]*\])|(?P<name>[\w.-]+)[ \t]*=[ \t]*(?P<value>[^\n]*?))[ \t\r]*$"
 )
-# What the manual has two names for.
+# Options for which the manual has two names.
 _SAME = {"workers": "processes", "p": "processes", "http-socket": "socket", "uwsgi-socket": "socket",
          "l": "listen", "t": "harakiri", "R": "max-requests"}  # fmt: skip
 _OPENS, _CLOSES = re.compile(r"if-.*|for(-.*)?"), ("endif", "endfor")
@@ -22,8 +22,8 @@ def called(name: str) -> str:
 
 
 def read(text: str) -> tuple[Directive, ...]:
-    """The section itself and its options, under the first of their names; its words are one value.
-    ``within`` is the condition or loop that one is in."""
+    """The section itself and its options, under the first of their names; a value is one word, spaces
+    included. ``within`` is the condition or loop around an option."""
     directives: list[Directive] = []
     section, within = "", tuple[tuple[str, ...], ...]()
     for line in _LINE.finditer(text):

@@ -1,4 +1,4 @@
-"""Which options in the unit of a running Varnish are parameters, and what its VCL has behind it."""
+"""Which options in the unit of a running Varnish are parameters, and the backends in its VCL."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ def _threads(part: PartReading) -> Finding | None:
 
 
 def _nuked(part: PartReading) -> Finding | None:
-    """It drops answers to make room, and is asked for what it has not got."""
+    """It drops answers to make room, and too many requests miss the cache."""
     counts = part.activity.counters
     dropped, misses = counts.get("MAIN.n_lru_nuked", 0), counts.get("MAIN.cache_miss", 0)
     asked = misses + counts.get("MAIN.cache_hit", 0)

@@ -40,7 +40,7 @@ PARAMETERS = guided((
         low=1, high=3600, stock=60),
     option("gzip_level", "How hard answers are compressed where VCL asks for it.",
         low=1, high=9, stock=6),
-    # Short ones end what slow pages have begun.
+    # Short timeouts cut off slow pages.
     seconds("first_byte_timeout", "How long the tier behind may take to begin its answer.",
         low=1, high=600, stock=60, on_demand=True),
 ),
@@ -54,7 +54,7 @@ PARAMETERS = guided((
 BY_NAME = {parameter.name: parameter for parameter in PARAMETERS}
 
 NEEDS = Needs(
-    # Answers, the log in shared memory, and of each thread its stack with a workspace of one kind.
+    # Answers, the log in shared memory, and for each thread a stack and a workspace of one kind.
     memory="storage * 1.1 + 90 MB + thread_pools * thread_pool_max"
     " * (16 KB + (workspace_client + workspace_backend) / 2)",
     source=f"{GUIDE}, Sizing your cache; resident size of 7.1: 14 KB a thread at rest, 116 KB a miss,"

@@ -19,7 +19,8 @@ from autotune.target.units import SIZE
 
 UNIT = "varnish.service"
 DROP_IN = drop_in(UNIT)
-# file argv…: what a start with the options in that file would refuse. VCL is compiled, and shown.
+# file argv…: prints what a start with the options in that file would refuse. `-C` compiles the VCL and
+# shows it.
 _CHECK = """
 shift
 said=$("$@" -C 2>&1 >/dev/null) && exit
@@ -54,11 +55,11 @@ class Varnish(Service):
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
         for path, content in files.items():
             if words := started(content.decode(errors="replace")):
-                # Where what runs listens stays out of it.
+                # Not at the address where the running Varnish listens.
                 others = ("127.0.0.1:0" if before == "-a" else word
                           for before, word in pairwise(words) if word != "-F")  # fmt: skip
                 return ("sh", "-c", _CHECK, "sh", path, site.programs["varnishd"], *others)
-        return None  # it is the command of the package
+        return None  # the command is the package's own
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
         asked = (site.programs["varnishadm"], *instance(site), "param.show", "-j")
@@ -73,7 +74,7 @@ SERVICES = (Varnish(),)
 
 
 def instance(site: Site) -> Argv:
-    """Which of the Varnishes of a host is asked: of several each has a name."""
+    """The option that says which Varnish of a host is asked: of several, each has a name."""
     return ("-n", site.own_place) if site.own_place else ()
 
 
@@ -94,7 +95,7 @@ def in_effect(text: str) -> Settings:
 
 
 def storage_in_effect(text: str) -> Settings:
-    """What memory for answers is used and left, which is all of it."""
+    """The memory for answers: what is used and what is left, added up."""
     sizes = [number for name, number in counters(text).items()
              if name.startswith("SMA.") and name.endswith((".g_bytes", ".g_space"))
              and ".Transient." not in name]  # fmt: skip
