@@ -7,9 +7,9 @@ one more than it counts (warm-up). A reading with more than half of its requests
 second is cut short, for all methods. The guess handed to a method is the true peak over the
 column's ratio, give or take 20 %.
 
-Our search is shown as a study runs it, each search handing its ``Noise`` to the next, and cold, the
-first of its study; with the coverage of its 90 % interval and its bias in %. Where CPU time is stolen
-in half of the readings, there is a row besides for taking those again that failed, and no correction.
+Our search is shown as a study runs it (each search passes its ``Noise`` to the next) and cold (the
+first search of a study), with the coverage of its 90 % interval and its bias in %. Where CPU time is
+stolen in half of the readings, another row takes failed readings again and corrects nothing.
 """
 
 from __future__ import annotations
@@ -37,9 +37,8 @@ RETAKING = "ours, retaking failures"
 
 @dataclass(frozen=True)
 class Column:
-    """One situation. ``ratio``: true peak over the guess; ``drift``: log capacity gained in 100 s
-    of load; ``live``: simulated request by request; ``stormy`` and ``lost`` as of
-    `servers.Bench`."""
+    """One case. ``ratio``: true peak over the guess; ``drift``: log capacity gained in 100 s of load;
+    ``live``: simulated request by request; ``stormy`` and ``lost`` as in `servers.Bench`."""
 
     name: str
     server: Server = field(default_factory=Server)
@@ -65,13 +64,13 @@ class Column:
         )
 
     def guess(self, seed: int, run: int) -> float:
-        """What is expected of the peak before the search."""
+        """The peak that is expected before the search."""
         jitter = np.random.default_rng([seed, run, 1]).uniform(-0.2, 0.2)
         return self.server.peak(SLO) / self.ratio * exp(jitter)
 
     def truth(self, probe: Bench) -> float:
         """The true peak; where it drifts, that of the middle of the search."""
-        return self.server.peak(SLO) * exp(-self.drift * probe.spent / 200.0)
+        return self.server.peak(SLO) * exp(self.drift * probe.spent / 200.0)
 
 
 COLUMNS = (
@@ -150,7 +149,7 @@ def ours(column: Column, runs: int, seed: int, *, study: bool, retaking: bool = 
 
 
 def _retaking(probe: Bench, rate: float, seconds: float) -> Reading:
-    """A reading that failed while CPU time was stolen is taken again; how much was is forgotten."""
+    """A reading that failed while CPU time was stolen is taken again; the stolen time is dropped."""
     reading = probe(rate, seconds)
     while reading.stolen and not SLO.met(reading):
         reading = probe(rate, seconds)

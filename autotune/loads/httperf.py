@@ -1,18 +1,18 @@
 """httperf: one request per new connection, Poisson arrivals, an open loop.
 
-How many processes. httperf polls without sleeping, so each process takes whatever a core has to
-spare, which on one machine is the servers' core. So there are as few as can do the job: one process
-opens up to ``LIMITS.rate`` connections/s, and FD_SETSIZE keeps it to about a thousand at a time. It
-is enough that these last ``WAITED_LIMITS`` latency limits; they need not last until the timeout. Once a
-server holds that many requests (``prlimit`` sets the number), by Little's law the average one waits
-several latency limits: the objective is missed beyond doubt, and what is not sent because of it
-(``fd-unavailable``) is a violation like the late answer it would have got. This is also what cuts an
-overload short: the queue that a reading can build up is bounded.
+How many processes. httperf polls without sleeping, so each process takes all the CPU that a core has
+to spare, which on a shared machine is the servers' core. So there are as few processes as can do the
+job: one opens up to ``LIMITS.rate`` connections/s, and FD_SETSIZE keeps it to about a thousand at a
+time. These need to suffice for ``WAITED_LIMITS`` latency limits, not until the timeout. Once a server
+holds that many requests (``prlimit`` sets the number), by Little's law the average one waits several
+latency limits: the objective is missed beyond doubt, and what is not sent because of it
+(``fd-unavailable``) is a violation like the late answer it would have got. This also cuts an overload
+short: the queue that a reading can build up is bounded.
 
 A request that was due is never forgotten, but a starved httperf sends it later, together with the
-others that were due (``Maximum connect burst length``). As long as it has caught up in the end the
-reading stands. If it has not, or the heap was a good part of the reading, the load that was ordered
-was not made (``limited``), unless the server failed what was made of it (``truncated``).
+others that were due (``Maximum connect burst length``). If httperf has caught up by the end, the
+reading is valid. If it has not, or if one burst was a large part of the reading, the ordered load was
+not made (``limited``), unless the server failed under the load that was made (``truncated``).
 
 When it sends is known beforehand: ``--period=e<mean>`` draws exponential gaps with ``erand48``, whose
 state httperf 0.9 sets from the client's number alone (``rate_generator_start`` in ``gen/rate.c``). The
@@ -53,6 +53,9 @@ from autotune.target.requests import Step, Visit
 from autotune.transports.request import Request
 
 CLIENTS = 1 << 16  # client numbers with different arrivals: the state takes 16 bits of them
+# Places of consecutive clients in a list are the golden section of it apart, so that those of a reading
+# are spread over it (multiplicative hashing: Knuth, The Art of Computer Programming 3, 6.4).
+SPREAD = 40503
 
 _MULTIPLIER, _INCREMENT, _MODULUS = 0x5DEECE66D, 0xB, 1 << 48  # POSIX drand48
 
@@ -91,8 +94,8 @@ ERRORS = {
     "ftab-full": NO_FILE,
     "other": "other",
 }
-# On standard error, of the first connection that failed in a way it does not know, by its number
-# (EADDRNOTAVAIL): it counts as "other" one that got no port from the kernel.
+# httperf counts a connection that got no port from the kernel as "other". On standard error it names
+# the first error that it does not know, by its number (EADDRNOTAVAIL).
 _GOT_NO_PORT = "connection failed with unexpected error 99"
 
 _HISTOGRAM = re.compile(r"^Connection lifetime histogram.*\n((?: +(?::|[\d.]+ \d+)\n)*)", re.M)
@@ -134,7 +137,7 @@ class Printed:
     def read(cls, printed: str) -> Printed | None:
         """``None`` when there is no result in it: httperf was killed, or never got to start."""
         total, error_lines = _TOTAL.search(printed), _ERROR_LINE.findall(printed)
-        if total is None or len(error_lines) < 2:  # two lines of errors end a whole result
+        if total is None or len(error_lines) < 2:  # a whole result ends with two lines of errors
             return None
         errors: Counter[str] = Counter()
         for name, count in _ERROR_COUNT.findall(" ".join(error_lines)):
@@ -166,8 +169,8 @@ CLOSED_AFTER = ("Connection", "close")
 MOST_SESSIONS, MOST_URIS = 1000, 10_000  # in a log of sessions (its own limit), in a list
 Listed = TypeVar("Listed")
 LIMITS = Limits(open_connections=1000, rate=6000.0)  # FD_SETSIZE is 1024; about 12 000/s at most
-WAITED_LIMITS = 5.0  # latency limits that a process's connections must last …
-ENOUGH = 10.0  # … and how many of them it may hold connections for, where it has so many
+WAITED_LIMITS = 5.0  # latency limits that a process's connections must suffice for …
+ENOUGH = 10.0  # … and the most that it may hold connections for, if it has so many
 LEAST_OPEN = 64
 OTHER_DESCRIPTORS = 16
 STOPPED = "the load generator was stopped before it had sent the load"
@@ -250,8 +253,8 @@ class Httperf(Load):
 
 
 def _from(listed: tuple[Listed, ...], client: int) -> tuple[Listed, ...]:
-    """A list from a place of the client's own on."""
-    at = len(listed) * client // CLIENTS
+    """A list from a place of the client's own on, far from those of the clients beside it."""
+    at = len(listed) * (client * SPREAD % CLIENTS) // CLIENTS
     return (*listed[at:], *listed[:at])
 
 
@@ -260,7 +263,7 @@ def command(
 ) -> Argv:
     """httperf as ``client``, with exponential gaps of the mean ``gap`` and ``held`` connections.
 
-    It ends by itself even if nobody is left to end it; told INT, it prints what it has. Its warnings
+    It ends by itself even if nobody is left to stop it; on SIGINT it prints what it has. Its warnings
     are read with its results.
     """
     return (
@@ -273,11 +276,11 @@ def command(
 
 
 def options(request: Request) -> Argv:
-    """What httperf is told of a request beside its path.
+    """httperf's options for a request, without its path.
 
-    Each connection is a visitor's first one, so none goes on with another's TLS session. Over TLS the
-    server is asked to close it: of a TLS record httperf reads 8 KB whenever the connection has
-    something to read, and would wait for the rest until the timeout (`do_recv` in ``core.c``).
+    Each connection is a visitor's first one, so none resumes a TLS session. Over TLS the server is
+    asked to close the connection: httperf reads 8 KB of a TLS record whenever the connection becomes
+    readable, and would wait for the rest until the timeout (`do_recv` in ``core.c``).
     """
     options = ["--ssl", "--ssl-no-reuse"] if request.tls else []
     if request.authority:
@@ -305,7 +308,7 @@ def counted(output: Printed, intended: int) -> LoadResult:
     ok = min(output.statuses.get("2xx", 0), max(0, answers - wrong))
     missing = intended - ok - wrong - sum(errors.values())
     for kind in ("reset", "other", "timeout"):
-        # An answer was complete and its connection failed after it: it is an answer.
+        # An answer counts as an answer if its connection failed only after it was complete.
         surplus = min(max(0, -missing), errors[kind])
         errors[kind] -= surplus
         missing += surplus
@@ -357,10 +360,10 @@ def checked(result: LoadResult, output: Printed, process: Process, spec: LoadSpe
 def _fell_short(
     result: LoadResult, output: Printed, process: Process, spec: LoadSpec, lag: float
 ) -> bool:
-    """Whether the load ordered was not made: not all, not in time, or in one heap.
+    """Whether the ordered load was not made: not all of it, not in time, or in one burst.
 
-    When the last request went out is not printed, but it was no earlier than the longest wait
-    before the end. Connections used up by a burst of the generator's own count too.
+    httperf does not print when the last request went out, but that was no earlier than the longest
+    wait before the end. Nor was the load made if a burst of httperf's own used up its connections.
     """
     if result.errors.get("not sent") or lag > STALL * process.span + spec.limit:
         return True

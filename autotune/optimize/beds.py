@@ -1,22 +1,22 @@
 """How test beds differ: the offset and the noise of each, from configurations measured on several.
 
-A log peak is what the configuration has, the bed's offset, and noise:
+A log peak is the configuration's own level, the bed's offset, and noise:
 
     y = f_c + o_b + e,    o_b ~ N(0, τ²),    e ~ N(0, sd² + s_b²)
 
 with nothing assumed of the configurations. How far beds differ (τ) is learned first: each of ``SPREADS``
 is weighed by how well it explains the readings, so that beds that are alike get no offset from noise.
-Only what was measured at least twice says anything: the baseline of every bed, the reference, finalists
-and the proof. The noise s_b of a bed is that of its own residuals, with ``PRIOR_WEIGHT`` readings' worth
-of what noise usually is. Offsets are relative to the mean of all beds, and so are their sds.
+Only configurations measured at least twice count: the baseline of every bed, the reference, finalists
+and the proof. The noise s_b of a bed is learned from its own residuals, with the usual noise as a prior
+worth ``PRIOR_WEIGHT`` readings. Offsets are relative to the mean of all beds, and so are their sds.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import hypot, log, sqrt
+from math import log, sqrt
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ PASSES = 3  # offsets and noises in turn
 
 @dataclass(frozen=True)
 class BedReading:
-    """The peak of a configuration, by the trial it stands for, as one bed measured it."""
+    """The peak of a configuration, identified by its trial's number, as one bed measured it."""
 
     configuration: int
     bed: str
@@ -42,7 +42,7 @@ class BedReading:
 
 
 def offsets(readings: Sequence[BedReading], beds: Sequence[str]) -> dict[str, BedOffset]:
-    """The offset of each of ``beds``; nothing is known of one that shares nothing with the others."""
+    """The offset of each of ``beds``; none is learned for a bed that shares no configuration."""
     often = Counter(reading.configuration for reading in readings)
     repeated = [reading for reading in readings if often[reading.configuration] > 1]
     if not repeated or not beds:
@@ -67,7 +67,7 @@ def offsets(readings: Sequence[BedReading], beds: Sequence[str]) -> dict[str, Be
 
 
 def _design(readings: Sequence[BedReading], beds: Sequence[str]) -> tuple[Array, Array]:
-    """Which offset and which configuration each reading is made of, and its log peak."""
+    """The design matrix (the bed and the configuration of each reading), and the centred log peaks."""
     configurations = sorted({reading.configuration for reading in readings})
     design = np.zeros((len(readings), len(beds) + len(configurations)))
     for row, reading in enumerate(readings):
@@ -78,7 +78,7 @@ def _design(readings: Sequence[BedReading], beds: Sequence[str]) -> tuple[Array,
 
 
 def _spread(design: Array, log_peaks: Array, variances: Array, beds: int) -> float:
-    """The sd of the offsets: the root of its mean square, by the evidence for each of ``SPREADS``."""
+    """The sd of the offsets: the root mean square of ``SPREADS``, weighted by the evidence for each."""
     weighted = design / variances[:, None]
     evidence = []
     for spread in SPREADS:
@@ -114,21 +114,10 @@ def _solve(
 
 
 def _noises(residuals: Array, freedom: Array, own: Array, owners: Array, beds: int) -> Array:
-    """Per bed the variance beyond what each reading says of itself."""
+    """Per bed the variance of its readings beyond what their own sds explain."""
     surplus = residuals**2 - own * freedom
     sums = np.bincount(owners, weights=surplus, minlength=beds)
     weights = np.bincount(owners, weights=freedom, minlength=beds)
     return np.asarray(
         np.maximum((PRIOR_WEIGHT * NOISE**2 + sums) / (PRIOR_WEIGHT + weights), (NOISE / 4) ** 2)
     )
-
-
-def shifts(
-    offset: Mapping[str, BedOffset], places: Mapping[int, str | None]
-) -> dict[int, Estimate]:
-    """What each place's bed adds to a log peak measured there."""
-    nothing = Estimate(0.0, 0.0)
-    return {
-        place: Estimate(o.log, hypot(o.sd, o.excess)) if (o := offset.get(bed or "")) else nothing
-        for place, bed in places.items()
-    }

@@ -1,11 +1,12 @@
-"""A winner without what does nothing: as few changes, and restarts, as keep its capacity.
+"""A winner without the changes that do nothing: as few changes and restarts as keep its capacity.
 
-A preset and a search leave settings that have nothing to do with the gain. Before a winner is proven,
-they go back to what runs, by measurement: the model says how likely each block of changes is to cost
-next to nothing (services, classes of effect, those that need a restart, and the least likely to matter
-together), the block that promises most is measured, and the model learns from it. All that hardly matters
-by what guides say is the first. What is accepted is the base of the next block; what is refused is never
-tried again as a part of a larger one. What is proven is the result.
+Presets and the search change settings that have nothing to do with the gain. Before a winner is proven,
+such changes are reverted to the baseline, by measurement. The model says how likely each block of
+changes is to cost next to nothing: the changes of a service (all, or those that need a restart), of a
+class of effect, or those least likely to matter. The most promising block is measured, and the model
+learns from it. The first block is all that hardly matters by the guides. An accepted block is the base
+of the next one; a refused block is never tried again as a part of a larger one. What is proven is the
+result.
 """
 
 from __future__ import annotations
@@ -21,16 +22,21 @@ from autotune.optimize.gp.scale import decompress
 from autotune.optimize.gp.surrogate import Surrogate
 from autotune.parameter_name import ParameterName
 from autotune.services.base import Action, Effect, Settings
-from autotune.space.space import Infeasible, Space
+from autotune.space.rules import Rule
+from autotune.space.space import Space
 
 Array = npt.NDArray[np.float64]
 
-# Of the gain, what may be lost by all that is reverted; and of the logarithm of the capacity, no less
-# than this may.
+# What all reverted changes together may cost: this part of the gain, or this much of the logarithm of
+# the capacity if that is more.
 LOSS, LEAST = 0.03, 0.003
-# Probability of losing no more, by the model, at which a block is worth one of the measurements that time
-# is kept for; and at which it is reverted once it was measured and did not clearly carry less.
-PROMISING, ACCEPTED = 0.05, 0.5
+# The model's probability that a block costs no more. From PROMISING on, it is worth one of the
+# measurements that time is reserved for; from ACCEPTED on, it may be reverted once it was measured.
+PROMISING, ACCEPTED = 0.05, 0.2
+# What a change fewer is worth, of the logarithm of the capacity: a block is reverted only if the loss to
+# expect is no more than that. One measurement hardly shows what a block costs; for one or two changes a
+# doubt is not worth it, for twenty it is.
+PRICE = 0.004
 RESTART_WEIGHT = 2.0  # of a change that needs a restart, in changes that need none
 DRAWS = 400
 
@@ -52,8 +58,8 @@ def simplified(
     accepted: Collection[str] = (),
     refused: Sequence[Collection[str]] = (),
 ) -> Simplified:
-    """What to measure next: ``winner`` with more reverted than was ``accepted``, and no set that holds
-    one of ``refused``. Nothing more is ``reverted`` where nothing promises anything."""
+    """What to measure next: ``winner`` with more changes reverted than were ``accepted``, and no set
+    that includes one of ``refused``. Nothing more is ``reverted`` where no set is promising."""
     changed = [d.name for d in space.tunable if winner[d.name] != space.baseline[d.name]]
     chosen, probability, value = frozenset(accepted), 1.0, (False, 0.0)
     first = chosen | _unimportant(space, winner, changed)
@@ -78,7 +84,7 @@ def simplified(
 
 
 def _unimportant(space: Space, winner: Settings, changed: Sequence[str]) -> frozenset[str]:
-    """What hardly matters, as guides say, and what has no effect beside the other settings."""
+    """Changes that hardly matter by the guides, or have no effect under the winner's settings."""
     core = {dimension.name for dimension in space.tunable if dimension.core}
     return frozenset(changed) - (core & space.active(winner))
 
@@ -102,6 +108,21 @@ def chances(
     return [float((log_peaks[:, 0] - each <= limit).mean()) for each in log_peaks[:, 2:].T]
 
 
+def expendable(
+    surrogate: Surrogate,
+    space: Space,
+    winner: Settings,
+    block: Collection[str],
+    accepted: Collection[str],
+) -> bool:
+    """Whether a ``block`` that was measured is reverted, beyond what was ``accepted`` before."""
+    if chances(surrogate, space, winner, [block])[0] < ACCEPTED:
+        return False
+    sets = [reverted(space, winner, names) for names in (accepted, block)]
+    with_it, without_it = _draws(surrogate, sets).mean(axis=0)
+    return bool(with_it - without_it <= PRICE * len(set(block) - set(accepted)))
+
+
 def _blocks(
     surrogate: Surrogate,
     space: Space,
@@ -110,8 +131,8 @@ def _blocks(
     accepted: frozenset[str],
     allowed: Callable[[frozenset[str]], bool],
 ) -> Iterator[frozenset[str]]:
-    """Sets of changes to revert, what was accepted included. The last are of more and more changes, those
-    that hardly matter first; one that is not ``allowed`` beside them is passed over."""
+    """Sets of changes to revert, each with those that were accepted. The last sets grow by one change
+    each, those that hardly matter first; a change that is not ``allowed`` in the set is skipped."""
     dimensions = {d.name: d for d in space.tunable}
     left = [name for name in changed if name not in accepted]
     if not left:
@@ -136,7 +157,7 @@ def _blocks(
 
 
 def _draws(surrogate: Surrogate, settings: Sequence[Settings]) -> Array:
-    """Log peaks of these configurations, as the model may have them: ``[draw, configuration]``."""
+    """The model's draws of the log peaks of these configurations: ``[draw, configuration]``."""
     points = surrogate.grid.canonical(surrogate.grid.encode_all(list(settings)))
     model, rng = surrogate.composite or surrogate.log_peak, np.random.default_rng(len(settings))
     drawn = model.draws(points, DRAWS, rng)
@@ -150,21 +171,17 @@ def _weight(space: Space, name: str) -> float:
 
 
 def _rules_kept(space: Space, winner: Settings) -> Callable[[frozenset[str]], bool]:
-    """Whether without a set of changes no rule is broken that ``winner`` keeps."""
-    broken = _broken(space, winner) or frozenset()
+    """Whether reverting a set of changes breaks no rule further than ``winner`` does, which breaks only
+    rules that depend on what was measured since."""
+
+    def keeps(rule: Rule, settings: Settings) -> bool:
+        if not rule.applies(settings) or space.keeps(rule, settings):
+            return True
+        return rule.applies(winner) and space.excess(rule, settings) <= space.excess(rule, winner)
 
     @cache
     def kept(names: frozenset[str]) -> bool:
-        breaks = _broken(space, reverted(space, winner, names))
-        return breaks is not None and breaks <= broken
+        settings = reverted(space, winner, names)
+        return all(keeps(rule, settings) for rule in space.constraints)
 
     return kept
-
-
-def _broken(space: Space, settings: Settings) -> frozenset[str] | None:
-    """The rules that these settings do not keep as they are: of a winner those that came of what was
-    measured since. ``None`` where nothing keeps them."""
-    try:
-        return frozenset(str(binding.rule) for binding in space.candidate(settings).bindings)
-    except Infeasible:
-        return None

@@ -7,12 +7,12 @@ from posixpath import basename, dirname
 
 from autotune.services.config_files import Directive, Tree, Word, stripped
 
-# What counts more comes first.
+# In order of precedence, the highest first.
 PLACES = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 _LINE = re.compile(r"[^\n]+")
 _WORD = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\\[^\s]|[^\s"'\\])+""")
-# unit option argv…: argv with the option, as the account, in the directory and with the environment of
-# the unit. What runs, and the socket it listens at, stay as they are.
+# unit option argv…: runs argv with the option, as the unit's account, in its directory and with its
+# environment. The service that runs, and the socket it listens at, stay as they are.
 AS_UNIT = """
 unit=$1 option=$2
 shift 2
@@ -30,8 +30,8 @@ exec systemd-run --quiet --pipe --wait --collect "$@" "$option"
 """
 # The words of $unit's command, a space between.
 UNIT_WORDS = r"""systemctl show -P ExecStart -- "$unit" | sed 's/.*argv\[\]=//; s/ ; .*//; q'"""
-# The words that the main process of $unit was started with, a NUL behind each; one that has given itself
-# another title has them in the unit alone.
+# The words that the main process of $unit was started with, a NUL behind each. A process that has given
+# itself another title no longer shows them: then they are those of the unit's command.
 MAIN_WORDS = rf"""
 pid=$(systemctl show -P MainPID -- "$unit")
 case $(tr '\0' ' ' <"/proc/$pid/cmdline") in
@@ -46,22 +46,21 @@ def paths(unit: str) -> tuple[str, ...]:
     return tuple(f"{place[1:]}/{unit}{end}" for place in PLACES for end in ("", ".d"))
 
 
-# Where units are read in which a program may run under any name.
+# Units to read for a program that may run under any unit's name.
 ANY = tuple(f"{place[1:]}/{name}" for place in PLACES[:2]
             for name in ("*.service", "*.service.d", "*.socket"))  # fmt: skip
 
 
 def drop_in(unit: str) -> str:
-    """A file of autotune's own that counts more than those of packages."""
+    """A file of autotune's own that overrides those of packages."""
     return f"{PLACES[0]}/{unit}.d/zz-autotune.conf"
 
 
 def starting(tree: Tree, unit: str) -> tuple[str, Directive] | None:
-    """The file whose command counts, and that command: of a drop-in before the unit's own."""
-    drop_ins = [path for place in PLACES
-                for path in sorted(tree.matching(f"{place}/{unit}.d/*.conf"), reverse=True)]  # fmt: skip
-    for path in (tree.real(path) for path in (*drop_ins, *(f"{place}/{unit}" for place in PLACES))):
-        if path in tree.files and (line := command(tree.text(path))):
+    """The file whose command takes effect, and that command: the last drop-in's that has one, or else the
+    unit's own."""
+    for path in reversed(files(tree, unit)):
+        if line := command(tree.text(path)):
             return path, line
     return None
 
@@ -75,7 +74,7 @@ def files(tree: Tree, unit: str) -> tuple[str, ...]:
 
 
 def option(tree: Tree, unit: str, name: str) -> str:
-    """The first word of what a unit says last of an option; empty where it says nothing of it."""
+    """The first word of the last value that a unit gives an option; empty where it gives none."""
     lines = [line for path in files(tree, unit) for line in read(tree.text(path))
              if line.name.text == name and line.arguments]  # fmt: skip
     return lines[-1].arguments[0].text if lines else ""
@@ -87,7 +86,7 @@ def opened(tree: Tree, unit: str) -> str:
 
 
 def naming(tree: Tree, program: str) -> tuple[str, ...]:
-    """Units whose file, or a drop-in of which, has the name of a program in it, each by its own name."""
+    """The names of units that mention a program in their file or a drop-in."""
     files = (path for place in PLACES for pattern in ("*.service", "*.service.d/*.conf")
              for path in tree.matching(f"{place}/{pattern}"))  # fmt: skip
     units = (path if path.endswith(".service") else dirname(path).removesuffix(".d")
@@ -96,20 +95,20 @@ def naming(tree: Tree, program: str) -> tuple[str, ...]:
 
 
 def command(text: str) -> Directive | None:
-    """What a unit starts: the last ``ExecStart`` that no empty one takes back."""
+    """What a unit starts: its last ``ExecStart``; none where that is empty, a reset."""
     commands = [line for line in read(text)
                 if line.name.text == "ExecStart" and line.within == (("[Service]",),)]  # fmt: skip
     return commands[-1] if commands and commands[-1].arguments else None
 
 
 def read(text: str) -> tuple[Directive, ...]:
-    """Every assignment, its words the arguments, those of lines that go on too."""
+    """Every assignment with its words as arguments, those on continuation lines included."""
     assignments: list[Directive] = []
     section, words, goes_on = "", list[Word](), False
     for line in _LINE.finditer(text):
         bare, start = line[0].strip(), line.start()
         if bare.startswith(("#", ";")):
-            continue  # within a line that goes on, too
+            continue  # between continuation lines, too
         if not goes_on and bare.startswith("["):
             section = bare
             continue

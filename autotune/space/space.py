@@ -127,6 +127,10 @@ class Space:
     def keeps(self, rule: Rule, settings: Settings) -> bool:
         return rule.holds(self._names(settings))
 
+    def excess(self, rule: Rule, settings: Settings) -> float:
+        """`Rule.excess` under these settings."""
+        return rule.excess(self._names(settings))
+
     def arithmetic(self, rule: Rule, settings: Settings) -> str:
         """The rule and what its two sides come to."""
         return rule.arithmetic(self._names(settings))
@@ -187,7 +191,7 @@ def _check_deployments(file: TargetFile, space: Space) -> None:
 
 
 def _to_mend(file: TargetFile, rule: Rule, deployment: Settings) -> Location:
-    """Where a target may do something about a rule that cannot be kept with a choice of software."""
+    """The place in a target to change where a rule cannot be kept with a choice of software."""
     if file.target.constraints and not rule.built_in:
         return ["constraints"]
     of_rule = {*rule.comparison.left.names(), *rule.comparison.right.names()}
@@ -198,7 +202,7 @@ def _to_mend(file: TargetFile, rule: Rule, deployment: Settings) -> Location:
 
 
 def _limited(space: Space, rules: list[Rule]) -> Space:
-    """With rules that no target wrote, but for those that its baseline does not keep."""
+    """With built-in ``rules`` added, except those that the baseline breaks."""
     constraints, dropped = [*space.constraints], [*space.dropped]
     for rule in rules:
         if rule.applies(space.baseline) and not space.keeps(rule, space.baseline):
@@ -249,8 +253,8 @@ def dimensions(
         for dimension in of_tier(tier_name, tier, smallest(facts[host] for host in tier.hosts)):
             same = by_name.setdefault(dimension.name, dimension)
             if same is not dimension:
-                # Of a service that plays two roles in the tier: of use in either. Both start with
-                # the condition of their deployment; what follows is the parameter's own.
+                # The service plays two roles in the tier, and the parameter has an effect in either.
+                # Both conditions start with that of the deployment; the parameter's own follow.
                 (choice_name, values), (_, more) = same.when[0], dimension.when[0]
                 when = ((choice_name, (*values, *more)), *same.when[1:])
                 by_name[dimension.name] = replace(same, when=when)
@@ -271,7 +275,7 @@ def dimensions(
 def _advice(
     file: TargetFile, facts: Facts, by_name: Mapping[str, Dimension]
 ) -> Iterator[tuple[str, Value]]:
-    """What published tools advise for each service on its hosts, beside what runs there."""
+    """What published tools advise for each service on its hosts, given what runs there."""
     for tier_name, tier in file.target.tiers.items():
         of_host = smallest(facts[host] for host in tier.hosts).names()
         for place in placed(tier_name, tier):
@@ -289,7 +293,7 @@ def _ruled(
     rule: ParameterRule,
     running: Running,
 ) -> Dimension:
-    """The dimension as the target wants it. Raises TargetError."""
+    """The dimension as the target sets it. Raises TargetError."""
     if name not in by_name:
         raise file.document.unknown(["parameters", name], "parameter", by_name)
     if name in running.left and (rule.fixed is not None or rule.derive is not None):

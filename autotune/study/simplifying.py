@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from autotune.optimize.gp.surrogate import Surrogate
-from autotune.optimize.simplify import ACCEPTED, chances, reverted, simplified
+from autotune.optimize.simplify import expendable, reverted, simplified
 from autotune.space.space import Space
 from autotune.study.ranking import carries_less, works
 from autotune.study.records import Phase, State
@@ -26,7 +26,7 @@ def next_block(state: State, surrogate: Surrogate, space: Space, number: int) ->
     if (block := last.get("reverted")) and done:
         # The model takes an unexpected loss for a disturbance, but a clear loss must count.
         holds = works(done[-1:]) and not carries_less(state, number, done[-1])
-        if holds and chances(surrogate, space, winner, [block])[0] >= ACCEPTED:
+        if holds and expendable(surrogate, space, winner, block, without):
             accepted, without = done[-1].number, tuple(block)
         else:
             refused.append(list(block))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -147,3 +148,13 @@ def test_each_reading_begins_elsewhere_in_the_list() -> None:
     some = [load.processes(REQUEST, LoadSpec(60, 1.0))[0].input or b"" for _ in range(20)]
     assert len({text.split(b"\0")[0] for text in some}) > 1
     assert all(len(text.split(b"\0")) == 1001 for text in some)
+
+
+def test_processes_of_a_reading_begin_far_from_each_other() -> None:
+    paths = [f"/{n}" for n in range(1000)]
+    load = Httperf(uris=tuple(paths))
+    processes = load.processes(REQUEST, LoadSpec(60, 1.0, seed=7), hosts=5)
+    places = sorted(paths.index((p.input or b"").split(b"\0")[0].decode()) for p in processes)
+    gaps = [(after - before) % 1000 for before, after in pairwise([*places, places[0]])]
+    assert len(processes) == 5
+    assert min(gaps) > 1000 / 5 / 2

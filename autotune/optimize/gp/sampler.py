@@ -1,8 +1,8 @@
 """The project's own sampler: expected improvement over a Gaussian process of few relevant parameters.
 
 Candidates are mutations of the leaders, crossovers with them, points at random, and the leaders with
-the moves that a diagnosis recommends for them: of a hundred parameters it names those to move, and
-the direction, which says more than the number that was measured.
+the moves that a diagnosis recommends for them. A diagnosis names which of a hundred parameters to move,
+and the direction, which says more than the number that was measured.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from autotune.space.space import Infeasible, Space
 # preset was measured already.
 COLD = 8
 LEAST = 2
-# Nor does it know what it does not know: before so many trials it never ends the search.
+# With few trials the model understates its uncertainty: before so many it never ends the search.
 SURE = 20
-# Below this probability of anything better among what is known to matter, the rest joins.
+# Below this probability that the parameters known to matter can do better, the others are searched too.
 EXHAUSTED = 0.1
 
 
@@ -77,7 +77,7 @@ class GpSampler(SpaceSampler):
         core = Region.core(grid, self._task.space)
         point, runners_up = propose(surrogate, self._repaired, rng, current, core)
         probability = surrogate.improvement_probability(runners_up, rng) if begun >= SURE else None
-        if probability is not None and probability < EXHAUSTED and not core.everything:
+        if probability is not None and probability < EXHAUSTED and not core.covers(grid):
             point, runners_up = propose(surrogate, self._repaired, rng, current)
             probability = surrogate.improvement_probability(runners_up, rng)
         self.improvement_probability = probability
@@ -110,7 +110,7 @@ class Region:
 
     @classmethod
     def core(cls, grid: Grid, space: Space) -> Region:
-        """What is known to matter, where no guide warns of it."""
+        """The parameters known to matter, between the levels that no guide warns of."""
         if not space.core_first:
             return cls.whole(grid)
         names = {dimension.name for dimension in space.core}
@@ -118,9 +118,10 @@ class Region:
         low, high = zip(*(axis.safe for axis in grid.axes), strict=True)
         return cls(np.array(axes, np.intp), np.array(low), np.array(high))
 
-    @property
-    def everything(self) -> bool:
-        return len(self.axes) == len(self.low) and not self.low.any()
+    def covers(self, grid: Grid) -> bool:
+        """Whether every axis may take all of its levels."""
+        levels = self.high - self.low + 1
+        return len(self.axes) == len(levels) and bool((levels == grid.sizes).all())
 
     def drawn(self, count: int, rng: np.random.Generator) -> Points:
         """Uniform over the levels."""
@@ -136,29 +137,30 @@ PLAUSIBLE = 2.0  # sds that a leader may be behind the best
 RESTART = 0.02  # what a restart may cost, of the logarithm of the improvement
 TRIED = -1e9  # score of what has been measured, or is being
 MUTATIONS, RANDOM = 600, 300
-# A suggestion changes no more than this many parameters of a leader: what many changes at once do is
-# hardly ever good, and teaches little. Each beyond it costs so much of the logarithm of its improvement.
+# A suggestion changes no more than this many parameters of a leader: many changes at once are hardly
+# ever good, and teach little. Each change beyond that costs the penalty, in the logarithm of its
+# improvement.
 MOST_CHANGES, LEAST_CHANGES, DISTANCE_PENALTY = 4, 2, 10.0
-# Nor does it move a number further than this part of its range. What is least known are the ends of the
-# ranges, which are hardly ever good: where a whole range may be crossed, most suggestions go there.
+# Nor does it move a number further than this part of its range. The ends of the ranges are the least
+# known, and hardly ever good: if a suggestion could cross a whole range, most would go to an end.
 STRIDE = 0.25
 # So many failures in a row halve the number of changes, so many successes double it (TuRBO's rule).
 FAILURES, SUCCESSES = 10, 1
-# What a recommended move counts for, beside its improvement: it knows what the model does not.
+# Added to the score of a recommended move: a diagnosis knows what the model does not.
 ADVISED = log(3.0)
-# The improvement counts times the probability that the configuration works, to this power.
+# The improvement is multiplied by the probability that the configuration works, to this power.
 CAREFUL, LIKELY = 4.0, 0.5
 SIGN, GUIDED = {"": 0, "+": 1, "-": -1}, 1 / 3
 ROUNDS, PARENTS, OFFSPRING, BATCH = 5, 8, 160, 20
-# A recommended move, as part of a parameter's range: on a logarithmic one from 2 to 512 children
-# nearly twice as many.
+# Length of a recommended move, as a part of the parameter's range: on a logarithmic range from 2 to 512
+# children it nearly doubles their number.
 STEP = 0.1
 _MOVE = re.compile(r"(?P<name>[^=+]+?)(?:(?P<direction>[+-])|=(?P<choice>.*))")
 
 
 @dataclass(frozen=True)
 class _Acquisition:
-    """The score of a point: the logarithm of its expected improvement, less what speaks against it.
+    """The score of a point: the logarithm of its expected improvement, less penalties.
 
     ``reach``: how many parameters of one of ``incumbents`` it may change.
     """
@@ -170,7 +172,7 @@ class _Acquisition:
     reach: int
 
     def near(self, points: Points) -> Array:
-        """The score, less what is too far from every incumbent."""
+        """The score, less a penalty for points that are too far from every incumbent."""
         changes = distances(self.surrogate.grid, points, self.incumbents).min(axis=1)
         too_far = DISTANCE_PENALTY * np.maximum(changes - self.reach, 0)
         return np.asarray(self.score(points) - too_far)
@@ -192,11 +194,11 @@ def propose(
     region: Region | None = None,
 ) -> tuple[Points, Points]:
     """The configuration with the highest expected improvement among those likely to work, and the
-    runners-up. Among near equals it is the one that ``current`` can become with the fewest restarts.
+    runners-up. Among near equals it is the one that needs the fewest restarts, coming from ``current``.
 
-    It changes a few parameters of a leader inside ``region``, or takes all of a tier from another one, or
-    follows a move recommended for a leader, if that competes. ``project`` makes points keep the rules
-    of the space."""
+    It changes a few parameters of a leader inside ``region``, or takes a whole tier from another
+    configuration, or follows a move recommended for a leader, if that scores highest. ``project`` makes
+    points keep the rules of the space."""
     grid, observations = surrogate.grid, surrogate.observations
     surrogate = surrogate.with_pending()
     mean, sd = surrogate.measured()
@@ -222,8 +224,8 @@ def propose(
 
 
 def distinct(points: Points) -> npt.NDArray[np.intp]:
-    """Indices of those that no earlier one equals. What is measured again, as the reference of drift is,
-    was not suggested, and leads no more than once."""
+    """Indices of the points that equal no earlier one. A configuration that is measured again, such as
+    the reference of drift, was not suggested again, and is one leader at most."""
     return np.sort(np.unique(points, axis=0, return_index=True)[1])
 
 
@@ -248,8 +250,8 @@ def reach(log_peaks: Array) -> int:
 
 
 def distances(grid: Grid, points: Points, leaders: Points) -> npt.NDArray[np.intp]:
-    """How many parameters of each leader each point changes: ``[point, leader]``. What is there only
-    because another choice was made is no change of its own."""
+    """How many parameters of each leader each point changes: ``[point, leader]``. A parameter is not
+    counted if the parameter that it depends on is changed, too."""
     changed = points[:, None, :] != leaders[None, :, :]
     for child, parent, _ in grid.conditions:
         changed[:, :, child] &= ~changed[:, :, parent]
@@ -262,7 +264,7 @@ def _evolved(
     rng: np.random.Generator,
     region: Region | None,
 ) -> Points:
-    """Points near the leaders, some bred from them, and those with a tier of another; best first."""
+    """Points near the leaders, offspring of the best, and leaders with another's tier; best first."""
     grid, observations = acquisition.surrogate.grid, acquisition.surrogate.observations
     groups = [
         mutations(grid, leaders, MUTATIONS, rng, region=region),
@@ -310,7 +312,7 @@ def scattered(
     rng: np.random.Generator,
     region: Region | None = None,
 ) -> Points:
-    """Leaders with so many parameters at any of their levels."""
+    """Leaders with ``changes`` of their parameters at random levels of ``region``."""
     points = leaders[rng.integers(len(leaders), size=count)]
     region = region or Region.whole(grid)
     draws = _draws(points, region, rng)
@@ -359,11 +361,11 @@ def mutations(
     scale = rng.choice([0.03, 0.1, 0.25, 0.5], size=points.shape)
     step = np.rint(rng.normal(size=points.shape) * scale * sizes).astype(np.intp)
     step = np.where(step == 0, rng.choice([-1, 1], size=points.shape), step)
-    # Guides say where to: two steps of three go there.
+    # Guides advise a direction: two steps of three go that way.
     guided = np.array([SIGN[axis.dimension.parameter.direction] for axis in grid.axes])
     along = (guided != 0) & (rng.random(points.shape) < GUIDED)
     step = np.where(along, guided * np.abs(step), step)
-    # What is outside already stays where it is, or comes in.
+    # A value that is outside of the region already stays where it is, or moves inwards.
     moved = np.clip(points + step, np.minimum(region.low, points), np.maximum(region.high, points))
     ordered = np.array([axis.ordered for axis in grid.axes])
     moved = np.where(ordered, moved, (rng.random(points.shape) * sizes).astype(np.intp))
@@ -413,9 +415,10 @@ def _moved(grid: Grid, incumbent: Points, moves: Sequence[str]) -> Points:
 
 
 def restarts(grid: Grid, current: Points, points: Points) -> Array:
-    """How many services of each point must be restarted, coming from ``current``.
+    """How many services must be restarted to get from ``current`` to each point.
 
-    Configurations that share what needs a restart follow each other cheaply, and so come in groups.
+    Configurations that differ in nothing that needs a restart follow each other cheaply, and so come in
+    groups.
     """
     owners = [ParameterName.parse(axis.dimension.name).owner for axis in grid.axes]
     restarting = np.array([axis.dimension.parameter.action is Action.RESTART for axis in grid.axes])
