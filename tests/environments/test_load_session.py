@@ -150,7 +150,7 @@ def warm_up_result(*windows: tuple[float, bool], failed: float = 0.0) -> WarmUpR
         # … but not by one window that was disturbed.
         (EXPECTED, warm_up_result((600, False), (600, True), (300, False), (580, False)), EXPECTED),
         (EXPECTED, warm_up_result((600, True), (300, True)), EXPECTED),
-        # As much fails at any load: less is expected of it than what it was offered last.
+        # As much fails at any load: no more is expected of it than it was offered last.
         (EXPECTED, warm_up_result((600, True), (300, True), (150, True), failed=0.3),
          Estimate.of(150, UNKNOWN_SD)),
     ],
