@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -11,7 +12,7 @@ from typing import Any, ClassVar
 from autotune.services import unit_environment, unit_files
 from autotune.services.adoption import Adoption, RunningHost, RunningService, Tunables, Tune
 from autotune.services.base import Argv, Endpoint, Needs, Role, Service, Site
-from autotune.services.config_files import Config, Directive, PlacedDirective, Word
+from autotune.services.config_files import LONGEST_PATH, Config, Directive, PlacedDirective, Word
 from autotune.services.diagnosis import (
     WORKING,
     Diagnosis,
@@ -167,6 +168,13 @@ def place_of(address: str) -> str:
     return place if "/" in place and "://" not in place else place.rpartition(":")[2]
 
 
+def listening(host: RunningHost, pattern: str) -> list[str]:
+    """The ports and sockets of ``host`` that a shell's pattern matches."""
+    if len(pattern) > LONGEST_PATH:
+        return []
+    return [place for place in host.backlogs if fnmatchcase(place, pattern)]
+
+
 def _running(
     host: RunningHost, service: type[Service], candidates: Iterable[Candidate | str]
 ) -> Iterator[RunningService | str]:
@@ -182,8 +190,7 @@ def _running(
             continue
         unit, config, place = candidate
         socket = "" if is_whole(place) else place
-        pattern = re.sub(r"%[a-zA-Z]", "*", place)
-        if not any(fnmatchcase(listens, pattern) for listens in host.backlogs):
+        if not listening(host, re.sub(r"%[a-zA-Z]", "*", glob.escape(place))):
             continue
         if "@." in unit:
             yield f"{unit}: {_TEMPLATE}"

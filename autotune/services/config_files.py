@@ -18,6 +18,9 @@ from posixpath import dirname, join, normpath
 
 from autotune.strict import is_whole
 
+# Bytes, as limits.h of Linux has it. A longer pattern is not read: that may take time by the square of
+# its length.
+LONGEST_PATH = 4096
 _LINKS = 40  # as many as Linux follows
 # Bytes of all files of a host: an archive may unpack to a thousand times its size.
 LARGEST = 64 * 2**20
@@ -67,6 +70,8 @@ class Tree:
 
     def matching(self, pattern: str) -> tuple[str, ...]:
         """Files that a shell's pattern names, in the order of their names, by their real paths."""
+        if len(pattern) > LONGEST_PATH:
+            return ()
         paths = list(self._matching("/", [word for word in normpath(pattern).split("/") if word]))
         real = dict.fromkeys(self.real(path) for path in paths)
         return tuple(path for path in real if path in self.files)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from posixpath import basename, dirname
 
 from autotune.services.config_files import Directive, Tree, Word, stripped
@@ -101,6 +102,7 @@ def command(text: str) -> Directive | None:
     return commands[-1] if commands and commands[-1].arguments else None
 
 
+@lru_cache(maxsize=64)  # each parameter of a service asks for the same few units
 def read(text: str) -> tuple[Directive, ...]:
     """Every assignment with its words as arguments, those on continuation lines included."""
     assignments: list[Directive] = []

@@ -29,9 +29,8 @@ _LIMITS = """
 cat "/proc/$(systemctl show --property MainPID --value "$1")/limits"
 systemctl show --property LimitNOFILESoft "$1"
 """
-_OPEN_FILES = re.compile(
-    r"^(?:Max open files\s+|LimitNOFILESoft=)([0-9]{1,19})(?:\s|$)", re.MULTILINE
-)
+_NOW = re.compile(r"^Max open files\s+([0-9]{1,19})\s", re.MULTILINE)
+_TO_BEGIN_WITH = re.compile(r"^LimitNOFILESoft=([0-9]{1,19})$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -82,5 +81,6 @@ DIAGNOSIS = Diagnosis(counters=None, log=None, moves={Resource.DESCRIPTORS: ("no
 def open_files(text: str) -> dict[str, Value]:
     """The soft limit out of ``/proc/PID/limits``, or what its unit gave the process where that is less:
     some software raises its own."""
-    limits = [int(limit) for limit in _OPEN_FILES.findall(text)]
-    return {"nofile": min(limits)} if "Max open files" in text and limits else {}
+    now = _NOW.search(text)
+    limits = [int(match[1]) for match in (now, _TO_BEGIN_WITH.search(text)) if match]
+    return {"nofile": min(limits)} if now else {}

@@ -217,8 +217,11 @@ def _behind(config: Config, placed: PlacedDirective) -> Position:
     return path, config.texts[path].index(";", end) + 1
 
 
-def _or_none(config: Config, _: Value) -> Iterator[Edit]:
-    """Leave `keepalive` out where it would be 0: nginx does not take `keepalive 0`."""
+def _or_none(config: Config, connections: Value) -> Iterator[Edit]:
+    """Leave `keepalive` out where it would be 0, which not every version of nginx takes. Where the file
+    itself says 0, this one does."""
+    if not connections:
+        return
     for placed in config.called("keepalive"):
         if placed.block == "upstream":
             begin = placed.path, placed.directive.name.start

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from fnmatch import fnmatchcase
 from functools import partial
 from posixpath import join
 
@@ -81,7 +80,7 @@ def _listens(host: RunningHost, config: Config, environment: Environment) -> str
     own = [f"{before}{placed.words[0]}{after}" for name, before, after in _ADDRESSES
            for placed in config.called(name)]  # fmt: skip
     patterns = [_pattern(config, environment, place) for place in ([opened] if opened else own)]
-    matching = ([listens for listens in host.backlogs if fnmatchcase(listens, pattern)]
+    matching = (app_server.listening(host, pattern)
                 for pattern in patterns if "/" in pattern or is_whole(pattern))  # fmt: skip
     alone = (listening[0] for listening in matching if len(listening) == 1)
     return next(alone, (patterns or [str(Puma.port)])[0])
