@@ -7,7 +7,8 @@ measurements: presets, search, finals, the simplified winner and the proof. A ch
 if reverting it alone costs the confirmed configuration a thousandth of its capacity. ``needed`` are the
 changes left after reverting, one after the other, each that then costs less: if two changes can replace
 each other, neither alone is effective, but one of them is needed. ``kept`` is the confirmed
-configuration's part of the gain that the winner had with all of its changes.
+configuration's part of the gain that the winner had with all of its changes, ``ahead`` its gain over the
+best of what the study measured first: the baseline and the presets.
 """
 
 from __future__ import annotations
@@ -24,19 +25,21 @@ import numpy as np
 from autotune.optimize.simplify import reverted
 from autotune.services.base import Settings
 from autotune.study.ranking import leader
+from autotune.study.records import OPENING
 from bench.search import HARDWARE, SEEN, Case, Probes
 from bench.stacks import Stack
 from bench.studies import SECONDS, study
 
 EFFECTIVE = 0.001
 KEPT, PRECISION = 0.97, 0.9  # the bars
+WORSE = 0.01
 
 
 @dataclass(frozen=True)
 class Confirmed:
     """How many changes the winner had (``before``) and the confirmed configuration has (``changes``),
     and how many of the latter are effective and needed; ``kept`` is the part of the winner's gain that
-    is left, ``gain`` the log gain that was confirmed."""
+    is left, ``gain`` the log gain that was confirmed, ``ahead`` the log gain over the best preset."""
 
     before: int
     changes: int
@@ -44,6 +47,7 @@ class Confirmed:
     needed: int
     kept: float
     gain: float
+    ahead: float
 
 
 def confirmed(case: Case, measurements: int) -> Confirmed | None:
@@ -58,12 +62,14 @@ def confirmed(case: Case, measurements: int) -> Confirmed | None:
         return None
     winner, final = (done.state.by_number(n).settings for n in (first, number))
     stock, height = _log(stack, stack.space.baseline), _log(stack, final)
+    preset = max(_log(stack, trial.settings) for trial in done.state.finished(*OPENING))
     losses = {name: height - _log(stack, reverted(stack.space, final, [name]))
               for name in changes(stack, final)}  # fmt: skip
     return Confirmed(
         len(changes(stack, winner)), len(losses),
         sum(loss >= EFFECTIVE for loss in losses.values()), needed(stack, final, losses),
         expm1(height - stock) / max(expm1(_log(stack, winner) - stock), 1e-9), height - stock,
+        height - preset,
     )  # fmt: skip
 
 
@@ -115,11 +121,15 @@ def _line(name: str, studies: Sequence[Confirmed]) -> None:
         for n in ("before", "changes", "effective", "needed")
     )
     effective, necessary = (each.sum() / max(after.sum(), 1) for each in which)
-    kept, gains = np.array([s.kept for s in studies]), np.array([s.gain for s in studies])
+    kept, gains, ahead = (
+        np.array([getattr(s, n) for s in studies]) for n in ("kept", "gain", "ahead")
+    )
     print(
         f"{name:24} changes {np.median(before):4.0f} → {np.median(after):4.0f} (most {after.max()}), "
         f"effective {effective:.0%} (bar {PRECISION:.0%}), needed {necessary:.0%}; gain "
         f"{100 * np.expm1(np.median(gains)):+.0f} %, kept {kept.mean():.1%} on average, at least "
-        f"{KEPT:.0%} in {(kept >= KEPT).mean():.0%} of {len(studies)} studies",
+        f"{KEPT:.0%} in {(kept >= KEPT).mean():.0%} of {len(studies)} studies; over the best preset "
+        f"{100 * np.expm1(ahead.mean()):+.1f} % on average, below it by over {WORSE:.0%} in "
+        f"{(ahead < -WORSE).mean():.0%}",
         flush=True,
     )

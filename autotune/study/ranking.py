@@ -26,8 +26,9 @@ LEAST_MEASURED = 10  # configurations that a model needs to tell apart what matt
 PLAUSIBLE = 2.0
 FINALS = (Phase.FINALIST, Phase.RUNNER_UP)  # measurements after the search, before the claim
 LEAST_REPEATS = 3  # before their spread says anything
-# Phases whose measurements did not select the configuration that they measure.
-REPEATED = (Phase.BASELINE, Phase.REFERENCE, *FINALS, Phase.CONFIRM)
+# Phases whose measurements did not select the configuration that they measure; those before the proof.
+BEFORE_PROOF = (Phase.BASELINE, Phase.REFERENCE, *FINALS)
+REPEATED = (*BEFORE_PROOF, Phase.CONFIRM)
 
 
 def works(trials: Sequence[Trial]) -> list[Trial]:
@@ -115,7 +116,7 @@ def undecided(state: State, first: int, second: int) -> bool:
 def carries_less(state: State, number: int, trial: Trial) -> bool:
     """Whether a configuration, as measured once more, clearly carries less than trial ``number``."""
     estimate = pooled(candidates(state), _again(state, *FINALS))[number]
-    return better(estimate, state.level(trial).noisier(_reading_noise(state))) >= DECIDED
+    return better(estimate, _repeat(state, state.level(trial))) >= DECIDED
 
 
 def _presets(state: State) -> frozenset[int]:
@@ -127,15 +128,20 @@ def _presets(state: State) -> frozenset[int]:
 
 
 def _again(state: State, *phases: Phase) -> dict[int, list[Estimate]]:
-    """Measurements in the finals, with the noise that one reading of any configuration has.
-
-    It is the model's noise alone: what the proof shows must not change which configuration is proven.
-    """
-    noise = _reading_noise(state)
+    """Measurements in the finals, as precise as one measurement of any configuration is."""
     again: dict[int, list[Estimate]] = {}
     for trial, estimate in estimates(state, state.finished(*phases)):
-        again.setdefault(trial, []).append(estimate.noisier(noise))
+        again.setdefault(trial, []).append(_repeat(state, estimate))
     return again
+
+
+def _repeat(state: State, estimate: Estimate) -> Estimate:
+    """A measurement with the noise of the study, to choose by: the model's noise is added to its own
+    sd, and the result is no less than what repeats show. The proof does not count: what it shows must
+    not change which configuration is proven."""
+    noisy = estimate.noisier(_reading_noise(state))
+    of_repeats = 0.0 if state.values else _noise_of_repeats(state, *BEFORE_PROOF)
+    return replace(noisy, sd=max(noisy.sd, of_repeats))
 
 
 def _believed_noise(state: State) -> float:
@@ -151,16 +157,16 @@ def _reading_noise(state: State) -> float:
     return state.posterior.reading_noise
 
 
-def _noise_of_repeats(state: State) -> float:
-    """The sd of one more measurement's logarithm as repeats show it, their own imprecision included; 0
-    where there are too few.
+def _noise_of_repeats(state: State, *phases: Phase) -> float:
+    """The sd of one more measurement's logarithm as repeats in ``phases`` show it, their own imprecision
+    included; 0 where there are too few.
 
     Each repeat is compared with the one before it on the same test bed, so that neither drift nor
     differences between beds are taken for noise. A measurement that selected its configuration does
     not count.
     """
     repeats: dict[tuple[str | None, int], list[float]] = {}
-    for trial in works(state.finished(*REPEATED)):
+    for trial in works(state.finished(*phases)):
         of = (trial.bed, configuration(trial))
         repeats.setdefault(of, []).append(state.level(trial).log_mean)
     steps = [b - a for logs in repeats.values() for a, b in pairwise(logs)]
@@ -249,7 +255,7 @@ def confirmations(
         ]
     believed = of_repeats = 0.0
     if not state.values:
-        believed, of_repeats = _believed_noise(state), _noise_of_repeats(state)
+        believed, of_repeats = _believed_noise(state), _noise_of_repeats(state, *REPEATED)
     noisy = [(trial, _beside(state, trial).noisier(believed))
              for trial in works(state.finished(phase)) if trial.bed == bed]  # fmt: skip
     return [

@@ -116,6 +116,21 @@ def test_one_lucky_reading_does_not_take_the_place_of_the_best_preset() -> None:
     assert best(replace(state, values={1: {}})) == 2
 
 
+@pytest.mark.parametrize(
+    ("phase", "winner"), [(Phase.REFERENCE, 1), (Phase.FINALIST, 1), (Phase.CONFIRM, 2)]
+)
+def test_where_repeats_scatter_more_it_takes_more_than_one_reading(
+    phase: Phase, winner: int
+) -> None:
+    """Repeats of the baseline, to leave the estimates of the others alone. Those of the proof come too
+    late to choose by."""
+    state = believed((STOCK, 90.0), (ADVICE, 110.0), (OTHER, 112.0), sd=0.06)
+    state = measured_again(state, Phase.FINALIST, (1, 110.0), (2, 130.0))
+    assert best(state) == 2
+    repeats = ((0, 80.0), (0, 112.0), (0, 80.0), (0, 112.0))
+    assert best(measured_again(state, phase, *repeats)) == winner
+
+
 def test_the_proof_is_as_noisy_as_repeats_are_and_not_noisier() -> None:
     """The spread of repeats has what each of them says of its own imprecision."""
     state = believed((STOCK, 90.0), (ADVICE, 115.0), (OTHER, 120.0), sd=0.06)
