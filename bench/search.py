@@ -33,8 +33,9 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache, partial
-from itertools import product
+from itertools import count, islice, product
 from math import log
+from typing import Any
 
 import numpy as np
 import optuna
@@ -66,6 +67,7 @@ AT = {family: (12, 20, 30) if family == "catalogue" else (15, 30, 60) for family
 NONE, SEEN, SPOILT = PARTS = ("none", "seen", "spoilt")
 NOISE_OF_PARTS, MISSING, WRONG, WILD = 0.15, 1 / 3, 0.3, 0.1
 FINALISTS, PLAUSIBLE = 4, 2.0
+ASKED_AGAIN = 100  # how often FLAML is asked for a configuration that is new
 
 
 @dataclass(frozen=True)
@@ -321,32 +323,41 @@ def flaml(case: Case) -> Suggest:
         else tune.uniform(*map(float, d.bounds))
         for d in space.tunable
     }  # fmt: skip
-    state: dict[str, object] = {}
+    cfo: Any = None
+    names = count()
+    waiting: tuple[str, dict[str, Any]] | None = None
+
+    def complete(peak: float) -> None:
+        if waiting:
+            name, config = waiting
+            cfo.on_trial_complete(
+                name, {"loss": -peak, **{f"config/{key}": value for key, value in config.items()}}
+            )
+
+    def suggested() -> tuple[str, dict[str, Any]] | None:
+        """CFO returns none where it would repeat itself; FLAML's own loop asks again, too."""
+        for name in map(str, islice(names, ASKED_AGAIN)):
+            if config := cfo.suggest(name):
+                return name, config
+        return None
 
     def suggest(tried: Sequence[Settings], peaks: Sequence[float | None]) -> Settings:
-        if not state:
-            leader = tried[max(range(len(tried)), key=lambda i: peaks[i] or 0.0)]
+        nonlocal cfo, waiting
+        leader = tried[max(range(len(tried)), key=lambda i: peaks[i] or 0.0)]
+        if cfo is None:
             start = {name: leader[name] for name in domains}
-            state["cfo"] = CFO(metric="loss", mode="min", space=domains, low_cost_partial_config={},
-                               points_to_evaluate=[start], seed=case.seed)  # fmt: skip
-            state["waiting"] = state["cfo"].suggest("0")  # type: ignore[attr-defined]
-            value = -max(peak or 0.0 for peak in peaks)
-            state["cfo"].on_trial_complete("0", {"loss": value, **_flat(state["waiting"])})  # type: ignore[attr-defined]
+            cfo = CFO(metric="loss", mode="min", space=domains, low_cost_partial_config={},
+                      points_to_evaluate=[start], seed=case.seed)  # fmt: skip
+            waiting = suggested()
+            complete(max(peak or 0.0 for peak in peaks))
         else:
-            loss = -(peaks[-1] or 0.0)
-            state["cfo"].on_trial_complete(
-                str(len(tried) - 1), {"loss": loss, **_flat(state["waiting"])}
-            )  # type: ignore[attr-defined]
-        state["waiting"] = state["cfo"].suggest(str(len(tried)))  # type: ignore[attr-defined]
-        found = state["waiting"] or {}
-        values = {d.name: d.clip(found[d.name]) for d in space.tunable if d.name in found}  # type: ignore[operator, index]
-        return {**space.baseline, **values}
+            complete(peaks[-1] or 0.0)
+        waiting = suggested()
+        values = waiting[1] if waiting else {}
+        clipped = {d.name: d.clip(values[d.name]) for d in space.tunable if d.name in values}
+        return {**(space.baseline if clipped else leader), **clipped}
 
     return suggest
-
-
-def _flat(config: object) -> dict[str, object]:
-    return {f"config/{name}": value for name, value in dict(config or {}).items()}  # type: ignore[call-overload]
 
 
 OTHERS: dict[str, Callable[[Case], Suggest]] = {"ofat": ofat, "near": near, "flaml": flaml}
