@@ -187,8 +187,8 @@ def _piece(environment: Environment, setting: Setting) -> tuple[Value | None, tu
     template text for it."""
     text, parameter = environment.value(setting.variable), setting.parameter
     option = setting.option.replace("-", "[-_]")  # either will do
-    given = list(re.finditer(rf"(?<!\S){option}=(\d+)(?!\S)", text)) if option else []
-    number = given[-1] if given else None  # the last one counts
+    options = list(re.finditer(rf"(?<!\S){option}=(\d+)(?!\S)", text)) if option else []
+    number = options[-1] if options else None  # the last one counts
     start = number.start(1) if number else 0
     written = number[1] if number else "" if setting.option else text
     if written:

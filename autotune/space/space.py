@@ -332,6 +332,24 @@ def unknown_deployments(file: TargetFile) -> Iterator[TargetError]:
                     f"{deployment} is a unit of its hosts, and runs in no other way",
                     hint=f"`runtime: {runtimes.names(installed=True)}`",
                 )
+        yield from _of_the_same_names(file, name, tier)
+
+
+def _of_the_same_names(file: TargetFile, name: str, tier: Tier) -> Iterator[TargetError]:
+    """An error for a choice between two services of one name: parameters are called
+    ``tier.service.parameter``, so both would have the same names for different parameters."""
+    deployments = [(index, key) for index, key in enumerate(tier.service) if key in DEPLOYMENTS]
+    for nth, (index, other) in enumerate(deployments):
+        own = {part.name: part.key for part, _ in parts(other)}
+        for _, first in deployments[:nth]:
+            for part, _ in parts(first):
+                if own.get(part.name, part.key) != part.key:
+                    yield file.document.error(
+                        ["tiers", name, "service", index],
+                        f"{first} and {other} are no choice for one tier: both have parameters called"
+                        f" {name}.{part.name}.…, and they differ",
+                        hint=f"`service: {first}`, or a target for each",
+                    )
 
 
 def _away_from_its_data(

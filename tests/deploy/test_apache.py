@@ -1,4 +1,4 @@
-"""Apache in both of its roles, with the real servers, in place of nginx and PHP-FPM."""
+"""Apache in each of its roles, with the real servers, in place of nginx and of PHP-FPM."""
 
 from __future__ import annotations
 
@@ -66,6 +66,32 @@ def test_both_roles_answer_and_take_the_least_action(opened: Opened) -> None:
         assert answer(bench) == RIGHT
 
 
+def test_in_front_of_php_fpm_each_is_reloaded_by_itself(opened: Opened) -> None:
+    with opened(("nginx+php-fpm", "apache+php-fpm")) as bench:
+        first = fleet(bench).deploy(settings(bench))
+        assert set(first.actions.values()) == {Action.RESTART}
+        assert answer(bench) == RIGHT
+        assert first.differences == ()
+        of_apache = {name for name in settings(bench) if name.startswith("web.apache.")}
+        assert of_apache <= set(first.effective)
+        assert not [name for name in of_apache if "proxy" in name or "lbmethod" in name]
+        begun = masters(bench)
+
+        changed = {"web__apache__ThreadsPerChild": 10, "web__php_fpm__max_children": 3}
+        for values, expected in (
+            ({"web__apache__ThreadsPerChild": 10}, {WEB: Action.RELOAD}),
+            (changed, {"web.here.php_fpm": Action.RELOAD}),
+        ):
+            reloaded = fleet(bench).deploy(settings(bench, **values))
+            acted = {n: a for n, a in reloaded.actions.items() if a is not Action.NONE}
+            assert acted == expected
+            assert reloaded.differences == ()
+            assert answer(bench) == RIGHT
+        assert reloaded.effective["web.apache.MaxRequestWorkers"] == 60
+        assert reloaded.effective["web.php_fpm.max_children"] == 3
+        assert masters(bench) == begun
+
+
 def test_a_reload_loses_no_request(opened: Opened) -> None:
     with opened(*APACHES) as bench:
         fleet(bench).deploy(settings(bench))
@@ -120,16 +146,19 @@ def test_its_state_is_told_under_a_name_of_its_own_alone(opened: Opened) -> None
                     assert got[0] == 404
 
 
-def test_each_deployment_of_both_tiers_takes_the_other_ones_place(opened: Opened) -> None:
+@pytest.mark.parametrize("other", ["apache+mod_php", "apache+php-fpm"])
+def test_each_deployment_of_both_tiers_takes_the_other_ones_place(
+    opened: Opened, other: str
+) -> None:
     choices = (
         ("service: nginx, forwards_to", "service: [nginx, apache], forwards_to"),
-        ("service: nginx+php-fpm", "service: [nginx+php-fpm, apache+mod_php]"),
+        ("service: nginx+php-fpm", f"service: [nginx+php-fpm, {other}]"),
     )
     with opened(*choices) as bench:
-        for lb, web in product(("nginx", "apache"), ("nginx+php-fpm", "apache+mod_php")):
+        for lb, web in product(("nginx", "apache"), ("nginx+php-fpm", other)):
             deployed = fleet(bench).deploy(settings(bench, lb__service=lb, web__service=web))
             assert answer(bench) == RIGHT
             assert deployed.differences == ()
-            apaches = (lb == "apache") + (web == "apache+mod_php")
+            apaches = (lb == "apache") + (web == other)
             assert sum(name.endswith(".apache") for name in deployed.actions) == apaches
-            assert ("web.here.php_fpm" in deployed.actions) == (web == "nginx+php-fpm")
+            assert ("web.here.php_fpm" in deployed.actions) == web.endswith("php-fpm")

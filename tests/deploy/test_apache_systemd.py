@@ -21,6 +21,7 @@ CHOICES = (
     ("service: nginx,", "service: [apache, nginx],"),
     ("service: nginx+php-fpm", "service: [apache+mod_php, nginx+php-fpm]"),
 )
+WITH_FPM = (("service: nginx+php-fpm", "service: apache+php-fpm"),)
 SLOW = (
     ("uses: [cache, store]", "uses: [store]"),
     ("pairs: 2000", "pairs: 2000, store_latency: 100ms"),
@@ -77,6 +78,26 @@ def test_it_is_reloaded_restarted_read_back_and_starved(ground: Ground) -> None:
         )
         assert (bottleneck.tier, bottleneck.service) == ("lb", "apache")
         assert bottleneck.resource is Resource.WORKERS
+
+
+def test_in_front_of_php_fpm_the_one_that_is_starved_is_named(ground: Ground) -> None:
+    with ground.opened(*WITH_FPM, *SLOW) as fleet:
+        assert fetched(fleet.stack.entry, "/kv.php") == RIGHT
+        assert (
+            ground.sh("flweb", "systemctl is-active apache2 php8.2-fpm").split() == ["active"] * 2
+        )
+        request = Request(fleet.stack.entry, "/kv.php", RIGHT[1])
+        threads = {"web__apache__ServerLimit": 1, "web__apache__ThreadsPerChild": 5,
+                   "web__apache__StartServers": 1, "web__php_fpm__max_children": 30,
+                   "web__php_fpm__pm": "static"}  # fmt: skip
+        children = {"web__php_fpm__max_children": 3, "web__php_fpm__pm": "static"}
+        for few, service in ((threads, "apache"), (children, "php_fpm")):
+            deployed = fleet.deploy(settings(fleet, **few))
+            assert [str(d) for d in deployed.differences if d.parameter.startswith("web.")] == []
+            bottleneck = diagnosed(
+                ground, fleet, LOADS["httperf"], request, Slo(limit=0.4), 100.0, "web"
+            )
+            assert (bottleneck.service, bottleneck.resource) == (service, Resource.WORKERS)
 
 
 def test_its_own_words_say_why_a_configuration_is_refused(ground: Ground) -> None:

@@ -53,6 +53,9 @@ $sum = 0;
 foreach (glob(__DIR__ . '/numbers-*.php') as $file) $sum += count(include $file);
 echo "$sum\\n";
 END
+echo '<?php opcache_compile_file("/var/www/html/all.php");' >preload.php
+printf 'opcache.preload=%s/preload.php\\nopcache.preload_user=www-data\\n' "$PWD" \\
+    >/etc/php/8.2/fpm/conf.d/30-shop.ini
 systemctl start nginx php8.2-fpm
 """
 TARGET = f"""\
@@ -103,6 +106,7 @@ def test_the_pool_s_own_settings_are_changed_starved_and_put_back(
         assert in_conf_d(before, ground) == []  # there is no empty file
         assert unchanged.effective["web.php_ini.opcache_memory_consumption"] == 128
         assert unchanged.effective["web.php_ini.opcache_jit"] == "off"  # by Debian's own line
+        assert unchanged.effective["web.php_ini.opcache_preload"] is True
         assert "memory_limit left as they are: a pool sets it itself" in "\n".join(
             environment.dropped
         )
@@ -131,6 +135,7 @@ def changed(ground: Ground, fleet: Deployment) -> None:
         "web__php_ini__opcache_jit": "tracing",
         "web__php_ini__opcache_jit_buffer_size": 32,
         "web__php_ini__realpath_cache_size": 1000,
+        "web__php_ini__opcache_preload": False,
         "web__php_fpm__max_children": 7,
     }
     pid = ground.sh(WEB, "systemctl show -P MainPID php8.2-fpm")

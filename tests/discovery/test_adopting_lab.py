@@ -74,6 +74,16 @@ echo '<?php echo "site ", PHP_VERSION, "\n";' >/var/www/html/index.php
 sed -i 's/^-l 127.0.0.1/-l {BACK_ADDRESS}/' /etc/memcached.conf
 systemctl restart apache2 memcached redis-server
 """
+# What Debian's packages say after they are installed: `a2enmod proxy_fcgi setenvif`, `a2enconf`.
+_APACHE_WITH_FPM = """
+set -e
+systemctl stop nginx
+a2dismod -qf php8.2 mpm_prefork
+a2enmod -q mpm_event proxy_fcgi setenvif
+a2enconf -q php8.2-fpm
+rm -f /var/www/html/index.html
+systemctl restart php8.2-fpm apache2
+"""
 
 
 @pytest.fixture(scope="module")
@@ -332,6 +342,25 @@ systemctl daemon-reload""",
     ground.sh(NAME, "rm -r /var/backups/autotune-*")
     assert ground.sh(NAME, FILES) == files_before
     assert served().startswith("site ")
+
+
+def test_apache_in_front_of_php_fpm_as_debian_has_it(ground: Ground) -> None:
+    print(ground.sh(NAME, f"exec 2>&1\n{_APACHE_WITH_FPM}"))
+    page = served()
+    assert page.startswith("site ")
+    with ground.adopted(ADDRESS, path="/index.php") as (written, fleet):
+        assert written.tiers == (f"web: apache+php-fpm on {NAME}, port 80",)
+        done = fleet.deploy(fleet.space.candidate({}).settings)
+        assert set(done.actions.values()) == {Action.NONE}
+        changed = {"web.apache.ServerLimit": 4, "web.apache.ThreadsPerChild": 20,
+                   "web.apache.ListenBacklog": 1024, "web.php_fpm.max_children": 7}  # fmt: skip
+        done = fleet.deploy(fleet.space.candidate(changed).settings)
+        assert [str(difference) for difference in done.differences] == []
+        assert done.effective["web.php_fpm.max_children"] == 7
+        assert done.effective["web.apache.ListenBacklog"] == 1024
+        limits = ground.sh(NAME, "grep MaxRequestWorkers /etc/apache2/mods-enabled/mpm_event.conf")
+        assert limits.split()[-1] == "80"
+        assert served() == page
 
 
 def played(export: Path, *options: str, failing: bool = False) -> str:

@@ -40,6 +40,24 @@ IncludeOptional conf.d/*.conf
     "/etc/httpd/conf.d/ssl.conf": "Listen 443 https\n",
     "/etc/httpd/conf.d/shop.conf": "ProxyPass / http://10.0.0.1:8080/\n",
 }
+# As php.conf of its package has it: httpd with mpm_event is the default, and so is PHP-FPM behind it.
+HTTPD_WITH_FPM = (
+    HTTPD
+    | FPM
+    | {
+        "/etc/httpd/conf.modules.d/00-proxy.conf": "LoadModule proxy_module modules/mod_proxy.so\n"
+        "LoadModule proxy_fcgi_module modules/mod_proxy_fcgi.so\n",
+        "/etc/httpd/conf.d/php.conf": """\
+<IfModule !mod_php.c>
+    SetEnvIfNoCase ^Authorization$ "(.+)" HTTP_AUTHORIZATION=$1
+    <FilesMatch \\.(php|phar)$>
+        SetHandler "proxy:unix:/run/php-fpm/www.sock|fcgi://localhost"
+    </FilesMatch>
+</IfModule>
+""",
+        "/etc/httpd/conf.d/shop.conf": "",
+    }
+)
 SUSE = {
     "/etc/apache2/httpd.conf": "Include /etc/apache2/listen.conf\n"
     "LoadModule mpm_event_module /usr/lib64/apache2/mod_mpm_event.so\n",
@@ -135,6 +153,18 @@ def test_what_apache_serves_and_forwards_to_is_read_from_its_root() -> None:
         "\n<IfModule mpm_event_module>\nServerLimit 20\nThreadLimit 64\nThreadsPerChild 25\n"
         "MaxRequestWorkers 500\n</IfModule>\n"
     )
+
+
+def test_php_fpm_behind_httpd_is_one_deployment_of_both_units() -> None:
+    (running,), notes = instances(on(HTTPD_WITH_FPM, "httpd.service", "php-fpm.service"))
+    assert (running.deployment, running.port, notes) == ("apache+php-fpm", 80, ())
+    own = adopted(on(HTTPD_WITH_FPM, "httpd.service", "php-fpm.service"))["web"].own
+    units = {part: its.unit for part, its in own.items()}
+    assert units["web.h1.apache"] == "httpd.service"
+    assert units["web.h1.php_fpm"] == "php-fpm.service"
+    (alone,), (note,) = instances(on(HTTPD_WITH_FPM, "httpd.service"))
+    assert (alone.deployment, alone.kind) == ("apache", "web")
+    assert "hands requests on to PHP-FPM that is not adopted" in note
 
 
 def test_debian_s_own_names_come_first() -> None:

@@ -165,6 +165,9 @@ def site_of(role: Role, installed: bool) -> Site:
          "MaxRequestWorkers, consider raising the MaxRequestWorkers setting"), None),
         (APACHE.format("proxy", "(111)Connection refused: AH00957: http: attempt to connect to "
          "127.0.0.1:80 (127.0.0.1:80) failed"), "upstream_refused"),
+        (APACHE.format("proxy", "(11)Resource temporarily unavailable: AH02454: FCGI: attempt to "
+         "connect to Unix domain socket /run/php/php8.2-fpm.sock (localhost:8000) failed"),
+         "upstream_queue_full"),
         (APACHE.format("proxy", "(99)Cannot assign requested address: AH00957: http: attempt to "
          "connect to 127.0.0.1:80 (127.0.0.1:80) failed"), "no_ports"),
         (APACHE.format("proxy_http", "(70007)The timeout specified has expired: AH01102: error "

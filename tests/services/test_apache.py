@@ -25,11 +25,16 @@ def test_files(case: dict[str, Any]) -> None:
     service = SERVICES[case["service"]]
     user = case.get("user", "www-data")
     site = Site(
-        tier="t", host="h", role=Role.PROXY, directory="/srv/a b", listen=Endpoint("10.0.0.1", 80),
+        tier="t",
+        host="h",
+        role=Role(case.get("role", "proxy")),
+        directory="/srv/a b",
+        listen=Endpoint("10.0.0.1", 80),
         forwards_to=(Endpoint("10.0.0.2", 80), Endpoint("10.0.0.3", 80)),
         user=user, group=user, installed=case.get("installed", False),
     )  # fmt: skip
-    values = {p.name: p.stock for p in service.parameters} | case.get("settings", {})
+    values = {p.name: p.stock for p in service.parameters
+              if p.roles is None or site.role in p.roles} | case.get("settings", {})  # fmt: skip
     (content,) = render(
         service, site, {f"t.apache.{name}": value for name, value in values.items()}, Data()
     ).values()
@@ -40,8 +45,8 @@ def test_files(case: dict[str, Any]) -> None:
 
 def test_limits_come_before_what_they_limit() -> None:
     for name, order in (
-        ("proxy", ("ServerLimit", "ThreadLimit", "ThreadsPerChild", "MaxRequestWorkers")),
-        ("web", ("ServerLimit", "MaxRequestWorkers")),
+        ("event", ("ServerLimit", "ThreadLimit", "ThreadsPerChild", "MaxRequestWorkers")),
+        ("mod_php", ("ServerLimit", "MaxRequestWorkers")),
     ):
         text = (Path(__file__).parents[2] / "templates" / "apache" / f"{name}.conf.j2").read_text()
         places = [text.index(f"\n{directive} ") for directive in order]

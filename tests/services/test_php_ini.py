@@ -57,6 +57,8 @@ LINKS = {f"{CONF}/10-opcache.ini": "/etc/php/8.2/mods-available/opcache.ini"}
         ("realpath_cache_size", "4M", 4096),
         ("memory_limit", '"1G"', 1024),
         ("memory_limit", "-1", None),
+        ("opcache_preload", "/srv/shop/preload.php", True),
+        ("opcache_preload", '""', False),
     ],
 )
 def test_what_php_makes_of_a_value(name: str, written: str, value: Value | None) -> None:
@@ -133,6 +135,20 @@ def test_what_is_left_as_it_is(changed: DiscoveredHost, name: str, why: str) -> 
     tier = adopted(changed)
     assert why in tier.left[f"php_ini.{name}"]
     assert f"php_ini.{name}" not in tier.values
+
+
+def test_a_script_for_preloading_is_the_site_s_own() -> None:
+    name = "php_ini.opcache_preload"
+    assert "there is no script for it" in adopted(host()).left[name]
+    shop = f"{CONF}/20-shop.ini"
+    tier = adopted(host(files={**FILES, shop: b"opcache.preload=/srv/shop/preload.php\n"}))
+    assert tier.values[name] is True
+    from autotune.deploy.templates import of_text
+
+    text = tier.templates[tier.own["web.web1.php_ini"].files[0].template]
+    values = {full.removeprefix("php_ini."): value for full, value in tier.values.items()}
+    assert of_text(text, values) == ""
+    assert of_text(text, {**values, "opcache_preload": False}) == "opcache.preload = \n"
 
 
 def test_apache_has_another_build_with_files_of_its_own() -> None:

@@ -51,6 +51,7 @@ _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _SWITCHES = re.compile(r"-D\s*(\w+)")
 CONDITIONS = ("ifmodule", "ifdefine", "ifversion", "iffile")
 BUILT_IN = ("core", "so", "http", "log_config", "logio", "unixd", "version", "watchdog")
+PASSING = ("ProxyPass", "BalancerMember", "ProxyPassMatch")
 UNSAID = ("ServerLimit", "ThreadLimit", "ThreadsPerChild", "MaxRequestWorkers")
 SERVERS = {"event": 16, "worker": 16, "prefork": 256}  # ServerLimit unless it is set
 
@@ -137,6 +138,7 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
         config=_bare(config),
         kind="lb" if to_proxy and not runs_php else "web",
         behind=to_proxy,
+        gateway="fastcgi" if not runs_php and _asks_fastcgi(config) else "",
         unit=layout.own_unit,
         site=site_name(names),
     )
@@ -230,11 +232,20 @@ def _listens(config: Config) -> Iterator[tuple[str, bool]]:
 
 def passes(config: Config) -> tuple[str, ...]:
     """``host:port`` of every web server behind."""
-    directives = ("ProxyPass", "BalancerMember", "ProxyPassMatch")
-    words = (word for name in directives for placed in config.called(name) for word in placed.words)
+    words = _words(config, *PASSING)
     urls = (word.strip("\"'").partition("://") for word in words)
     schemes = ("http", "https")
     return tuple(dict.fromkeys(p.partition("/")[0] for s, mark, p in urls if mark and s in schemes))
+
+
+def _asks_fastcgi(config: Config) -> bool:
+    """Whether some requests go to an application server: by a handler, as distributions have it for
+    PHP-FPM, or by what passes them on (mod_proxy_fcgi)."""
+    return any("fcgi://" in word for word in _words(config, "SetHandler", *PASSING))
+
+
+def _words(config: Config, *directives: str) -> Iterator[str]:
+    return (word for name in directives for placed in config.called(name) for word in placed.words)
 
 
 ADOPTION = Adoption(

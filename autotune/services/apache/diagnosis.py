@@ -85,6 +85,8 @@ DIAGNOSIS = Diagnosis(
         "no_live_upstreams": re.compile(r"All workers are in error state"),
         "upstream_timed_out": re.compile(r"\(70007\)The timeout specified"),
         "upstream_refused": re.compile(r"\(111\)Connection refused"),
+        # What listens at the unix socket of an application server has no place left in its queue.
+        "upstream_queue_full": re.compile(r"\(11\)Resource temporarily unavailable: AH02454"),
     },
     moves={
         Resource.WORKERS: MORE_WORKERS,

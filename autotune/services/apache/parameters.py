@@ -11,9 +11,10 @@ MPM = "httpd.apache.org, mpm_common"
 PREFORK = "httpd.apache.org, prefork"
 EVENT = "httpd.apache.org, event"
 PROXY = "httpd.apache.org, mod_proxy"
+BALANCER = frozenset({Role.PROXY})
 REUSED = (("proxy_disablereuse", (False,)),)
 mpm = partial(on_reload, source=MPM)
-proxied = partial(on_reload, source=PROXY)
+proxied = partial(on_reload, source=PROXY, roles=BALANCER)
 
 COMMON = guided((
     accept_queue("ListenBacklog", stock=511, source=MPM),
@@ -35,7 +36,7 @@ COMMON = guided((
     safe={"ListenBacklog": (256, 65_535), "MaxKeepAliveRequests": (100, 100_000)},
 )  # fmt: skip
 
-PROXY_PARAMETERS = (*COMMON, *guided((
+EVENT_PARAMETERS = (*COMMON, *guided((
     # Debian lets 150 workers run, which are 6 processes of 25; the limit itself is left at 16.
     on_restart("ServerLimit", "Processes there may be at one time.",
         low=1, high=500, log=True, stock=6, recommended=16, published={Role.PROXY: 240}, source=MPM),
@@ -56,7 +57,7 @@ PROXY_PARAMETERS = (*COMMON, *guided((
         low=75, high=10_000, log=True, stock=75, recommended=250),
     on_reload("lbmethod", "By what the next web host is chosen: requests, bytes or requests in hand.",
         choices=("byrequests", "bytraffic", "bybusyness"), stock="byrequests", recommended="bybusyness",
-        built_in=True, source="httpd.apache.org, mod_proxy_balancer"),
+        built_in=True, roles=BALANCER, source="httpd.apache.org, mod_proxy_balancer"),
     proxied("proxy_disablereuse", "Whether a connection to the web tier is closed after each request.",
         stock=False, recommended=False),
     proxied("proxy_max", "Connections of a process to a web host, at most one for each thread.",
@@ -77,15 +78,15 @@ PROXY_PARAMETERS = (*COMMON, *guided((
     " proxy_disablereuse proxy_max+ proxy_smax+ proxy_ttl proxy_retry- ThreadLimit MaxRequestWorkers+",
 ))  # fmt: skip
 
-PROXY_NEEDS = Needs(
+EVENT_NEEDS = Needs(
     processes="ServerLimit + 1",
     rss=16 * 2**20,
-    # A client's connection and the one to the web tier for each thread, and idle clients besides.
+    # A client's connection and the one to what is behind for each thread, and idle clients besides.
     descriptors="ThreadsPerChild * (AsyncRequestWorkerFactor + 2) + 64",
     source="resident size of a process of 25 threads of Apache 2.4 under load, doubled",
 )
 
-PHP_PARAMETERS = (*COMMON, *guided((
+PREFORK_PARAMETERS = (*COMMON, *guided((
     mpm("MaxRequestWorkers", "Processes, and so requests worked on, at one time.",
         low=2, high=1024, log=True, stock=150, recommended=256, published={Role.WEB: 500}),
     on_restart("ServerLimit", "What MaxRequestWorkers can be raised to without a restart.",
@@ -102,7 +103,7 @@ PHP_PARAMETERS = (*COMMON, *guided((
     small="StartServers+ MinSpareServers+ MaxSpareServers+ ServerLimit+",
 ))  # fmt: skip
 
-PHP_NEEDS = Needs(
+PREFORK_NEEDS = Needs(
     workers="MaxRequestWorkers",
     processes="MaxRequestWorkers + 1",
     rss=24 * 2**20,

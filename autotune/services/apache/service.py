@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from autotune.services.apache.parameters import (
-    PHP_NEEDS,
-    PHP_PARAMETERS,
-    PROXY_NEEDS,
-    PROXY_PARAMETERS,
+    EVENT_NEEDS,
+    EVENT_PARAMETERS,
+    PREFORK_NEEDS,
+    PREFORK_PARAMETERS,
 )
 from autotune.services.base import Argv, Programs, Readback, Role, Service, Settings, Site
 from autotune.services.directives import ON_OFF, notation_of
@@ -92,14 +92,16 @@ class ApacheServer(Service):
 
 
 class Apache(ApacheServer):
-    """Balances over the tier it forwards to: processes of many threads each (mpm_event)."""
+    """Processes of many threads each (mpm_event). Role ``proxy`` balances over the tier it forwards to;
+    role ``web`` hands on to PHP-FPM."""
 
     deployment = "apache"
     role = Role.PROXY
-    template = "apache/proxy.conf.j2"
+    template = "apache/{role}.conf.j2"
+    gateways = frozenset({"fastcgi"})
     packages = ("apache2", "curl")
-    parameters = PROXY_PARAMETERS
-    needs = PROXY_NEEDS
+    parameters = EVENT_PARAMETERS
+    needs = EVENT_NEEDS
     threaded = True
     # Apache itself raises MaxSpareThreads where that leaves room for less than one process.
     at_most = (
@@ -118,10 +120,10 @@ class ApacheModPhp(ApacheServer):
     role = Role.WEB
     runs_application = True
     interpreter = "apache2"
-    template = "apache/web.conf.j2"
+    template = "apache/mod_php.conf.j2"
     packages = ("apache2", "libapache2-mod-php", "php-memcached", "php-redis", "curl")
-    parameters = PHP_PARAMETERS
-    needs = PHP_NEEDS
+    parameters = PREFORK_PARAMETERS
+    needs = PREFORK_NEEDS
     # Apache itself raises MaxSpareServers to one more than MinSpareServers.
     at_most = (
         ("StartServers", "MaxRequestWorkers"),

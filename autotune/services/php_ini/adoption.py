@@ -18,7 +18,7 @@ from autotune.services.config_files import Config, Tree, gather
 from autotune.services.directives import Notation, Tunable, last_line
 from autotune.services.php_fpm import adoption as fpm
 from autotune.services.php_fpm.syntax import read
-from autotune.services.php_ini.parameters import BARE, PARAMETERS, directive
+from autotune.services.php_ini.parameters import BARE, PARAMETERS, PRELOAD, directive
 from autotune.services.php_ini.service import FILE, PhpIni, meaning
 
 _VERSION = re.compile(r"/etc/php/([0-9.]+)/")
@@ -71,6 +71,9 @@ def _tunables(service: RunningService) -> Iterator[Tunable]:
             "a pool sets it itself" if name in pools else "",
             f"{last[name]} says it last" if name in last else "",
             f"`{name} = {before[name]}` is no value to start from" if default is None else "",
+            "there is no script for it"
+            if parameter.name == PRELOAD and not before.get(name)
+            else "",
         )
         value = parameter.stock if default is None else default
         absent = last_line(service.config, value, f"{name} = ")
@@ -96,6 +99,8 @@ def _before(tree: Tree, place: str) -> tuple[Mapping[str, str], str]:
 
 
 def _notation(parameter: Parameter) -> Notation:
+    if parameter.name == PRELOAD:
+        return Notation(partial(meaning, parameter), lambda _: '""')  # written to leave it out
     if isinstance(parameter.stock, bool):
         return Notation(partial(meaning, parameter), lambda name: f"({name} | int)")
     letter = parameter.unit.removesuffix("B") if parameter.name not in BARE else ""

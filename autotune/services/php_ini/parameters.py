@@ -13,6 +13,7 @@ LATE = "asked for by name alone: files that are changed on disk are seen late, o
 manual, symfony = partial(on_reload, source=MANUAL), partial(on_reload, source=SYMFONY)
 ENABLED = (("opcache_enable", (True,)),)
 BARE = ("opcache_memory_consumption", "opcache_interned_strings_buffer")  # in MB, without a letter
+PRELOAD = "opcache_preload"
 COMPILING = (*ENABLED, ("opcache_jit", ("function", "tracing")))
 
 PARAMETERS = guided((
@@ -36,6 +37,9 @@ PARAMETERS = guided((
         choices=("off", "function", "tracing"), stock="off", when=ENABLED),
     manual("opcache_jit_buffer_size", "Memory for that, beside the other; 0 compiles nothing.",
         choices=(0, 8, 32, 64, 128), stock=0, unit="MB", when=COMPILING),
+    # The script is the application's own; the site's files say which.
+    on_reload(PRELOAD, "Whether the site's preload script compiles its part at start, for good.",
+        stock=False, adopted=True, when=ENABLED, source="php.net, Preloading"),
     symfony("realpath_cache_size", "Memory of each process for paths it has looked up.",
         low=16, high=65_536, log=True, stock=4096, unit="KB", recommended=4096),
     symfony("realpath_cache_ttl", "How long a path is taken to lead where it led.",
@@ -45,8 +49,8 @@ PARAMETERS = guided((
         source="php.net, Description of core php.ini directives; asked for by name alone"),
 ),
     capacity="opcache_memory_consumption+ opcache_max_accelerated_files+",
-    small="opcache_jit opcache_jit_buffer_size+ opcache_interned_strings_buffer+ realpath_cache_size+"
-    " realpath_cache_ttl+ opcache_validate_timestamps opcache_revalidate_freq+",
+    small="opcache_jit opcache_jit_buffer_size+ opcache_preload opcache_interned_strings_buffer+"
+    " realpath_cache_size+ realpath_cache_ttl+ opcache_validate_timestamps opcache_revalidate_freq+",
     safe={"opcache_memory_consumption": (64, 1024), "opcache_max_accelerated_files": (4000, 100_000),
           "opcache_interned_strings_buffer": (8, 64), "realpath_cache_size": (1024, 16_384),
           "realpath_cache_ttl": (60, 600)},

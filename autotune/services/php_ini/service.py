@@ -19,7 +19,7 @@ from autotune.services.base import (
     Site,
     Value,
 )
-from autotune.services.php_ini.parameters import BARE, NEEDS, PARAMETERS, directive
+from autotune.services.php_ini.parameters import BARE, NEEDS, PARAMETERS, PRELOAD, directive
 from autotune.strict import is_whole
 from autotune.target.units import SIZE
 
@@ -43,7 +43,8 @@ wrong=$(printf '%s\n' "$said" | awk -F ' *=>* *' '
     ($1 in asked) && !($1 in said) {
         said[$1] = $2
         is_on = asked[$1] == "1" && $2 == "On" || asked[$1] == "0" && $2 == "Off"
-        if ($2 != asked[$1] && !is_on && !(asked[$1] == "off" && $2 == "no value"))
+        is_off = $2 == "no value" && (asked[$1] == "off" || asked[$1] == "")
+        if ($2 != asked[$1] && !is_on && !is_off)
             print $1 " = " asked[$1] " is refused: it would be " $2
     }
     END { for (name in asked) if (!(name in said)) print "this PHP has no " name }
@@ -84,7 +85,7 @@ place=$(mktemp -d /run/autotune-php.XXXXXX) && trap 'rm -rf "$place"' EXIT || ex
 chmod 755 "$place" && printf %s "$1" >"$place/status.php" || exit
 """
 _BY_FASTCGI = f'{_PLACE}\n"$3" -n -r "$2" -- "$4" "$place/status.php"'
-# Asks Apache, under a host name that no site has (templates/apache/web.conf.j2).
+# Asks Apache, under a host name that no site has (templates/apache/mod_php.conf.j2).
 _BY_HTTP = f"""{_PLACE}
 "$2" -sS --max-time 5 -H "Host: php.autotune.internal" "http://$3/${{place##*/}}/status.php"
 """
@@ -181,6 +182,8 @@ def in_effect(text: str) -> Settings:
 def meaning(parameter: Parameter, written: str) -> Value | None:
     """What PHP makes of ``written``; ``None`` if PHP or the parameter has no such value."""
     text = written.strip().strip("\"'").lower()
+    if parameter.name == PRELOAD:
+        return bool(text)  # the path of a script
     if isinstance(parameter.stock, bool):
         return _SWITCH.get(text)
     if isinstance(parameter.stock, str):
