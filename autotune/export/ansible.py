@@ -47,7 +47,8 @@ THERE = (
     'not-found|"") ;; *) echo "$u"; esac; done'
 )
 LOAD_KERNEL = "Load kernel values"
-WIDTH, UNBROKEN = 120, 1 << 16  # characters a line
+# Characters a line: those to break lines at, the most that linters take, and a line that is never broken.
+WIDTHS, LONGEST, UNBROKEN = (120, 112, 104, 96, 88, 80), 160, 1 << 16
 
 
 class Template(str):
@@ -94,8 +95,8 @@ def ansible(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
     }
     notice = f"# {MODEL}\n".encode() if study.target.simulated else b""
     # Paths are keys of the variables, and a key is not read back if it goes over two lines.
-    widths = {f"{ROLE}/vars/main.yml": UNBROKEN}
-    return content | {path: notice + _yaml(document, widths.get(path, WIDTH))
+    widths = {f"{ROLE}/vars/main.yml": (UNBROKEN,)}
+    return content | {path: notice + _linted(document, widths.get(path, WIDTHS))
                       for path, document in documents.items()}  # fmt: skip
 
 
@@ -439,6 +440,17 @@ def _inert(document: Any) -> Any:
     if isinstance(document, str) and re.search(r"\{[{%#]", document):
         return TaggedScalar(document, '"', "!unsafe")
     return document
+
+
+def _linted(document: Any, widths: tuple[int, ...]) -> bytes:
+    """At the first of the widths where linters find nothing, or else at the last. The writer breaks a
+    line behind the word that goes beyond the width, however long it is, and may leave a space there."""
+    for width in widths:
+        content = _yaml(document, width)
+        lines = content.decode().splitlines()
+        if all(len(line) <= LONGEST and line == line.rstrip() for line in lines):
+            break
+    return content
 
 
 def _yaml(document: Any, width: int) -> bytes:

@@ -41,9 +41,9 @@ def test_a_deployment_that_answers_wrong_gives_its_place_back(
     mine = tmp_path / "mine" / "apache"
     mine.mkdir(parents=True)
     # Apache takes this for a site, and finds nothing in it.
-    shipped = (TEMPLATES / "apache" / "web.conf.j2").read_text()
+    shipped = (TEMPLATES / "apache" / "mod_php.conf.j2").read_text()
     assert "site.document_root" in shipped
-    (mine / "web.conf.j2").write_text(
+    (mine / "mod_php.conf.j2").write_text(
         shipped.replace("site.document_root", "site.document_root ~ '/elsewhere'")
     )
     with opened(WEB, ("app: reference", "templates: mine, app: reference")) as bench:
