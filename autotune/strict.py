@@ -71,7 +71,8 @@ def _real(text: str) -> float:
 
 
 def _integer(text: str) -> int:
-    if len(text) > 20:
+    # The length comes first: the time of reading a number grows with its square.
+    if len(text) > 20 or not -(1 << 63) <= int(text) < 1 << 64:
         raise ValueError(f"{text[:40]} is not a number that can be used")
     return int(text)
 

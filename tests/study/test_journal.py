@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from autotune.study.journal import Journal, read
 
+NUMBERS = st.integers(-(1 << 63), (1 << 64) - 1)
 RECORDS = st.lists(
-    st.dictionaries(st.text(max_size=8), st.integers() | st.text(max_size=20) | st.none()),
+    st.dictionaries(st.text(max_size=8), NUMBERS | st.text(max_size=20) | st.none()),
     max_size=8,
 )
 
