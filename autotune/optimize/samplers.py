@@ -7,8 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
+from secrets import randbits
 from typing import Any
 
+import numpy as np
 from optuna.distributions import BaseDistribution
 from optuna.exceptions import ExperimentalWarning
 from optuna.samplers import BaseSampler, QMCSampler, RandomSampler, TPESampler
@@ -18,8 +20,10 @@ from optuna.trial import FrozenTrial, TrialState
 from autotune import plugins
 from autotune.errors import AutotuneError
 from autotune.optimize.base import SpaceSampler, Task, distributions, inside
+from autotune.optimize.gp.grid import Axis
 from autotune.optimize.gp.sampler import GpSampler
 from autotune.optimize.gp.surrogate import log_scale, works
+from autotune.services.base import Settings, Value
 from autotune.space.dimension import Dimension
 from autotune.space.space import Infeasible, Space
 from autotune.target.messages import instead, plural
@@ -155,6 +159,38 @@ class CoreFirst(BaseSampler):
         self._inner.reseed_rng()
 
 
+class HillClimb(SpaceSampler):
+    """A search without a model: one to four parameters of the best configuration so far, each moved to
+    any place of its range. It is a control: a sampler earns its cost where it beats this one.
+
+    Stateless, as each suggestion has random numbers of its own, unless it is reseeded.
+    """
+
+    MOST = 4
+    _apart: tuple[int, ...] = ()
+
+    def reseed_rng(self) -> None:
+        self._apart = (randbits(64),)
+
+    def sample_relative(
+        self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        rng = np.random.default_rng((self._task.seed, trial.number, *self._apart))
+        leader = _leading(study, self._task.space)
+        active = self._task.space.active({**self._task.space.baseline, **leader})
+        axes = [axis for axis in self._task.grid.axes if axis.dimension.name in search_space]
+        movable = [axis for axis in axes if axis.dimension.name in active and len(axis.values) > 1]
+        count = min(len(movable), int(rng.integers(1, self.MOST + 1)))
+        moved = [movable[i] for i in rng.choice(len(movable), count, replace=False)]
+        return {**leader, **{axis.dimension.name: _elsewhere(axis, leader, rng) for axis in moved}}
+
+
+def _elsewhere(axis: Axis, leader: Settings, rng: np.random.Generator) -> Value:
+    """Any value of a parameter but the one that the best configuration has."""
+    others = [value for value in axis.values if value != leader[axis.dimension.name]]
+    return others[int(rng.integers(len(others)))]
+
+
 def _leading(study: Study, space: Space) -> dict[str, Any]:
     """The searched part of the best configuration that works, or else of the baseline."""
     done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
@@ -202,6 +238,7 @@ _SHIPPED: dict[str, Callable[[Task], BaseSampler]] = {
     "tpe": tpe,
     "gp": GpSampler,
     "random": random,
+    "hill-climb": HillClimb,
     "sobol": sobol,
     **{name: partial(SkoptSampler, surrogate=kind) for name, kind in SURROGATES.items()},
 }

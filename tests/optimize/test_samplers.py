@@ -126,6 +126,23 @@ def test_every_sampler_leaves_what_hardly_matters_as_the_best_has_it(kind: str) 
     assert moved == set(CORE)
 
 
+def test_hill_climbing_moves_up_to_four_parameters_of_the_best_so_far() -> None:
+    space, rng = many(30), np.random.default_rng(2)
+    search = Searcher(optuna.storages.InMemoryStorage(), "s", space, "hill-climb", 5, 40)
+    search.record(None, space.baseline, Outcome(100.0, {"trial": 0}))
+    leader, highest, counts = space.baseline, 100.0, set()
+    for number in range(1, 40):
+        asked = search.ask()
+        moved = {name for name, value in asked.values.items() if value != leader[name]}
+        assert moved <= space.active(leader)
+        counts.add(len(moved))
+        height = float(rng.uniform(50, 150))
+        search.record(asked.number, asked.values, Outcome(height, {"trial": number}))
+        if height > highest:
+            leader, highest = {**leader, **asked.values}, height
+    assert counts == {1, 2, 3, 4}
+
+
 def test_an_unknown_name_brings_the_nearest() -> None:
     with pytest.raises(AutotuneError) as caught:
         choose("skopt-gb", Task(SPACE))

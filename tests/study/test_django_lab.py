@@ -108,7 +108,7 @@ def test_a_site_is_adopted_tuned_kept_and_restored(
     type_next("--trial", trial)
     # Against what published rules advise for such hosts, which may not meet the SLO at all.
     autotune(user, "measure", "shop.yaml", "--config", "winner", "--against", "advised",
-             "--repeat", "3", "--yes", codes=(0, 1))  # fmt: skip
+             "--repeat", "8", "--yes", codes=(0, 1))  # fmt: skip
     type_next("--yes")
     assert differing(before, pictures(site)) != []
     assert site.data() == data
