@@ -52,8 +52,7 @@ def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
         if not command.called("puma"):
             continue
         environment = unit_environment.read(host.tree, unit)
-        path = host.tree.real(_path(host, command, environment))
-        if path not in host.tree.files:
+        if (path := host.tree.real(_path(host, command, environment))) not in host.tree.files:
             yield f"{unit}: there is no {path}: with a configuration file there, Puma is tuned"
             continue
         own = gather(host.tree, path, syntax.read)
