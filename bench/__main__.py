@@ -20,6 +20,7 @@ BENCHES = (
     "changes",
     "minimal",
     "page",
+    "loading",
 )
 
 
