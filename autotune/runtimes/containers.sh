@@ -184,9 +184,10 @@ aside() {
         if [ -z "$beyond" ] && [ "$word" = -- ]; then beyond=yes word=$image; fi
         set -- "$@" "$word"
     done
+    # /dev/stdin can only be opened by the account that made the pipe.
     look_into '{{range .Config.Env}}{{println .}}{{end}}' "$id" | grep = |
-        engine run --rm --name "$like" --network none --volumes-from "$id:ro" --env-file /dev/stdin \
-            $(neighbours) $(own_limits "$id") "$@"
+        as_owner sh -c 'cat | "$@"' sh "$engine" run --rm --name "$like" --network none \
+            --volumes-from "$id:ro" --env-file /dev/stdin $(neighbours) $(own_limits "$id") "$@"
     status=$?
     [ "$status" != 124 ] || [ -n "$starts" ] || echo "the check has not ended after $limit s"
     limit=

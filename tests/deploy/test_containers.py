@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +37,7 @@ from autotune.transports.base import Completed
 from autotune.transports.local import LocalTransport
 
 IMAGE = "localhost/autotune-test-nginx"
-PROJECT = "autotune-test"
+PROJECT = ACCOUNT = "autotune-test"
 PORT = 18090
 COMPOSE = f"""\
 services:
@@ -224,17 +227,22 @@ def real(test: Callable[..., None]) -> Callable[..., None]:
     return pytest.mark.stack(pytest.mark.containers(test))
 
 
-def podman(*words: str, check: bool = True) -> str:
-    done = subprocess.run(
-        ["podman", *words], capture_output=True, text=True, check=False, timeout=120
-    )
-    assert not check or done.returncode == 0, done.stderr
+def as_owner(account: str, *words: str, check: bool = True) -> str:
+    """What a command prints, as root or as the ``account`` whose containers they are."""
+    place = f"XDG_RUNTIME_DIR=/run/user/{pwd.getpwnam(account).pw_uid}" if account else ""
+    argv = ["runuser", "-u", account, "--", "env", place, *words] if account else [*words]
+    done = subprocess.run(argv, cwd="/", capture_output=True, text=True, check=False, timeout=120)
+    assert not check or done.returncode == 0, f"{done.stdout}{done.stderr}"
     return done.stdout.strip()
 
 
+def podman(*words: str, check: bool = True, account: str = "") -> str:
+    return as_owner(account, "podman", *words, check=check)
+
+
 @pytest.fixture(scope="session")
-def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A root file system of this distribution's own packages; no registry of images is asked."""
+def root_file_system(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of this distribution's own packages; no registry of images is asked."""
     root = tmp_path_factory.mktemp("image") / "root.tar"
     argv = [
         "mmdebstrap",
@@ -245,41 +253,71 @@ def image(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         str(root),
     ]
     subprocess.run(argv, check=True, timeout=500)
-    podman("import", "-q", str(root), IMAGE)
-    root.unlink()
+    return root
+
+
+@pytest.fixture(scope="session")
+def image(root_file_system: Path) -> Iterator[str]:
+    podman("import", "-q", str(root_file_system), IMAGE)
     yield IMAGE
     podman("rmi", "-f", IMAGE)
 
 
 @pytest.fixture
 def project(image: str, tmp_path: Path) -> Iterator[Path]:
-    """It runs; afterwards nothing of it or of autotune is there."""
-    directory = tmp_path / "shop"
+    with running(tmp_path / "shop") as directory:
+        yield directory
+
+
+@contextmanager
+def running(directory: Path, account: str = "") -> Iterator[Path]:
+    """A project that runs; afterwards nothing of it or of autotune is there."""
     (directory / "page").mkdir(parents=True)
     (directory / "page" / "index.html").write_text("a page\n")
     (directory / "nginx.conf").write_text(NGINX)
     (directory / "compose.yaml").write_text(COMPOSE)
     compose = ["podman-compose", "-p", PROJECT, "-f", str(directory / "compose.yaml")]
-    before = podman("ps", "-aq"), podman("volume", "ls", "-q")
+
+    def all_of_it() -> tuple[str, str]:
+        return podman("ps", "-aq", account=account), podman("volume", "ls", "-q", account=account)
+
+    before = all_of_it()
     try:
-        up = subprocess.run(
-            [*compose, "up", "-d"], capture_output=True, text=True, check=False, timeout=120
-        )
-        if up.returncode:
-            pytest.fail(f"Podman runs no containers here: {up.stdout}{up.stderr}")
+        as_owner(account, *compose, "up", "-d")
         yield directory
     finally:
-        subprocess.run([*compose, "down", "-t", "1"], capture_output=True, check=False, timeout=120)
-        podman("pod", "rm", "-f", f"pod_{PROJECT}", check=False)
-    assert (podman("ps", "-aq"), podman("volume", "ls", "-q")) == before
+        as_owner(account, *compose, "down", "-t", "1", check=False)
+        podman("pod", "rm", "-f", f"pod_{PROJECT}", check=False, account=account)
+    assert all_of_it() == before
     assert not Path(OURS).exists()
     # Labs of others are kept beside what a study leaves on a host.
     assert {path.name for path in Path(HOME).glob("*")} <= {"labs"}
 
 
-def picture(container: str = "web") -> dict[str, Any]:
+@pytest.fixture
+def account(root_file_system: Path) -> Iterator[str]:
+    """One without privileges that has an engine and the image, and leaves nothing."""
+    subprocess.run(["useradd", "--create-home", ACCOUNT], check=True)
+    entry = pwd.getpwnam(ACCOUNT)
+    # systemd-logind makes it where an account logs in.
+    runtime = Path(f"/run/user/{entry.pw_uid}")
+    try:
+        runtime.mkdir(mode=0o700, parents=True)
+        shutil.chown(runtime, ACCOUNT, ACCOUNT)
+        copy = shutil.copy(root_file_system, entry.pw_dir)
+        shutil.chown(copy, ACCOUNT)
+        podman("import", "-q", copy, IMAGE, account=ACCOUNT)
+        yield ACCOUNT
+    finally:
+        podman("system", "reset", "-f", check=False, account=ACCOUNT)
+        podman("system", "migrate", check=False, account=ACCOUNT)  # ends its pause process
+        subprocess.run(["userdel", "--remove", ACCOUNT], check=True, stderr=subprocess.DEVNULL)
+        shutil.rmtree(runtime)
+
+
+def picture(container: str = "web", account: str = "") -> dict[str, Any]:
     """What a container is made of and whether it runs, as the engine tells it."""
-    (all_of_it,) = json.loads(podman("inspect", f"{PROJECT}_{container}_1"))
+    (all_of_it,) = json.loads(podman("inspect", f"{PROJECT}_{container}_1", account=account))
     config, host = all_of_it["Config"], all_of_it["HostConfig"]
     environment = sorted(e for e in config["Env"] if not e.startswith("HOSTNAME="))
     mounts = sorted((m["Source"], m["Destination"], m["RW"]) for m in all_of_it["Mounts"])
@@ -290,8 +328,8 @@ def picture(container: str = "web") -> dict[str, Any]:
     }  # fmt: skip
 
 
-def identifier(container: str = "web") -> str:
-    return podman("inspect", "--format", "{{.Id}}", f"{PROJECT}_{container}_1")
+def identifier(container: str = "web", account: str = "") -> str:
+    return podman("inspect", "--format", "{{.Id}}", f"{PROJECT}_{container}_1", account=account)
 
 
 def described(project: Path) -> TargetFile:
@@ -331,6 +369,36 @@ def test_a_project_is_tuned_and_put_back(project: Path, tmp_path: Path) -> None:
     assert picture() == before
     assert identifier("other") == other
     assert (project / "nginx.conf").read_text() == NGINX
+
+
+@real
+def test_a_project_of_an_account_without_privileges_is_tuned_and_put_back(
+    account: str, tmp_path: Path
+) -> None:
+    """Without limits: with the first kind of control groups Podman has none for such accounts."""
+    text = re.sub(r"(?m)^parameters: .*\n", "", TARGET)
+    text = text.replace("engine: podman,", f"engine: podman, account: {account},")
+    with running(Path(pwd.getpwnam(account).pw_dir) / "shop", account) as project:
+        before, other = picture(account=account), identifier("other", account)
+        file = target(tmp_path, text, str(project / "compose.yaml"))
+        environment = prepare(file)
+        assert isinstance(environment, StackEnvironment)
+        baseline = environment.space.as_given({}).settings
+        fleet = environment.fleet(tmp_path / "study", lambda _: None)
+        fleet.open()
+        try:
+            fleet.deploy(baseline)
+            first = identifier(account=account)
+            deployed = fleet.deploy({**baseline, "web.nginx.worker_connections": 900})
+            assert (identifier(account=account), deployed.differences) == (first, ())
+            assert deployed.effective["web.nginx.worker_connections"] == 900
+            with pytest.raises(DeployFailed, match="keepalive_timeout"):
+                fleet.deploy({**baseline, "web.nginx.keepalive_timeout": "nonsense"})
+        finally:
+            fleet.restore()
+        assert picture(account=account) == before
+        assert identifier("other", account) == other
+        assert (project / "nginx.conf").read_text() == NGINX
 
 
 @real
