@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from secrets import randbits
 from typing import Any
 
 from optuna.distributions import (
@@ -72,11 +73,17 @@ class Task:
 
 
 class SpaceSampler(BaseSampler):
-    """Base of samplers that suggest the whole space at once, in ``sample_relative``."""
+    """Base of samplers that suggest the whole space at once, in ``sample_relative``. ``_apart`` is a part
+    of their seed: reseeded, they differ from those of other processes."""
+
+    _apart: tuple[int, ...] = ()
 
     def __init__(self, task: Task) -> None:
         self._task = task
         self._random = RandomSampler(seed=task.seed)
+
+    def reseed_rng(self) -> None:
+        self._apart = (randbits(64),)
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
-from secrets import randbits
 from typing import Any
 
 import numpy as np
@@ -75,7 +74,7 @@ class SkoptSampler(SpaceSampler):
                 acq_optimizer="sampling",
                 acq_optimizer_kwargs={"n_points": POINTS},
                 space_constraint=constraint,
-                random_state=self._task.seed + len(points),
+                random_state=(self._task.seed + len(points) + sum(self._apart)) % 2**32,
             )
             if points:
                 optimizer.tell(points, losses)
@@ -167,10 +166,6 @@ class HillClimb(SpaceSampler):
     """
 
     MOST = 4
-    _apart: tuple[int, ...] = ()
-
-    def reseed_rng(self) -> None:
-        self._apart = (randbits(64),)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]

@@ -11,7 +11,6 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import log
-from secrets import randbits
 from typing import Any
 
 import numpy as np
@@ -53,10 +52,6 @@ class GpSampler(SpaceSampler):
     """
 
     improvement_probability: float | None = None
-    _apart: tuple[int, ...] = ()
-
-    def reseed_rng(self) -> None:
-        self._apart = (randbits(64),)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
