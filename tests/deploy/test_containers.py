@@ -241,7 +241,7 @@ def podman(*words: str, check: bool = True, account: str = "") -> str:
 
 
 @pytest.fixture(scope="session")
-def root_file_system(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def root_file_system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Of this distribution's own packages; no registry of images is asked."""
     root = tmp_path_factory.mktemp("image") / "root.tar"
     argv = [
@@ -253,7 +253,8 @@ def root_file_system(tmp_path_factory: pytest.TempPathFactory) -> Path:
         str(root),
     ]
     subprocess.run(argv, check=True, timeout=500)
-    return root
+    yield root
+    root.unlink()
 
 
 @pytest.fixture(scope="session")
@@ -313,6 +314,7 @@ def account(root_file_system: Path) -> Iterator[str]:
         podman("system", "migrate", check=False, account=ACCOUNT)  # ends its pause process
         subprocess.run(["userdel", "--remove", ACCOUNT], check=True, stderr=subprocess.DEVNULL)
         shutil.rmtree(runtime)
+        Path(f"/dev/shm/libpod_rootless_lock_{entry.pw_uid}").unlink(missing_ok=True)
 
 
 def picture(container: str = "web", account: str = "") -> dict[str, Any]:
@@ -375,7 +377,7 @@ def test_a_project_is_tuned_and_put_back(project: Path, tmp_path: Path) -> None:
 def test_a_project_of_an_account_without_privileges_is_tuned_and_put_back(
     account: str, tmp_path: Path
 ) -> None:
-    """Without limits: with the first kind of control groups Podman has none for such accounts."""
+    """Without limits: with cgroups v1 Podman ignores them for such accounts."""
     text = re.sub(r"(?m)^parameters: .*\n", "", TARGET)
     text = text.replace("engine: podman,", f"engine: podman, account: {account},")
     with running(Path(pwd.getpwnam(account).pw_dir) / "shop", account) as project:
