@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log
 
-from autotune.estimate import Estimate
+from autotune.estimate import WITHIN_90, Estimate
 
 LIMITED = "generator-limited"
 
@@ -33,6 +34,11 @@ class Peak:
     def estimate(self) -> Estimate:
         """The estimate of a feasible peak."""
         return Estimate.of(self.peak, self.sd)
+
+    @property
+    def upper_sd(self) -> float:
+        """The sd of the upper side of the interval: a pruned search did not look for a lower bound."""
+        return log(self.high / self.peak) / WITHIN_90
 
     @property
     def feasible(self) -> bool:

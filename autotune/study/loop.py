@@ -5,17 +5,25 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import log
 from typing import Any
 
 from autotune.diagnose.diagnosis import recommended_moves
 from autotune.environments.load_session import UNKNOWN_SD
-from autotune.estimate import WITHIN_90, Estimate
+from autotune.estimate import Estimate
 from autotune.optimize.gp.surrogate import CAPACITIES, MATTERS, MOVES
 from autotune.optimize.searcher import Outcome, Searcher, Suggestion
 from autotune.study import trial as trials
 from autotune.study.context import TrialContext
-from autotune.study.ranking import FINALS, Verdict, conclude, drifted, measured, works
+from autotune.study.ranking import (
+    FINALS,
+    Verdict,
+    conclude,
+    configuration,
+    drifted,
+    incumbent,
+    measured,
+    works,
+)
 from autotune.study.records import COUNTED, Phase, State, Trial
 from autotune.study.schedule import (
     Ask,
@@ -129,19 +137,13 @@ def concluded(context: TrialContext) -> Verdict:
 
 def prior(state: State, step: Measure) -> Estimate | None:
     """What to expect of a configuration's peak: its own earlier one, or else the incumbent's."""
-    if step.of is not None:
-        earlier = works([state.by_number(step.of)])
-        if earlier:
-            return Estimate(state.level(earlier[0]).log_mean, KNOWN_SD)
-    peaks = [state.level(trial).log_mean for trial in measured(state)]
-    return Estimate(max(peaks), UNKNOWN_SD) if peaks else None
-
-
-def incumbent(state: State) -> Estimate | None:
-    """The peak to beat: the best one, with its uncertainty. Pruned trials have a ceiling, no peak."""
-    usable = measured(state)
-    full = [state.level(trial) for trial in usable if trial.peak and not trial.peak.screened]
-    return max(full, key=lambda estimate: estimate.log_mean, default=None)
+    earlier = [t for t in works(state.finished()) if configuration(t) == step.of]
+    full = [state.level(trial) for trial in earlier if trial.peak and not trial.peak.screened]
+    if full:
+        return Estimate(full[0].log_mean, KNOWN_SD)
+    to_beat = incumbent(state)
+    peaks = [to_beat] if to_beat else [state.level(trial) for trial in measured(state)]
+    return Estimate(max(peak.log_mean for peak in peaks), UNKNOWN_SD) if peaks else None
 
 
 def _asked(context: TrialContext, searcher: Searcher, proposal: Proposal | None) -> Measure | None:
@@ -216,8 +218,7 @@ def tell(
     feasible = peak is not None and peak.feasible
     notes: dict[str, str | float | int] = {"trial": done.number, "phase": str(done.phase)}
     if peak is not None:
-        # A screened search did not look for a lower bound: its sd is that of the upper side.
-        sd = log(peak.high / peak.peak) / WITHIN_90 if peak.screened else peak.sd
+        sd = peak.upper_sd if peak.screened else peak.sd
         notes |= {MOVES: " ".join(advised)} if advised else {}
         notes |= {CAPACITIES: json.dumps(capacities)} if capacities else {}
         notes |= {"low": peak.low, "high": peak.high, "sd": sd, "verdict": peak.verdict}

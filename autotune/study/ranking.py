@@ -62,6 +62,32 @@ def candidates(state: State) -> dict[int, Estimate]:
     return {trial: believed[trial] for trial in measured if trial in believed}
 
 
+def incumbent(state: State) -> Estimate | None:
+    """The peak to beat: that of the best configuration so far, its measurements as a reference included,
+    so that a lucky first one does not prune what is as good. Pruned trials have a ceiling, no peak."""
+    full = [t for t in measured(state) if t.peak and not t.peak.screened]
+    again = dict[int, list[Estimate]]()
+    for number, estimate in estimates(state, state.finished(Phase.REFERENCE)):
+        again.setdefault(number, []).append(estimate)
+    peaks = [
+        Estimate.pool([level, *again.get(number, ())]) for number, level in estimates(state, full)
+    ]
+    return max(peaks, key=lambda peak: peak.log_mean, default=None)
+
+
+def pruned_too_early(state: State, chance: float) -> Trial | None:
+    """A preset that was pruned against a peak which did not last: by what is known of the incumbent now,
+    it has at least this ``chance`` to beat it. Each is measured once more, whatever comes of it."""
+    to_beat, presets = incumbent(state), works(state.finished(*OPENING))
+    again = {configuration(t) for t in state.begun(*OPENING) if t.of is not None}
+    for trial in presets if to_beat else ():
+        if trial.peak and trial.peak.screened and configuration(trial) not in again:
+            ceiling = replace(state.level(trial), sd=trial.peak.upper_sd)
+            if to_beat and better(ceiling, to_beat) >= chance:
+                return trial
+    return None
+
+
 def finalists(state: State, most: int, least: int) -> tuple[int, ...]:
     """The trials to measure again, best first: those that may well be the best one.
 
@@ -186,6 +212,8 @@ def reference(state: State) -> Trial | None:
     No other fixed configuration is nearer to those that the search compares, and it is quicker to
     measure than a poor one.
     """
+    if references := state.finished(Phase.REFERENCE):
+        return state.by_number(configuration(references[0]))  # a series of one configuration
     presets = [t for t in works(state.finished(*OPENING)) if t.peak and not t.peak.screened]
     usable = presets or works(state.finished(*COUNTED))[:1]
     return max(usable, key=lambda t: state.level(t).log_mean, default=None)

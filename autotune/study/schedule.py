@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import exp
 
+from autotune.measure.capacity import Limits
 from autotune.optimize import confirmation
 from autotune.optimize.confirmation import Measured
 from autotune.services.base import Settings
@@ -25,10 +26,12 @@ from autotune.study.ranking import (
     baseline_meets,
     best,
     candidates,
+    configuration,
     confirmations,
     finalists,
     leader,
     proof,
+    pruned_too_early,
     reference,
     rivals,
     undecided,
@@ -240,7 +243,14 @@ def _searching(
     over = later or state.settled or state.posterior or not space.tunable
     if over or not _may_search(state, budget, elapsed):
         return None
-    return _reference(state, bed) or Ask()
+    return _reference(state, bed) or _preset_again(state) or Ask()
+
+
+def _preset_again(state: State) -> Step | None:
+    """A preset whose pruning a later measurement of the incumbent has put in doubt: what a study ends
+    with is compared with the best preset, so that one must be known."""
+    pruned = pruned_too_early(state, Limits.gate)
+    return Measure(pruned.phase, pruned.settings, of=pruned.number) if pruned else None
 
 
 def _reference(state: State, bed: str | None) -> Step | None:
@@ -254,7 +264,7 @@ def _reference(state: State, bed: str | None) -> Step | None:
     screened = sum(t.peak is None or t.peak.screened for t in since)
     if len(since) - screened + screened / SCREENED_FOR_ONE < REFERENCE_EVERY:
         return None
-    return Measure(Phase.REFERENCE, chosen.settings, of=chosen.number)
+    return Measure(Phase.REFERENCE, chosen.settings, of=configuration(chosen))
 
 
 def _ranking(state: State) -> Step | None:

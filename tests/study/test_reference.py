@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -84,6 +86,27 @@ def test_it_is_due_after_so_many_trials_that_said_something(
     step = next_step(searched(state, due, peak, verdict), space, BUDGET, 1.0)
     assert isinstance(step, Measure)
     assert (step.phase, step.of) == (Phase.REFERENCE, chosen.number)
+
+
+def test_a_preset_is_measured_again_where_the_reference_turns_out_to_carry_less(
+    space: Space,
+) -> None:
+    state = opened(space)
+    chosen, doubtful = reference(state), state.finished(Phase.RECOMMENDED)[0]
+    assert chosen is not None
+    assert chosen != doubtful
+    peaks = {
+        chosen.number: Peak(500.0, 480.0, 520.0, 0.03, "measured"),
+        doubtful.number: Peak(400.0, 350.0, 450.0, 0.07, "screened"),
+    }
+    poor = Peak(100.0, 90.0, 110.0, 0.05, "measured")
+    trials = tuple(replace(t, peak=peaks.get(t.number, poor)) for t in state.trials)
+    state = State(trials=trials, seconds=state.seconds)
+    assert next_step(state, space, BUDGET, 1.0) == Ask()
+    lower = trial(len(state.trials), Phase.REFERENCE, 340.0, of=chosen.number)
+    state = State(trials=(*state.trials, lower), seconds=state.seconds)
+    step = next_step(state, space, BUDGET, 1.0)
+    assert step == Measure(Phase.RECOMMENDED, doubtful.settings, of=doubtful.number)
 
 
 def test_the_reading_that_a_reference_was_chosen_for_is_no_sign_of_drift() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import optuna
@@ -203,6 +204,31 @@ def test_the_search_begins_with_what_matters_and_where_it_is_safe() -> None:
     assert not replace(whole, high=whole.high - (grid.sizes > 2)).covers(grid)
     assert children in core.axes
     assert space.core == tuple(d for d in space.tunable if d.name != "cache.x.growth")
+
+
+def near_preset(outcome: Outcome) -> list[Settings]:
+    """What four test beds are to measure while one configuration is known and the presets are not."""
+    search = Searcher(optuna.storages.InMemoryStorage(), "s", SPACE, "gp", 1, 30, several=True)
+    search.record(None, SPACE.baseline, outcome)
+    return [search.ask().values for _ in range(4)]
+
+
+def test_test_beds_wait_for_no_preset_and_try_what_is_near_the_recommended_one() -> None:
+    preset = SPACE.preset("recommended", SPACE.deployments[0])
+    assert preset != SPACE.baseline
+    suggestions = near_preset(Outcome(900.0, {"trial": 0, "phase": "baseline"}))
+    for values in suggestions:
+        assert 1 <= sum(values[name] != preset[name] for name in NAMES) <= LEAST_CHANGES
+    assert all(a != b for a, b in pairwise(suggestions))
+
+
+def test_they_look_elsewhere_once_a_configuration_has_failed() -> None:
+    preset = SPACE.preset("recommended", SPACE.deployments[0])
+    suggestions = near_preset(Outcome(None, {"trial": 0, "phase": "baseline"}))
+    assert any(
+        sum(values[name] != preset[name] for name in NAMES) > LEAST_CHANGES
+        for values in suggestions
+    )
 
 
 COSTLY = ("lb.x.keepalive", "lb.x.service", "cache.x.growth")
