@@ -10,7 +10,7 @@ from typing import Any
 from autotune.measure.steal import MUCH
 from autotune.report import format as fmt
 from autotune.report.objective import Requests, Units
-from autotune.study.records import COUNTED, State, Trial
+from autotune.study.records import State, Trial
 from autotune.study.store import CALL
 
 WARM_UP = "warm-up"
@@ -56,8 +56,9 @@ class Failure:
 
 
 def label(trial: Trial) -> str:
-    """``#7 search``, ``#21 confirm #7``, ``#21 confirm #7 on a`` where there are several test beds."""
-    again = "" if trial.of is None or trial.phase in COUNTED else f" #{trial.of}"
+    """``#7 search``, ``#21 confirm #7`` where a trial is measured again, ``#21 confirm #7 on a`` where
+    there are several test beds."""
+    again = "" if trial.of is None else f" #{trial.of}"
     return f"#{trial.number} {trial.phase}{again}" + (f" on {trial.bed}" if trial.bed else "")
 
 

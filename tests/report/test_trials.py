@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from autotune.report.trials import ReadingCounts, count_readings, describe_errors
+from autotune.report.trials import ReadingCounts, count_readings, describe_errors, label
+from autotune.study.records import Phase, Trial
 
 
 def reading(trial: int, purpose: str = "peak", **counts: object) -> dict[str, object]:
@@ -46,3 +47,9 @@ def test_nothing_is_nothing() -> None:
     assert count_readings([]) == {}
     assert ReadingCounts().failed == 0.0
     assert describe_errors(None) == describe_errors(ReadingCounts()) == ""
+
+
+def test_a_trial_says_which_one_it_measures_again() -> None:
+    assert label(Trial(7, Phase.SEARCH, {})) == "#7 search"
+    assert label(Trial(21, Phase.CONFIRM, {}, of=7, bed="a")) == "#21 confirm #7 on a"
+    assert label(Trial(9, Phase.ADVISED, {}, of=2)) == "#9 advised #2"
