@@ -66,26 +66,29 @@ def incumbent(state: State) -> Estimate | None:
     """The peak to beat: that of the best configuration so far, its measurements as a reference included,
     so that a lucky first one does not prune what is as good. Pruned trials have a ceiling, no peak."""
     full = [t for t in measured(state) if t.peak and not t.peak.screened]
-    again = dict[int, list[Estimate]]()
+    peaks = dict(estimates(state, full))
+    again: dict[int, list[Estimate]] = {}
     for number, estimate in estimates(state, state.finished(Phase.REFERENCE)):
         again.setdefault(number, []).append(estimate)
-    peaks = [
-        Estimate.pool([level, *again.get(number, ())]) for number, level in estimates(state, full)
-    ]
-    return max(peaks, key=lambda peak: peak.log_mean, default=None)
+    pooled_peaks = {n: Estimate.pool([peaks[n], *more]) for n, more in again.items() if n in peaks}
+    return max((peaks | pooled_peaks).values(), key=lambda peak: peak.log_mean, default=None)
 
 
 def pruned_too_early(state: State, chance: float) -> Trial | None:
     """A preset that was pruned against a peak which did not last: by what is known of the incumbent now,
     it has at least this ``chance`` to beat it. Each is measured once more, whatever comes of it."""
-    to_beat, presets = incumbent(state), works(state.finished(*OPENING))
     again = {configuration(t) for t in state.begun(*OPENING) if t.of is not None}
-    for trial in presets if to_beat else ():
-        if trial.peak and trial.peak.screened and configuration(trial) not in again:
-            ceiling = replace(state.level(trial), sd=trial.peak.upper_sd)
-            if to_beat and better(ceiling, to_beat) >= chance:
-                return trial
-    return None
+    pruned = [
+        (trial, replace(state.level(trial), sd=trial.peak.upper_sd))
+        for trial in works(state.finished(*OPENING))
+        if trial.peak and trial.peak.screened and configuration(trial) not in again
+    ]
+    # Most studies have none in doubt, and those of many beds ask often.
+    to_beat = incumbent(state) if pruned else None
+    doubtful = (
+        trial for trial, ceiling in pruned if to_beat and better(ceiling, to_beat) >= chance
+    )
+    return next(doubtful, None)
 
 
 def finalists(state: State, most: int, least: int) -> tuple[int, ...]:
