@@ -66,10 +66,7 @@ def incumbent(state: State) -> Estimate | None:
     """The peak to beat: that of the best configuration so far, its measurements as a reference included,
     so that a lucky first one does not prune what is as good. Pruned trials have a ceiling, no peak."""
     full = [t for t in measured(state) if t.peak and not t.peak.screened]
-    peaks = dict(estimates(state, full))
-    again: dict[int, list[Estimate]] = {}
-    for number, estimate in estimates(state, state.finished(Phase.REFERENCE)):
-        again.setdefault(number, []).append(estimate)
+    peaks, again = dict(estimates(state, full)), _repeats(state, Phase.REFERENCE)
     pooled_peaks = {n: Estimate.pool([peaks[n], *more]) for n, more in again.items() if n in peaks}
     return max((peaks | pooled_peaks).values(), key=lambda peak: peak.log_mean, default=None)
 
@@ -158,10 +155,16 @@ def _presets(state: State) -> frozenset[int]:
 
 def _again(state: State, *phases: Phase) -> dict[int, list[Estimate]]:
     """Measurements in the finals, as precise as one measurement of any configuration is."""
-    again: dict[int, list[Estimate]] = {}
-    for trial, estimate in estimates(state, state.finished(*phases)):
-        again.setdefault(trial, []).append(_repeat(state, estimate))
-    return again
+    repeats = _repeats(state, *phases)
+    return {number: [_repeat(state, peak) for peak in peaks] for number, peaks in repeats.items()}
+
+
+def _repeats(state: State, *phases: Phase) -> dict[int, list[Estimate]]:
+    """The measurements in ``phases``, by configuration."""
+    repeats: dict[int, list[Estimate]] = {}
+    for number, peak in estimates(state, state.finished(*phases)):
+        repeats.setdefault(number, []).append(peak)
+    return repeats
 
 
 def _repeat(state: State, estimate: Estimate) -> Estimate:

@@ -62,25 +62,23 @@ def test_a_preset_pruned_against_a_lucky_reading_is_measured_once_more() -> None
     again = trial(3, Phase.ADVISED, 420.0, of=1)
     state = studied(*after, again)
     assert pruned_too_early(state, GATE) is None
-    # It stands for the preset from now on, and is the reference if there is none yet.
+    # It stands for the preset from now on.
     assert candidates(state)[1].value == pytest.approx(420.0)
     assert reference(studied(*before, again)) == before[0]
 
 
-def test_one_that_is_far_behind_is_left_alone() -> None:
+@pytest.mark.parametrize(
+    ("phase", "ceiling", "lower"),
+    [
+        (Phase.ADVISED, 370.0, 440.0),  # far behind all the same
+        (Phase.SEARCH, 400.0, 300.0),  # what the search suggested is left to the search
+    ],
+)
+def test_others_are_left_alone(phase: Phase, ceiling: float, lower: float) -> None:
     state = studied(
         trial(0, Phase.BASELINE, 450.0),
-        pruned(1, Phase.ADVISED, 370.0),
-        trial(2, Phase.REFERENCE, 440.0, of=0),
-    )
-    assert pruned_too_early(state, GATE) is None
-
-
-def test_what_the_search_suggested_is_left_to_the_search() -> None:
-    state = studied(
-        trial(0, Phase.BASELINE, 450.0),
-        pruned(1, Phase.SEARCH, 400.0),
-        trial(2, Phase.REFERENCE, 300.0, of=0),
+        pruned(1, phase, ceiling),
+        trial(2, Phase.REFERENCE, lower, of=0),
     )
     assert pruned_too_early(state, GATE) is None
 
