@@ -18,7 +18,7 @@ from autotune.discovery.tiers import DiscoveredTier, Instance, instances, listen
 from autotune.errors import AutotuneError
 from autotune.masking import is_masked, masked
 from autotune.services.base import Endpoint, Value
-from autotune.services.registry import adoptions
+from autotune.services.registry import programs
 from autotune.space.dimension import Dimension
 from autotune.target.fields import NAME
 from autotune.transports import curl
@@ -114,7 +114,7 @@ def _tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTier], l
     discovered = tiers(instance for of_host, _ in per_host for instance in of_host)
     if not discovered:
         idle = [f"{host.name}: nothing that autotune tunes is running" for host in hosts]
-        *others, last = dict.fromkeys(adoption.known_as for adoption in adoptions().values())
+        *others, last = [adoption.known_as for adoption in programs()]
         raise AutotuneError(
             "\n".join(notes or idle),
             hint=f"{', '.join(others)} and {last} are known, as Debian's units; start them, or write"

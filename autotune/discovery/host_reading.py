@@ -15,7 +15,7 @@ from autotune.discovery.listening import listeners
 from autotune.errors import AutotuneError
 from autotune.services.adoption import RunningHost
 from autotune.services.config_files import Tree, unpacked
-from autotune.services.registry import adoptions, parts
+from autotune.services.registry import adoptions, parts, programs
 from autotune.space.facts import HostFacts
 from autotune.strict import is_whole
 from autotune.transports.base import SshHost, Transport
@@ -80,7 +80,7 @@ def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
 
     Raises HostUnreachable, or AutotuneError where the account cannot become root there.
     """
-    every = tuple(dict.fromkeys(adoptions().values()))
+    every = programs()
     scripts = (
         (_UNITS, *(unit for a in every for unit in (*a.units, *a.elsewhere))),
         (_NAMES,),
@@ -118,8 +118,7 @@ def with_versions(host: DiscoveredHost, transport: Transport) -> DiscoveredHost:
 
     This takes most of a second of CPU on a host with application servers.
     """
-    every = dict.fromkeys(adoption.version for adoption in adoptions().values())
-    script = "\n".join([_RUNS, *every, ":"])
+    script = "\n".join([_RUNS, *(adoption.version for adoption in programs()), ":"])
     (versions,) = ask(transport, [Command(("sh", "-c", script))], timeout=READING)
     return replace(host, versions=tuple(line for line in versions.stdout.splitlines() if line))
 

@@ -12,7 +12,7 @@ from autotune.discovery.listening import at_other_ports, untuned
 from autotune.services.adoption import Adoption, RunningService
 from autotune.services.base import Role
 from autotune.services.config_files import Config
-from autotune.services.registry import DEPLOYMENTS, SERVICES, adoptions, beside, of_role, parts
+from autotune.services.registry import DEPLOYMENTS, SERVICES, beside, of_role, parts, programs
 
 _ADDRESS = re.compile(r"(?:[a-z]+://)?(\[[0-9a-fA-F:]+\]|[A-Za-z0-9_.-]+):([0-9]{2,5})")
 _SOCKET = re.compile(r"(?:unix[:@])?(/[^:]*)")
@@ -75,7 +75,7 @@ def instances(host: DiscoveredHost) -> tuple[tuple[Instance, ...], tuple[str, ..
     """What runs on a host, and a line for each thing there that autotune does not tune."""
     running: list[RunningService] = []
     notes: list[str] = []
-    for adoption in dict.fromkeys(adoptions().values()):
+    for adoption in programs():
         results = tuple(adoption.find(host))
         for result in results:
             if isinstance(result, str):

@@ -45,7 +45,7 @@ HOPELESS = 0.02
 HELD_BACK = 0.9
 BEYOND = 1.5
 # How far a configuration nobody has measured may be from what is expected: sd of the log peak.
-UNKNOWN_SD = 0.5
+UNMEASURED_SD = 0.5
 LAST_WINDOWS = 2  # last windows of a warm-up, which show the stack as it stays
 # A single search for a peak loads the servers for at most so many seconds.
 LOAD_SECONDS = 60.0
@@ -245,11 +245,11 @@ def expectation(expected: Estimate | None, warm_up_result: WarmUpResult) -> Esti
     begins there measures how good the stack is, and not only that it is worse than the best.
     """
     if (least := warm_up_result.failed_at) is not None:
-        return Estimate.of(least, UNKNOWN_SD)
+        return Estimate.of(least, UNMEASURED_SD)
     carried = warm_up_result.carried
     most = max((window.rate for window in warm_up_result.windows), default=0.0)
     if carried is not None and (expected is None or carried < HELD_BACK * most):
-        return Estimate.of(BEYOND * carried, UNKNOWN_SD)
+        return Estimate.of(BEYOND * carried, UNMEASURED_SD)
     return expected
 
 

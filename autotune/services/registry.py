@@ -126,6 +126,11 @@ def adoptions() -> dict[str, Adoption]:
     return {key: adoption for key, adoption in declared.items() if isinstance(adoption, Adoption)}
 
 
+def programs() -> tuple[Adoption, ...]:
+    """An adoption for each program: services that are found together are looked for once."""
+    return tuple({adoption.find: adoption for adoption in adoptions().values()}.values())
+
+
 @cache
 def diagnosis(name: str) -> Diagnosis:
     """What diagnosing needs of the services of this name; nothing of an unknown one."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from autotune.diagnose.diagnosis import recommended_moves
-from autotune.environments.load_session import UNKNOWN_SD
+from autotune.environments.load_session import UNMEASURED_SD
 from autotune.estimate import Estimate
 from autotune.optimize.gp.surrogate import CAPACITIES, MATTERS, MOVES
 from autotune.optimize.searcher import Outcome, Searcher, Suggestion
@@ -143,7 +143,7 @@ def prior(state: State, step: Measure) -> Estimate | None:
         return Estimate(full[0].log_mean, KNOWN_SD)
     to_beat = incumbent(state)
     peaks = [to_beat] if to_beat else [state.level(trial) for trial in measured(state)]
-    return Estimate(max(peak.log_mean for peak in peaks), UNKNOWN_SD) if peaks else None
+    return Estimate(max(peak.log_mean for peak in peaks), UNMEASURED_SD) if peaks else None
 
 
 def _asked(context: TrialContext, searcher: Searcher, proposal: Proposal | None) -> Measure | None:

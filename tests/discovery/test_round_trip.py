@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.deploy.templates import of_text
-from autotune.services.apache.syntax import read as apache_directives
+from autotune.services.apache_files import directives as apache_directives
 from autotune.services.config_files import Directive, Reader, Unreadable, Word
 from autotune.services.directives import exchanged
 from autotune.services.nginx import syntax as nginx

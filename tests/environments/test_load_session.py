@@ -17,7 +17,7 @@ from autotune.environments.load_session import (
     RAMP,
     SETTLED,
     SIMILAR,
-    UNKNOWN_SD,
+    UNMEASURED_SD,
     LoadSession,
     Meter,
     _forgets,
@@ -140,19 +140,19 @@ def warm_up_result(*windows: tuple[float, bool], failed: float = 0.0) -> WarmUpR
     ("prior", "seen", "guess"),
     [
         # Nobody has measured it: somewhat above what it carried, if it carried anything.
-        (None, warm_up_result((200, False), (300, False)), Estimate.of(300 * BEYOND, UNKNOWN_SD)),
+        (None, warm_up_result((200, False), (300, False)), Estimate.of(300 * BEYOND, UNMEASURED_SD)),
         (None, warm_up_result((200, True), (100, True)), None),
         # It kept up with what is expected: so it is expected.
         (EXPECTED, warm_up_result((600, False), (600, False)), EXPECTED),
         # It did not, and says itself what it can do …
         (EXPECTED, warm_up_result((600, True), (300, False), (360, False)),
-         Estimate.of(360 * BEYOND, UNKNOWN_SD)),
+         Estimate.of(360 * BEYOND, UNMEASURED_SD)),
         # … but not by one window that was disturbed.
         (EXPECTED, warm_up_result((600, False), (600, True), (300, False), (580, False)), EXPECTED),
         (EXPECTED, warm_up_result((600, True), (300, True)), EXPECTED),
         # As much fails at any load: no more is expected of it than it was offered last.
         (EXPECTED, warm_up_result((600, True), (300, True), (150, True), failed=0.3),
-         Estimate.of(150, UNKNOWN_SD)),
+         Estimate.of(150, UNMEASURED_SD)),
     ],
 )  # fmt: skip
 def test_a_peak_is_guessed_from_what_was_carried(

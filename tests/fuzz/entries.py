@@ -46,8 +46,9 @@ from autotune.runtimes import containers
 from autotune.runtimes.systemd import parse_units
 from autotune.services import unit_files
 from autotune.services.apache.diagnosis import doing
-from autotune.services.apache.service import Apache, ApacheModPhp
-from autotune.services.apache.syntax import read as apache_directives
+from autotune.services.apache.service import Apache
+from autotune.services.apache_files import directives as apache_directives
+from autotune.services.apache_mod_php.service import ApacheModPhp
 from autotune.services.base import Endpoint
 from autotune.services.config_files import Unreadable
 from autotune.services.gunicorn import service as gunicorn

@@ -15,7 +15,8 @@ from autotune.deploy.stack import Part
 from autotune.monitor import counters
 from autotune.monitor.counters import CounterReader, parse
 from autotune.services.apache.diagnosis import doing
-from autotune.services.apache.service import STATUS_HOST, ApacheModPhp
+from autotune.services.apache.service import STATUS_HOST
+from autotune.services.apache_mod_php.service import ApacheModPhp
 from autotune.services.base import Endpoint, Role, Site
 from autotune.services.memcached.service import Memcached
 from autotune.services.registry import diagnosis

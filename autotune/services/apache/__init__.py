@@ -1,1 +1,1 @@
-"""Apache, as a load balancer (mpm_event) or as a web server that runs PHP itself (mpm_prefork)."""
+"""Apache with mpm_event, as a load balancer or in front of PHP-FPM."""

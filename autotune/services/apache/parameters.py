@@ -1,4 +1,4 @@
-"""Parameters of Apache: common to both multi-processing modules, and of each."""
+"""Parameters of Apache: common to all multi-processing modules, and those of mpm_event."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from autotune.services.base import Needs, Role, accept_queue, guided, on_reload,
 
 CORE = "httpd.apache.org, core"
 MPM = "httpd.apache.org, mpm_common"
-PREFORK = "httpd.apache.org, prefork"
 EVENT = "httpd.apache.org, event"
 PROXY = "httpd.apache.org, mod_proxy"
 BALANCER = frozenset({Role.PROXY})
@@ -84,28 +83,4 @@ EVENT_NEEDS = Needs(
     # A client's connection and the one to what is behind for each thread, and idle clients besides.
     descriptors="ThreadsPerChild * (AsyncRequestWorkerFactor + 2) + 64",
     source="resident size of a process of 25 threads of Apache 2.4 under load, doubled",
-)
-
-PREFORK_PARAMETERS = (*COMMON, *guided((
-    mpm("MaxRequestWorkers", "Processes, and so requests worked on, at one time.",
-        low=2, high=1024, log=True, stock=150, recommended=256, published={Role.WEB: 500}),
-    on_restart("ServerLimit", "What MaxRequestWorkers can be raised to without a restart.",
-        low=1, high=20_000, stock=256, derive="max(256, MaxRequestWorkers)", source=MPM),
-    mpm("StartServers", "Processes at start.",
-        low=1, high=512, log=True, stock=5, recommended="8 * cpus"),
-    on_reload("MinSpareServers",
-        "Idle processes below which more are forked, one and then twice as many a second.",
-        low=1, high=256, log=True, stock=5, recommended="4 * cpus", source=PREFORK),
-    on_reload("MaxSpareServers", "Idle processes above which some are ended.",
-        low=2, high=1024, log=True, stock=10, recommended="16 * cpus", source=PREFORK),
-),
-    capacity="MaxRequestWorkers+",
-    small="StartServers+ MinSpareServers+ MaxSpareServers+ ServerLimit+",
-))  # fmt: skip
-
-PREFORK_NEEDS = Needs(
-    workers="MaxRequestWorkers",
-    processes="MaxRequestWorkers + 1",
-    rss=24 * 2**20,
-    source="resident size of a process of Apache 2.4 with PHP 8.2 under load, shared pages included",
 )

@@ -1,4 +1,4 @@
-"""Apache in both of its roles: how it is validated, run and asked for its state.
+"""Apache with mpm_event, and what Apache is with any module: how it is validated, run and asked.
 
 ``server-info?config`` has the directives as the server read them, ``server-status?auto`` its
 scoreboard with a place for each worker there may be. Where the scoreboard is shorter than configured,
@@ -12,12 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
-from autotune.services.apache.parameters import (
-    EVENT_NEEDS,
-    EVENT_PARAMETERS,
-    PREFORK_NEEDS,
-    PREFORK_PARAMETERS,
-)
+from autotune.services.apache.parameters import EVENT_NEEDS, EVENT_PARAMETERS
 from autotune.services.base import Argv, Programs, Readback, Role, Service, Settings, Site
 from autotune.services.directives import ON_OFF, notation_of
 from autotune.services.readback import backlog_in_force
@@ -112,27 +107,7 @@ class Apache(ApacheServer):
     )
 
 
-class ApacheModPhp(ApacheServer):
-    """Serves the application's files and runs them: a process per request (mpm_prefork, mod_php)."""
-
-    key = "apache-mod-php"
-    deployment = "apache+mod_php"
-    role = Role.WEB
-    runs_application = True
-    interpreter = "apache2"
-    template = "apache/mod_php.conf.j2"
-    packages = ("apache2", "libapache2-mod-php", "php-memcached", "php-redis", "curl")
-    parameters = PREFORK_PARAMETERS
-    needs = PREFORK_NEEDS
-    # Apache itself raises MaxSpareServers to one more than MinSpareServers.
-    at_most = (
-        ("StartServers", "MaxRequestWorkers"),
-        ("MaxSpareServers", "MaxRequestWorkers"),
-        ("MinSpareServers", "MaxSpareServers - 1"),
-    )
-
-
-SERVICES = (Apache(), ApacheModPhp())
+SERVICES = (Apache(),)
 
 
 def asking(site: Site, *pages: str) -> Argv:

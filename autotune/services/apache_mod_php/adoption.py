@@ -1,0 +1,21 @@
+"""Which directives of Apache with mod_php are parameters: those of mpm_prefork, whose workers are
+processes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from autotune.services.adoption import RunningService
+from autotune.services.apache import adoption as apache
+from autotune.services.directives import Accepts, Adopted, joined, map_directives
+
+NUMBERS = ("MinSpareServers", "MaxSpareServers", "MaxRequestWorkers")
+
+
+def tune(service: RunningService, accepts: Accepts) -> Adopted:
+    config = service.config
+    adopted = map_directives(config, apache.tunables(config, NUMBERS), accepts)
+    return joined(adopted, apache.limit(config, "ServerLimit", "MaxRequestWorkers", adopted))
+
+
+ADOPTION = replace(apache.ADOPTION, tune=tune)

@@ -1,0 +1,56 @@
+"""Apache with mod_php: its parameters, and what sets it apart from Apache with mpm_event."""
+
+from __future__ import annotations
+
+from autotune.services.apache.parameters import COMMON, MPM, mpm
+from autotune.services.apache.service import ApacheServer
+from autotune.services.base import Needs, Role, guided, on_reload, on_restart
+
+PREFORK = "httpd.apache.org, prefork"
+
+PARAMETERS = (*COMMON, *guided((
+    mpm("MaxRequestWorkers", "Processes, and so requests worked on, at one time.",
+        low=2, high=1024, log=True, stock=150, recommended=256, published={Role.WEB: 500}),
+    on_restart("ServerLimit", "What MaxRequestWorkers can be raised to without a restart.",
+        low=1, high=20_000, stock=256, derive="max(256, MaxRequestWorkers)", source=MPM),
+    mpm("StartServers", "Processes at start.",
+        low=1, high=512, log=True, stock=5, recommended="8 * cpus"),
+    on_reload("MinSpareServers",
+        "Idle processes below which more are forked, one and then twice as many a second.",
+        low=1, high=256, log=True, stock=5, recommended="4 * cpus", source=PREFORK),
+    on_reload("MaxSpareServers", "Idle processes above which some are ended.",
+        low=2, high=1024, log=True, stock=10, recommended="16 * cpus", source=PREFORK),
+),
+    capacity="MaxRequestWorkers+",
+    small="StartServers+ MinSpareServers+ MaxSpareServers+ ServerLimit+",
+))  # fmt: skip
+
+NEEDS = Needs(
+    workers="MaxRequestWorkers",
+    processes="MaxRequestWorkers + 1",
+    rss=24 * 2**20,
+    source="resident size of a process of Apache 2.4 with PHP 8.2 under load, shared pages included",
+)
+
+
+class ApacheModPhp(ApacheServer):
+    """Serves the application's files and runs them: a process per request (mpm_prefork, mod_php)."""
+
+    key = "apache-mod-php"
+    deployment = "apache+mod_php"
+    role = Role.WEB
+    runs_application = True
+    interpreter = "apache2"
+    template = "apache/mod_php.conf.j2"
+    packages = ("apache2", "libapache2-mod-php", "php-memcached", "php-redis", "curl")
+    parameters = PARAMETERS
+    needs = NEEDS
+    # Apache itself raises MaxSpareServers to one more than MinSpareServers.
+    at_most = (
+        ("StartServers", "MaxRequestWorkers"),
+        ("MaxSpareServers", "MaxRequestWorkers"),
+        ("MinSpareServers", "MaxSpareServers - 1"),
+    )
+
+
+SERVICES = (ApacheModPhp(),)
