@@ -10,7 +10,7 @@ from typing import Any
 from autotune.diagnose.diagnosis import recommended_moves
 from autotune.environments.load_session import UNMEASURED_SD
 from autotune.estimate import Estimate
-from autotune.optimize.gp.surrogate import CAPACITIES, MATTERS, MOVES
+from autotune.optimize.gp.surrogate import BED, CAPACITIES, MATTERS, MOVES
 from autotune.optimize.searcher import Outcome, Searcher, Suggestion
 from autotune.study import trial as trials
 from autotune.study.context import TrialContext
@@ -195,11 +195,7 @@ def _simplify(context: TrialContext, searcher: Searcher, number: int) -> None:
 
 def _tell(searcher: Searcher, done: Trial, state: State) -> None:
     moves = recommended_moves(state.bottlenecks.get(done.number))
-    # Test beds differ in what each part carries just as they differ in what the whole stack carries.
-    offset = state.offset(done.bed).log
-    parts = state.capacities.get(done.number, {})
-    capacities = {name: [log_rate - offset, *rest] for name, (log_rate, *rest) in parts.items()}
-    tell(searcher, done, moves, capacities)
+    tell(searcher, done, moves, state.capacities.get(done.number))
 
 
 def tell(
@@ -221,6 +217,7 @@ def tell(
         sd = peak.upper_sd if peak.screened else peak.sd
         notes |= {MOVES: " ".join(advised)} if advised else {}
         notes |= {CAPACITIES: json.dumps(capacities)} if capacities else {}
+        notes |= {BED: done.bed} if done.bed else {}
         notes |= {"low": peak.low, "high": peak.high, "sd": sd, "verdict": peak.verdict}
     else:
         notes["why"] = done.failure or ""

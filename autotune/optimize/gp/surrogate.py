@@ -27,6 +27,7 @@ T = TypeVar("T")
 
 MOVES = "moves"  # attribute of a trial: the moves its bottleneck recommends, separated by blanks
 CAPACITIES = "capacities"  # attribute of a trial: what it told of the parts of the stack, as JSON
+BED = "bed"  # attribute of a trial: the test bed that measured it, if there are several
 FEASIBLE = "feasible"  # name of the constraint: violated when positive
 DRIFT = "drift"  # attribute of the study: trial → by how much its log peak was too high, and the sd
 PRESET_PHASES = (*PRESETS, "known")  # phases of the study that measure presets
@@ -128,14 +129,19 @@ def observe(grid: Grid, trials: Iterable[FrozenTrial], asking: int, drift: Shift
         points(failed),
         points(pending),
         tuple(tuple(str(t.user_attrs.get(MOVES, "")).split()) for t in measured),
-        tuple(_capacities(t) for t in measured),
+        tuple(_capacities(t, shift) for t, shift in zip(measured, shifted[:, 0], strict=True)),
         numbers,
     ).bounded()
 
 
-def _capacities(trial: FrozenTrial) -> dict[str, PartCapacity]:
+def _capacities(trial: FrozenTrial, shift: float) -> dict[str, PartCapacity]:
+    """What a trial told of the parts, as an average test bed would have. Beds differ in what each part
+    carries as they do in what the stack carries; how much is learned as the study goes on."""
     parts = json.loads(trial.user_attrs.get(CAPACITIES, "{}"))
-    return {name: PartCapacity(log, sd, tuple(tiers)) for name, (log, sd, tiers) in parts.items()}
+    more = shift if BED in trial.user_attrs else 0.0
+    return {
+        name: PartCapacity(log - more, sd, tuple(tiers)) for name, (log, sd, tiers) in parts.items()
+    }
 
 
 def works(trial: FrozenTrial) -> bool:

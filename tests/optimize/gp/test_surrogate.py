@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import numpy as np
+import optuna
 import pytest
 from spaces import many
 
+from autotune.optimize.gp import surrogate
 from autotune.optimize.gp.grid import Grid
 from autotune.optimize.gp.scale import compress
 from autotune.optimize.gp.surrogate import Observations, Surrogate, log_improvement
@@ -139,3 +142,14 @@ def test_a_bounded_model_says_of_the_leaders_what_that_of_all_does() -> None:
     expected, sd = all_of_them.predict(leaders)
     assert np.abs(bounded.predict(leaders)[0] - expected).max() < 2 * sd.max()
     assert bounded.measured()[0].max() == pytest.approx(all_of_them.measured()[0].max(), abs=0.02)
+
+
+@pytest.mark.parametrize(("bed", "log"), [({"bed": "b1"}, 6.8), ({}, 7.0)])
+def test_what_parts_carry_is_compared_as_on_an_average_bed(bed: dict[str, str], log: float) -> None:
+    trial = optuna.trial.create_trial(
+        value=1000.0,
+        user_attrs={"trial": 3, "capacities": json.dumps({"web.cpu": [7.0, 0.1, ["web"]]}), **bed},
+    )
+    observations = surrogate.observe(GRID, [trial], surrogate.NO_TRIAL, {3: (0.2, 0.05)})
+    assert observations.capacities[0]["web.cpu"].log == pytest.approx(log)
+    assert observations.log_peaks == pytest.approx([np.log(1000) - 0.2])
