@@ -30,6 +30,7 @@ UNSAID = ("ServerLimit", "ThreadLimit", "ThreadsPerChild", "MaxRequestWorkers")
 
 
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
+    """Every parameter of Apache with mpm_event in these files."""
     config = service.config
     adopted = map_directives(config, tunables(config, EVENT), accepts)
     return joined(adopted, _processes(config, adopted, accepts))

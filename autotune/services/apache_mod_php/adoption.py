@@ -9,12 +9,13 @@ from autotune.services.adoption import RunningService
 from autotune.services.apache import adoption as apache
 from autotune.services.directives import Accepts, Adopted, joined, map_directives
 
-NUMBERS = ("MinSpareServers", "MaxSpareServers", "MaxRequestWorkers")
+PREFORK = ("MinSpareServers", "MaxSpareServers", "MaxRequestWorkers")
 
 
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
+    """Every parameter of Apache with mpm_prefork in these files."""
     config = service.config
-    adopted = map_directives(config, apache.tunables(config, NUMBERS), accepts)
+    adopted = map_directives(config, apache.tunables(config, PREFORK), accepts)
     return joined(adopted, apache.limit(config, "ServerLimit", "MaxRequestWorkers", adopted))
 
 
