@@ -8,7 +8,7 @@ weighed by how well it explains the readings, so that noise is not taken for dri
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import log, sqrt
 
 import numpy as np
@@ -30,11 +30,13 @@ class Drift:
 
     ``shifts`` are the factors by which a peak measured at a place was too high, in today's terms. Their
     sds are relative to the other places: an error that all places share does not change their order.
+    ``beds``: the sd of the error that all shifts of a test bed share, where there are several.
     """
 
     shifts: dict[int, Estimate]
     chance: float
     total: Estimate
+    beds: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def real(self) -> bool:

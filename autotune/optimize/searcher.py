@@ -35,6 +35,7 @@ from autotune.optimize.gp.surrogate import (
     DRIFT,
     FEASIBLE,
     NO_TRIAL,
+    OF_BEDS,
     Surrogate,
     observe,
     shifts,
@@ -182,8 +183,9 @@ class Searcher:
     def _note(self, drift: Drift) -> None:
         """Store ``drift`` where samplers of any process find it, but only when it changed."""
         shifts_by_trial = {str(place): [s.log_mean, s.sd] for place, s in drift.shifts.items()}
-        if shifts_by_trial != self._study.user_attrs.get(DRIFT, {}):
-            self._study.set_user_attr(DRIFT, shifts_by_trial)
+        for name, noted in ((DRIFT, shifts_by_trial), (OF_BEDS, dict(drift.beds))):
+            if noted != self._study.user_attrs.get(name, {}):
+                self._study.set_user_attr(name, noted)
 
     def record(self, asked: int | None, values: Settings, outcome: Outcome) -> None:
         """Record a configuration's outcome, suggested (``asked``) or not; a second call does nothing.

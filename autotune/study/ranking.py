@@ -232,7 +232,7 @@ def drifted(state: State) -> Drift:
     if not state.beds:
         return drifts[None]
     strongest = max(drifts.values(), key=lambda drift: drift.chance)
-    return replace(strongest, shifts={
+    return replace(strongest, beds={bed: state.offset(bed).sd for bed in state.beds}, shifts={
         trial.number: _shift(state, trial, drifts[trial.bed]) for trial in state.trials if trial.bed
     })  # fmt: skip
 
@@ -255,7 +255,7 @@ def drift_by_bed(state: State) -> dict[str | None, Drift]:
 
 def _shift(state: State, trial: Trial, drift: Drift) -> Estimate:
     offset, own = state.offset(trial.bed), drift.shifts.get(trial.number, Estimate(0.0, 0.0))
-    return Estimate(own.log_mean + offset.log, hypot(own.sd, offset.sd, offset.excess))
+    return Estimate(own.log_mean + offset.log, hypot(own.sd, offset.excess))
 
 
 def bed_readings(state: State) -> list[BedReading]:

@@ -20,7 +20,7 @@ from scipy.special import ndtri
 from autotune.estimate import NOISE, PartCapacity
 from autotune.optimize.gp.grid import Grid, Points
 from autotune.optimize.gp.model import Beliefs, Process, fit
-from autotune.optimize.gp.scale import compress_loss
+from autotune.optimize.gp.scale import compress_loss, compress_shared
 from autotune.parameter_name import ParameterName
 
 Array = npt.NDArray[np.float64]
@@ -135,11 +135,12 @@ def compose(
     capacities: Capacities,
     log_peaks: Array,
     sds: Array,
+    shared: Array | None = None,
 ) -> Composite | None:
-    """``None`` where too few parts were seen. ``sds`` are those of
-    the compressed log peaks."""
+    """``None`` where too few parts were seen. ``sds`` are those of the compressed log peaks; ``shared``
+    (see `gp.model.fit`) is that of the log peaks, and the capacities have the same."""
     evidence = _evidence(grid, capacities)
-    fitted = [_part(tables, points, each) for each in evidence]
+    fitted = [_part(tables, points, shared, each) for each in evidence]
     left_out = np.array(
         [part.left_out(points, each.rows) for part, each in zip(fitted, evidence, strict=True)]
     )
@@ -156,13 +157,14 @@ def compose(
         error, sharpness, chosen = min(tried)
     by_peaks = _by_peaks([fitted[index] for index in chosen], sharpness, points, log_peaks, sds)
     parts = [
-        _part(tables, points, evidence[index].with_peaks(logs, variances))
+        _part(tables, points, shared, evidence[index].with_peaks(logs, variances))
         for index, logs, variances in zip(chosen, *by_peaks, strict=True)
     ]
     soft = soft_minimum(np.array([part.predict(points)[0] for part in parts]), sharpness)
     offset = _offset(soft, log_peaks)
     rest = compressed(log_peaks, top) - compressed(soft + offset, top)
-    residual = fit(tables, points, rest, sds**2, RESIDUAL, level=0.0)
+    of_rest = compress_shared(log_peaks, shared)
+    residual = fit(tables, points, rest, sds**2, RESIDUAL, level=0.0, shared=of_rest)
     return Composite(tuple(parts), sharpness, offset, top, residual)
 
 
@@ -220,14 +222,17 @@ def _evidence(grid: Grid, capacities: Capacities) -> list[_Evidence]:
     return evidence
 
 
-def _part(tables: tuple[Array, ...], points: Points, evidence: _Evidence) -> Part:
+def _part(
+    tables: tuple[Array, ...], points: Points, shared: Array | None, evidence: _Evidence
+) -> Part:
     """Fitted to all of the evidence; then again, disregarding what the rest of it contradicts."""
     own, at = tuple(tables[d] for d in evidence.axes), points[np.ix_(evidence.rows, evidence.axes)]
-    process = fit(own, at, evidence.logs, evidence.variances, OF_PART)
+    shared = None if shared is None else shared[evidence.rows]
+    process = fit(own, at, evidence.logs, evidence.variances, OF_PART, shared=shared)
     if len(evidence.rows) >= ENOUGH:
         error, sd = process.left_out()
         wrong = np.abs(error) > WRONG * sd
         if wrong.any():
             variances = evidence.variances + np.where(wrong, 4 * error**2, 0.0)
-            process = fit(own, at, evidence.logs, variances, OF_PART)
+            process = fit(own, at, evidence.logs, variances, OF_PART, shared=shared)
     return Part(evidence.axes, process)

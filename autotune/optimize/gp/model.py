@@ -85,7 +85,7 @@ class Beliefs:
 @dataclass(frozen=True)
 class Process:
     """A fitted process. ``amplitudes`` are per parameter, squared; ``noise`` is a variance;
-    ``values`` are relative to ``level``."""
+    ``values`` are relative to ``level``. ``shared``: see `fit`."""
 
     tables: tuple[Array, ...]
     points: Points
@@ -95,11 +95,12 @@ class Process:
     level: float
     variances: Array
     values: Array
+    shared: Array
 
     @cached_property
     def factor(self) -> tuple[Array, bool]:
         """Cholesky factor of the covariance of the observations."""
-        total = self.covariance(self.points, self.points)
+        total = self.covariance(self.points, self.points) + self.shared @ self.shared.T
         total[np.diag_indices_from(total)] += self.variances
         factor: tuple[Array, bool] = cho_factor(total, lower=True)
         return factor
@@ -156,6 +157,7 @@ class Process:
             points=np.vstack([self.points, points]),
             values=np.concatenate([self.values, mean - self.level]),
             variances=np.concatenate([self.variances, np.full(len(points), self.noise)]),
+            shared=np.pad(self.shared, ((0, len(points)), (0, 0))),
         )
 
     def left_out(self) -> tuple[Array, Array]:
@@ -173,12 +175,18 @@ def fit(
     beliefs: Beliefs,
     level: float | None = None,
     steps: int = 40,
+    shared: Array | None = None,
 ) -> Process:
-    """``variances`` are known ones per observation; the noise that all share comes on top."""
+    """``variances`` are known ones per observation; the noise that all have alike comes on top.
+
+    ``shared``, ``[observation, source]``: the sd of each error that several observations have in common,
+    such as how much more a test bed carries than is known. Their differences are not affected by it.
+    """
+    shared = np.zeros((len(points), 0)) if shared is None else shared
     level = float(np.median(values)) if level is None else level
     learned = _learned_from(values)
     problem = _Problem(
-        tables, points[learned], values[learned] - level, variances[learned], beliefs
+        tables, points[learned], values[learned] - level, variances[learned], shared[learned], beliefs
     )
     optimum = minimize(
         problem.loss,
@@ -192,7 +200,7 @@ def fit(
     variance = float(np.exp(noise))
     return Process(
         tables, points, np.exp(relative + scale), float(np.exp(beta - scale)), variance, level,
-        variances + variance, values - level,
+        variances + variance, values - level, shared,
     )  # fmt: skip
 
 
@@ -214,9 +222,10 @@ class _Problem:
 
     def __init__(
         self, tables: tuple[Array, ...], points: Points, values: Array, variances: Array,
-        beliefs: Beliefs,
+        shared: Array, beliefs: Beliefs,
     ) -> None:  # fmt: skip
         self.tables, self.values, self.variances = tables, values, variances
+        self.common = CONSTANT + shared @ shared.T
         self.flat = np.stack(
             [t[points[:, d][:, None], points[:, d][None, :]].ravel() for d, t in enumerate(tables)]
         )
@@ -244,7 +253,7 @@ class _Problem:
         first = (amplitudes @ self.flat).reshape(self.shape)
         squares = (amplitudes**2 @ self.flat2).reshape(self.shape)
         second = 0.5 * (first * first - squares)
-        total = CONSTANT + first + share * second
+        total = self.common + first + share * second
         total[np.diag_indices_from(total)] += self.variances + np.exp(noise)
         try:
             factor = cho_factor(total, lower=True)

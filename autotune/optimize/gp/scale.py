@@ -18,6 +18,11 @@ def compress(log_peaks: Array, sds: Array) -> tuple[Array, Array]:
     return -compress_loss(loss), sds * NEAR / np.maximum(loss, NEAR)
 
 
+def compress_shared(log_peaks: Array, shared: Array | None) -> Array | None:
+    """As `compress` does with sds, for sds ``[observation, source]``, if there are any."""
+    return None if shared is None else compress(log_peaks, shared.T)[1].T
+
+
 def compress_loss(loss: Array) -> Array:
     """Log distances below the best, compressed where they are large."""
     far = np.maximum(loss, NEAR)

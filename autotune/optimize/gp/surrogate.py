@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import log
 from typing import Any, TypeVar
 
@@ -18,7 +18,7 @@ from autotune.estimate import PartCapacity
 from autotune.optimize.gp.composite import Composite, compose
 from autotune.optimize.gp.grid import Axis, Grid, Points
 from autotune.optimize.gp.model import Beliefs, Process, fit, table
-from autotune.optimize.gp.scale import compress, compress_loss
+from autotune.optimize.gp.scale import compress, compress_loss, compress_shared
 from autotune.services.base import Effect
 from autotune.space.dimension import PRESETS
 
@@ -30,9 +30,9 @@ CAPACITIES = "capacities"  # attribute of a trial: what it told of the parts of 
 BED = "bed"  # attribute of a trial: the test bed that measured it, if there are several
 FEASIBLE = "feasible"  # name of the constraint: violated when positive
 DRIFT = "drift"  # attribute of the study: trial → by how much its log peak was too high, and the sd
+OF_BEDS = "drift of beds"  # attribute of the study: bed → the sd that the shifts of its trials share
 PRESET_PHASES = (*PRESETS, "known")  # phases of the study that measure presets
 NO_TRIAL = -1  # for `observe`: no trial is being suggested
-Shifts = Mapping[int, tuple[float, float]]
 
 # An observation this many sds below what all others predict of it was disturbed, and is disregarded.
 DISTURBED = 3.0
@@ -51,13 +51,23 @@ VARIANCE = {Effect.CAPACITY: 1.0, Effect.SMALL: 0.1, Effect.COSMETIC: 0.02}
 
 
 @dataclass(frozen=True)
+class Shifts:
+    """By how much each trial's log peak was too high, and the sd of its own, by the study's number.
+    ``beds``: the sd that all shifts of a test bed share, where there are several."""
+
+    trials: Mapping[int, tuple[float, float]]
+    beds: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Observations:
     """``log_peaks`` (higher is better) and their ``sds``, one per point of ``points``.
 
     ``pruned``: the log peak is at most this. ``failed`` points could not be used; ``pending`` ones
     are being measured elsewhere. ``moves`` are those recommended for each of ``points``, if any, and
     ``capacities`` those of the stack's parts. ``numbers`` are the study's own of ``points``; ``others``
-    were tried, too, and are left out of the model.
+    were tried, too, and are left out of the model. ``shared``, ``[point, bed]``: the sd of the error
+    that all log peaks of a test bed have in common, where there are several (`gp.model.fit`).
     """
 
     points: Points
@@ -70,6 +80,7 @@ class Observations:
     capacities: tuple[Mapping[str, PartCapacity], ...] = ()
     numbers: tuple[int, ...] = ()
     others: tuple[Points, ...] = ()
+    shared: Array | None = None
 
     def __len__(self) -> int:
         return len(self.points) + len(self.failed)
@@ -94,6 +105,7 @@ class Observations:
             pruned=self.pruned[rows], moves=_at(rows, self.moves),
             capacities=_at(rows, self.capacities), numbers=_at(rows, self.numbers),
             others=(self.points, self.failed),
+            shared=None if self.shared is None else self.shared[rows],
         )  # fmt: skip
 
 
@@ -114,7 +126,7 @@ def observe(grid: Grid, trials: Iterable[FrozenTrial], asking: int, drift: Shift
     failed = [t for t in trials if t.state is TrialState.COMPLETE and not works(t)]
     pending = [t for t in trials if t.state is TrialState.RUNNING and t.number != asking]
     numbers = tuple(int(t.user_attrs.get("trial", t.number)) for t in measured)
-    shifted = np.array([drift.get(number, (0.0, 0.0)) for number in numbers])
+    shifted = np.array([drift.trials.get(number, (0.0, 0.0)) for number in numbers])
     shifted = shifted.reshape(-1, 2)
     sds = np.array([float(t.user_attrs.get("sd") or 0.0) for t in measured])
 
@@ -131,7 +143,17 @@ def observe(grid: Grid, trials: Iterable[FrozenTrial], asking: int, drift: Shift
         tuple(tuple(str(t.user_attrs.get(MOVES, "")).split()) for t in measured),
         tuple(_capacities(t, shift) for t, shift in zip(measured, shifted[:, 0], strict=True)),
         numbers,
+        shared=_shared(measured, drift.beds),
     ).bounded()
+
+
+def _shared(trials: Sequence[FrozenTrial], beds: Mapping[str, float]) -> Array:
+    """The sd of the error that the trials of each bed share, ``[trial, bed]``."""
+    own = [trial.user_attrs.get(BED) for trial in trials]
+    shared = np.zeros((len(trials), len(beds)))
+    for column, (name, sd) in enumerate(sorted(beds.items())):
+        shared[[bed == name for bed in own], column] = sd
+    return shared
 
 
 def _capacities(trial: FrozenTrial, shift: float) -> dict[str, PartCapacity]:
@@ -155,9 +177,10 @@ def preset_measured(trials: Iterable[FrozenTrial]) -> bool:
 
 
 def shifts(study: Study) -> Shifts:
-    """What drift has done to each trial, by the study's own number."""
-    recorded = study.user_attrs.get(DRIFT, {})
-    return {int(number): (mean, sd) for number, (mean, sd) in recorded.items()}
+    """What drift and test beds have done to each trial."""
+    attributes = study.user_attrs
+    recorded = {int(number): (mean, sd) for number, (mean, sd) in attributes.get(DRIFT, {}).items()}
+    return Shifts(recorded, attributes.get(OF_BEDS, {}))
 
 
 def _measured(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
@@ -198,7 +221,7 @@ class Surrogate:
             sds = np.sqrt(np.maximum(log_peak.variances - log_peak.noise, 0.0))
             composite = compose(
                 grid, tables, observations.points, observations.capacities,
-                observations.log_peaks, sds,
+                observations.log_peaks, sds, observations.shared,
             )  # fmt: skip
         feasible = None
         if len(observations.failed):
@@ -257,7 +280,8 @@ def _fit_log_peak(tables: tuple[Array, ...], observations: Observations) -> Proc
     where the others predict less, it adds nothing.
     """
     values, sds = compress(observations.log_peaks, observations.sds)
-    process = fit(tables, observations.points, values, sds**2, Beliefs())
+    shared = compress_shared(observations.log_peaks, observations.shared)
+    process = fit(tables, observations.points, values, sds**2, Beliefs(), shared=shared)
     if len(values) < ENOUGH:
         return process
     residual, sd = process.left_out()
@@ -265,7 +289,7 @@ def _fit_log_peak(tables: tuple[Array, ...], observations: Observations) -> Proc
     if not void.any():
         return process
     variances = sds**2 + np.where(void, np.maximum(residual**2, sd**2) * 4.0, 0.0)
-    return fit(tables, observations.points, values, variances, Beliefs())
+    return fit(tables, observations.points, values, variances, Beliefs(), shared=shared)
 
 
 def log_improvement(mean: Array, sd: Array, best: float) -> Array:

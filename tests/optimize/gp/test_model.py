@@ -20,6 +20,7 @@ POINTS = (RNG.random((40, 8)) * GRID.sizes).astype(int)
 UNITS = POINTS / 100.0
 TRUE = 0.5 * UNITS[:, 0] - 1.5 * (UNITS[:, 1] - 0.6) ** 2 + 0.8 * (UNITS[:, 0] - 0.5) * UNITS[:, 1]
 NOISY = TRUE + RNG.normal(0, 0.03, 40)
+OF_TWO = 0.2 * (np.arange(40)[:, None] // 20 == [[0, 1]])  # the second half has an error of its own
 
 
 def fitted() -> model.Process:
@@ -34,7 +35,7 @@ def test_tables_are_covariances_of_effects_without_a_mean() -> None:
 
 
 def test_the_gradient_is_the_slope_of_the_loss() -> None:
-    problem = model._Problem(TABLES, POINTS, NOISY, np.full(40, 1e-4), Beliefs())
+    problem = model._Problem(TABLES, POINTS, NOISY, np.full(40, 1e-4), OF_TWO, Beliefs())
     theta = problem.opening + RNG.normal(0, 0.5, len(problem.opening))
     slope = approx_fprime(theta, lambda t: problem.loss(t)[0], 1e-6)
     assert problem.loss(theta)[1] == pytest.approx(slope, rel=1e-3, abs=1e-3)
@@ -80,6 +81,28 @@ def test_a_known_variance_takes_weight_from_an_observation() -> None:
     doubted = model.fit(TABLES, POINTS, wrong, variances, Beliefs()).predict(POINTS)[0]
     trusted = model.fit(TABLES, POINTS, wrong, np.zeros(40), Beliefs()).predict(POINTS)[0]
     assert abs(doubted - TRUE)[3] < abs(trusted - TRUE)[3]
+
+
+def test_an_error_that_observations_share_is_told_from_what_parameters_do() -> None:
+    shifted = NOISY + np.where(np.arange(40) < 20, 0.0, 0.3)
+    alone = model.fit(TABLES, POINTS, shifted, np.full(40, 0.2**2), Beliefs())
+    process = model.fit(TABLES, POINTS, shifted, np.zeros(40), Beliefs(), shared=OF_TWO)
+
+    def errors(predicted: np.ndarray) -> np.ndarray:
+        error = predicted - TRUE
+        return np.abs(error - error.mean())
+
+    together, apart = errors(process.predict(POINTS)[0]), errors(alone.predict(POINTS)[0])
+    assert together.mean() < 0.5 * apart.mean()
+    assert together.mean() < 0.03
+
+
+def test_what_is_believed_of_pending_points_has_no_share_in_such_an_error() -> None:
+    process = model.fit(TABLES, POINTS, NOISY, np.zeros(40), Beliefs(), shared=OF_TWO)
+    believing = process.believing(POINTS[:3] ^ 1)
+    assert believing.shared.shape == (43, 2)
+    assert not believing.shared[40:].any()
+    assert believing.predict(POINTS)[0] == pytest.approx(process.predict(POINTS)[0], abs=1e-6)
 
 
 def test_a_covariance_is_the_sum_over_parameters_and_pairs() -> None:

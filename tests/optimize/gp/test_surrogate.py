@@ -11,7 +11,7 @@ from spaces import many
 from autotune.optimize.gp import surrogate
 from autotune.optimize.gp.grid import Grid
 from autotune.optimize.gp.scale import compress
-from autotune.optimize.gp.surrogate import Observations, Surrogate, log_improvement
+from autotune.optimize.gp.surrogate import Observations, Shifts, Surrogate, log_improvement
 
 SPACE = many(6)
 GRID = Grid.of(SPACE.tunable, SPACE.baseline)
@@ -150,6 +150,9 @@ def test_what_parts_carry_is_compared_as_on_an_average_bed(bed: dict[str, str], 
         value=1000.0,
         user_attrs={"trial": 3, "capacities": json.dumps({"web.cpu": [7.0, 0.1, ["web"]]}), **bed},
     )
-    observations = surrogate.observe(GRID, [trial], surrogate.NO_TRIAL, {3: (0.2, 0.05)})
+    shifts = Shifts({3: (0.2, 0.05)}, {"b1": 0.03, "b2": 0.04})
+    observations = surrogate.observe(GRID, [trial], surrogate.NO_TRIAL, shifts)
     assert observations.capacities[0]["web.cpu"].log == pytest.approx(log)
     assert observations.log_peaks == pytest.approx([np.log(1000) - 0.2])
+    assert observations.sds == pytest.approx([0.05])
+    assert observations.shared == pytest.approx(np.array([[0.03 if bed else 0.0, 0.0]]))
