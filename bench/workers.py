@@ -7,6 +7,7 @@ virtual time that all processes share: nothing is decided or recorded before its
 whichever process the machine lets run. Unequal beds carry up to a fifth more or less. Configurations
 are compared by what the stack carries without noise. The bed that is alone tries TRIALS configurations.
 Each bed measures the baseline first, so the shorter the study, the less time several beds can save.
+As many studies run at once as there are CPUs, for a turn is mostly one process's.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from __future__ import annotations
 import multiprocessing
 import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from itertools import accumulate
 from math import exp, log
 from multiprocessing.connection import wait
 from multiprocessing.managers import BaseManager
 from multiprocessing.process import BaseProcess
+from os import cpu_count
 from pathlib import Path
 from typing import Any
 
@@ -183,18 +186,34 @@ def main(arguments: Sequence[str] = ()) -> None:
     defaults = (STUDIES, BEDS, TRIALS)
     studies, count, trials = (*map(int, arguments), *defaults[len(arguments) :])
     kinds: Mapping[str, Callable[[int], list[float]]] = {
+        "alone": lambda _: [1.0],
         "equal": lambda _: [1.0] * count,
         "unequal": lambda seed: unequal(count, seed),
     }
-    with opened(count) as (place, url, storage):
-        alone: list[Study] = []
-        several: dict[str, list[Study]] = {kind: [] for kind in kinds}
-        for seed in range(studies):
-            alone.append(measured(url, storage, place / f"{seed}-alone", [1.0], seed, trials))
-            for kind, levels in kinds.items():
-                at = place / f"{seed}-{kind}"
-                several[kind].append(measured(url, storage, at, levels(seed), seed, trials))
-                _print(kind, alone, several[kind], count)
+    at_once = cpu_count() or 1
+    with opened(count * at_once) as (place, url, _), ThreadPoolExecutor(at_once) as pool:
+
+        def of_seed(seed: int) -> dict[str, Study]:
+            with closing(Storage(url)) as storage:
+                return {
+                    kind: measured(
+                        url, storage, place / f"{seed}-{kind}", levels(seed), seed, trials
+                    )
+                    for kind, levels in kinds.items()
+                }
+
+        by_kind: dict[str, list[Study]] = {kind: [] for kind in kinds}
+        try:
+            for of_kinds in pool.map(of_seed, range(studies)):
+                for kind, study in of_kinds.items():
+                    by_kind[kind].append(study)
+                for kind in BARS:
+                    _print(kind, by_kind["alone"], by_kind[kind], count)
+        except BaseException:  # SIGTERM: the other threads end with their processes
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
 
 
 def _print(kind: str, alone: Sequence[Study], several: Sequence[Study], count: int) -> None:

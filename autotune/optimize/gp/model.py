@@ -186,7 +186,12 @@ def fit(
     level = float(np.median(values)) if level is None else level
     learned = _learned_from(values)
     problem = _Problem(
-        tables, points[learned], values[learned] - level, variances[learned], shared[learned], beliefs
+        tables,
+        points[learned],
+        values[learned] - level,
+        variances[learned],
+        shared[learned],
+        beliefs,
     )
     optimum = minimize(
         problem.loss,

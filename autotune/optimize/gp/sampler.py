@@ -85,14 +85,17 @@ class GpSampler(SpaceSampler):
     def _near_preset(
         self, observations: Observations, rng: np.random.Generator, core: Region
     ) -> Points:
-        """The recommended preset with a few changes, for a test bed with nothing else to measure while
-        others measure the presets. Most stacks carry far more with it than with their baseline."""
+        """A preset with a few changes, for a test bed with nothing else to measure while others measure
+        the presets. Most stacks carry far more with these than with their baseline; with which of them
+        most is not known yet."""
         grid, space = self._task.grid, self._task.space
-        preset = space.preset(PRESETS[0], space.deployments[0])
-        leader = grid.canonical(grid.encode_all([preset]))
-        points = nearby(grid, scattered(grid, leader, BATCH, LEAST_CHANGES, rng, core), leader)
+        presets = [space.preset(kind, space.deployments[0]) for kind in PRESETS]
+        # Where nothing is advised or published, such a preset is the baseline.
+        own = [preset for preset in presets if preset != space.baseline] or presets[:1]
+        leaders = np.unique(grid.canonical(grid.encode_all(own)), axis=0)
+        points = nearby(grid, scattered(grid, leaders, BATCH, LEAST_CHANGES, rng, core), leaders)
         points = grid.canonical(self._repaired(points))
-        tried = np.vstack([leader, grid.canonical(observations.tried)])
+        tried = np.vstack([leaders, grid.canonical(observations.tried)])
         new = distances(grid, points, tried).min(axis=1) > 0
         return np.asarray(points[int(new.argmax())])
 

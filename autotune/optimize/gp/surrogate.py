@@ -15,7 +15,7 @@ from optuna.trial import FrozenTrial, TrialState
 from scipy.special import ndtr
 
 from autotune.estimate import PartCapacity
-from autotune.optimize.gp.composite import Composite, compose
+from autotune.optimize.gp.composite import LEAST, Composite, compose
 from autotune.optimize.gp.grid import Axis, Grid, Points
 from autotune.optimize.gp.model import Beliefs, Process, fit, table
 from autotune.optimize.gp.scale import compress, compress_loss, compress_shared
@@ -30,7 +30,9 @@ CAPACITIES = "capacities"  # attribute of a trial: what it told of the parts of 
 BED = "bed"  # attribute of a trial: the test bed that measured it, if there are several
 FEASIBLE = "feasible"  # name of the constraint: violated when positive
 DRIFT = "drift"  # attribute of the study: trial → by how much its log peak was too high, and the sd
-OF_BEDS = "drift of beds"  # attribute of the study: bed → the sd that the shifts of its trials share
+OF_BEDS = (
+    "drift of beds"  # attribute of the study: bed → the sd that the shifts of its trials share
+)
 PRESET_PHASES = (*PRESETS, "known")  # phases of the study that measure presets
 NO_TRIAL = -1  # for `observe`: no trial is being suggested
 
@@ -84,6 +86,15 @@ class Observations:
 
     def __len__(self) -> int:
         return len(self.points) + len(self.failed)
+
+    @property
+    def enough_for_parts(self) -> bool:
+        """Whether enough configurations were measured to model the parts of the stack.
+
+        What little is known of a part leaves it room for wide moves, most of them bad. One at a time,
+        the next trial corrects that; as many as are pending would all be spent on it.
+        """
+        return len(np.unique(self.points, axis=0)) >= LEAST + len(self.pending)
 
     @property
     def tried(self) -> Points:
@@ -217,7 +228,7 @@ class Surrogate:
         tables = tuple(VARIANCE[_effect(a)] * table(a, int(level)) for a, level in levels)
         log_peak = _fit_log_peak(tables, observations)
         composite = None
-        if any(observations.capacities):
+        if any(observations.capacities) and observations.enough_for_parts:
             sds = np.sqrt(np.maximum(log_peak.variances - log_peak.noise, 0.0))
             composite = compose(
                 grid, tables, observations.points, observations.capacities,

@@ -8,6 +8,7 @@ import optuna
 import pytest
 from spaces import many
 
+from autotune.estimate import PartCapacity
 from autotune.optimize.gp import surrogate
 from autotune.optimize.gp.grid import Grid
 from autotune.optimize.gp.scale import compress
@@ -156,3 +157,23 @@ def test_what_parts_carry_is_compared_as_on_an_average_bed(bed: dict[str, str], 
     assert observations.log_peaks == pytest.approx([np.log(1000) - 0.2])
     assert observations.sds == pytest.approx([0.05])
     assert observations.shared == pytest.approx(np.array([[0.03 if bed else 0.0, 0.0]]))
+
+
+@pytest.mark.parametrize(
+    ("distinct", "pending", "modelled"),
+    [(4, 0, True), (3, 0, False), (10, 7, False), (11, 7, True), (11, 8, False)],
+)
+def test_parts_are_modelled_once_more_configurations_are_measured_than_pending(
+    distinct: int, pending: int, modelled: bool
+) -> None:
+    """The same configuration on several test beds, such as the baseline, is one."""
+    at = np.vstack([points(distinct), *[points(1)] * 6])
+    log_peaks = -3.0 * (at[:, 0] / 100 - 0.7) ** 2
+    tier = GRID.axes[0].dimension.name.partition(".")[0]
+    parts = tuple(
+        {part: PartCapacity(float(log), 0.1, (tier,)) for part in ("cpu", "workers")}
+        for log in log_peaks
+    )
+    observed = observe(at, log_peaks)
+    observed = replace(observed, capacities=parts, pending=points(pending, seed=5))
+    assert (Surrogate.of(GRID, observed).composite is not None) == modelled
