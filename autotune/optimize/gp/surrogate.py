@@ -30,9 +30,7 @@ CAPACITIES = "capacities"  # attribute of a trial: what it told of the parts of 
 BED = "bed"  # attribute of a trial: the test bed that measured it, if there are several
 FEASIBLE = "feasible"  # name of the constraint: violated when positive
 DRIFT = "drift"  # attribute of the study: trial → by how much its log peak was too high, and the sd
-OF_BEDS = (
-    "drift of beds"  # attribute of the study: bed → the sd that the shifts of its trials share
-)
+OF_BEDS = "drift of beds"  # attribute of the study: bed → the sd that its shifts share
 PRESET_PHASES = (*PRESETS, "known")  # phases of the study that measure presets
 NO_TRIAL = -1  # for `observe`: no trial is being suggested
 
@@ -91,8 +89,9 @@ class Observations:
     def enough_for_parts(self) -> bool:
         """Whether enough configurations were measured to model the parts of the stack.
 
-        What little is known of a part leaves it room for wide moves, most of them bad. One at a time,
-        the next trial corrects that; as many as are pending would all be spent on it.
+        While little is known of a part, its model favours wide moves, most of them bad. A study that
+        measures one configuration at a time learns that from the first; one with many pending would
+        spend all of them on such moves.
         """
         return len(np.unique(self.points, axis=0)) >= LEAST + len(self.pending)
 
