@@ -17,6 +17,7 @@ import shutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from functools import partial
 from itertools import accumulate
 from math import exp, log
 from multiprocessing.connection import wait
@@ -43,6 +44,7 @@ from tests.modelled import noisy
 from tests.study.simulated import Silent
 
 STUDIES, BEDS = 20, 8
+Levels = Callable[[int], list[float]]  # what each bed carries, by the seed
 BARS = {"equal": 0.9, "unequal": 0.8}
 
 
@@ -182,26 +184,28 @@ def unequal(count: int, seed: int) -> list[float]:
     return [exp(x) for x in rng.uniform(log(1 - UNEQUAL), log(1 + UNEQUAL), count)]
 
 
+def each_kind(
+    url: str, place: Path, kinds: Mapping[str, Levels], trials: int, seed: int
+) -> dict[str, Study]:
+    """The studies of one seed, one of each kind."""
+    with closing(Storage(url)) as storage:
+        return {
+            kind: measured(url, storage, place / f"{seed}-{kind}", levels(seed), seed, trials)
+            for kind, levels in kinds.items()
+        }
+
+
 def main(arguments: Sequence[str] = ()) -> None:
     defaults = (STUDIES, BEDS, TRIALS)
     studies, count, trials = (*map(int, arguments), *defaults[len(arguments) :])
-    kinds: Mapping[str, Callable[[int], list[float]]] = {
+    kinds: Mapping[str, Levels] = {
         "alone": lambda _: [1.0],
         "equal": lambda _: [1.0] * count,
         "unequal": lambda seed: unequal(count, seed),
     }
     at_once = cpu_count() or 1
     with opened(count * at_once) as (place, url, _), ThreadPoolExecutor(at_once) as pool:
-
-        def of_seed(seed: int) -> dict[str, Study]:
-            with closing(Storage(url)) as storage:
-                return {
-                    kind: measured(
-                        url, storage, place / f"{seed}-{kind}", levels(seed), seed, trials
-                    )
-                    for kind, levels in kinds.items()
-                }
-
+        of_seed = partial(each_kind, url, place, kinds, trials)
         by_kind: dict[str, list[Study]] = {kind: [] for kind in kinds}
         try:
             for of_kinds in pool.map(of_seed, range(studies)):

@@ -127,7 +127,7 @@ def test_a_closed_loop_counts_each_client_once_and_is_labelled(tmp_path: Path, n
         return ceiling.failed is None and (ceiling.percentiles[90] > LONG) == (name == "wrk")
 
     def whole(taken: tuple[Frozen, Ceiling]) -> bool:
-        """wrk adds the fewer clients the longer the machine lets it wait to send, too."""
+        """Where the machine keeps wrk from sending as well, it adds too few late clients."""
         frozen, ceiling = taken
         return frozen.all_answered() and as_expected(ceiling)
 

@@ -171,3 +171,9 @@ class Grid:
         for child, parent, active in self.conditions:
             points[~active[points[:, parent]], child] = self.baseline[child]
         return points
+
+
+def distinct(points: Points) -> npt.NDArray[np.intp]:
+    """Indices of the points that equal no earlier one. A configuration that is measured again, such as
+    the reference of drift or the baseline of each test bed, is one configuration."""
+    return np.sort(np.unique(points, axis=0, return_index=True)[1])

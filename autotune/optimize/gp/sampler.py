@@ -20,7 +20,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from autotune.optimize.base import SpaceSampler
-from autotune.optimize.gp.grid import Grid, Points
+from autotune.optimize.gp.grid import Grid, Points, distinct
 from autotune.optimize.gp.surrogate import (
     MATTERS,
     Observations,
@@ -218,7 +218,9 @@ def propose(
     grid, observations = surrogate.grid, surrogate.observations
     surrogate = surrogate.with_pending()
     mean, sd = surrogate.measured()
-    once = distinct(observations.points)
+    once = distinct(
+        observations.points
+    )  # measured again is not suggested again: one leader at most
     leading = once[plausible(mean[once], sd[once])]
     leaders = observations.points[leading]
     tried = frozenset(point.tobytes() for point in grid.canonical(observations.tried))
@@ -242,12 +244,6 @@ def propose(
 def nothing_compared(observations: Observations) -> bool:
     """Whether there is one configuration at most that works, and none that does not."""
     return len(distinct(observations.points)) < LEAST and not len(observations.failed)
-
-
-def distinct(points: Points) -> npt.NDArray[np.intp]:
-    """Indices of the points that equal no earlier one. A configuration that is measured again, such as
-    the reference of drift, was not suggested again, and is one leader at most."""
-    return np.sort(np.unique(points, axis=0, return_index=True)[1])
 
 
 def plausible(mean: Array, sd: Array) -> npt.NDArray[np.intp]:

@@ -16,7 +16,7 @@ from scipy.special import ndtr
 
 from autotune.estimate import PartCapacity
 from autotune.optimize.gp.composite import LEAST, Composite, compose
-from autotune.optimize.gp.grid import Axis, Grid, Points
+from autotune.optimize.gp.grid import Axis, Grid, Points, distinct
 from autotune.optimize.gp.model import Beliefs, Process, fit, table
 from autotune.optimize.gp.scale import compress, compress_loss, compress_shared
 from autotune.services.base import Effect
@@ -93,7 +93,7 @@ class Observations:
         measures one configuration at a time learns that from the first; one with many pending would
         spend all of them on such moves.
         """
-        return len(np.unique(self.points, axis=0)) >= LEAST + len(self.pending)
+        return len(distinct(self.points)) >= LEAST + len(self.pending)
 
     @property
     def tried(self) -> Points:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spaces import DIMENSIONS, SPACE
 
-from autotune.optimize.gp.grid import Grid
+from autotune.optimize.gp.grid import Grid, distinct
 from autotune.optimize.gp.sampler import (
     FAILURES,
     LEAST_CHANGES,
@@ -19,7 +19,6 @@ from autotune.optimize.gp.sampler import (
     STRIDE,
     Region,
     distances,
-    distinct,
     guided_candidates,
     mutations,
     nearby,
