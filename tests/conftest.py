@@ -20,7 +20,7 @@ from autotune.lab import prerequisites
 from autotune.lab.lifecycle import down
 from autotune.loads.registry import LOADS
 from autotune.services import registry
-from tests import leftovers, soak, stolen
+from tests import databases, leftovers, soak, stolen
 from tests.lab.shared import SharedLab
 from tests.report.browser import Browser, started
 
@@ -123,6 +123,13 @@ def _patience(request: pytest.FixtureRequest) -> None:
         monkeypatch.setattr("autotune.deploy.deployment.READY_SECONDS", 60.0)
         monkeypatch.setattr("autotune.runtimes.embedded.UP_SECONDS", 60.0)
         monkeypatch.setattr("autotune.monitor.watch.LAST_SAMPLE", 60.0)
+
+
+@pytest.fixture(autouse=True)
+def _closed_databases() -> Iterator[None]:
+    """A test that leaves an SQLite database open fails itself, not the one that collects garbage."""
+    with databases.expect_closed():
+        yield
 
 
 @pytest.fixture(scope="session")

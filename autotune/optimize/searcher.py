@@ -5,28 +5,19 @@ All of it is in Optuna's storage, so that a killed tuner loses nothing.
 
 from __future__ import annotations
 
-import errno
 import importlib
-import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf
-from pathlib import Path
-from sqlite3 import SQLITE_FULL
 from typing import Any
 
 import numpy as np
 import optuna
-from optuna.exceptions import StorageInternalError
-from optuna.storages import RDBStorage
+from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
-from sqlalchemy import event
-from sqlalchemy.exc import SQLAlchemyError
 
-from autotune.errors import AutotuneError
 from autotune.estimate import Estimate
 from autotune.optimize.base import Task, distributions, inside, plain
 from autotune.optimize.drift import NONE, Drift
@@ -94,7 +85,7 @@ class Outcome:
 class Searcher:
     """One Optuna study over the flat space.
 
-    ``storage`` is an Optuna storage or its URL; nobody else may write this study to it. ``chosen`` says
+    Nobody else may write this study to ``storage``, and whoever opened it closes it. ``chosen`` says
     which sampler is used. ``several``: more than one configuration is measured at a time.
     ``condensed``: of a configuration that it did not suggest, it stores only the parameters known to
     matter and those that differ from the baseline, which is enough to look at but not to search on.
@@ -103,7 +94,7 @@ class Searcher:
 
     def __init__(
         self,
-        storage: str | optuna.storages.BaseStorage,
+        storage: BaseStorage,
         name: str,
         space: Space,
         kind: str,
@@ -122,7 +113,7 @@ class Searcher:
         # Suggestions of other processes: Optuna's number by the study's.
         self._elsewhere: dict[int, int] = {}
         self._study = optuna.create_study(
-            storage=optuna.storages.RDBStorage(storage) if isinstance(storage, str) else storage,
+            storage=storage,
             study_name=name,
             direction="maximize",
             sampler=self.chosen.sampler,
@@ -259,49 +250,3 @@ class Searcher:
     def part(self) -> None:
         """Draw other random numbers than the searches of other processes for the same study."""
         self.chosen.sampler.reseed_rng()
-
-
-# Optuna commits once for each parameter of each trial. With a write-ahead log those commits need not
-# wait for the disk. A killed process loses nothing; a machine that loses power loses at most the last
-# trials, which are recorded again from the study's own journal. Neither damages the file.
-PRAGMAS = ("journal_mode = WAL", "synchronous = NORMAL")
-
-
-def database_error(error: SQLAlchemyError | StorageInternalError) -> BaseException:
-    """The database's own error, without the SQL statement."""
-    of_sql = error if isinstance(error, SQLAlchemyError) else error.__cause__
-    return getattr(of_sql, "orig", None) or error
-
-
-@contextmanager
-def storage_errors(path: Path) -> Iterator[None]:
-    """Raise errors of the storage at ``path`` as an AutotuneError, and a full disk as the OSError that
-    writing any other file of the study raises."""
-    try:
-        yield
-    except (SQLAlchemyError, StorageInternalError) as error:
-        reason = database_error(error)
-        if getattr(reason, "sqlite_errorcode", None) == SQLITE_FULL:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
-        raise AutotuneError(
-            f"{path} cannot be used: {reason}",
-            hint="close what else has it open, or remove it: `autotune resume` makes it again from "
-            "the study's journal",
-        ) from error
-
-
-def sqlite(path: Path) -> RDBStorage:
-    """Optuna's storage in the file at ``path``, which is made if need be; any reader of such files
-    can open it meanwhile."""
-    # Tables are made on the first connection, and a file stays in the mode it was put to.
-    storage = RDBStorage(f"sqlite:///{path.resolve()}")
-
-    def set_pragmas(connection: Any, _: object) -> None:
-        cursor = connection.cursor()
-        for pragma in PRAGMAS:
-            cursor.execute(f"PRAGMA {pragma}")
-        cursor.close()
-
-    event.listen(storage.engine, "connect", set_pragmas)
-    storage.engine.dispose()
-    return storage

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from math import log
 from pathlib import Path
@@ -53,10 +55,9 @@ def explain(environment: Environment, directory: Path) -> dict[str, Any]:
     state = state_of(directory)
     stock, winner = _sides(state)
     tried = measured(state)
-    searcher = _searcher(environment, directory, state)
-    surrogate = searcher.surrogate(drifted(state))
+    with _open_search(environment, directory, state) as searcher:
+        surrogate, anova = searcher.surrogate(drifted(state)), searcher.importance()
     point = surrogate.grid.canonical(surrogate.grid.encode_all([winner.settings]))[0]
-    anova = searcher.importance()
     effects = importance.effects(surrogate)
     return {
         "schema": 1,
@@ -92,7 +93,8 @@ def reduce(
     state = state_of(directory)
     stock, winner = _sides(state)
     gain = _gain(state)
-    surrogate = _searcher(environment, directory, state).surrogate(drifted(state))
+    with _open_search(environment, directory, state) as searcher:
+        surrogate = searcher.surrogate(drifted(state))
     predicted = _predicted(surrogate, environment.space, state)
     noise = state.posterior.noise if state.posterior else KNOWN_SD / 2
     with opened(environment, directory, progress) as context:
@@ -105,16 +107,18 @@ def reduce(
         })  # fmt: skip
 
 
-def _searcher(environment: Environment, directory: Path, state: State) -> Searcher:
+@contextmanager
+def _open_search(environment: Environment, directory: Path, state: State) -> Iterator[Searcher]:
     """The study's search, with all outcomes recorded again: the sampler's own storage may be lost, and
     that of a shared study is in a database, without all parameters of each configuration."""
-    searcher = (
-        start.search(environment, directory.name, InMemoryStorage())
+    opening = (
+        nullcontext(start.search(environment, directory.name, InMemoryStorage()))
         if state.shared
-        else start.searcher(environment, directory)
+        else start.open_search(environment, directory)
     )
-    catch_up(searcher, state)
-    return searcher
+    with opening as searcher:
+        catch_up(searcher, state)
+        yield searcher
 
 
 class _AblationTrials:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +16,8 @@ from autotune.environments.beds import prepare as prepare_beds
 from autotune.errors import AutotuneError, TargetError
 from autotune.loads.registry import digests
 from autotune.optimize.ranking import transferred
-from autotune.optimize.searcher import Searcher, sqlite, storage_errors
+from autotune.optimize.searcher import Searcher
+from autotune.optimize.storage import open_sqlite, storage_errors
 from autotune.study import journal, loop, ranking
 from autotune.study.beds import tune as tune_on_beds
 from autotune.study.context import (
@@ -173,12 +176,17 @@ def resume(environment: Environment, directory: Path, progress: ProgressReporter
         _run(environment, context, directory)
 
 
-def searcher(environment: Environment, directory: Path) -> Searcher:
-    """The search of the study in ``directory``, with all that it has recorded. Raises AutotuneError."""
+@contextmanager
+def open_search(environment: Environment, directory: Path) -> Iterator[Searcher]:
+    """The search of the study in ``directory``, with all that it has recorded, until the block ends.
+
+    Raises AutotuneError for a storage that cannot be used, OSError if the disk is full.
+    """
     path = directory / STORAGE
     with storage_errors(path):
         path.touch(mode=0o600)
-        return search(environment, directory.name, sqlite(path))
+        with open_sqlite(path) as storage:
+            yield search(environment, directory.name, storage)
 
 
 def search(
@@ -199,18 +207,26 @@ def search(
 
 
 def _run_on_beds(environment: Beds, store: Store, progress: ProgressReporter) -> None:
-    asking = searcher(environment, store.directory)
-    progress.note(f"sampler {asking.chosen.name}: {asking.chosen.why}")
-    with storage_errors(store.directory / STORAGE):
+    with open_search(environment, store.directory) as asking:
+        progress.note(f"sampler {asking.chosen.name}: {asking.chosen.why}")
         tune_on_beds(environment, store, asking, environment.file.target.budget, progress)
 
 
 def _run(environment: Environment, context: TrialContext, directory: Path) -> Verdict:
-    with context.clock.on("search"):
-        asking = searcher(environment, directory)
-    context.progress.note(f"sampler {asking.chosen.name}: {asking.chosen.why}")
-    with storage_errors(directory / STORAGE):
+    with _open_timed(environment, context, directory) as asking:
+        context.progress.note(f"sampler {asking.chosen.name}: {asking.chosen.why}")
         return loop.tune(context, asking, environment.file.target.budget)
+
+
+@contextmanager
+def _open_timed(
+    environment: Environment, context: TrialContext, directory: Path
+) -> Iterator[Searcher]:
+    """The study's search; the time to open it counts as time spent searching."""
+    with ExitStack() as stack:
+        with context.clock.on("search"):
+            asking = stack.enter_context(open_search(environment, directory))
+        yield asking
 
 
 def _keep(context: TrialContext, verdict: Verdict) -> None:

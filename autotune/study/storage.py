@@ -31,7 +31,7 @@ from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError, SQLA
 from autotune import durable
 from autotune.errors import AutotuneError
 from autotune.masking import masked
-from autotune.optimize.searcher import database_error
+from autotune.optimize.storage import Connections, database_error
 from autotune.study import journal
 from autotune.study.directory import EVENTS, WORKERS
 from autotune.target.messages import nearest
@@ -130,6 +130,7 @@ class Storage:
         self.url = _checked(url)
         self._within = within
         self._opened: list[RDBStorage] = []
+        self._connections = Connections()  # of Optuna's storages
         self.engine: Engine = create_engine(
             self.url, pool_size=2, pool_pre_ping=True,
             connect_args={**REACHED, "application_name": "autotune"},
@@ -157,7 +158,7 @@ class Storage:
         self.engine.dispose()
         for opened in self._opened:
             opened.remove_session()
-            opened.engine.dispose()
+        self._connections.close()
 
     @contextmanager
     def errors(self) -> Iterator[None]:
@@ -341,7 +342,8 @@ class Storage:
 
     def _optuna(self, *, checked: bool = True, **more: Any) -> RDBStorage:
         """``checked``: the tables are there, and of this version."""
-        options = {"pool_pre_ping": True, "pool_size": 1, "connect_args": REACHED, **more}
+        options = {"pool_pre_ping": True, "pool_size": 1, "connect_args": REACHED,
+                   "pool_events": self._connections.events, **more}  # fmt: skip
         opened = RDBStorage(
             str(self.url),
             engine_kwargs=options,

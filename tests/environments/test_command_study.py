@@ -16,6 +16,7 @@ from autotune.environments.command import FIRST_CALLS, CommandSession
 from autotune.errors import AutotuneError
 from autotune.measure.benchmark import Answer, Fault, Unusable, Value
 from autotune.optimize.searcher import Searcher
+from autotune.optimize.storage import open_sqlite
 from autotune.report.studies import open_study
 from autotune.report.summary import summary
 from autotune.report.view import study_view
@@ -95,14 +96,14 @@ def study(
     with closing(Store(where)) as store:
         if store.state.started is None:
             store.open_study("toy", path.read_text(), source=str(path), facts={})
-        searcher = Searcher(f"sqlite:///{where}/study.db", "toy", space, "tpe", 1)
         silent: Any = Silent()  # takes every call there is
         session = CommandSession(asked, space, history(store), maximize=asked.maximize)
-        verdict = tune(
-            TrialContext(space, session, store, silent),
-            searcher,
-            file.target.budget.model_copy(update=budget),
-        )
+        with open_sqlite(where / "study.db") as storage:
+            verdict = tune(
+                TrialContext(space, session, store, silent),
+                Searcher(storage, "toy", space, "tpe", 1),
+                file.target.budget.model_copy(update=budget),
+            )
     read_back = open_study(where)
     said = summary(study_view(read_back))
     return Study(verdict, store.state, asked, said)

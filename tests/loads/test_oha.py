@@ -101,6 +101,7 @@ def printed(rows: list[Row], errors: Mapping[str, int] = NO_ERRORS, table: str =
     store.commit()
     found = {"summary": {"total": 2.0}, "errorDistribution": dict(errors)}
     file = base64.b64encode(store.serialize()).decode()
+    store.close()
     return f"{json.dumps(found, indent=2)}\n<autotune sqlite>\n{file}"
 
 

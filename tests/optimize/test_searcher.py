@@ -1,16 +1,19 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import optuna
 import pytest
+from optuna.storages import RDBStorage
 
 from autotune.errors import AutotuneError
 from autotune.optimize.base import Task
 from autotune.optimize.gp.surrogate import FEASIBLE
 from autotune.optimize.samplers import choose
 from autotune.optimize.searcher import Outcome, Searcher
+from autotune.optimize.storage import open_sqlite
 from autotune.services.base import Action, Effect, Parameter
 from autotune.space.dimension import Dimension
 from autotune.space.space import Space
@@ -30,123 +33,128 @@ SPACE = (
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/study.db"
+def storage(tmp_path: Path) -> Iterator[RDBStorage]:
+    with open_sqlite(tmp_path / "study.db") as opened:
+        yield opened
 
 
-def searcher(url: str) -> Searcher:
-    return Searcher(url, "s", Space(SPACE, (), {}), "tpe", 1)
+def searcher(storage: RDBStorage) -> Searcher:
+    return Searcher(storage, "s", Space(SPACE, (), {}), "tpe", 1)
 
 
-def trials(url: str) -> list[optuna.trial.FrozenTrial]:
-    return optuna.load_study(study_name="s", storage=url).trials
+def trials(storage: RDBStorage) -> list[optuna.trial.FrozenTrial]:
+    return optuna.load_study(study_name="s", storage=storage).trials
 
 
 def told(trial: int, peak: float | None) -> Outcome:
     return Outcome(peak, {"trial": trial})
 
 
-def test_suggestions_lie_in_the_space_and_are_plain_values(url: str) -> None:
-    values = searcher(url).ask().values
+def test_suggestions_lie_in_the_space_and_are_plain_values(storage: RDBStorage) -> None:
+    values = searcher(storage).ask().values
     assert set(values) == {d.name for d in SPACE}
     for d in SPACE:
         assert d.clip(values[d.name]) == values[d.name]
         assert type(values[d.name]) in (int, float, str)
 
 
-def test_measured_configurations_that_nobody_suggested_are_learned_from(url: str) -> None:
+def test_measured_configurations_that_nobody_suggested_are_learned_from(
+    storage: RDBStorage,
+) -> None:
     baseline = {d.name: d.baseline for d in SPACE} | {"not.searched.x": 3}
-    searcher(url).record(None, baseline, told(0, 1000.0))
-    assert [t.value for t in trials(url)] == [1000.0]
-    assert "not.searched.x" not in trials(url)[0].params
+    searcher(storage).record(None, baseline, told(0, 1000.0))
+    assert [t.value for t in trials(storage)] == [1000.0]
+    assert "not.searched.x" not in trials(storage)[0].params
 
 
-def test_telling_twice_changes_nothing(url: str) -> None:
-    search = searcher(url)
+def test_telling_twice_changes_nothing(storage: RDBStorage) -> None:
+    search = searcher(storage)
     asked = search.ask()
     for _ in range(2):
         search.record(asked.number, asked.values, told(4, 900.0))
-    assert [(t.value, t.user_attrs["trial"]) for t in trials(url)] == [(900.0, 4)]
+    assert [(t.value, t.user_attrs["trial"]) for t in trials(storage)] == [(900.0, 4)]
 
 
-def test_an_infeasible_one_lies_below_the_worst_and_breaks_the_constraint(url: str) -> None:
-    search = searcher(url)
+def test_an_infeasible_one_lies_below_the_worst_and_breaks_the_constraint(
+    storage: RDBStorage,
+) -> None:
+    search = searcher(storage)
     for number, peak in enumerate((1000.0, 800.0, None)):
         asked = search.ask()
         search.record(asked.number, asked.values, told(number, peak))
-    last = trials(url)[-1]
+    last = trials(storage)[-1]
     assert last.value == pytest.approx(640.0)
     assert last.constraints[FEASIBLE] > 0
-    assert trials(url)[0].constraints[FEASIBLE] <= 0
+    assert trials(storage)[0].constraints[FEASIBLE] <= 0
 
 
-def test_a_kill_between_notes_and_value_does_not_hide_the_value(url: str) -> None:
-    asked = searcher(url).ask()
-    study = optuna.load_study(study_name="s", storage=url)
+def test_a_kill_between_notes_and_value_does_not_hide_the_value(storage: RDBStorage) -> None:
+    asked = searcher(storage).ask()
+    study = optuna.load_study(study_name="s", storage=storage)
     optuna.trial.Trial(study, study.trials[asked.number]._trial_id).set_user_attr("trial", 3)
-    again = searcher(url)
+    again = searcher(storage)
     again.record(asked.number, asked.values, told(3, 800.0))
     again.discard_pending()
-    assert [(t.value, t.state.name) for t in trials(url)] == [(800.0, "COMPLETE")]
+    assert [(t.value, t.state.name) for t in trials(storage)] == [(800.0, "COMPLETE")]
 
 
-def test_a_kill_between_constraint_and_value_does_not_hide_the_value(url: str) -> None:
-    one = searcher(url)
+def test_a_kill_between_constraint_and_value_does_not_hide_the_value(storage: RDBStorage) -> None:
+    one = searcher(storage)
     asked = one.ask()
-    study = optuna.load_study(study_name="s", storage=url)
+    study = optuna.load_study(study_name="s", storage=storage)
     begun = optuna.trial.Trial(study, study.trials[asked.number]._trial_id)
     begun.set_constraint(FEASIBLE, -1.0)
-    searcher(url).record(asked.number, asked.values, Outcome(123.0, {"trial": 4}))
-    assert trials(url)[asked.number].value == 123.0
+    searcher(storage).record(asked.number, asked.values, Outcome(123.0, {"trial": 4}))
+    assert trials(storage)[asked.number].value == 123.0
 
 
-def test_a_suggestion_lost_to_a_kill_is_taken_back_and_can_be_repeated(url: str) -> None:
-    lost = searcher(url).ask()
-    again = searcher(url)
+def test_a_suggestion_lost_to_a_kill_is_taken_back_and_can_be_repeated(storage: RDBStorage) -> None:
+    lost = searcher(storage).ask()
+    again = searcher(storage)
     again.discard_pending()
-    assert trials(url)[lost.number].state is optuna.trial.TrialState.FAIL
+    assert trials(storage)[lost.number].state is optuna.trial.TrialState.FAIL
     again.record(lost.number, lost.values, told(3, 700.0))
-    complete = [t for t in trials(url) if t.state is optuna.trial.TrialState.COMPLETE]
+    complete = [t for t in trials(storage) if t.state is optuna.trial.TrialState.COMPLETE]
     assert [(t.value, t.params) for t in complete] == [(700.0, dict(lost.values))]
 
 
-def test_what_others_measure_is_believed_until_they_have(url: str) -> None:
-    search = searcher(url)
+def test_what_others_measure_is_believed_until_they_have(storage: RDBStorage) -> None:
+    search = searcher(storage)
     values = {d.name: d.baseline for d in SPACE}
     search.believe({7: values, 8: values})
     search.believe({8: values})
-    states = [(t.state.name, t.params) for t in trials(url)]
+    states = [(t.state.name, t.params) for t in trials(storage)]
     assert states == [("FAIL", values), ("RUNNING", values)]
     search.record(None, values, told(8, 500.0))
     search.believe({})
-    assert [t.state.name for t in trials(url)] == ["FAIL", "FAIL", "COMPLETE"]
+    assert [t.state.name for t in trials(storage)] == ["FAIL", "FAIL", "COMPLETE"]
     assert search.recorded() == {8}
 
 
 def test_condensed_are_kept_what_is_known_to_matter_and_what_differs_from_the_baseline(
-    url: str,
+    storage: RDBStorage,
 ) -> None:
     pm, *others = (
         replace(d, parameter=replace(d.parameter, effect=Effect.SMALL)) for d in SPACE[1:]
     )
     space = Space((SPACE[0], pm, *others), (), {})
-    search = Searcher(url, "s", space, "random", 1, condensed=True)
+    search = Searcher(storage, "s", space, "random", 1, condensed=True)
     search.record(None, space.baseline, told(0, 500.0))
     search.record(None, {**space.baseline, pm.name: "static"}, told(1, 600.0))
-    assert [t.params for t in trials(url)] == [
+    assert [t.params for t in trials(storage)] == [
         {SPACE[0].name: 5}, {SPACE[0].name: 5, pm.name: "static"}
     ]  # fmt: skip
 
 
-def test_a_new_search_knows_what_an_earlier_one_has_recorded(url: str) -> None:
+def test_a_new_search_knows_what_an_earlier_one_has_recorded(storage: RDBStorage) -> None:
     values = {d.name: d.baseline for d in SPACE}
     for number, peak in ((3, 900.0), (4, 700.0), (5, 800.0)):
-        searcher(url).record(None, values, told(number, peak))
-    again = searcher(url)
+        searcher(storage).record(None, values, told(number, peak))
+    again = searcher(storage)
     again.record(None, values, told(4, 800.0))
     again.record(None, values, told(6, None))
-    assert [t.value for t in trials(url)] == [900.0, 700.0, 800.0, pytest.approx(560.0)]
-    assert again.recorded() == searcher(url).recorded() == {3, 4, 5, 6}
+    assert [t.value for t in trials(storage)] == [900.0, 700.0, 800.0, pytest.approx(560.0)]
+    assert again.recorded() == searcher(storage).recorded() == {3, 4, 5, 6}
 
 
 def test_an_unknown_sampler_names_the_nearest() -> None:

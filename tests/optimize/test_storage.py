@@ -13,19 +13,20 @@ import optuna
 import pytest
 
 from autotune.errors import AutotuneError
-from autotune.optimize import searcher
-from autotune.optimize.searcher import PRAGMAS, sqlite, storage_errors
+from autotune.optimize import storage as storages
+from autotune.optimize.storage import PRAGMAS, open_sqlite, storage_errors
+from tests import databases
 
 TELLS = """
 import os, signal, sys
 from pathlib import Path
 import optuna
-import pytest
-from autotune.optimize.searcher import sqlite
+from autotune.optimize.storage import open_sqlite
 optuna.logging.set_verbosity(optuna.logging.ERROR)
-study = optuna.create_study(storage=sqlite(Path(sys.argv[1])), study_name="s")
-study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=3)
-os.kill(os.getpid(), signal.SIGKILL)
+with open_sqlite(Path(sys.argv[1])) as storage:
+    study = optuna.create_study(storage=storage, study_name="s")
+    study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=3)
+    os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
@@ -34,16 +35,31 @@ def test_a_killed_process_loses_nothing_and_any_reader_can_open_the_file(tmp_pat
     path = tmp_path / "study.db"
     ended = subprocess.run([sys.executable, "-c", TELLS, str(path)], env=os.environ, check=False)
     assert ended.returncode == -signal.SIGKILL
-    study = optuna.load_study(storage=f"sqlite:///{path}", study_name="s")
-    assert len(study.trials) == 3
+    with open_sqlite(path) as storage:
+        assert len(optuna.load_study(storage=storage, study_name="s").trials) == 3
 
 
 def test_commits_do_not_wait_for_the_disk(tmp_path: Path) -> None:
-    storage = sqlite(tmp_path / "study.db")
-    with storage.engine.connect() as connection:
+    with open_sqlite(tmp_path / "study.db") as storage, storage.engine.connect() as connection:
         assert connection.exec_driver_sql("PRAGMA synchronous").scalar() == 1
-    with sqlite3.connect(tmp_path / "study.db") as other:
+    with closing(sqlite3.connect(tmp_path / "study.db")) as other:
         assert other.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_each_connection_is_closed_with_its_block(tmp_path: Path) -> None:
+    before = set(databases.OPEN)
+    with open_sqlite(tmp_path / "study.db") as storage:
+        optuna.create_study(storage=storage, study_name="s")
+        assert databases.OPEN - before
+    assert not databases.OPEN - before
+
+
+def test_the_connection_to_what_is_no_database_is_closed_too(tmp_path: Path) -> None:
+    path, before = tmp_path / "study.db", set(databases.OPEN)
+    path.write_bytes(b"no database")
+    with pytest.raises(AutotuneError), storage_errors(path), open_sqlite(path):
+        pass
+    assert not databases.OPEN - before
 
 
 @pytest.mark.parametrize(
@@ -54,11 +70,12 @@ def test_a_file_that_is_no_database_is_named_with_what_to_do(
 ) -> None:
     path = tmp_path / "study.db"
     if content is None:  # one that was cut
-        optuna.create_study(storage=f"sqlite:///{path}", study_name="s")
+        with open_sqlite(path) as storage:
+            optuna.create_study(storage=storage, study_name="s")
         content = path.read_bytes()[: path.stat().st_size // 2]
     path.write_bytes(content)
-    with pytest.raises(AutotuneError) as caught, storage_errors(path):
-        optuna.create_study(storage=sqlite(path), study_name="s")
+    with pytest.raises(AutotuneError) as caught, storage_errors(path), open_sqlite(path) as storage:
+        optuna.create_study(storage=storage, study_name="s")
     assert caught.value.message.startswith(f"{path} cannot be used: ")
     assert "autotune resume" in (caught.value.hint or "")
 
@@ -68,17 +85,21 @@ def test_a_full_disk_is_said_as_of_any_other_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: int
 ) -> None:
     path = tmp_path / "study.db"
-    monkeypatch.setattr(searcher, "PRAGMAS", (*PRAGMAS, f"max_page_count = {pages}"))
-    with pytest.raises(OSError, match="No space left") as caught, storage_errors(path):
-        optuna.create_study(storage=sqlite(path), study_name="s").set_user_attr("a", 2**20 * "x")
+    monkeypatch.setattr(storages, "PRAGMAS", (*PRAGMAS, f"max_page_count = {pages}"))
+    with (
+        pytest.raises(OSError, match="No space left") as caught,
+        storage_errors(path),
+        open_sqlite(path) as storage,
+    ):
+        optuna.create_study(storage=storage, study_name="s").set_user_attr("a", 2**20 * "x")
     assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(path))
 
 
 @pytest.mark.long  # as long as SQLite waits for the lock
 def test_a_database_that_somebody_keeps_locked_is_no_bug(tmp_path: Path) -> None:
     path = tmp_path / "study.db"
-    study = optuna.create_study(storage=sqlite(path), study_name="s")
-    with closing(sqlite3.connect(path)) as other:
+    with open_sqlite(path) as storage, closing(sqlite3.connect(path)) as other:
+        study = optuna.create_study(storage=storage, study_name="s")
         other.execute("BEGIN EXCLUSIVE")
         with pytest.raises(AutotuneError, match="database is locked"), storage_errors(path):
             study.ask()

@@ -21,6 +21,7 @@ from autotune.measure.capacity import Limits
 from autotune.measure.reading import Reading
 from autotune.monitor.watch import Observations
 from autotune.optimize.searcher import Searcher
+from autotune.optimize.storage import open_sqlite
 from autotune.services.base import Action, Settings
 from autotune.space.facts import HostFacts
 from autotune.space.space import Space, build
@@ -130,6 +131,7 @@ def study(
         if store.state.started is None:
             store.open_study(directory.name, LOCAL.read_text(), source=str(LOCAL), facts={})
         made = context(store, peaks, fleet or FormulaFleet(), seed=seed, pace=pace)
-        searcher = Searcher(f"sqlite:///{directory}/study.db", "s", made.space, "tpe", seed)
         allowed: dict[str, Any] = {"trials": 8, "time": "10m"}
-        return tune(made, searcher, budget or Budget(**allowed)), store
+        with open_sqlite(directory / "study.db") as storage:
+            searcher = Searcher(storage, "s", made.space, "tpe", seed)
+            return tune(made, searcher, budget or Budget(**allowed)), store

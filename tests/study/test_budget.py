@@ -14,6 +14,7 @@ from autotune.environments.load_session import LoadSession
 from autotune.environments.peak import Peak
 from autotune.optimize.confirmation import LEAST_PAIRS
 from autotune.optimize.searcher import Searcher
+from autotune.optimize.storage import open_sqlite
 from autotune.services.base import Settings
 from autotune.study.loop import tune
 from autotune.study.ranking import Verdict
@@ -118,8 +119,9 @@ def in_virtual_time(
         session.meter.take = take  # type: ignore[method-assign]
         fleet.deploy = deployed  # type: ignore[method-assign]
         session.clock = Clock(lambda: now[0])
-        searcher = Searcher(f"sqlite:///{directory}/study.db", "s", context.space, "tpe", 1)
-        return tune(context, searcher, budget), store.state
+        with open_sqlite(directory / "study.db") as storage:
+            searcher = Searcher(storage, "s", context.space, "tpe", 1)
+            return tune(context, searcher, budget), store.state
 
 
 @pytest.mark.long

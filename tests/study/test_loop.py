@@ -12,7 +12,9 @@ from typing import Any
 
 import optuna
 import pytest
+from optuna.trial import FrozenTrial
 
+from autotune.optimize.storage import open_sqlite
 from autotune.study import journal
 from autotune.study.loop import LEARNED
 from autotune.study.records import COUNTED, Phase, State, replay
@@ -28,6 +30,11 @@ assert _spec.loader is not None
 simulated = importlib.util.module_from_spec(_spec)
 sys.modules["simulated"] = simulated
 _spec.loader.exec_module(simulated)
+
+
+def stored_trials(path: Path) -> list[FrozenTrial]:
+    with open_sqlite(path) as storage:
+        return optuna.load_study(study_name="s", storage=storage).trials
 
 
 def phases(state: State) -> list[Phase]:
@@ -55,7 +62,7 @@ def test_a_study_goes_from_the_baseline_to_a_proven_gain(tmp_path: Path) -> None
 def test_what_is_measured_again_for_drift_is_learned_from(tmp_path: Path) -> None:
     _, store = simulated.study(tmp_path, budget=Budget(trials=24, time="60m"))
     references = {trial.number for trial in store.state.finished(Phase.REFERENCE)}
-    told = optuna.load_study(study_name="s", storage=f"sqlite:///{tmp_path}/study.db").trials
+    told = stored_trials(tmp_path / "study.db")
     assert references
     assert references <= {trial.user_attrs.get("trial") for trial in told}
 
@@ -179,7 +186,7 @@ def _check_integrity(directory: Path) -> None:
     assert len(state.finished(*COUNTED)) == 8
     read = {record["trial"] for record in journal.read(directory / "readings.jsonl")}
     assert {trial.number for trial in state.trials if trial.peak} <= read
-    told = optuna.load_study(study_name="s", storage=f"sqlite:///{directory}/study.db").trials
+    told = stored_trials(directory / "study.db")
     complete = [t for t in told if t.state is optuna.trial.TrialState.COMPLETE]
     numbers = [trial.user_attrs["trial"] for trial in complete]
     assert sorted(numbers) == sorted(trial.number for trial in state.finished(*LEARNED))

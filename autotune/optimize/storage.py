@@ -1,0 +1,92 @@
+"""Optuna's storage in a SQLite file, and the errors of its databases."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from sqlite3 import SQLITE_FULL
+from typing import Any
+
+from optuna.exceptions import StorageInternalError
+from optuna.storages import RDBStorage
+from sqlalchemy.exc import SQLAlchemyError
+
+from autotune.errors import AutotuneError
+
+# Optuna commits once for each parameter of each trial. With a write-ahead log those commits need not
+# wait for the disk. A killed process loses nothing; a machine that loses power loses at most the last
+# trials, which are recorded again from the study's own journal. Neither damages the file.
+PRAGMAS = ("journal_mode = WAL", "synchronous = NORMAL")
+
+
+class Connections:
+    """The open connections of an engine, by the events of its pool.
+
+    Optuna creates its engine in a constructor that may raise: only the pool's events reach the
+    connections of such an engine.
+    """
+
+    def __init__(self, *pragmas: str) -> None:
+        self._pragmas = pragmas
+        self._open: set[Any] = set()
+
+    @property
+    def events(self) -> list[tuple[Any, str]]:
+        """What ``create_engine`` accepts as ``pool_events``."""
+        return [(self._add, "connect"), (self._remove, "close")]
+
+    def close(self) -> None:
+        """Close all of them."""
+        while self._open:
+            self._open.pop().close()
+
+    def _add(self, connection: Any, _: object) -> None:
+        self._open.add(connection)
+        for pragma in self._pragmas:
+            connection.execute(f"PRAGMA {pragma}").close()
+
+    def _remove(self, connection: Any, _: object) -> None:
+        self._open.discard(connection)
+
+
+@contextmanager
+def open_sqlite(path: Path) -> Iterator[RDBStorage]:
+    """Optuna's storage in the file at ``path``, which is created if need be.
+
+    Other programs can open the file at the same time. Every connection is closed at the end of the
+    block. Raises SQLAlchemyError, StorageInternalError: see ``storage_errors``.
+    """
+    connections = Connections(*PRAGMAS)
+    try:
+        url = f"sqlite:///{path.resolve()}"
+        storage = RDBStorage(url, engine_kwargs={"pool_events": connections.events})
+        yield storage
+        storage.remove_session()
+    finally:
+        connections.close()
+
+
+@contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Raise errors of the storage at ``path`` as an AutotuneError, and a full disk as the OSError that
+    writing any other file of the study raises."""
+    try:
+        yield
+    except (SQLAlchemyError, StorageInternalError) as error:
+        reason = database_error(error)
+        if getattr(reason, "sqlite_errorcode", None) == SQLITE_FULL:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
+        raise AutotuneError(
+            f"{path} cannot be used: {reason}",
+            hint="close what else has it open, or remove it: `autotune resume` makes it again from "
+            "the study's journal",
+        ) from error
+
+
+def database_error(error: SQLAlchemyError | StorageInternalError) -> BaseException:
+    """The database's own error, without the SQL statement."""
+    of_sql = error if isinstance(error, SQLAlchemyError) else error.__cause__
+    return getattr(of_sql, "orig", None) or error
