@@ -3,7 +3,7 @@
 python := .venv/bin/python
 
 help:  ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
+	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile | expand -t 24
 
 run:  ## set up this machine, then tune the local stack and prove the gain
 	@scripts/setup
@@ -27,6 +27,10 @@ test-generators:  ## load generators of no distribution, built from source once 
 test-containers:  ## Compose projects of a real Podman (as root; installs about 100 MB)
 	@scripts/setup --dev --containers
 	@scripts/test containers
+
+test-debian13:  ## hermetic tests and a study of four minutes in a Debian 13 tree (as root)
+	@scripts/setup --venv --debian13
+	@scripts/test-debian13
 
 test-quiet:  ## what a quiet machine measures with real servers; nothing else may run meanwhile
 	@scripts/setup --dev
@@ -67,4 +71,4 @@ clean:  ## remove what the above made here; studies stay
 	rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
-.PHONY: help run setup test test-hermetic test-generators test-containers test-quiet test-soak lint bench lock wheel deb docs clean
+.PHONY: help run setup test test-hermetic test-generators test-containers test-debian13 test-quiet test-soak lint bench lock wheel deb docs clean

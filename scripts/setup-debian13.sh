@@ -1,0 +1,9 @@
+# Part of scripts/setup: what makes and enters the Debian 13 tree of scripts/test-debian13.
+
+missing_for_debian13() {
+  have mmdebstrap || echo mmdebstrap # installs a distribution into a directory
+  have unshare || echo util-linux # the namespaces that the tree is used in
+  have git || echo git # lists the files of the checkout
+}
+
+ensure_debian13() { ensure_packages missing_for_debian13; }
