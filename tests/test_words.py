@@ -77,6 +77,12 @@ ALLOWED = [
 ]
 JOINT = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|_+")
 ANY = re.compile(rf"\b(?:{'|'.join(PRIVATE)})\b", re.IGNORECASE)
+# Python 3.12 takes the text of an f-string as a token of its own.
+WITH_PROSE = {
+    tokenize.STRING,
+    tokenize.COMMENT,
+    getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING),
+}
 
 
 @functools.cache
@@ -91,7 +97,7 @@ def python_texts(source: str) -> Iterator[tuple[int, str]]:
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type == tokenize.NAME:
             yield token.start[0], f"{token.string} {JOINT.sub(' ', token.string)}"
-        elif token.type in (tokenize.STRING, tokenize.COMMENT):
+        elif token.type in WITH_PROSE:
             for offset, line in enumerate(token.string.splitlines()):
                 yield token.start[0] + offset, line
 
