@@ -45,6 +45,9 @@ missing_for_tests() {
   have systemd-nspawn || echo systemd-container
   have sshd || echo openssh-server
   have ssh-keygen || echo openssh-client
+  have fish || echo fish # a login shell that is not POSIX
+  have tcsh || echo tcsh # likewise
+  have zsh || echo zsh # a login shell with globs of its own
   have gunicorn || echo gunicorn # runs an application on a lab host
   have uwsgi || echo uwsgi uwsgi-plugin-python3 # likewise
   have puma || echo puma # likewise

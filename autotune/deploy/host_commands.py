@@ -30,6 +30,7 @@ step() {{
     return $status
 }}
 everything() {{
+printf '\\n{mark} begin\\n'
 {steps}
 }}
 {alone}
@@ -125,8 +126,10 @@ def _line(command: Command) -> str:
 
 
 def _answers(commands: list[Command], output: str, mark: str) -> list[Completed]:
-    pieces = output.split(f"\n{mark} ")
-    printed, answers = pieces[0], []
+    (_, *pieces) = output.split(f"\n{mark} ")  # sudo, or what it runs first, may print, too
+    printed, answers = "", list[Completed]()
+    if pieces:
+        printed = pieces[0].removeprefix("begin\n")
     for command, piece in zip(commands, pieces[1:], strict=False):
         status, _, rest = piece.partition("\n")
         if not is_whole(status):

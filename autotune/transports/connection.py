@@ -15,6 +15,7 @@ from fabric import Config, Connection
 from paramiko import PKey, SSHClient, Transport
 from paramiko.ssh_exception import (
     AuthenticationException,
+    ChannelException,
     ConfigParseError,
     NoValidConnectionsError,
     PasswordRequiredException,
@@ -90,6 +91,11 @@ def explained(host: SshHost, connection: Connection) -> Iterator[None]:
         raise HostUnreachable(
             f"{host.name}: {where} did not answer within {host.connect_timeout:g} s",
             hint="is it up, and does a firewall let this machine in?",
+        ) from None
+    except ChannelException as error:
+        raise HostUnreachable(
+            f"{host.name}: {where} allows no session: {error.text}",
+            hint="MaxSessions in sshd_config on that host must be 1 or more",
         ) from None
     except (SSHException, OSError, EOFError) as error:
         reason = str(error) or "the connection was closed"

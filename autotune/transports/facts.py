@@ -65,7 +65,11 @@ def host_facts(transport: Transport, *, units: bool = False) -> HostFacts:
     asked = transport.run(["sh", "-c", _ASK, "sh", "unit" if units else "login"])
     host = parse_facts(asked.stdout, units=units)
     if host is None:
-        raise AutotuneError(f"{transport.name} does not say what CPUs and memory it has")
+        words = f": {asked.error_text[:200]}" if asked.error_text else ""
+        raise AutotuneError(
+            f"{transport.name} does not report its CPUs and memory{words}",
+            hint="autotune needs Linux with coreutils and /proc on every host",
+        )
     if not units:
         return host
     settings = kernel(transport, KEYS)

@@ -1,20 +1,15 @@
-"""Hosts reached over SSH: one connection each, kept open, a channel for each command.
-
-SSH carries a line of text that the user's login shell reads (RFC 4254, 6.5), which must be a POSIX
-one. Every word is quoted, so no value can be anything but a word.
-"""
+"""Hosts reached over SSH: one connection each, kept open, a channel for each command."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-import re
 import select
-import shlex
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fabric import Connection
 from paramiko import Channel, ChannelException, SSHException
@@ -22,6 +17,7 @@ from paramiko import Channel, ChannelException, SSHException
 from autotune.errors import AutotuneError
 from autotune.transports import connection as connections
 from autotune.transports.base import Argv, Completed, HostUnreachable, SshHost
+from autotune.transports.remote_shell import MarkedStream, Marks, shell_script
 
 _SESSIONS = 8  # at once on a connection; sshd allows ten (MaxSessions, sshd_config(5))
 _TRANSFER = 60.0  # s for one file
@@ -32,7 +28,6 @@ _GLANCE = 0.1  # s between looks at what has no file descriptor to wait on
 # When a command has ended but a child holds its pipes, reading stops after this long and so many looks
 # without output: looks count, too, for this machine may have stood still all that time.
 _LINGER, _LOOKS = 0.2, 3  # s; looks
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 # Writes its input beside the file and puts it in its place in one step. A connection that is lost
 # looks like the end of the input, hence the size. The dot keeps the new file out of
@@ -57,34 +52,6 @@ sync -- "$directory"
 """
 
 
-def shell_line(
-    argv: Argv,
-    *,
-    timeout: float,
-    sudo: bool = False,
-    cwd: str | None = None,
-    env: Mapping[str, str] | None = None,
-) -> str:
-    """A shell line that runs exactly ``argv``; raises ``AutotuneError`` if none can.
-
-    After ``timeout`` seconds the host itself kills it and what it started, also if nobody is
-    connected any more, unless it runs as another user (``sudo``). ``sudo`` never asks for a
-    password. It clears the environment, so ``env`` is set behind it.
-    """
-    for name in env or {}:
-        if not _VARIABLE.fullmatch(name):
-            raise AutotuneError(f"{name!r} is not the name of an environment variable")
-    variables = [f"{name}={value}" for name, value in (env or {}).items()]
-    environment = ["env", *variables] if variables else []
-    words = [*(["sudo", "-n", "--"] if sudo else []), *environment, *argv]
-    if not argv or any("\0" in word for word in (*words, cwd or "")):
-        raise AutotuneError(f"not a command: {list(argv)!r}")
-    limited = ["timeout", "-s", "KILL", "--", f"{max(timeout, 0.001):.3f}", *words]
-    directory = f"cd -- {shlex.quote(cwd)} && " if cwd is not None else ""
-    # `exit` gives the shell something left to do, so that it stays and tells how the command ended.
-    return f"{directory}{' '.join(map(shlex.quote, limited))}; exit $?"
-
-
 def returncode(status: int) -> int:
     """A shell's exit status as ``Completed`` has it: 128 + n means ended by signal n."""
     return 128 - status if 128 < status < 160 else status
@@ -94,32 +61,30 @@ class ConnectionLost(HostUnreachable):
     """The connection was lost while a command ran: whether that took effect is not known."""
 
 
-@dataclass
 class Exchange:
     """A command's input and output over one SSH channel, without a thread for each."""
 
-    channel: Channel
-    unsent: memoryview
-    deadline: float
-    stdout: bytearray = field(default_factory=bytearray)
-    stderr: bytearray = field(default_factory=bytearray)
+    def __init__(self, channel: Channel, content: bytes, deadline: float, marks: Marks) -> None:
+        self.channel, self.deadline = channel, deadline
+        self.stdout, self.stderr = MarkedStream(marks), MarkedStream(marks)
+        self._unsent = memoryview(content)
 
     def finish(self) -> int:
         """Run to the end of the command; returns its exit status.
 
         Raises ``EOFError`` if the connection is lost meanwhile, ``TimeoutError`` at the deadline.
         """
-        if not self.unsent:
+        if not self._unsent:
             self.channel.shutdown_write()
         self.channel.setblocking(0)
-        silent_since, looks = math.inf, 0  # since the command has ended
-        while not self._drained():
+        silent_since, looks = math.inf, 0  # since the login shell has ended
+        while not self._is_complete() and not self._is_drained():
             now, ended = time.monotonic(), self.channel.exit_status_ready()
             if now > self.deadline:
                 if not ended:
                     raise TimeoutError
                 break  # a daemon it left behind may write for ever
-            if self._moved():
+            if self._move():
                 silent_since, looks = math.inf, 0
                 continue
             if ended:
@@ -128,8 +93,15 @@ class Exchange:
                 if now > silent_since + _LINGER and looks >= _LOOKS:
                     break
             # Room to send more is not announced on the descriptor, so look again soon.
-            pause = min(0.002 if self.unsent else _GLANCE, max(0.0, self.deadline - now))
+            pause = min(0.002 if self._is_sending() else _GLANCE, max(0.0, self.deadline - now))
             select.select([self.channel.fileno()], [], [], pause)
+        return self._status()
+
+    def _status(self) -> int:
+        status = self.stdout.status
+        if status is not None and self.stderr.ended:
+            self.channel.status_event.wait(_LINGER)  # until then sshd counts it as a session
+            return status
         if not self.channel.status_event.wait(max(0.0, self.deadline - time.monotonic())):
             raise TimeoutError
         status = self.channel.recv_exit_status()
@@ -137,37 +109,48 @@ class Exchange:
             raise EOFError
         return int(status)
 
-    def _drained(self) -> bool:
+    def _is_complete(self) -> bool:
+        return self.stdout.status is not None and self.stderr.ended
+
+    def _is_sending(self) -> bool:
+        """True if there is input to send. It waits for the mark, lest the profile reads it."""
+        return bool(self._unsent) and self.stdout.started
+
+    def _is_drained(self) -> bool:
         channel = self.channel
         over = channel.eof_received or channel.closed
         return bool(over and not channel.recv_ready() and not channel.recv_stderr_ready())
 
-    def _moved(self) -> bool:
-        """Take what has come, send what can be sent; whether there was anything."""
+    def _move(self) -> bool:
+        """Take what has come, send what can be sent; True if there was anything."""
         channel = self.channel
         moved = False
         if channel.recv_ready():
-            self.stdout += channel.recv(_PIECE)
+            self.stdout.add(channel.recv(_PIECE))
             moved = True
         if channel.recv_stderr_ready():
-            self.stderr += channel.recv_stderr(_PIECE)
+            self.stderr.add(channel.recv_stderr(_PIECE))
             moved = True
-        if self.unsent and channel.send_ready():
-            moved = self._sent() or moved
+        if self._is_sending() and channel.send_ready():
+            moved = self._send() or moved
         return moved
 
-    def _sent(self) -> bool:
+    def _send(self) -> bool:
         try:
-            count = self.channel.send(self.unsent[:_PIECE])
+            count = self.channel.send(self._unsent[:_PIECE])
         except TimeoutError:
             return False
         except OSError:  # the command has ended, or does not read: its status will tell
-            self.unsent = self.unsent[:0]
+            self._unsent = self._unsent[:0]
             return False
-        self.unsent = self.unsent[count:]
-        if not self.unsent:
+        self._unsent = self._unsent[count:]
+        if not self._unsent:
             self.channel.shutdown_write()
         return bool(count > 0)
+
+
+class LoginShellFailed(HostUnreachable):
+    """The login shell, or the profile that it reads, ended before the command: it has not run."""
 
 
 @dataclass(frozen=True)
@@ -200,6 +183,8 @@ class SshTransport:
         self._connection: Connection | None = None
         self._connecting = threading.Lock()
         self._sessions = threading.BoundedSemaphore(_SESSIONS)
+        # Idle ones of those that were needed besides, where sshd allows few sessions on each.
+        self._further: deque[Connection] = deque()
 
     @property
     def name(self) -> str:
@@ -217,8 +202,8 @@ class SshTransport:
     ) -> Completed:
         """A command that is not done in time is killed, unless sudo runs it as another user."""
         as_other = sudo and not self._is_root()
-        line = shell_line(argv, timeout=timeout, sudo=as_other, cwd=cwd, env=env)
-        return self._run(line, argv[0], input, timeout).completed(argv)
+        script = shell_script(argv, timeout=timeout, sudo=as_other, cwd=cwd, env=env)
+        return self._run(script, argv[0], input, timeout).completed(argv)
 
     def put(self, content: bytes, path: str, *, mode: int = 0o644, sudo: bool = False) -> None:
         """Keeps owner and group of a file it replaces. Raises ``AutotuneError`` if it cannot."""
@@ -241,24 +226,26 @@ class SshTransport:
     def close(self) -> None:
         with self._connecting:
             self._disconnect()
+        while self._further:
+            connections.close(self._further.popleft())
 
     def _is_root(self) -> bool:
         return bool(self._live().user == "root")
 
     def _transfer(self, argv: Argv, content: bytes | None, *, sudo: bool) -> _Answer:
-        line = shell_line(argv, timeout=_TRANSFER, sudo=sudo and not self._is_root())
+        script = shell_script(argv, timeout=_TRANSFER, sudo=sudo and not self._is_root())
         try:
-            return self._run(line, argv[0], content, _TRANSFER)
+            return self._run(script, argv[0], content, _TRANSFER)
         except ConnectionLost:
-            return self._run(line, argv[0], content, _TRANSFER)
+            return self._run(script, argv[0], content, _TRANSFER)
 
-    def _run(self, line: str, command: str, content: bytes | None, timeout: float) -> _Answer:
-        start = time.monotonic()
+    def _run(self, script: str, command: str, content: bytes | None, timeout: float) -> _Answer:
+        start, marks = time.monotonic(), Marks()
         with self._sessions, self._channel(timeout) as channel:
-            exchange = Exchange(channel, memoryview(content or b""), start + timeout + _WORD)
+            exchange = Exchange(channel, content or b"", start + timeout + _WORD, marks)
             channel.settimeout(timeout)
             try:
-                channel.exec_command(line)
+                channel.exec_command(marks.line(script))
             except (SSHException, EOFError, OSError):
                 raise self._lost(command) from None
             try:
@@ -267,9 +254,27 @@ class SshTransport:
                 status = _KILLED
             except (SSHException, EOFError, OSError):
                 raise self._lost(command) from None
-        if status == _KILLED and time.monotonic() - start >= timeout:
+        late = status == _KILLED and time.monotonic() - start >= timeout
+        if not exchange.stdout.started:
+            raise self._not_started(command, exchange, timeout if late else None)
+        if late:
             raise HostUnreachable(f"{self.name}: {command} was not done after {timeout:g} s")
-        return _Answer(status, bytes(exchange.stdout), bytes(exchange.stderr))
+        return _Answer(status, bytes(exchange.stdout.output), bytes(exchange.stderr.output))
+
+    def _not_started(
+        self, command: str, exchange: Exchange, waited: float | None
+    ) -> LoginShellFailed:
+        """The error for a login shell, or its profile, that ended or waits before the command."""
+        used = self._live()
+        printed = (bytes(exchange.stderr.before) or bytes(exchange.stdout.before)).strip()
+        words = printed.decode(errors="replace")[-300:]
+        within = f" within {waited:g} s" if waited is not None else ""
+        return LoginShellFailed(
+            f"{self.name}: the login shell of {used.user} did not run {command}{within}"
+            + (f": it printed {words!r}" if words else ""),
+            hint=f"`ssh {used.user}@{used.host} echo ok` must print ok: the account needs a shell, and "
+            "a profile without `exit` or a question",
+        )
 
     def _lost(self, command: str) -> ConnectionLost:
         return ConnectionLost(
@@ -280,22 +285,46 @@ class SshTransport:
     @contextlib.contextmanager
     def _channel(self, timeout: float) -> Iterator[Channel]:
         limit = min(timeout, self.host.connect_timeout)
+        try:
+            (channel, further) = self._open_session(limit), None
+        except ChannelException:  # as many as sshd allows on one connection (MaxSessions)
+            (channel, further) = self._open_elsewhere(limit)
+        try:
+            yield channel
+        finally:
+            channel.close()
+            if further is not None:
+                self._further.append(further)
+
+    def _open_session(self, limit: float) -> Channel:
         used = self._live()
         try:
-            channel = used.transport.open_session(timeout=limit)
-        except ChannelException as error:  # the connection is fine: others may be using it
-            raise HostUnreachable(f"{self.name}: no session: {error.text}") from None
+            return used.transport.open_session(timeout=limit)
+        except ChannelException:  # the connection is fine: others may be using it
+            raise
         except (SSHException, EOFError, OSError):
             with self._connecting:
                 if self._connection is used:  # no other thread has replaced it already
                     self._disconnect()
             again = self._live()
             with connections.explained(self.host, again):
-                channel = again.transport.open_session(timeout=limit)
+                return again.transport.open_session(timeout=limit)
+
+    def _open_elsewhere(self, limit: float) -> tuple[Channel, Connection]:
+        """A session on a further connection, one from before or a new one."""
+        while self._further:
+            further = self._further.popleft()
+            try:
+                return further.transport.open_session(timeout=limit), further
+            except (SSHException, EOFError, OSError):
+                connections.close(further)
+        further = connections.opened(self.host)
         try:
-            yield channel
-        finally:
-            channel.close()
+            with connections.explained(self.host, further):
+                return further.transport.open_session(timeout=limit), further
+        except BaseException:
+            connections.close(further)
+            raise
 
     def _live(self) -> Connection:
         with self._connecting:

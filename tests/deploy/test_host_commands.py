@@ -36,6 +36,15 @@ def test_words_arrive_as_they_are(words: list[str]) -> None:
     assert done.stdout == said
 
 
+def test_what_is_printed_before_the_commands_is_not_theirs() -> None:
+    class Lectured(Here):
+        def run(self, argv: Argv, *, input: bytes | None = None, **how: object) -> Completed:  # type: ignore[override]
+            return super().run(argv, input=b"printf 'a lecture\\nof sudo'\n" + (input or b""))
+
+    found = ask(Lectured(Path("/nowhere")), [Command(("printf", "one")), Command(("true",))])
+    assert [done.stdout for done in found] == ["one", ""]
+
+
 def test_all_of_them_are_one_exchange() -> None:
     here = Here(Path("/nowhere"))
     ask(here, [Command(("true",))] * 50)

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import socket
 import subprocess
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +12,8 @@ import pytest
 from autotune.transports.base import HostKeyRefused, SshHost
 from autotune.transports.hostkeys import Certificate, HostKey, certificate_of, known_keys
 from autotune.transports.ssh import SshTransport
-from tests.ports import free_port
+from tests.transports import server as servers
+from tests.transports.server import ssh_server
 
 pytestmark = pytest.mark.stack
 VALID, PAST, FUTURE = "-5m:+1h", "20200101:20200102", "20990101:20990102"
@@ -27,8 +24,7 @@ def keygen(*words: str | Path) -> None:
 
 
 def new_key(path: Path, kind: str = "ed25519") -> HostKey:
-    short = ("-b", "2048") if kind == "rsa" else ()  # a key of the usual length takes half a second
-    keygen("-t", kind, *short, "-N", "", "-C", "", "-f", path)
+    servers.new_key(path, kind)
     return public(path)
 
 
@@ -131,39 +127,8 @@ def server(tmp_path: Path) -> Iterator[SshHost]:
     for name in ("ca", "host", "login"):
         new_key(tmp_path / name)
     sign(tmp_path / "ca", tmp_path / "host", "-h", "-V", VALID, "-n", "localhost")
-    shutil.copy(tmp_path / "login.pub", tmp_path / "authorized_keys")
-    port = free_port()
-    (tmp_path / "sshd_config").write_text(
-        f"Port {port}\nListenAddress 127.0.0.1\nHostKey {tmp_path}/host\n"
-        f"HostCertificate {tmp_path}/host-cert.pub\nAuthorizedKeysFile {tmp_path}/authorized_keys\n"
-        f"PidFile none\nStrictModes no\nUsePAM no\nPermitRootLogin yes\n"
-    )
-    Path("/run/sshd").mkdir(exist_ok=True) if os.geteuid() == 0 else None
-    sshd = subprocess.Popen(["/usr/sbin/sshd", "-D", "-e", "-f", tmp_path / "sshd_config"])
-    try:
-        _await(port)
-        yield SshHost(
-            name="web1",
-            address="localhost",
-            port=port,
-            identity=str(tmp_path / "login"),
-            known_hosts=str(tmp_path / "known_hosts"),
-        )
-    finally:
-        sshd.terminate()
-        sshd.wait()
-
-
-def _await(port: int) -> None:
-    deadline = time.monotonic() + 240
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=60).close()
-        except OSError:
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        else:
-            return
+    with ssh_server(tmp_path, f"HostCertificate {tmp_path}/host-cert.pub") as host:
+        yield host
 
 
 def reached(server: SshHost, known: str) -> str:

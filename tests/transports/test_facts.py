@@ -111,7 +111,7 @@ def test_the_target_narrows_what_a_host_has() -> None:
 def test_every_host_that_does_not_say_is_named() -> None:
     hosts: dict[str, dict[str, object]] = {name: {"transport": "local"} for name in ("a", "b", "c")}
     transports = {"a": Silent("a"), "b": LocalTransport("b"), "c": Silent("c")}
-    with pytest.raises(AutotuneError, match=r"(?s)a does not say .*c does not say"):
+    with pytest.raises(AutotuneError, match=r"(?s)a does not report .*c does not report"):
         facts(target(hosts), transports)
 
 

@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from autotune.errors import AutotuneError
 from autotune.transports import ssh
-from autotune.transports.ssh import Exchange, returncode, shell_line
+from autotune.transports.remote_shell import Marks, shell_script
+from autotune.transports.ssh import Exchange, returncode
 
 WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)
 NASTY = st.sampled_from(
@@ -54,7 +55,7 @@ def through_a_shell(line: str) -> bytes:
 @settings(max_examples=60)
 @given(st.lists(WORDS | NASTY, max_size=5))
 def test_every_word_arrives_as_it_is(words: list[str]) -> None:
-    said = through_a_shell(shell_line([*ECHO, *words], timeout=10))
+    said = through_a_shell(shell_script([*ECHO, *words], timeout=10))
     assert said.decode().split("\0")[:-1] == words
 
 
@@ -62,41 +63,41 @@ def test_every_word_arrives_as_it_is(words: list[str]) -> None:
 @given(WORDS | NASTY)
 def test_a_variable_arrives_as_it_is(value: str) -> None:
     argv = ["sh", "-c", 'printf %s "$SAMPLE"']
-    assert through_a_shell(shell_line(argv, timeout=10, env={"SAMPLE": value})).decode() == value
+    assert through_a_shell(shell_script(argv, timeout=10, env={"SAMPLE": value})).decode() == value
 
 
 def test_a_directory_with_a_bad_name_is_gone_to(tmp_path: Path) -> None:
     directory = tmp_path / "$(touch bad); x"
     directory.mkdir()
-    said = through_a_shell(shell_line(["pwd"], timeout=10, cwd=str(directory)))
+    said = through_a_shell(shell_script(["pwd"], timeout=10, cwd=str(directory)))
     assert said.decode().strip() == str(directory)
     assert list(tmp_path.glob("**/bad")) == []
 
 
 @pytest.mark.parametrize("status", [0, 1, 3, 126, 200])
 def test_the_status_of_the_command_is_that_of_the_line(status: int) -> None:
-    line = shell_line(["sh", "-c", f"exit {status}"], timeout=10)
+    line = shell_script(["sh", "-c", f"exit {status}"], timeout=10)
     done = subprocess.run(["sh", "-c", line], check=False)
     assert returncode(done.returncode) == status
 
 
 @pytest.mark.parametrize(("name", "number"), [("TERM", 15), ("KILL", 9), ("SEGV", 11)])
 def test_a_command_ended_by_a_signal_says_which(name: str, number: int) -> None:
-    line = shell_line(["sh", "-c", f"kill -{name} $$"], timeout=10)
+    line = shell_script(["sh", "-c", f"kill -{name} $$"], timeout=10)
     done = subprocess.run(["sh", "-c", line], check=False, stderr=subprocess.DEVNULL)
     assert returncode(done.returncode) == -number
 
 
 def test_the_host_itself_ends_what_takes_too_long() -> None:
-    line = shell_line(["sh", "-c", "sleep 100 & wait"], timeout=0.2)
+    line = shell_script(["sh", "-c", "sleep 100 & wait"], timeout=0.2)
     done = subprocess.run(["sh", "-c", line], check=False, stderr=subprocess.DEVNULL, timeout=50)
     assert returncode(done.returncode) == -9
 
 
 def test_sudo_never_asks_and_gets_the_environment_behind_it() -> None:
-    words = shlex.split(shell_line(["nginx", "-t"], timeout=5, sudo=True, env={"A": "b c"}))
+    words = shlex.split(shell_script(["nginx", "-t"], timeout=5, sudo=True, env={"A": "b c"}))
     at = words.index("sudo")
-    assert words[at : at + 7] == ["sudo", "-n", "--", "env", "A=b c", "nginx", "-t;"]
+    assert words[at : at + 7] == ["sudo", "-n", "--", "env", "A=b c", "nginx", "-t"]
 
 
 @pytest.mark.parametrize(
@@ -105,38 +106,48 @@ def test_sudo_never_asks_and_gets_the_environment_behind_it() -> None:
 )
 def test_what_is_no_command_is_refused(argv: list[str], env: dict[str, str]) -> None:
     with pytest.raises(AutotuneError):
-        shell_line(argv, timeout=1, env=env)
+        shell_script(argv, timeout=1, env=env)
+
+
+MARKS = Marks()
 
 
 class SlowChannel:
-    """A command that ends at once, over a connection on which its output takes a while.
+    """A command that has ended, over a connection on which its output takes a while.
 
-    ``pieces`` of a byte come 20 ms apart; then its end does, unless a daemon keeps it ``open``.
+    ``pieces`` of a byte come 20 ms apart, then what ends the output: its mark, or, if the shell was
+    killed before it, the end of the stream, unless a daemon keeps it ``open``.
     """
 
-    def __init__(self, pieces: int, *, kept_open: bool = False) -> None:
-        (self.pieces, self.kept_open) = (pieces, kept_open)
+    def __init__(self, pieces: int, ending: str = "mark") -> None:
+        self.ending = ending
+        end = MARKS.end.encode() + b"0 " if ending == "mark" else b""
+        self.coming = [MARKS.start.encode(), *[b"x"] * pieces, *([end] if end else [])]
+        self.errors = [MARKS.start.encode() + end]
         (self.start, self.taken, self.closed) = (time.monotonic(), 0, False)
         self.status_event = threading.Event()
         self.status_event.set()
         self.pipe = os.pipe()
 
     def recv_ready(self) -> bool:
-        return self.taken < min(self.pieces, (time.monotonic() - self.start) / 0.02)
+        return self.taken < min(len(self.coming), (time.monotonic() - self.start) / 0.02)
 
     def recv(self, most: int) -> bytes:
         self.taken += 1
-        return b"x"
+        return self.coming[self.taken - 1]
 
     @property
     def eof_received(self) -> bool:
-        return self.taken == self.pieces and not self.kept_open
+        return self.taken == len(self.coming) and self.ending == "end"
 
     def fileno(self) -> int:
         return self.pipe[0]
 
     def recv_stderr_ready(self) -> bool:
-        return False
+        return bool(self.errors)
+
+    def recv_stderr(self, most: int) -> bytes:
+        return self.errors.pop()
 
     def exit_status_ready(self) -> bool:
         return True
@@ -149,37 +160,40 @@ class SlowChannel:
     def shutdown_write(self) -> None: ...
 
 
-@pytest.mark.parametrize(("pieces", "kept_open"), [(40, False), (10, True), (0, True)])
+@pytest.mark.parametrize(
+    ("pieces", "ending"), [(40, "mark"), (0, "mark"), (40, "end"), (10, "open"), (0, "open")]
+)
 def test_output_that_is_still_coming_when_a_command_has_ended_is_read(
-    pieces: int, kept_open: bool
+    pieces: int, ending: str
 ) -> None:
-    channel: Any = SlowChannel(pieces, kept_open=kept_open)
-    exchange = Exchange(channel, memoryview(b""), time.monotonic() + 60)
+    channel: Any = SlowChannel(pieces, ending)
+    exchange = Exchange(channel, b"", time.monotonic() + 60, MARKS)
     assert exchange.finish() == 0
-    assert bytes(exchange.stdout) == b"x" * pieces
+    assert bytes(exchange.stdout.output) == b"x" * pieces
     assert time.monotonic() < channel.start + 30
 
 
+@pytest.mark.parametrize("ending", ["mark", "end"])
 def test_output_is_read_that_comes_when_this_machine_goes_on_after_it_stood_still(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, ending: str
 ) -> None:
     class Late(SlowChannel):
         asked = 0
 
         def recv_ready(self) -> bool:
             self.asked += 1
-            return self.asked > 2 and self.taken < self.pieces
+            return self.asked > 2 and self.taken < len(self.coming)
 
     clock = chain((0.0,), repeat(5.0))
+    channel: Any = Late(1, ending)
     monkeypatch.setattr(ssh, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    channel: Any = Late(1)
-    exchange = Exchange(channel, memoryview(b""), deadline=60.0)
+    exchange = Exchange(channel, b"", 60.0, MARKS)
     assert exchange.finish() == 0
-    assert bytes(exchange.stdout) == b"x"
+    assert bytes(exchange.stdout.output) == b"x"
 
 
 def test_a_daemon_that_never_stops_writing_does_not_outlast_the_time() -> None:
     channel: Any = SlowChannel(10**6)
-    exchange = Exchange(channel, memoryview(b""), time.monotonic() + 0.5)
+    exchange = Exchange(channel, b"", time.monotonic() + 0.5, MARKS)
     assert exchange.finish() == 0
-    assert len(exchange.stdout) < 10**6
+    assert len(exchange.stdout.output) < 10**6
