@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from hashlib import sha256
-from pathlib import Path
+from pathlib import Path, PurePath
 
+from autotune import foreign_files
 from autotune.errors import AutotuneError
 from autotune.masking import masked_bytes
 from autotune.report import format as fmt
@@ -15,7 +16,7 @@ from autotune.report.studies import Study
 from autotune.report.view import conclusion
 from autotune.study.records import State, Trial
 from autotune.target.messages import nearest
-from autotune.target.read import read
+from autotune.target.read import read_recorded
 from autotune.terminal import Line
 from autotune.transports.parallel import run_on_all
 from autotune.unified_diff import Files, file_diff
@@ -64,7 +65,7 @@ def on_hosts(study: Study, files: Files) -> dict[str, bytes]:
     for name in files:
         part, _, path = name.partition("/")
         paths.setdefault(part.split(".")[1], {})[f"/{path}"] = name
-    target = read(study.directory / "target.yaml")
+    target = read_recorded(study.directory)
     file = replace(target, document=replace(target.document, path=study.source))
     by_host = run_on_all(
         [transport(file, host) for host in paths], lambda t: contents(t, list(paths[t.name]))
@@ -102,11 +103,11 @@ def rendered(directory: Path, trial: Trial) -> dict[str, bytes]:
     deployed, and for files that are not those on record.
     """
     for number in (trial.number, trial.of):
-        top = directory / "configs" / str(number)
-        if number is not None and top.is_dir():
-            paths = sorted(path for path in top.rglob("*") if path.is_file())
-            contents = {path.relative_to(top).as_posix(): path.read_bytes() for path in paths}
-            _check_digests(trial, top, contents)
+        top = PurePath("configs", str(number))
+        if number is not None and foreign_files.exists(directory, top):
+            contents = {path: foreign_files.read_bytes(directory, top / path, foreign_files.RECORD)
+                        for path in foreign_files.files_below(directory, top)}  # fmt: skip
+            _check_digests(trial, directory / top, contents)
             return {path: masked_bytes(content) for path, content in contents.items()}
     reason = f": {trial.failure}" if trial.failure else ""
     raise AutotuneError(

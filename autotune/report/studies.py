@@ -6,11 +6,13 @@ Nothing here writes or takes a lock: a study may be read while it runs.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from autotune import foreign_files
 from autotune.errors import AutotuneError
 from autotune.report.trials import ReadingCounts, count_readings
 from autotune.services.registry import declare
@@ -20,7 +22,7 @@ from autotune.study.directory import EVENTS, WORKERS, holder, is_held
 from autotune.study.records import State, replay
 from autotune.study.store import CALL
 from autotune.target.model import Target
-from autotune.target.read import read
+from autotune.target.read import TARGET, read_recorded
 
 
 @dataclass(frozen=True)
@@ -77,9 +79,8 @@ class Study:
     @property
     def holder(self) -> str | None:
         """Who is running it right now, in words; for a copy, who was when the copy was made."""
-        workers = self.directory / WORKERS
-        if workers.exists():
-            return ", ".join(parse_json(workers.read_bytes())) or None
+        if foreign_files.exists(self.directory, WORKERS):
+            return ", ".join(_workers(self.directory)) or None
         path = self.directory / "lock"
         return (holder(path) or "another process") if is_held(path) else None
 
@@ -92,14 +93,28 @@ def open_study(directory: Path) -> Study:
             f"study {directory.name} was stopped before anything was done",
             hint="start it again with `autotune run TARGET`",
         )
-    if not (directory / "target.yaml").exists():
+    if not foreign_files.exists(directory, TARGET):
         raise AutotuneError(
             f"study {directory.name} has lost its target.yaml: the study is damaged",
-            hint="put the file back from a copy, or move the study's directory away",
+            hint=journal.DAMAGED,
         )
-    target = read(directory / "target.yaml").target
+    is_held(directory / "lock")  # raises here for what is not a file, not while a view is drawn
+    target = read_recorded(directory).target
     declare(target.services)
     return Study(directory, target, records, replay(records))
+
+
+def _workers(directory: Path) -> tuple[str, ...]:
+    """Who was measuring when a copy of a shared study was made. Raises AutotuneError."""
+    content = foreign_files.read_bytes(directory, WORKERS, foreign_files.SMALL)
+    with suppress(ValueError):
+        workers = parse_json(content)
+        if isinstance(workers, list) and all(isinstance(worker, str) for worker in workers):
+            return tuple(workers)
+    raise AutotuneError(
+        f"{directory / WORKERS} is not a list of workers: the study is damaged",
+        hint=journal.DAMAGED,
+    )
 
 
 def _records(path: Path) -> list[dict[str, Any]]:

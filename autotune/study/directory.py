@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from autotune import durable
+from autotune import durable, foreign_files
 from autotune.errors import AutotuneError, LockedError
+from autotune.foreign_files import ForeignFileError
 from autotune.strict import parse_json
 from autotune.target.messages import nearest
 
@@ -30,7 +31,7 @@ def find(name: str, root: Path = ROOT) -> Path:
     Raises AutotuneError with the nearest name, or with those of the studies under ``root``.
     """
     for directory in (root / name, Path(name)):
-        if (directory / EVENTS).is_file():
+        if foreign_files.has(directory, EVENTS):
             return directory.resolve()
     others = names(root)
     hint = f"studies there: {', '.join(others)}" if others else "`autotune run TARGET` makes one"
@@ -53,7 +54,8 @@ def directories(root: Path, name: str) -> Iterator[Path]:
 
 def names(root: Path = ROOT) -> tuple[str, ...]:
     """Names of the studies under ``root``."""
-    return tuple(sorted(path.parent.name for path in root.glob(f"*/{EVENTS}")))
+    every = foreign_files.names(root)
+    return tuple(name for name in every if foreign_files.has(root / name, EVENTS))
 
 
 class Lock:
@@ -101,24 +103,25 @@ class Lock:
 def holder(path: Path) -> str | None:
     """Who wrote the lock, in words; ``None`` when nobody holds it."""
     try:
-        record = parse_json(path.read_bytes())
+        content = foreign_files.read_bytes(path.parent, path.name, foreign_files.SMALL)
+        record = parse_json(content)
         return f"process {record['pid']} on {record['host']} since {record['since']}"
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, ForeignFileError):
         return None
 
 
 def is_held(path: Path) -> bool:
-    """Whether some process has the lock right now, or may have it, as the file cannot be opened."""
+    """Whether some process has the lock right now, or may have it, as the file cannot be opened.
+
+    Raises ForeignFileError if it is anything but a file.
+    """
     try:
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with foreign_files.open_file(path.parent, path.name, foreign_files.SMALL) as lock:
+            return not _locked(lock.fileno(), fcntl.LOCK_SH)
     except FileNotFoundError:
         return False
     except OSError:
         return True
-    try:
-        return not _locked(handle, fcntl.LOCK_SH)
-    finally:
-        os.close(handle)
 
 
 def _locked(handle: int, kind: int) -> bool:

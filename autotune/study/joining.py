@@ -25,7 +25,7 @@ from autotune.study.storage import SharedStudy, Storage
 from autotune.study.store import first_record_of, now
 from autotune.study.turns import Turns
 from autotune.target.beds import chosen
-from autotune.target.read import TargetFile, read
+from autotune.target.read import TARGET, TargetFile, read_recorded
 from autotune.target.write import differences
 
 
@@ -115,8 +115,8 @@ def own_target(study: SharedStudy, directory: Path) -> TargetFile:
     """
     check_same(directory, study)
     durable.make_directory(directory, 0o700)
-    durable.write(directory / "target.yaml", study.target.encode(), 0o600)
-    return read(directory / "target.yaml")
+    durable.write(directory / TARGET, study.target.encode(), 0o600)
+    return read_recorded(directory)
 
 
 def _fitting(file: TargetFile, study: SharedStudy) -> TargetFile:

@@ -5,14 +5,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
-from autotune import durable
+from autotune import durable, foreign_files
 from autotune.errors import AutotuneError
 from autotune.strict import parse_json
 
 Record = Mapping[str, Any]
+DAMAGED = "put the file back from a copy, or move the study's directory away"
+LONGEST = 1 << 24  # bytes of a record: the largest ones of long studies have a tenth of that
 
 
 class Journal:
@@ -65,14 +68,31 @@ def line(record: Record) -> bytes:
 def read(path: Path) -> Iterator[dict[str, Any]]:
     """All whole records of a journal, also while another process writes it.
 
-    Raises AutotuneError where anything but a journal's writer has changed it.
+    Raises AutotuneError where anything but a journal's writer has changed it, and if it is no file.
     """
-    if not path.exists():
-        return
-    with path.open("rb") as lines:
-        for number, content in enumerate(lines, start=1):
-            if content.endswith(b"\n"):
+    try:
+        with open_journal(path) as journal:
+            for number, content in enumerate(lines(path, journal), start=1):
                 yield parse(f"{path}:{number}", content)
+    except FileNotFoundError:
+        return
+
+
+def open_journal(path: Path) -> AbstractContextManager[BinaryIO]:
+    """A journal of a study, which other people may have written. Raises as `foreign_files.read_bytes`."""
+    return foreign_files.open_file(path.parent, path.name, foreign_files.JOURNAL)
+
+
+def lines(path: Path, journal: BinaryIO) -> Iterator[bytes]:
+    """The whole lines from here on. Raises AutotuneError for one longer than any record."""
+    while content := journal.readline(LONGEST):
+        if content.endswith(b"\n"):
+            yield content
+        elif len(content) == LONGEST:
+            raise AutotuneError(
+                f"{path} has a line of more than {LONGEST:,} bytes: the study is damaged",
+                hint=DAMAGED,
+            )
 
 
 def parse(where: str, content: bytes) -> dict[str, Any]:
@@ -84,6 +104,6 @@ def parse(where: str, content: bytes) -> dict[str, Any]:
     if not isinstance(record, dict):
         raise AutotuneError(
             f"{where}: this line is no record: the study is damaged",
-            hint="put the file back from a copy, or move the study's directory away",
+            hint=DAMAGED,
         )
     return record

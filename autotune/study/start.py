@@ -35,7 +35,7 @@ from autotune.study.records import APPLIED, MEASURED
 from autotune.study.store import Store, first_record, state_of
 from autotune.target.beds import chosen
 from autotune.target.messages import plural
-from autotune.target.read import TargetFile, read
+from autotune.target.read import TargetFile, read, read_recorded
 from autotune.target.write import differences
 
 STORAGE = "study.db"
@@ -245,7 +245,7 @@ def _target_of(directory: Path) -> TargetFile:
     where it means something else by now."""
     record = first_record(directory)
     source, adopted = Path(record["source"]), record.get("adopted", {})
-    kept = read(directory / "target.yaml")
+    kept = read_recorded(directory)
     if not source.exists():
         return replace(kept, adopted=adopted)
     today = read(source, [(option, value) for option, value in record.get("overrides", ())])

@@ -35,6 +35,7 @@ from autotune.optimize.storage import Connections, database_error
 from autotune.study import journal
 from autotune.study.directory import EVENTS, WORKERS
 from autotune.target.messages import nearest
+from autotune.target.read import TARGET
 
 Record = Mapping[str, Any]
 T = TypeVar("T")
@@ -304,7 +305,7 @@ class Storage:
                 leases(connection, study.number),
             )
         )
-        durable.write(place / "target.yaml", study.target.encode(), 0o600, sync=False)
+        durable.write(place / TARGET, study.target.encode(), 0o600, sync=False)
         events = b"".join(line + b"\n" for line in lines)
         durable.write(place / EVENTS, events, 0o600, sync=False)
         living = [f"{lease.place} on bed {bed}" for bed, lease in running.items() if lease.living]

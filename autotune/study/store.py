@@ -10,6 +10,7 @@ import dataclasses
 import shlex
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from pathlib import Path
@@ -34,6 +35,7 @@ from autotune.study import journal
 from autotune.study.directory import EVENTS, find
 from autotune.study.records import Phase, State, Trial, after, replay
 from autotune.target.override import Override
+from autotune.target.read import TARGET
 
 SCHEMA = 1
 T = TypeVar("T")
@@ -77,7 +79,7 @@ class Store:
 
     def open_study(self, name: str, target_text: str, **described: Any) -> None:
         """The first record of a new study, and the target as it is run: see ``first_record_of``."""
-        durable.write(self.directory / "target.yaml", target_text.encode(), 0o600)
+        durable.write(self.directory / TARGET, target_text.encode(), 0o600)
         record = first_record_of(name, **described)
         self._write(record.pop("event"), **record)
 
@@ -330,13 +332,10 @@ class Follow:
         self._state = State()
 
     def __call__(self) -> State:
-        if not self._path.exists():
-            return self._state
-        with self._path.open("rb") as events:
+        with suppress(FileNotFoundError), journal.open_journal(self._path) as events:
             events.seek(self._read)
-            for line in events:
-                if line.endswith(b"\n"):
-                    record = journal.parse(f"{self._path}, byte {self._read}", line)
-                    self._state = replay([record], self._state)
-                    self._read += len(line)
+            for line in journal.lines(self._path, events):
+                record = journal.parse(f"{self._path}, byte {self._read}", line)
+                self._state = replay([record], self._state)
+                self._read += len(line)
         return self._state

@@ -18,7 +18,7 @@ from autotune.study import journal
 from autotune.study.store import reading_of
 from autotune.sweep.plan import PURPOSE, Plan, Point, recorded
 from autotune.target.model import Target
-from autotune.target.read import read
+from autotune.target.read import read_recorded
 
 COVERAGE = 0.90
 Record = Mapping[str, Any]
@@ -79,7 +79,7 @@ class SweepResults:
 def load(directory: Path) -> SweepResults:
     """Everything a sweep's directory holds."""
     records = list(journal.read(directory / "events.jsonl"))
-    plan, target = recorded(directory), read(directory / "target.yaml").target
+    plan, target = recorded(directory), read_recorded(directory).target
     declare(target.services)
     measured: dict[int, list[int]] = defaultdict(list)
     for record in records:

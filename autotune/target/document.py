@@ -8,7 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from autotune import foreign_files
 from autotune.errors import TargetError
+from autotune.foreign_files import ForeignFileError
 from autotune.target.messages import format_value, instead, nearest
 
 if TYPE_CHECKING:
@@ -19,7 +21,6 @@ Location = Sequence[str | int]
 Place = tuple[int, int]
 
 
-MOST_BYTES = 200_000
 MOST_VALUES = 20_000  # an alias of aliases of aliases multiplies without end
 MOST_MERGES = 1000  # likewise a merge of merges of merges
 DEEPEST = 20
@@ -154,12 +155,15 @@ def _excerpt(text: str, line: int, column: int) -> str:
     return f"{source}\n{' ' * (column - 1 - start)}^" if source else ""
 
 
-def load(path: Path, what: str = "a target", start: str = START) -> Document:
+def load(
+    path: Path, what: str = "a target", start: str = START, *, foreign: bool = False
+) -> Document:
     """Read a YAML 1.2 mapping: ``what`` is expected, and ``start`` how to come by one.
 
-    Raises TargetError (file:line:column) when it is not one.
+    ``foreign``: other people may have written its directory, so no link is followed. Raises TargetError
+    (file:line:column) when it is not a mapping, ForeignFileError.
     """
-    text = read_text(path, what, start)
+    text = read_text(path, what, start, foreign=foreign)
     tree = _Tree(path, text)
     try:
         node = _compose(path, text)
@@ -180,25 +184,33 @@ def _nearest_target(path: Path, start: str) -> str:
     return f"did you mean {str(names[meant])!r}?" if meant else start
 
 
-def read_text(path: Path, what: str = "a target", start: str = START) -> str:
+def read_text(
+    path: Path, what: str = "a target", start: str = START, *, foreign: bool = False
+) -> str:
     """What a file holds. Raises TargetError where it cannot be read or is no text."""
     try:
-        with path.open("rb") as file:
-            content = file.read(MOST_BYTES + 1)
+        content = _read(path, foreign=foreign)
+    except ForeignFileError as error:
+        hint = error.hint if foreign else None
+        raise TargetError(f"{path}: cannot be read: it {error.reason}", hint=hint) from None
     except OSError as error:
         hint = _nearest_target(path, start) if isinstance(error, FileNotFoundError) else None
         if isinstance(error, IsADirectoryError):
             hint = f"name {what} file, such as targets/local.yaml" if start is START else start
         reason = (error.strerror or str(error)).lower()
         raise TargetError(f"{path}: cannot be read: {reason}", hint=hint) from None
-    if len(content) > MOST_BYTES:
-        raise TargetError(f"{path}: larger than {MOST_BYTES // 1000} kB, so hardly {what}")
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         place = _after(content[: error.start].decode())
         hint = f"save it as UTF-8; {start}"
         raise TargetError(f"{path}:{place}: not UTF-8 text", hint=hint) from None
+
+
+def _read(path: Path, *, foreign: bool) -> bytes:
+    if foreign:
+        return foreign_files.read_bytes(path.parent, path.name, foreign_files.TARGET)
+    return foreign_files.read_named(path, foreign_files.TARGET)
 
 
 def _compose(path: Path, text: str) -> Node | None:

@@ -100,6 +100,7 @@ WORDS = {
 }
 
 
+TARGET = "target.yaml"  # in a study's directory: the target as it was run
 Kind = TypeVar("Kind", bound=Model)
 
 
@@ -130,7 +131,10 @@ def read(path: Path, overrides: Iterable[Override] = ()) -> TargetFile:
     It is about the first mistake in the file, and has all the others.
     """
     overrides = tuple(overrides)
-    document = overridden(load(path), overrides)
+    return _checked(overridden(load(path), overrides), overrides)
+
+
+def _checked(document: Document, overrides: tuple[Override, ...]) -> TargetFile:
     target = _with_users(validated(document, Target))
     mistakes = Mistakes()
     for finding in findings(target):
@@ -138,6 +142,14 @@ def read(path: Path, overrides: Iterable[Override] = ()) -> TargetFile:
             raise document.error(finding.location, finding.message, hint=finding.hint)
     mistakes.raise_all()
     return TargetFile(target, document, overrides)
+
+
+def read_recorded(study: Path) -> TargetFile:
+    """The target that a study recorded in its directory, which other people may have written.
+
+    Raises as ``read``, and ForeignFileError if it is no file of that directory.
+    """
+    return _checked(load(study / TARGET, foreign=True), ())
 
 
 def _with_users(target: Target) -> Target:
@@ -153,13 +165,16 @@ def user_services() -> dict[str, ServiceSpec]:
     return {name: validated(load(path), ServiceSpec) for name, path in user_files().items()}
 
 
-def read_addresses(path: Path) -> TargetFile:
+def read_addresses(path: Path, *, foreign: bool = False) -> TargetFile:
     """As much of a target as says how its hosts are reached: its other keys may be those of another
-    version. Raises TargetError as ``read`` does where even that cannot be read."""
+    version. Raises TargetError as ``read`` does where even that cannot be read.
+
+    ``foreign``: as in ``read_recorded``.
+    """
+    document = load(path, foreign=foreign)
     try:
-        return read(path)
+        return _checked(document, ())
     except TargetError as error:
-        document = load(path)
         try:
             return TargetFile(_addresses(document.root), document)
         except (AttributeError, KeyError, TypeError, ValueError):  # pydantic's is a ValueError too

@@ -5,16 +5,19 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from autotune import durable
 from autotune.errors import LOCKED, LockedError
+from autotune.foreign_files import ForeignFileError
 from autotune.study.directory import Lock, holder, is_held
 
 HOLD = """
 import sys, time
+from collections.abc import Callable
 from pathlib import Path
 from autotune.study.directory import Lock
 with Lock(Path(sys.argv[1])):
@@ -76,10 +79,23 @@ def test_looking_whether_a_study_is_tuned_refuses_no_tuner(tmp_path: Path) -> No
         looking.join()
 
 
-def test_a_lock_that_cannot_be_opened_counts_as_held(tmp_path: Path) -> None:
-    path = tmp_path / "lock"
-    path.symlink_to(path)  # as one of root's that nobody else may read: this holds for root, too
-    assert is_held(path)
+def test_a_lock_that_cannot_be_opened_counts_as_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("autotune.foreign_files.open_file", refuse)
+    assert is_held(tmp_path / "lock")
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
+def test_a_lock_that_is_no_file_is_refused_at_once(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    make(tmp_path / "lock")
+    with pytest.raises(ForeignFileError, match="not a file"):
+        is_held(tmp_path / "lock")
 
 
 def test_the_name_of_a_new_study_survives_a_loss_of_power(

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.errors import TargetError
-from autotune.target.document import MOST_BYTES, Document, load
+from autotune.foreign_files import TARGET
+from autotune.target.document import Document, load
 from autotune.target.messages import nearest
 
 TEXT = """\
@@ -153,7 +154,7 @@ def test_merged_keys_stand_where_they_are_written(tmp_path: Path) -> None:
         (b"[" * 20_000, "1:1: nested too deeply for a target"),
         (b"a: &a {b: *a}", "1:4: nested too deeply for a target"),
         (b"a: &a {<<: {<<: *a}}", "1:1: nested too deeply for a target"),
-        (b"a" * (MOST_BYTES + 1), " larger than 200 kB, so hardly a target"),
+        (b"a" * (TARGET + 1), " cannot be read: it is larger than 200,000 bytes"),
     ],
     ids=range(17),
 )
@@ -189,7 +190,7 @@ def test_directory(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "message"),
     [("/proc/self/mem", "cannot be read: input/output error"),
-     ("/dev/zero", "larger than 200 kB, so hardly a target")],
+     ("/dev/zero", "cannot be read: it is a device, not a file")],
 )  # fmt: skip
 def test_what_no_file_mode_protects_from(path: str, message: str) -> None:
     assert refused(Path(path)) == f" {message}"
