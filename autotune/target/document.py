@@ -191,7 +191,7 @@ def read_text(
     try:
         content = _read(path, foreign=foreign)
     except ForeignFileError as error:
-        hint = error.hint if foreign else None
+        hint = error.hint if foreign else start
         raise TargetError(f"{path}: cannot be read: it {error.reason}", hint=hint) from None
     except OSError as error:
         hint = _nearest_target(path, start) if isinstance(error, FileNotFoundError) else None
