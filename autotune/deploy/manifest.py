@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+from autotune import config_text
 from autotune.errors import AutotuneError
 from autotune.services.base import ConfigFile, Own
 from autotune.strict import octal, parse_json
@@ -54,7 +56,7 @@ def record(own: Mapping[str, Own]) -> dict[str, Any]:
         part: {
             "files": {
                 file.path: {"template": file.template, "mode": f"{file.mode:04o}",
-                            **({} if file.text is None else {"text": file.text}),
+                            **_text_field(file.text),
                             **({"optional": True} if file.optional else {})}
                 for file in own_files.files
             },
@@ -63,6 +65,22 @@ def record(own: Mapping[str, Own]) -> dict[str, Any]:
         }
         for part, own_files in own.items()
     }  # fmt: skip
+
+
+def _text_field(text: str | None) -> dict[str, str]:
+    """A text for JSON, which has no place for bytes that are no UTF-8."""
+    if text is None:
+        return {}
+    if config_text.is_utf8(text):
+        return {"text": text}
+    return {"base64": b64encode(config_text.encode(text)).decode()}
+
+
+def _text(file: Mapping[str, Any]) -> str | None:
+    """The inverse. Raises ValueError."""
+    if "base64" in file:
+        return config_text.decode(b64decode(file["base64"], validate=True))
+    return file.get("text")
 
 
 def of_record(record: Mapping[str, Any]) -> dict[str, Own]:
@@ -79,7 +97,7 @@ def _own(record: Mapping[str, Any]) -> Own:
             path,
             str(file["template"]),
             octal(file["mode"]),
-            file.get("text"),
+            _text(file),
             bool(file.get("optional")),
         )
         for path, file in record["files"].items()

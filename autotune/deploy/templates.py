@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cache, lru_cache
+from collections.abc import Callable, Mapping
+from functools import cache, lru_cache, partial
 from pathlib import Path
 
-from jinja2 import FileSystemLoader, StrictUndefined, Template, TemplateError
+from jinja2 import (
+    Environment,
+    FileSystemLoader,
+    StrictUndefined,
+    Template,
+    TemplateError,
+    TemplateNotFound,
+)
+from jinja2.loaders import split_template_path
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import BaseModel
 
+from autotune import config_text
 from autotune.errors import RenderError
 
 
@@ -22,11 +31,30 @@ class _Sandbox(ImmutableSandboxedEnvironment):
         return not model and super().is_safe_attribute(obj, attr, value)
 
 
+class _Loader(FileSystemLoader):
+    """Templates made of a host's own files may have bytes that are no UTF-8."""
+
+    def get_source(
+        self, environment: Environment, template: str
+    ) -> tuple[str, str, Callable[[], bool]]:
+        place = Path(*split_template_path(template))
+        for directory in map(Path, self.searchpath):
+            path = directory / place
+            if path.is_file():
+                content = path.read_bytes()
+                return config_text.decode(content), str(path), partial(_is_same, path, content)
+        raise TemplateNotFound(template)
+
+
+def _is_same(path: Path, content: bytes) -> bool:
+    return path.is_file() and path.read_bytes() == content
+
+
 @cache
 def _environment(directories: tuple[Path, ...]) -> _Sandbox:
     # Configuration files are no HTML: escaping would corrupt them.
     environment = _Sandbox(
-        loader=FileSystemLoader([str(directory) for directory in directories]),
+        loader=_Loader([str(directory) for directory in directories]),
         undefined=StrictUndefined,
         autoescape=False,
         trim_blocks=True,
@@ -57,7 +85,7 @@ def of_file(
             if text is None
             else _compiled(directories, text)
         )
-        return template.render(values).encode()
+        return config_text.encode(template.render(values))
     except TemplateError as error:
         line = getattr(error, "lineno", None)
         place = f"{name}:{line}" if line else name

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
+from autotune import config_text
 from autotune.deploy import manifest
 from autotune.discovery import adoption
 from autotune.discovery.adoption import AdoptedTier
@@ -85,7 +86,7 @@ def write(
     )
     notes += [
         f"the secrets in {path}, which stay on its host" for tier in adopted
-        for path, text in tier.templates.items() if is_masked(text.encode())
+        for path, text in tier.templates.items() if is_masked(config_text.encode(text))
     ]  # fmt: skip
     _write_templates(adopted, templates)
     out.write_text(target_text(stack), encoding="utf-8")
@@ -103,7 +104,7 @@ def _write_templates(tiers: Sequence[AdoptedTier], templates: Path) -> None:
     for relative, text in texts.items():
         place = templates / relative
         place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(text.encode())
+        place.write_bytes(config_text.encode(text))
 
 
 def _tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTier], list[str]]:
@@ -130,7 +131,7 @@ def _tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTier], l
             "say it with `forwards_to:` or `uses:`"
         )
     unread = (
-        f"{instance.host.name}: {path}: {why}"
+        config_text.readable(f"{instance.host.name}: {path}: {why}")
         for tier in discovered
         for instance in tier.instances
         for config in instance.configs.values()

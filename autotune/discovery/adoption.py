@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from autotune.config_text import readable
 from autotune.discovery.tiers import DiscoveredTier
 from autotune.errors import AutotuneError
 from autotune.masking import masked, placeholders
@@ -121,7 +122,7 @@ def _add(adopted: AdoptedTier, service: str) -> None:
     for name in dict.fromkeys((*dimensions, *first.left)):
         if name in first.left or name not in first.values:
             why = first.left.get(name, "it has no place in these files")
-            adopted.left[f"{service}.{name}"] = why
+            adopted.left[f"{service}.{name}"] = readable(why)
 
 
 def _of_hosts(

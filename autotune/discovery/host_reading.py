@@ -10,11 +10,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from posixpath import dirname
 
+from autotune.config_text import is_utf8
 from autotune.deploy.host_commands import Command, ask, run_checked
 from autotune.discovery.listening import listeners
 from autotune.errors import AutotuneError
 from autotune.services.adoption import RunningHost
-from autotune.services.config_files import Tree, unpacked
+from autotune.services.config_files import Tree, ancestors, unpacked
 from autotune.services.registry import adoptions, parts, programs
 from autotune.space.facts import HostFacts
 from autotune.strict import is_whole
@@ -22,6 +23,8 @@ from autotune.transports.base import SshHost, Transport
 from autotune.transports.facts import host_facts
 
 READING = 60.0  # s
+DEEPEST_TARGET = 3  # levels below a directory that a link leads to
+MOST_ROUNDS = 6  # in which links to links are followed
 
 _UNITS = """
 command -v systemctl >/dev/null || exit 1
@@ -36,7 +39,10 @@ done | sed -e 's/ .*//' -e '/@\\./d' | sort -u)
     case $property in
         LoadState) loaded=$value ;;
         ActiveState) active=$value ;;
-        '') [ "$loaded" != loaded ] || echo "$1 $active"
+        '') case "$loaded $active" in
+                loaded*) echo "$1 $active" ;;
+                'masked active') echo "$1 masked" ;;
+            esac
             shift ;;
     esac
 done
@@ -46,8 +52,11 @@ _SOCKETS = "nproc; ss -lxH; ss -ltnH"
 _LISTENING = re.compile(r"LISTEN\s+[0-9]+\s+([0-9]{1,9})\s+(\S+)")
 _RUNS = 'runs() { systemctl -q is-active -- "$1"; }'
 # Configurations are small text files: large files are skipped, and so are keys and passwords.
-_FILES = """
-cd / && command -v tar >/dev/null || { echo 'there is no tar' >&2; exit 1; }
+_SMALL = """\\( -type l -o -type f -size -512k ! -name '*.key' ! -name '*.pem' ! -name '*.htpasswd' \\
+    ! -name '.htpasswd' ! -name '*.so' ! -path '*/ssl/*' \\) -print0 2>/dev/null"""
+_PACK = "tar -c --no-recursion --null -T - 2>/dev/null | gzip -c | base64 -w 0"
+_FILES = f"""
+cd / && command -v tar >/dev/null || {{ echo 'there is no tar' >&2; exit 1; }}
 for pattern in "$@"; do
     shift
     for place in $pattern; do
@@ -55,9 +64,14 @@ for pattern in "$@"; do
     done
 done
 [ "$#" = 0 ] && exit 0
-find "$@" \\( -type l -o -type f -size -512k ! -name '*.key' ! -name '*.pem' ! -name '*.htpasswd' \\
-    ! -name '.htpasswd' ! -path '*/ssl/*' \\) -print0 2>/dev/null |
-    tar -c --no-recursion --null -T - 2>/dev/null | gzip -c | base64 -w 0
+find "$@" {_SMALL} | {_PACK}
+"""
+# Links may lead out of what was read. Directories above tell who can change the links.
+_ABOVE = f"""
+cd / && find "$@" -maxdepth 0 \\( -type d -o -type l \\) -print0 2>/dev/null | {_PACK}
+"""
+_BELOW = f"""
+cd / && find "$@" -maxdepth {DEEPEST_TARGET} {_SMALL} | {_PACK}
 """
 
 
@@ -95,6 +109,7 @@ def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
             f"{host.name} has no systemd, which autotune needs to reload its services",
             hint="write a target for it by hand: `autotune init --example command`",
         )
+    tree = _with_targets(transport, _tree(transport.name, files.stdout))
     own, processors = names.stdout.split(), sockets.stdout.partition("\n")[0].strip()
     if not is_whole(processors):
         raise AutotuneError(f"{host.name} does not say how many processors it has")
@@ -103,7 +118,7 @@ def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
         address=host.address,
         user=host.user,
         port=host.port,
-        tree=_tree(transport.name, files.stdout),
+        tree=tree,
         facts=host_facts(transport, units=True),
         units=dict(line.split(" ", 1) for line in units.stdout.splitlines() if " " in line),
         names=frozenset({host.address, *own}),
@@ -160,6 +175,24 @@ def read_inside(
         units=dict.fromkeys(filter(None, units), "active"),
         processors=int(processors.stdout),
     )  # fmt: skip
+
+
+def _with_targets(transport: Transport, tree: Tree) -> Tree:
+    """The tree with what its links lead to, as far as root alone can change those links."""
+    asked: set[str] = set()
+    for _ in range(MOST_ROUNDS):
+        targets = tuple(end for end in tree.unread if tree.directories and is_utf8(end))
+        paths = {path for path in (*tree.links, *targets) if is_utf8(path)}
+        above = {*targets, *(each for path in paths for each in ancestors(dirname(path)))} - asked
+        if not above:
+            break
+        asked |= above
+        below = tuple(path for path in targets if path in above)
+        commands = [Command(("sh", "-c", script, "sh", *(f"./{path[1:]}" for path in sorted(places))))
+                    for script, places in ((_ABOVE, above), (_BELOW, below)) if places]  # fmt: skip
+        for answer in ask(transport, commands, timeout=READING):
+            tree = tree.joined(_tree(transport.name, answer.stdout))
+    return tree
 
 
 def _backlogs(printed: str) -> dict[str, int]:

@@ -4,24 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
 from typing import Any
 
+from autotune.config_text import readable
 from autotune.deploy import manifest
 from autotune.deploy.runtime import Runtime
 from autotune.discovery import adoption
 from autotune.discovery.adoption import AdoptedTier
 from autotune.discovery.host_reading import DiscoveredHost, paths_of, read_host, read_inside
-from autotune.discovery.tiers import DiscoveredTier, Instance, instances, listening
+from autotune.discovery.tiers import DiscoveredTier, Instance, instances, listening, unread
 from autotune.errors import AutotuneError, TargetError
 from autotune.parameter_name import ParameterName
 from autotune.services.base import Own
-from autotune.services.registry import PORTS, choice_of
+from autotune.services.registry import PORTS, adoptions, choice_of, parts
 from autotune.space.dimension import Running
 from autotune.target.model import Tier
 from autotune.target.read import TargetFile
 from autotune.transports.base import SshHost, Transport
 from autotune.transports.parallel import run_on_all
 
+CORRECT = "correct what is named above; until then autotune does not change those files"
 REPLACE = "or let autotune write whole files there: `replace: true` in its tier"
 
 
@@ -169,11 +172,13 @@ def _instance(file: TargetFile, name: str, host: DiscoveredHost) -> Instance:
     running, notes = instances(host)
     chosen = [instance for instance in running if instance.deployment in tier.service]
     if not chosen:
-        others = ", ".join(instance.deployment for instance in running) or "nothing of the kind"
-        message = (
-            f"{host.name} runs {others}, and no {' or '.join(tier.service)} that can be edited"
-        )
-        raise _mismatch(file, name, "\n".join([message, *notes]), "start it, " + REPLACE)
+        unread = _unread_of(tier, host)
+        others = ", ".join(instance.deployment for instance in running)
+        wanted = f"no {' or '.join(tier.service)} that can be edited"
+        others = others or ("" if unread else "nothing of the kind")
+        message = f"{host.name} runs {f'{others}, and ' if others else ''}{wanted}"
+        hint = CORRECT if unread else "start it, " + REPLACE
+        raise _mismatch(file, name, "\n".join([message, *dict.fromkeys((*notes, *unread))]), hint)
     chosen.sort(key=lambda i: (i.port != (tier.port or PORTS[i.deployment]),
                                tier.service.index(i.deployment)))  # fmt: skip
     first = chosen[0]
@@ -181,6 +186,19 @@ def _instance(file: TargetFile, name: str, host: DiscoveredHost) -> Instance:
         message = f"{host.name}: {first.deployment} listens at port {first.port}"
         raise _mismatch(file, name, message, f"say so: `port: {first.port}`")
     return first
+
+
+def _unread_of(tier: Tier, host: DiscoveredHost) -> list[str]:
+    """Why services of a tier may run here and could not be read: whole files would replace theirs."""
+    every = adoptions()
+    keys = dict.fromkeys(service.key for name in tier.service for service, _ in parts(name))
+    known = [every[key] for key in keys if key in every]
+    running = (unit for unit in host.units if host.runs(unit)
+               and any(fnmatch(unit, name) for each in known for name in each.units))  # fmt: skip
+    return [
+        *(line for adoption in known for line in unread(host, adoption)),
+        *(f"{host.name}: {unit} runs, and its files could not be read" for unit in running),
+    ]
 
 
 def _mismatch(file: TargetFile, name: str, message: str, hint: str) -> TargetError:
@@ -210,4 +228,4 @@ def _unread(tier: AdoptedTier) -> Iterator[tuple[str, str, str]]:
     for instance in tier.discovered.instances:
         for config in instance.configs.values():
             for path, why in config.unread.items():
-                yield instance.host.name, path, why
+                yield instance.host.name, readable(path), readable(why)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from autotune.config_text import is_utf8, readable
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.listening import at_other_ports, untuned
 from autotune.services.adoption import Adoption, RunningService
@@ -79,10 +80,13 @@ def instances(host: DiscoveredHost) -> tuple[tuple[Instance, ...], tuple[str, ..
         results = tuple(adoption.find(host))
         for result in results:
             if isinstance(result, str):
-                notes.append(f"{host.name}: {result}")
+                notes.append(f"{host.name}: {readable(result)}")
+            elif why := _unusable(result):
+                notes.append(f"{host.name}: {adoption.known_as}: {why}")
             else:
                 running.append(result)
         notes += _of_another_distribution(host, adoption) if not results else []
+        notes += unread(host, adoption)
     servers = {gateway: s for s in running
                if s.key in SERVICES and (gateway := SERVICES[s.key].gateway)}  # fmt: skip
     fronts = [s for s in running if s.key in SERVICES and not SERVICES[s.key].gateway]
@@ -99,6 +103,28 @@ def instances(host: DiscoveredHost) -> tuple[tuple[Instance, ...], tuple[str, ..
     )
     notes += [f"{host.name}: {line}" for line in at_other_ports(host.listeners, _tuned(deployed))]
     return deployed, tuple(notes)
+
+
+def unread(host: DiscoveredHost, adoption: Adoption) -> list[str]:
+    """A line for each unit of a running service that is masked, and each link to what was not read."""
+    patterns = (*adoption.units, *adoption.elsewhere)
+    names = dict.fromkeys(unit for name in patterns for unit in fnmatch.filter(host.units, name))
+    lines = [
+        f"{host.name}: {unit} runs, but it is masked, so it cannot be restarted and is not tuned"
+        for unit in names if host.runs_masked(unit)
+    ]  # fmt: skip
+    if lines or any(map(host.runs, names)):
+        links = (path for pattern in adoption.paths for path in host.tree.unfollowed(f"/{pattern}"))
+        lines += [f"{host.name}: {readable(path)}: {readable(host.tree.missing(path))}"
+                  for path in dict.fromkeys(links)]  # fmt: skip
+    return lines
+
+
+def _unusable(running: RunningService) -> str:
+    """Why a service cannot be named in commands and records; empty if it can."""
+    names = (running.config.main, running.unit, running.listen, running.site, *running.behind)
+    broken = next((name for name in names if not is_utf8(name)), None)
+    return "" if broken is None else f"{readable(broken)} is not UTF-8, so it is not tuned"
 
 
 def listening(running: Iterable[tuple[DiscoveredHost, Sequence[Instance]]]) -> tuple[str, ...]:

@@ -29,8 +29,9 @@ class Listener:
 
 @dataclass(frozen=True, kw_only=True)
 class RunningHost:
-    """``units``: state by name. ``processors``: the CPUs that programs see, whatever share of CPU time
-    is granted. ``backlogs``: the queue length of each listening socket, by its path or port."""
+    """``units``: state by name, ``masked`` for one that runs all the same. ``processors``: the CPUs that
+    programs see, whatever share of CPU time is granted. ``backlogs``: the queue length of each listening
+    socket, by its path or port."""
 
     tree: Tree
     units: Mapping[str, str] = field(default_factory=dict)
@@ -40,6 +41,10 @@ class RunningHost:
 
     def runs(self, unit: str) -> bool:
         return self.units.get(unit) == "active"
+
+    def runs_masked(self, unit: str) -> bool:
+        """True if it runs though its service manager would not start it again."""
+        return self.units.get(unit) == "masked"
 
 
 @dataclass(frozen=True, kw_only=True)

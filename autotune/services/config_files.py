@@ -10,29 +10,55 @@ import io
 import re
 import tarfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
 from functools import cached_property
-from itertools import count
+from itertools import count, takewhile
 from posixpath import dirname, join, normpath
 
+from autotune import config_text
 from autotune.strict import is_whole
 
 # Bytes, as limits.h of Linux has it. A longer pattern is not read: that may take time by the square of
 # its length.
 LONGEST_PATH = 4096
+_OTHERS_WRITE = 0o022
 _LINKS = 40  # as many as Linux follows
 # Bytes of all files of a host: an archive may unpack to a thousand times its size.
 LARGEST = 64 * 2**20
 
 
+NOWHERE = "/dev/null"
+
+
+@dataclass(frozen=True)
+class _Way:
+    """Where a path leads: its end, the last link on it, and the directory for which that link is not
+    followed."""
+
+    end: str
+    link: str = ""
+    shared: str = ""
+
+
+def ancestors(directory: str) -> tuple[str, ...]:
+    """A directory and those above it, the root first."""
+    words = [word for word in directory.split("/") if word]
+    return ("/", *("/" + "/".join(words[:depth]) for depth in range(1, len(words) + 1)))
+
+
 @dataclass(frozen=True)
 class Tree:
-    """Contents and bits of files by path, and where links point; all paths absolute."""
+    """Contents and bits of files by path, and where links point; all paths absolute.
+
+    ``directories``: whether root alone can write to a directory. If any are known, only links in such
+    directories are followed: another account could lead the others anywhere.
+    """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
     modes: Mapping[str, int] = field(default_factory=dict)
+    directories: Mapping[str, bool] = field(default_factory=dict)
 
     @cached_property
     def _children(self) -> Mapping[str, set[str]]:
@@ -44,29 +70,80 @@ class Tree:
         return children
 
     def real(self, path: str) -> str:
-        """The path with every link on the way followed."""
-        done = "/"
+        """The path with every link on the way followed, up to one that must not be."""
+        return self._way(path).end
+
+    def missing(self, path: str) -> str:
+        """Why a path leads to no file here."""
+        way = self._way(path)
+        if not way.link:
+            return "it is not there"
+        named = "it" if way.link == path else way.link
+        if way.shared:
+            return (
+                f"{named} is a link to {self.links[way.link]} that is not followed, since other "
+                f"accounts than root can write to {way.shared}"
+            )
+        return f"{named} is a link to {way.end}, which is not there or no small text file"
+
+    def unfollowed(self, pattern: str) -> tuple[str, ...]:
+        """The links that a shell's pattern names, or leads through, and that lead to nothing here."""
+        words = [word for word in normpath(pattern).split("/") if word]
+        plain = list(takewhile(lambda word: not set(word) & set("*?["), words))
+        above = "/" + "/".join(plain)
+        paths = [above, *(self._matching("/", words) if len(pattern) <= LONGEST_PATH else ())]
+        return tuple(path for path in dict.fromkeys(paths) if self._leads_nowhere(path))
+
+    @property
+    def unread(self) -> tuple[str, ...]:
+        """Where links lead that are followed, as far as nothing of that is here."""
+        ends = dict.fromkeys(way.end for way in map(self._way, self.links) if not way.shared)
+        return tuple(end for end in ends if not self._has(end))
+
+    def joined(self, other: Tree) -> Tree:
+        """This tree with what ``other`` has in addition."""
+        return Tree(*({**getattr(self, each.name), **getattr(other, each.name)}
+                      for each in fields(Tree)))  # fmt: skip
+
+    def _has(self, path: str) -> bool:
+        return path == NOWHERE or path in self.files or path in self._children
+
+    def _leads_nowhere(self, path: str) -> bool:
+        way = self._way(path)
+        return bool(way.link) and (bool(way.shared) or not self._has(way.end))
+
+    def _way(self, path: str) -> _Way:
+        done, link = "/", ""
         left = [word for word in normpath(path).split("/") if word]
         for _ in range(_LINKS + len(left)):
             if not left:
                 break
             here = join(done, left.pop(0))
             if here in self.links:
+                link = here
+                if shared := self._shared(done):
+                    return _Way(join(here, *left), link, shared)
                 target = normpath(join(done, self.links[here]))
                 done, left = "/", [*(word for word in target.split("/") if word), *left]
             else:
                 done = here
-        return done
+        return _Way(done, link)
+
+    def _shared(self, directory: str) -> str:
+        """The first directory on the way that others than root can write to; empty if there is none."""
+        if not self.directories:
+            return ""
+        return next((each for each in ancestors(directory) if not self.directories.get(each)), "")
 
     def text(self, path: str) -> str:
-        """Raises Unreadable, UnicodeDecodeError."""
+        """The text of a file, by its real path. Raises Unreadable, KeyError."""
         if not path.isprintable():
             raise Unreadable("its name has control characters")
-        return self.files[path].decode()
+        return config_text.decode(self.files[path])
 
     def content(self, path: str) -> str:
-        """The text of a file, links followed, invalid bytes replaced; empty where it is not there."""
-        return self.files.get(self.real(path), b"").decode(errors="replace")
+        """The text of a file, links followed; empty where it is not there."""
+        return config_text.decode(self.files.get(self.real(path), b""))
 
     def matching(self, pattern: str) -> tuple[str, ...]:
         """Files that a shell's pattern names, in the order of their names, by their real paths."""
@@ -90,6 +167,7 @@ class Tree:
 def unpacked(archive: bytes, above: str = "/") -> Tree:
     """The tree in a tar archive whose names are relative to ``above``; raises tarfile.TarError."""
     files, links, modes = dict[str, bytes](), dict[str, str](), dict[str, int]()
+    directories = dict[str, bool]()
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         for member in tar:
             if tar.offset > LARGEST:
@@ -100,7 +178,9 @@ def unpacked(archive: bytes, above: str = "/") -> Tree:
                 files[path], modes[path] = content.read(), member.mode
             elif member.issym():
                 links[path] = member.linkname
-    return Tree(files, links, modes)
+            elif member.isdir():
+                directories[path] = member.uid == 0 and not member.mode & _OTHERS_WRITE
+    return Tree(files, links, modes, directories)
 
 
 class Unreadable(ValueError):
@@ -256,7 +336,7 @@ def gather(
         try:
             text = tree.text(path)
             parsed = tuple(read(text))
-        except (UnicodeDecodeError, Unreadable) as error:
+        except Unreadable as error:
             unread[path] = str(error)
             return
         texts[path] = text
@@ -266,13 +346,14 @@ def gather(
             if (pattern := includes(directive)) is not None:
                 place = join(dirname(path if beside else main), pattern)
                 matching = tree.matching(place)
+                unread.update({each: tree.missing(each) for each in tree.unfollowed(place)})
                 optional = "*" in place or directive.name.text.lower() in _OPTIONAL
-                if not matching and not optional:
+                if not matching and not optional and place not in unread:
                     unread[place] = f"{path} includes it, and it was not read"
                 for included_path in matching:
                     yield from follow(included_path, directive.within, depth + 1)
 
     if tree.real(main) not in tree.files:
-        return Config(main, unread={main: "it is not there"})
+        return Config(main, unread={main: tree.missing(main)})
     directives = tuple(follow(tree.real(main), (), 0))
     return Config(tree.real(main), texts, directives, unread)

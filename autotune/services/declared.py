@@ -179,10 +179,10 @@ def _config(host: RunningHost, spec: ServiceSpec) -> Config:
                 texts[place] = host.tree.text(place)
             else:
                 texts[place] = ""
-        except (UnicodeDecodeError, Unreadable) as error:
+        except Unreadable as error:
             unread[place] = str(error)
         except KeyError:
-            unread[place] = "it is not there"
+            unread[place] = host.tree.missing(path)
     directives = [
         PlacedDirective(path, directive)
         for parameter in spec.parameters.values()

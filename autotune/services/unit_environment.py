@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
+from autotune import config_text
 from autotune.services import unit_files
 from autotune.services.base import Value
 from autotune.services.command_line import unquoted
@@ -97,7 +98,8 @@ def read(tree: Tree, unit: str) -> Environment:
         content = tree.content(path)
         variables |= {line["name"]: Variable(line["value"].strip(" \t\r\"'"), path, line.start("value"))
                       for line in _LINE.finditer(content)}  # fmt: skip
-    unread = tuple(path for path in named if tree.real(path) not in tree.files)
+    unread = (*(path for path in named if tree.real(path) not in tree.files),
+              *unit_files.unfollowed(tree, unit))  # fmt: skip
     return Environment(unit, texts, variables, unread)
 
 
@@ -126,7 +128,7 @@ def _assigned(path: str, words: Iterable[Word]) -> Iterator[tuple[str, Variable]
 def assignments(files: Mapping[str, bytes], pattern: str) -> tuple[str, ...]:
     """``NAME=value`` of a unit's ``files`` where all of it matches ``pattern``; the last counts."""
     lines = (line for path, content in files.items() if path.startswith(unit_files.PLACES)
-             for line in unit_files.read(content.decode(errors="replace"))
+             for line in unit_files.read(config_text.decode(content))
              if line.name.text == "Environment")  # fmt: skip
     words = (unquoted(word).text for line in lines for word in line.arguments)
     return tuple(word for word in words if re.fullmatch(pattern, word))

@@ -74,6 +74,11 @@ def files(tree: Tree, unit: str) -> tuple[str, ...]:
     return (*own[:1], *(drop_ins[name] for name in sorted(drop_ins)))
 
 
+def unfollowed(tree: Tree, unit: str) -> tuple[str, ...]:
+    """Links in place of its drop-ins that lead to nothing that was read."""
+    return tuple(path for place in PLACES for path in tree.unfollowed(f"{place}/{unit}.d/*.conf"))
+
+
 def option(tree: Tree, unit: str, name: str) -> str:
     """The first word of the last value that a unit gives an option; empty where it gives none."""
     lines = [line for path in files(tree, unit) for line in read(tree.text(path))

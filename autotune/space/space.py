@@ -298,7 +298,7 @@ def _ruled(
         raise file.document.unknown(["parameters", name], "parameter", by_name)
     if name in running.left and (rule.fixed is not None or rule.derive is not None):
         why = f"{name} cannot be set on these hosts: {running.left[name]}"
-        hint = "leave it out, or let autotune write whole files: `replace: true` in its tier"
+        hint = "leave it out of `parameters:`"
         raise file.document.error(["parameters", name], why, hint=hint)
     if rule.drop or name in running.left:
         # A dropped parameter keeps its baseline: files still need a value.

@@ -150,7 +150,7 @@ esac
 """
 
 
-def test_a_host_is_read_in_one_exchange_and_its_facts(tmp_path: Path) -> None:
+def test_a_host_is_read_in_few_exchanges(tmp_path: Path) -> None:
     sockets = """
     case $1 in
         -lxH) echo 'u_str LISTEN 0 4096 /run/php/php8.2-fpm.sock 1 * 0' ;;
@@ -167,7 +167,7 @@ def test_a_host_is_read_in_one_exchange_and_its_facts(tmp_path: Path) -> None:
     assert found.processors == 3
     assert found.backlogs == {"/run/php/php8.2-fpm.sock": 4096, "80": 128}
     assert found.facts.memory > 0
-    assert transport.exchanges <= 4
+    assert transport.exchanges <= 5  # two of them for what links lead to
     for path in found.tree.files:
         # Where Debian's databases have what was set by SQL, and nothing else of their data; and
         # the units of what has its options there.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune import config_text
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.in_place import InPlace, of_hosts, of_record
 from autotune.environments.data_loss import without_restarts
@@ -17,6 +18,7 @@ from autotune.services.adoption import Listener
 from autotune.services.config_files import Tree
 from autotune.space import space as spaces
 from autotune.space.space import Space
+from autotune.strict import parse_json
 from autotune.target.read import TargetFile, read
 from tests.discovery.places import FACTS, LB, cache, host, store, web
 
@@ -173,3 +175,56 @@ def test_a_store_that_saves_nothing_is_not_restarted(
     narrowed, own = without_restarts(allowing, whole, files.own, files.running)
     assert not own["store.db1.redis"].loses
     assert any(d.name.startswith("store.redis") for d in narrowed.tunable)
+
+
+LATIN = "# Gr\xf6\xdfe\n".encode("latin-1")
+
+
+def with_files(of: DiscoveredHost, files: dict[str, bytes], **links: str) -> DiscoveredHost:
+    tree = Tree({**of.tree.files, **files}, {**of.tree.links, **links}, of.tree.modes)
+    return replace(of, tree=tree)
+
+
+@pytest.mark.parametrize("of", HOSTS, ids=lambda host: host.name)
+def test_bytes_that_are_no_utf8_hide_no_file_and_come_back(
+    tmp_path: Path, of: DiscoveredHost
+) -> None:
+    drop_ins = {
+        f"/etc/systemd/system/{unit}.d/own.conf": LATIN + b"[Service]\nNice=0\n"
+        for unit in of.units
+    }
+    files = {path: (LATIN.replace(b"#", b";") if "/php/" in path else LATIN) + text
+             for path, text in of.tree.files.items()}  # fmt: skip
+    changed = with_files(of, {**drop_ins, **files})
+    plain, read_back = (in_place(target(tmp_path), each) for each in (of, changed))
+    assert read_back.running.values == plain.running.values
+    kept = of_record(parse_json(json.dumps(read_back.record)))
+    assert kept.own == read_back.own
+    mine = [file for part, own in kept.own.items() if f".{of.name}." in part for file in own.files]
+    assert mine
+    assert all(config_text.encode(file.text or "")[:1] in b"#;" for file in mine)
+    assert all(
+        LATIN[1:] in config_text.encode(file.text or "") for file in mine if not file.optional
+    )
+
+
+@pytest.mark.parametrize(
+    ("of", "why"),
+    [
+        (with_files(replace(BALANCER, tree=Tree()), {}, **{"/etc/nginx": "/srv/git"}),
+         "/etc/nginx is a link to /srv/git/nginx.conf"),
+        (replace(BALANCER, units={"nginx.service": "masked"}),
+         "nginx.service runs, but it is masked"),
+        (with_files(BALANCER, {"/etc/nginx/nginx.conf": b"events {\n"}), "nginx.service runs"),
+    ],
+    ids=["a link", "a masked unit", "another syntax"],
+)  # fmt: skip
+def test_no_hint_replaces_files_that_could_not_be_read(
+    tmp_path: Path, of: DiscoveredHost, why: str
+) -> None:
+    with pytest.raises(TargetError) as caught:
+        in_place(target(tmp_path, ("service: [haproxy, nginx]", "service: nginx")), of)
+    assert why in caught.value.message
+    assert "nothing of the kind" not in caught.value.message
+    assert "replace" not in (caught.value.hint or "")
+    assert "correct what is named above" in (caught.value.hint or "")

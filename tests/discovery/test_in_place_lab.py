@@ -47,6 +47,14 @@ mkdir -p /srv/shop
 echo 'the shop' >/srv/shop/index.html
 systemctl restart nginx
 """
+_LINKED = r"""
+set -e
+mkdir -p /srv/git
+mv /etc/nginx/nginx.conf /srv/git/main.conf
+ln -s /srv/git/main.conf /etc/nginx/nginx.conf
+printf '# Gr\366\337e\n' >>/srv/git/main.conf
+systemctl reload nginx
+"""
 _STORE = f"""
 set -e
 sed -i -e 's/^bind .*/bind {STORE_ADDRESS}/' -e 's/^appendonly no/appendonly yes/' \
@@ -151,6 +159,28 @@ def test_own_files_are_edited_and_no_store_is_ever_weaker(ground: Ground) -> Non
         for transport in bed.transports.values():
             transport.close()
     assert counted(ground) == KEYS
+    assert differing(before, ground.pictures()) == []
+
+
+def test_a_link_is_edited_at_its_target_and_keeps_its_bytes(ground: Ground) -> None:
+    print(ground.sh(WEB, _LINKED))
+    before = ground.pictures()
+    bed = prepare(read(target(ground)))
+    fleet = bed.fleet(ground.directory / "linked", News().note)
+    fleet.open()
+    try:
+        done = fleet.deploy(fleet.space.candidate({"web.nginx.worker_connections": 2000}).settings)
+        assert done.effective.get("web.nginx.worker_connections") == 2000
+        assert ground.sh(WEB, "readlink /etc/nginx/nginx.conf") == "/srv/git/main.conf"
+        assert (
+            ground.sh(WEB, "LC_ALL=C grep -c 'worker_connections 2000' /srv/git/main.conf") == "1"
+        )
+        last = ground.sh(WEB, "tail -n 1 /srv/git/main.conf | od -An -tx1")
+        assert last.split() == [f"{byte:02x}" for byte in b"# Gr\xf6\xdfe\n"]
+        fleet.restore()
+    finally:
+        for transport in bed.transports.values():
+            transport.close()
     assert differing(before, ground.pictures()) == []
 
 

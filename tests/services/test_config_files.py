@@ -85,3 +85,50 @@ def test_an_archive_that_is_larger_than_configurations_are_is_refused() -> None:
     assert len(packed.getvalue()) < 100_000
     with pytest.raises(tarfile.TarError, match="64 MB"):
         unpacked(packed.getvalue())
+
+
+SHARED = (
+    "/srv/app/main is a link to /etc/shadow that is not followed, since other accounts than root can "
+    "write to /srv/app"
+)
+ROOTS = dict.fromkeys(("/", "/etc", "/etc/n", "/srv"), True)
+
+
+@pytest.mark.parametrize(
+    ("links", "real", "why"),
+    [
+        ({"/etc/n/main": "/srv/git/main"}, "/srv/git/main", "it is not there"),
+        ({"/etc/n": "/srv/git"}, "/srv/git/main", "it is not there"),
+        ({"/etc/n/main": "..data/main", "/etc/n/..data": "..2026"}, "/etc/n/..2026/main",
+         "/etc/n/..data is a link to /etc/n/..2026/main, which is not there or no small text file"),
+        ({"/etc/n/main": "/srv/app/main", "/srv/app/main": "/etc/shadow"}, "/srv/app/main",
+         SHARED),
+    ],
+    ids=["a checkout", "the directory", "dangling", "a link of another account"],
+)  # fmt: skip
+def test_links_are_followed_where_root_alone_can_change_them(
+    links: dict[str, str], real: str, why: str
+) -> None:
+    tree = Tree({"/srv/git/main": b"", "/etc/shadow": b"root:x"}, links, directories=ROOTS)
+    assert tree.real("/etc/n/main") == real
+    if real not in tree.files:
+        assert tree.missing("/etc/n/main") == why
+        assert tree.unfollowed("/etc/n/main") == tree.unfollowed("/etc/n/m*") == ("/etc/n/main",)
+        assert gather(tree, "/etc/n/main", lambda _: ()).unread == {"/etc/n/main": why}
+
+
+def test_a_directory_that_is_a_link_to_nothing_is_named() -> None:
+    tree = Tree({MAIN: b"include conf.d/*.conf;\n"}, {"/etc/nginx/conf.d": "/srv/gone"})
+    assert read(tree).unread == {
+        "/etc/nginx/conf.d": "it is a link to /srv/gone, which is not there or no small text file"
+    }
+
+
+def test_archives_tell_who_can_write_to_directories() -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as tar:
+        for name, owner, mode in (("etc", 0, 0o755), ("srv", 1000, 0o755), ("tmp", 0, 0o1777)):
+            member = tarfile.TarInfo(f"./{name}")
+            member.type, member.uid, member.mode = tarfile.DIRTYPE, owner, mode
+            tar.addfile(member)
+    assert unpacked(packed.getvalue()).directories == {"/etc": True, "/srv": False, "/tmp": False}
