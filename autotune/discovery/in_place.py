@@ -174,9 +174,9 @@ def _instance(file: TargetFile, name: str, host: DiscoveredHost) -> Instance:
     if not chosen:
         unread = _unread_of(tier, host)
         others = ", ".join(instance.deployment for instance in running)
-        wanted = f"no {' or '.join(tier.service)} that can be edited"
+        missing = f"no {' or '.join(tier.service)} that can be edited"
         others = others or ("" if unread else "nothing of the kind")
-        message = f"{host.name} runs {f'{others}, and ' if others else ''}{wanted}"
+        message = f"{host.name} runs {f'{others}, and ' if others else ''}{missing}"
         hint = CORRECT if unread else "start it, " + REPLACE
         raise _mismatch(file, name, "\n".join([message, *dict.fromkeys((*notes, *unread))]), hint)
     chosen.sort(key=lambda i: (i.port != (tier.port or PORTS[i.deployment]),
@@ -192,11 +192,11 @@ def _unread_of(tier: Tier, host: DiscoveredHost) -> list[str]:
     """Why services of a tier may run here and could not be read: whole files would replace theirs."""
     every = adoptions()
     keys = dict.fromkeys(service.key for name in tier.service for service, _ in parts(name))
-    known = [every[key] for key in keys if key in every]
+    concerned = [every[key] for key in keys if key in every]
     running = (unit for unit in host.units if host.runs(unit)
-               and any(fnmatch(unit, name) for each in known for name in each.units))  # fmt: skip
+               and any(fnmatch(unit, name) for each in concerned for name in each.units))  # fmt: skip
     return [
-        *(line for adoption in known for line in unread(host, adoption)),
+        *(line for adoption in concerned for line in unread(host, adoption)),
         *(f"{host.name}: {unit} runs, and its files could not be read" for unit in running),
     ]
 
