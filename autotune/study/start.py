@@ -10,6 +10,7 @@ from pathlib import Path
 
 from optuna.storages import BaseStorage
 
+from autotune import foreign_files
 from autotune.environments.base import Environment, prepare
 from autotune.environments.beds import Beds
 from autotune.environments.beds import prepare as prepare_beds
@@ -18,7 +19,7 @@ from autotune.loads.registry import digests
 from autotune.optimize.ranking import transferred
 from autotune.optimize.searcher import Searcher
 from autotune.optimize.storage import open_sqlite, storage_errors
-from autotune.study import journal, loop, ranking
+from autotune.study import journal, loop, origin, ranking
 from autotune.study.beds import tune as tune_on_beds
 from autotune.study.context import (
     ProgressReporter,
@@ -39,6 +40,7 @@ from autotune.target.read import TargetFile, read, read_recorded
 from autotune.target.write import differences
 
 STORAGE = "study.db"
+EXPLAINED = "`autotune report {study}` shows what the study found; explain it where it was begun"
 
 
 def start(
@@ -74,15 +76,16 @@ def _take_over(
     environment: Environment, store: Store, progress: ProgressReporter, earlier: Path
 ) -> None:
     """Put the leaders of an earlier study on record, to be tried first."""
-    state = state_of(earlier)
-    stock = ranking.baseline(state)
-    estimates = ranking.candidates(state)
-    ranked = sorted(estimates, key=lambda trial: -estimates[trial].log_mean)
-    configurations = transferred(
-        [state.by_number(trial).settings for trial in ranked],
-        stock.settings if stock else {},
-        environment.space,
-    )
+    with origin.reading(earlier):
+        state = state_of(earlier)
+        stock = ranking.baseline(state)
+        estimates = ranking.candidates(state)
+        ranked = sorted(estimates, key=lambda trial: -estimates[trial].log_mean)
+        configurations = transferred(
+            [state.by_number(trial).settings for trial in ranked],
+            stock.settings if stock else {},
+            environment.space,
+        )
     store.transferred(earlier.name, configurations)
     leaders = plural(len(configurations), "configuration")
     progress.note(f"tried first, from study {earlier.name}: {leaders}")
@@ -91,7 +94,7 @@ def _take_over(
 def unfinished(directory: Path, beds: str | None = None) -> Environment:
     """The environment of a study that can be continued, on today's hosts; ``beds`` are the test beds
     that `--beds` names, ``None`` all that the study has. Raises as `finished` does, and AutotuneError
-    for a study that is finished and for what is no study."""
+    for a study that is finished, is only read, or is no study."""
     state, name = state_of(directory), shlex.quote(directory.name)
     if state.purpose:
         again = {APPLIED: f"autotune restore {name}", MEASURED: "autotune measure TARGET"}
@@ -104,6 +107,7 @@ def unfinished(directory: Path, beds: str | None = None) -> Environment:
             f"study {directory.name} is finished",
             hint=f"autotune report {name}",
         )
+    origin.check_own(directory, origin.BEGIN_ANOTHER)
     return finished(directory, beds)
 
 
@@ -113,6 +117,7 @@ def finished(directory: Path, beds: str | None = None) -> Environment:
     Raises TargetError when the target has changed so that earlier readings no longer apply to it,
     AutotuneError where a parameter is tuned today that the study has no values of.
     """
+    origin.check_own(directory, EXPLAINED)
     environment = _prepared(directory, beds)
     trials = state_of(directory).trials
     recorded = trials[0].settings if trials else environment.space.baseline
@@ -182,7 +187,7 @@ def open_search(environment: Environment, directory: Path) -> Iterator[Searcher]
 
     Raises AutotuneError for a storage that cannot be used, OSError if the disk is full.
     """
-    path = directory / STORAGE
+    path = foreign_files.writable(directory, STORAGE)
     with storage_errors(path):
         path.touch(mode=0o600)
         with open_sqlite(path) as storage:
