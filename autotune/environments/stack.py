@@ -20,6 +20,7 @@ from autotune.deploy.runtime import Invalid, NeedsPrograms, Note, Runtime
 from autotune.deploy.stack import Part, Stack, entry_tiers
 from autotune.diagnose.faults import wrong_with
 from autotune.discovery.in_place import REPLACE, InPlace, of_record, read_files
+from autotune.environments.answers import UNKNOWN, AnswerCheck
 from autotune.environments.base import Checked, Preview, size
 from autotune.environments.data_loss import without_restarts
 from autotune.environments.evaluation import History
@@ -211,9 +212,13 @@ class StackEnvironment:
         files = [f"{host}: {path}" for host, change in changes.items() for path in change.files]
         yield (f"the baseline would write {', '.join(files)}: `autotune plan` shows what" if files
                else "the hosts' files are the baseline, byte for byte")  # fmt: skip
+        request = of_target.request(self.file, self.lay_out("<study>/run"))
         for url, answer in self._answers().items():
             words = in_words(answer)
-            wrong = isinstance(answer, str) or not answer.ok
+            wrong = wrong_with(answer, request)
+            words = (
+                f"{words}: {wrong}" if wrong and request.checks and wrong not in words else words
+            )
             if wrong and not files:
                 hint = "`load: {path: /…}` or `url:` names something that is answered with 2xx"
                 raise AutotuneError(f"{url}: {words}", hint=hint)
@@ -259,19 +264,23 @@ class StackEnvironment:
             study_of(directory).name,
             request=lambda: self._answer(request),
             expect=request.expect,
+            statuses=request.statuses,
             loads_data=expect is not None or not self.runtime.installed,
             overrides=overrides(self.file),
             progress=loaded,
         )
 
     def _answer(self, request: Request) -> tuple[int, bytes] | str:
-        """Send one request to each entry; the first wrong answer, or else the last one.
+        """Send one request to each entry; the first wrong answer, or else the last one. What an answer
+        lacks of what the target expects comes in words.
 
         A load host sends them: this machine need not reach the stack at all.
         """
         for entry in request.each():
             answer = curl.answer(self.load_hosts[0], entry)
-            if wrong_with(answer, request.expect):
+            if wrong := wrong_with(answer, entry):
+                lacking = entry.checks and not isinstance(answer, str) and wrong
+                answer = lacking or answer
                 break
         return answer if isinstance(answer, str) else (answer.status, answer.body)
 
@@ -279,10 +288,22 @@ class StackEnvironment:
         """Deploying to ``fleet``, loading from the load hosts, watching all hosts meanwhile."""
         target, laid = self.file.target, fleet.stack
         body = expected_body(target) if target.load.one_page else None
+        request = of_target.request(self.file, laid, body)
+        answers = AnswerCheck.of(
+            self.load,
+            request,
+            target.load.expect,
+            self.load_hosts[0],
+            errors=target.slo.slo.errors,
+            max_rate=target.load.max_rate,
+            untouched=all(map(target.edits, target.tiers)),
+        )
+        if not answers.judge.pages:
+            note(UNKNOWN)
         cpus = {name: host.cpus for name, host in self.facts.items()}
         meter = LoadMeter(
             self.load,
-            of_target.request(self.file, laid, body),
+            replace(request, statuses=answers.statuses),
             target.slo.slo,
             self.load_hosts,
             laid,
@@ -294,6 +315,7 @@ class StackEnvironment:
                 WatchedHost(host.name, cpus[host.name], (), host) for host in self._generators
             ),
             ports=PortWait(note),
+            answers=answers,
         )
         limits = capacity_limits(target.load.max_rate)
         return LoadSession(fleet, meter, target.slo.slo, limits, history)

@@ -36,7 +36,7 @@ def test_recorded_output_gives_the_recorded_tally(name: str) -> None:
     printed, case = recorded(name)
     expected = case["tally"]
     expected["histogram"] = {float(edge): n for edge, n in expected["histogram"].items()}
-    assert parsed(printed, case) == LoadResult(**expected)
+    assert replace(parsed(printed, case), sizes={}) == LoadResult(**expected)
 
 
 @pytest.mark.parametrize("name", CASES)
