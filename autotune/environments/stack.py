@@ -135,6 +135,7 @@ class StackEnvironment:
                 f"programs: {', '.join(sorted(programs))}",
                 *self.runtime.status(laid, self.transports),
                 f"{', '.join(NAMED)}: rendered and accepted by the software itself",
+                *((f"a right answer: {load.expect}",) if load.expect else ()),
                 *(self._as_it_runs() if self.runtime.installed else ()),
             ),
             left_out=self.dropped,
@@ -175,6 +176,7 @@ class StackEnvironment:
             changes=self._changes if self.runtime.installed else None,
             answers=self._answers,
             restarts=self._restarts(laid),
+            right_answers=self._right_answers(),
         )
 
     def _changes(self, settings: Settings) -> dict[str, HostChanges]:
@@ -192,6 +194,18 @@ class StackEnvironment:
             curl.answer(self.load_hosts[0], entry)
             for entry in request.each()
         }  # fmt: skip
+
+    def _right_answers(self) -> str:
+        """How right answers are told from wrong ones."""
+        load = self.file.target.load
+        if load.one_page and expected_body(self.file.target) is not None:
+            return "the application's own body"
+        if load.script:
+            return UNKNOWN
+        compared = "the same kind as answers before the first trial"
+        if load.expect is None:
+            return compared
+        return str(load.expect) if load.expect.body else f"{load.expect}; {compared}"
 
     def _restarts(self, laid: Stack) -> dict[str, tuple[str, ...]]:
         owners = {ParameterName.parse(dimension.name).owner for dimension in self.space.tunable

@@ -3,7 +3,7 @@
 While a generator runs, curl sends requests like those of the load; they are a part of the rate that was
 ordered. An answer is wrong if it lacks what `expect:` says, or differs in kind from reference answers.
 A look at n answers misses a share s of wrong ones with the probability (1 − s)ⁿ: ``ENOUGH`` answers miss
-5 % once in 2000 times. If a reading is too short for so many, the latest readings at lower rates count
+5 % once in 28,000 times. If a reading is too short for so many, the latest readings at lower rates count
 too, since less load means no more wrong answers.
 
 Generators also print sizes, which cover every answer: see ``wrong_by_size``.
@@ -23,8 +23,8 @@ from autotune.target.requests import Step
 from autotune.transports.request import Request
 
 WRONG, WRONG_BODY = "wrong answer", "wrong body"  # kinds of errors
-ENOUGH = 150  # answers
-PER_SECOND, SHARE = 75.0, 0.2  # the most answers that are requested, and of the load
+ENOUGH = 200  # answers
+PER_SECOND, SHARE = 100.0, 0.2  # the most answers that are requested, and of the load
 EXACT_PER_SECOND, EXACT_SHARE = 6.0, 0.01  # the same where the one right body is known
 LEAST = 2
 MOST_BYTES = 1 << 24  # of all bodies in one look

@@ -56,8 +56,8 @@ def test_a_page_is_no_error_page(site: str) -> None:
 def test_what_differs_is_named() -> None:
     known = reference("shop")
     said = {
-        "php-fatal.html": "no </html> at the end, 414 B instead of 9.1 KB, title 'Shop'",
-        "wordpress-database.html": "680 B instead of 9.1 KB, title 'Database Error'",
+        "php-fatal.html": "no </html> at the end, 414 B instead of 8.8 KB, title 'Shop'",
+        "wordpress-database.html": "680 B instead of 8.8 KB, title 'Database Error'",
     }
     for name, words in said.items():
         assert difference(known, answer(ERROR_PAGES[name])) == words
