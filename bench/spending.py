@@ -113,6 +113,12 @@ class Model(Fleet):
     def restore(self) -> None:
         """Nothing was touched."""
 
+    def begin_trial(self, *, deployed: bool) -> tuple[()]:
+        return ()
+
+    def end_warm_up(self, windows: int) -> None:
+        """There are no answers."""
+
     def lookups(self) -> tuple[int, int]:
         return self.stack.hits, self.stack.misses
 

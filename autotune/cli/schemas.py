@@ -225,6 +225,14 @@ class StatusSide(Side):
     limit: str | None
 
 
+class AnswersChecked(TypedDict):
+    """Whole answers under load: how many were checked and wrong, and what one lacked."""
+
+    looked_at: int
+    wrong: int
+    example: str | None
+
+
 class StudyStatus(Envelope):
     """How a study stands; ``ratio`` is no claim before there is a ``verdict``."""
 
@@ -239,6 +247,7 @@ class StudyStatus(Envelope):
     best: StatusSide | None
     ratio: float | None
     change: str | None
+    answers: AnswersChecked
     beds: NotRequired[Mapping[str, BedStatus]]
     seconds: SecondsLeft
 
@@ -305,6 +314,7 @@ class Plan(Envelope):
     hosts: NotRequired[Mapping[str, HostChanges]]
     may_restart: NotRequired[Mapping[str, Sequence[str]]]
     requests: NotRequired[Mapping[str, str]]
+    right_answers: NotRequired[str]
 
 
 class Importance(TypedDict):
@@ -362,6 +372,9 @@ Step = TypedDict(
         "intended": int,
         "violations": int,
         "errors": Mapping[str, int],
+        "looked_at": int,
+        "wrong": int,
+        "example": str | None,
         "goodput": float | None,
         "p50": float | None,
         "p90": float | None,

@@ -30,6 +30,7 @@ from autotune.deploy.stack import Part, Stack
 from autotune.errors import AutotuneError, RenderError
 from autotune.services.base import Action, Role, Settings, Value
 from autotune.space.space import Space
+from autotune.target.expect import ANY_2XX
 from autotune.target.model import Target
 
 READY_SECONDS = 15.0
@@ -53,7 +54,8 @@ class Deployment(Fleet):
     """All hosts of a stack: what is deployed takes effect on every one or on none.
 
     ``request()`` sends the whole stack one request and returns status and body, or why there is no
-    answer. ``expect`` is the body of a right answer, ``None`` where any will do. ``loads_data``: the
+    answer. ``expect`` is the body of a right answer, ``None`` where any will do,
+    and ``statuses`` are the right ones. ``loads_data``: the
     store is filled with the target's data set. ``study`` names the study in the hint of an error.
     """
 
@@ -68,6 +70,7 @@ class Deployment(Fleet):
         *,
         request: Callable[[], tuple[int, bytes] | str],
         expect: bytes | None,
+        statuses: frozenset[int] = ANY_2XX,
         loads_data: bool,
         overrides: Path | None = None,
         progress: dataset.Progress = dataset.unheard,
@@ -78,6 +81,7 @@ class Deployment(Fleet):
         self.keeps = runtime.installed
         self.check_load_hosts: Callable[[], None] = lambda: None
         self._study, self._expect, self._loads_data = study, expect, loads_data
+        self._statuses = statuses
         self._overrides, self._progress = overrides, progress
         self._hot: Mapping[str, str] = {}
         self._in_place: ConfirmedState | None = None
@@ -217,7 +221,7 @@ class Deployment(Fleet):
         return all(filled)
 
     def _await_answer(self) -> None:
-        wrong = ready.until(self.request, self._expect, self.ready_seconds)
+        wrong = ready.until(self.request, self._expect, self.ready_seconds, self._statuses)
         if wrong:
             lines = [f"the stack does not answer right: {wrong}"]
             complaints = self.hosts.gather(self.stack.hosts, lambda host: host.complaints())

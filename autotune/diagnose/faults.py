@@ -54,7 +54,7 @@ def faults(
         for turn in range(TRIES):
             if turn:
                 pause(PAUSE)
-            wrong = wrong_with(answer(transport, asked), request.expect)
+            wrong = wrong_with(answer(transport, asked), asked)
             if wrong is None:
                 break
         return wrong
@@ -63,13 +63,15 @@ def faults(
     return {web[name].name: wrong for name, wrong in answers.results.items() if wrong}
 
 
-def wrong_with(got: Answer | str, expect: bytes | None) -> str | None:
+def wrong_with(got: Answer | str, request: Request) -> str | None:
     """What is wrong with an answer, in a few words; ``None`` if it is right."""
     if isinstance(got, str):
         return got
-    if not got.ok:
+    if got.status not in request.statuses:
         return f"status {got.status}"
-    if expect is not None and got.body != expect:
-        body = got.body.decode(errors="replace")
+    body = got.body.decode(errors="replace")
+    if request.expect is not None and got.body != request.expect:
         return f"status {got.status} with a wrong body, {body[:_SHOWN]!r}"
+    if request.checks is not None:
+        return request.checks.unmet(got.status, None, body, len(got.body))
     return None

@@ -371,6 +371,8 @@ def _tuned(dimension: Dimension, value: Value) -> str:
 def _load(stack: Stack) -> Iterator[str]:
     yield "# Sent from this machine unless `hosts:` names others, and only to the first tier. `path` is"
     yield "# asked of whatever answers to the bare address there. No more than max_rate is ever offered."
+    yield "# Answers are compared with those before the first trial. `expect: {body: TEXT}` says what a"
+    yield "# right one has."
     if stack.asked.remark:
         yield comment(stack.asked.remark)
     yield f"load: {{generator: httperf, {stack.asked.text}, max_rate: 5000/s}}"

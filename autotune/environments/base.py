@@ -54,6 +54,7 @@ class Preview:
     hosts, not private ones of the study, and ``host_settings`` (kernel, limits) are set too. Then
     ``changes(settings)`` gives the changes to each host as it is now, ``answers()`` what each entry
     answers now to one request, by URL; ``restarts``: the hosts of each unit that a trial may restart.
+    ``right_answers`` says how right answers are told from wrong ones.
     """
 
     entry: str
@@ -64,6 +65,7 @@ class Preview:
     changes: Callable[[Settings], Mapping[str, HostChanges]] | None = None
     answers: Callable[[], Mapping[str, Answer | str]] = dict
     restarts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    right_answers: str = ""
 
 
 class Session(Protocol):

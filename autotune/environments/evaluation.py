@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
-from typing import Protocol
+from typing import Any, Protocol
 
 from autotune.deploy.deployed import Deployed
 from autotune.diagnose.context import Bottleneck
@@ -79,6 +79,10 @@ class Recorder(Protocol):
     def warmed(self, warm_up: WarmUpResult) -> None: ...
 
     def reading(self, watched: WatchedReading, purpose: str) -> None: ...
+
+    def references(self, references: Sequence[Mapping[str, Any]]) -> None:
+        """Reference answers, a record for each page."""
+        ...
 
     def answer(self, answer: Answer, seconds: float) -> None: ...
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from autotune.deploy.stack import Stack
 from autotune.diagnose.capacities import capacities, uses
 from autotune.diagnose.context import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading, contexts_of, diagnose
 from autotune.diagnose.faults import faults, suspected
+from autotune.environments.answers import AnswerCheck
 from autotune.estimate import PartCapacity
+from autotune.loads.answers import Look
 from autotune.loads.base import NO_PORT, Load, LoadResult, LoadSpec
 from autotune.loads.load_host import PortWait
 from autotune.loads.take import take
@@ -39,6 +42,7 @@ class LoadMeter:
     ``load_hosts`` are where the load is made; ``hosts`` those of the stack, each with its transport,
     and ``generators`` the load hosts that are watched too: those that do nothing else.
     ``max_rate`` (requests/s) is the most that is ever offered.
+    ``answers`` tell right answers from wrong ones.
     ``in_place()`` gives the settings that run, which decide which parts of the stack are watched.
     """
 
@@ -53,6 +57,7 @@ class LoadMeter:
     in_place: Callable[[], Settings] = dict
     generators: tuple[WatchedHost, ...] = ()
     ports: PortWait = field(default_factory=PortWait)
+    answers: AnswerCheck | None = None
 
     def take(self, rate: float, seconds: float, *, ramp: float = 1.0) -> WatchedReading:
         """Offer ``rate`` requests/s for ``seconds`` to the stack's entry, and to nothing else, after
@@ -73,7 +78,17 @@ class LoadMeter:
     def _watched(self, spec: LoadSpec) -> WatchedReading:
         hosts = self._hosts(self.in_place())
         with Watch((*hosts, *self.generators), spec.ramp + spec.seconds) as watch:
-            result = take(self.load, self.request, spec, *self.load_hosts, max_rate=self.max_rate)
+            result = take(
+                self.load,
+                self.request,
+                spec,
+                *self.load_hosts,
+                max_rate=self.max_rate,
+                judge=self.answers.judge if self.answers else None,
+                earlier=self.answers.earlier(spec.rate) if self.answers else Look(),
+            )
+        if self.answers:
+            self.answers.looked(spec.rate, result)
         measured, observations = reading(result, spec), watch.observations
         if not self.slo.met(measured) and (why := self._starved(observations, spec)):
             measured = replace(measured, limited=why)
@@ -84,6 +99,15 @@ class LoadMeter:
             observations,
             host_usages((*hosts, *self.generators), observations, spec.ramp + spec.seconds),
         )
+
+    def begin_trial(self, *, deployed: bool) -> Sequence[Mapping[str, Any]]:
+        """See `AnswerCheck.begin`."""
+        return self.answers.begin(deployed=deployed) if self.answers else ()
+
+    def end_warm_up(self, windows: int) -> None:
+        """What answers were like before the last ``windows`` of a warm-up no longer counts."""
+        if self.answers is not None:
+            self.answers.looks.keep_last(windows)
 
     def diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
         """What holds the peak down, by the readings around it."""
@@ -158,7 +182,7 @@ class LoadMeter:
         slowest = 0.0
         for entry in self.request.each():
             got = curl.answer(self.load_hosts[0], entry)
-            if isinstance(got, str) or not got.ok:
+            if isinstance(got, str) or got.status not in self.request.statuses:
                 return None
             slowest = max(slowest, got.seconds)
         return slowest
@@ -178,4 +202,7 @@ def reading(result: LoadResult, spec: LoadSpec) -> Reading:
         histogram=result.histogram,
         truncated=result.truncated,
         limited=result.limited,
+        looked_at=result.looked_at,
+        wrong=result.wrong,
+        example=result.example,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from autotune.deploy.deployed import DeployFailed, Fleet
 from autotune.diagnose.context import Bottleneck
@@ -75,6 +75,16 @@ class Meter(Protocol):
         """What each part of the stack carries, by the readings that met the SLO."""
         ...
 
+    def begin_trial(self, *, deployed: bool) -> Sequence[Mapping[str, Any]]:
+        """Called before a configuration is deployed and once it is; returns new reference answers.
+
+        Raises AutotuneError if the stack does not answer right before the first trial."""
+        ...
+
+    def end_warm_up(self, windows: int) -> None:
+        """Only the last ``windows`` of the warm-up show how the stack answers."""
+        ...
+
     def lookups(self) -> tuple[int, int] | None:
         """Hits and misses of all caches since they started; ``None`` without a cache."""
         ...
@@ -118,6 +128,7 @@ class LoadSession:
         what ran before is back in place.
         """
         began = self.clock.now()
+        references = self.meter.begin_trial(deployed=False)
         try:
             with self.clock.on("deploy"):
                 deployed = self.fleet.deploy(settings)
@@ -127,6 +138,8 @@ class LoadSession:
         record.deployed(deployed)
         self._warm = self._warm and not any(_forgets(name) for name in deployed.restarted)
         self._offered = 0.0
+        if new := (*references, *self.meter.begin_trial(deployed=True)):
+            record.references(new)
         ends = began + request.seconds
         warm_up_result = self._warm_up(request, record, prefilled=deployed.prefilled)
         capacity, watched = self._capacity(request, warm_up_result, record, ends)
@@ -171,6 +184,7 @@ class LoadSession:
         )
         self._warm = self._warm or warm_up_result.settled
         record.warmed(warm_up_result)
+        self.meter.end_warm_up(LAST_WINDOWS)
         self.meter.drain()
         return warm_up_result
 

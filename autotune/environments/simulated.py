@@ -170,6 +170,13 @@ class ModelMeter:
             for use in of_hosts(w.reading.rate, {h: u.cpu for h, u in w.hosts.items()}, tiers)
         )
 
+    def begin_trial(self, *, deployed: bool) -> tuple[()]:
+        """A model has no answers."""
+        return ()
+
+    def end_warm_up(self, windows: int) -> None:
+        """A model has no answers."""
+
     def lookups(self) -> tuple[int, int]:
         return self.stack.hits, self.stack.misses
 

@@ -20,6 +20,7 @@ from autotune.deploy.runtime import Invalid, NeedsPrograms, Note, Runtime
 from autotune.deploy.stack import Part, Stack, entry_tiers
 from autotune.diagnose.faults import wrong_with
 from autotune.discovery.in_place import REPLACE, InPlace, of_record, read_files
+from autotune.environments.answers import UNKNOWN, AnswerCheck
 from autotune.environments.base import Checked, Preview, size
 from autotune.environments.data_loss import without_restarts
 from autotune.environments.evaluation import History
@@ -134,6 +135,7 @@ class StackEnvironment:
                 f"programs: {', '.join(sorted(programs))}",
                 *self.runtime.status(laid, self.transports),
                 f"{', '.join(NAMED)}: rendered and accepted by the software itself",
+                *((f"a right answer: {load.expect}",) if load.expect else ()),
                 *(self._as_it_runs() if self.runtime.installed else ()),
             ),
             left_out=self.dropped,
@@ -174,6 +176,7 @@ class StackEnvironment:
             changes=self._changes if self.runtime.installed else None,
             answers=self._answers,
             restarts=self._restarts(laid),
+            right_answers=self._right_answers(),
         )
 
     def _changes(self, settings: Settings) -> dict[str, HostChanges]:
@@ -191,6 +194,18 @@ class StackEnvironment:
             curl.answer(self.load_hosts[0], entry)
             for entry in request.each()
         }  # fmt: skip
+
+    def _right_answers(self) -> str:
+        """How right answers are told from wrong ones."""
+        load = self.file.target.load
+        if load.one_page and expected_body(self.file.target) is not None:
+            return "the application's own body"
+        if load.script:
+            return UNKNOWN
+        compared = "the same kind as answers before the first trial"
+        if load.expect is None:
+            return compared
+        return str(load.expect) if load.expect.body else f"{load.expect}; {compared}"
 
     def _restarts(self, laid: Stack) -> dict[str, tuple[str, ...]]:
         owners = {ParameterName.parse(dimension.name).owner for dimension in self.space.tunable
@@ -211,9 +226,13 @@ class StackEnvironment:
         files = [f"{host}: {path}" for host, change in changes.items() for path in change.files]
         yield (f"the baseline would write {', '.join(files)}: `autotune plan` shows what" if files
                else "the hosts' files are the baseline, byte for byte")  # fmt: skip
+        request = of_target.request(self.file, self.lay_out("<study>/run"))
         for url, answer in self._answers().items():
             words = in_words(answer)
-            wrong = isinstance(answer, str) or not answer.ok
+            wrong = wrong_with(answer, request)
+            words = (
+                f"{words}: {wrong}" if wrong and request.checks and wrong not in words else words
+            )
             if wrong and not files:
                 hint = "`load: {path: /…}` or `url:` names something that is answered with 2xx"
                 raise AutotuneError(f"{url}: {words}", hint=hint)
@@ -259,19 +278,23 @@ class StackEnvironment:
             study_of(directory).name,
             request=lambda: self._answer(request),
             expect=request.expect,
+            statuses=request.statuses,
             loads_data=expect is not None or not self.runtime.installed,
             overrides=overrides(self.file),
             progress=loaded,
         )
 
     def _answer(self, request: Request) -> tuple[int, bytes] | str:
-        """Send one request to each entry; the first wrong answer, or else the last one.
+        """Send one request to each entry; the first wrong answer, or else the last one. What an answer
+        lacks of what the target expects comes in words.
 
         A load host sends them: this machine need not reach the stack at all.
         """
         for entry in request.each():
             answer = curl.answer(self.load_hosts[0], entry)
-            if wrong_with(answer, request.expect):
+            if wrong := wrong_with(answer, entry):
+                lacking = entry.checks and not isinstance(answer, str) and wrong
+                answer = lacking or answer
                 break
         return answer if isinstance(answer, str) else (answer.status, answer.body)
 
@@ -279,10 +302,22 @@ class StackEnvironment:
         """Deploying to ``fleet``, loading from the load hosts, watching all hosts meanwhile."""
         target, laid = self.file.target, fleet.stack
         body = expected_body(target) if target.load.one_page else None
+        request = of_target.request(self.file, laid, body)
+        answers = AnswerCheck.of(
+            self.load,
+            request,
+            target.load.expect,
+            self.load_hosts[0],
+            errors=target.slo.slo.errors,
+            max_rate=target.load.max_rate,
+            untouched=all(map(target.edits, target.tiers)),
+        )
+        if not answers.judge.pages:
+            note(UNKNOWN)
         cpus = {name: host.cpus for name, host in self.facts.items()}
         meter = LoadMeter(
             self.load,
-            of_target.request(self.file, laid, body),
+            replace(request, statuses=answers.statuses),
             target.slo.slo,
             self.load_hosts,
             laid,
@@ -294,6 +329,7 @@ class StackEnvironment:
                 WatchedHost(host.name, cpus[host.name], (), host) for host in self._generators
             ),
             ports=PortWait(note),
+            answers=answers,
         )
         limits = capacity_limits(target.load.max_rate)
         return LoadSession(fleet, meter, target.slo.slo, limits, history)

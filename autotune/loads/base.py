@@ -16,7 +16,7 @@ from autotune.errors import AutotuneError
 from autotune.loads.workload import Unusable
 from autotune.services.base import Argv
 from autotune.strict import LARGEST
-from autotune.target.requests import Visit
+from autotune.target.requests import Step, Visit
 from autotune.transports.request import Request
 from autotune.transports.temporary import temporary
 
@@ -82,6 +82,10 @@ class LoadResult:
     request to the last answer. ``truncated``: the load was cut short, or not all of it was made,
     after the server had clearly failed. ``limited`` says why the *generator* fell short, in which
     case the counts say nothing about the server.
+
+    ``sizes`` maps mean sizes of bodies (bytes) to how many answers each is of, if all had a right
+    status. Of ``looked_at`` whole answers to other requests of the same load ``wrong`` were wrong;
+    ``example`` says how.
     """
 
     intended: int
@@ -91,6 +95,10 @@ class LoadResult:
     duration: float = 0.0
     truncated: bool = False
     limited: str | None = None
+    sizes: Mapping[float, int] = field(default_factory=dict)
+    looked_at: int = 0
+    wrong: int = 0
+    example: str = ""
 
     @classmethod
     def nothing(cls, intended: int, why: str, kind: str = "not sent") -> LoadResult:
@@ -177,9 +185,11 @@ def total(results: Iterable[LoadResult]) -> LoadResult:
     parts = list(results)
     errors: Counter[str] = Counter()
     histogram: Counter[float] = Counter()
+    sizes: Counter[float] = Counter()
     reasons: set[str] = set()
     for part in parts:
         errors.update(part.errors)
+        sizes.update(part.sizes)
         histogram.update(part.histogram)
         reasons.update(part.limited.split("; ") if part.limited else ())
     return LoadResult(
@@ -190,6 +200,7 @@ def total(results: Iterable[LoadResult]) -> LoadResult:
         duration=max((part.duration for part in parts), default=0.0),
         truncated=any(part.truncated for part in parts),
         limited="; ".join(sorted(reasons)) or None,
+        sizes=sizes,
     )
 
 
@@ -267,6 +278,10 @@ class Load(ABC):
         """A command to run before any load, and its standard input: it shows the program what it will
         run, and fails with the reason if the program cannot run that."""
         return None
+
+    def steps_of(self, request: Request) -> tuple[tuple[Step, float], ...]:
+        """The requests that it sends, with their weights; none if they are not known."""
+        return ((Step(path=request.path, method=request.method, body=request.body), 1.0),)
 
     @abstractmethod
     def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:

@@ -198,9 +198,16 @@ class Httperf(Load):
         for step in (step for visit in visits for step in visit.steps):
             if step.method not in METHODS:
                 raise Unusable(f"httperf sends no {step.method}")
-        if all(visit.steps[0].method == "GET" for visit in visits):
+        plain = all(
+            step.method == "GET" and step.expect is None for v in visits for step in v.steps
+        )
+        if plain:
             return Httperf(uris=tuple(v.steps[0].path for v in slots(visits, MOST_URIS)))
         return Httperf(steps=tuple(v.steps[0] for v in slots(visits, MOST_SESSIONS)))
+
+    def steps_of(self, request: Request) -> tuple[tuple[Step, float], ...]:
+        listed = self.steps or tuple(Step(path=uri) for uri in self.uris)
+        return tuple((step, 1.0) for step in listed) or super().steps_of(request)
 
     def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
         lasting = min(WAITED_LIMITS * spec.limit, spec.timeout)
@@ -248,7 +255,7 @@ class Httperf(Load):
         output = Printed.read(printed)
         if output is None:
             return no_result(process, printed)
-        result = counted(output, process.requests)
+        result = counted(output, process.requests, request.classes)
         if request.expect is not None:
             result = result.reclassify("wrong body", wrong_by_size(output, len(request.expect)))
         return checked(result, output, process, spec)
@@ -302,12 +309,15 @@ def no_result(process: Process, printed: str) -> LoadResult:
     return LoadResult.nothing(process.requests, f"httperf printed no result: {last_line(printed)}")
 
 
-def counted(output: Printed, intended: int) -> LoadResult:
+def counted(
+    output: Printed, intended: int, classes: frozenset[str] = frozenset({"2xx"})
+) -> LoadResult:
     """Every intended request either answered right or an error of one kind."""
     errors = Counter(output.errors)
-    statuses = {kind: n for kind, n in output.statuses.items() if kind != "2xx"}
+    statuses = {kind: n for kind, n in output.statuses.items() if kind not in classes}
     answers, wrong = sum(output.lifetimes.values()), sum(statuses.values())
-    ok = min(output.statuses.get("2xx", 0), max(0, answers - wrong))
+    right = sum(n for kind, n in output.statuses.items() if kind in classes)
+    ok = min(right, max(0, answers - wrong))
     missing = intended - ok - wrong - sum(errors.values())
     for kind in ("reset", "other", "timeout"):
         # An answer counts as an answer if its connection failed only after it was complete.
@@ -322,7 +332,15 @@ def counted(output: Printed, intended: int) -> LoadResult:
         errors={kind: n for kind, n in errors.items() if n},
         histogram=without_fastest(output.lifetimes, answers - ok),
         duration=output.duration,
+        sizes=sizes_of(output, right),
     )
+
+
+def sizes_of(output: Printed, right: int) -> dict[float, int]:
+    """The mean size of all bodies, if every answer had a right status."""
+    if output.content is None or not right or right != output.replies:
+        return {}
+    return {output.content: right}
 
 
 def wrong_by_size(output: Printed, expected: int) -> int:

@@ -36,10 +36,11 @@ from autotune.loads.httperf import (
     command,
     mean_gap,
     no_result,
+    sizes_of,
 )
 from autotune.loads.workload import Kind, kinds, session_line, slots
 from autotune.strict import whole
-from autotune.target.requests import Visit
+from autotune.target.requests import Step, Visit
 from autotune.transports.request import Request
 
 GIVEN_UP = "given up"  # what was left of a session that failed
@@ -62,6 +63,7 @@ class HttperfSessions(Load):
     """Debian's httperf 0.9.0 with ``--wsesslog``, at least one process for each kind and load host."""
 
     kinds: tuple[Kind, ...]
+    visits: tuple[Visit, ...] = ()
     name = "httperf"
     packages = ("httperf",)
     limits = LIMITS
@@ -69,7 +71,17 @@ class HttperfSessions(Load):
     def asking(self, visits: tuple[Visit, ...]) -> Load:
         """Each visit becomes a session, with one request in each burst."""
         sessions = ("\n".join(map(session_line, v.steps)) for v in slots(visits, MOST_SESSIONS))
-        return HttperfSessions(kinds("\n\n".join(sessions)))
+        return HttperfSessions(kinds("\n\n".join(sessions)), visits)
+
+    def steps_of(self, request: Request) -> tuple[tuple[Step, float], ...]:
+        """Those of a file of sessions are known as far as they are plain."""
+        if self.visits:
+            return tuple((step, visit.weight) for visit in self.visits for step in visit.steps)
+        lines = (
+            line.split() for kind in self.kinds for line in kind.text.splitlines() if line.strip()
+        )
+        return tuple((Step(path=path), 1.0) for path, *words in lines
+                     if not any(word.startswith(("method=", "contents=")) for word in words))  # fmt: skip
 
     def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
         calls = sum(kind.calls * kind.count for kind in self.kinds)
@@ -91,7 +103,7 @@ class HttperfSessions(Load):
         output, good = Printed.read(printed), _GOOD.search(printed)
         if output is None or good is None or not isinstance(process, Sessions):
             return no_result(process, printed)
-        result = _counted(output, whole(good[1]), process)
+        result = _counted(output, whole(good[1]), process, request.classes)
         # Arrivals, bursts and stalls are those of sessions.
         return checked(result, output, replace(process, requests=process.count), spec)
 
@@ -116,7 +128,7 @@ def _process(
     )
 
 
-def _counted(output: Printed, good: int, process: Sessions) -> LoadResult:
+def _counted(output: Printed, good: int, process: Sessions, classes: frozenset[str]) -> LoadResult:
     """The requests of the sessions that succeeded, each with the mean latency of its session."""
     kind = process.kind
     # Failed sessions are in the histogram too, if they had an answer at all.
@@ -127,7 +139,7 @@ def _counted(output: Printed, good: int, process: Sessions) -> LoadResult:
         per_call = round(max(0.001, edge - kind.think) / kind.calls, 6)
         histogram[per_call] += sessions * kind.calls
     whole = LoadResult(process.requests, output.requests, {}, dict(histogram), output.duration)
-    wrong = {k: n for k, n in output.statuses.items() if k != "2xx" and n}
+    wrong = {k: n for k, n in output.statuses.items() if k not in classes and n}
     for status, count in wrong.items():
         whole = whole.reclassify(status, count)
     errors = Counter(whole.errors)
@@ -138,4 +150,5 @@ def _counted(output: Printed, good: int, process: Sessions) -> LoadResult:
     unsent = min(missing, max(0, process.count - output.connections) * kind.calls)
     errors["not sent"] += unsent
     errors[GIVEN_UP] += missing - unsent
-    return replace(whole, errors=in_order(errors))
+    right = sum(n for kind, n in output.statuses.items() if kind in classes)
+    return replace(whole, errors=in_order(errors), sizes=sizes_of(output, right))

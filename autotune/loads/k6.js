@@ -37,7 +37,7 @@ function chosen() {
 }
 
 function kind(answer) {
-  if (answer.status >= 200 && answer.status < 300) {
+  if (order.statuses.includes(answer.status)) {
     return order.expect === null || answer.body === order.expect ? null : 'wrong body';
   }
   if (answer.status) return `${Math.floor(answer.status / 100)}xx`;

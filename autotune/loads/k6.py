@@ -73,6 +73,10 @@ class K6(Load):
     def asking(self, visits: tuple[Visit, ...]) -> Load:
         return K6(visits)
 
+    def steps_of(self, request: Request) -> tuple[tuple[Step, float], ...]:
+        steps = tuple((step, visit.weight) for visit in self.visits for step in visit.steps)
+        return steps or super().steps_of(request)
+
     @property
     def calls(self) -> float:
         """Requests of a visit, on average."""
@@ -154,6 +158,7 @@ def asked(request: Request, visits: tuple[Visit, ...]) -> dict[str, Any]:
         "headers": {**named, **dict(request.headers)},
         "names": authorities(request),
         "insecure": bool(request.tls and request.tls.insecure),
+        "statuses": sorted(request.statuses),
         "expect": None if request.expect is None or visits else request.expect.decode(),
         "visits": [
             {"weight": weight, "steps": [

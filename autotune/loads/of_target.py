@@ -16,6 +16,7 @@ from autotune.deploy.stack import Stack, entry_tiers
 from autotune.errors import TargetError
 from autotune.services.base import Endpoint
 from autotune.strict import is_address
+from autotune.target.expect import ANY_2XX
 from autotune.target.model import Target
 from autotune.target.read import TargetFile
 from autotune.transports.request import DEFAULT_PORTS, Request, Tls
@@ -56,6 +57,8 @@ def request(
         body=load.body,
         tls=Tls(_authority(file), load.insecure) if url.scheme == "https" else None,
         http2=load.http == "2",
+        statuses=load.expect.statuses if load.expect and not load.listed else ANY_2XX,
+        checks=None if load.listed else load.expect,
     )
 
 

@@ -42,7 +42,7 @@ from autotune.loads.base import (
 from autotune.loads.workload import Unusable, slots
 from autotune.services.base import Argv
 from autotune.strict import LARGEST, parse_json
-from autotune.target.requests import Visit
+from autotune.target.requests import Step, Visit
 from autotune.transports.request import Request
 from autotune.transports.temporary import temporary
 
@@ -113,6 +113,9 @@ class Oha(Load):
         if any(len(visit.steps) > 1 or visit.steps[0].method != "GET" for visit in visits):
             raise Unusable("oha asks for single pages with GET alone")
         return Oha(tuple(visit.steps[0].path for visit in slots(visits, MOST_PATHS)))
+
+    def steps_of(self, request: Request) -> tuple[tuple[Step, float], ...]:
+        return tuple((Step(path=path), 1.0) for path in self.paths) or super().steps_of(request)
 
     def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
         """One for each load host, more where connections would not suffice.
@@ -223,8 +226,10 @@ def _counted(
     kept = list(answers)[: max(0, process.requests - sum(failed.values()))]
     errors = Counter(failed)
     right = []
+    sizes: Counter[float] = Counter()
     for answer in kept:
-        if not 200 <= answer.status < 300:
+        sizes[answer.size] += 1
+        if answer.status not in request.statuses:
             errors[f"{answer.status // 100}xx"] += 1
         elif request.expect is not None and answer.size != len(request.expect):
             errors["wrong body"] += 1
@@ -240,6 +245,7 @@ def _counted(
         errors=in_order(errors),
         histogram=binned(right, spec.limit),
         duration=max((answer.end for answer in kept), default=spec.seconds),
+        sizes=sizes if len(right) == len(kept) else {},
     )
 
 

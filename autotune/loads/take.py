@@ -18,12 +18,13 @@ no count.
 from __future__ import annotations
 
 import itertools
+import secrets
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
-from math import ceil
+from dataclasses import dataclass, replace
 
-from autotune.loads import bodies, load_host, start
+from autotune.loads import load_host, probes, start
+from autotune.loads.answers import Judge, Look
 from autotune.loads.base import NO_PORT, Load, LoadError, LoadResult, LoadSpec, total
 from autotune.loads.offer import LoadCommand, check_rate, highest_rate, run_together
 from autotune.transports.base import Completed, Transport
@@ -35,22 +36,40 @@ ERRORS = 0.25  # fraction of a ramp-in's requests in error that ends the reading
 VIOLATIONS = 0.7  # … and of those in error or late
 GIVEN_UP = 10.0  # latency limits after which the ramp-in gives up a request
 MARGIN = 10.0  # seconds a transport waits beyond the bound that a process keeps by itself
-LEAST_SHARE = 0.5  # of a rate that must be left for the generator beside the look at whole answers
-NO_ROOM = "load.max_rate leaves no room to check whole answers: raise it"
 TOO_LOW = "has no whole request in a reading at this rate: raise the rate"
+NOTHING = Look()  # has been looked at
+MOST_SEEDS = 1 << 16  # places in a list of pages where a look begins
 MISSING = (126, 127)  # how ``timeout`` says that it could not start the program
 
 
+@dataclass(frozen=True)
+class Looking:
+    """How answers are judged, and what was looked at before at lower rates."""
+
+    judge: Judge
+    earlier: Look
+
+
 def take(
-    load: Load, request: Request, spec: LoadSpec, *transports: Transport, max_rate: float
+    load: Load,
+    request: Request,
+    spec: LoadSpec,
+    *transports: Transport,
+    max_rate: float,
+    judge: Judge | None = None,
+    earlier: Look = NOTHING,
 ) -> LoadResult:
     """Offer ``spec`` from all load hosts together and count what came of it.
+
+    ``judge`` decides which answers are right. Without it, the body that the request expects decides, if
+    it expects one. ``earlier`` is what was looked at before at lower rates.
 
     Raises RateTooHigh for a rate above ``max_rate`` (requests/s), HostUnreachable when a load host is
     lost, LoadError when it lacks the generator.
     """
     check_rate(spec.rate, max_rate)
     spec = replace(spec, max_rate=max_rate)
+    looking = Looking(judge or (Judge.exactly(request) if request.expect else Judge(())), earlier)
     short = None if load.limits.kept else load_host.shortage(transports, request, spec)
     if short:
         return LoadResult.nothing(spec.requests, str(short), NO_PORT)
@@ -63,14 +82,14 @@ def take(
         moments = _moments(transports)
         with ThreadPoolExecutor(1) as pool:
             ramping = pool.submit(_offer, load, request, ramp, transports, moments)
-            result = _counted(load, request, spec, transports, moments, after=spec.ramp)
+            result = _counted(load, request, spec, transports, moments, looking, after=spec.ramp)
             ramping.result()  # raises what the ramp-in raised
             return result
     if ramped_up:
         ramped, _ = _offer(load, request, ramp, transports, _moments(transports))
         if ramped.limited is None and ran_away(ramped, spec.limit):
             return replace(ramped, truncated=True)
-    return _counted(load, request, spec, transports, _moments(transports))
+    return _counted(load, request, spec, transports, _moments(transports), looking)
 
 
 def inspect(load: Load, transports: Sequence[Transport]) -> None:
@@ -98,42 +117,48 @@ def _counted(
     spec: LoadSpec,
     transports: Sequence[Transport],
     moments: Mapping[str, int],
+    looking: Looking,
     *,
     after: float = 0.0,
 ) -> LoadResult:
-    """The part that counts, with a look at whole answers where the right one is known.
-
-    The requests of the look are load as well: near ``max_rate`` the generator makes as many fewer.
-    """
-    if request.expect is None:
+    """The part that counts, with a look at whole answers, whose requests are a part of the rate."""
+    judge = looking.judge
+    count = judge.count(spec)
+    if not count:
         return _offer(load, request, spec, transports, moments, after=after)[0]
-    looks = _looks(request, spec, transports[0], after)
-    room = spec.max_rate - highest_rate(looks)
-    if room < LEAST_SHARE * spec.rate:
-        return LoadResult.nothing(spec.requests, NO_ROOM)
-    share = replace(spec, rate=min(spec.rate, room), max_rate=room)
-    result, answers = _offer(load, request, share, transports, moments, after=after, beside=looks)
-    install = f"sudo apt-get install {bodies.PACKAGE}"
-    looked = (bodies.parse(_output(answer, install), request.expect) for answer in answers)
-    return sum(looked, bodies.Look(0, 0)).reclassify(result)
+    pages = judge.chosen(count, secrets.randbelow(MOST_SEEDS))
+    look = _look(judge, pages, request, spec)
+    command = LoadCommand(
+        transports[0],
+        start.after(after, look.argv),
+        look.rate,
+        begins=after,
+        ends=after + look.span,
+        timeout=after + look.bound,
+        input=look.input,
+    )
+    left = replace(spec, rate=spec.rate - look.rate, max_rate=spec.max_rate - look.rate)
+    result, printed = _offer(
+        load, request, left, transports, moments, after=after, beside=[command]
+    )
+    if not printed:
+        return result
+    answers = probes.answers_of(printed[0], look.requests)
+    return judge.reclassify(result, judge.look(pages, answers), looking.earlier)
 
 
-def _looks(request: Request, spec: LoadSpec, host: Transport, after: float) -> list[LoadCommand]:
-    """A look at whole answers of each entry."""
-    entries = request.each()
-    share = spec.share(0, len(entries))
-    bound = ceil(after + spec.seconds + spec.timeout) + 1.0 + MARGIN
-    return [
-        LoadCommand(
-            host,
-            start.after(after, bodies.argv(entry, share)),
-            rate=bodies.per_minute(share) / 60,
-            begins=after,
-            ends=after + spec.seconds,
-            timeout=bound,
-        )
-        for entry in entries
-    ]
+def _look(
+    judge: Judge, pages: Sequence[int], request: Request, spec: LoadSpec
+) -> probes.ProbeCommand:
+    """The requests for ``pages``, of each entry in turn, spread over the reading."""
+    entries = itertools.cycle(request.each())
+    return probes.command(
+        [judge.pages[page].request(entry) for page, entry in zip(pages, entries, strict=False)],
+        per_second=len(pages) / spec.seconds,
+        timeout=spec.timeout,
+        usual=spec.limit / 2,
+        whole_bodies=judge.reads_whole_bodies,
+    )
 
 
 def ran_away(result: LoadResult, limit: float) -> bool:

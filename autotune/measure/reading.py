@@ -21,6 +21,9 @@ class Reading:
     could not make the offered load, ``disturbed`` what else kept the hosts from it (readings of
     earlier versions): in both cases the reading says nothing about the server. ``stolen`` is the
     fraction of a host's CPU time that was taken from it beyond what is usual (`measure.steal`).
+
+    ``looked_at`` whole answers to other requests at the same time, not in these counts, were checked;
+    ``wrong`` of them were wrong answers, and ``example`` says how.
     """
 
     rate: float
@@ -33,6 +36,9 @@ class Reading:
     limited: str | None = None
     disturbed: str | None = None
     stolen: float = 0.0
+    looked_at: int = 0
+    wrong: int = 0
+    example: str = ""
 
     @classmethod
     def pooled(cls, readings: Sequence[Reading]) -> Reading:
@@ -59,6 +65,9 @@ class Reading:
             limited=next((r.limited for r in readings if r.limited), None),
             disturbed=next((r.disturbed for r in readings if r.disturbed), None),
             stolen=fmean(reading.stolen for reading in readings),
+            looked_at=sum(reading.looked_at for reading in readings),
+            wrong=sum(reading.wrong for reading in readings),
+            example=next((r.example for r in readings if r.example), ""),
         )
 
     @property
@@ -79,7 +88,8 @@ class Reading:
     @property
     def goodput(self) -> float:
         """Requests/s that were answered right and in time."""
-        return (self.intended - self.violations) / self.seconds if self.seconds > 0 else 0.0
+        right = self.intended - self.violations + self.looked_at - self.wrong
+        return right / self.seconds if self.seconds > 0 else 0.0
 
     def percentile(self, q: float) -> float | None:
         """Latency in seconds within which the fraction ``q`` of *intended* requests was answered.

@@ -87,6 +87,9 @@ def _load_curve(trials: Iterable[Trial], study: Study) -> list[dict[str, Any]]:
             "intended": step.pooled.intended,
             "violations": step.pooled.violations,
             "errors": _errors(step),
+            "looked_at": step.pooled.looked_at,
+            "wrong": step.pooled.wrong,
+            "example": step.pooled.example or None,
             "goodput": None if step.goodput is None else round(step.goodput, 2),
             **{f"p{percent:g}": _seconds(step, percent) for percent in PERCENTILES},
             "met": slo.met(step.pooled),
@@ -160,6 +163,8 @@ def _step_line(step: LoadStep, mark: str) -> str:
     remarks = ["cut short"] if step.pooled.truncated else []
     if errors := ", ".join(f"{count} {kind}" for kind, count in _errors(step).items()):
         remarks.append(errors)
+    if step.pooled.example:
+        remarks.append(step.pooled.example)
     if step.limited:
         remarks = [f"invalid sample: {step.limited}"]
     line = f"{rate:>9}{goodput:>11}{columns}  {violations:.2f} % {mark}"

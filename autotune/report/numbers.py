@@ -69,6 +69,8 @@ def _readings(view: StudyView) -> Iterator[Row]:
             "truncated": reading.truncated,
             "limited": reading.limited or reading.disturbed,
             "stolen": reading.stolen,
+            "looked_at": reading.looked_at,
+            "wrong": reading.wrong,
         }
 
 

@@ -314,6 +314,7 @@ def reading_line(reading: Reading, purpose: str, slo: Slo) -> str:
     bad = f"{percent:.0f}" if percent >= 9.95 else f"{percent:.2g}"
     errors = ", ".join(f"{kind} {count}" for kind, count in reading.errors.items() if count)
     tail = ("  cut short" if reading.truncated else "") + (f"  ({errors})" if errors else "")
+    tail += f"  {reading.example}" if reading.example else ""
     mark = "·" if purpose == WARM_UP else verdict_mark(reading, slo)
     return f"{rate} {mark} {fmt.percentile(slo)} {late:>7}  {bad} % late or failed{tail}"
 

@@ -55,12 +55,23 @@ def status(view: StudyView) -> dict[str, Any]:
         "best": best,
         "ratio": _ratio(view, baseline, best),
         "change": _change(view),
+        "answers": answers_of(view.study),
         **({"beds": of_beds} if of_beds else {}),
         "seconds": {
             "elapsed": round(state.elapsed, 1),
             "left": None if over else round(view.outlook.seconds_left, 1),
             "budget": budget.time,
         },
+    }
+
+
+def answers_of(study: Study) -> dict[str, Any]:
+    """How many whole answers were checked under load, how many were wrong, and an example."""
+    counts = study.counts.values()
+    return {
+        "looked_at": sum(of.looked_at for of in counts),
+        "wrong": sum(of.wrong for of in counts),
+        "example": next((of.example for of in counts if of.example), None),
     }
 
 
@@ -170,6 +181,10 @@ def _lines(view: StudyView, now: Mapping[str, Any]) -> Iterator[str]:
         finals = f"{plural(proof['finalists'], 'finalist')} measured again"
         confirmed = plural(proof["confirmations"], "confirmation reading")
         yield f"  proof     {finals}, {confirmed}"
+    answers = now["answers"]
+    if answers["wrong"] or answers["example"]:
+        shares = f"{answers['wrong']} of {answers['looked_at']} checked are wrong"
+        yield f"  answers   {shares}, such as {answers['example']}"
     yield f"  baseline  {_peak(now['baseline'], units)}"
     if now["best"] or not now["verdict"]:
         change = f", {now['change']} over the baseline" if now["change"] else ""

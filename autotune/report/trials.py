@@ -28,6 +28,7 @@ class ReadingCounts:
     ``warmed`` counts the warm-up's windows, and ``disturbed`` the readings that an earlier
     version discarded for CPU steal; neither is in ``readings``. ``stolen`` counts the readings, windows
     included, that were corrected for CPU steal. ``last`` is the newest reading as it was recorded.
+    Of ``looked_at`` whole answers ``wrong`` were wrong; ``example`` says how one was.
     """
 
     readings: int = 0
@@ -39,6 +40,9 @@ class ReadingCounts:
     violations: int = 0
     errors: Mapping[str, int] = field(default_factory=dict)
     last: Mapping[str, Any] | None = None
+    looked_at: int = 0
+    wrong: int = 0
+    example: str = ""
 
     @property
     def failed(self) -> float:
@@ -137,7 +141,8 @@ def describe_errors(counts: ReadingCounts | None) -> str:
         return ""
     kinds = sorted(counts.errors.items(), key=lambda item: -item[1])
     errors = ", ".join(f"{kind} {count:,}" for kind, count in kinds)
-    return f"{100 * counts.failed:.0f} % of {counts.intended:,} requests failed: {errors}"
+    failed = f"{100 * counts.failed:.0f} % of {counts.intended:,} requests failed: {errors}"
+    return f"{failed}, such as {counts.example}" if counts.example else failed
 
 
 def count_readings(readings: Iterable[Mapping[str, Any]]) -> dict[int, ReadingCounts]:
@@ -152,7 +157,13 @@ def count_readings(readings: Iterable[Mapping[str, Any]]) -> dict[int, ReadingCo
 def _counted(counts: ReadingCounts, reading: Mapping[str, Any]) -> ReadingCounts:
     if reading.get("disturbed"):
         return replace(counts, disturbed=counts.disturbed + 1, last=reading)
-    counts = replace(counts, stolen=counts.stolen + (reading.get("stolen", 0.0) > MUCH))
+    counts = replace(
+        counts,
+        stolen=counts.stolen + (reading.get("stolen", 0.0) > MUCH),
+        looked_at=counts.looked_at + reading.get("looked_at", 0),
+        wrong=counts.wrong + reading.get("wrong", 0),
+        example=counts.example or str(reading.get("example", "")),
+    )
     if reading.get("purpose") == WARM_UP:
         return replace(counts, warmed=counts.warmed + 1, last=reading)
     if reading.get("purpose") == CALL:

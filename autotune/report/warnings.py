@@ -8,6 +8,7 @@ from math import log
 from statistics import stdev
 
 from autotune.environments.peak import LIMITED
+from autotune.loads.answers import ENOUGH
 from autotune.measure.warmup import MOST_WINDOWS
 from autotune.optimize.confirmation import LEAST_PAIRS
 from autotune.report import format as fmt
@@ -37,7 +38,18 @@ class StudyWarning:
 
 def warnings(view: StudyView) -> tuple[StudyWarning, ...]:
     """All that apply, those that touch the conclusion first."""
-    checks = (_model, _certificates, _proof, _noise, _drift, _settings, _readings, _trials, _time)
+    checks = (
+        _model,
+        _certificates,
+        _answers,
+        _proof,
+        _noise,
+        _drift,
+        _settings,
+        _readings,
+        _trials,
+        _time,
+    )
     return tuple(warning for check in checks for warning in check(view))
 
 
@@ -58,6 +70,34 @@ def _certificates(view: StudyView) -> Iterator[StudyWarning]:
             "any certificate was good enough (`insecure: true`): nothing proves that the answers were "
             "the site's own",
             "name the authority that signed it: `load: {ca: FILE}`",
+        )  # fmt: skip
+
+
+def _answers(view: StudyView) -> Iterator[StudyWarning]:
+    """Wrong answers under load, and trials in which few answers were looked at."""
+    counts = {number: of for number, of in view.study.counts.items() if of.looked_at}
+    looked_at = sum(of.looked_at for of in counts.values())
+    wrong = sum(of.wrong for of in counts.values())
+    examples = [of.example for of in counts.values() if of.example]
+    if examples:
+        trials = [number for number, of in counts.items() if of.example]
+        share = 100 * wrong / looked_at
+        yield StudyWarning(
+            "wrong-answers", wrong, 0,
+            f"{share:.2g} % of {looked_at:,} answers under load differ from right ones, in "
+            f"{plural(len(trials), 'trial')} ({fmt.listed(trials)}). Example: {examples[0]}",
+            "wrong answers count as errors; if they are right, say so: `load: {expect: {body: …}}`",
+        )  # fmt: skip
+    few = [number for number, of in counts.items() if of.readings and of.looked_at < ENOUGH]
+    exact = view.state.answers == ()
+    if few and not exact:
+        fewest = min(counts[number].looked_at for number in few)
+        unseen = 100 * (1 - 0.05 ** (1 / fewest))
+        yield StudyWarning(
+            "few-answers", fewest, ENOUGH,
+            f"in {plural(len(few), 'trial')} ({fmt.listed(few)}) few whole answers were checked, "
+            f"{fewest} at least: up to {unseen:.2g} % of wrong ones may be unnoticed",
+            "raise budget.time, or take a generator that checks every answer",
         )  # fmt: skip
 
 

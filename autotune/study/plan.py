@@ -61,6 +61,7 @@ def _differences(preview: Preview, stock: Settings, recommended: Settings) -> di
         "diff": "".join(change.diff for change in changes.values()),
         "hosts": changes_json(changes),
         "may_restart": {unit: list(hosts) for unit, hosts in preview.restarts.items()},
+        "right_answers": preview.right_answers,
         "requests": {url: in_words(answer) for url, answer in preview.answers().items()},
     }
 
@@ -187,6 +188,7 @@ def _installed(planned: dict[str, Any]) -> Iterator[str]:
         yield f"Set meanwhile and restored at the end, too: {', '.join(planned['host_settings'])}."
     for unit, hosts in planned["may_restart"].items():
         yield f"A trial may restart {unit} on {_at_once(hosts)}."
+    yield f"Right answers: {planned['right_answers']}."
     yield from (f"Now {url}: {words}." for url, words in planned["requests"].items())
 
 

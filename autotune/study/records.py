@@ -123,6 +123,8 @@ class State:
     stack or of its caches alone (``study.ceilings``). ``purpose`` is ``APPLIED`` or ``MEASURED`` where
     nothing is searched.
 
+    ``answers`` are the reference answers of the last session, by page.
+
     ``beds`` are the test beds of a study on several, ``offsets`` how they differ, ``bed_seconds`` what
     each has spent, and ``set_aside`` says why one no longer takes part in this session. ``shared``: the
     study is in a storage; ``missed`` are the seconds of the study that were over when each bed joined.
@@ -146,6 +148,7 @@ class State:
     values: Mapping[int, tuple[float, ...]] = field(default_factory=dict)
     ceilings: tuple[Mapping[str, Any], ...] = ()
     verdict: Mapping[str, Any] | None = None
+    answers: tuple[Mapping[str, Any], ...] = ()
     beds: tuple[str, ...] = ()
     offsets: Mapping[str, BedOffset] = field(default_factory=dict)
     bed_seconds: Mapping[str, float] = field(default_factory=dict)
@@ -384,6 +387,7 @@ _OF_STUDY: Mapping[str, Callable[[State, Record], dict[str, Any]]] = {
     "standings": lambda _, r: {"posterior": _posterior(r)},
     "model": lambda _, r: {"model": r["view"]},
     "settled": lambda _, r: {"settled": r["why"]},
+    "answers": lambda _, r: {"answers": tuple(dict(page) for page in r["pages"])},
     "transferred": lambda _, r: {"transferred": tuple(r["configurations"])},
     "warm-up": lambda state, r: {"warmups": {**state.warmups, r["trial"]: r}},
     "ceilings": lambda state, r: {

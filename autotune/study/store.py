@@ -149,6 +149,10 @@ class Store:
         usage = {name: dataclasses.asdict(used) for name, used in hosts.items()}
         self._read(trial, purpose, **record_of(reading), hosts=usage)
 
+    def answers(self, references: Sequence[Mapping[str, Any]]) -> None:
+        """What right answers are like, as taken before the first trial of a session."""
+        self._write("answers", at=now(), pages=[dict(reference) for reference in references])
+
     def warmed(self, trial: Trial, warm_up: WarmUpResult) -> None:
         """How the warm-up went; a peak measured on a stack that was not settled says less."""
         self._write("warm-up", trial=trial.number, settled=warm_up.settled,
@@ -336,6 +340,9 @@ def reading_of(record: Mapping[str, Any]) -> Reading:
         limited=record.get("limited"),
         disturbed=record.get("disturbed"),
         stolen=record.get("stolen", 0.0),
+        looked_at=record.get("looked_at", 0),
+        wrong=record.get("wrong", 0),
+        example=str(record.get("example", "")),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
 from typing import Any
@@ -108,6 +109,10 @@ class TrialRecorder:
         self.context.store.reading(self.trial, watched.reading, purpose, watched.hosts)
         self.context.spent()
         self.context.progress.reading(self.trial, watched.reading, purpose)
+
+    def references(self, references: Sequence[Mapping[str, Any]]) -> None:
+        self.context.turn()
+        self.context.store.answers(references)
 
     def answer(self, answer: Answer, seconds: float) -> None:
         self.context.store.called(self.trial, answer, seconds)

@@ -83,6 +83,11 @@ def _request(load: Load) -> Iterator[Finding]:
         if port and not 1 <= int(port[1]) <= 65535:
             yield Finding(("load", "url"), f"url: {port[1]} is no port", "ports go from 1 to 65535")
     yield from _tls(load)
+    if load.expect and load.script:
+        yield Finding(("load", "expect"), "`expect` and `script` exclude each other",
+                      "`check()` in the script decides whether an answer is right")  # fmt: skip
+    if load.expect and load.expect.reads_body and load.method == "HEAD":
+        yield Finding(("load", "expect"), "the answer to HEAD has no body", "load: {method: GET}")
     if load.body and load.method in ("GET", "HEAD"):
         yield Finding(("load", "body"), f"{load.method} has no body", "load: {method: POST, …}")
     for name, value in load.headers.items():

@@ -22,6 +22,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from autotune.target import runtimes
+from autotune.target.expect import Expect
 from autotune.target.fields import (
     ADDRESS,
     COMPOSE_FILE,
@@ -68,7 +69,7 @@ from autotune.target.slo import Slo
 from autotune.target.units import duration
 
 __all__ = [
-    "Answers", "Bed", "Budget", "Counters", "Data", "Host", "Load", "ParameterRule", "Scalar",
+    "Answers", "Bed", "Budget", "Counters", "Data", "Expect", "Host", "Load", "ParameterRule", "Scalar",
     "Search", "ServiceFile", "ServiceNeeds", "ServiceParameter", "ServiceSpec", "Simulated", "SloSpec",
     "Ssh", "Target", "Tier",
 ]  # fmt: skip
@@ -249,12 +250,18 @@ class Load(Model):
     """Whether ab and memcaslap may load the stack or its caches: `max_rate` cannot bound them."""
     timeout: Annotated[Seconds, MoreThanNothing] = 2.0
     """When a request is given up; at least twice the latency limit."""
+    expect: Expect | None = None
+    """What a right answer has; without it, answers are compared with reference answers."""
 
     @property
     def one_page(self) -> bool:
         """Whether every request asks for the same, so that there is one right answer."""
-        listed = self.uris or self.sessions or self.requests or self.script
-        return listed is None and self.method == "GET"
+        return not self.listed and self.method == "GET"
+
+    @property
+    def listed(self) -> bool:
+        """True if a file says what is requested, in place of `path`."""
+        return bool(self.uris or self.sessions or self.requests or self.script)
 
     @property
     def tls(self) -> bool:

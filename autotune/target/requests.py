@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, model_validator
 
 from autotune.errors import Mistakes
 from autotune.target.document import Document, load, read_text
+from autotune.target.expect import Expect
 from autotune.target.fields import METHOD, PATH, Model, MoreThanNothing, Number, Seconds
 from autotune.target.read import validated
 
@@ -36,11 +37,15 @@ class Step(Model):
     method: Annotated[str, Field(pattern=METHOD)] = "GET"
     body: Annotated[str, Field(min_length=1)] | None = None
     think: Seconds = 0.0
+    expect: Expect | None = None
+    """What a right answer has, in place of what `load: {expect: …}` says."""
 
     @model_validator(mode="after")
     def _body_of_its_method(self) -> Step:
         if self.body is not None and self.method in ("GET", "HEAD"):
             raise ValueError(f"{self.method} has no body; write `method: POST`")
+        if self.method == "HEAD" and self.expect and self.expect.reads_body:
+            raise ValueError("the answer to HEAD has no body that `expect` could be about")
         return self
 
 
@@ -52,13 +57,15 @@ class Visit(Model):
     method: Annotated[str, Field(pattern=METHOD)] = "GET"
     body: Annotated[str, Field(min_length=1)] | None = None
     session: Annotated[tuple[Step, ...], AfterValidator(_some)] | None = None
+    expect: Expect | None = None
+    """What a right answer has, in place of what `load: {expect: …}` says."""
 
     @model_validator(mode="after")
     def _either(self) -> Visit:
         if (self.path is None) == (self.session is None):
             raise ValueError("a `path`, or a `session` of several")
-        if self.path is None and (self.body or "method" in self.model_fields_set):
-            raise ValueError("`method` and `body` belong to the requests of the session")
+        if self.path is None and (self.body or self.expect or "method" in self.model_fields_set):
+            raise ValueError("`method`, `body` and `expect` belong to the requests of the session")
         assert self.steps  # the rules of a `Step` hold for a single request too
         return self
 
@@ -67,7 +74,7 @@ class Visit(Model):
         if self.session is not None:
             return self.session
         assert self.path is not None
-        return (Step(path=self.path, method=self.method, body=self.body),)
+        return (Step(path=self.path, method=self.method, body=self.body, expect=self.expect),)
 
 
 class Requests(Model):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from autotune.services.base import Argv
@@ -13,7 +13,7 @@ from autotune.transports.request import Request
 _ESCAPES = str.maketrans(
     {"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v"}
 )
-_LARGEST = 1 << 16  # bytes of a body that are looked at
+_LARGEST = 1 << 20  # bytes of a body that are looked at
 
 
 @dataclass(frozen=True)
@@ -39,18 +39,30 @@ def in_words(answer: Answer | str) -> str:
     return f"status {answer.status}{onward}, {1000 * answer.seconds:.0f} ms"
 
 
-def options(request: Request) -> Argv:
-    """curl's options for a request, apart from its URL and what it ``sends``."""
-    options = ["--header", "Connection: close", "--http2" if request.http2 else "--http1.1"]
+def _options(request: Request) -> Iterator[tuple[str, str | None]]:
+    """curl's options for a request (without their dashes) and their values, apart from its URL and what
+    it ``sends``."""
+    yield "header", "Connection: close"
+    yield ("http2" if request.http2 else "http1.1"), None
     if request.method == "HEAD":
-        options += ["--head", "--output", "/dev/null"]
+        yield "head", None
     elif request.method != "GET":
-        options += ["--request", request.method]
+        yield "request", request.method
     if request.tls and request.tls.insecure:
-        options.append("--insecure")
+        yield "insecure", None
     if request.host:
-        options += ["--connect-to", f"{request.host}:{request.endpoint.port}:{request.endpoint}"]
-    return tuple(options)
+        yield "connect-to", f"{request.host}:{request.endpoint.port}:{request.endpoint}"
+
+
+def options(request: Request) -> Argv:
+    """The same as arguments."""
+    words = [w for name, value in _options(request) for w in (f"--{name}", value) if w is not None]
+    return (*words, *(("--output", "/dev/null") if request.method == "HEAD" else ()))
+
+
+def settings(request: Request) -> list[str]:
+    """The same as lines of a file of curl's options."""
+    return [name if value is None else quoted(name, value) for name, value in _options(request)]
 
 
 def sends(request: Request) -> list[tuple[str, str]]:
@@ -59,9 +71,13 @@ def sends(request: Request) -> list[tuple[str, str]]:
     return headers if request.body is None else [*headers, ("data-raw", request.body)]
 
 
+def quoted(name: str, value: str) -> str:
+    """An option as curl reads it from a file (curl(1), `--config`)."""
+    return f'{name} = "{value.translate(_ESCAPES)}"'
+
+
 def _config(options: Iterable[tuple[str, str]]) -> bytes:
-    """As curl reads them from a file (curl(1), `--config`)."""
-    return "".join(f'{name} = "{value.translate(_ESCAPES)}"\n' for name, value in options).encode()
+    return "".join(f"{quoted(name, value)}\n" for name, value in options).encode()
 
 
 def answer(transport: Transport, request: Request | str, timeout: float = 2.0) -> Answer | str:

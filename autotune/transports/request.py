@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from autotune.services.base import Argv, Endpoint
+from autotune.target.expect import ANY_2XX, Expect
 from autotune.transports.temporary import temporary
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
@@ -33,7 +34,7 @@ class Request:
 
     Connections go to ``endpoint``, and to ``others`` in equal shares. ``host`` is the site's name,
     for the Host header, TLS and the certificate; without it that is the address. Without ``expect``
-    any answer with a 2xx status is right.
+    any answer with one of the right ``statuses`` is right that has what ``checks`` say.
     """
 
     endpoint: Endpoint
@@ -46,6 +47,13 @@ class Request:
     body: str | None = None
     tls: Tls | None = None
     http2: bool = False
+    statuses: frozenset[int] = ANY_2XX
+    checks: Expect | None = None
+
+    @property
+    def classes(self) -> frozenset[str]:
+        """The classes of the right statuses, such as ``2xx``."""
+        return frozenset(f"{status // 100}xx" for status in self.statuses)
 
     @property
     def scheme(self) -> str:
@@ -70,7 +78,9 @@ class Request:
     @property
     def plain(self) -> bool:
         """Whether a GET of a path on an address is all there is to it."""
-        return replace(self, expect=None, others=()) == Request(self.endpoint, self.path)
+        return replace(self, expect=None, checks=None, others=()) == Request(
+            self.endpoint, self.path
+        )
 
     def each(self) -> tuple[Request, ...]:
         """One for each entry."""

@@ -56,6 +56,9 @@ class Recorder:
         self.events.append(purpose)
         self.rates.append(watched.reading.rate)
 
+    def references(self, references: Any) -> None:
+        self.events.append("references")
+
     def answer(self, answer: Any, seconds: float) -> None:
         self.events.append("answer")
 

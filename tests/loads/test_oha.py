@@ -67,7 +67,8 @@ def test_recorded_over_tls(case: Path) -> None:
     one = Process((), **recorded["process"])
     text = case.with_suffix(".txt").read_text()
     expected["histogram"] = {float(edge): n for edge, n in expected["histogram"].items()}
-    assert Oha().parse(one, text, request, LoadSpec(**recorded["order"])) == LoadResult(**expected)
+    result = Oha().parse(one, text, request, LoadSpec(**recorded["order"]))
+    assert replace(result, sizes={}) == LoadResult(**expected)
 
 
 def test_a_real_one_is_asked_and_understood() -> None:

@@ -100,6 +100,12 @@ class FormulaMeter:
     def capacities(self, settings: Settings, watched: object) -> dict[str, PartCapacity]:
         return {"all.cpu": PartCapacity(7.0, 0.1, ("web",))}
 
+    def begin_trial(self, *, deployed: bool) -> tuple[()]:
+        return ()
+
+    def end_warm_up(self, windows: int) -> None:
+        """There are no answers."""
+
     def lookups(self) -> None:
         return None
 
