@@ -42,7 +42,7 @@ def fitting_settings(space: Space, export: Path) -> Settings:
         rules = "; ".join(str(binding) for binding in candidate.bindings)
         raise AutotuneError(
             f"{export} does not fit these hosts: {values}" + (f" ({rules})" if rules else ""),
-            hint="tune the target itself with `autotune run`",
+            hint="it fits other hosts: only a study of this target finds what fits these",
         )
     if inactive := _inactive(space, export, candidate.settings, settings):
         raise AutotuneError(
