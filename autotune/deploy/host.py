@@ -40,6 +40,8 @@ from autotune.deploy.stack import Part
 from autotune.errors import AutotuneError, LockedError
 from autotune.masking import is_masked, unmasked
 from autotune.services.base import Action, Argv, TrialStart
+from autotune.services.registry import outliner
+from autotune.strict import split_lines
 from autotune.target.beds import study_of
 from autotune.transports.base import Completed, Transport
 
@@ -262,7 +264,7 @@ class ManagedHost:
     def kept_aside(self) -> list[str]:
         """Files that others had changed and that a tuner kept when it replaced them, a line each."""
         (done,) = run_checked(self.transport, [Command(("kept_aside",), vital=True)])
-        return [self._kept(copy) for copy in sorted(done.stdout.splitlines())]
+        return [self._kept(copy) for copy in sorted(split_lines(done.stdout))]
 
     def _kept(self, copy: str) -> str:
         _, _, path = copy.partition("/overwritten/")[2].partition("/")  # what follows the time
@@ -537,11 +539,19 @@ def _with_secrets(cases: Cases, originals: Mapping[str, PresentFile]) -> Cases:
     if not originals:
         return cases
     contents = {path: file.content for path, file in originals.items()}
-    return [
-        (part, {path: unmasked(content, contents.get(path), f"{part.site.host}: {path}")
-                for path, content in files.items()})
-        for part, files in cases
-    ]  # fmt: skip
+    return [(part, filled_in(part, files, contents)) for part, files in cases]
+
+
+def filled_in(
+    part: Part, files: Mapping[str, bytes], originals: Mapping[str, bytes | None]
+) -> dict[str, bytes]:
+    """Files of a part with each placeholder replaced by what the host's own file has in its place.
+
+    Raises AutotuneError where that has other pieces than those that were masked.
+    """
+    return {path: unmasked(content, originals.get(path), f"{part.site.host}: {path}",
+                           outliner(part.service, path))
+            for path, content in files.items()}  # fmt: skip
 
 
 def read_files(transport: Transport, paths: Sequence[str]) -> dict[str, PresentFile]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
+from autotune.secret_detection import spans
 from autotune.target.beds import PLACEHOLDER, of_bed
 from autotune.target.document import Location
 from autotune.target.messages import format_value, instead, same
@@ -73,7 +74,7 @@ def _load(target: Target) -> Iterator[Finding]:
 
 
 def _request(load: Load) -> Iterator[Finding]:
-    """What is asked for, and whether it is a secret."""
+    """Mistakes in the request, its expected answer and its secrets."""
     if load.url is not None:
         for key in ("path", "host"):
             if key in load.model_fields_set:
@@ -83,13 +84,26 @@ def _request(load: Load) -> Iterator[Finding]:
         if port and not 1 <= int(port[1]) <= 65535:
             yield Finding(("load", "url"), f"url: {port[1]} is no port", "ports go from 1 to 65535")
     yield from _tls(load)
+    yield from _expect(load)
+    if load.body and load.method in ("GET", "HEAD"):
+        yield Finding(("load", "body"), f"{load.method} has no body", "load: {method: POST, …}")
+    yield from _secrets(load)
+
+
+def _expect(load: Load) -> Iterator[Finding]:
     if load.expect and load.script:
         yield Finding(("load", "expect"), "`expect` and `script` exclude each other",
                       "`check()` in the script decides whether an answer is right")  # fmt: skip
     if load.expect and load.expect.reads_body and load.method == "HEAD":
         yield Finding(("load", "expect"), "the answer to HEAD has no body", "load: {method: GET}")
-    if load.body and load.method in ("GET", "HEAD"):
-        yield Finding(("load", "body"), f"{load.method} has no body", "load: {method: POST, …}")
+
+
+def _secrets(load: Load) -> Iterator[Finding]:
+    for key, place in (("path", load.path), ("url", load.url), ("body", load.body)):
+        if place and spans(place):
+            message = f"`{key}` may hold a secret, and a target and its studies are shown around"
+            hint = 'send it in a header: `headers: {X-Token: "${TOKEN}"}`'
+            yield Finding(("load", key), message, hint)
     for name, value in load.headers.items():
         if is_secret_header(name) and "${" not in value:
             message = f"{name!r} may hold a secret, and a target and its studies are shown around"

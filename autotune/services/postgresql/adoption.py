@@ -11,7 +11,8 @@ from autotune.services.config_files import Config, Directive, Word, gather, toke
 from autotune.services.directives import Tunable, last_line
 from autotune.services.postgresql.parameters import PARAMETERS, notation, plain
 from autotune.services.postgresql.service import LAYOUTS, SOCKETS, Postgresql
-from autotune.strict import is_whole
+from autotune.services.understood import Understood
+from autotune.strict import is_whole, split_lines
 
 # A quote inside of a value is written twice, or behind a backslash.
 _LINE = re.compile(
@@ -69,7 +70,7 @@ def _tunables(service: RunningService) -> Iterator[Tunable]:
     by_sql = {line.name for line in gather(tree, main, read, includes).directives}
     # Options that Debian starts a cluster with count more than any file.
     options = tree.content(f"{dirname(config.main)}/pg_ctl.conf")
-    by_command = {name.replace("-", "_").lower() for line in options.splitlines()
+    by_command = {name.replace("-", "_").lower() for line in split_lines(options)
                   if not line.lstrip().startswith("#") for name in _COMMAND.findall(line)}  # fmt: skip
     for parameter in PARAMETERS:
         name, how = parameter.name, notation(parameter)
@@ -77,6 +78,8 @@ def _tunables(service: RunningService) -> Iterator[Tunable]:
         absent = last_line(config, parameter.stock, f"{name} = ")
         yield Tunable(name, name, how, absent=absent, last=True, left=left)
 
+
+UNDERSTOOD = Understood(read, frozenset((*(parameter.name for parameter in PARAMETERS), "port")))
 
 ADOPTION = Adoption(
     known_as=Postgresql.title,
@@ -90,5 +93,6 @@ ADOPTION = Adoption(
         "$directory/postgres" -V | sed 's,^postgres (PostgreSQL) \\([^ ]*\\).*,PostgreSQL \\1,'
 done""",
     find=find,
+    understood=UNDERSTOOD,
     tunables=_tunables,
 )  # fmt: skip
