@@ -9,7 +9,7 @@ from typing import Any
 from autotune.errors import AutotuneError
 from autotune.loads import probes
 from autotune.loads.answer_kind import Reference, error_in, title_shown
-from autotune.loads.answers import ENOUGH, Judge, Look, Looks, Page, pages_of
+from autotune.loads.answers import Judge, Look, Looks, Page, pages_of
 from autotune.loads.base import Load, LoadResult
 from autotune.loads.offer import LoadCommand, run_together
 from autotune.loads.probes import Answer
@@ -139,10 +139,6 @@ class AnswerCheck:
         if result.looked_at:
             example = result.example if result.wrong else ""
             self.looks.add(rate, Look(result.looked_at, result.wrong, example))
-
-    def enough(self, rate: float, own: int) -> bool:
-        """True if so many answers were looked at that 5 % of wrong ones would have been noticed."""
-        return not self.judge.pages or own + self.looks.at_most(rate).looked_at >= ENOUGH
 
 
 def problem(page: Page, answers: Sequence[Answer | None]) -> str | None:

@@ -141,8 +141,8 @@ def _counted(
     result, printed = _offer(
         load, request, left, transports, moments, after=after, beside=[command]
     )
-    if not printed:
-        return result
+    if not printed or result.limited:
+        return result  # it says nothing about the server
     answers = probes.answers_of(printed[0], look.requests)
     return judge.reclassify(result, judge.look(pages, answers), looking.earlier)
 

@@ -45,6 +45,7 @@ def plan(environment: Environment) -> dict[str, Any]:
             if rule.built_in and rule.applies(recommended.settings)
         ],
         "memory": [asdict(of_host) for of_host in space.memory(recommended.settings)],
+        **({"right_answers": preview.right_answers} if preview.right_answers else {}),
         "actions": _actions(environment, stock, recommended),
         **_differences(preview, stock.settings, recommended.settings),
         "budget": {**_budget(environment), "max_rate": target.load.max_rate},
@@ -61,7 +62,6 @@ def _differences(preview: Preview, stock: Settings, recommended: Settings) -> di
         "diff": "".join(change.diff for change in changes.values()),
         "hosts": changes_json(changes),
         "may_restart": {unit: list(hosts) for unit, hosts in preview.restarts.items()},
-        "right_answers": preview.right_answers,
         "requests": {url: in_words(answer) for url, answer in preview.answers().items()},
     }
 
@@ -142,6 +142,7 @@ def text(planned: dict[str, Any]) -> str:
         f"Modelled servers: {servers}.",
     ) if planned["simulated"] else (
         f"Load goes to {planned['entry']} only, up to {budget['max_rate']:g} requests/s.",
+        f"Right answers: {planned['right_answers']}.",
         *(_installed(planned) if planned["installed"] else
           (f"Private servers, ended afterwards: {servers}.",)),
     )  # fmt: skip
@@ -188,7 +189,6 @@ def _installed(planned: dict[str, Any]) -> Iterator[str]:
         yield f"Set meanwhile and restored at the end, too: {', '.join(planned['host_settings'])}."
     for unit, hosts in planned["may_restart"].items():
         yield f"A trial may restart {unit} on {_at_once(hosts)}."
-    yield f"Right answers: {planned['right_answers']}."
     yield from (f"Now {url}: {words}." for url, words in planned["requests"].items())
 
 

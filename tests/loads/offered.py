@@ -84,6 +84,8 @@ def _begin(argv: Argv, first: int) -> tuple[float, Argv]:
 
 def _of_program(argv: Argv, text: bytes | None, begins: float) -> Iterator[Offered]:
     name = next((name for name in PROGRAMS if name in argv), None)
+    if "curl --config" in argv[2]:
+        name = "curl"
     assert name is not None, argv
     rate, requests, seconds = globals()[f"_{name}"](argv, text)
     # One request alone has no rate; it is spread over the time that its reading lasts.
@@ -137,8 +139,11 @@ def _k6(argv: Argv, text: bytes | None) -> tuple[float, float, float]:
 
 
 def _curl(argv: Argv, text: bytes | None) -> tuple[float, float, float]:
-    rate = float(_after(argv, "--rate").removesuffix("/m")) / 60
-    times = int(re.findall(r"#\[1-(\d+)\]$", argv[-1])[0])
+    """Each of several curls waits whole milliseconds between the starts of its transfers."""
+    lines = (text or b"").decode().splitlines()
+    per_hour = [int(re.findall(r"\d+", line)[0]) for line in lines if line.startswith("rate = ")]
+    rate = sum(1000 / (3_600_000 // each) for each in per_hour)
+    times = sum(line.startswith("url = ") for line in lines)
     return rate, times, times / rate
 
 

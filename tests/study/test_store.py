@@ -13,8 +13,9 @@ from autotune.study.store import Follow, reading_of, record_of
 def test_a_reading_survives_its_record() -> None:
     histogram = {0.001: 5, 0.0123: 990, 2.0: 3}
     reading = Reading(
-        1000.5, 2.0, 1000, 5, {"timeout": 2}, histogram, truncated=True, limited="ports"
-    )
+        1000.5, 2.0, 1000, 5, {"timeout": 2}, histogram, truncated=True, limited="ports",
+        looked_at=150, wrong=8, example="/: 1.2 KB instead of 14–15 KB",
+    )  # fmt: skip
     assert reading_of(json.loads(json.dumps(record_of(reading)))) == reading
 
 
