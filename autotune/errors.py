@@ -30,6 +30,12 @@ class AutotuneError(Exception):
         self.hint = hint
 
 
+class UsageError(AutotuneError):
+    """An option has a value that this target does not allow."""
+
+    exit_code = USAGE
+
+
 class TargetError(AutotuneError):
     """The target file cannot be used; the message starts with ``file:line:column:``.
 

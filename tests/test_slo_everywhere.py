@@ -198,12 +198,19 @@ def test_a_load_host_is_suspected_where_the_slo_was_not_met(
         truncated=taken.truncated,
         limited=taken.limited,
     )
-    monkeypatch.setattr(gauges, "take", lambda *_: result)
+    monkeypatch.setattr(gauges, "take", lambda *_, **__: result)
     monkeypatch.setattr(LoadMeter, "_starved", lambda *_: "a quota")
     entry = Endpoint("127.0.0.1", 80)
     way = LocalTransport("load1")
     gauge = LoadMeter(
-        Httperf(), Request(entry, "/"), SLO, (way,), Stack((), entry), (), timeout=2.0
+        Httperf(),
+        Request(entry, "/"),
+        SLO,
+        (way,),
+        Stack((), entry),
+        (),
+        timeout=2.0,
+        max_rate=20_000.0,
     )
     assert (gauge.take(1000.0, 0.0).reading.limited == "a quota") is not met
 

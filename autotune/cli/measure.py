@@ -124,7 +124,7 @@ def measure(
     study = open_study(directory)
     text = measured.measurement_text(measurement, study, least)
     print_json(measured.measurement_json(measurement, study, least)) if json_ else echo(text)
-    if exit_code and least is not None and measurement.peak < least:
+    if exit_code and least is not None and not measurement.reaches(least):
         raise typer.Exit(errors.NOT_IMPROVED)
 
 

@@ -129,6 +129,7 @@ class StackCeiling(TypedDict):
     errors: Mapping[str, int]
     percentiles: Mapping[str, float]
     failed: str | None
+    limited: bool
 
 
 class StackCeilings(TypedDict):
@@ -218,6 +219,12 @@ class SecondsLeft(TypedDict):
     budget: float
 
 
+class StatusSide(Side):
+    """With a ``limit``, ``peak`` is a lower bound of the capacity."""
+
+    limit: str | None
+
+
 class StudyStatus(Envelope):
     """How a study stands; ``ratio`` is no claim before there is a ``verdict``."""
 
@@ -228,8 +235,8 @@ class StudyStatus(Envelope):
     trial: UnderWay | None
     trials: Progress
     proof: Proof
-    baseline: Side | None
-    best: Side | None
+    baseline: StatusSide | None
+    best: StatusSide | None
     ratio: float | None
     change: str | None
     beds: NotRequired[Mapping[str, BedStatus]]
@@ -361,6 +368,7 @@ class Measured(Side):
 
     sd: float
     verdict: str
+    limit: str | None
     p99: float | None
     bindings: Sequence[str]
     ladder: Sequence[Step]
@@ -380,6 +388,7 @@ class Measurement(Envelope):
     at_least: NotRequired[AtLeast]
     peaks: NotRequired[Sequence[Measured]]
     peak: NotRequired[float]
+    limit: NotRequired[str | None]
     spread: NotRequired[float | None]
     ladder: NotRequired[Sequence[Step]]
     against: NotRequired[str]
@@ -413,6 +422,7 @@ class Point(TypedDict):
     load: Mapping[str, Mean]
     cpu: Mapping[str, Mean]
     failure: str | None
+    limit: str | None
 
 
 # A class cannot have a field called `with`.

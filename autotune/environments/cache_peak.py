@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, floor
 
 from autotune.environments.load_meter import reading
 from autotune.loads import mutilate
 from autotune.loads.base import LoadError, LoadSpec
 from autotune.loads.mutilate import Sampled, Shape
+from autotune.loads.offer import LoadCommand, run_together
 from autotune.measure import Capacity, Limits, Reading, Slo, search
 from autotune.services.base import Endpoint
 from autotune.transports.base import Transport
@@ -48,10 +49,16 @@ def own_objective(stack: Slo) -> Slo:
 
 
 def peak(
-    servers: Sequence[Endpoint], shape: Shape, hosts: Mapping[str, Transport], slo: Slo
+    servers: Sequence[Endpoint],
+    shape: Shape,
+    hosts: Mapping[str, Transport],
+    slo: Slo,
+    max_rate: float,
 ) -> CachePeak:
-    """Load the shape's objects, then search. ``hosts`` are load hosts by their address: the first
-    one measures, the others help. Raises LoadError, HostUnreachable."""
+    """Load the shape's objects, then search up to ``max_rate`` (operations/s).
+
+    ``hosts`` are load hosts by their address: the first one measures, the others help. Raises
+    LoadError, HostUnreachable."""
     (_, master), *helpers = hosts.items()
     how = f"mutilate, {100 * slo.quantile:g} % within {1000 * slo.limit:g} ms"
     loaded = master.run(mutilate.loading(servers, shape), timeout=60 + MARGIN)
@@ -62,24 +69,33 @@ def peak(
     readings: list[tuple[Reading, Sampled]] = []
 
     def probe(rate: float, seconds: float) -> Reading:
-        spec = LoadSpec(rate, ceil(seconds), limit=slo.limit, ramp=WARM_UP_SECONDS)
+        # mutilate takes whole operations/s.
+        whole = max(1.0, floor(rate))
+        spec = LoadSpec(whole, ceil(seconds), limit=slo.limit, ramp=WARM_UP_SECONDS)
         argv = mutilate.measuring(servers, shape, spec, [address for address, _ in helpers])
-        done = master.run(argv, timeout=spec.seconds + spec.ramp + MARGIN)
+        lasting = spec.ramp + spec.seconds
+        command = LoadCommand(master, argv, whole, 0.0, lasting, lasting + MARGIN)
+        (done,) = run_together([command], max_rate)
         sampled = mutilate.parse(done.stdout, spec)
         readings.append((reading(sampled.result, spec), sampled))
         return readings[-1][0]
 
     with _agents([host for _, host in helpers]):
-        capacity = search(probe, slo, target_sd=TARGET_SD, limits=LIMITS)
+        limits = replace(LIMITS, max_rate=max_rate, min_rate=min(LIMITS.min_rate, max_rate))
+        capacity = search(probe, slo, target_sd=TARGET_SD, limits=limits)
     return _cache_peak(shape, how, capacity, readings)
+
+
+def _ended(capacity: Capacity) -> str:
+    """How a search ended that did not find the peak."""
+    return f"at least: limited by {capacity.limit}" if capacity.limit else str(capacity.verdict)
 
 
 def _cache_peak(
     shape: Shape, how: str, capacity: Capacity, readings: Sequence[tuple[Reading, Sampled]]
 ) -> CachePeak:
     if capacity.peak <= 0:
-        limited = next((r.limited for r, _ in readings if r.limited), None)
-        why = f"{capacity.verdict}: {limited}" if limited else str(capacity.verdict)
+        why = f"limited by {capacity.limit}" if capacity.limit else str(capacity.verdict)
         return CachePeak(shape.name, how, failed=why)
     below = [sampled for r, sampled in readings if r.rate <= 1.05 * capacity.peak]
     operations = sum(sampled.operations for sampled in below)
@@ -87,7 +103,7 @@ def _cache_peak(
     traffic = sum(sampled.traffic for sampled in below)
     return CachePeak(
         shape.name,
-        how if capacity.verdict == "measured" else f"{how}, {capacity.verdict}",
+        how if capacity.verdict == "measured" else f"{how}, {_ended(capacity)}",
         rate=capacity.peak,
         low=capacity.low,
         high=capacity.high,

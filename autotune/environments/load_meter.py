@@ -38,6 +38,7 @@ class LoadMeter:
 
     ``load_hosts`` are where the load is made; ``hosts`` those of the stack, each with its transport,
     and ``generators`` the load hosts that are watched too: those that do nothing else.
+    ``max_rate`` (requests/s) is the most that is ever offered.
     ``in_place()`` gives the settings that run, which decide which parts of the stack are watched.
     """
 
@@ -48,6 +49,7 @@ class LoadMeter:
     stack: Stack
     hosts: tuple[WatchedHost, ...]
     timeout: float
+    max_rate: float
     in_place: Callable[[], Settings] = dict
     generators: tuple[WatchedHost, ...] = ()
     ports: PortWait = field(default_factory=PortWait)
@@ -71,7 +73,7 @@ class LoadMeter:
     def _watched(self, spec: LoadSpec) -> WatchedReading:
         hosts = self._hosts(self.in_place())
         with Watch((*hosts, *self.generators), spec.ramp + spec.seconds) as watch:
-            result = take(self.load, self.request, spec, *self.load_hosts)
+            result = take(self.load, self.request, spec, *self.load_hosts, max_rate=self.max_rate)
         measured, observations = reading(result, spec), watch.observations
         if not self.slo.met(measured) and (why := self._starved(observations, spec)):
             measured = replace(measured, limited=why)
@@ -148,7 +150,8 @@ class LoadMeter:
 
     def drain(self) -> bool:
         """Wait until what an overload left behind is gone; a load host sends the requests."""
-        return drain(self._latency, self.slo.limit)
+        pause = len(self.request.each()) / self.max_rate
+        return drain(self._latency, self.slo.limit, pause=pause)
 
     def _latency(self) -> float | None:
         """The longest latency of all entries; ``None`` where one gave no right answer."""

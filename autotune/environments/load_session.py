@@ -20,6 +20,7 @@ from autotune.environments.evaluation import (
 )
 from autotune.environments.peak import Peak
 from autotune.estimate import Estimate, PartCapacity
+from autotune.loads.offer import check_rate
 from autotune.measure import Capacity, Limits, Reading, Slo, search
 from autotune.measure.steal import MUCH, Steal, worst
 from autotune.measure.warmup import MOST_WINDOWS, PREFILLED_STEPS, STEPS, WarmUpResult, warm_up
@@ -53,7 +54,8 @@ LOAD_SECONDS = 60.0
 
 def capacity_limits(max_rate: float) -> Limits:
     """What a single search for a peak may spend and offer, in requests/s."""
-    return Limits(max_rate=max_rate, load_seconds=LOAD_SECONDS)
+    least = min(Limits.min_rate, max_rate)
+    return Limits(max_rate=max_rate, min_rate=least, load_seconds=LOAD_SECONDS)
 
 
 class Meter(Protocol):
@@ -195,7 +197,8 @@ class LoadSession:
         expected = request.expected
         limits = self.limits if request.claim else replace(self.limits, stalled_after=STALLED_AFTER)
         if expected:
-            limits = replace(limits, min_rate=max(1.0, expected.value * HOPELESS))
+            least = max(limits.min_rate, expected.value * HOPELESS)
+            limits = replace(limits, min_rate=min(least, limits.max_rate))
         capacity = search(
             probe,
             self.slo,
@@ -211,7 +214,8 @@ class LoadSession:
 
     def read(self, rate: float, seconds: float, record: Recorder, purpose: str) -> WatchedReading:
         """Offer ``rate`` requests/s for ``seconds``; the reading is on record with how much more CPU
-        time than usual was stolen in it."""
+        time than usual was stolen in it. Raises RateTooHigh above the target's limit."""
+        check_rate(rate, self.limits.max_rate)
         with self.clock.on("load"):
             watched = self.meter.take(rate, seconds, ramp=self._ramp(rate, purpose))
         self._offered = 0.0 if watched.reading.truncated else rate
@@ -273,6 +277,7 @@ def _peak(capacity: Capacity, slo: Slo) -> Peak:
         capacity.sd,
         str(capacity.verdict),
         p99_at_peak(capacity, slo),
+        capacity.limit,
     )
 
 

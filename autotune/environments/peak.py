@@ -7,12 +7,15 @@ from math import log
 
 from autotune.estimate import WITHIN_90, Estimate
 
-LIMITED = "generator-limited"
+LIMITED = "limited"
 
 
 @dataclass(frozen=True)
 class Peak:
     """The outcome of one peak search: requests/s, its 90 % interval, the sd of its logarithm.
+
+    If the load could not be raised to where the peak is, ``limit`` says what limited it, and ``peak`` is
+    a lower bound: the highest rate that met the SLO.
 
     ``p99`` is the 99th percentile, in seconds, of the highest reading up to the peak that met the
     SLO.
@@ -24,6 +27,7 @@ class Peak:
     sd: float
     verdict: str
     p99: float | None = None
+    limit: str | None = None
 
     @classmethod
     def of(cls, estimate: Estimate) -> Peak:
@@ -42,13 +46,18 @@ class Peak:
 
     @property
     def feasible(self) -> bool:
-        """Whether the stack carried any load within the objective."""
+        """Whether this is an estimate of the peak, which other peaks can be compared with."""
         return self.verdict not in ("unmeetable", LIMITED) and self.peak > 0
 
     @property
     def limited(self) -> bool:
         """Whether the load could not be raised to where the peak is."""
         return self.verdict == LIMITED
+
+    @property
+    def met(self) -> bool:
+        """Whether any load met the objective: the capacity is ``peak``, or at least ``peak``."""
+        return self.feasible or (self.limited and self.peak > 0)
 
     @property
     def screened(self) -> bool:

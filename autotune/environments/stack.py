@@ -150,8 +150,8 @@ class StackEnvironment:
         hosts = {host.name: host for host in self.load_hosts}
         servers = self.runtime.programs({name: [SERVER] for name in hosts}, hosts)
         used = {name: programs[SERVER.program] for name, programs in servers.items()}
-        measured = of_hosts(self.load, self.load_hosts, used)
         needed = self.file.target.load.max_rate
+        measured = of_hosts(self.load, self.load_hosts, used, needed)
         plain = " of plain HTTP" if self.file.target.load.tls else ""
         capable = (
             f"{self.load.name} makes at least {min(measured.rate, needed):g} requests/s{plain}"
@@ -288,6 +288,7 @@ class StackEnvironment:
             laid,
             hosts_of(laid, cpus, self.transports),
             timeout=target.load.timeout,
+            max_rate=target.load.max_rate,
             in_place=lambda: fleet.in_place,
             generators=tuple(
                 WatchedHost(host.name, cpus[host.name], (), host) for host in self._generators

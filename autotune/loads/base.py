@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from math import ceil, isfinite
+from math import ceil, inf, isfinite
 from typing import TypeVar
 
 from autotune.errors import AutotuneError
@@ -50,7 +50,8 @@ class LoadSpec:
     ``ramp`` seconds of the same load come first and are not counted: a second, because PHP-FPM and
     Apache look once a second whether they need more processes, and a pool may have shrunk since the
     last reading. ``seed`` picks the arrivals: the same seed sends at the same moments again;
-    ``None`` takes new ones.
+    ``None`` takes new ones. ``max_rate`` is the most that may be offered (requests/s), set by
+    `take.take`.
     """
 
     rate: float
@@ -59,6 +60,7 @@ class LoadSpec:
     limit: float = 0.050
     ramp: float = 1.0
     seed: int | None = None
+    max_rate: float = inf
 
     @property
     def requests(self) -> int:
@@ -67,7 +69,7 @@ class LoadSpec:
     def share(self, place: int, of: int) -> LoadSpec:
         """One of several equal parts, with arrivals of its own."""
         seed = None if self.seed is None else self.seed * of + place
-        return replace(self, rate=self.rate / of, seed=seed)
+        return replace(self, rate=self.rate / of, max_rate=self.max_rate / of, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -208,7 +210,8 @@ class Process:
     """One command of a reading: it sends ``requests`` within ``span`` seconds and ends by itself.
 
     ``bound`` (seconds) is when it is stopped at the latest, by its own ``timeout`` wrapper.
-    ``open_connections`` is how many it may hold at a time, ``input`` what it reads.
+    ``open_connections`` is how many it may hold at a time, ``input`` what it reads. ``rate`` is the most
+    requests/s that its command line offers. A process that does not state it is not started.
     """
 
     argv: Argv
@@ -217,6 +220,7 @@ class Process:
     bound: float
     open_connections: int
     input: bytes | None = None
+    rate: float = field(default=inf, kw_only=True)
 
 
 # Arguments: the option, to which the file's name is appended, then the command to run.
@@ -266,7 +270,11 @@ class Load(ABC):
 
     @abstractmethod
     def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
-        """What to start together for one reading, at least one process per load host."""
+        """What to start together for one reading, mostly at least one process per load host.
+
+        Together they offer ``spec.rate`` and never more than ``spec.max_rate``; none if the rate is too
+        low for a single request in the reading.
+        """
 
     @abstractmethod
     def read(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:

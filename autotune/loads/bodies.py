@@ -52,6 +52,11 @@ def count(spec: LoadSpec) -> int:
     return max(LEAST, round(spec.seconds * min(PER_SECOND, SHARE * spec.rate)))
 
 
+def per_minute(spec: LoadSpec) -> int:
+    """The requests per minute that curl is told, rounded up to whole ones."""
+    return ceil(60 * count(spec) / spec.seconds)
+
+
 def argv(request: Request, spec: LoadSpec) -> Argv:
     """curl to one entry, spread over ``spec.seconds``, ended after them.
 
@@ -63,7 +68,7 @@ def argv(request: Request, spec: LoadSpec) -> Argv:
     argv = (
         "timeout", "--kill-after=1", str(ceil(spec.seconds + spec.timeout)),
         "curl", "--silent", "--no-buffer", "--noproxy", "*", "--max-time", f"{spec.timeout:g}",
-        *curl.options(request), *sent, "--rate", f"{ceil(60 * times / spec.seconds)}/m",
+        *curl.options(request), *sent, "--rate", f"{per_minute(spec)}/m",
         "--write-out", r"\n<autotune %{http_code} %{exitcode}>\n", f"{url}#[1-{times}]",
     )  # fmt: skip
     return request.trusting(argv)

@@ -3,6 +3,9 @@
 The server is an nginx worker that answers from its configuration, on the load host's own loopback.
 Generator and server are one event loop each and need about as much CPU per request, so the figure is
 cautious for a real reading in which the generator has its host to itself.
+
+No request reaches the target. The load hosts together are still asked for ``load.max_rate`` at most: a
+study never needs more of them.
 """
 
 from __future__ import annotations
@@ -67,14 +70,23 @@ class Headroom:
         )
 
 
-def of_hosts(load: Load, transports: Sequence[Transport], used: Mapping[str, str]) -> Headroom:
+def of_hosts(
+    load: Load, transports: Sequence[Transport], used: Mapping[str, str], max_rate: float
+) -> Headroom:
     """The headroom of all load hosts together: each counts as much as the weakest.
 
-    ``used``: the server's program on each, by the name of the host. They are measured one after the
+    ``used``: the server's program on each, by the name of the host. Each makes an equal share of
+    ``max_rate`` (requests/s) at most. They are measured one after the
     other, since hosts that share a machine would disturb each other. Raises LoadError.
     """
     headrooms = [
-        calibrate(load, transport, server=used[transport.name], port=free_port(transport))
+        calibrate(
+            load,
+            transport,
+            server=used[transport.name],
+            port=free_port(transport),
+            max_rate=max_rate / len(transports),
+        )
         for transport in transports
     ]
     weakest = min(headrooms, key=lambda headroom: headroom.rate)
@@ -89,22 +101,30 @@ def free_port(transport: Transport) -> int:
 
 
 def calibrate(
-    load: Load, transport: Transport, *, server: str = SERVER.program, port: int
+    load: Load, transport: Transport, *, server: str = SERVER.program, port: int, max_rate: float
 ) -> Headroom:
-    """Raise the load on a trivial server step by step, for about ``SECONDS`` each.
+    """Raise the load on a trivial server step by step to ``max_rate``, for about ``SECONDS`` each.
 
     ``port`` must be free on the load host. Raises LoadError when the server does not start there.
     """
     with trivial_server(transport, server=server, port=port) as endpoint:
         request = Request(endpoint, "/", _BODY.encode())
         reached = 0.0
-        for rate in RATES:
+        for rate in steps(max_rate):
             spec = LoadSpec(rate, SECONDS, limit=LIMIT, ramp=0.25)
-            stopped = shortfall(take(load, request, spec, transport), spec)
+            stopped = shortfall(take(load, request, spec, transport, max_rate=max_rate), spec)
             if stopped:
                 return Headroom(reached, stopped)
             reached = rate
         return Headroom(reached)
+
+
+def steps(max_rate: float) -> tuple[float, ...]:
+    """The rates to try in turn: none above ``max_rate``, which is the last if any is as high."""
+    return (
+        *(rate for rate in RATES if rate < max_rate),
+        *([max_rate] if max_rate <= RATES[-1] else []),
+    )
 
 
 def shortfall(result: LoadResult, spec: LoadSpec) -> str | None:

@@ -228,9 +228,11 @@ class Httperf(Load):
         if steps := self._steps(request, client):
             listed = "\n\n".join(map(session_line, steps)) + "\n"
             argv = with_file(argv, f"--wsesslog={requests},0,")
-            return Process(argv, requests, span, bound + 1.0, held, input=listed.encode())
+            return Process(
+                argv, requests, span, bound + 1.0, held, input=listed.encode(), rate=rate
+            )
         argv = (*argv, "--uri", request.path, f"--num-conns={requests}", "--num-calls=1")
-        plain = Process(argv, requests, span, bound + 1.0, held)
+        plain = Process(argv, requests, span, bound + 1.0, held, rate=rate)
         if not self.uris:
             return plain
         listed = "".join(f"{uri}\0" for uri in _from(self.uris, client))

@@ -79,8 +79,9 @@ class HttperfSessions(Load):
             rate = spec.rate * kind.count / calls  # sessions/s
             lasting = kind.think + kind.calls * min(WAITED_LIMITS * spec.limit, spec.timeout)
             count = max(hosts, ceil(rate * lasting / self.limits.open_connections))
-            sessions = max(1, round(rate * spec.seconds))
-            for index in range(min(count, sessions)):
+            sessions = int(rate * spec.seconds + 1e-9)
+            count = min(count, sessions)  # a kind of which no whole session is due is left out
+            for index in range(count):
                 mine = sessions // count + (index < sessions % count)
                 client = (first + len(processes)) % CLIENTS
                 processes.append(_process(request, spec, kind, client, mine, rate / count))
@@ -111,6 +112,7 @@ def _process(
         held,
         input=kind.text.encode(),
         kind=kind,
+        rate=rate * kind.calls,
     )
 
 

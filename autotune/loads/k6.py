@@ -92,11 +92,13 @@ class K6(Load):
             ceil(spec.rate / self.limits.rate),
             ceil(spec.rate * lasting / self.limits.open_connections),
         )
-        return (self._process(request, spec, spec.rate / count, lasting),) * count
+        # Rounded down: no process may have a request more than its share of the rate.
+        count = min(count, int(spec.rate * spec.seconds / self.calls + 1e-9))
+        return (self._process(request, spec, spec.rate / max(1, count), lasting),) * count
 
     def _process(self, request: Request, spec: LoadSpec, rate: float, lasting: float) -> Process:
         clients = min(self.limits.open_connections, max(LEAST_CLIENTS, ceil(rate * lasting)))
-        iterations = max(1, round(rate * spec.seconds / self.calls))
+        iterations = int(rate * spec.seconds / self.calls + 1e-9)
         order = {
             **asked(request, self.visits),
             "iterations": iterations,
@@ -120,6 +122,7 @@ class K6(Load):
             bound + 1.0,
             clients,
             input=scenario,
+            rate=iterations * self.calls / spec.seconds,
         )
 
     def run(self, scenario: str) -> tuple[Argv, bytes]:

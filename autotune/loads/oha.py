@@ -115,11 +115,16 @@ class Oha(Load):
         return Oha(tuple(visit.steps[0].path for visit in slots(visits, MOST_PATHS)))
 
     def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
-        """One for each load host, more where connections would not suffice."""
+        """One for each load host, more where connections would not suffice.
+
+        oha takes whole requests/s: the nearest that may be offered.
+        """
         lasting = min(WAITED_LIMITS * spec.limit, spec.timeout)
         open_ = self.limits.open_connections
         count = max(hosts, ceil(spec.rate / self.limits.rate), ceil(spec.rate * lasting / open_))
-        whole = max(count, round(spec.rate))
+        nearest = round(spec.rate)
+        whole = nearest if nearest <= spec.max_rate else int(spec.max_rate)
+        count = min(count, whole)
         rates = (whole // count + (index < whole % count) for index in range(count))
         return tuple(self._process(request, spec, rate, lasting) for rate in rates)
 
@@ -135,10 +140,12 @@ class Oha(Load):
         requests = max(1, round(rate * spec.seconds))
         if not self.paths:
             argv = request.trusting((*argv, request.url))
-            return Process(argv, requests, spec.seconds, bound + 1.0, held)
+            return Process(argv, requests, spec.seconds, bound + 1.0, held, rate=rate)
         urls = "".join(f"{replace(request, path=path).url}\n" for path in self.paths)
         argv = request.trusting(with_file((*argv, "--urls-from-file"), ""))
-        return Process(argv, requests, spec.seconds, bound + 1.0, held, input=urls.encode())
+        return Process(
+            argv, requests, spec.seconds, bound + 1.0, held, input=urls.encode(), rate=rate
+        )
 
     def read(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
         text, _, stored = printed.partition(_MARK)

@@ -65,6 +65,7 @@ class OwnLoad(Load):
             bound + 1.0,
             self.limits.open_connections,
             input=json.dumps(question).encode() + b"\n",
+            rate=rate,
         )
         return (process,) * hosts
 

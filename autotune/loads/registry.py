@@ -22,8 +22,8 @@ from autotune.target.read import TargetFile
 
 Made = TypeVar("Made")
 
-# Closed loops, the first one that a load host has is taken.
-CLOSED: dict[str, ClosedLoad] = {"ab": Ab(), "wrk": Wrk()}
+# Closed loops: the first one that a load host has, and the target allows, is taken.
+CLOSED: dict[str, ClosedLoad] = {"wrk": Wrk(), "ab": Ab()}
 LOADS: dict[str, Load] = plugins.by_name(
     "generators", {"httperf": Httperf(), "k6": K6(), "oha": Oha()}
 )

@@ -25,6 +25,7 @@ from math import ceil
 
 from autotune.loads import bodies, load_host, start
 from autotune.loads.base import NO_PORT, Load, LoadError, LoadResult, LoadSpec, total
+from autotune.loads.offer import LoadCommand, check_rate, highest_rate, run_together
 from autotune.transports.base import Completed, Transport
 from autotune.transports.parallel import run_on_all
 from autotune.transports.request import Request
@@ -34,28 +35,39 @@ ERRORS = 0.25  # fraction of a ramp-in's requests in error that ends the reading
 VIOLATIONS = 0.7  # … and of those in error or late
 GIVEN_UP = 10.0  # latency limits after which the ramp-in gives up a request
 MARGIN = 10.0  # seconds a transport waits beyond the bound that a process keeps by itself
+LEAST_SHARE = 0.5  # of a rate that must be left for the generator beside the look at whole answers
+NO_ROOM = "load.max_rate leaves no room to check whole answers: raise it"
+TOO_LOW = "has no whole request in a reading at this rate: raise the rate"
 MISSING = (126, 127)  # how ``timeout`` says that it could not start the program
 
 
-def take(load: Load, request: Request, spec: LoadSpec, *transports: Transport) -> LoadResult:
+def take(
+    load: Load, request: Request, spec: LoadSpec, *transports: Transport, max_rate: float
+) -> LoadResult:
     """Offer ``spec`` from all load hosts together and count what came of it.
 
-    Raises HostUnreachable when a load host is lost, LoadError when it lacks the generator.
+    Raises RateTooHigh for a rate above ``max_rate`` (requests/s), HostUnreachable when a load host is
+    lost, LoadError when it lacks the generator.
     """
+    check_rate(spec.rate, max_rate)
+    spec = replace(spec, max_rate=max_rate)
     short = None if load.limits.kept else load_host.shortage(transports, request, spec)
     if short:
         return LoadResult.nothing(spec.requests, str(short), NO_PORT)
     gentle = min(spec.timeout, GIVEN_UP * spec.limit)
     ramp = replace(spec, seconds=spec.ramp, timeout=gentle)
-    if 0 < spec.ramp < LOOKED_AT:
+    ramped_up = (
+        spec.rate * spec.ramp >= 1
+    )  # at a lower rate no request is due before the counted ones
+    if ramped_up and spec.ramp < LOOKED_AT:
         moments = _moments(transports)
         with ThreadPoolExecutor(1) as pool:
             ramping = pool.submit(_offer, load, request, ramp, transports, moments)
             result = _counted(load, request, spec, transports, moments, after=spec.ramp)
             ramping.result()  # raises what the ramp-in raised
             return result
-    if spec.ramp > 0:
-        ramped = _offer(load, request, ramp, transports, _moments(transports))
+    if ramped_up:
+        ramped, _ = _offer(load, request, ramp, transports, _moments(transports))
         if ramped.limited is None and ran_away(ramped, spec.limit):
             return replace(ramped, truncated=True)
     return _counted(load, request, spec, transports, _moments(transports))
@@ -89,25 +101,39 @@ def _counted(
     *,
     after: float = 0.0,
 ) -> LoadResult:
-    """The part that counts, with a look at whole answers where the right one is known."""
+    """The part that counts, with a look at whole answers where the right one is known.
+
+    The requests of the look are load as well: near ``max_rate`` the generator makes as many fewer.
+    """
     if request.expect is None:
-        return _offer(load, request, spec, transports, moments, after=after)
+        return _offer(load, request, spec, transports, moments, after=after)[0]
+    looks = _looks(request, spec, transports[0], after)
+    room = spec.max_rate - highest_rate(looks)
+    if room < LEAST_SHARE * spec.rate:
+        return LoadResult.nothing(spec.requests, NO_ROOM)
+    share = replace(spec, rate=min(spec.rate, room), max_rate=room)
+    result, answers = _offer(load, request, share, transports, moments, after=after, beside=looks)
+    install = f"sudo apt-get install {bodies.PACKAGE}"
+    looked = (bodies.parse(_output(answer, install), request.expect) for answer in answers)
+    return sum(looked, bodies.Look(0, 0)).reclassify(result)
+
+
+def _looks(request: Request, spec: LoadSpec, host: Transport, after: float) -> list[LoadCommand]:
+    """A look at whole answers of each entry."""
     entries = request.each()
     share = spec.share(0, len(entries))
-    with ThreadPoolExecutor(len(entries)) as pool:
-        bound = ceil(after + spec.seconds + spec.timeout) + 1.0
-        looking = [
-            pool.submit(
-                transports[0].run,
-                start.after(after, bodies.argv(entry, share)),
-                timeout=bound + MARGIN,
-            )
-            for entry in entries
-        ]
-        result = _offer(load, request, spec, transports, moments, after=after)
-        install = f"sudo apt-get install {bodies.PACKAGE}"
-        looks = (bodies.parse(_output(o.result(), install), request.expect) for o in looking)
-        return sum(looks, bodies.Look(0, 0)).reclassify(result)
+    bound = ceil(after + spec.seconds + spec.timeout) + 1.0 + MARGIN
+    return [
+        LoadCommand(
+            host,
+            start.after(after, bodies.argv(entry, share)),
+            rate=bodies.per_minute(share) / 60,
+            begins=after,
+            ends=after + spec.seconds,
+            timeout=bound,
+        )
+        for entry in entries
+    ]
 
 
 def ran_away(result: LoadResult, limit: float) -> bool:
@@ -124,37 +150,45 @@ def _offer(
     moments: Mapping[str, int],
     *,
     after: float = 0.0,
-) -> LoadResult:
+    beside: Sequence[LoadCommand] = (),
+) -> tuple[LoadResult, list[Completed]]:
     """All processes of ``spec``, dealt out to the hosts in turn and started together, ``after``
     seconds from now or from the ``moments`` that the hosts agreed on.
 
-    Every entry gets an equal share, by processes of its own.
+    Every entry gets an equal share, by processes of its own; with fewer requests than entries, as many
+    entries get one. Returns the results of the commands ``beside`` too, which start with the others.
     """
-    entries = request.each()
+    entries = request.each()[: max(1, int(spec.rate * spec.seconds))]
     shares = [spec.share(place, len(entries)) for place in range(len(entries))]
     parts = [
         (process, entry, share)
         for entry, share in zip(entries, shares, strict=True)
         for process in load.processes(entry, share, len(transports))
     ]
+    if not parts:
+        return LoadResult.nothing(spec.requests, f"{load.name} {TOO_LOW}"), []
     hosts = itertools.cycle(transports)
-    install = load.elsewhere or f"sudo apt-get install {' '.join(load.packages)}"
-    with ThreadPoolExecutor(len(parts)) as pool:
-        running = [
-            pool.submit(
-                host.run,
-                start.at(moments[host.name] + round(1e9 * after), p.argv)
-                if moments
-                else start.after(after, p.argv),
-                input=p.input,
-                timeout=after + p.bound + MARGIN,
-            )
-            for (p, _, _), host in zip(parts, hosts, strict=False)
-        ]
-        return total(
-            load.parse(process, _output(future.result(), install), entry, share)
-            for (process, entry, share), future in zip(parts, running, strict=True)
+    commands = [
+        LoadCommand(
+            host,
+            start.at(moments[host.name] + round(1e9 * after), process.argv)
+            if moments
+            else start.after(after, process.argv),
+            process.rate,
+            begins=after,
+            ends=after + process.span,
+            timeout=after + process.bound + MARGIN,
+            input=process.input,
         )
+        for (process, _, _), host in zip(parts, hosts, strict=False)
+    ]
+    done = run_together([*commands, *beside], spec.max_rate + highest_rate(beside))
+    install = load.elsewhere or f"sudo apt-get install {' '.join(load.packages)}"
+    results = (
+        load.parse(process, _output(answer, install), entry, share)
+        for (process, entry, share), answer in zip(parts, done, strict=False)
+    )
+    return total(results), done[len(parts) :]
 
 
 def _output(completed: Completed, install: str) -> str:

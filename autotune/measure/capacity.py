@@ -76,7 +76,8 @@ class Limits:
             raise ValueError("seconds, load_seconds and readings must be positive")
 
 
-CapacityVerdict = Literal["measured", "screened", "generator-limited", "unmeetable", "unsettled"]
+CapacityVerdict = Literal["measured", "screened", "limited", "unmeetable", "unsettled"]
+MAX_RATE = "load.max_rate"  # what limits a search whose generator made every load
 
 _STEP_UP: Final = 0.4  # log step beyond the first passed rate while nothing has failed; doubled ...
 _STRIDE: Final = 0.7  # ... up to this
@@ -168,6 +169,12 @@ class PeakSearch:
         return min(self.limits.max_rate, min(limited) * 0.9 ** len(limited))
 
     @property
+    def limit(self) -> str:
+        """What keeps the load from being raised further."""
+        lowest = min((r for r in self.readings if r.limited), key=lambda r: r.rate, default=None)
+        return MAX_RATE if lowest is None or lowest.limited is None else lowest.limited
+
+    @property
     def load_seconds(self) -> float:
         """Seconds under load so far, warm-up included; a reading that could not begin took none."""
         return sum(r.seconds + self.limits.overhead for r in self.readings if r.seconds > 0)
@@ -178,11 +185,12 @@ class PeakSearch:
         return self.noise.learned(self.summary.noises, len(self.valid), self.summary.effects)
 
     def next_rate(self) -> float:
-        """The rate worth trying next: a point of the grid that may be offered."""
-        origin = self.posterior.origin
+        """The rate worth trying next: a point of the grid, or the highest rate that may be offered."""
+        origin, highest = self.posterior.origin, max(self.ceiling, self.limits.min_rate)
         nearest = round((self._next_log_rate() - origin) / STEP)
-        top = floor((log(max(self.ceiling, self.limits.min_rate)) - origin) / STEP + 1e-9)
-        return exp(origin + STEP * min(nearest, top))
+        top = floor((log(highest) - origin) / STEP + 1e-9)
+        exact = nearest > top and highest == self.limits.max_rate
+        return highest if exact else min(highest, exp(origin + STEP * min(nearest, top)))
 
     def _next_log_rate(self) -> float:
         if not self.valid:
@@ -214,7 +222,7 @@ class PeakSearch:
         if self._unmeetable():
             return "unmeetable"
         if self._generator_limited():
-            return "generator-limited"
+            return "limited"
         if self._screened():
             return "screened"
         if self._settled() or self._stalled():
@@ -225,7 +233,7 @@ class PeakSearch:
     @property
     def given_up(self) -> CapacityVerdict:
         """The verdict of a search cut short: without a valid reading nothing is known of the server."""
-        return "unsettled" if self.valid else "generator-limited"
+        return "unsettled" if self.valid else "limited"
 
     def _unmeetable(self) -> bool:
         failures = self.failures
@@ -239,8 +247,10 @@ class PeakSearch:
     def _generator_limited(self) -> bool:
         if self.ceiling <= self.limits.min_rate:
             return True
-        near = [rate for rate in self.passes if rate >= 0.9 * self.ceiling]
-        return bool(near) and self.summary.chance_above(Estimate.of(self.ceiling)) > 0.9
+        # What the generator can make is a guess. ``max_rate`` is none: it has to be carried itself.
+        share = 1 - 1e-9 if self.ceiling == self.limits.max_rate else 0.9
+        reached = max(self.passes, default=0.0) >= share * self.ceiling
+        return reached and self.summary.chance_above(Estimate.of(self.ceiling)) > 0.9
 
     def _screened(self) -> bool:
         if self.beat is None or len(self.valid) < _GATE:
@@ -281,9 +291,9 @@ class Capacity:
     (``Limits.overhead``) included. ``noise`` is for the study's next search.
 
     Verdicts: ``measured``; ``screened``: will hardly beat the incumbent, the posterior so far is
-    given; ``generator-limited``: the load could not be raised (by the generator or ``max_rate``) to
-    where the peak is: ``peak`` is the highest rate that met the objective, ``high`` rests mostly
-    on the prior;
+    given; ``limited``: the load could not be raised to where the peak is, because of ``limit``
+    (``MAX_RATE`` or what the generator reported): the capacity is at least ``peak``, the highest rate
+    that met the objective, and ``high`` rests mostly on the prior;
     ``unmeetable``: no rate tried meets the objective, ``peak`` and ``low`` are 0, ``high`` the
     lowest rate that failed; ``unsettled``: the search reached its limits first.
     """
@@ -296,6 +306,7 @@ class Capacity:
     readings: tuple[Reading, ...]
     load_seconds: float
     noise: Noise
+    limit: str | None = None
 
 
 def search(
@@ -343,9 +354,10 @@ def _to_beat(incumbent: Capacity | Estimate | float | None) -> Estimate | None:
 def _result(state: PeakSearch, verdict: CapacityVerdict) -> Capacity:
     low, peak, high = (exp(state.summary.quantile(q)) for q in (0.05, 0.5, 0.95))
     sd = state.summary.sd
-    if verdict == "generator-limited":
-        peak = max(state.passes, default=0.0)
-        low = min(low, peak)
+    limit = None
+    if verdict == "limited":
+        peak, limit = max(state.passes, default=0.0), state.limit
+        low, high = peak, max(peak, high)
     if verdict == "unmeetable":
         low, peak, high, sd = 0.0, 0.0, min(state.failures), 0.0
     return Capacity(
@@ -357,4 +369,5 @@ def _result(state: PeakSearch, verdict: CapacityVerdict) -> Capacity:
         readings=state.readings,
         load_seconds=state.load_seconds,
         noise=state.learned,
+        limit=limit,
     )

@@ -98,7 +98,7 @@ def warm_up(
         if futile(windows):
             return WarmUpResult(settled=False, windows=tuple(windows))
         if windows[-1].overloaded and reading.stolen <= MUCH:
-            rate, ceiling = max(rate / 2, 1.0), SHARE * rate
+            rate, ceiling = min(max(rate / 2, 1.0), max_rate), SHARE * rate
         elif not windows[-1].overloaded:
             rate = min(rate * 1.5, ceiling)
     return WarmUpResult(settled=False, windows=tuple(windows))
@@ -160,11 +160,17 @@ IN_A_ROW = 3
 SECONDS = 10.0
 
 
-def drain(latency: Callable[[], float | None], limit: float, seconds: float = SECONDS) -> bool:
+def drain(
+    latency: Callable[[], float | None],
+    limit: float,
+    seconds: float = SECONDS,
+    pause: float = 0.0,
+) -> bool:
     """Send requests one by one until ``IN_A_ROW`` of them come back within ``limit`` seconds.
 
     ``latency()`` sends one request and returns its seconds, ``None`` if it was not answered right.
-    Returns whether the backlog was gone before ``seconds`` had passed.
+    ``pause`` seconds pass between two of them. True if the backlog was gone before
+    ``seconds`` had passed.
     """
     deadline = time.monotonic() + seconds
     quick = 0
@@ -172,5 +178,6 @@ def drain(latency: Callable[[], float | None], limit: float, seconds: float = SE
         if time.monotonic() > deadline:
             return False
         took = latency()
+        time.sleep(pause)
         quick = quick + 1 if took is not None and took <= limit else 0
     return True

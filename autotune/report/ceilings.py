@@ -35,7 +35,8 @@ def ceiling_lines(record: Record) -> Iterator[str]:
             )
         else:
             rate, errors = f"{fmt.rate(ceiling['rate']):>7}/s", _error_counts(ceiling)
-            yield "  ".join([name, rate, _latencies(ceiling), *errors])
+            held = ["at least: held at load.max_rate"] if ceiling["limited"] else []
+            yield "  ".join([name, rate, _latencies(ceiling), *errors, *held])
     if note := _note(record):
         yield note
 
@@ -59,7 +60,7 @@ def ceilings_table(record: Record) -> dict[str, Any]:
         rows = [
             [
                 str(ceiling["concurrency"]),
-                ceiling["failed"] or f"{fmt.rate(ceiling['rate'])} requests/s",
+                ceiling["failed"] or _requests(ceiling),
                 _latencies(ceiling),
                 ", ".join(_error_counts(ceiling)),
             ]
@@ -91,6 +92,12 @@ def _note(record: Record) -> str:
         f"the whole stack asks {fmt.rate(record['chain'])} keys/s of them at its capacity: "
         f"{fmt.share(record['chain'], ceiling['rate'])} of what they answer by themselves {asked}"
     )
+
+
+def _requests(ceiling: Record) -> str:
+    """The ceiling; a lower bound if the clients were held at the limit."""
+    rate = f"{fmt.rate(ceiling['rate'])} requests/s"
+    return f"at least {rate} (held at load.max_rate)" if ceiling["limited"] else rate
 
 
 def _latencies(ceiling: Record) -> str:

@@ -33,6 +33,9 @@ def _capacity_card(view: StudyView, label: str, title: str) -> dict[str, str]:
     if side is None:
         return {"title": title, "figure": "–", "note": "nothing measured"}
     capacity, again = view.capacities[label], f"re\u2011measured {side.measured_again}×"
+    if side.estimate is not None and side.estimate.limited:
+        note = f"limited by {side.estimate.limit}"
+        return {"title": title, "figure": units.at_least(side.estimate.peak), "note": note}
     if units.shows(capacity["peak"]):
         interval = units.interval(capacity["low"] or 0.0, capacity["high"] or 0.0)
         note = f"{interval}, trial {side.trial.number}" + (f", {again}" if side.fresh else "")

@@ -25,7 +25,8 @@ def measurement_json(
 ) -> dict[str, Any]:
     """``peaks`` and ``spread`` of repeats; with another side, those of both and the ``gain``.
 
-    ``at_least`` is the capacity that was asked for, where one was, and whether it is ``met``.
+    ``at_least`` is the capacity that was asked for, where one was, and whether it is ``met``. With a
+    ``limit`` (``load.max_rate``, or what the generator reported), ``peak`` is a lower bound.
     ``against`` names the other side; its measurements are under ``baseline`` if it is the baseline, and
     under ``other`` if it is a preset or an export.
 
@@ -40,7 +41,7 @@ def measurement_json(
     measured = [_measurement(trial, study, units) for trial in measurement.measured]
     envelope: dict[str, Any] = {"schema": SCHEMA, "study": measurement.study}
     if least is not None:
-        envelope["at_least"] = {"rate": least, "met": measurement.peak >= least}
+        envelope["at_least"] = {"rate": least, "met": measurement.reaches(least)}
     if measurement.gain is not None and measurement.against is not None:
         other = BASELINE if measurement.against.name == BASELINE else "other"
         return {
@@ -54,6 +55,7 @@ def measurement_json(
         **envelope,
         "peaks": measured,
         "peak": units.of(measurement.peak) if measurement.peak else 0.0,
+        "limit": measurement.limit,
         "spread": measurement.spread,
         "ladder": _load_curve(measurement.measured, study),
     }
@@ -99,7 +101,7 @@ def measurement_text(measurement: Measurement, study: Study, least: float | None
     """The result for a person."""
     parts = [*_result(measurement, units_of(study.target, study.state))]
     if least is not None:
-        outcome = "reached" if measurement.peak >= least else "not reached"
+        outcome = "reached" if measurement.reaches(least) else "not reached"
         parts.append(f"at least {fmt.rate(least)}/s: {outcome}")
     sides = {"configuration": measurement.measured}
     if measurement.against:
@@ -117,6 +119,9 @@ def _result(measurement: Measurement, units: Units) -> Iterator[str]:
         yield f"{gained}{units.at} against {against.called}, {gain.pairs} alternating pairs"
         return
     for peak in _peaks(measurement.measured):
+        if peak.limited:
+            yield f"capacity {units.at_least(peak.peak)} (limited by {peak.limit})"
+            continue
         if not peak.feasible and isinstance(units, Requests):
             yield f"{units.nothing} ({units.objective})"
             continue

@@ -50,6 +50,10 @@ class Requests:
     def brief(self, number: float | None) -> str:
         return f"{fmt.rate(number)}{self.suffix}"
 
+    def at_least(self, peak: float) -> str:
+        """A capacity of which only a lower bound is known."""
+        return f"at least {self.amount(self.of(peak))}" if peak else "unknown capacity"
+
     def interval(self, low: float, high: float) -> str:
         return f"[{fmt.rate(low)}, {fmt.rate(high)}]"
 
@@ -114,6 +118,10 @@ class Values:
 
     def brief(self, number: float | None) -> str:
         return f"{fmt.value(number)}{self.suffix}"
+
+    def at_least(self, peak: float) -> str:
+        """A value of which only a bound is known."""
+        return f"at least {self.amount(self.of(peak))}"
 
     def interval(self, low: float, high: float) -> str:
         return f"[{fmt.value(min(low, high))}, {fmt.value(max(low, high))}]"

@@ -89,7 +89,8 @@ def _side(side: Configuration | None, units: Units) -> dict[str, Any] | None:
     numbers = (
         dict.fromkeys(("peak", "low", "high"), 0.0) if nothing else capacity(side.estimate, units)
     )
-    return {"trial": side.trial.number, **numbers}
+    limit = side.estimate.limit if side.estimate else None
+    return {"trial": side.trial.number, **numbers, "limit": limit}
 
 
 def _ratio(
@@ -204,5 +205,8 @@ def _peak(side: Mapping[str, Any] | None, units: Units) -> str:
         return "not measured yet"
     if not units.shows(side["peak"]):
         return f"{units.nothing} (trial {side['trial']})"
+    if side["limit"]:
+        bound = f"{units.at_least(side['peak'])} (limited by {side['limit']})"
+        return f"{bound} (trial {side['trial']})"
     interval = units.interval(side["low"], side["high"])
     return f"{units.amount(side['peak'])} {interval} (trial {side['trial']})"

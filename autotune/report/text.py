@@ -75,10 +75,26 @@ def _not_improved(view: StudyView) -> str:
     else:
         met = "met the SLO" if isinstance(units, Requests) else "gave a value"
         reason = f"no other configuration {met}"
+    if limited := _limited(view):
+        return f"no gain could be measured{units.at}: {limited}"
     return f"no improvement{units.at}: {reason}"
 
 
+def _limited(view: StudyView) -> str:
+    """What was carried where the load could not be raised further; empty if it always could."""
+    limited = [t.peak for t in view.state.trials if t.peak and t.peak.limited and t.peak.met]
+    if not limited:
+        return ""
+    highest = max(limited, key=lambda peak: peak.peak)
+    bound = view.units.at_least(highest.peak)
+    return (
+        f"the capacity is {bound} in {plural(len(limited), 'trial')} (limited by {highest.limit})"
+    )
+
+
 def _unmeetable(view: StudyView) -> str:
+    if limited := _limited(view):
+        return f"no verdict{view.units.at}: {limited}"
     if isinstance(view.units, Values):
         return "no configuration gave a value that was reproduced"
     if best := view.conclusion.best:
@@ -188,7 +204,10 @@ def _capacities(view: StudyView) -> Iterator[str]:
     for name, side in view.conclusion.sides.items():
         capacity = view.capacities[name]
         where = f"trial {side.trial.number}"
-        if units.shows(capacity["peak"]):
+        if side.estimate is not None and side.estimate.limited:
+            bound = units.at_least(side.estimate.peak)
+            yield f"{name:9}{bound} (limited by {side.estimate.limit})  {where}"
+        elif units.shows(capacity["peak"]):
             interval = units.interval(capacity["low"], capacity["high"])
             again = f", re-measured {side.measured_again}×" if side.fresh else ""
             yield f"{name:9}{units.amount(capacity['peak'])} {interval}  {where}{again}"

@@ -69,6 +69,8 @@ def outcome(trial: Trial, units: Units) -> str:
         return f"failed: {trial.failure}" if trial.failure else "not measured"
     if peak.verdict == "unmeetable":
         return units.nothing
+    if peak.limited:
+        return f"{units.at_least(peak.peak)} (limited by {peak.limit})"
     text = f"{units.brief(units.of(peak.peak)):>8}"
     if isinstance(units, Requests):
         text = f"{text}  p99 {fmt.latency(peak.p99):>7}"
@@ -77,8 +79,12 @@ def outcome(trial: Trial, units: Units) -> str:
 
 
 def unusable(trial: Trial) -> bool:
-    """Whether a finished trial could not be deployed, or met the SLO at no rate."""
-    return trial.over and not (trial.peak is not None and trial.peak.feasible)
+    """Whether a finished trial could not be deployed, or met the SLO at no rate.
+
+    A trial whose load could not be raised is neither.
+    """
+    peak = trial.peak
+    return trial.over and not (peak is not None and (peak.feasible or peak.limited))
 
 
 def count_by_outcome(state: State) -> dict[str, int]:
@@ -113,8 +119,6 @@ def failures(state: State, counts: Mapping[int, ReadingCounts]) -> tuple[Failure
 def _cause(trial: Trial, counts: ReadingCounts | None) -> str:
     if trial.failure is not None:
         return (trial.failure.strip().splitlines() or ["no reason given"])[0]
-    if trial.peak is not None and trial.peak.limited:
-        return "the load generator gave out before the stack did"
     if counts is not None and counts.failed >= MOSTLY_ERRORS:
         return "requests were answered wrongly or not at all"
     return "the SLO was not met at any rate tried"

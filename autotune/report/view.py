@@ -285,8 +285,9 @@ def capacity(peak: Peak | None, units: Units) -> dict[str, float | None]:
 
 
 def capacity_of(trial: Trial, units: Units) -> dict[str, float | None]:
-    """The capacity that a trial measured; nothing where it met the SLO at no rate."""
-    return capacity(trial.peak if trial.peak and trial.peak.feasible else None, units)
+    """The capacity that a trial measured, or its lower bound if the load was limited; nothing where it
+    met the SLO at no rate."""
+    return capacity(trial.peak if trial.peak and trial.peak.met else None, units)
 
 
 def _newest_finding(state: State, side: Configuration) -> dict[str, Any] | None:

@@ -190,9 +190,8 @@ def _readings(view: StudyView) -> Iterator[StudyWarning]:
     if limited:
         yield StudyWarning(
             LIMITED, len(limited), 0,
-            f"in {plural(len(limited), 'trial')} ({fmt.listed(limited)}) the load generator gave "
-            f"out before the stack did (load.max_rate is "
-            f"{fmt.rate(view.target.load.max_rate)} requests/s)",
+            f"in {plural(len(limited), 'trial')} ({fmt.listed(limited)}) the load could not be raised to "
+            f"the capacity (load.max_rate is {fmt.rate(view.target.load.max_rate)} requests/s)",
             "raise load.max_rate, or add hosts to load.hosts: the true capacity is higher",
         )  # fmt: skip
 

@@ -16,6 +16,7 @@ from autotune.loads import memcaslap, mutilate
 from autotune.loads.base import LoadError
 from autotune.loads.closed import Ceiling, Clients, ClosedLoad
 from autotune.loads.memcaslap import PROTOCOL, SHAPES, CacheCeiling, Shape
+from autotune.loads.offer import UNKNOWN, LoadCommand, excess, run_together
 from autotune.loads.registry import CLOSED
 from autotune.services.base import Endpoint, Role, Settings
 from autotune.services.registry import speaks
@@ -35,6 +36,8 @@ WARM_UP_SECONDS = 1.0
 CLIENTS = 8  # of memcaslap for each cache host
 MARGIN = 15.0  # seconds a transport waits beyond what a program takes by its own account
 MISSING = (126, 127)
+MUTILATE = "mutilate"
+ALLOWED = "`load: {unpaced: true}`"
 MOST_CLIENTS = 500  # a closed loop of more has a thousand descriptors and one core to do it with
 
 
@@ -55,6 +58,7 @@ class OfStack:
                 "errors": dict(c.errors),
                 "percentiles": {f"p{at:g}": value for at, value in sorted(c.percentiles.items())},
                 "failed": c.failed,
+                "limited": c.limited,
             }
             for c in self.ceilings
         ]
@@ -92,11 +96,15 @@ class OfCaches:
 
 @dataclass(frozen=True)
 class CeilingRequest:
-    """What to measure: the caches of ``tier``, or the stack with each number of ``clients`` in turn."""
+    """What to measure: the caches of ``tier``, or the stack with each number of ``clients`` in turn.
+
+    ``unpaced``: programs that keep no rate may be used.
+    """
 
     settings: Settings
     tier: str | None
     clients: tuple[int, ...]
+    unpaced: bool = False
 
 
 def requested(
@@ -111,13 +119,13 @@ def requested(
             "only a stack of servers has a ceiling to measure", hint="leave --closed and --tier out"
         )
     if cache_tier is None:
-        return CeilingRequest(request.settings, None, _clients(concurrency))
+        return CeilingRequest(request.settings, None, _clients(concurrency), target.load.unpaced)
     caches = [name for name, tier in target.tiers.items() if speaks(tier.service, PROTOCOL)]
     if cache_tier not in caches:
         raise AutotuneError(
             f"tier {cache_tier!r} has no {PROTOCOL} to measure", hint=instead(cache_tier, caches)
         )
-    return CeilingRequest(request.settings, cache_tier, ())
+    return CeilingRequest(request.settings, cache_tier, (), target.load.unpaced)
 
 
 def _clients(concurrency: str) -> tuple[int, ...]:
@@ -155,30 +163,36 @@ def _of_stack(context: TrialContext, meter: LoadMeter, request: CeilingRequest) 
     """Load the target's own entry with each number of clients in turn."""
     context.session.fleet.deploy(context.space.candidate(request.settings).settings)
     host = meter.load_hosts[0]
-    load = _closed_load(host)
+    load = _closed_load(host, unpaced=request.unpaced)
+    most = meter.max_rate if load.paced else UNKNOWN
 
-    def run(clients: Clients) -> Ceiling:
-        bound = clients.seconds + 2 * clients.timeout + MARGIN
-        done = host.run(load.argv(meter.request, clients), timeout=bound)
+    def run(concurrency: int, seconds: float) -> Ceiling:
+        clients = Clients(concurrency, seconds, meter.timeout, meter.max_rate)
+        argv, text = load.argv(meter.request, clients), load.input(clients)
+        bound = seconds + 2 * meter.timeout + MARGIN
+        (done,) = run_together([LoadCommand(host, argv, most, 0.0, seconds, bound, text)], most)
         return load.parse(done.stdout or done.error_text, clients)
 
-    run(Clients(request.clients[0], WARM_UP_SECONDS, meter.timeout))
+    run(request.clients[0], WARM_UP_SECONDS)
     ceilings = []
     for clients in request.clients:
-        ceilings.append(run(Clients(clients, SECONDS, meter.timeout)))
+        ceilings.append(run(clients, SECONDS))
         context.progress.note(f"{load.name}, {clients} at a time: {ceilings[-1].rate:.0f}/s")
     return OfStack(load.name, tuple(ceilings))
 
 
-def _closed_load(host: Transport) -> ClosedLoad:
-    """The first closed-loop generator that the host has."""
-    for name, load in CLOSED.items():
+def _closed_load(host: Transport, *, unpaced: bool) -> ClosedLoad:
+    """The first closed-loop generator that the host has and the target allows. Raises LoadError."""
+    allowed = {name: load for name, load in CLOSED.items() if load.paced or unpaced}
+    for name, load in allowed.items():
         if _has(host, name):
             return load
-    packages = " or ".join(package for load in CLOSED.values() for package in load.packages)
+    packages = " or ".join(package for load in allowed.values() for package in load.packages)
+    others = [name for name in CLOSED if name not in allowed and _has(host, name)]
+    more = f", or allow {' and '.join(others)}, which keeps no rate: {ALLOWED}" if others else ""
     raise LoadError(
-        f"{host.name} has no closed-loop generator: {', '.join(CLOSED)}",
-        hint=f"install {packages} there",
+        f"{host.name} has no closed-loop generator: {', '.join(allowed)}",
+        hint=f"install {packages} there{more}",
     )
 
 
@@ -190,6 +204,10 @@ def _of_caches(
     target: Target, context: TrialContext, meter: LoadMeter, request: CeilingRequest
 ) -> OfCaches:
     """The peak of the whole stack, then a tier's memcached hosts by themselves."""
+    # Load hosts by the address that others reach them at; without any, this machine.
+    addresses = [target.hosts[name].address for name in target.load.hosts] or ["127.0.0.1"]
+    hosts = dict(zip(addresses, meter.load_hosts, strict=True))
+    _require_pace(hosts, unpaced=request.unpaced)
     done = trials.run(Measure(Phase.MEASURE, request.settings), context, None, None)
     context.spent()
     if done.peak is None:
@@ -197,54 +215,78 @@ def _of_caches(
     keys = target.data.keys_per_request
     parts = meter.stack.of_role(Role.CACHE)
     servers = tuple(part.site.listen for part in parts if part.site.tier == request.tier)
-    # Load hosts by the address that others reach them at; without any, this machine.
-    addresses = [target.hosts[name].address for name in target.load.hosts] or ["127.0.0.1"]
-    hosts = dict(zip(addresses, meter.load_hosts, strict=True))
     ceilings: list[CacheCeiling | CachePeak] = []
-    for ceiling in _alone(servers, hosts, meter.slo, keys):
+    alone = CachesAlone(servers, hosts, meter.slo, keys, meter.max_rate * keys, request.unpaced)
+    for ceiling in alone.ceilings():
         outcome = ceiling.failed or f"{ceiling.rate:.0f} ops/s"
         context.progress.note(f"{ceiling.how}, {ceiling.shape}: {outcome}")
         ceilings.append(ceiling)
     return OfCaches(tuple(map(str, servers)), tuple(ceilings), done.peak.peak * keys)
 
 
-def _alone(
-    servers: tuple[Endpoint, ...], hosts: Mapping[str, Transport], slo: Slo, keys: int
-) -> Iterator[CacheCeiling | CachePeak]:
-    """The peak of each shape by mutilate, where the load hosts have it and it starts, else the ceilings
-    by memcaslap. Also what only memcaslap does: small objects, as many at once as the application
-    asks for."""
-    master, *_ = hosts.values()
-    peaks: list[CachePeak] = []
-    if all(_has(host, "mutilate") for host in hosts.values()):
-        for peak_of_shape in _by_mutilate(servers, hosts, slo):
-            peaks.append(peak_of_shape)
-            yield peak_of_shape
-        if not _has(master, "memcaslap"):
-            return
-    if not any(peak_of_shape.failed is None for peak_of_shape in peaks):
-        for small in SHAPES:
-            yield _by_memcaslap(servers, small, master)
-    at_once = replace(SHAPES[0], name=f"{SHAPES[0].name}, {keys} at once", together=keys)
-    yield _by_memcaslap(servers, at_once, master)
+def _require_pace(hosts: Mapping[str, Transport], *, unpaced: bool) -> None:
+    """Raises LoadError if only a program that keeps no rate could load the caches."""
+    if not unpaced and not all(_has(host, MUTILATE) for host in hosts.values()):
+        raise LoadError(
+            f"the load hosts lack {MUTILATE}, and memcaslap keeps no rate",
+            hint=f"build {MUTILATE} there (scripts/build-mutilate), or allow memcaslap: {ALLOWED}",
+        )
 
 
-def _by_mutilate(
-    servers: tuple[Endpoint, ...], hosts: Mapping[str, Transport], slo: Slo
-) -> Iterator[CachePeak]:
-    """The peak of each shape. Where the caches cannot be filled, stops there and gives the reason."""
-    for shape in mutilate.SHAPES:
-        try:
-            yield peak(servers, shape, hosts, own_objective(slo))
-        except LoadError as error:
-            yield CachePeak(shape.name, "mutilate", failed=str(error))
-            return
+@dataclass(frozen=True)
+class CachesAlone:
+    """The ``servers`` of a tier, loaded from ``hosts`` by address, ``keys`` at once as in the stack.
 
+    ``max_rate`` is the most operations/s that they are offered: what the stack asks of them at its own
+    limit. ``unpaced``: memcaslap, which keeps no rate, may load them all the same.
+    """
 
-def _by_memcaslap(servers: tuple[Endpoint, ...], shape: Shape, host: Transport) -> CacheCeiling:
-    argv = memcaslap.argv(servers, shape, CLIENTS, SECONDS)
-    done = host.run(argv, input=shape.config(), timeout=SECONDS + MARGIN)
-    if done.returncode in MISSING:
-        hint = f"sudo apt-get install {' '.join(memcaslap.PACKAGES)}"
-        raise LoadError(f"{host.name} has no memcaslap", hint=hint)
-    return memcaslap.parse(done.stdout or done.error_text, shape)
+    servers: tuple[Endpoint, ...]
+    hosts: Mapping[str, Transport]
+    slo: Slo
+    keys: int
+    max_rate: float
+    unpaced: bool
+
+    def ceilings(self) -> Iterator[CacheCeiling | CachePeak]:
+        """The peak of each shape by mutilate, where the load hosts have it and it starts, else the
+        ceilings by memcaslap. Also what only memcaslap does: small objects, as many at once as the
+        application asks for."""
+        master, *_ = self.hosts.values()
+        peaks: list[CachePeak] = []
+        if all(_has(host, MUTILATE) for host in self.hosts.values()):
+            for peak_of_shape in self._by_mutilate():
+                peaks.append(peak_of_shape)
+                yield peak_of_shape
+            if not _has(master, "memcaslap"):
+                return
+        if not any(peak_of_shape.failed is None for peak_of_shape in peaks):
+            for small in SHAPES:
+                yield self._by_memcaslap(small, master)
+        at_once = f"{SHAPES[0].name}, {self.keys} at once"
+        yield self._by_memcaslap(replace(SHAPES[0], name=at_once, together=self.keys), master)
+
+    def _by_mutilate(self) -> Iterator[CachePeak]:
+        """The peak of each shape. Where the caches cannot be filled, stops there and gives the reason."""
+        for shape in mutilate.SHAPES:
+            objective = own_objective(self.slo)
+            try:
+                yield peak(self.servers, shape, self.hosts, objective, self.max_rate)
+            except LoadError as error:
+                yield CachePeak(shape.name, MUTILATE, failed=str(error))
+                return
+
+    def _by_memcaslap(self, shape: Shape, host: Transport) -> CacheCeiling:
+        """A ceiling, or why none was measured."""
+        most = UNKNOWN if self.unpaced else self.max_rate
+        if why := excess(UNKNOWN, most):
+            failed = f"not measured: {why}; {ALLOWED} allows it"
+            return CacheCeiling(shape.name, together=shape.together, failed=failed)
+        argv = memcaslap.argv(self.servers, shape, CLIENTS, SECONDS)
+        bound = SECONDS + MARGIN
+        command = LoadCommand(host, argv, UNKNOWN, 0.0, SECONDS, bound, shape.config())
+        (done,) = run_together([command], most)
+        if done.returncode in MISSING:
+            hint = f"sudo apt-get install {' '.join(memcaslap.PACKAGES)}"
+            raise LoadError(f"{host.name} has no memcaslap", hint=hint)
+        return memcaslap.parse(done.stdout or done.error_text, shape)

@@ -10,8 +10,9 @@ from statistics import fmean, stdev
 
 from autotune.environments.base import Environment
 from autotune.environments.peak import Peak
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, UsageError
 from autotune.estimate import Estimate
+from autotune.loads.offer import excess
 from autotune.optimize import confirmation
 from autotune.optimize.confirmation import Gain, Measured, gain
 from autotune.services.base import Settings
@@ -26,6 +27,7 @@ from autotune.study.schedule import Measure, acting
 from autotune.target.units import rate
 
 CONFIGURATION = "the configuration"
+ROUNDING = 1e-9  # relative, of a mean of logarithms
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,7 @@ def requested(
 
 def least(environment: Environment, text: str | None, *, ceiling: bool) -> float | None:
     """The capacity asked for, in requests/s. Raises AutotuneError where it is no rate, and for anything
-    but the capacity of a stack."""
+    but the capacity of a stack; UsageError for more than is ever offered."""
     if text is None:
         return None
     if ceiling or environment.file.target.goal is not None:
@@ -114,9 +116,13 @@ def least(environment: Environment, text: str | None, *, ceiling: bool) -> float
             "--at-least is about the capacity of a stack", hint="leave --at-least out"
         )
     try:
-        return rate(text)
+        desired = rate(text)
     except ValueError as error:
         raise AutotuneError(f"--at-least: {error}", hint="such as --at-least 1200/s") from None
+    if why := excess(desired, environment.file.target.load.max_rate):
+        hint = "raise `load: {max_rate: …}` in the target, or ask for less"
+        raise UsageError(f"--at-least can never be reached: {why}", hint=hint)
+    return desired
 
 
 @dataclass(frozen=True)
@@ -137,14 +143,24 @@ class Measurement:
         return stdev(logs) if len(logs) > 1 else None
 
     @property
+    def limit(self) -> str | None:
+        """What kept the load from being raised to the capacity: ``peak`` is then a lower bound."""
+        return next((t.peak.limit for t in self.measured if t.peak and t.peak.limited), None)
+
+    @property
     def peak(self) -> float:
-        """The geometric mean of all repeats that met the objective."""
+        """The geometric mean of all repeats that met the objective; a lower bound if there is a
+        ``limit``."""
         return exp(fmean(self._logs)) if self._logs else 0.0
+
+    def reaches(self, rate: float) -> bool:
+        """Whether the capacity is ``rate`` (requests/s) or higher; a lower bound counts as it is."""
+        return self.peak >= rate * (1 - ROUNDING)
 
     @property
     def _logs(self) -> list[float]:
         peaks = [trial.peak for trial in self.measured]
-        return [log(peak.peak) for peak in peaks if peak is not None and peak.feasible]
+        return [log(peak.peak) for peak in peaks if peak is not None and peak.met]
 
 
 def measure(
@@ -173,6 +189,12 @@ def _alternate(
         settings = request.settings if configured else against.settings
         called = CONFIGURATION if configured else against.called
         trial, peak = _measured(context, settings, sides[configured], called)
+        if peak.limited:
+            raise AutotuneError(
+                f"{called}: the capacity is at least {peak.peak:.0f} requests/s (limited by "
+                f"{peak.limit}), so no gain can be measured",
+                hint="raise load.max_rate, or add hosts to load.hosts",
+            )
         if not peak.feasible:
             raise AutotuneError(f"{called}: the objective is not met at any rate tried")
         sides[configured].append(trial)

@@ -328,6 +328,12 @@ def _largest(rss: Mapping[str, int], other: Mapping[str, int]) -> Mapping[str, i
     return {**rss, **{name: max(size, rss.get(name, 0)) for name, size in other.items()}}
 
 
+def _peak(record: Mapping[str, Any]) -> Peak:
+    """The peak of a trial; only a limited one has a ``limit`` on record."""
+    fields = (key for key in Peak.__dataclass_fields__ if key != "limit")
+    return Peak(**{key: record[key] for key in fields}, limit=record.get("limit"))
+
+
 # What each event changes: in the trial that it names, or in the study.
 _OF_TRIAL: Mapping[str, Callable[[Record], dict[str, Any]]] = {
     "deployed": lambda r: {
@@ -335,7 +341,7 @@ _OF_TRIAL: Mapping[str, Callable[[Record], dict[str, Any]]] = {
         "differences": tuple(r["differences"]),
         "files": dict(r.get("files") or {}),
     },
-    "measured": lambda r: {"peak": Peak(**{key: r[key] for key in Peak.__dataclass_fields__})},
+    "measured": lambda r: {"peak": _peak(r)},
     "failed": lambda r: {"failure": r["why"], "fault": r.get("fault", False)},
 }
 _OF_STUDY: Mapping[str, Callable[[State, Record], dict[str, Any]]] = {

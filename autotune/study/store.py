@@ -155,8 +155,11 @@ class Store:
 
     def measured(self, trial: Trial, peak: Peak, *, readings: int, load_seconds: float) -> None:
         """A trial whose peak came of ``readings`` that took ``load_seconds``."""
+        fields = dataclasses.asdict(peak)
+        if peak.limit is None:
+            fields.pop("limit")
         self._write("measured", trial=trial.number, at=now(), readings=readings,
-                    load_seconds=load_seconds, **dataclasses.asdict(peak))  # fmt: skip
+                    load_seconds=load_seconds, **fields)  # fmt: skip
 
     def called(self, trial: Trial, answer: Answer, seconds: float) -> None:
         """One call of a benchmark command; on disk before anybody acts on what it answered."""

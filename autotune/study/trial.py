@@ -158,7 +158,7 @@ def _give_up_on_faults(state: State) -> None:
         return
     why, first = done.failure, "mend that"
     if done.peak is not None:
-        why = f"{done.peak.peak:.0f} requests/s kept the SLO, and the load went no higher"
+        why = f"its capacity is at least {done.peak.peak:.0f} requests/s (limited by {done.peak.limit})"
         first = "raise load.max_rate, or add hosts to load.hosts"
     raise AutotuneError(
         f"{what} could not be measured: {why}",

@@ -60,7 +60,9 @@ def headline(sweep: SweepResults) -> str:
     labels += [f"{count} {tier}" for tier, count in best.point.hosts.items()]
     where = f"with {', '.join(labels)}"
     if best.peak:
-        return f"highest capacity, {best.peak.value:,.0f} requests/s, {where}"
+        bound = "at least " if best.limit else ""
+        limited = f" (limited by {best.limit})" if best.limit else ""
+        return f"highest capacity, {bound}{best.peak.value:,.0f} requests/s{limited}, {where}"
     assert best.response is not None
     time = f"{1000 * best.response.value:.2f} ms"
     if figures.over(sweep) is None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from autotune.errors import AutotuneError
+from autotune.errors import AutotuneError, UsageError
+from autotune.loads.offer import excess
 from autotune.report import format as fmt
 from autotune.services.base import Value
 from autotune.space.dimension import Dimension
@@ -20,6 +21,7 @@ from autotune.target.read import TargetFile, read
 from autotune.target.units import duration, in_unit, rate
 
 KEYS = ("title", "target", "over", "hosts", "with", "rates", "repeat", "seconds")
+RAISE = "lower the rate, or raise `load: {max_rate: …}` in the target"
 MOST = 1000  # values on one axis
 SPELT = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 T = TypeVar("T")
@@ -135,7 +137,16 @@ def from_options(
         raise AutotuneError("what to measure is not said", hint="give --rate R, or --peak")
     if not all(0 < rate < LARGEST for rate in request.rates):
         raise AutotuneError("a rate must be more than nothing, and one that can be made")
+    if why := over_limit(request.rates, file):
+        if rates:
+            raise UsageError(f"--rate: {why}", hint=RAISE)
+        raise load(path).error(["rates"], f"rates: {why}", hint=RAISE)
     return file, request if request.title else replace(request, title=_title(request))
+
+
+def over_limit(rates: Iterable[float], file: TargetFile) -> str | None:
+    """Why the highest of these rates may not be offered to the target; ``None`` if all may."""
+    return excess(max(rates, default=0.0), file.target.load.max_rate)
 
 
 def _named(

@@ -48,7 +48,8 @@ class Result:
     part of all requests that were late or failed, ``met`` whether they met the SLO, ``load`` the load
     average of each tier's hosts, ``cpu`` the busy part of their CPUs. ``failure`` says why a point has
     no values, or why its values are not those of its rate: an overload is cut short before its queues
-    are as long as they get.
+    are as long as they get. ``limit``: what kept the load from being raised to the capacity; ``peak`` is
+    then a lower bound.
     """
 
     point: Point
@@ -63,6 +64,7 @@ class Result:
     load: Mapping[str, Mean] = field(default_factory=dict)
     cpu: Mapping[str, Mean] = field(default_factory=dict)
     failure: str | None = None
+    limit: str | None = None
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def load(directory: Path) -> SweepResults:
             for rate in plan.rates
         ]
     else:
-        peaks = {r["trial"]: r["peak"] for r in records if r["event"] == "measured"}
+        peaks = {r["trial"]: r for r in records if r["event"] == "measured"}
         results = [_capacity(p, measured[p.number], peaks, failures) for p in plan.points]
     left = len(plan.points) * plan.repeat - sum(map(len, measured.values()))
     return SweepResults(directory.name, plan, target, tuple(results), left)
@@ -146,13 +148,18 @@ def _at_rate(
 
 
 def _capacity(
-    point: Point, trials: Sequence[int], peaks: Mapping[int, float], failures: Mapping[int, str]
+    point: Point, trials: Sequence[int], peaks: Mapping[int, Record], failures: Mapping[int, str]
 ) -> Result:
-    measured = [peaks[trial] for trial in trials if peaks.get(trial)]
+    """``peaks`` are the records of measurements, by trial."""
+    records = [peaks[trial] for trial in trials if trial in peaks]
+    measured = [record["peak"] for record in records if record["peak"]]
+    limit = next((record["limit"] for record in records if record.get("limit")), None)
     failure = _first(failures, trials)
     if trials and failure is None:
-        failure = "the SLO is not met at any rate"
-    return Result(point, None, peak=mean(measured), failure=None if measured else failure)
+        failure = f"limited by {limit}" if limit else "the SLO is not met at any rate"
+    return Result(
+        point, None, peak=mean(measured), failure=None if measured else failure, limit=limit
+    )
 
 
 def _first(failures: Mapping[int, str], trials: Sequence[int]) -> str | None:

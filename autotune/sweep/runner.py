@@ -11,6 +11,7 @@ from pathlib import Path
 from autotune.deploy.deployed import DeployFailed
 from autotune.environments.base import prepare
 from autotune.environments.load_session import LoadSession
+from autotune.loads.offer import check_rate
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import warm_up
 from autotune.report.format import share
@@ -31,6 +32,7 @@ def sweep(file: TargetFile, plan: Plan | None, directory: Path, progress: Progre
     What was measured is not measured again; a measurement that was interrupted is made anew.
     """
     plan = plan or recorded(directory)
+    check_rate(max(plan.rates, default=0.0), file.target.load.max_rate)
     done = measured(directory)
     points = plan.points
     # With one combination of hosts, one session serves all repeats.
@@ -74,8 +76,10 @@ def _measure(context: TrialContext, plan: Plan, point: Point, measurement: Measu
 
 def _outcome(trial: Trial) -> str:
     """A capacity, or why there is none; nothing for a point that was offered set rates."""
-    if trial.peak is not None and trial.peak.feasible:
-        return f"capacity {trial.peak.peak:.0f}/s"
+    peak = trial.peak
+    if peak is not None and peak.met:
+        bound = f"at least {peak.peak:.0f}/s (limited by {peak.limit})"
+        return f"capacity {bound if peak.limited else f'{peak.peak:.0f}/s'}"
     return trial.failure or (trial.peak.verdict if trial.peak else "")
 
 

@@ -244,7 +244,9 @@ class Load(Model):
     script: Text | None = None
     """In place of `path`, a script of your own for k6: each arrival runs its default function."""
     max_rate: Annotated[PerSecond, MoreThanNothing] = 20_000.0
-    """No more than this is ever offered."""
+    """No more than this is ever offered, in requests/s (with `script:`, in runs/s)."""
+    unpaced: Switch = False
+    """Whether ab and memcaslap may load the stack or its caches: `max_rate` cannot bound them."""
     timeout: Annotated[Seconds, MoreThanNothing] = 2.0
     """When a request is given up; at least twice the latency limit."""
 

@@ -173,7 +173,7 @@ def diagnosed(
     starved = fleet.in_place
     meter = LoadMeter(
         load, request, slo, (LocalTransport(),), fleet.stack, hosts,
-        timeout=2.0, in_place=lambda: starved,
+        timeout=2.0, max_rate=20_000.0, in_place=lambda: starved,
     )  # fmt: skip
     return shown(
         lambda: meter.diagnose(starved, [meter.take(rate, 2.0) for _ in range(2)]), tier, resource

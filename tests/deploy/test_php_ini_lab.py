@@ -164,7 +164,7 @@ def starved(ground: Ground, environment: StackEnvironment, fleet: Deployment) ->
     meter = LoadMeter(
         OwnLoad((sys.executable, str(script), f"http://{NETWORK}.22/all.php")),
         Request(fleet.stack.entry, "/all.php", RIGHT[1]), Slo(limit=2.0), (LocalTransport(),),
-        fleet.stack, hosts, timeout=60.0, in_place=lambda: fleet.in_place,
+        fleet.stack, hosts, timeout=60.0, max_rate=20_000.0, in_place=lambda: fleet.in_place,
     )  # fmt: skip
     # Counters that take longer than a few seconds to come are missing.
     bottleneck = shown(

@@ -170,7 +170,7 @@ def starved(ground: Ground, environment: StackEnvironment, fleet: Deployment) ->
     meter = LoadMeter(
         OwnLoad((sys.executable, str(script), f"{NETWORK}.24", "20")),
         Request(fleet.stack.entry, "/", b""), Slo(limit=2.0), (LocalTransport(),), fleet.stack, hosts,
-        timeout=60.0, in_place=lambda: fleet.in_place,
+        timeout=60.0, max_rate=20_000.0, in_place=lambda: fleet.in_place,
     )  # fmt: skip
     bottleneck = shown(
         lambda: meter.diagnose(fleet.in_place, [meter.take(4.0, 5.0)]), "db", Resource.CONNECTIONS

@@ -175,7 +175,16 @@ def started(shortage: Shortage, directory: Path) -> Iterator[Started]:
     slo = file.target.slo.slo
     hosts = hosts_of(laid, {"here": prepared.facts["here"].cpus}, {})
     request = Request(laid.entry, "/kv.php", body)
-    meter = LoadMeter(LOADS["httperf"], request, slo, prepared.load_hosts, laid, hosts, timeout=2.0)
+    meter = LoadMeter(
+        LOADS["httperf"],
+        request,
+        slo,
+        prepared.load_hosts,
+        laid,
+        hosts,
+        timeout=2.0,
+        max_rate=20_000.0,
+    )
     try:
         fleet.deploy(prepared.space.candidate(shortage.settings).settings)
         yield Started(prepared.space, meter)

@@ -21,7 +21,7 @@ def gauge(cpus: float) -> LoadMeter:
     transport = LocalTransport("load1")
     return LoadMeter(
         Httperf(), Request(ENTRY, "/"), Slo(), (transport,), Stack((), ENTRY), (), timeout=2.0,
-        generators=(WatchedHost("load1", cpus, (), transport),),
+        max_rate=20_000.0, generators=(WatchedHost("load1", cpus, (), transport),),
     )  # fmt: skip
 
 

@@ -142,7 +142,9 @@ def test_a_baseline_that_the_load_may_not_exhaust_ends_the_study_until_it_may(
     """It would otherwise search for half an hour below what the stack carries."""
     directory, text = tmp_path / "studies" / "modelled", target.read_text()
     target.write_text(text.replace("max_rate: 20000/s", "max_rate: 500/s"))
-    with pytest.raises(AutotuneError, match=r"baseline .* 500 requests/s kept the SLO") as limited:
+    with pytest.raises(
+        AutotuneError, match=r"baseline .* at least 500 requests/s .limited by load.max_rate"
+    ) as limited:
         start.start(prepare(read(target)), directory, Impatient(-1))
     assert "raise load.max_rate" in (limited.value.hint or "")
     assert len(state_of(directory).finished()) == 1

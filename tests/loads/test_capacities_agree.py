@@ -84,7 +84,7 @@ def capacity(generator: str, site: Site) -> Capacity:
 
     def probe(rate: float, seconds: float) -> Reading:
         spec = LoadSpec(rate, seconds, timeout=5.0, limit=SLO.limit)
-        measured = reading(take(LOADS[generator], request, spec, HERE), spec)
+        measured = reading(take(LOADS[generator], request, spec, HERE, max_rate=20_000.0), spec)
         if not SLO.met(measured):
             drain(latency, SLO.limit)
         return measured

@@ -73,7 +73,7 @@ def test_nothing_printed_is_no_ceiling(load: ClosedLoad) -> None:
 @pytest.mark.parametrize("load", [Ab(), Wrk()], ids=lambda load: load.name)
 def test_its_command_is_bounded_and_addresses_the_entry_alone(load: ClosedLoad) -> None:
     words = load.argv(REQUEST, Clients(7, 4.5))
-    assert words[0] == "timeout"
+    assert "timeout" in words
     assert words[-1] == "http://127.0.0.1:8080/kv.php?a=1&b=$(reboot)"
     assert "7" in words
     assert sum("http" in word for word in words) == 1

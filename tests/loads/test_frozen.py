@@ -90,7 +90,7 @@ def test_an_open_loop_counts_all_who_came_meanwhile(tmp_path: Path, name: str) -
 
     def offered() -> tuple[Frozen, LoadResult]:
         with freezing(site, 1.0) as frozen:
-            result = take(LOADS[name], site.request(), spec, LocalTransport())
+            result = take(LOADS[name], site.request(), spec, LocalTransport(), max_rate=20_000.0)
         return frozen, result
 
     def late(result: LoadResult) -> float:

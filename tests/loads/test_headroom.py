@@ -44,7 +44,7 @@ def test_the_generator_is_calibrated_and_leaves_nothing(tmp_path, monkeypatch) -
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     port = free_port()
     monkeypatch.setattr(headroom, "RATES", (20.0,))
-    found = calibrate(LOADS["httperf"], LocalTransport(), port=port)
+    found = calibrate(LOADS["httperf"], LocalTransport(), port=port, max_rate=20_000.0)
     assert found.rate == 20 or found.stopped
     assert list(tmp_path.iterdir()) == []
     with socket.socket() as probe:
@@ -54,12 +54,21 @@ def test_the_generator_is_calibrated_and_leaves_nothing(tmp_path, monkeypatch) -
 @pytest.mark.stack
 @pytest.mark.quiet
 def test_the_generator_makes_what_any_reading_needs() -> None:
-    assert calibrate(LOADS["httperf"], LocalTransport(), port=free_port()).rate >= 500
+    assert (
+        calibrate(LOADS["httperf"], LocalTransport(), port=free_port(), max_rate=20_000.0).rate
+        >= 500
+    )
 
 
 @pytest.mark.stack
 def test_a_server_that_cannot_start_is_said(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with pytest.raises(LoadError, match="no-such-nginx"):
-        calibrate(LOADS["httperf"], LocalTransport(), server="no-such-nginx", port=free_port())
+        calibrate(
+            LOADS["httperf"],
+            LocalTransport(),
+            server="no-such-nginx",
+            port=free_port(),
+            max_rate=20_000.0,
+        )
     assert list(tmp_path.iterdir()) == []

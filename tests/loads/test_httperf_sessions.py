@@ -110,7 +110,7 @@ def test_kinds_make_the_rate_in_requests_together(rate: float, hosts: int) -> No
 def test_real_sessions_ask_for_what_the_file_says(load: Load) -> None:
     with recording() as (endpoint, asked):
         spec = LoadSpec(40, 1.0, timeout=20.0, limit=20.0, ramp=0.0)
-        result = take(load, Request(endpoint, "/"), spec, LocalTransport())
+        result = take(load, Request(endpoint, "/"), spec, LocalTransport(), max_rate=20_000.0)
     assert (result.intended, result.replies_ok) == (40, 40)
     assert Counter(asked) == dict.fromkeys(("/s1", "/s2", "/img1", "/img2"), 10)
 
@@ -120,7 +120,13 @@ def test_real_uris_are_asked_for_in_turn() -> None:
     paths = ("/a", "/b?x=1", "/c", "/broken")
     with recording() as (endpoint, asked):
         spec = LoadSpec(40, 1.0, timeout=20.0, limit=20.0, ramp=0.0)
-        result = take(Httperf(uris=paths), Request(endpoint, "/never"), spec, LocalTransport())
+        result = take(
+            Httperf(uris=paths),
+            Request(endpoint, "/never"),
+            spec,
+            LocalTransport(),
+            max_rate=20_000.0,
+        )
     assert result.errors == {"5xx": 10}
     assert result.replies_ok == 30
     assert Counter(asked) == dict.fromkeys(paths, 10)
@@ -137,7 +143,13 @@ def test_real_uris_are_asked_for_in_turn() -> None:
 )
 def test_a_generator_that_has_its_cpu_makes_the_load(load: Load) -> None:
     with recording() as (endpoint, _):
-        result = take(load, Request(endpoint, "/"), LoadSpec(40, 1.0, limit=1.0), LocalTransport())
+        result = take(
+            load,
+            Request(endpoint, "/"),
+            LoadSpec(40, 1.0, limit=1.0),
+            LocalTransport(),
+            max_rate=20_000.0,
+        )
     assert (result.replies_ok, result.limited) == (40, None)
 
 

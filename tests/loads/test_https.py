@@ -71,7 +71,7 @@ def test_a_generator_over_tls(site: Site, generator: str, http2: bool) -> None:
     load = LOADS[generator]
     headers = (("X-Visit", f"{generator} \\ {http2}"),)
     request = site.request("/a?b=1", expect=BODY, headers=headers, http2=http2)
-    result = take(load, request, PATIENT, HERE)
+    result = take(load, request, PATIENT, HERE, max_rate=20_000.0)
     assert (result.errors, result.replies_ok, result.intended) == ({}, 60, 60)
     written = f'HTTP/{"2.0" if http2 else "1.1"} /a?b=1 "{generator} \\x5C {http2}" "-"'
     asked = [line for line in site.asked() if line.endswith(written)]
@@ -84,14 +84,20 @@ def test_a_generator_reads_a_long_answer_to_its_end(site: Site, generator: str, 
     """Records of TLS are up to 16 KB, which need not be as much as a generator reads at a time."""
     (site.directory / "long").mkdir(exist_ok=True)
     (site.directory / "long" / str(size)).write_bytes(b"x" * size)
-    result = take(LOADS[generator], site.request(f"/long/{size}", expect=None), PATIENT, HERE)
+    result = take(
+        LOADS[generator],
+        site.request(f"/long/{size}", expect=None),
+        PATIENT,
+        HERE,
+        max_rate=20_000.0,
+    )
     assert (result.errors, result.replies_ok) == ({}, 60)
 
 
 def test_a_generator_sends_a_body(site: Site, generator: str) -> None:
     text = 'a=1&note="two\nlines\\"'
     request = site.request("/post", method="POST", body=text, headers=(("X-Visit", generator),))
-    result = take(LOADS[generator], request, PATIENT, HERE)
+    result = take(LOADS[generator], request, PATIENT, HERE, max_rate=20_000.0)
     assert (result.errors, result.replies_ok) == ({}, 60)
     assert sum(f'/post "{generator}"' in line for line in site.asked()) >= 60
 
@@ -102,7 +108,7 @@ def test_a_list_of_requests_is_asked_for_by_weight(site: Site, generator: str) -
         for page, weight in (("a", 3), ("b", 2), ("c", 1))
     )
     request = site.request(expect=None)
-    result = take(LOADS[generator].asking(visits), request, PATIENT, HERE)
+    result = take(LOADS[generator].asking(visits), request, PATIENT, HERE, max_rate=20_000.0)
     assert (result.errors, result.replies_ok) == ({}, 60)
     asked = Counter(line.split()[4] for line in site.asked() if f"/{generator}/" in line)
     assert set(asked) == {visit.path for visit in visits}
@@ -112,7 +118,7 @@ def test_a_list_of_requests_is_asked_for_by_weight(site: Site, generator: str) -
 
 def test_httperf_asks_for_posts(site: Site) -> None:
     posts = (Visit(path="/w1"), Visit(path="/w2", method="POST", body='{"a": "b c\\n"}'))
-    result = take(LOADS["httperf"].asking(posts), site.request(), PATIENT, HERE)
+    result = take(LOADS["httperf"].asking(posts), site.request(), PATIENT, HERE, max_rate=20_000.0)
     assert (result.errors, result.replies_ok) == ({}, 60)
     lines = [line for line in site.asked() if "/w" in line]
     assert Counter(line.split()[0] for line in lines) == {"GET": 30, "POST": 30}
@@ -120,7 +126,7 @@ def test_httperf_asks_for_posts(site: Site) -> None:
 
 def test_a_certificate_of_nobody_known_is_no_throughput(site: Site, generator: str) -> None:
     """httperf looks at no certificate, so the probe before every trial does; others refuse it."""
-    result = take(LOADS[generator], site.request(tls=Tls()), PATIENT, HERE)
+    result = take(LOADS[generator], site.request(tls=Tls()), PATIENT, HERE, max_rate=20_000.0)
     assert result.replies_ok == (60 if generator == "httperf" else 0)
     assert result.replies_ok + result.failed == result.intended
 
@@ -137,7 +143,7 @@ def test_two_entries_share_the_load(tmp_path: Path, generator: str) -> None:
             first.request(tls=Tls(insecure=True), expect=BODY, headers=(("X-Visit", "both"),)),
             others=(second.endpoint,),
         )
-        result = take(LOADS[generator], request, PATIENT, HERE)
+        result = take(LOADS[generator], request, PATIENT, HERE, max_rate=20_000.0)
         assert (result.errors, result.replies_ok) == ({}, 60)
         shares = [Counter(line.split()[4] for line in site.asked())["/"] for site in sites]
     # Beside the look at whole answers, two at each.

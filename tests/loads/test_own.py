@@ -79,7 +79,7 @@ def test_it_is_told_its_share_and_run(tmp_path: Path) -> None:
     load = OwnLoad((sys.executable, str(program)))
     told = [json.loads(p.input or b"") for p in load.processes(REQUEST, ORDER, hosts=4)]
     assert [one["rate"] for one in told] == [25.0] * 4
-    found = take(load, REQUEST, ORDER, LocalTransport())
+    found = take(load, REQUEST, ORDER, LocalTransport(), max_rate=20_000.0)
     assert found.intended == 1000
     assert found.errors == {"http://127.0.0.1:8080/kv.php": 1}
     assert found.later_than(ORDER.limit) == 2

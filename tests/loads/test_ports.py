@@ -75,7 +75,7 @@ def apart(tmp_path: Path) -> Iterator[Apart]:
 def meter(apart: Apart, notes: list[str]) -> LoadMeter:
     return LoadMeter(
         Httperf(), ENTRY, Slo(limit=PATIENT), (apart,), Stack((), ENTRY.endpoint), (),
-        timeout=PATIENT, ports=PortWait(notes.append),
+        timeout=PATIENT, max_rate=20_000.0, ports=PortWait(notes.append),
     )  # fmt: skip
 
 
@@ -118,7 +118,7 @@ def test_each_generator_says_that_there_was_no_port(apart: Apart, name: str) -> 
     apart.set("20000 20004", 0)
     apart.silent = True
     spec = LoadSpec(200, 1.0, timeout=2.0, limit=0.05, ramp=0.5)
-    result = take(LOADS[name], ENTRY, replace(spec, limit=0.5), apart)
+    result = take(LOADS[name], ENTRY, replace(spec, limit=0.5), apart, max_rate=20_000.0)
     assert result.limited is not None, result
     assert "client ports" in result.limited
     assert result.errors[NO_PORT] > 0

@@ -59,7 +59,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
 
 
 def offered(endpoint: Endpoint, path: str, spec: LoadSpec = ORDER) -> LoadResult:
-    return take(Httperf(), Request(endpoint, path, RIGHT), spec, LocalTransport())
+    return take(
+        Httperf(), Request(endpoint, path, RIGHT), spec, LocalTransport(), max_rate=20_000.0
+    )
 
 
 @pytest.mark.stack
@@ -107,7 +109,13 @@ def test_a_short_ramp_goes_over_into_the_reading_and_is_in_no_count(
     log = next(tmp_path_factory.getbasetemp().glob("nginx*/times.log"))
     log.write_text("")
     spec = replace(PATIENT, rate=200, ramp=0.25)
-    result = take(Httperf(), request, spec, *[Host(f"load{number}") for number in range(hosts)])
+    result = take(
+        Httperf(),
+        request,
+        spec,
+        *[Host(f"load{number}") for number in range(hosts)],
+        max_rate=20_000.0,
+    )
     assert (result.intended, result.replies_ok, result.errors) == (300, 300, {})
     while len(asked := log.read_text().split()) < 300 + 50:
         time.sleep(0.05)
@@ -128,7 +136,9 @@ def begin(argv: Argv) -> float:
 @pytest.mark.stack
 def test_several_hosts_share_the_load(server: Endpoint) -> None:
     request = Request(server, "/right", RIGHT)
-    result = take(Httperf(), request, PATIENT, LocalTransport(), LocalTransport())
+    result = take(
+        Httperf(), request, PATIENT, LocalTransport(), LocalTransport(), max_rate=20_000.0
+    )
     assert (result.intended, result.replies_ok) == (60, 60)
 
 
@@ -143,7 +153,7 @@ def test_a_wrong_body_of_the_right_size_is_seen(server: Endpoint, ramp: float) -
 @pytest.mark.stack
 def test_several_load_hosts_share_a_reading(server: Endpoint) -> None:
     hosts = [LocalTransport(name) for name in ("a", "b", "c")]
-    result = take(Httperf(), Request(server, "/right", RIGHT), PATIENT, *hosts)
+    result = take(Httperf(), Request(server, "/right", RIGHT), PATIENT, *hosts, max_rate=20_000.0)
     assert (result.intended, result.replies_ok) == (60, 60)
 
 

@@ -265,7 +265,7 @@ def test_a_few_errors_fail_though_everything_is_fast() -> None:
 
 def test_a_generator_that_is_too_slow_is_named() -> None:
     found = search(Served(exponential(5000.0), limit=800.0), SLO, 1500.0)
-    assert found.verdict == "generator-limited"
+    assert found.verdict == "limited"
     assert 500.0 <= found.low <= found.peak <= 800.0
 
 
@@ -278,13 +278,13 @@ def test_a_peak_below_the_generators_limit_is_measured() -> None:
 
 def test_a_generator_that_can_do_nothing_ends_the_search() -> None:
     found = search(Served(exponential(600.0), limit=0.5), SLO, 50.0)
-    assert found.verdict == "generator-limited"
+    assert found.verdict == "limited"
 
 
 def test_max_rate_is_never_exceeded() -> None:
     probe = Served(exponential(5000.0))
     found = search(probe, SLO, 4000.0, limits=Limits(max_rate=2000.0))
-    assert found.verdict == "generator-limited"
+    assert found.verdict == "limited"
     assert max(probe.rates) <= 2000.0 * (1 + 1e-9)
 
 
@@ -312,5 +312,5 @@ def test_readings_that_say_nothing_of_the_server_give_no_peak(ends: str) -> None
         return Reading(rate, 0.0, 100, 100, {"no free port": 100}, limited="no client ports")
 
     found = search(unmade, SLO, 1500.0, late=lambda: ends == "early")
-    assert (found.verdict, found.peak, found.low) == ("generator-limited", 0.0, 0.0)
+    assert (found.verdict, found.peak, found.low) == ("limited", 0.0, 0.0)
     assert found.load_seconds == 0.0

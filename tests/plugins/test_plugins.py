@@ -56,7 +56,7 @@ try:
                 break
         time.sleep(0.05)
     spec = LoadSpec(40.0, 1.0, timeout=30.0, limit=0.2, ramp=0.0)
-    result = take(LOADS["metronome"], Request(place, "/"), spec, LocalTransport())
+    result = take(LOADS["metronome"], Request(place, "/"), spec, LocalTransport(), max_rate=20_000.0)
 finally:
     server.kill()
     server.wait()

@@ -202,7 +202,7 @@ def test_every_recorded_study_can_be_told(name: str, study: Opened) -> None:
 ODD = State(
     trials=(
         Trial(0, Phase.BASELINE, {}, failure=""),
-        Trial(1, Phase.SEARCH, {}, peak=Peak(0.0, 0.0, 0.0, 0.0, "generator-limited")),
+        Trial(1, Phase.SEARCH, {}, peak=Peak(0.0, 0.0, 0.0, 0.0, "limited", limit="load.max_rate")),
         Trial(2, Phase.MEASURE, {}, peak=Peak(12.0, 11.0, 13.0, 0.0, "measured")),
         Trial(3, Phase.CONFIRM, {}, of=99, peak=Peak(1e9, 0.0, 1e12, 3.0, "novel")),
     )

@@ -89,12 +89,12 @@ CASES: list[tuple[str, State, float, float]] = [
     ),
     ("drift", State(trials=(*trials(stock=(800,) * 3), *some(20)), verdict=verdict()), -0.2, 0.1),
     (
-        "generator-limited",
+        "limited",
         State(
             trials=(
                 *trials(),
                 *some(20),
-                Trial(200, Phase.SEARCH, {}, peak=peak(8000, "generator-limited")),
+                Trial(200, Phase.SEARCH, {}, peak=peak(8000, "limited")),
             ),
             verdict=verdict(),
         ),

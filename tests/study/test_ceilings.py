@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,7 +12,7 @@ from autotune.errors import AutotuneError
 from autotune.loads.base import LoadError
 from autotune.services.base import Endpoint
 from autotune.study import ceilings
-from autotune.study.ceilings import CeilingRequest
+from autotune.study.ceilings import CachesAlone, CeilingRequest
 from autotune.target.slo import Slo
 from autotune.transports.base import Completed
 
@@ -43,7 +44,7 @@ def of_stack(host: Host, *clients: int) -> ceilings.OfStack:
         progress=SimpleNamespace(note=notes.append),
     )
     request: Any = SimpleNamespace(url="http://127.0.0.1/", method="GET", headers=(), body=None)
-    meter: Any = SimpleNamespace(load_hosts=[host], request=request, timeout=2.0)
+    meter: Any = SimpleNamespace(load_hosts=[host], request=request, timeout=2.0, max_rate=1000.0)
     measured = ceilings._of_stack(context, meter, CeilingRequest({}, None, clients))
     assert len(notes) == len(clients)
     return measured
@@ -55,6 +56,8 @@ def test_a_stack_is_warmed_up_once_and_loaded_by_each_number_of_clients(
     load: Any = SimpleNamespace(
         name="loop",
         packages=("loops",),
+        paced=True,
+        input=lambda _: None,
         argv=lambda _, clients: ("loop", f"{clients.concurrency}", f"{clients.seconds:g}"),
         parse=lambda _, clients: ceilings.Ceiling(clients.concurrency, clients.seconds, 500),
     )
@@ -69,26 +72,29 @@ def test_a_stack_is_warmed_up_once_and_loaded_by_each_number_of_clients(
     assert caught.value.hint == "install loops there"
 
 
+def alone(host: Any, *, unpaced: bool = True) -> Iterator[Any]:
+    servers = (Endpoint("127.0.0.1", 11211),)
+    return CachesAlone(servers, {"127.0.0.1": host}, Slo(), 100, 50_000.0, unpaced).ceilings()
+
+
 def test_caches_are_measured_by_what_the_load_host_has() -> None:
-    servers, slo = (Endpoint("127.0.0.1", 11211),), Slo()
     host: Any = Host("memcaslap", printed="nothing of use")
-    measured = list(ceilings._alone(servers, {"127.0.0.1": host}, slo, 100))
+    measured = list(alone(host))
     assert [c.shape for c in measured] == ["100 B", "2 KB", "4 KB", "100 B, 100 at once"]
     assert all("printed no result" in str(c.failed) for c in measured)
     assert sum("memcaslap --servers" in command for command in host.ran) == 4
     missing: Any = Host(status=127)
     with pytest.raises(LoadError, match="load1 has no memcaslap"):
-        list(ceilings._alone(servers, {"127.0.0.1": missing}, slo, 100))
+        list(alone(missing))
 
 
 def test_caches_that_mutilate_cannot_fill_are_measured_by_memcaslap() -> None:
-    servers, slo = (Endpoint("127.0.0.1", 11211),), Slo()
     host: Any = Host("mutilate", "memcaslap", printed="mutilate.cc(790): evdns", status=255)
-    of_mutilate, *others = ceilings._alone(servers, {"127.0.0.1": host}, slo, 100)
+    of_mutilate, *others = alone(host)
     assert "could not fill the caches" in str(of_mutilate.failed)
     assert [c.shape for c in others] == ["100 B", "2 KB", "4 KB", "100 B, 100 at once"]
     host = Host("mutilate", status=255)
-    assert [c.shape for c in ceilings._alone(servers, {"127.0.0.1": host}, slo, 100)] == ["100 B"]
+    assert [c.shape for c in alone(host)] == ["100 B"]
 
 
 @pytest.mark.parametrize("text", ["", "0", "1,x", "501", "5,-1"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from math import ceil
 
 from autotune.loads.base import Limits, Load, LoadResult, LoadSpec, Process, binned, in_order
 from autotune.transports.request import Request
@@ -35,9 +34,11 @@ class Metronome(Load):
         return {"python3": ("python3",)}
 
     def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
-        count = ceil(spec.requests / hosts)
+        count = int(spec.rate * spec.seconds / hosts)
         argv = ("python3", "-c", _SEND, request.url, str(count), str(spec.seconds))
-        return (Process(argv, count, spec.seconds, spec.seconds + 60.0, 1),) * hosts
+        return (
+            Process(argv, count, spec.seconds, spec.seconds + 60.0, 1, rate=count / spec.seconds),
+        ) * hosts
 
     def read(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
         answer = json.loads(printed)

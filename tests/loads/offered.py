@@ -1,0 +1,161 @@
+"""What the command lines on load hosts offer, read from the commands alone."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import tarfile
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from autotune.loads import start
+from autotune.loads.httperf import unit_span
+from autotune.services.base import Argv
+from autotune.transports.base import Completed
+
+PROGRAMS = ("httperf", "oha", "k6", "curl", "wrk", "mutilate", "own", "metronome")
+
+
+@dataclass(frozen=True)
+class Offered:
+    """``requests`` sent from ``begins`` to ``ends`` (seconds), evenly at ``rate`` per second."""
+
+    begins: float
+    ends: float
+    rate: float
+    requests: float
+
+
+@dataclass
+class Recorder:
+    """A load host that runs nothing and keeps what it was to run."""
+
+    name: str
+    ran: list[tuple[Argv, bytes | None]] = field(default_factory=list)
+
+    def run(self, argv: Argv, *, input: bytes | None = None, timeout: float = 30.0) -> Completed:
+        assert timeout > 0
+        if argv[0] == "cat":
+            return Completed(argv, 0, "", "")
+        self.ran.append((argv, input))
+        return Completed(argv, 0, "", "nothing was run")
+
+    def put(self, content: bytes, path: str, *, mode: int = 0o644, sudo: bool = False) -> None:
+        raise AssertionError("nothing is put there")
+
+    def get(self, path: str, *, sudo: bool = False) -> bytes | None:
+        raise AssertionError("nothing is fetched")
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def highest(hosts: Iterable[Recorder]) -> float:
+    """The highest rate that all hosts offer together at any moment, in requests/s."""
+    each = list(offered(hosts))
+    return max(
+        (sum(one.rate for one in each if one.begins <= at < one.ends) for at in
+         {one.begins for one in each}), default=0.0,
+    )  # fmt: skip
+
+
+def offered(hosts: Iterable[Recorder]) -> Iterator[Offered]:
+    """Every command in turn. Parts of a reading that follow each other begin where the last one ended,
+    unless a command waits for its moment by itself."""
+    first: dict[str, int] = {}
+    for host in hosts:
+        for words, text in host.ran:
+            begins, argv = _begin(words, first.setdefault("at", _moment(words)))
+            yield from _of_program(argv, text, begins)
+
+
+def _moment(argv: Argv) -> int:
+    return int(argv[4]) if argv[:1] == ("sh",) and argv[2] == start._WAIT else 0
+
+
+def _begin(argv: Argv, first: int) -> tuple[float, Argv]:
+    if argv[:2] == ("sh", "-c") and argv[2] == start._WAIT:
+        return round((int(argv[4]) - first) / 1e9, 6), argv[5:]
+    if argv[:2] == ("sh", "-c") and argv[2].startswith("sleep"):
+        return float(argv[4]), argv[5:]
+    return 0.0, argv
+
+
+def _of_program(argv: Argv, text: bytes | None, begins: float) -> Iterator[Offered]:
+    name = next((name for name in PROGRAMS if name in argv), None)
+    assert name is not None, argv
+    rate, requests, seconds = globals()[f"_{name}"](argv, text)
+    # One request alone has no rate; it is spread over the time that its reading lasts.
+    yield Offered(begins, begins + max(seconds, 1e-6), rate, requests)
+
+
+def _after(argv: Argv, option: str) -> str:
+    return argv[argv.index(option) + 1]
+
+
+def _joined(argv: Argv, option: str) -> str | None:
+    return next((word.removeprefix(option) for word in argv if word.startswith(option)), None)
+
+
+def _httperf(argv: Argv, text: bytes | None) -> tuple[float, float, float]:
+    mean = float((_joined(argv, "--period=e")) or 0)
+    client = int((_joined(argv, "--client=") or "").partition("/")[0])
+    counted = (
+        _joined(argv, "--num-conns=") or (_joined(argv, "--wsesslog=") or "").partition(",")[0]
+    )
+    arrivals, calls = int(counted), 1.0
+    if _joined(argv, "--wsesslog="):
+        sessions = [part for part in (text or b"").decode().split("\n\n") if part.strip()]
+        calls = sum(len(one.strip().splitlines()) for one in sessions) / len(sessions)
+    if arrivals < 2:
+        return calls / mean if calls > 1 else 0.0, calls, mean
+    span = mean * unit_span(client, arrivals - 1)
+    return calls * (arrivals - 1) / span, calls * arrivals, span
+
+
+def _oha(argv: Argv, text: bytes | None) -> tuple[float, float, float]:
+    rate, seconds = (
+        float(_after(argv, "-q")),
+        int(_after(argv, "-z").removesuffix("ms")) / 1000 - 0.02,
+    )
+    return rate, rate * seconds, seconds
+
+
+def _k6(argv: Argv, text: bytes | None) -> tuple[float, float, float]:
+    source = (text or b"").decode("utf-8", "replace")
+    if "autotune-main.js" in argv:
+        with tarfile.open(fileobj=io.BytesIO(text or b"")) as archive:
+            module = archive.extractfile("autotune-counted.js")
+            assert module is not None
+            source = module.read().decode()
+    order = json.loads(re.findall(r"^const order = (.*);$", source, re.M)[0])
+    weight = sum(visit["weight"] for visit in order["visits"])
+    calls = sum(visit["weight"] * len(visit["steps"]) for visit in order["visits"]) / weight
+    seconds, requests = order["span"] / 1000, order["iterations"] * calls
+    return requests / seconds, requests, seconds
+
+
+def _curl(argv: Argv, text: bytes | None) -> tuple[float, float, float]:
+    rate = float(_after(argv, "--rate").removesuffix("/m")) / 60
+    times = int(re.findall(r"#\[1-(\d+)\]$", argv[-1])[0])
+    return rate, times, times / rate
+
+
+def _wrk(argv: Argv, text: bytes | None) -> tuple[float, float, float]:
+    rate = 1 / float(re.findall(r"gap, due, page = ([\d.]+),", (text or b"").decode())[0])
+    seconds = float(_after(argv, "--duration").removesuffix("s"))
+    assert _after(argv, "--threads") == "1"  # each thread has a script, and a limit, of its own
+    return rate, rate * seconds, seconds
+
+
+def _mutilate(argv: Argv, text: bytes | None) -> tuple[float, float, float]:
+    if "--loadonly" in argv or "-A" in argv:
+        return 0.0, 0.0, 1.0
+    rate, seconds = float(_after(argv, "-q")), float(_after(argv, "-t")) + float(_after(argv, "-w"))
+    return rate, rate * seconds, seconds
+
+
+def _own(argv: Argv, text: bytes | None) -> tuple[float, float, float]:
+    order = json.loads(text or b"{}")
+    return order["rate"], order["rate"] * order["seconds"], order["seconds"]

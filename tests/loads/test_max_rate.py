@@ -1,0 +1,321 @@
+"""No path offers more than ``load.max_rate``: read from the command lines of every generator."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import socketserver
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.environments import load_session
+from autotune.environments.load_meter import LoadMeter
+from autotune.loads import headroom, start
+from autotune.loads.base import Load, LoadError, LoadSpec
+from autotune.loads.closed import Clients, Wrk
+from autotune.loads.headroom import steps
+from autotune.loads.httperf import Httperf
+from autotune.loads.httperf_sessions import HttperfSessions
+from autotune.loads.k6 import K6
+from autotune.loads.k6_script import K6Script
+from autotune.loads.offer import LoadCommand, RateTooHigh, highest_rate, run_together
+from autotune.loads.oha import Oha
+from autotune.loads.own import OwnLoad
+from autotune.loads.take import take
+from autotune.loads.workload import kinds
+from autotune.measure import Limits, Reading, Slo, search
+from autotune.measure.warmup import warm_up
+from autotune.services.base import Argv, Endpoint
+from autotune.study import ceilings
+from autotune.study.ceilings import CachesAlone, CeilingRequest
+from autotune.target.requests import Step, Visit
+from autotune.transports.base import Completed
+from autotune.transports.local import LocalTransport
+from autotune.transports.request import Request
+from tests.loads.offered import Recorder, highest, offered
+
+ROUNDING = 1 + 1e-6
+LISTED = (
+    Visit(weight=3.0, session=(Step(path="/a", think="500ms"), Step(path="/b"))),
+    Visit(path="/c", method="POST", body="x=1"),
+)
+PAGES = (Visit(weight=2.0, path="/a"), Visit(path="/b"))
+SESSIONS = "/a think=1\n/b\n/c\n\n/d\n\n/e\n /e.css\n /e.js\n"
+
+
+def script() -> Load:
+    text = "import http from 'k6/http';\nexport default () => http.get('/');\n"
+    return K6Script(files=(("visit.js", text),))
+
+
+LOADS: dict[str, Callable[[], Load]] = {
+    "httperf": Httperf,
+    "httperf, paths": lambda: Httperf(uris=("/a", "/b")),
+    "httperf, forms": lambda: Httperf().asking((LISTED[1],)),
+    "httperf, visits": lambda: HttperfSessions(()).asking(LISTED),
+    "httperf, sessions": lambda: HttperfSessions(kinds(SESSIONS)),
+    "oha": Oha,
+    "oha, paths": lambda: Oha().asking(PAGES),
+    "k6": K6,
+    "k6, visits": lambda: K6().asking(LISTED),
+    "k6, script": script,
+    "command": lambda: OwnLoad(("own",)),
+}
+RATES = st.one_of(st.floats(0.3, 60.0), st.floats(60.0, 40_000.0), st.sampled_from([1.0, 500.0]))
+
+
+def entry(entries: int, *, expect: bool) -> Request:
+    others = tuple(Endpoint(f"198.18.0.{number + 2}", 80) for number in range(entries - 1))
+    return Request(Endpoint("198.18.0.1", 80), "/", b"right" if expect else None, others=others)
+
+
+@pytest.mark.parametrize("name", LOADS)
+@given(
+    max_rate=RATES,
+    share=st.one_of(st.just(1.0), st.floats(0.05, 1.0)),
+    seconds=st.sampled_from([1.0, 2.0, 6.667, 10.0]),
+    ramp=st.sampled_from([0.0, 0.25, 1.0]),
+    hosts=st.integers(1, 4),
+    entries=st.integers(1, 4),
+    expect=st.booleans(),
+    limit=st.sampled_from([0.005, 0.05, 2.0]),
+)
+@settings(max_examples=25)
+def test_all_processes_of_a_reading_stay_below_it(
+    name: str, max_rate: float, share: float, seconds: float, ramp: float, hosts: int, entries: int,
+    expect: bool, limit: float,
+) -> None:  # fmt: skip
+    each = [Recorder(f"load{number}") for number in range(hosts)]
+    spec = LoadSpec(share * max_rate, seconds, limit=limit, ramp=ramp)
+    request = entry(entries, expect=expect)
+    with batches() as started:
+        result = take(LOADS[name](), request, spec, *each, max_rate=max_rate)
+    assert result.limited  # nothing was run
+    # A long ramp-in comes first, a short one goes over into the counted part.
+    for part in [[batch] for batch in started] if ramp > 0.5 else [each]:
+        assert highest(part) <= max_rate * ROUNDING
+    assert sum(len(b.ran) for b in started) == sum(len(host.ran) for host in each)
+    # Each process sends its first request at once, so each may be one request ahead of its rate.
+    sent = sum(one.requests for one in offered(each))
+    processes = sum(len(host.ran) for host in each)
+    assert sent <= max_rate * (ramp + seconds) + processes
+
+
+@contextmanager
+def batches() -> Iterator[list[Recorder]]:
+    """What was started together, each time on one host of the test's own."""
+    started: list[Recorder] = []
+
+    def recorded(commands: Sequence[LoadCommand], max_rate: float) -> list[Completed]:
+        started.append(Recorder("all", [(command.argv, command.input) for command in commands]))
+        return run_together(commands, max_rate)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("autotune.loads.take.run_together", recorded)
+        # The clocks of these hosts agree, so that moments on them can be compared.
+        patched.setattr(start, "together", lambda hosts: {host.name: 10**18 for host in hosts})
+        yield started
+
+
+@pytest.mark.parametrize("name", LOADS)
+@given(max_rate=RATES, beyond=st.floats(1.001, 1000.0))
+@settings(max_examples=10)
+def test_a_higher_rate_starts_nothing(name: str, max_rate: float, beyond: float) -> None:
+    host = Recorder("load1")
+    with pytest.raises(RateTooHigh, match=r"exceed load\.max_rate"):
+        take(LOADS[name](), entry(1, expect=True), LoadSpec(beyond * max_rate, 1.0), host,
+             max_rate=max_rate)  # fmt: skip
+    assert not host.ran
+
+
+def test_a_generator_that_does_not_state_its_rate_is_not_started() -> None:
+    host = Recorder("load1")
+    command = LoadCommand(host, ("unknown",), float("inf"), 0.0, 1.0, 5.0)
+    with pytest.raises(RateTooHigh, match="a program without a rate limit"):
+        run_together([command], 500.0)
+    assert not host.ran
+
+
+def test_rates_add_up_where_they_overlap() -> None:
+    def command(rate: float, begins: float, ends: float) -> LoadCommand:
+        return LoadCommand(Recorder("load1"), ("x",), rate, begins, ends, 5.0)
+
+    assert highest_rate([]) == 0
+    assert highest_rate([command(3, 0, 1), command(4, 1, 2)]) == 4
+    assert highest_rate([command(3, 0, 1.5), command(4, 1, 2), command(2, 0, 9)]) == 9
+
+
+class Weather:
+    """A stack that answers at random: fast, slow, not at all, or with a generator that fell short."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance, self.rates = random.Random(seed), list[float]()
+
+    def __call__(self, rate: float, seconds: float) -> Reading:
+        self.rates.append(rate)
+        n = max(1, round(rate * seconds))
+        late = self.chance.choice([0, 0, n // 100, n // 3, n])
+        limited = "slow" if self.chance.random() < 0.1 else None
+        return Reading(
+            rate, seconds, n, late, {"timeout": late}, {0.001: n - late}, limited=limited
+        )
+
+
+@given(max_rate=RATES, expected=st.one_of(st.none(), st.floats(0.1, 1e6)), seed=st.integers(0, 999))
+def test_a_warm_up_stays_below_it(max_rate: float, expected: float | None, seed: int) -> None:
+    stack = Weather(seed)
+    warm_up(stack, lambda: None, expected, max_rate=max_rate)
+    assert 0 < max(stack.rates) <= max_rate
+
+
+@given(max_rate=RATES, expected=st.one_of(st.none(), st.floats(0.1, 1e6)), seed=st.integers(0, 999))
+@settings(max_examples=20)
+def test_a_search_for_a_capacity_stays_below_it(
+    max_rate: float, expected: float | None, seed: int
+) -> None:
+    stack = Weather(seed)
+    limits = load_session.capacity_limits(max_rate)
+    search(stack, Slo(), expected, limits=limits, late=lambda: len(stack.rates) > 12)
+    assert 0 < max(stack.rates) <= max_rate
+
+
+def test_a_session_offers_no_more_whoever_asks() -> None:
+    session = load_session.LoadSession(
+        Any,
+        Any,
+        Slo(),
+        Limits(max_rate=500.0),
+        SimpleNamespace(noise=None),  # type: ignore[arg-type]
+    )
+    with pytest.raises(RateTooHigh, match=r"2500 requests/s exceed load\.max_rate \(500/s\)"):
+        session.read(2500.0, 1.0, Any, "sweep")  # type: ignore[arg-type]
+
+
+def meter(host: Recorder, max_rate: float) -> LoadMeter:
+    stack: Any = SimpleNamespace(parts=(), active=lambda _: ())
+    request = entry(2, expect=False)
+    return LoadMeter(Httperf(), request, Slo(), (host,), stack, (), 2.0, max_rate)
+
+
+@given(max_rate=st.floats(1.0, 20_000.0), clients=st.integers(1, 500))
+@settings(max_examples=15)
+def test_a_closed_loop_is_paced(max_rate: float, clients: int) -> None:
+    host, notes = Recorder("load1"), list[str]()
+    context: Any = SimpleNamespace(
+        session=SimpleNamespace(fleet=SimpleNamespace(deploy=lambda _: None)),
+        space=SimpleNamespace(candidate=lambda _: SimpleNamespace(settings={})),
+        progress=SimpleNamespace(note=notes.append),
+    )
+    ceilings._of_stack(context, meter(host, max_rate), CeilingRequest({}, None, (clients,)))
+    loads = [one for one in host.ran if "wrk" in one[0] and "command -v" not in one[0][2]]
+    assert len(loads) == 2
+    for one in loads:
+        assert highest([Recorder("load1", [one])]) <= max_rate * ROUNDING
+
+
+class Having(Recorder):
+    """A load host that has one program."""
+
+    program = "ab"
+
+    def run(self, argv: Argv, *, input: bytes | None = None, timeout: float = 30.0) -> Completed:
+        done = super().run(argv, input=input, timeout=timeout)
+        return replace(done, returncode=0 if argv[-1] == self.program else 1)
+
+
+def test_an_unpaced_loop_needs_leave() -> None:
+    with pytest.raises(LoadError) as refused:
+        ceilings._closed_load(Having("load1"), unpaced=False)
+    assert "unpaced: true" in (refused.value.hint or "")
+    assert ceilings._closed_load(Having("load1"), unpaced=True).name == "ab"
+
+
+def test_caches_are_offered_what_the_stack_asks_of_them_at_most() -> None:
+    host, caches = Recorder("load1"), (Endpoint("198.18.0.9", 11211),)
+    alone = CachesAlone(caches, {"198.18.0.8": host}, Slo(), 100, 5000.0, unpaced=False)
+    results = list(alone.ceilings())
+    asked = [one for one in host.ran if "mutilate" in one[0] and "-q" in one[0]]
+    assert asked
+    assert all(highest([Recorder("load1", [one])]) <= 5000.0 for one in asked)
+    assert "unpaced: true" in (results[-1].failed or "")
+    assert not any("--servers" in argv for argv, _ in host.ran)
+
+
+@given(max_rate=RATES)
+def test_headroom_is_sought_up_to_it(max_rate: float) -> None:
+    assert 0 < max(steps(max_rate)) <= max_rate
+
+
+@given(max_rate=RATES, hosts=st.integers(1, 4))
+@settings(max_examples=20)
+def test_load_hosts_share_it_when_their_headroom_is_sought(max_rate: float, hosts: int) -> None:
+    asked: list[float] = []
+
+    def calibrate(*_: Any, max_rate: float, **__: Any) -> headroom.Headroom:
+        asked.append(max_rate)
+        return headroom.Headroom(max_rate)
+
+    each = [Recorder(f"load{number}") for number in range(hosts)]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(headroom, "calibrate", calibrate)
+        patched.setattr(headroom, "free_port", lambda _: 21_000)
+        found = headroom.of_hosts(
+            Httperf(), each, dict.fromkeys([h.name for h in each], "nginx"), max_rate
+        )
+    assert sum(asked) <= max_rate * ROUNDING
+    assert found.shortage(max_rate) is None
+
+
+class Answering(socketserver.BaseRequestHandler):
+    """Answers each request, or breaks each connection once its request is there."""
+
+    answer = b""
+    moments: list[float]
+
+    def handle(self) -> None:
+        with contextlib.suppress(OSError):
+            while self.request.recv(65536):
+                self.moments.append(time.monotonic())
+                if not self.answer:
+                    self.request.setsockopt(
+                        socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0)
+                    )
+                    return
+                self.request.sendall(self.answer)
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize("answer", [b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", b""])
+def test_wrk_keeps_to_it_whatever_the_server_answers(answer: bytes) -> None:
+    """Also where every connection ends in an error: wrk opens another one at once."""
+    moments: list[float] = []
+    handler = type("Handler", (Answering,), {"answer": answer, "moments": moments})
+    clients = Clients(5, 2.0, timeout=5.0, max_rate=100.0)
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        request = Request(Endpoint("127.0.0.1", server.server_address[1]), "/")
+        load = Wrk()
+        printed = LocalTransport().run(
+            load.argv(request, clients), input=load.input(clients), timeout=30
+        )
+        server.shutdown()
+    assert len(moments) > 1
+    # What waits in sockets may arrive later, together, but never earlier than it was sent.
+    assert (
+        len(moments) <= clients.max_rate * (max(moments) - min(moments)) + 1 + clients.concurrency
+    )
+    ceiling = load.parse(printed.stdout, clients)
+    assert ceiling.failed is None
+    assert ceiling.limited is (ceiling.sent >= 0.9 * clients.max_rate)
