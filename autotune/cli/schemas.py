@@ -270,6 +270,17 @@ class Budget(TypedDict):
     max_rate: NotRequired[float]
 
 
+class HostMemory(TypedDict):
+    """In bytes, of the recommended settings; ``of_baseline``: the baseline sets what is ``allowed``."""
+
+    host: str
+    rule: str
+    needed: float
+    allowed: float
+    memory: float
+    of_baseline: bool
+
+
 class Plan(Envelope):
     """What a run would do. ``hosts`` and what follows it: only where there are hosts to look at;
     ``command`` and ``first``: only of a command."""
@@ -289,6 +300,7 @@ class Plan(Envelope):
     core: NotRequired[Sequence[str]]
     deployments: NotRequired[Sequence[Deployment]]
     limits: NotRequired[Sequence[str]]
+    memory: NotRequired[Sequence[HostMemory]]
     actions: NotRequired[Mapping[str, Sequence[str]]]
     hosts: NotRequired[Mapping[str, HostChanges]]
     may_restart: NotRequired[Mapping[str, Sequence[str]]]

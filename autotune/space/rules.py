@@ -8,7 +8,7 @@ parameters, and it applies only while that deployment runs.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import reduce
 from itertools import product
@@ -44,7 +44,8 @@ class Rule:
     """A comparison over searched parameters and facts, in force while ``when`` holds.
 
     ``text`` is how it was written; ``size`` says that its two sides are bytes, ``built_in`` that no
-    target wrote it.
+    target wrote it. ``beyond`` is by how much the baseline's smaller side is larger, so positive if the
+    baseline breaks the rule: then candidates may break it by as much, and no more.
     """
 
     text: str
@@ -52,6 +53,7 @@ class Rule:
     when: Conditions = ()
     size: bool = False
     built_in: bool = False
+    beyond: Expression | None = None
 
     @property
     def symbol(self) -> str:
@@ -62,7 +64,27 @@ class Rule:
         return met(self.when, settings)
 
     def holds(self, names: Names) -> bool:
-        return self.comparison.holds(names)
+        if self.comparison.holds(names):
+            return True
+        slack = self.slack(names)
+        left, right = self.comparison.left, self.comparison.right
+        return slack > 0 and left.evaluate(names) - right.evaluate(names) <= slack * (1 + 1e-12)
+
+    def slack(self, names: Names) -> float:
+        """By how much the smaller side may be larger, because it is in the baseline."""
+        return max(0.0, self.beyond.evaluate(names)) if self.beyond else 0.0
+
+    def no_worse_than(self, baseline: Names, parameters: Collection[str]) -> Expression:
+        """By how much the smaller side is larger with the values of ``parameters`` in ``baseline``. Sizes
+        of processes stay names: they are measured later."""
+
+        def as_there(part: Expression) -> Expression | None:
+            if isinstance(part, Name) and part.name in parameters:
+                return Number(baseline[part.name])
+            return None
+
+        comparison = self.comparison.replaced(as_there)
+        return Operation("-", (comparison.left, comparison.right))
 
     def excess(self, names: Names) -> float:
         """By how much the side that ought to be smaller is larger, relative to the other."""
@@ -70,6 +92,7 @@ class Rule:
             side.evaluate(names) for side in (self.comparison.left, self.comparison.right)
         )
         small, large = (left, right) if self.symbol in ("<=", "<", "==") else (right, left)
+        large += self.slack(names)
         return (small - large) / max(abs(small), abs(large), 1e-12)
 
     def arithmetic(self, names: Names) -> str:
@@ -86,7 +109,10 @@ class Rule:
             return f"{side.written(lambda leaf: quantity(leaf.evaluate(names)))} = {total}"
 
         left, right = with_numbers(self.comparison.left), with_numbers(self.comparison.right)
-        return f"{self.text}: {left} {self.symbol} {right}"
+        slack = self.slack(names)
+        allowed = quantity(self.comparison.right.evaluate(names) + slack)
+        baseline = f", or {allowed} as in the baseline" if slack else ""
+        return f"{self.text}: {left} {self.symbol} {right}{baseline}"
 
     def names(self) -> frozenset[str]:
         return self.comparison.names()
@@ -184,7 +210,7 @@ def sizes(place: Placed, size: str) -> list[str]:
 
 def figure(size: float) -> str:
     """Bytes in words, to three digits."""
-    for name in ("GB", "MB", "KB"):
+    for name in ("TB", "GB", "MB", "KB"):
         if size >= SIZE[name]:
             return f"{size / SIZE[name]:.3g} {name}"
     return f"{size:.0f} B"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -15,6 +15,7 @@ from autotune.space.declared import declared, try_first, value_of
 from autotune.space.dimension import NOTHING_READ, Dimension, Running, choice, combinations
 from autotune.space.expression import parse, parse_comparison
 from autotune.space.facts import HostFacts, smallest
+from autotune.space.memory import HostMemory, MemoryCheck, host_of, memory_of
 from autotune.space.repair import Binding, Infeasible, repaired
 from autotune.space.rules import Rule, Vocabulary, base_units, facts_of, limits, orders
 from autotune.target import runtimes
@@ -39,9 +40,9 @@ class Candidate:
 class Space:
     """``facts`` are names constraints may use beside parameters: ``web.memory``, ``count(web)``.
 
-    ``dropped`` says what was left out because these hosts do not have it or the baseline breaks it,
-    a line each. ``try_first`` are configurations that the user asks to try first, as what they change.
-    ``core_first``: what is known to matter is searched before the rest.
+    ``dropped`` says what was left out or cut because of these hosts, and which rules the baseline
+    breaks, a line each. ``try_first`` are configurations that the user asks to try first, as what they
+    change. ``core_first``: what is known to matter is searched before the rest.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -125,24 +126,29 @@ class Space:
         return Candidate(self._complete({**self.baseline, **settings}))
 
     def keeps(self, rule: Rule, settings: Settings) -> bool:
-        return rule.holds(self._names(settings))
+        return rule.holds(self.numbers(settings))
 
     def excess(self, rule: Rule, settings: Settings) -> float:
         """`Rule.excess` under these settings."""
-        return rule.excess(self._names(settings))
+        return rule.excess(self.numbers(settings))
 
     def arithmetic(self, rule: Rule, settings: Settings) -> str:
         """The rule and what its two sides come to."""
-        return rule.arithmetic(self._names(settings))
+        return rule.arithmetic(self.numbers(settings))
 
-    def _names(self, settings: Settings) -> dict[str, float]:
+    def memory(self, settings: Settings) -> tuple[HostMemory, ...]:
+        """What these settings use of each host's memory, at most."""
+        return tuple(memory_of(self.constraints, settings, self.numbers(settings)))
+
+    def numbers(self, settings: Settings) -> dict[str, float]:
+        """All facts, and these settings in base units."""
         return {**self.facts, **base_units(settings, self.dimensions)}
 
     def _complete(self, settings: Settings) -> Settings:
         """With the values that follow from the others."""
         if all(d.derived is None for d in self.dimensions):
             return settings
-        names = self._names(settings)
+        names = self.numbers(settings)
         following = {d.name: derived.value(d, names) for d in self.dimensions if d.derived}
         return {**settings, **following}
 
@@ -171,7 +177,8 @@ def build(file: TargetFile, facts: Facts, running: Running = NOTHING_READ) -> Sp
         why = f"the baseline itself breaks a constraint: {broken[0].rule}"
         raise file.document.error(["constraints"], why)
     _check_deployments(file, space)
-    space = _limited(space, [r for limit in limits(target) for r in vocabulary.rules(limit)])
+    space = _limited(space, [vocabulary.rules(limit) for limit in limits(target)])
+    space = _within_memory(file, space)
     _check_deployments(file, space)
     return space
 
@@ -201,16 +208,38 @@ def _to_mend(file: TargetFile, rule: Rule, deployment: Settings) -> Location:
     return ["tiers", tier, "service"] if tier else ["constraints"]
 
 
-def _limited(space: Space, rules: list[Rule]) -> Space:
-    """With built-in ``rules`` added, except those that the baseline breaks."""
-    constraints, dropped = [*space.constraints], [*space.dropped]
-    for rule in rules:
-        if rule.applies(space.baseline) and not space.keeps(rule, space.baseline):
-            arithmetic = space.arithmetic(rule, space.baseline)
-            dropped.append(f"a rule is left out, for the baseline itself breaks it: {arithmetic}")
-        else:
-            constraints.append(replace(rule, built_in=True))
+def _limited(space: Space, limiting: Iterable[tuple[Rule, ...]]) -> Space:
+    """With built-in rules added, one for each choice of deployments.
+
+    If the baseline breaks one, candidates may break it as much as the baseline, and no more.
+    """
+    constraints, dropped, baseline = [*space.constraints], [*space.dropped], space.baseline
+    numbers, parameters = space.numbers(baseline), baseline.keys()
+    for rules in limiting:
+        of_baseline = next((rule for rule in rules if rule.applies(baseline)), None)
+        beyond = of_baseline.no_worse_than(numbers, parameters) if of_baseline else None
+        constraints += (replace(rule, built_in=True, beyond=beyond) for rule in rules)
+        if of_baseline and not space.keeps(of_baseline, baseline):
+            arithmetic = space.arithmetic(replace(of_baseline, beyond=beyond), baseline)
+            dropped.append(
+                f"the baseline itself breaks a rule, which others may do no further: {arithmetic}"
+            )
     return replace(space, constraints=tuple(constraints), dropped=tuple(dropped))
+
+
+def _within_memory(file: TargetFile, space: Space) -> Space:
+    """With ranges cut to what hosts can hold. Raises TargetError for values that do not fit."""
+    rules = [rule for rule in space.constraints if host_of(rule) is not None]
+    by_name = {d.name: d for d in space.dimensions}
+    check = MemoryCheck(file, by_name, rules, space.facts)
+    check.check()
+    cut = {d.name: check.cut(d) for d in space.dimensions}
+    lines = (
+        f"{name}: the range ends at {cut[name].high} {d.parameter.unit}, not at {d.high}: no more fits "
+        "into the memory of its hosts"
+        for name, d in by_name.items() if cut[name] is not d
+    )  # fmt: skip
+    return replace(space, dimensions=tuple(cut.values()), dropped=(*space.dropped, *lines))
 
 
 def _written(file: TargetFile, vocabulary: Vocabulary) -> list[Rule]:

@@ -11,6 +11,7 @@ from autotune.deploy.changes import HostChanges
 from autotune.environments.base import Environment, Preview
 from autotune.parameter_name import ParameterName
 from autotune.services.base import Action, Settings
+from autotune.space.rules import MEMORY_SHARE, figure
 from autotune.space.space import Candidate
 from autotune.study.schedule import FINALISTS, MOST_PAIRS, most_reserved
 from autotune.target.messages import plural
@@ -43,6 +44,7 @@ def plan(environment: Environment) -> dict[str, Any]:
             for rule in space.constraints
             if rule.built_in and rule.applies(recommended.settings)
         ],
+        "memory": [asdict(of_host) for of_host in space.memory(recommended.settings)],
         "actions": _actions(environment, stock, recommended),
         **_differences(preview, stock.settings, recommended.settings),
         "budget": {**_budget(environment), "max_rate": target.load.max_rate},
@@ -149,6 +151,7 @@ def text(planned: dict[str, Any]) -> str:
         *_actions_in_words(planned),
         *(f"  rule: {binding}" for binding in planned["bindings"]),
         *(f"  within: {limit}" for limit in planned["limits"]),
+        *_memory_in_words(planned["memory"]),
         *_deployments_in_words(planned["deployments"]),
         "",
         planned["diff"].rstrip("\n") or "No file would differ.",
@@ -210,6 +213,17 @@ def _deployment(environment: Environment, preview: Preview, chosen: Settings) ->
         ),
         "bindings": [str(binding) for binding in candidate.bindings],
     }
+
+
+def _memory_in_words(hosts: list[dict[str, Any]]) -> Iterator[str]:
+    """What the recommended settings use at most, by host, and what they may use."""
+    for of_host in hosts:
+        needed, allowed, memory = (figure(of_host[key]) for key in ("needed", "allowed", "memory"))
+        if of_host["of_baseline"]:
+            why = f"no more than the baseline, which exceeds {MEMORY_SHARE} of {memory}"
+        else:
+            why = f"{MEMORY_SHARE} of {memory}"
+        yield f"  memory of {of_host['host']}: at most {needed} of the allowed {allowed} ({why})"
 
 
 def _deployments_in_words(deployments: list[dict[str, Any]]) -> Iterator[str]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from autotune.errors import INVALID_TARGET, TargetError
 from autotune.services.base import Value
 from autotune.space.dimension import Dimension
 from autotune.space.space import Space
@@ -90,13 +92,83 @@ def test_several_users_of_one_cache_share_its_connections(tmp_path: Path) -> Non
     )
 
 
-def test_a_rule_that_the_baseline_breaks_is_left_out_and_said(tmp_path: Path) -> None:
+def test_where_the_baseline_exceeds_a_host_no_candidate_uses_more(tmp_path: Path) -> None:
     space = fleet(tmp_path, mc1=replace(ROOMY, memory=64 * MB))
-    assert not any("memory(mc1)" in rule.text for rule in space.constraints)
     assert space.baseline["cache.memcached.memory"] == 64
     (line,) = (line for line in space.dropped if ".sysctl: " not in line)
-    assert "the baseline itself breaks it" in line
-    assert "<= 0.8 * 64 MB = 51.2 MB" in line
+    assert "the baseline itself breaks a rule" in line
+    assert "<= 0.8 * 64 MB = 51.2 MB, or " in line
+    assert space.candidate({}).bindings == ()
+    (of_cache,) = (m for m in space.memory(space.baseline) if m.host == "mc1")
+    assert of_cache.of_baseline
+    assert of_cache.allowed == of_cache.needed
+    rng = random.Random(7)
+    for _ in range(200):
+        candidate = space.candidate({d.name: sampled(d, rng) for d in space.tunable})
+        (used,) = (m for m in space.memory(candidate.settings) if m.host == "mc1")
+        assert used.needed <= of_cache.needed * (1 + 1e-9)
+
+
+def test_processes_that_prove_larger_are_larger_in_the_baseline_too(tmp_path: Path) -> None:
+    more = "parameters: {web.php_fpm.max_children: {default: 40}}\n"
+    space = fleet(tmp_path, more, web2=replace(ROOMY, memory=2 * GB)).knowing(
+        {"web.php_fpm": 90 * MB}
+    )
+    assert space.candidate({}).settings["web.php_fpm.max_children"] == 40
+    assert (
+        space.candidate({"web.php_fpm.max_children": 200}).settings["web.php_fpm.max_children"]
+        == 40
+    )
+
+
+def test_descriptors_and_connections_are_no_worse_than_the_baselines(tmp_path: Path) -> None:
+    more = """
+parameters: {web.php_fpm.max_children: {default: 60}, cache.memcached.connections: {default: 64}}
+"""
+    space = fleet(tmp_path, more, lb1=replace(ROOMY, nofile=100))
+    candidate = space.candidate(
+        {"lb.nginx.worker_connections": 4096, "web.php_fpm.max_children": 200}
+    ).settings
+    baseline = space.baseline
+    assert candidate["lb.nginx.worker_connections"] == baseline["lb.nginx.worker_connections"]
+    assert candidate["web.php_fpm.max_children"] == 60
+
+
+@pytest.mark.parametrize(
+    ("rule", "figures"),
+    [
+        ("cache.memcached.memory: {fixed: 4TB}", "mc1 needs 4.4 TB of memory for it, and has 8 GB"),
+        ("cache.memcached.memory: {range: [16GB, 64GB], default: 16GB}",
+         "mc1 needs 17.6 GB of memory for it, and has 8 GB"),
+        ("cache.memcached.memory: {range: [64MB, 64GB], default: 32GB}",
+         "mc1 needs 35.2 GB of memory for it, and has 8 GB"),
+        ("web.php_fpm.max_children: {fixed: 300}",
+         "web2 needs 8.85 GB of memory for it, and has 4 GB"),
+        ("cache.memcached.memory: {fixed: 5GB}, cache.memcached.connections: {fixed: 1000000}",
+         "mc1 needs 9.32 GB of memory for it, and has 8 GB"),
+    ],
+)  # fmt: skip
+def test_a_value_beyond_the_memory_of_a_host_is_refused(
+    tmp_path: Path, rule: str, figures: str
+) -> None:
+    small, four = replace(ROOMY, memory=8 * GB), replace(ROOMY, memory=4 * GB)
+    with pytest.raises(TargetError, match=re.escape(figures)) as refused:
+        fleet(tmp_path, f"parameters: {{{rule}}}\n", mc1=small, web2=four)
+    assert "fleet.yaml:1" in refused.value.message
+    assert refused.value.exit_code == INVALID_TARGET
+
+
+def test_a_range_ends_at_what_the_smallest_host_holds(tmp_path: Path) -> None:
+    """The rule itself limits the baseline: what is tried stays within it, and so does the range."""
+    more = "parameters: {cache.memcached.memory: {range: [64MB, 64GB]}}\n"
+    space = fleet(tmp_path, more, mc1=replace(ROOMY, memory=2 * GB))
+    memory = next(d for d in space.dimensions if d.name == "cache.memcached.memory")
+    assert memory.low == 64
+    assert memory.high == 1484
+    assert "cache.memcached.memory: the range ends at 1484 MB, not at 65536" in "\n".join(
+        space.dropped
+    )
+    assert space.candidate({memory.name: 23_170}).settings[memory.name] <= 1484
 
 
 def tight(directory: Path) -> Space:

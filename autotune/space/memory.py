@@ -1,0 +1,139 @@
+"""What the memory of hosts allows: a user's own values are refused beyond it, and ranges end at it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from autotune.errors import Mistakes
+from autotune.services.base import Settings, Value
+from autotune.space.dimension import Dimension
+from autotune.space.rules import Rule, figure
+from autotune.target.read import TargetFile
+
+# The keys of a rule that give a value, in the order in which they are looked at.
+GIVING = ("fixed", "range", "choices", "default")
+
+
+@dataclass(frozen=True)
+class HostMemory:
+    """What the memory rule of a ``host`` says of some settings, all in bytes.
+
+    ``needed``: what they use at most; ``allowed``: what they may use; ``memory``: what the host has.
+    ``of_baseline``: the baseline uses more than the host's share, so ``allowed`` is what it uses.
+    """
+
+    host: str
+    rule: str
+    needed: float
+    allowed: float
+    memory: float
+    of_baseline: bool
+
+
+def host_of(rule: Rule) -> str | None:
+    """The host whose memory a built-in rule is about."""
+    names = [name for name in rule.comparison.right.names() if name.startswith("memory(")]
+    return names[0].removeprefix("memory(").removesuffix(")") if rule.built_in and names else None
+
+
+def memory_of(
+    rules: Iterable[Rule], settings: Settings, names: Mapping[str, float]
+) -> Iterator[HostMemory]:
+    """By host, for the rules that apply to ``settings``; ``names`` are these and all facts."""
+    for rule in rules:
+        if (host := host_of(rule)) is not None and rule.applies(settings):
+            share, more = rule.comparison.right.evaluate(names), rule.slack(names)
+            yield HostMemory(
+                host,
+                rule.text,
+                rule.comparison.left.evaluate(names),
+                share + more,
+                names[f"memory({host})"],
+                more > 0,
+            )
+
+
+@dataclass(frozen=True)
+class MemoryCheck:
+    """The values that a target gives, beside the memory rules of its hosts."""
+
+    file: TargetFile
+    dimensions: Mapping[str, Dimension]
+    rules: Sequence[Rule]
+    facts: Mapping[str, float]
+
+    def check(self) -> None:
+        """Raise TargetError if the target's values do not fit into a host's memory, whatever the other
+        parameters are."""
+        own = self.file.target.parameters.keys() & self.dimensions.keys()
+        values = {name: self._value(name) for name in own if self._key(name)}
+        names = self._least() | values
+        mistakes = Mistakes()
+        for rule in self.rules:
+            left, host = rule.comparison.left, host_of(rule)
+            concerned = sorted(values.keys() & set(left.names()))
+            memory = self.facts[f"memory({host})"]
+            if not concerned or (needed := left.evaluate(names)) <= memory:
+                continue
+            largest = min(concerned, key=lambda name: left.evaluate({**names, name: 0.0}))
+            with mistakes.collected():
+                raise self.file.document.error(
+                    ["parameters", largest, self._key(largest) or ""],
+                    f"{largest}: {host} needs {figure(needed)} of memory for it, and has "
+                    f"{figure(memory)}",
+                    hint=f"lower it, or give {host} more memory",
+                )
+        mistakes.raise_all()
+
+    def cut(self, dimension: Dimension) -> Dimension:
+        """The dimension with a user's range cut to what each host can hold."""
+        rule = self.file.target.parameters.get(dimension.name)
+        if rule is None or rule.range is None or dimension.choices or dimension.fixed:
+            return dimension
+        low, high = dimension.bounds
+        least = self._least()
+        for limit in self.rules:
+            if dimension.name in limit.comparison.left.names():
+                high = _highest(limit, dimension, least, low, high)
+        high = max(high, dimension.number(dimension.baseline))
+        return dimension if high == dimension.high else replace(dimension, high=high)
+
+    def _key(self, name: str) -> str | None:
+        """The key by which the target gives a number; ``None`` if it gives none."""
+        rule = self.file.target.parameters[name]
+        return next((key for key in GIVING if getattr(rule, key) is not None), None)
+
+    def _value(self, name: str) -> float:
+        """The default, or else the lowest value that the target leaves a parameter, in base units."""
+        dimension = self.dimensions[name]
+        default = self.file.target.parameters[name].default is not None
+        number = dimension.baseline if default else _lowest(dimension)
+        return 0.0 if isinstance(number, str) else float(number) * dimension.unit
+
+    def _least(self) -> dict[str, float]:
+        """All facts, and each parameter at the lowest value that it may have."""
+        numbers = {d.name: _lowest(d) * d.unit for d in self.dimensions.values()}
+        return {**self.facts, **numbers}
+
+
+def _lowest(dimension: Dimension) -> float:
+    values: list[Value] = list(dimension.choices or (dimension.bounds[0],))
+    return min((float(value) for value in values if not isinstance(value, str)), default=0.0)
+
+
+def _highest(
+    rule: Rule, dimension: Dimension, names: Mapping[str, float], low: float, high: float
+) -> int | float:
+    """The highest value that keeps the rule while all others are at their lowest, by bisection."""
+
+    def keeps(value: float) -> bool:
+        return rule.holds({**names, dimension.name: value * dimension.unit})
+
+    if keeps(high) or not keeps(low):
+        return dimension.number(high)
+    good, bad = float(low), float(high)
+    while bad - good > (0.5 if dimension.integer else 1e-6 * max(1.0, bad)):
+        middle = (good + bad) / 2
+        good, bad = (middle, bad) if keeps(middle) else (good, middle)
+    return dimension.number(good)
