@@ -37,6 +37,14 @@ def host_of(rule: Rule) -> str | None:
     return names[0].removeprefix("memory(").removesuffix(")") if rule.built_in and names else None
 
 
+def is_plausible(rule: Rule, facts: Mapping[str, float]) -> bool:
+    """Whether each process that a rule counts would fit into its host by itself."""
+    if (host := host_of(rule)) is None:
+        return True
+    sizes = (facts[name] for name in rule.comparison.left.names() if name.startswith("rss("))
+    return max(sizes, default=0.0) <= facts[f"memory({host})"]
+
+
 def memory_of(
     rules: Iterable[Rule], settings: Settings, names: Mapping[str, float]
 ) -> Iterator[HostMemory]:

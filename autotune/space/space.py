@@ -15,7 +15,7 @@ from autotune.space.declared import declared, try_first, value_of
 from autotune.space.dimension import NOTHING_READ, Dimension, Running, choice, combinations
 from autotune.space.expression import parse, parse_comparison
 from autotune.space.facts import HostFacts, smallest
-from autotune.space.memory import HostMemory, MemoryCheck, host_of, memory_of
+from autotune.space.memory import HostMemory, MemoryCheck, host_of, is_plausible, memory_of
 from autotune.space.repair import Binding, Infeasible, repaired
 from autotune.space.rules import Rule, Vocabulary, base_units, facts_of, limits, orders
 from autotune.target import runtimes
@@ -105,7 +105,13 @@ class Space:
         """The space with the memory of processes as it was measured, in bytes by `tier.service`."""
         measured = {f"rss({name})": float(size) for name, size in rss.items()}
         sizes = {name: size for name, size in measured.items() if name in self.facts}
-        return replace(self, facts={**self.facts, **sizes})
+        facts = {**self.facts, **sizes}
+        # Sizes may be read from an export: one that no host has excuses nothing.
+        constraints = tuple(
+            rule if is_plausible(rule, facts) else replace(rule, beyond=None)
+            for rule in self.constraints
+        )
+        return replace(self, facts=facts, constraints=constraints)
 
     def active(self, settings: Settings) -> frozenset[str]:
         """Names of the parameters that have any effect under ``settings``."""
