@@ -23,6 +23,7 @@ from autotune.deploy.runtime import ApplyFailed
 from autotune.deploy.stack import local_of
 from autotune.errors import AutotuneError
 from autotune.services.base import Endpoint
+from autotune.strict import split_lines
 from autotune.target.read import TargetFile
 
 # The shell writes down its own process id, then *becomes* the server: the next command recognises every
@@ -67,7 +68,7 @@ class Running:
     def last_words(self, lines: int = 12) -> str:
         """The end of what it printed."""
         try:
-            return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+            return "\n".join(split_lines(self.log.read_text(errors="replace"))[-lines:])
         except FileNotFoundError:
             return ""
 
