@@ -8,8 +8,10 @@ change (``check_own``).
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+import pwd
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -204,3 +206,60 @@ def _too_large(path: Path, most: int) -> ForeignFileError:
 
 def _kind(status: os.stat_result) -> str:
     return _KINDS.get(stat.S_IFMT(status.st_mode), "of an unknown kind")
+
+
+def check_own(directory: Path) -> None:
+    """Raise ForeignFileError if another account owns a directory or may write to it.
+
+    What was checked in a directory that passes stays as it is until this account changes it.
+    """
+    status = directory.stat()
+    if status.st_uid != os.geteuid():
+        raise ForeignFileError(
+            directory,
+            f"belongs to {_account(status.st_uid)}: it is only read",
+            f"run autotune as {_account(status.st_uid)}, or begin a study in a directory of your own",
+        )
+    if stat.S_IMODE(status.st_mode) & 0o022:
+        hint = f"`chmod go-w {directory}`, if you know who wrote to it"
+        raise ForeignFileError(directory, "can be changed by other accounts: it is only read", hint)
+
+
+def writable(top: Path, name: str | PurePath) -> Path:
+    """The path of a file to write below a directory that ``check_own`` passed.
+
+    Raises ForeignFileError if a part of the path is a link or anything else that autotune did not put
+    there, or if the file has other names, which would change too.
+    """
+    try:
+        with _directory_of(top, name) as (directory, last):
+            status = os.stat(last, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return top / name
+    if not stat.S_ISREG(status.st_mode):
+        raise ForeignFileError(top / name, f"is {_kind(status)}, not a file")
+    if status.st_nlink > 1:
+        raise ForeignFileError(top / name, "has other names (hard links), which would change too")
+    return top / name
+
+
+def make_directories(top: Path, name: str | PurePath) -> Path:
+    """A directory below ``top`` for this account alone, made with those on the way to it.
+
+    Raises ForeignFileError if one of them is a link or a file.
+    """
+    place = top
+    for part in _parts(top, name):
+        place = place / part
+        with contextlib.suppress(FileExistsError):
+            place.mkdir(0o700)
+        if not stat.S_ISDIR((status := place.lstat()).st_mode):
+            raise ForeignFileError(place, f"is {_kind(status)}, not a directory")
+    return place
+
+
+def _account(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"account {number}"

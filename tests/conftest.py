@@ -132,6 +132,14 @@ def _closed_databases() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The key and the run directories of tests are kept with the tests, not in the account's home."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def without_packages(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A ``PATH`` with all of this machine's programs but those that set-up installs packages for."""

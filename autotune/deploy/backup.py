@@ -10,13 +10,14 @@ from __future__ import annotations
 import base64
 import contextlib
 import json
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from autotune import durable
+from autotune import account_key, durable, foreign_files
 from autotune.deploy.host_state import (
     SWITCHED,
     FileState,
@@ -29,6 +30,10 @@ from autotune.errors import AutotuneError
 from autotune.strict import octal, parse_json
 
 SCHEMA = 1
+DIRECTORY = "originals"  # of a study: the controller's copies
+SEALED = "originals"  # what the seal of a copy is about
+BY_OTHER = "`autotune restore TARGET` restores a host from its own copy, if it has one"
+_SEAL = re.compile(rb',\n "seal": "([0-9a-f]{64})"\n\}\Z')
 # The kernel values of a configuration that is kept. The name sorts last, so that it overrides whatever
 # else sets a value at boot.
 LASTING_SYSCTLS = "/etc/sysctl.d/zz-autotune.conf"
@@ -59,22 +64,19 @@ class HostBackup:
 
     ``written``: what autotune wrote last, as digests of files by path and kernel values by name.
     Anything that matches neither these nor the original was changed by others. The units that autotune
-    enabled or disabled are in it too. ``None``: the backup is of an earlier version, which recorded
-    none of this; everything counts as autotune's own.
+    enabled or disabled are in it too.
     """
 
     host: str
     study: str
     state: HostState = field(default_factory=HostState)
     enabled: Mapping[str, str] = field(default_factory=dict)
-    written: Mapping[str, Sequence[str]] | None = field(default_factory=dict)
+    written: Mapping[str, Sequence[str]] = field(default_factory=dict)
     checks: tuple[BackupCheck, ...] = ()
     definitions: Mapping[str, str] = field(default_factory=dict)
 
     def digests(self, path: str) -> tuple[str, ...]:
         """The digests of what autotune may replace at a path without keeping a copy aside."""
-        if self.written is None:
-            return (ANY,)
         return (self.state.files[path].digest, *self.written.get(path, ()))
 
     @property
@@ -82,7 +84,7 @@ class HostBackup:
         """Units that autotune enabled or disabled → whether they started at boot before."""
         before = {unit: SWITCHED.get(self.enabled.get(unit, "")) for unit in self.state.units}
         return {unit: starts for unit, starts in before.items()
-                if starts is not None and unit in (self.written or ())}  # fmt: skip
+                if starts is not None and unit in self.written}  # fmt: skip
 
     def lasting(self, desired: HostState) -> HostState:
         """What makes ``desired`` survive a reboot: a file of the kernel values that differ from the
@@ -99,8 +101,7 @@ class HostBackup:
 
     def set_by_others(self, name: str, value: str | None) -> bool:
         """Whether a kernel value is neither the original nor autotune's."""
-        ours = {self.state.sysctls[name], *(self.written or {}).get(name, ())}
-        return self.written is not None and value not in ours
+        return value not in {self.state.sysctls[name], *self.written.get(name, ())}
 
     def with_written(
         self, digests: Mapping[str, str], replaced: Mapping[str, str] | None = None
@@ -110,8 +111,6 @@ class HostBackup:
         ``replaced``: what is in place, by path or name. If autotune wrote it, it stays on record
         however many deployments have failed since.
         """
-        if self.written is None:
-            return self
         written = dict(self.written)
         for name, digest in digests.items():
             in_place = (replaced or {}).get(name)
@@ -122,10 +121,8 @@ class HostBackup:
 
     def before(self, later: HostBackup) -> HostBackup:
         """This backup plus what only a later one has: how the host was before both."""
-        written = None
-        if self.written is not None and later.written is not None:
-            written = {name: (*self.written.get(name, ()), *later.written.get(name, ()))
-                       for name in {**self.written, **later.written}}  # fmt: skip
+        written = {name: (*self.written.get(name, ()), *later.written.get(name, ()))
+                   for name in {**self.written, **later.written}}  # fmt: skip
         return replace(
             self,
             state=HostState(
@@ -171,19 +168,17 @@ class HostBackup:
             mine = {**self.state.files, **self.state.sysctls}
             same = all(mine[name] == theirs[name] for name in mine.keys() & theirs.keys())
             return record.study == self.study and same
-        if kept is None or kept.written is None or self.written is None:
-            return kept is not None
-        return all({*self.written[name]} <= {*kept.written.get(name, ())} for name in self.written)
+        return kept is not None and all(
+            {*self.written[name]} <= {*kept.written.get(name, ())} for name in self.written
+        )
 
     def still_in_place(self, observed: ObservedHost) -> HostBackup:
         """The part of this backup for what is still as autotune wrote it; an empty state where others
         replaced all of that.
 
         The part includes units, and what the software itself left, as these do not show who changed
-        them. An earlier version's copy, without digests, stays whole.
+        them.
         """
-        if self.written is None:
-            return self
         written = self.written
         files = {path: file for path, file in self.state.files.items()
                  if observed.files[path].detail in written.get(path, ())
@@ -222,9 +217,8 @@ def encode(backup: HostBackup) -> bytes:
                   for unit, runs in state.units.items()},
         "sysctls": dict(sorted(state.sysctls.items())),
         "checks": [asdict(check) for check in backup.checks],
+        "written": {name: list(last) for name, last in sorted(backup.written.items())},
     }  # fmt: skip
-    if backup.written is not None:
-        record["written"] = {name: list(last) for name, last in sorted(backup.written.items())}
     return json.dumps(record, indent=1, ensure_ascii=False).encode()
 
 
@@ -233,7 +227,9 @@ def decode(content: bytes, where: str) -> HostBackup:
     try:
         record = parse_json(content)
         if record["schema"] != SCHEMA:
-            raise AutotuneError(f"{where} was written by another version of autotune")
+            raise AutotuneError(
+                f"{where} was written by another version of autotune", hint=BY_OTHER
+            )
         return HostBackup(
             str(record["host"]),
             str(record["study"]),
@@ -243,39 +239,54 @@ def decode(content: bytes, where: str) -> HostBackup:
                 {name: str(value) for name, value in record["sysctls"].items()},
             ),
             {unit: str(how["enabled"]) for unit, how in record["units"].items()},
-            {name: tuple(last) for name, last in record["written"].items()}
-            if "written" in record
-            else None,
-            tuple(_backup_check(check) for check in record.get("checks", ())),
+            {name: _texts(last) for name, last in record["written"].items()},
+            tuple(_backup_check(check) for check in record["checks"]),
             {unit: str(how["definition"]) for unit, how in record["units"].items()
              if "definition" in how},
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise AutotuneError(f"{where} is not a record of originals: {error}") from error
+        raise AutotuneError(
+            f"{where} is not a record of originals: {error}", hint=BY_OTHER
+        ) from error
 
 
 class BackupStore:
-    """The controller's copies: ``<study>/originals/<host>.json``, readable only by their owner."""
+    """The controller's copies: ``<study>/originals/<host>.json``, readable only by their owner.
+
+    Each is sealed with the key of this account: a copy from anywhere else is never restored.
+    """
 
     def __init__(self, study: Path) -> None:
-        self.directory = study / "originals"
+        self.study, self.directory = study, study / DIRECTORY
 
     def path(self, host: str) -> Path:
         return self.directory / f"{host}.json"
 
     def hosts(self) -> tuple[str, ...]:
         """Hosts that have not been restored."""
-        return tuple(sorted(path.stem for path in self.directory.glob("*.json")))
+        copies = foreign_files.names(self.study, DIRECTORY)
+        return tuple(name.removesuffix(".json") for name in copies if name.endswith(".json"))
 
     def read(self, host: str) -> HostBackup | None:
-        path = self.path(host)
-        return decode(path.read_bytes(), str(path)) if path.exists() else None
+        """The copy of a host; ``None`` if there is none. Raises AutotuneError for one that is damaged
+        or that this account did not write."""
+        path, name = self.path(host), f"{DIRECTORY}/{host}.json"
+        try:
+            content = foreign_files.read_bytes(self.study, name, foreign_files.RECORD)
+        except FileNotFoundError:
+            return None
+        backup = decode(unsealed(content, host, path), str(path))
+        if backup.host != host:
+            raise AutotuneError(f"{path} is the copy of {backup.host}", hint=BY_OTHER)
+        return backup
 
     def write(self, backup: HostBackup) -> None:
         """On disk when this returns, complete or not at all."""
-        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        durable.sync_directory(self.directory.parent)
-        durable.write(self.path(backup.host), encode(backup), 0o600)
+        durable.make_directory(self.study, 0o700)
+        foreign_files.make_directories(self.study, DIRECTORY)
+        durable.sync_directory(self.study)
+        path = foreign_files.writable(self.study, f"{DIRECTORY}/{backup.host}.json")
+        durable.write(path, sealed(encode(backup), backup.host), 0o600)
 
     def set_aside(self, host: str) -> Path:
         """Rename a copy that no restore is to use any more; it is kept, as it may be the last one."""
@@ -294,11 +305,36 @@ class BackupStore:
             self.directory.rmdir()
 
 
+def sealed(content: bytes, host: str) -> bytes:
+    """The encoded backup with the seal of this account as its last key. Raises AutotuneError."""
+    mark = account_key.seal(SEALED, host.encode(), content)
+    return content.removesuffix(b"\n}") + f',\n "seal": "{mark}"\n}}'.encode()
+
+
+def unsealed(content: bytes, host: str, path: Path) -> bytes:
+    """The inverse. Raises AutotuneError for a seal that this account did not make."""
+    match = _SEAL.search(content)
+    backup = content[: match.start()] + b"\n}" if match else b""
+    if match and account_key.is_sealed(match[1].decode(), SEALED, host.encode(), backup):
+        return backup
+    raise AutotuneError(
+        f"{path} is damaged, or was not written by this account on this machine: nothing is restored "
+        "from it",
+        hint=BY_OTHER,
+    )
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+        raise TypeError("digests are a list of text")
+    return tuple(values)
+
+
 def _backup_check(record: Mapping[str, Any]) -> BackupCheck:
     return BackupCheck(
         record["unit"],
-        tuple(record["argv"]),
-        tuple(record["files"]),
+        _texts(record["argv"]),
+        _texts(record["files"]),
         record["directory"],
         record["socket"],
     )

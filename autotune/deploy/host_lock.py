@@ -96,7 +96,7 @@ def oneself(study: str) -> Holder:
         holder=_account(),
         host=socket.gethostname(),
         pid=os.getpid(),
-        ticks=_ticks(os.getpid()) or 0,
+        ticks=start_ticks(os.getpid()) or 0,
         since=datetime.now(UTC).isoformat(timespec="seconds"),
         study=study,
         place=_place(),
@@ -110,7 +110,7 @@ def why_stale(observed: ObservedLock, here: str) -> str | None:
     """
     holder = observed.holder or Holder()  # a record that cannot be read is another version's
     if holder.place == here:
-        ticks = _ticks(holder.pid)
+        ticks = start_ticks(holder.pid)
         if ticks is None or holder.ticks not in (0, ticks):
             return f"process {holder.pid} has ended"
         if holder.ticks:
@@ -231,7 +231,7 @@ def _place() -> str:
     return f"{boot} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115  # not a path: pid:[…]
 
 
-def _ticks(pid: int) -> int | None:
+def start_ticks(pid: int) -> int | None:
     """When a process started, in clock ticks since boot; ``None`` where there is none."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")

@@ -5,12 +5,9 @@ from __future__ import annotations
 import grp
 import os
 import pwd
-import shutil
 import signal
 import socket
-import stat
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,18 +16,32 @@ from zlib import crc32
 
 import psutil
 
+from autotune import foreign_files
+from autotune.deploy import run_directories
+from autotune.deploy.host_lock import start_ticks
+from autotune.deploy.run_directories import RunDirectory
 from autotune.deploy.runtime import ApplyFailed
 from autotune.deploy.stack import local_of
 from autotune.errors import AutotuneError
+from autotune.foreign_files import ForeignFileError
 from autotune.services.base import Endpoint
+from autotune.strict import whole
 from autotune.target.read import TargetFile
 
-# The shell writes down its own process id, then *becomes* the server: the next command recognises every
+# The shell records its own process, then *becomes* the server: the next command recognises every
 # server that a tuner leaves, whenever that was killed. Values are arguments.
-_RECORD_AND_EXEC = 'echo $$ > "$0" && exec "$@"'
+_RECORD_AND_EXEC = 'read -r stat < "/proc/$$/stat" && echo "$stat" > "$0" && exec "$@"'
 PID_SUFFIX = ".pid-of"
 FIRST_PORT = 20_000
 EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+
+
+@dataclass(frozen=True)
+class SessionLeader:
+    """The process that began a server's session: its id, and its start in clock ticks since boot."""
+
+    pid: int
+    ticks: int
 
 
 class ProcessFailed(ApplyFailed):
@@ -83,42 +94,6 @@ def account() -> tuple[str, str] | None:
             continue
         return name, grp.getgrgid(entry.pw_gid).gr_name
     raise AutotuneError("there is neither a user www-data nor nobody to run the servers as")
-
-
-def run_directory(study: Path, owner: tuple[str, str] | None) -> Path:
-    """An empty directory for the stack's files, seen as ``<study>/run``.
-
-    Where an unprivileged account could not reach into the study (a checkout in /root, say), the
-    files live in a temporary directory and ``run`` links to it.
-    """
-    link = study / "run"
-    remove_run_directory(study)
-    if owner is None or reachable_by_others(study.resolve()):
-        link.mkdir(mode=0o755, parents=True)
-        return link.resolve()
-    directory = Path(tempfile.mkdtemp(prefix="autotune-"))
-    directory.chmod(0o755)
-    link.symlink_to(directory)
-    return directory
-
-
-def remove_run_directory(study: Path) -> None:
-    """Take away ``<study>/run`` and, if it is a link, what it leads to."""
-    link = study / "run"
-    if link.is_symlink():
-        shutil.rmtree(link.resolve(), ignore_errors=True)
-        link.unlink()
-    elif link.exists():
-        shutil.rmtree(link)
-
-
-def reachable_by_others(path: Path) -> bool:
-    """Whether any account may pass through every directory down to ``path``."""
-    return all(
-        directory.stat().st_mode & stat.S_IXOTH
-        for directory in (path, *path.parents)
-        if directory.exists()
-    )
 
 
 def is_free(address: str, port: int) -> bool:
@@ -256,37 +231,69 @@ def reload(running: Running, signal_name: str, seconds: float = 20.0) -> None:
 
 def stop(running: Running, seconds: float = 5.0) -> None:
     """End the server and all of its session: by SIGTERM, then by SIGKILL."""
-    _end(_session(running.pid, running.directory), seconds)
+    leader = SessionLeader(running.pid, start_ticks(running.pid) or 0)
+    _end(_session(leader, running.directory), seconds)
     running.process.wait()
     (running.directory / f"{running.name}{PID_SUFFIX}").unlink(missing_ok=True)
 
 
-def end_left_behind(directory: Path) -> tuple[str, ...]:
-    """End servers that an earlier, killed tuner left running under ``directory``; their names."""
-    ended = []
-    for record in sorted(directory.glob(f"*/*{PID_SUFFIX}")):
-        try:
-            pid = int(record.read_text())
-        except (OSError, ValueError):
-            pid = 0
-        processes = _session(pid, record.parent) if pid else []
-        if processes:
+def end_left_behind(run: RunDirectory) -> tuple[str, ...]:
+    """End servers that a killed tuner left running under its run directory; their names."""
+    ended: list[str] = []
+    if not run_directories.is_own(directory := run.path):
+        return ()
+    parts = [n for n in foreign_files.names(directory)
+             if foreign_files.kind(directory, n) == "a directory"]  # fmt: skip
+    for place, name in (
+        (directory / p, n) for p in parts for n in foreign_files.names(directory, p)
+    ):
+        if not name.endswith(PID_SUFFIX):
+            continue
+        server = name.removesuffix(PID_SUFFIX)
+        leader = recorded_leader(place, server)
+        if leader and (processes := _session(leader, place)):
             _end(processes, 5.0)
-            ended.append(record.name.removesuffix(PID_SUFFIX))
-        record.unlink(missing_ok=True)
+            ended.append(server)
+        (place / name).unlink(missing_ok=True)
     return tuple(ended)
 
 
-def _session(leader: int, directory: Path) -> list[psutil.Process]:
-    """Processes of the session ``leader`` that work in ``directory``; those of a reused id do not."""
+def recorded_leader(directory: Path, server: str) -> SessionLeader | None:
+    """The process that ``start`` recorded for a server; ``None`` without a record."""
+    name = f"{server}{PID_SUFFIX}"
+    try:
+        content = foreign_files.read_bytes(directory, name, foreign_files.SMALL)
+        pid, _, rest = content.decode().partition(" ")
+        return SessionLeader(whole(pid), whole(rest.rpartition(")")[2].split()[19]))
+    except (OSError, ValueError, IndexError, ForeignFileError):
+        return None
+
+
+def _session(leader: SessionLeader, directory: Path) -> list[psutil.Process]:
+    """Processes of a session that work in ``directory``, of this account or that of its servers.
+
+    If another process has the leader's id by now, there are none: the session has ended.
+    """
+    if start_ticks(leader.pid) not in (None, leader.ticks):
+        return []
     session = []
     for process in psutil.process_iter():
         try:
-            if os.getsid(process.pid) == leader and _works_in(process, directory):
+            if (
+                os.getsid(process.pid) == leader.pid
+                and process.uids().real in _accounts()
+                and _works_in(process, directory)
+            ):
                 session.append(process)
         except (ProcessLookupError, psutil.NoSuchProcess, psutil.AccessDenied):
             continue
     return session
+
+
+def _accounts() -> set[int]:
+    """The accounts that servers run as."""
+    servers = account()
+    return {os.geteuid(), *([pwd.getpwnam(servers[0]).pw_uid] if servers else ())}
 
 
 def _works_in(process: psutil.Process, directory: Path) -> bool:

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from autotune.deploy.private_servers import PID_SUFFIX
+from autotune.deploy.private_servers import recorded_leader
 from autotune.deploy.stack import Part, Stack
 from autotune.monitor.counters import CounterReader, Counters, query_of
 from autotune.monitor.process_table import Owners
@@ -193,9 +193,9 @@ def owners(host: WatchedHost) -> Owners:
     sessions: dict[int, str] = {}
     programs: dict[str, str] = {}
     for part in host.parts:
-        record = Path(part.site.directory) / f"{part.service.name}{PID_SUFFIX}"
-        if host.transport is None and record.exists():
-            sessions[int(record.read_text())] = part.name
+        leader = recorded_leader(Path(part.site.directory), part.service.name)
+        if host.transport is None and leader is not None:
+            sessions[leader.pid] = part.name
         for alternatives in part.service.programs.values():
             programs |= {Path(program).name[:_COMM]: part.name for program in alternatives}
     return Owners(sessions, programs)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from autotune import durable
-from autotune.deploy import private_servers
+from autotune.deploy import private_servers, run_directories
 from autotune.deploy.host_state import (
     FileState,
     HostPlan,
@@ -19,7 +19,7 @@ from autotune.deploy.host_state import (
     ObservedHost,
     ObservedUnit,
 )
-from autotune.deploy.private_servers import ProcessFailed, Running, remove_run_directory
+from autotune.deploy.private_servers import ProcessFailed, Running
 from autotune.deploy.programs import local_programs
 from autotune.deploy.runtime import (
     Cases,
@@ -108,7 +108,8 @@ class Embedded(Runtime):
         return (f"ports: {', '.join(dict.fromkeys(endpoints))}",)
 
     def run_directory(self, study: Path) -> str:
-        return str(private_servers.run_directory(study, private_servers.account()))
+        drops = private_servers.account() is not None
+        return str(run_directories.make(study, for_others=drops))
 
     def hosts(
         self, stack: Stack, transports: Mapping[str, Transport], study: Path, note: Note
@@ -146,7 +147,7 @@ class Processes:
         """End every server, the entry's first, and remove the run directory."""
         for host in reversed(self._hosts.values()):
             host.stop_all()
-        remove_run_directory(self._study)
+        run_directories.remove(self._study)
 
 
 class ProcessHost:

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from autotune import __version__
+from autotune.deploy import run_directories
 from autotune.deploy.backup import BackupStore
 from autotune.deploy.deployed import Deployed
-from autotune.deploy.private_servers import end_left_behind, remove_run_directory
+from autotune.deploy.private_servers import end_left_behind
 from autotune.environments.base import Environment, Session
 from autotune.environments.beds import Beds
 from autotune.environments.clock import Clock
@@ -24,11 +25,12 @@ from autotune.measure.noise import Noise
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import WarmUpResult
 from autotune.space.space import Space
+from autotune.study import origin
 from autotune.study.directory import Lock, is_held
 from autotune.study.records import APPLIED, Trial
 from autotune.study.store import Store, readings_of
 from autotune.target import runtimes
-from autotune.target.beds import DIRECTORY, study_of
+from autotune.target.beds import study_of
 from autotune.target.write import dump
 
 
@@ -89,6 +91,8 @@ def held(
     A session that made the directory removes it if it fails with nothing to resume or restore.
     """
     new = not directory.exists()
+    if not new:
+        origin.check_unchanged(directory)
     for line in environment.dropped:
         progress.note(line)
     for server in clear_left_behind(directory.parent):
@@ -162,14 +166,14 @@ def beds_of(environment: Environment) -> Mapping[str, Environment]:
 def clear_left_behind(root: Path) -> tuple[str, ...]:
     """End servers of studies whose tuner was killed, and remove their run directories.
 
-    Studies that a living tuner holds are left alone. Returns what was ended, as ``study: server``.
+    Studies that a living tuner holds are not changed. Returns what was ended, as ``study: server``.
     """
     ended: list[str] = []
-    for run in sorted((*root.glob("*/run"), *root.glob(f"*/{DIRECTORY}/*/run"))):
-        study = study_of(run.parent)
+    for run in run_directories.below(root):
+        study = study_of(run.study)
         if not is_held(study / "lock"):
-            ended += [f"{study.name}: {name}" for name in end_left_behind(run.resolve())]
-            remove_run_directory(run.parent)
+            ended += [f"{study.name}: {name}" for name in end_left_behind(run)]
+            run_directories.remove(run.study)
     return tuple(ended)
 
 

@@ -68,7 +68,9 @@ class Lock:
     def acquire(self) -> None:
         """Raises LockedError, naming the holder, when another process has it."""
         durable.make_directory(self.path.parent, 0o700)
-        handle = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        foreign_files.writable(self.path.parent, self.path.name)
+        flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+        handle = os.open(self.path, flags, 0o600)
         for attempt in range(ATTEMPTS):
             time.sleep(PAUSE if attempt else 0.0)
             if _locked(handle, fcntl.LOCK_EX):

@@ -10,11 +10,11 @@ from tempfile import TemporaryDirectory
 
 from optuna.storages import InMemoryStorage
 
-from autotune import __version__, durable
+from autotune import __version__, durable, foreign_files
 from autotune.environments.beds import Beds, limits, unlike
 from autotune.environments.beds import prepare as prepare_beds
 from autotune.errors import AutotuneError, TargetError
-from autotune.study import journal, start
+from autotune.study import journal, origin, start
 from autotune.study.beds import tune
 from autotune.study.context import ProgressReporter, described, held, target_text, versions
 from autotune.study.directory import EVENTS, directories
@@ -64,10 +64,10 @@ def join(
         bed: {"versions": versions(), "adopted": each.file.adopted}
         for bed, each in environment.environments.items()
     }
+    own_target(study, directory)
     store_in = partial(SharedStore, database=storage, study=study, pulse=pulse)
     with held(environment, directory, progress, store_in) as store:
         assert isinstance(store, SharedStore)
-        own_target(study, directory)
         store.join(beds)
         search = start.search(environment, study.name, InMemoryStorage())
         search.part()
@@ -115,7 +115,10 @@ def own_target(study: SharedStudy, directory: Path) -> TargetFile:
     """
     check_same(directory, study)
     durable.make_directory(directory, 0o700)
-    durable.write(directory / TARGET, study.target.encode(), 0o600)
+    foreign_files.check_own(directory)
+    target = study.target.encode()
+    durable.write(foreign_files.writable(directory, TARGET), target, 0o600)
+    origin.seal(directory, target, study.first)
     return read_recorded(directory)
 
 

@@ -24,8 +24,10 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         durable.make_directory(path.parent, 0o700)
+        foreign_files.writable(path.parent, path.name)
         self._cut_torn_line()
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._file = os.open(path, flags, 0o600)
         durable.sync_directory(path.parent)
 
     def append(self, *records: Record) -> None:
@@ -53,9 +55,12 @@ class Journal:
 
     def _cut_torn_line(self) -> None:
         # A write that was cut short was never reported as done: nobody has heard of it.
-        if not self.path.exists():
+        try:
+            content = foreign_files.read_bytes(
+                self.path.parent, self.path.name, foreign_files.JOURNAL
+            )
+        except FileNotFoundError:
             return
-        content = self.path.read_bytes()
         whole = content.rfind(b"\n") + 1
         if whole < len(content):
             os.truncate(self.path, whole)

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
-from autotune import durable
+from autotune import durable, foreign_files
 from autotune.deploy.deployed import Deployed
 from autotune.errors import AutotuneError, LockedError
 from autotune.masking import masked
@@ -126,7 +126,9 @@ class SharedStore(Store):
         worker when that one has missed its heartbeats. Raises LockedError while that one lives.
         """
         path = self.directory / WORKER
-        earlier = path.read_text() if path.exists() else None
+        earlier = None
+        with contextlib.suppress(FileNotFoundError):
+            earlier = foreign_files.read_bytes(self.directory, WORKER, foreign_files.SMALL).decode()
         durable.write(path, self._lease.worker.encode(), 0o600)
         for bed, described in beds.items():
             self._join(bed, {"event": "joined", "at": now(), "bed": bed, **described}, earlier)

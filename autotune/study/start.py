@@ -10,6 +10,7 @@ from pathlib import Path
 
 from optuna.storages import BaseStorage
 
+from autotune import foreign_files
 from autotune.environments.base import Environment, prepare
 from autotune.environments.beds import Beds
 from autotune.environments.beds import prepare as prepare_beds
@@ -18,7 +19,7 @@ from autotune.loads.registry import digests
 from autotune.optimize.ranking import transferred
 from autotune.optimize.searcher import Searcher
 from autotune.optimize.storage import open_sqlite, storage_errors
-from autotune.study import journal, loop, ranking
+from autotune.study import journal, loop, origin, ranking
 from autotune.study.beds import tune as tune_on_beds
 from autotune.study.context import (
     ProgressReporter,
@@ -39,6 +40,7 @@ from autotune.target.read import TargetFile, read, read_recorded
 from autotune.target.write import differences
 
 STORAGE = "study.db"
+EXPLAINED = "`autotune report {study}` shows what the study found; explain it where it was begun"
 
 
 def start(
@@ -91,7 +93,7 @@ def _take_over(
 def unfinished(directory: Path, beds: str | None = None) -> Environment:
     """The environment of a study that can be continued, on today's hosts; ``beds`` are the test beds
     that `--beds` names, ``None`` all that the study has. Raises as `finished` does, and AutotuneError
-    for a study that is finished and for what is no study."""
+    for a study that is finished, is only read, or is no study."""
     state, name = state_of(directory), shlex.quote(directory.name)
     if state.purpose:
         again = {APPLIED: f"autotune restore {name}", MEASURED: "autotune measure TARGET"}
@@ -104,6 +106,7 @@ def unfinished(directory: Path, beds: str | None = None) -> Environment:
             f"study {directory.name} is finished",
             hint=f"autotune report {name}",
         )
+    origin.check_own(directory, origin.BEGIN_ANOTHER)
     return finished(directory, beds)
 
 
@@ -113,6 +116,7 @@ def finished(directory: Path, beds: str | None = None) -> Environment:
     Raises TargetError when the target has changed so that earlier readings no longer apply to it,
     AutotuneError where a parameter is tuned today that the study has no values of.
     """
+    origin.check_own(directory, EXPLAINED)
     environment = _prepared(directory, beds)
     trials = state_of(directory).trials
     recorded = trials[0].settings if trials else environment.space.baseline
@@ -182,7 +186,7 @@ def open_search(environment: Environment, directory: Path) -> Iterator[Searcher]
 
     Raises AutotuneError for a storage that cannot be used, OSError if the disk is full.
     """
-    path = directory / STORAGE
+    path = foreign_files.writable(directory, STORAGE)
     with storage_errors(path):
         path.touch(mode=0o600)
         with open_sqlite(path) as storage:

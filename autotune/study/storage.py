@@ -32,7 +32,7 @@ from autotune import durable
 from autotune.errors import AutotuneError
 from autotune.masking import masked
 from autotune.optimize.storage import Connections, database_error
-from autotune.study import journal
+from autotune.study import journal, origin
 from autotune.study.directory import EVENTS, WORKERS
 from autotune.target.messages import nearest
 from autotune.target.read import TARGET
@@ -305,7 +305,11 @@ class Storage:
                 leases(connection, study.number),
             )
         )
-        durable.write(place / TARGET, study.target.encode(), 0o600, sync=False)
+        target = study.target.encode()
+        durable.write(place / TARGET, target, 0o600, sync=False)
+        origin.seal(
+            place, target, study.first
+        )  # the user named the storage, and trusts its targets
         events = b"".join(line + b"\n" for line in lines)
         durable.write(place / EVENTS, events, 0o600, sync=False)
         living = [f"{lease.place} on bed {bed}" for bed, lease in running.items() if lease.living]

@@ -13,10 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
-from autotune import __version__, durable
+from autotune import __version__, durable, foreign_files
 from autotune.deploy.deployed import Deployed
 from autotune.diagnose.context import Bottleneck
 from autotune.environments.peak import Peak
@@ -31,7 +31,7 @@ from autotune.monitor.activity import HostUsage
 from autotune.optimize.bed_offset import BedOffset
 from autotune.optimize.ranking import PosteriorPeaks
 from autotune.space.space import Candidate
-from autotune.study import journal
+from autotune.study import journal, origin
 from autotune.study.directory import EVENTS, find
 from autotune.study.records import Phase, State, Trial, after, replay
 from autotune.target.override import Override
@@ -79,8 +79,10 @@ class Store:
 
     def open_study(self, name: str, target_text: str, **described: Any) -> None:
         """The first record of a new study, and the target as it is run: see ``first_record_of``."""
-        durable.write(self.directory / TARGET, target_text.encode(), 0o600)
+        target = target_text.encode()
+        durable.write(foreign_files.writable(self.directory, TARGET), target, 0o600)
         record = first_record_of(name, **described)
+        origin.seal(self.directory, target, record)
         self._write(record.pop("event"), **record)
 
     def open_session(self, versions: Mapping[str, str], beds: Sequence[str] = ()) -> None:
@@ -125,11 +127,11 @@ class Store:
 
     def deployed(self, trial: Trial, deployed: Deployed) -> None:
         """What is in effect, and the files that made it so."""
-        directory = self.directory / "configs" / str(trial.number)
+        configs = PurePath("configs", str(trial.number))
         digests = {path: sha256(content).hexdigest() for path, content in deployed.files.items()}
         for path, content in deployed.files.items():
-            target = directory / path
-            durable.make_directory(target.parent)
+            foreign_files.make_directories(self.directory, (configs / path).parent)
+            target = foreign_files.writable(self.directory, configs / path)
             durable.write(target, content, 0o600)
         self._write(
             "deployed",

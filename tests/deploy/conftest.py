@@ -9,6 +9,7 @@ from typing import Any
 import psutil
 import pytest
 
+from autotune.deploy import run_directories
 from autotune.environments.base import prepare
 from autotune.study import context
 from autotune.study.context import TrialContext
@@ -57,7 +58,9 @@ def opened(tmp_path: Path) -> Iterator[Opened]:
         path.write_text(reduce(lambda text, change: text.replace(*change), changes, LOCAL))
         progress: Any = Silent()
         with context.opened(prepare(read(path)), tmp_path / name, progress) as bench:
-            runs.append((tmp_path / name / "run").resolve())
+            directory = run_directories.of_study(tmp_path / name)
+            assert directory is not None
+            runs.append(directory.path)
             yield bench
 
     yield open_bench

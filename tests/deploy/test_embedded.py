@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from autotune.deploy import dataset
+from autotune.deploy import dataset, run_directories
 from autotune.deploy.deployed import DeployFailed
 from autotune.deploy.deployment import Deployment
 from autotune.environments.load_session import LoadSession, Meter
@@ -150,7 +150,8 @@ def test_servers_of_a_killed_tuner_are_recognised_and_ended(opened: Opened, tmp_
     process = forks.Process(target=tuner)
     process.start()
     assert up.wait(240)
-    run = (tmp_path / "killed" / "run").resolve()
+    (directory,) = run_directories.below(tmp_path)
+    run = directory.path
     assert clear_left_behind(tmp_path) == ()  # it lives: its lock is held
     process.kill()
     process.join()

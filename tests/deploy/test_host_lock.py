@@ -92,7 +92,7 @@ def test_a_lock_of_a_process_that_ended_is_taken_over(tmp_path: Path) -> None:
     lock = HostLock(here, "killed")
     lock.take()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        ticks = host_lock._ticks(process.pid)
+        ticks = host_lock.start_ticks(process.pid)
         record = json.loads(lock.record) | {"pid": process.pid, "ticks": ticks}
         ask(here, [Command(("claim", lock.record, json.dumps(record)))])
         with pytest.raises(LockedError):

@@ -5,7 +5,6 @@ The host is this machine with the real script; `systemctl` is a stand-in that ke
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
@@ -21,7 +20,7 @@ from typing import Any
 
 import pytest
 
-from autotune.deploy.backup import BackupCheck, BackupStore, HostBackup, decode
+from autotune.deploy.backup import BackupCheck, BackupStore, decode
 from autotune.deploy.deployment import Deployment
 from autotune.deploy.desired_state import plan_host
 from autotune.deploy.host import ManagedHost, _backup_check
@@ -206,18 +205,6 @@ def test_what_the_software_leaves_is_not_taken_for_somebody_elses(
     (tmp_path / "dump").write_text("data\n")
     restore_host(host)
     assert not (tmp_path / "dump").exists()
-    assert overwritten(tmp_path) == {}
-
-
-def test_a_record_of_an_earlier_version_is_restored(locked: Locked, tmp_path: Path) -> None:
-    host = locked("study")
-    deploy(host, tuned(tmp_path))
-    path = tmp_path / "autotune" / "originals.json"
-    record = json.loads(path.read_text())
-    path.write_text(json.dumps({k: v for k, v in record.items() if k not in ("written", "checks")}))
-    host.backup = HostBackup("here", "study")
-    assert clear_left_behind(host) != ()
-    assert (tmp_path / "conf").read_text() == "original\n"
     assert overwritten(tmp_path) == {}
 
 

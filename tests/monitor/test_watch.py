@@ -119,7 +119,7 @@ def test_what_the_reading_raises_comes_through(tmp_path: Path) -> None:
 
 
 def test_private_processes_are_known_by_their_session(tmp_path: Path) -> None:
-    (tmp_path / f"nginx{PID_SUFFIX}").write_text(f"{os.getpid()}\n")
+    (tmp_path / f"nginx{PID_SUFFIX}").write_text(Path("/proc/self/stat").read_text())
     assert owners(host(tmp_path, None)).sessions == {os.getpid(): "lb.a.nginx"}
     elsewhere = owners(host(tmp_path, Elsewhere()))
     assert elsewhere.sessions == {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from pathlib import Path
 
@@ -16,8 +16,8 @@ from autotune.deploy.backup import BackupStore, HostBackup, encode
 from autotune.deploy.host_commands import HOME
 from autotune.deploy.host_state import FileState, HostState
 from autotune.errors import AutotuneError
-from autotune.study import restore
-from autotune.study.store import Store
+from autotune.study import origin, restore
+from autotune.study.store import Store, first_record
 from autotune.transports.base import HostUnreachable, Transport
 from autotune.transports.local import LocalTransport
 from tests.deploy.doubles import Here
@@ -101,6 +101,12 @@ class Killed:
         return {host for host in HOSTS if self.conf(host).read_bytes() == FOUND}
 
 
+def seal(killed: Killed) -> None:
+    """As if the study had begun with the target that it has now."""
+    target = (killed.study / "target.yaml").read_bytes()
+    origin.seal(killed.study, target, first_record(killed.study))
+
+
 @pytest.fixture
 def killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Killed:
     study = Killed(tmp_path)
@@ -146,7 +152,7 @@ def test_a_damaged_copy_of_one_host_stops_no_other(killed: Killed) -> None:
     BackupStore(killed.study).path("web1").write_bytes(b"{")
     code, output = killed.autotune_restore("lab")
     assert code != 0
-    assert "web1.json is not a record of originals" in output
+    assert "web1.json is damaged, or was not written by this account" in output
     assert killed.restored == set(HOSTS) - {"web1"}
 
 
@@ -164,6 +170,7 @@ def test_a_host_is_named_though_its_name_ends_another_s(killed: Killed) -> None:
     """``web1`` is what the study restores, and ``b1`` what its own copy does."""
     for path in (killed.target, killed.study / "target.yaml"):
         path.write_text(re.sub(r"\bcache1\b", "b1", path.read_text()))
+    seal(killed)
     BackupStore(killed.study).path("cache1").unlink()
     own = Living("b1", killed.directory / "cache1")
     killed.transports["b1"] = own
@@ -182,6 +189,7 @@ def test_a_damaged_study_does_not_keep_hosts_from_their_own_copies(killed: Kille
         home.mkdir()
         (home / "originals.json").write_bytes(encode(killed.backup(name)))
     (killed.study / "target.yaml").write_text("")
+    seal(killed)
     code, output = killed.autotune_restore(str(killed.target))
     assert code != 0  # the study stays as it is, and is named
     assert "target.yaml" in output
@@ -211,6 +219,7 @@ def test_targets_of_another_version_still_say_how_hosts_are_reached(
     assert of_later != text
     for path in (killed.target, killed.study / "target.yaml"):
         path.write_text(f"{of_later}schema: 2\n")
+    seal(killed)
     code, output = killed.autotune_restore(what(killed)[named])
     assert code == 0, output
     assert killed.restored == set(HOSTS)
@@ -223,5 +232,76 @@ def test_a_damaged_journal_does_not_keep_originals_from_being_restored(
     with (killed.study / "events.jsonl").open("ab") as events:
         events.write(b'{"event":"measured","trial":0}\nno record\n')
     code, output = killed.autotune_restore(what(killed)[named])
+    assert code == 0, output
+    assert killed.restored == set(HOSTS)
+
+
+# How somebody else's study gets there → what its refusal says.
+FOREIGN: Mapping[str, tuple[Callable[[Killed], object], str]] = {
+    "without a seal": (lambda k: (k.study / "seal").unlink(), "was not begun by this account"),
+    "sealed elsewhere": (
+        lambda k: (k.study / "seal").write_text("0" * 64), "was not begun by this account"),
+    "with another target": (
+        lambda k: (k.study / "target.yaml").write_text(f"{TARGET}# and more\n"),
+        "or its target was changed since"),
+    "writable for others": (lambda k: k.study.chmod(0o777), "can be changed by other accounts"),
+}  # fmt: skip
+
+
+def unsealed_copy(killed: Killed, host: str) -> None:
+    """A record of originals as a stranger writes it: of files that no service has."""
+    file = killed.directory / host / "authorized_keys"
+    state = HostState({str(file): FileState(b"theirs\n", 0o600, "0:0", time="5.0")})
+    BackupStore(killed.study).path(host).write_bytes(encode(HostBackup(host, "lab", state)))
+
+
+@pytest.mark.parametrize("named", ["study", "target"])
+@pytest.mark.parametrize("foreign", FOREIGN)
+def test_a_study_of_somebody_else_restores_nothing(
+    killed: Killed, named: str, foreign: str
+) -> None:
+    make, why = FOREIGN[foreign]
+    make(killed)
+    code, output = killed.autotune_restore(what(killed)[named])
+    assert code != 0
+    assert why in output
+    assert killed.restored == set()
+
+
+@pytest.mark.parametrize("named", ["study", "target"])
+def test_a_copy_that_this_account_did_not_write_restores_nothing(
+    killed: Killed, named: str
+) -> None:
+    unsealed_copy(killed, "web1")
+    code, output = killed.autotune_restore(what(killed)[named])
+    assert code != 0
+    assert "web1.json is damaged, or was not written by this account" in output
+    assert not (killed.directory / "web1" / "authorized_keys").exists()
+    assert killed.restored == set(HOSTS) - {"web1"}
+
+
+def test_the_copy_of_another_host_restores_nothing(killed: Killed) -> None:
+    store = BackupStore(killed.study)
+    store.path("web1").write_bytes(store.path("cache1").read_bytes())
+    code, _ = killed.autotune_restore("lab")
+    assert code != 0
+    assert killed.restored == set(HOSTS) - {"web1"}
+
+
+def test_hosts_have_their_own_copies_if_the_study_is_somebody_elses(killed: Killed) -> None:
+    for name in HOSTS:
+        home = killed.directory / name / "autotune"
+        home.mkdir()
+        (home / "originals.json").write_bytes(encode(killed.backup(name)))
+    (killed.study / "seal").unlink()
+    code, output = killed.autotune_restore(str(killed.target))
+    assert code != 0  # the study is named
+    assert "was not begun by this account" in output
+    assert killed.restored == set(HOSTS)
+
+
+def test_a_study_that_was_moved_and_renamed_is_still_ones_own(killed: Killed) -> None:
+    killed.study = killed.study.rename(killed.study.with_name("lab-old"))
+    code, output = killed.autotune_restore("lab-old")
     assert code == 0, output
     assert killed.restored == set(HOSTS)

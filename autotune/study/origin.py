@@ -1,0 +1,66 @@
+"""Whether this account began a study here. Every other study is only read.
+
+A study is sealed with the account's key when it begins: its target and its first record, which bound
+what later sessions may do. Someone else's study, or one whose target was changed, has no such seal.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from autotune import account_key, durable, foreign_files
+from autotune.errors import AutotuneError
+from autotune.study import journal
+from autotune.study.directory import EVENTS
+from autotune.target.read import TARGET
+
+SEAL = "seal"
+BEGIN_ANOTHER = (
+    "`autotune run TARGET --from {study}` begins a study of your own with its best settings"
+)
+FROM_HOSTS = "`autotune restore TARGET` restores the hosts of a target from their own copies"
+
+
+def seal(study: Path, target: bytes, first: journal.Record) -> None:
+    """Mark a study as this account's own; on disk before its first record. Raises AutotuneError."""
+    sealed = account_key.seal("study", target, journal.line(first))
+    durable.write(foreign_files.writable(study, SEAL), sealed.encode(), 0o600)
+
+
+def is_own(study: Path) -> bool:
+    """True if this account began the study, and no other account can have changed it."""
+    try:
+        check_own(study, "")
+    except (AutotuneError, OSError):
+        return False
+    return True
+
+
+def check_own(study: Path, way_out: str) -> None:
+    """Raise AutotuneError, with ``way_out`` as its hint, for a study that is only read."""
+    foreign_files.check_own(study)
+    if not foreign_files.exists(study, TARGET):
+        raise AutotuneError(
+            f"study {study.name} has lost its {TARGET}: it is only read",
+            hint=way_out.format(study=study.name),
+        )
+    try:
+        target = foreign_files.read_bytes(study, TARGET, foreign_files.TARGET)
+        sealed = foreign_files.read_bytes(study, SEAL, foreign_files.SMALL)
+        first = next(journal.read(study / EVENTS), {})
+        own = account_key.is_sealed(sealed.decode("ascii"), "study", target, journal.line(first))
+    except (FileNotFoundError, UnicodeDecodeError):
+        own = False
+    if not own:
+        raise AutotuneError(
+            f"study {study.name} was not begun by this account on this machine, or its target was "
+            "changed since: it is only read",
+            hint=way_out.format(study=study.name),
+        )
+
+
+def check_unchanged(study: Path) -> None:
+    """Raise AutotuneError for a directory that is there already and has someone else's study."""
+    foreign_files.check_own(study)
+    if foreign_files.exists(study, EVENTS) and next(journal.read(study / EVENTS), None) is not None:
+        check_own(study, BEGIN_ANOTHER)
