@@ -69,6 +69,7 @@ RENDERED = "a comment in files that users have: they stay byte for byte"
 ALLOWED = [
     ("autotune/study/records.py", "standings", "an event of journals on disk"),
     ("autotune/study/store.py", "standings", "an event of journals on disk"),
+    ("autotune/study/shapes.py", "standings", "an event of journals on disk"),
     ("autotune/report/", "remedy", "a key of `report --json`"),
     ("autotune/report/measured.py", "ladder", "a key of `report --json`"),
     ("autotune/cli/schemas.py", "ladder", "a key of `measure --json`"),

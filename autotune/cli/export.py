@@ -58,13 +58,16 @@ def export(
     from autotune.export.write import minimal_trial, write_export
     from autotune.report.studies import open_study
     from autotune.study.directory import find
+    from autotune.study.origin import reading
 
     with studies_in(storage, studies, [study]) as root:
-        opened = open_study(find(study, root))
-        chosen = minimal_trial(opened) if minimal else trial
-        options = {"everything": everything, "of_a_model": of_a_model}
-        for path in write_export(opened, out, format_, chosen, **options):
-            echo(str(out / path))
+        directory = find(study, root)
+        with reading(directory):
+            opened = open_study(directory)
+            chosen = minimal_trial(opened) if minimal else trial
+            options = {"everything": everything, "of_a_model": of_a_model}
+            for path in write_export(opened, out, format_, chosen, **options):
+                echo(str(out / path))
 
 
 def apply(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -28,7 +28,9 @@ from autotune.errors import AutotuneError
 from autotune.terminal import columns, echo, show, show_patch, wrapped
 
 if TYPE_CHECKING:
-    from autotune.report.studies import Study
+    from autotune.report.view import StudyView
+
+T = TypeVar("T")
 
 
 def status(
@@ -46,6 +48,7 @@ def status(
     from autotune.report.studies import open_study
     from autotune.report.view import study_view
     from autotune.study.directory import find
+    from autotune.study.origin import reading
 
     if watch:
         if study is None or json_:
@@ -56,28 +59,38 @@ def status(
             statuses.watch(look, sys.stdout)
         return
     with studies_in(storage, studies, [study] if study else None) as root:
-        opened = [open_study(find(study, root))] if study else _readable(root)
-        views = [study_view(each) for each in opened]
+        render = statuses.status if json_ else statuses.render_status
+        if study:
+            directory = find(study, root)
+            with reading(directory):
+                drawn = [render(study_view(open_study(directory)))]
+        else:
+            drawn = list(_readable(root, render))
         if json_:
-            print_json({"schema": 1, "studies": [statuses.status(view) for view in views]})
+            print_json({"schema": 1, "studies": drawn})
             return
-        if not views:
+        if not drawn:
             echo(f"no studies in {studies}: `autotune run TARGET` makes one", err=True)
-        for view in views:
-            lines = [*statuses.render_status(view).splitlines(), ""]
+        for text in drawn:
+            lines = [*str(text).splitlines(), ""]
             show(wrapped(((line, "") for line in lines), columns()))
 
 
-def _readable(root: Path) -> Iterator[Study]:
+def _readable(root: Path, render: Callable[[StudyView], T]) -> Iterator[T]:
     """All studies but the damaged ones; those are named on standard error."""
     from autotune.report.studies import open_study
+    from autotune.report.view import study_view
     from autotune.study.directory import names
+    from autotune.study.origin import reading
 
     for name in names(root):
         try:
-            yield open_study(root / name)
+            with reading(root / name):
+                text = render(study_view(open_study(root / name)))
         except AutotuneError as error:
             echo(f"{name}: {error.message}", err=True)
+        else:
+            yield text
 
 
 def report(
@@ -104,16 +117,18 @@ def report(
 ) -> None:
     """The verdict of a study and what stands behind it; of a sweep, its figures."""
     from autotune.study.directory import find
+    from autotune.study.origin import reading
     from autotune.sweep.plan import is_sweep
 
     if open_ and storage and not html:
         raise AutotuneError("--open with --storage needs a file", hint="add --html FILE")
     with studies_in(storage, studies, [study]) as root:
-        directory = find(study, root)
-        if is_sweep(directory):
-            print_sweep(directory, html, json_=json_)
-        else:
-            _report(directory, html, csv, open_=open_, json_=json_, at=_rates(at or ()))
+        directory, rates = find(study, root), _rates(at or ())
+        with reading(directory):
+            if is_sweep(directory):
+                print_sweep(directory, html, json_=json_)
+            else:
+                _report(directory, html, csv, open_=open_, json_=json_, at=rates)
 
 
 def _report(
@@ -126,10 +141,13 @@ def _report(
     at: Sequence[float],
 ) -> None:
     if html or open_:
+        from autotune.foreign_files import check_own, writable
         from autotune.report.page import write_page
         from autotune.report.studies import open_study
 
-        path = html or directory / "report.html"
+        if html is None:
+            check_own(directory)
+        path = html or writable(directory, "report.html")
         echo(f"wrote {write_page(open_study(directory), path)}", err=True)
         if open_ and typer.launch(path.resolve().as_uri()):
             raise AutotuneError("no browser could be opened", hint=f"open {path} yourself")
@@ -168,10 +186,12 @@ def diff(
     from autotune.report.diff import diff_lines, diff_text
     from autotune.report.studies import open_study
     from autotune.study.directory import find
+    from autotune.study.origin import reading
 
     with studies_in(storage, studies, [study]) as root:
-        opened = open_study(find(study, root))
-        show_patch(diff_lines(diff_text(opened, a, b, parameters=parameters)))
+        directory = find(study, root)
+        with reading(directory):
+            show_patch(diff_lines(diff_text(open_study(directory), a, b, parameters=parameters)))
 
 
 def explain(

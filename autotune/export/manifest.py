@@ -31,7 +31,7 @@ from autotune.report.trials import WARM_UP
 from autotune.report.view import StudyView, study_view
 from autotune.services.base import Settings
 from autotune.study.records import Phase, Trial
-from autotune.study.store import CALL
+from autotune.study.shapes import CALL
 from autotune.target.model import Target
 
 SCHEMA = 1

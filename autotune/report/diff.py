@@ -14,6 +14,7 @@ from autotune.report import format as fmt
 from autotune.report.parameters import NONE, Declared, changes, declared
 from autotune.report.studies import Study
 from autotune.report.view import conclusion
+from autotune.study import origin
 from autotune.study.records import State, Trial
 from autotune.target.messages import nearest
 from autotune.target.read import read_recorded
@@ -52,12 +53,13 @@ def diff_text(
 def on_hosts(study: Study, files: Files) -> dict[str, bytes]:
     """The content that ``files`` have on the hosts now, by the same names; secrets masked.
 
-    Raises AutotuneError for a study without hosts, and HostUnreachable.
+    Raises AutotuneError for a study without hosts, or of someone else, and HostUnreachable.
     """
     if study.target.simulated or not all(t.installed for t in study.target.tiers.values()):
         raise AutotuneError(
             "the servers of this study are no more", hint="compare trials: 0 and best"
         )
+    origin.check_own(study.directory, "compare trials: `autotune diff {study} baseline best`")
     from autotune.deploy.host import contents
     from autotune.transports.hosts import transport
 

@@ -5,8 +5,8 @@ Nothing here writes or takes a lock: a study may be read while it runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,8 @@ from autotune.strict import parse_json
 from autotune.study import journal
 from autotune.study.directory import EVENTS, WORKERS, holder, is_held
 from autotune.study.records import State, replay
-from autotune.study.store import CALL
+from autotune.study.shapes import CALL
+from autotune.study.store import READINGS, readings_of
 from autotune.target.model import Target
 from autotune.target.read import TARGET, read_recorded
 
@@ -70,7 +71,8 @@ class Study:
 
     @cached_property
     def _recorded(self) -> tuple[Mapping[str, Any], ...]:
-        return tuple(_records(self.directory / "readings.jsonl"))
+        with _readable(self.directory / READINGS):
+            return tuple(readings_of(self.directory))
 
     @cached_property
     def counts(self) -> dict[int, ReadingCounts]:
@@ -118,7 +120,13 @@ def _workers(directory: Path) -> tuple[str, ...]:
 
 
 def _records(path: Path) -> list[dict[str, Any]]:
-    try:
+    with _readable(path):
         return list(journal.read(path))
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    try:
+        yield
     except OSError as error:
         raise AutotuneError(f"{path} cannot be read: {error.strerror}") from error

@@ -11,7 +11,7 @@ from autotune.measure.steal import MUCH
 from autotune.report import format as fmt
 from autotune.report.objective import Requests, Units
 from autotune.study.records import State, Trial
-from autotune.study.store import CALL
+from autotune.study.shapes import CALL
 
 WARM_UP = "warm-up"
 

@@ -6,6 +6,8 @@ what later sessions may do. Someone else's study, or one whose target was change
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from autotune import account_key, durable, foreign_files
@@ -57,6 +59,23 @@ def check_own(study: Path, way_out: str) -> None:
             "changed since: it is only read",
             hint=way_out.format(study=study.name),
         )
+
+
+@contextmanager
+def reading(study: Path) -> Iterator[None]:
+    """If the records of someone else's study make no sense within, say so: it is not a bug."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, ArithmeticError, AssertionError,
+            RecursionError) as error:  # fmt: skip
+        if is_own(study):
+            raise
+        reason = f"{type(error).__name__}: {str(error)[:200]}"
+        raise AutotuneError(
+            f"study {study.name} has records that make no sense ({reason}): it is damaged, or of "
+            "another version of autotune",
+            hint="ask for a new copy, or read it with the version that wrote it",
+        ) from error
 
 
 def check_unchanged(study: Path) -> None:

@@ -18,6 +18,7 @@ from autotune.estimate import Estimate
 from autotune.optimize.bed_offset import NO_OFFSET, BedOffset
 from autotune.optimize.ranking import PosteriorPeaks
 from autotune.services.base import Settings, Value
+from autotune.study.shapes import check_record
 from autotune.target.messages import plural
 
 Record = Mapping[str, Any]
@@ -231,10 +232,13 @@ class State:
 
 def _place(trials: Sequence[Trial], number: int) -> int:
     """The index of the trial with this number: the same number, in a study that nobody has shortened.
-    Raises StopIteration where there is none."""
+    Raises KeyError if there is none."""
     if 0 <= number < len(trials) and trials[number].number == number:
         return number
-    return next(place for place, trial in enumerate(trials) if trial.number == number)
+    for place, trial in enumerate(trials):
+        if trial.number == number:
+            return place
+    raise KeyError(number)
 
 
 def reduction(explained: Record) -> str:
@@ -253,6 +257,7 @@ def replay(records: Iterable[Record], state: State | None = None) -> State:
     state = state or State()
     for record in records:
         try:
+            check_record(record)
             state = after(state, record)
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise AutotuneError(
@@ -268,7 +273,7 @@ def after(state: State, record: Record) -> State:
     event = record["event"]
     if event in _OF_TRIAL:
         changes, trials = _OF_TRIAL[event](record), list(state.trials)
-        with suppress(StopIteration):
+        with suppress(LookupError):
             place = _place(trials, record["trial"])
             trials[place] = replace(trials[place], **changes)
         return replace(state, trials=tuple(trials))

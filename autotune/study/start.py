@@ -76,15 +76,16 @@ def _take_over(
     environment: Environment, store: Store, progress: ProgressReporter, earlier: Path
 ) -> None:
     """Put the leaders of an earlier study on record, to be tried first."""
-    state = state_of(earlier)
-    stock = ranking.baseline(state)
-    estimates = ranking.candidates(state)
-    ranked = sorted(estimates, key=lambda trial: -estimates[trial].log_mean)
-    configurations = transferred(
-        [state.by_number(trial).settings for trial in ranked],
-        stock.settings if stock else {},
-        environment.space,
-    )
+    with origin.reading(earlier):
+        state = state_of(earlier)
+        stock = ranking.baseline(state)
+        estimates = ranking.candidates(state)
+        ranked = sorted(estimates, key=lambda trial: -estimates[trial].log_mean)
+        configurations = transferred(
+            [state.by_number(trial).settings for trial in ranked],
+            stock.settings if stock else {},
+            environment.space,
+        )
     store.transferred(earlier.name, configurations)
     leaders = plural(len(configurations), "configuration")
     progress.note(f"tried first, from study {earlier.name}: {leaders}")

@@ -34,13 +34,12 @@ from autotune.space.space import Candidate
 from autotune.study import journal, origin
 from autotune.study.directory import EVENTS, find
 from autotune.study.records import Phase, State, Trial, after, replay
+from autotune.study.shapes import CALL, SCHEMA, check_reading
 from autotune.target.override import Override
 from autotune.target.read import TARGET
 
-SCHEMA = 1
 T = TypeVar("T")
 READINGS = "readings.jsonl"
-CALL = "call"  # purpose of a reading that is a call of a benchmark command
 
 
 def now() -> str:
@@ -296,8 +295,21 @@ def first_record(directory: Path) -> dict[str, Any]:
 
 
 def readings_of(directory: Path) -> list[dict[str, Any]]:
-    """Every reading of a study, in the order taken."""
-    return list(journal.read(directory / READINGS))
+    """Every reading of a study, in the order taken. Raises AutotuneError."""
+    path = directory / READINGS
+    return [_checked_reading(path, record) for record in journal.read(path)]
+
+
+def _checked_reading(path: Path, record: dict[str, Any]) -> dict[str, Any]:
+    try:
+        check_reading(record)
+    except ValueError as error:
+        raise AutotuneError(
+            f"{path} has a reading that makes no sense ({error}): the study is damaged, or of another "
+            "version of autotune",
+            hint=journal.DAMAGED,
+        ) from error
+    return record
 
 
 def record_of(reading: Reading) -> dict[str, Any]:

@@ -15,7 +15,8 @@ from scipy.special import stdtrit  # not scipy.stats: it takes a second to impor
 from autotune.measure.reading import Reading
 from autotune.services.registry import declare
 from autotune.study import journal
-from autotune.study.store import reading_of
+from autotune.study.records import replay
+from autotune.study.store import reading_of, readings_of
 from autotune.sweep.plan import PURPOSE, Plan, Point, recorded
 from autotune.target.model import Target
 from autotune.target.read import read_recorded
@@ -79,6 +80,7 @@ class SweepResults:
 def load(directory: Path) -> SweepResults:
     """Everything a sweep's directory holds."""
     records = list(journal.read(directory / "events.jsonl"))
+    replay(records)  # raises for what makes no sense
     plan, target = recorded(directory), read_recorded(directory).target
     declare(target.services)
     measured: dict[int, list[int]] = defaultdict(list)
@@ -88,7 +90,7 @@ def load(directory: Path) -> SweepResults:
     failures = {r["trial"]: r["why"] for r in records if r["event"] == "failed"}
     if plan.rates:
         readings: dict[int, list[Record]] = defaultdict(list)
-        for record in journal.read(directory / "readings.jsonl"):
+        for record in readings_of(directory):
             if record["purpose"] == PURPOSE and not record.get("disturbed"):
                 readings[record["trial"]].append(record)
         results = [
