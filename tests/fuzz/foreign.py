@@ -1,0 +1,356 @@
+"""Studies and exports as strangers might make them, and what commands do with each.
+
+Each sandbox has a directory of studies, one of exports, and precious files that nothing may change. A
+command may read, refuse or write where it was told to; anything else is a fault.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from autotune import outcome
+from autotune.cli import app
+from autotune.deploy.private_servers import PID_SUFFIX
+from autotune.errors import BUG
+from tests.fuzz.campaign import Hang
+from tests.modelled import noisy
+
+RECORDED = Path(__file__).parents[1] / "report" / "studies"
+WITHIN, MOST = 5.0, 60.0  # s of CPU, and in all: another process may have the CPU
+SPARSE = 10 << 30
+ESCAPES = "\x1b]52;c;cm0gLXJmIH4=\x07\x1b[2J\u202e"
+NAMES = ("lock", "events.jsonl", "readings.jsonl", "target.yaml", "seal", "study.db", "workers.json",
+         "worker", "originals", "originals/here.json", "configs", "configs/0", "configs/1",
+         "configs/0/lb.here.nginx/nginx.conf", "run", "beds", "beds/one/run", "beds/one/originals",
+         "report.html", "templates", "templates/files.json", "sweep.html")  # fmt: skip
+EXPORTED = ("manifest.json", "target.yaml", "README.md", "changes.diff", "files", ".")
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """``precious`` is what nothing may change; ``canary`` exists only if a command of a record ran."""
+
+    top: Path
+
+    @property
+    def precious(self) -> Path:
+        return self.top / "precious"
+
+    @property
+    def canary(self) -> Path:
+        return self.top / "canary"
+
+    @property
+    def study(self) -> Path:
+        return self.top / "studies" / "stranger"
+
+    @property
+    def export(self) -> Path:
+        return self.top / "exports" / "stranger"
+
+    def state(self) -> dict[str, object]:
+        """Everything that no command was told to change."""
+        found: dict[str, object] = {"canary": self.canary.exists()}
+        for path in sorted(self.precious.rglob("*")):
+            status = path.lstat()
+            whole = status.st_size < 1 << 20 and path.is_file() and not path.is_symlink()
+            content = sha256(path.read_bytes()).hexdigest() if whole else None
+            found[str(path)] = (status.st_mode, status.st_uid, status.st_mtime_ns, content)
+        return found
+
+
+@dataclass
+class Result:
+    """What became of all commands; ``faults`` by kind, each with one example."""
+
+    tried: int = 0
+    accepted: int = 0
+    refused: int = 0
+    slowest: float = 0.0
+    faults: dict[str, str] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return (f"{self.tried} commands on strangers' studies and exports: {self.accepted} accepted, "
+                f"{self.refused} refused, {len(self.faults)} kinds of fault, slowest "
+                f"{self.slowest:.1f} s")  # fmt: skip
+
+
+def campaign(directory: Path, studies: int, seed: int) -> Result:
+    """Every command on each of so many sandboxes; the same ``seed`` makes the same ones."""
+    result, exported = Result(), _made_export(directory)
+    for number in range(studies):
+        random = Random(f"{seed} {number}")
+        sandbox = _sandbox(directory / str(number), exported)
+        done = [damage(random, sandbox) for _ in range(random.choice((1, 1, 1, 2, 3)))]
+        before = sandbox.state()
+        for words in commands(sandbox, random):
+            _try(words, result, f"sandbox {number}, {', '.join(done)}")
+            if sandbox.state() != before:
+                result.faults.setdefault(f"{words[0]} changed what is outside", str(done))
+                before = sandbox.state()
+        shutil.rmtree(sandbox.top)
+    return result
+
+
+def commands(sandbox: Sandbox, random: Random) -> Iterator[Sequence[str]]:
+    """What a user might do with a study and an export from a stranger."""
+    own, name = str(sandbox.top / "own.yaml"), "stranger"
+    out = sandbox.top / "out"
+    way = random.choice(("files", "ansible", "shell", "patch", "yaml", "json"))
+    yield from (
+        ("status",), ("status", name, "--json"), ("report", name), ("report", name, "--json"),
+        ("report", name, "--html", str(out / "page.html")), ("report", name, "--csv", "readings"),
+        ("explain", name), ("diff", name), ("diff", name, "0", "1", "--parameters"),
+        ("diff", name, "0", "hosts"),
+        ("export", name, "--trial", random.choice(("best", "0")), "--format", way,
+         "--out", str(out / "export")),
+        ("apply", str(sandbox.export), own, "--yes"),
+        ("measure", own, "--config", str(sandbox.export), "--yes", "--quiet"),
+        ("resume", name, "--yes", "--quiet"), ("restore", name),
+        ("restore", str(sandbox.top / "improved.yaml")),
+        ("run", own, "--from", name, "--yes", "--quiet"),
+    )  # fmt: skip
+
+
+def _try(words: Sequence[str], result: Result, what: str) -> None:
+    command = [*words, "--studies", str(_top(what, result) / "studies")]
+    begun, printed, errors = time.monotonic(), io.StringIO(), io.StringIO()
+    code: int | str
+    try:
+        with _alarm(), redirect_stdout(printed), redirect_stderr(errors):
+            code = outcome.end(lambda: app(command, standalone_mode=False), as_json=False)
+    except Hang:
+        code = "hang"
+    except Exception as error:  # noqa: BLE001  # what a campaign is for
+        code = type(error).__name__
+    output = printed.getvalue() + errors.getvalue()
+    result.tried += 1
+    result.slowest = max(result.slowest, time.monotonic() - begun)
+    if code == BUG or isinstance(code, str):
+        result.faults.setdefault(f"{words[0]} ends with {code}", f"{what}: {output[-600:]}")
+    elif "\x1b" in output or "root:" in output:
+        result.faults.setdefault(f"{words[0]} prints what it should not", f"{what}: {output[:600]}")
+    elif code == 0:
+        result.accepted += 1
+    else:
+        result.refused += 1
+        if "hint:" not in output:
+            result.faults.setdefault(f"{words[0]} gives no hint", f"{what}: {output[-600:]}")
+
+
+_PLACES: dict[str, Path] = {}
+
+
+def _top(what: str, _: Result) -> Path:
+    return _PLACES[what.partition(",")[0]]
+
+
+@contextmanager
+def _alarm() -> Iterator[None]:
+    def ring(*_: object) -> None:
+        raise Hang("it takes too long")
+
+    before = [signal.signal(number, ring) for number in (signal.SIGPROF, signal.SIGALRM)]
+    signal.setitimer(signal.ITIMER_PROF, WITHIN)
+    signal.setitimer(signal.ITIMER_REAL, MOST)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, handler in zip((signal.SIGPROF, signal.SIGALRM), before, strict=True):
+            signal.signal(number, handler)
+
+
+def _made_export(directory: Path) -> Path:
+    out = directory / "exported"
+    words = ["export", "improved", "--trial", "best", "--out", str(out), "--studies", str(RECORDED)]
+    with redirect_stdout(io.StringIO()):
+        assert outcome.end(lambda: app(words, standalone_mode=False), as_json=False) == 0
+    return out
+
+
+def _sandbox(top: Path, exported: Path) -> Sandbox:
+    sandbox = Sandbox(top)
+    (top / "exports").mkdir(parents=True)
+    shutil.copytree(exported, sandbox.export)
+    shutil.copytree(RECORDED / ("killed" if top.name[-1] in "37" else "improved"), sandbox.study)
+    (sandbox.precious / "inner").mkdir(parents=True)
+    for name in ("secret", "inner/file", f"inner/sleep{PID_SUFFIX}"):
+        (sandbox.precious / name).write_text(f"{os.getpid()} precious\n")
+    (top / "own.yaml").write_text(noisy("budget: {trials: 3, time: 5m}\n"))
+    target = (RECORDED / "improved" / "target.yaml").read_text()
+    (top / "improved.yaml").write_text(target)
+    _edit(sandbox.study / "events.jsonl", 0, lambda r: {**r, "source": str(top / "improved.yaml")})
+    _PLACES[f"sandbox {top.name}"] = top
+    return sandbox
+
+
+def damage(random: Random, sandbox: Sandbox) -> str:
+    """Change one thing of the study or of the export, as a stranger might; what it was."""
+    of_export = random.random() < 0.25
+    top, names = (sandbox.export, EXPORTED) if of_export else (sandbox.study, NAMES)
+    kind = random.choice((*LIES, "record", "record", "record", "version", "target", "planted"))
+    if kind in LIES:
+        name = random.choice(names)
+        _clear(top / name)
+        LIES[kind](top / name, sandbox)
+        return f"{kind} as {name}"
+    if kind == "record" and not of_export:
+        return _damage_record(random, sandbox)
+    if kind == "target":
+        return _damage_target(random, top, sandbox)
+    if kind == "version":
+        _edit(
+            sandbox.study / "events.jsonl", 0, lambda r: {**r, "schema": random.choice((0, 2, "x"))}
+        )
+        return "another version"
+    if kind == "planted":
+        _plant(sandbox)
+        return "planted originals and run directory"
+    return _damage_manifest(random, sandbox)
+
+
+def _clear(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True) if not path.parent.is_symlink() else None
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _device(path: Path, _: Sandbox) -> None:
+    if os.geteuid() == 0:
+        os.mknod(path, 0o20666, os.makedev(1, 5))
+    else:
+        path.symlink_to("/dev/zero")
+
+
+def _socket(path: Path, _: Sandbox) -> None:
+    with socket.socket(socket.AF_UNIX) as server:
+        handle = os.open(path.parent, os.O_PATH)
+        server.bind(f"/proc/self/fd/{handle}/{path.name}")
+        os.close(handle)
+
+
+def _sparse(path: Path, _: Sandbox) -> None:
+    path.touch()
+    os.truncate(path, SPARSE)
+
+
+LIES: dict[str, Callable[[Path, Sandbox], None]] = {
+    "a link to a file": lambda path, box: path.symlink_to(box.precious / "secret"),
+    "a link to a directory": lambda path, box: path.symlink_to(box.precious),
+    "a link to the passwords": lambda path, _: path.symlink_to("/etc/shadow"),
+    "a link to zeros": lambda path, _: path.symlink_to("/dev/zero"),
+    "a link to itself": lambda path, _: path.symlink_to(path),
+    "a link to nothing": lambda path, box: path.symlink_to(box.precious / "new"),
+    "a pipe": lambda path, _: os.mkfifo(path),
+    "a device": _device,
+    "a socket": _socket,
+    "a sparse file": _sparse,
+    "a directory": lambda path, _: path.mkdir(),
+    "nothing": lambda path, _: None,
+    "a hard link": lambda path, box: os.link(box.precious / "secret", path),
+    "noise": lambda path, _: path.write_bytes(b"\x00\xff\x1b[2J{" * 50),
+}
+
+
+def _odd(random: Random, sandbox: Sandbox) -> Any:
+    return random.choice((
+        None, True, -1, 0, 2**63, 1e308, 0.5, "", ESCAPES, "../../../precious/secret", "/etc/shadow",
+        str(sandbox.precious), ["touch", str(sandbox.canary)], f"; touch {sandbox.canary}",
+        f"$(touch {sandbox.canary})", "{{ 7*7 }}", "ssh.service; reboot", [], {}, [[[]]],
+        {"argv": ["touch", str(sandbox.canary)]}, "x" * 100_000, "9" * 400, "\ud800",
+    ))  # fmt: skip
+
+
+def _replace_somewhere(random: Random, value: Any, odd: Any) -> Any:
+    """The value with something in it replaced, removed or added."""
+    if not isinstance(value, dict | list) or not value or random.random() < 0.2:
+        return odd
+    if isinstance(value, list):
+        index = random.randrange(len(value))
+        return [*value[:index], _replace_somewhere(random, value[index], odd), *value[index + 1 :]]
+    key = random.choice(list(value))
+    if (chance := random.random()) < 0.1:
+        return {k: v for k, v in value.items() if k != key}
+    if chance < 0.2:
+        return {**value, str(odd)[:200]: odd}
+    return {**value, key: _replace_somewhere(random, value[key], odd)}
+
+
+def _edit(journal: Path, number: int, change: Callable[[Any], Any]) -> None:
+    if journal.is_symlink() or not journal.is_file() or journal.stat().st_size > 1 << 24:
+        return
+    lines = journal.read_bytes().split(b"\n")
+    try:
+        lines[number] = json.dumps(change(json.loads(lines[number]))).encode()
+    except (ValueError, IndexError):
+        return
+    journal.write_bytes(b"\n".join(lines))
+
+
+def _damage_record(random: Random, sandbox: Sandbox) -> str:
+    name = random.choice(("events.jsonl", "events.jsonl", "readings.jsonl"))
+    journal = sandbox.study / name
+    if journal.is_symlink() or not journal.is_file() or journal.stat().st_size > 1 << 24:
+        return "nothing"
+    number, odd = random.randrange(max(1, journal.read_bytes().count(b"\n"))), _odd(random, sandbox)
+    _edit(journal, number, lambda record: _replace_somewhere(random, record, odd))
+    return f"{str(odd)[:60]!r} in line {number} of {name}"
+
+
+def _damage_manifest(random: Random, sandbox: Sandbox) -> str:
+    manifest, odd = sandbox.export / "manifest.json", _odd(random, sandbox)
+    if manifest.is_symlink() or not manifest.is_file() or manifest.stat().st_size > 1 << 24:
+        return "nothing"
+    try:
+        content = json.loads(manifest.read_bytes())
+    except ValueError:
+        return "nothing"
+    manifest.write_text(json.dumps(_replace_somewhere(random, content, odd)))
+    return f"{str(odd)[:60]!r} in the manifest"
+
+
+def _damage_target(random: Random, top: Path, sandbox: Sandbox) -> str:
+    text = random.choice((
+        f"name: {ESCAPES!r}\n", "command: [touch, {canary}]\n", "templates: {precious}\n", "load: {{}}\n",
+        "load: {{command: [touch, {canary}]}}\n", "hosts: {{here: {{address: '-oProxyCommand=x'}}}}\n",
+        "tiers: {{lb: {{hosts: here, service: [touch, {canary}]}}}}\n", "{{{{{{{{", "a: &a [*a]\n",
+    )).format(canary=sandbox.canary, precious=sandbox.precious)  # fmt: skip
+    path = top / "target.yaml"
+    if path.is_symlink() or not path.is_file() or path.stat().st_size > 1 << 24:
+        return "nothing"
+    base = path.read_bytes()
+    path.write_bytes(text.encode() if random.random() < 0.3 else base + text.encode())
+    return f"{text[:60]!r} in target.yaml"
+
+
+def _plant(sandbox: Sandbox) -> None:
+    """Originals of files that no service has, and a run directory with a process in it."""
+    _clear(sandbox.study / "originals")
+    (sandbox.study / "originals").mkdir()
+    file = {"kind": "file", "mode": "0600", "owner": "0:0", "time": "5.0", "text": "theirs\n"}
+    record = {
+        "schema": 1, "host": "here", "study": "stranger", "units": {}, "sysctls": {}, "written": {},
+        "files": {str(sandbox.precious / "secret"): file},
+        "checks": [{"unit": "x", "argv": ["touch", str(sandbox.canary)], "files": [],
+                    "directory": "/", "socket": None}],
+    }  # fmt: skip
+    (sandbox.study / "originals" / "here.json").write_text(json.dumps(record))
+    _clear(sandbox.study / "run")
+    (sandbox.study / "run").symlink_to(sandbox.precious)
