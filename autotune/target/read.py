@@ -149,7 +149,11 @@ def read_recorded(study: Path) -> TargetFile:
 
     Raises as ``read``, and ForeignFileError if it is no file of that directory.
     """
-    return _checked(load(study / TARGET, foreign=True), ())
+    try:
+        return _checked(load(study / TARGET, foreign=True), ())
+    except TargetError as error:
+        error.hint = error.hint or "the study is damaged: put its target.yaml back from a copy"
+        raise
 
 
 def _with_users(target: Target) -> Target:

@@ -29,7 +29,9 @@ from tests.fuzz.campaign import Hang
 from tests.modelled import noisy
 
 RECORDED = Path(__file__).parents[1] / "report" / "studies"
-WITHIN, MOST = 5.0, 60.0  # s of CPU, and in all: another process may have the CPU
+# Seconds of CPU, and in all: another process may have the CPU. Searching and modelling take their time.
+WITHIN, COMPUTING, MOST = 5.0, 120.0, 300.0
+COMPUTE = ("run", "measure")
 SPARSE = 10 << 30
 ESCAPES = "\x1b]52;c;cm0gLXJmIH4=\x07\x1b[2J\u202e"
 NAMES = ("lock", "events.jsonl", "readings.jsonl", "target.yaml", "seal", "study.db", "workers.json",
@@ -130,7 +132,11 @@ def _try(words: Sequence[str], result: Result, what: str) -> None:
     begun, printed, errors = time.monotonic(), io.StringIO(), io.StringIO()
     code: int | str
     try:
-        with _alarm(), redirect_stdout(printed), redirect_stderr(errors):
+        with (
+            _alarm(COMPUTING if words[0] in COMPUTE else WITHIN),
+            redirect_stdout(printed),
+            redirect_stderr(errors),
+        ):
             code = outcome.end(lambda: app(command, standalone_mode=False), as_json=False)
     except Hang:
         code = "hang"
@@ -159,12 +165,12 @@ def _top(what: str, _: Result) -> Path:
 
 
 @contextmanager
-def _alarm() -> Iterator[None]:
+def _alarm(seconds: float) -> Iterator[None]:
     def ring(*_: object) -> None:
         raise Hang("it takes too long")
 
     before = [signal.signal(number, ring) for number in (signal.SIGPROF, signal.SIGALRM)]
-    signal.setitimer(signal.ITIMER_PROF, WITHIN)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     signal.setitimer(signal.ITIMER_REAL, MOST)
     try:
         yield
