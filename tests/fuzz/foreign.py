@@ -212,7 +212,8 @@ def damage(random: Random, sandbox: Sandbox) -> str:
     kind = random.choice((*LIES, "record", "record", "record", "version", "target", "planted"))
     if kind in LIES:
         name = random.choice(names)
-        _clear(top / name)
+        if not _clear(top / name):
+            return "nothing"
         LIES[kind](top / name, sandbox)
         return f"{kind} as {name}"
     if kind == "record" and not of_export:
@@ -230,12 +231,17 @@ def damage(random: Random, sandbox: Sandbox) -> str:
     return _damage_manifest(random, sandbox)
 
 
-def _clear(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True) if not path.parent.is_symlink() else None
+def _clear(path: Path) -> bool:
+    """Make room for something at a path; false if what was put above it is in the way."""
+    above = [parent for parent in path.parents if parent.is_symlink() or parent.exists()]
+    if any(parent.is_symlink() or not parent.is_dir() for parent in above):
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
+    return True
 
 
 def _device(path: Path, _: Sandbox) -> None:
@@ -348,7 +354,8 @@ def _damage_target(random: Random, top: Path, sandbox: Sandbox) -> str:
 
 def _plant(sandbox: Sandbox) -> None:
     """Originals of files that no service has, and a run directory with a process in it."""
-    _clear(sandbox.study / "originals")
+    if not _clear(sandbox.study / "originals"):
+        return
     (sandbox.study / "originals").mkdir()
     file = {"kind": "file", "mode": "0600", "owner": "0:0", "time": "5.0", "text": "theirs\n"}
     record = {
