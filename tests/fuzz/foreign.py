@@ -212,10 +212,9 @@ def damage(random: Random, sandbox: Sandbox) -> str:
     kind = random.choice((*LIES, "record", "record", "record", "version", "target", "planted"))
     if kind in LIES:
         name = random.choice(names)
-        if not _clear(top / name):
-            return "nothing"
-        LIES[kind](top / name, sandbox)
-        return f"{kind} as {name}"
+        if clear := _clear(top / name):
+            LIES[kind](top / name, sandbox)
+        return f"{kind} as {name}" if clear else "nothing"
     if kind == "record" and not of_export:
         return _damage_record(random, sandbox)
     if kind == "target":
