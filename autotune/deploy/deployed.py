@@ -34,7 +34,7 @@ class DeployFailed(AutotuneError):
 class Deployed:
     """What a deployment did and what is in effect after it.
 
-    ``hosts``: how each host is to be; empty where services are private processes.
+    ``hosts``: what is recorded of each host; empty where services are private processes.
     ``prefilled``: caches that had lost their contents were filled again.
     """
 
@@ -42,7 +42,7 @@ class Deployed:
     actions: Mapping[str, Action]
     effective: Mapping[str, Value] = field(default_factory=dict)
     differences: tuple[Difference, ...] = ()
-    hosts: Mapping[str, HostManifest] = field(default_factory=dict)
+    hosts: Mapping[str, HostRecord] = field(default_factory=dict)
     prefilled: bool = False
 
     @property
@@ -102,34 +102,47 @@ class Original:
 
 @dataclass(frozen=True)
 class HostManifest:
-    """Files by their paths, units that run or do not, kernel values by their names.
-
-    ``restarts``: kernel value → units to restart after a change; ``original``: what is backed up.
-    """
+    """A host under a deployment, derived from its services: files by their paths, units that run or do
+    not, kernel values by their names. ``restarts``: kernel value → units to restart after a change."""
 
     files: Mapping[str, FileManifest] = field(default_factory=dict)
     units: Mapping[str, bool] = field(default_factory=dict)
     sysctls: Mapping[str, str] = field(default_factory=dict)
     restarts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class HostRecord:
+    """What a study records of a host: its units and kernel values under a deployment, and what it
+    ``original`` had. Commands, paths and modes are not recorded: services have them."""
+
+    units: Mapping[str, bool] = field(default_factory=dict)
+    sysctls: Mapping[str, str] = field(default_factory=dict)
     original: Original = field(default_factory=Original)
 
 
-def host_manifests(
-    desired: DesiredState, originals: Mapping[str, HostState], baseline: DesiredState | None = None
-) -> dict[str, HostManifest]:
-    """Host → how it is to be; the files' contents are in ``Deployed.files`` by part and path.
-
-    ``originals``: each host before the study, as far as it is backed up. If its files were those of the
-    ``baseline``, the parameters that differ from that decide what each unit needs.
-    """
-    return {host: _host(desired, host, originals.get(host, HostState()), baseline)
-            for host in desired.hosts}  # fmt: skip
+def host_records(
+    desired: DesiredState, originals: Mapping[str, HostState]
+) -> dict[str, HostRecord]:
+    """Host → what is recorded of it. ``originals``: each host before the study, as far as it is backed
+    up."""
+    return {host: HostRecord(dict(state.units), dict(state.sysctls),
+                             _original(originals.get(host, HostState())))
+            for host, state in desired.hosts.items()}  # fmt: skip
 
 
-def _host(
-    desired: DesiredState, host: str, backup: HostState, baseline: DesiredState | None
-) -> HostManifest:
-    before = baseline.settings if baseline and baseline.was(host, backup) else None
+def _original(backup: HostState) -> Original:
+    digests = {
+        path: None if file.absent else hashlib.sha256(file.content or b"").hexdigest()
+        for path, file in backup.files.items()
+        if file.link is None
+    }
+    return Original(digests, dict(backup.units), dict(backup.sysctls))
+
+
+def host_manifest(desired: DesiredState, host: str, before: Settings | None) -> HostManifest:
+    """How a host is to be. ``before`` are the settings that its files had: the parameters that differ
+    from them decide what each unit needs; ``None`` if they are not known."""
     state, concerned = desired.hosts[host], required_actions(desired, host, before)
     files = {
         file.path: FileManifest(
@@ -141,19 +154,19 @@ def _host(
         for file in config_files(part.service, part.site)
         if file.path in desired.rendered[part.name] and not desired.absent(part, file.path)
     }
-    digests = {
-        path: None if file.absent else hashlib.sha256(file.content or b"").hexdigest()
-        for path, file in backup.files.items()
-        if path in files and file.link is None
-    }
     restarts = {name: tuple(concerned.get(name, ())) for name in state.sysctls}
-    original = Original(digests, dict(backup.units), dict(backup.sysctls))
-    return HostManifest(files, dict(state.units), dict(state.sysctls), restarts, original)
+    return HostManifest(files, dict(state.units), dict(state.sysctls), restarts)
 
 
 def _check(part: Part, path: str, desired: DesiredState) -> Argv | None:
-    """The software's own check, where it takes the path of the file to validate."""
-    how = part.service.validate(part.site, desired.rendered[part.name])
+    """The software's own check, if it takes the path of the file to validate.
+
+    A check with words from the content of files is left out: contents are not trusted with commands.
+    """
+    files = desired.rendered[part.name]
+    how = part.service.validate(part.site, files)
+    if how != part.service.validate(part.site, dict.fromkeys(files, b"")):
+        return None
     if not isinstance(how, tuple) or path not in how:
         return None
     return tuple(FILE if word == path else word for word in how)

@@ -13,8 +13,8 @@ from autotune.deploy.deployed import (
     DeployFailed,
     Difference,
     Fleet,
-    HostManifest,
-    host_manifests,
+    HostRecord,
+    host_records,
 )
 from autotune.deploy.desired_state import (
     DesiredState,
@@ -110,7 +110,7 @@ class Deployment(Fleet):
                 self.space,
                 first=first,
                 before=observed,
-                manifests=self._manifests(desired),
+                records=self._records(desired),
             )
         except (ApplyFailed, NotUp) as error:
             self._roll_back(plans, error)
@@ -303,15 +303,15 @@ class Deployment(Fleet):
         self._await_answer()
         before = self._in_place.deployed
         nothing = dict.fromkeys(before.actions, Action.NONE)
-        hosts = self._manifests(desired)
+        hosts = self._records(desired)
         return replace(before, files=desired.files, actions=nothing, hosts=hosts)
 
-    def _manifests(self, desired: DesiredState) -> dict[str, HostManifest]:
+    def _records(self, desired: DesiredState) -> dict[str, HostRecord]:
         """Private servers have none: no other tool could set them up."""
         if not self.runtime.installed:
             return {}
         originals = {host: self.hosts[host].original for host in desired.hosts}
-        return host_manifests(desired, originals, self._baseline())
+        return host_records(desired, originals)
 
 
 def _changing(plans: Mapping[str, HostPlan]) -> list[str]:
@@ -330,7 +330,7 @@ def confirmed(
     *,
     first: bool,
     before: Mapping[str, ObservedHost],
-    manifests: Mapping[str, HostManifest],
+    records: Mapping[str, HostRecord],
 ) -> ConfirmedState:
     """The deployment as read back from every host; ``before`` is how hosts were when it began.
 
@@ -349,7 +349,7 @@ def confirmed(
         ),
         effective,
         differences(desired.settings, effective, space.active(desired.settings)),
-        manifests,
+        records,
     )
     return ConfirmedState(desired, deployed, pids(observed))
 

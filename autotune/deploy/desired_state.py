@@ -68,12 +68,6 @@ class DesiredState:
             hosts[host] = replace(state, files=files)
         return replace(self, hosts=hosts)
 
-    def was(self, host: str, backup: HostState) -> bool:
-        """Whether the files of a host were those of this state."""
-        return all(path in backup.files and backup.files[path].link is None
-                   and backup.files[path].content == file.content
-                   for path, file in self.hosts[host].files.items())  # fmt: skip
-
     def parts_on(self, host: str) -> tuple[Part, ...]:
         return tuple(part for part in self.parts if part.site.host == host)
 

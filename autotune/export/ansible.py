@@ -29,8 +29,11 @@ from autotune.export.host_files import (
     HostFile,
     Hosts,
     filled,
+    line,
     staged_check,
+    title,
 )
+from autotune.export.refusal import Refused
 from autotune.report.studies import Study
 from autotune.study.records import Trial
 from autotune.target.model import Host, Target
@@ -68,7 +71,7 @@ def ansible(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
     tasks = {f"{ROLE}/tasks/{name}.yml": list(_tasks(names[0], hosts, backup_of(study, trial)))
              for name, names in kinds.items()}  # fmt: skip
     playbook = {
-        "name": f"Configuration of trial {trial.number} of study {study.name}",
+        "name": title(study, trial),
         "hosts": ":".join(tier for tier, of in study.target.tiers.items()
                           if set(of.hosts) & set(hosts.units)),
         "become": True,
@@ -102,13 +105,13 @@ def ansible(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
 
 def backup_of(study: Study, trial: Trial) -> str:
     """Where the role keeps the files that it replaces, on each host."""
-    name = study.name.replace("{", "{{ '{' }}")  # it is part of templates
+    # It is part of templates, and of commands: it has no signs that these read.
+    name = re.sub(r"[^A-Za-z0-9._-]", "_", study.name)
     return f"/var/backups/autotune-{name}-{trial.number}"
 
 
 def rollback(host: str, hosts: Hosts, backup: str) -> bytes:
     """The script that undoes the role on a host, however far the role got."""
-    backup = backup.replace("{{ '{' }}", "{")
     script = filled(
         "rollback.sh.j2", host=host, hosts=hosts, backup=backup, kernel_file=SYSCTL_FILE
     )
@@ -162,6 +165,9 @@ def _inventory(study: Study) -> dict[str, Any]:
     every: dict[str, Any] = {"children": groups}
     if target.ssh.config:
         config = (study.source.parent / Path(target.ssh.config).expanduser()).resolve()
+        # It may name commands: a configuration that came with the study is not used.
+        if config.is_relative_to(study.directory.resolve().parent):
+            raise Refused(study, f"its SSH configuration {config} lies among the studies")
         every["vars"] = {"ansible_ssh_common_args": f"-F {shlex.quote(str(config))}"}
     return {"all": every}
 
@@ -410,7 +416,7 @@ def _meta(study: Study) -> dict[str, Any]:
     return {
         "galaxy_info": {
             "author": "autotune",
-            "description": f"The configuration that study {study.name} found",
+            "description": f"The configuration that study {line(study.name)} found",
             "license": "Apache-2.0",
             "min_ansible_version": _quoted("2.15"),
             "platforms": [{"name": "Debian", "versions": ["bookworm", "trixie"]}],

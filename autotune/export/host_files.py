@@ -17,9 +17,12 @@ from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-from autotune.deploy.deployed import Original
+from autotune.deploy.deployed import HostManifest, HostRecord, Original
 from autotune.deploy.host_state import kernel_file
 from autotune.errors import AutotuneError
+from autotune.export.checks import ORDINARY
+from autotune.export.derived import derive, record_of
+from autotune.export.refusal import Refused
 from autotune.masking import is_masked
 from autotune.report.diff import rendered
 from autotune.report.studies import Study
@@ -30,7 +33,6 @@ from autotune.target.shipped import shipped
 from autotune.unified_diff import file_diff
 
 SYSCTL_FILE = "/etc/sysctl.d/99-autotune.conf"
-_ORDINARY = re.compile(r"[\w.][\w:.,@\\ /-]*|-?[0-9]+( -?[0-9]+)*")
 STAGED = ".autotune-new"  # after the path of a file that is validated before it replaces anything
 ABSENT = "absent"  # the digest of no file
 DELIMITER = "AUTOTUNE"
@@ -93,40 +95,59 @@ def hosts_of(study: Study, trial: Trial, *, everything: bool = False) -> Hosts:
     Raises AutotuneError where it ran private processes, which no other tool can configure, and for
     hosts that are not in its target.
     """
-    recorded = _deployed(study, trial)
-    if not recorded:
+    _check_runtimes(study)
+    records = _records(study, trial)
+    # A host's name becomes a path and a line of a script for root; names in the target are validated.
+    if strange := sorted(records.keys() - study.target.hosts.keys()):
+        raise Refused(study, f"it deployed to {strange[0]!r}, which its target does not have")
+    baseline = conclusion(study.state).baseline
+    base = (baseline.trial, rendered(study.directory, baseline.trial)) if baseline else None
+    derived = derive(study, trial, rendered(study.directory, trial), records, base)
+    manifests = derived.manifests
+    for of_host in manifests.values():
+        _check_names(study, [*of_host.units, *of_host.sysctls, *of_host.sysctls.values()])
+    before = _originals(study, records, base)
+    for original in before.values():
+        _check_names(study, original.sysctls.values())
+    files = tuple(
+        _host_file(place, content, manifests, before) for place, content in derived.contents.items()
+    )
+    hosts = Hosts(
+        files,
+        {host: of_host.units for host, of_host in manifests.items()},
+        {host: of_host.sysctls for host, of_host in manifests.items()},
+        before,
+    )
+    chosen = hosts if everything else _changed(hosts, manifests)
+    return _without_secrets(chosen)
+
+
+def _check_runtimes(study: Study) -> None:
+    """Raises AutotuneError where other tools cannot configure the services."""
+    tiers = study.target.tiers.values()
+    if not all(tier.installed for tier in tiers):
         having = runtimes.names(installed=True)
         raise AutotuneError(
             f"study {study.name!r} ran private processes: there are no hosts to configure",
             hint=f"--format files, yaml or json; a target with `runtime: {having}` has hosts",
         )
-    # A host's name becomes a path and a line of a script for root; names in the target are validated.
-    if strange := sorted(recorded.keys() - study.target.hosts.keys()):
+    if any(tier.isolated for tier in tiers):
         raise AutotuneError(
-            f"study {study.name!r} deployed to {strange[0]!r}, which its target does not have: the "
-            "study is damaged",
-            hint="put its events.jsonl back from a copy",
+            f"study {study.name!r} ran containers, whose files are not those of their hosts",
+            hint="`autotune export` without --format, then `autotune apply`",
         )
-    for of_host in recorded.values():
-        _check_names(study, [*of_host["units"], *of_host["sysctls"], *of_host["sysctls"].values()])
-    before = _originals(study, recorded)
-    files = []
-    for (tier, host, path), content in _by_host(rendered(study.directory, trial)).items():
-        file = recorded[host]["files"][path]
-        check = tuple(file["check"]) if file["check"] else None
-        digests = before[host].files
-        original = (digests[path] or ABSENT) if path in digests else None
-        files.append(
-            HostFile(host, tier, path, content, file["mode"], check, file["units"], original)
-        )
-    hosts = Hosts(
-        tuple(files),
-        {host: of_host["units"] for host, of_host in recorded.items()},
-        {host: of_host["sysctls"] for host, of_host in recorded.items()},
-        before,
-    )
-    chosen = hosts if everything else _changed(hosts, recorded)
-    return _without_secrets(chosen)
+
+
+def _host_file(
+    place: tuple[str, str, str],
+    content: bytes,
+    manifests: Mapping[str, HostManifest],
+    before: Mapping[str, Original],
+) -> HostFile:
+    tier, host, path = place
+    file, digests = manifests[host].files[path], before[host].files
+    original = (digests[path] or ABSENT) if path in digests else None
+    return HostFile(host, tier, path, content, file.mode, file.check, file.units, original)
 
 
 def _without_secrets(hosts: Hosts) -> Hosts:
@@ -139,11 +160,14 @@ def _without_secrets(hosts: Hosts) -> Hosts:
     return hosts
 
 
-def _deployed(study: Study, trial: Trial) -> Mapping[str, Any]:
-    """Host → its manifest in the newest deployment of a trial; none for private processes."""
+def _records(study: Study, trial: Trial) -> dict[str, HostRecord]:
+    """Host → its record in the newest deployment of a trial. Raises AutotuneError."""
     numbers = (trial.number, trial.of)
     deployed = [r for r in study.records if r["event"] == "deployed" and r["trial"] in numbers]
-    return deployed[-1].get("hosts", {}) if deployed else {}
+    hosts = deployed[-1].get("hosts") if deployed else None
+    if not isinstance(hosts, Mapping) or not hosts:
+        raise Refused(study, f"there is no record of the hosts of trial {trial.number}")
+    return {host: record_of(study, host, record) for host, record in hosts.items()}
 
 
 def _by_host(files: Mapping[str, bytes]) -> dict[tuple[str, str, str], bytes]:
@@ -156,27 +180,26 @@ def _by_host(files: Mapping[str, bytes]) -> dict[tuple[str, str, str], bytes]:
     return by_host
 
 
-def _originals(study: Study, recorded: Mapping[str, Any]) -> dict[str, Original]:
-    """Hosts before the study: as backed up, else (older studies, models) as in its baseline."""
-    baseline = conclusion(study.state).baseline
-    of_baseline = _deployed(study, baseline.trial) if baseline else {}
-    digests: dict[str, dict[str, str | None]] = {host: {} for host in recorded}
-    for (_, host, path), content in (
-        _by_host(rendered(study.directory, baseline.trial)).items() if baseline else ()
-    ):
+def _originals(
+    study: Study, records: Mapping[str, HostRecord], base: tuple[Trial, Mapping[str, bytes]] | None
+) -> dict[str, Original]:
+    """Hosts before the study: as backed up, else (models) as in its baseline."""
+    of_baseline = _records(study, base[0]) if base else {}
+    digests: dict[str, dict[str, str | None]] = {host: {} for host in records}
+    for (_, host, path), content in (_by_host(base[1]) if base else {}).items():
         digests.setdefault(host, {})[path] = sha256(content).hexdigest()
     originals = {}
-    for host, of_host in recorded.items():
-        backup, plain = of_host.get("original", {}), of_baseline.get(host, {})
+    for host, of_host in records.items():
+        backup, plain = of_host.original, of_baseline.get(host, HostRecord())
         originals[host] = Original(
-            {**digests[host], **backup.get("files", {})},
-            {**plain.get("units", {}), **backup.get("units", {})},
-            {**plain.get("sysctls", {}), **backup.get("sysctls", {})},
+            {**digests[host], **backup.files},
+            {**plain.units, **backup.units},
+            {**plain.sysctls, **backup.sysctls},
         )
     return originals
 
 
-def _changed(hosts: Hosts, recorded: Mapping[str, Any]) -> Hosts:
+def _changed(hosts: Hosts, manifests: Mapping[str, HostManifest]) -> Hosts:
     """The files and kernel values of each host that differ, and the units that they concern."""
     files = tuple(file for file in hosts.files if file.digest != file.original)
     sysctls = {
@@ -186,10 +209,10 @@ def _changed(hosts: Hosts, recorded: Mapping[str, Any]) -> Hosts:
     }  # fmt: skip
     units = {}
     for host, of_host in hosts.units.items():
-        before, restarts = hosts.before[host].units, recorded[host].get("restarts")
+        before, restarts = hosts.before[host].units, manifests[host].restarts
         concerned = {unit for file in files if file.host == host for unit in file.units}
         for name in sysctls[host]:
-            concerned |= set(of_host if restarts is None else restarts[name])
+            concerned |= set(restarts[name])
         units[host] = {
             unit: runs for unit, runs in of_host.items()
             if (unit in concerned and runs) or before.get(unit, False) is not runs
@@ -205,26 +228,30 @@ def _changed(hosts: Hosts, recorded: Mapping[str, Any]) -> Hosts:
 
 def _check_names(study: Study, names: Iterable[str]) -> None:
     """Check units and kernel values: they become lines of a file, and words of commands for root."""
-    if strange := [name for name in names if not _ORDINARY.fullmatch(name)]:
-        raise AutotuneError(
-            f"study {study.name!r} has {strange[0]!r}, which is no unit and no kernel value",
-            hint="put its events.jsonl back from a copy",
-        )
+    if strange := [name for name in names if not ORDINARY.fullmatch(name)]:
+        raise Refused(study, f"{strange[0]!r} is neither a unit nor a kernel value")
 
 
 def shell(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
     """``shell/HOST.sh`` for each host that changes."""
-    title = f"Configuration of trial {trial.number} of study {study.name}"
     notice = MODEL if study.target.simulated else None
-    return {f"shell/{host}.sh": script(title, host, hosts, notice).encode() for host in hosts.units}
+    return {
+        f"shell/{host}.sh": script(title(study, trial), host, hosts, notice).encode()
+        for host in hosts.units
+    }
 
 
-def script(title: str, host: str, hosts: Hosts, notice: str | None = None) -> str:
+def title(study: Study, trial: Trial) -> str:
+    """What an export is, on one line."""
+    return f"Configuration of trial {trial.number} of study {line(study.name)}"
+
+
+def script(heading: str, host: str, hosts: Hosts, notice: str | None = None) -> str:
     """The script that configures one host, as root, in a POSIX shell with systemd's and GNU's tools."""
     units = hosts.units[host]
     return filled(
         "host.sh.j2",
-        title=title,
+        title=heading,
         notice=notice,
         host=host,
         files=hosts.of(host),
@@ -246,7 +273,7 @@ def patch(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
     before = _by_host(rendered(study.directory, baseline.trial)) if baseline else {}
     content: dict[str, bytes] = {}
     for host in hosts.units:
-        diffs = [f"Configuration of trial {trial.number} of study {study.name}, for {host}\n"]
+        diffs = [f"{title(study, trial)}, for {host}\n"]
         digests = [f"# {MODEL}\n"] if study.target.simulated else []
         diffs += digests
         for file in hosts.of(host):
@@ -289,12 +316,29 @@ def _templates() -> Environment:
     environment.globals |= {"absent": ABSENT}
     environment.filters |= {
         "quoted": shlex.quote,
+        "markdown": markdown,
+        "code": code,
         "directory": lambda path: path.rpartition("/")[0],
         "here_document": _here_document,
-        "line": lambda text: "".join(c if c.isprintable() else "?" for c in text),
+        "line": line,
         "command": staged_check,
     }
     return environment
+
+
+def line(text: object) -> str:
+    """Text on one line, without control characters."""
+    return "".join(c if c.isprintable() else "?" for c in str(text))
+
+
+def markdown(text: object) -> str:
+    """Text on one line that Markdown shows as it is: no code, links, images or HTML."""
+    return re.sub(r"([`<&\\]|\](?=\())", r"\\\1", line(text))
+
+
+def code(text: object) -> str:
+    """The content of a code span on one line."""
+    return line(text).replace("`", "'")
 
 
 def _here_document(content: bytes) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from autotune.errors import AutotuneError
 from autotune.export.ansible import ansible, backup_of
+from autotune.export.checks import check_trial
 from autotune.export.host_files import MODEL, SYSCTL_FILE, Hosts, filled, hosts_of, patch, shell
 from autotune.export.manifest import manifest
 from autotune.report.diff import rendered, trial_named
@@ -86,8 +87,11 @@ def export_files(
     study: Study, trial: Trial, fmt: str = "files", *, everything: bool = False
 ) -> dict[str, bytes]:
     """Relative path → content of an export; the same bytes every time."""
-    files = rendered(study.directory, trial)
     baseline = conclusion(study.state).baseline
+    check_trial(study, trial)
+    if baseline:
+        check_trial(study, baseline.trial)
+    files = rendered(study.directory, trial)
     before = rendered(study.directory, baseline.trial) if baseline else {}
     hosts = None
     if fmt in SETTINGS:

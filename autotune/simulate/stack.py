@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from autotune.deploy.deployed import Deployed, DeployFailed, Fleet, host_manifests
+from autotune.deploy.deployed import Deployed, DeployFailed, Fleet, host_records
 from autotune.deploy.desired_state import changed_parameters, desired_state
 from autotune.deploy.runtime import installed_layout
 from autotune.deploy.stack import Part, Stack
@@ -169,7 +169,7 @@ class SimulatedFleet(Fleet):
         actions = {part.name: self._action(part, settings) for part in desired.parts}
         self._stack.now += max(TAKES[action] for action in actions.values())
         self._in_place = dict(settings)
-        return Deployed(desired.files, actions, dict(settings), hosts=host_manifests(desired, {}))
+        return Deployed(desired.files, actions, dict(settings), hosts=host_records(desired, {}))
 
     def restore(self) -> None:
         """Nothing was touched."""

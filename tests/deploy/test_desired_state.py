@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from autotune.deploy.deployed import host_manifests
+from autotune.deploy.deployed import host_manifest
 from autotune.deploy.desired_state import (
     DesiredState,
     desired_state,
@@ -16,7 +15,6 @@ from autotune.deploy.desired_state import (
     render,
     required_actions,
 )
-from autotune.deploy.host_state import HostState
 from autotune.deploy.stack import StackContext, build
 from autotune.errors import AutotuneError
 from autotune.runtimes.systemd import RUNTIME
@@ -179,17 +177,16 @@ def test_parts_without_a_unit_of_their_own_went_through_what_they_caused(
 
 
 @pytest.mark.parametrize(
-    ("changed", "edited", "needed"),
+    ("changed", "known", "needed"),
     [
-        ({"web__nginx__keepalive_timeout": 9}, b"", "reload"),
-        ({"web__nginx__backlog": 900}, b"", "restart"),
-        ({"web__nginx__keepalive_timeout": 9}, b"# by hand\n", "restart"),
+        ({"web__nginx__keepalive_timeout": 9}, True, "reload"),
+        ({"web__nginx__backlog": 900}, True, "restart"),
+        ({"web__nginx__keepalive_timeout": 9}, False, "restart"),
     ],
 )
-def test_hosts_that_were_as_in_the_baseline_need_what_differs_from_it(
-    tmp_path: Path, stock: DesiredState, changed: dict[str, Any], edited: bytes, needed: str
+def test_hosts_whose_settings_are_known_need_what_differs_from_them(
+    tmp_path: Path, stock: DesiredState, changed: dict[str, Any], known: bool, needed: str
 ) -> None:
-    files = {path: replace(file, content=(file.content or b"") + edited)
-             for path, file in stock.hosts["web1"].files.items()}  # fmt: skip
-    manifest = host_manifests(wanted(tmp_path, **changed), {"web1": HostState(files)}, stock)
-    assert manifest["web1"].files[CONF].units == {NGINX: needed}
+    before = stock.settings if known else None
+    manifest = host_manifest(wanted(tmp_path, **changed), "web1", before)
+    assert manifest.files[CONF].units == {NGINX: needed}

@@ -31,18 +31,6 @@ ROOT = Path(__file__).parents[2]
 RECORDED = Path(__file__).parents[1] / "report" / "studies"
 
 
-@pytest.fixture(scope="module")
-def modelled(tmp_path_factory: pytest.TempPathFactory) -> Study:
-    """A short study of targets/paper.yaml, whose files are those of real hosts."""
-    directory = tmp_path_factory.mktemp("exports")
-    text = (ROOT / "targets" / "paper.yaml").read_text()
-    target = directory / "short.yaml"
-    target.write_text(re.sub(r"budget: .*", "budget: {trials: 3, time: 20m}", text))
-    argv = [sys.executable, "-m", "autotune", "run", str(target), "--yes", "--json"]
-    subprocess.run(argv, cwd=directory, check=True, capture_output=True, timeout=200)
-    return open_study(directory / "studies" / "paper")
-
-
 def exported(study: Study, fmt: str, *, everything: bool = True) -> dict[str, bytes]:
     return export_files(study, study.state.by_number(1), fmt, everything=everything)
 

@@ -1,0 +1,194 @@
+"""A study from someone else whose records try to become commands, paths or names in an export."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.errors import AutotuneError
+from autotune.export.write import export_files
+from autotune.report.studies import Study, open_study
+
+pytestmark = pytest.mark.long
+
+MARK = "PWNED"
+EVIL = f"touch /tmp/{MARK}"
+HOST = "web1"
+HOST_FORMATS = ("ansible", "shell", "patch")
+Change = Callable[[dict[str, Any], Path], None]  # of a trial's record, or of its files
+
+
+def checks(record: dict[str, Any], directory: Path) -> None:
+    """As earlier versions recorded how a file is validated, what its units need, and its mode."""
+    for host in record["hosts"].values():
+        known = host.get("files", {})
+        paths = {
+            f"/{path.partition('/')[2]}"
+            for path in record["files"]
+            if path.partition("/")[2] and (not known or f"/{path.partition('/')[2]}" in known)
+        }
+        host["files"] = {
+            path: {"mode": 0o644, "check": ["sh", "-c", EVIL, "%s"], "units": {EVIL: "reload"}}
+            for path in paths
+        }
+
+
+def of_host(key: str, name: str, value: object) -> Change:
+    def change(record: dict[str, Any], directory: Path) -> None:
+        record["hosts"][HOST][key][name] = value
+
+    return change
+
+
+def original(key: str, name: str, value: object) -> Change:
+    def change(record: dict[str, Any], directory: Path) -> None:
+        before = record["hosts"][HOST]["original"][key]
+        before[name or next(iter(record["hosts"][HOST][key]))] = value
+
+    return change
+
+
+def file(path: str, content: str) -> Change:
+    def change(record: dict[str, Any], directory: Path) -> None:
+        place = directory / path
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(content)
+        record["files"][path] = sha256(content.encode()).hexdigest()
+
+    return change
+
+
+def unit_file(text: str) -> Change:
+    def change(record: dict[str, Any], directory: Path) -> None:
+        path = next(p for p in record["files"] if HOST in p and p.endswith("autotune.conf"))
+        file(path, f"[Service]\n{text}\n")(record, directory)
+
+    return change
+
+
+def host(name: str) -> Change:
+    def change(record: dict[str, Any], directory: Path) -> None:
+        record["hosts"][name] = record["hosts"][HOST]
+
+    return change
+
+
+RECORDS: dict[str, Change] = {
+    "host above": host("../../../elsewhere"),
+    "host with a command": host(f"web1\n{EVIL}"),
+    "check": checks,
+    "unit with a command": of_host("units", f"apache2.service\n{EVIL}", True),
+    "unit with a template": of_host("units", f"{{{{ lookup('pipe', '{EVIL}') }}}}", True),
+    "unit with a quote": of_host("units", f"a'; {EVIL}; '", True),
+    "unit of another service": of_host("units", "ssh.service", True),
+    "kernel value of no service": of_host("sysctls", "kernel.core_pattern", f"|{EVIL}"),
+    "kernel value with a line": of_host("sysctls", "net.core.somaxconn", f"1\n{EVIL}"),
+    "earlier kernel value": original("sysctls", "", f"1'\n{EVIL}"),
+    "earlier digest": original("files", "/etc/apache2/apache2.conf", f"x\n{EVIL}"),
+    "earlier unit": original("units", "apache2.service", EVIL),
+    "file of no service": file(f"web.{HOST}.apache/etc/cron.d/{MARK}", f"* * * * * root {EVIL}\n"),
+    "file above": file(f"web.{HOST}.apache/etc/apache2/..{MARK}", EVIL),
+    "file of no part": file(f"web.{HOST}.{MARK}/etc/{MARK}", EVIL),
+    "command of a unit": unit_file(f"ExecStartPost={EVIL}"),
+    "loaded library": unit_file(f'Environment="LD_PRELOAD={MARK}.so"'),
+}
+SETTINGS = {
+    f"web.apache.ServerLimit\n- {EVIL}": 3,
+    f"{MARK}: {{x}}\n.nginx.backlog": 3,
+    "web.apache.KeepAliveTimeout": f"{{{{ lookup('pipe', '{EVIL}') }}}}",
+    "web.service": f"apache; {EVIL}",
+    "web.apache.KeepAlive": f"on\n{EVIL}",
+}
+
+
+def copy_of(modelled: Study, name: str) -> Study:
+    directory = modelled.directory.parent / name
+    shutil.rmtree(directory, ignore_errors=True)
+    shutil.copytree(modelled.directory, directory)
+    return open_study(directory)
+
+
+def changed(study: Study, event: str, change: Callable[[dict[str, Any]], None]) -> Study:
+    """The study with a record of trial 1 as someone else wrote it."""
+    records = [json.loads(json.dumps(record)) for record in study.records]
+    for record in records:
+        if record["event"] == event and record.get("trial") == 1:
+            change(record)
+    journal = study.directory / "events.jsonl"
+    journal.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return open_study(study.directory)
+
+
+@pytest.mark.parametrize("fmt", HOST_FORMATS)
+@pytest.mark.parametrize("name", RECORDS)
+def test_no_record_becomes_a_line_of_a_script(modelled: Study, name: str, fmt: str) -> None:
+    study = copy_of(modelled, "stranger")
+    configs = study.directory / "configs" / "1"
+    study = changed(study, "deployed", lambda record: RECORDS[name](record, configs))
+    with pytest.raises(AutotuneError, match="is not exported"):
+        export_files(study, study.state.by_number(1), fmt, everything=True)
+
+
+@pytest.mark.parametrize("fmt", ["shell", "yaml", "json"])
+@pytest.mark.parametrize("name", SETTINGS)
+def test_no_setting_becomes_text_that_the_catalogue_does_not_have(
+    modelled: Study, name: str, fmt: str
+) -> None:
+    study = copy_of(modelled, "stranger")
+    study = changed(
+        study, "trial", lambda record: record["settings"].update({name: SETTINGS[name]})
+    )
+    with pytest.raises(AutotuneError, match="is not exported"):
+        export_files(study, study.state.by_number(1), fmt, everything=True)
+
+
+@pytest.mark.parametrize(
+    ("path", "unit"),
+    [
+        ("/etc/cron.d/x", ""),
+        ("/etc/nginx/../cron.d/x", ""),
+        ("/etc/nginx/nginx.conf", f"a\n{EVIL}"),
+    ],
+)
+def test_no_adopted_file_lies_where_its_service_reads_none(
+    modelled: Study, path: str, unit: str
+) -> None:
+    study = copy_of(modelled, "stranger")
+    own = {"lb.lb1.nginx": {"files": {path: {"template": "x", "mode": "0644", "text": EVIL}},
+                            "listen": "", "unit": unit}}  # fmt: skip
+    records = [json.loads(json.dumps(record)) for record in study.records]
+    records[0]["adopted"] = {"own": own, "values": {}, "left": {}, "notes": []}
+    (study.directory / "events.jsonl").write_text(
+        "".join(json.dumps(record) + "\n" for record in records)
+    )
+    study = open_study(study.directory)
+    with pytest.raises(AutotuneError, match="is not exported"):
+        export_files(study, study.state.by_number(1), "shell", everything=True)
+
+
+@pytest.mark.parametrize("fmt", [*HOST_FORMATS, "files", "yaml", "json"])
+def test_a_name_of_a_study_stays_on_its_line(modelled: Study, fmt: str) -> None:
+    name = f"a`{EVIL.replace('/', '_')}`{{{{ 7*7 }}}}\n{MARK} '\"$(x)<script>"
+    study = copy_of(modelled, name)
+    content = export_files(study, study.state.by_number(1), fmt, everything=True)
+    for path, data in content.items():
+        assert MARK not in path
+        if path != "manifest.json":  # JSON escapes it
+            assert not [line for line in data.decode().splitlines() if line.startswith(MARK)]
+    readme = content["README.md"].decode()
+    assert "<script>" not in readme.replace("\\<script>", "")
+    if fmt == "shell":
+        assert all(line.startswith("#") for path, data in content.items() if path.endswith(".sh")
+                   for line in data.decode().splitlines() if MARK in line)  # fmt: skip
+
+
+def test_the_study_itself_is_exported(modelled: Study) -> None:
+    for fmt in HOST_FORMATS:
+        study = copy_of(modelled, "stranger")
+        assert export_files(study, study.state.by_number(1), fmt, everything=True)
