@@ -24,13 +24,13 @@ from autotune.deploy.runtime import Layout
 from autotune.discovery.adopting import quoted, write
 from autotune.errors import AutotuneError
 from autotune.export import ansible
-from autotune.export.host_files import HostFile, Hosts, hosts_of, script
+from autotune.export.host_files import HostFile, Hosts, script
 from autotune.report.page import write_page
 from autotune.report.studies import open_study
 from autotune.report.text import report_lines
 from autotune.report.view import study_view
 from autotune.study.directory import Lock
-from autotune.study.records import Phase, State, Trial
+from autotune.study.records import Phase, Trial
 from autotune.study.store import Store
 from autotune.target.model import Data, Host
 from autotune.target.read import read
@@ -257,31 +257,6 @@ def test_a_script_runs_none_of_what_is_in_its_names(word: str, tmp_path: Path) -
     done = subprocess.run(["sh", "-c", text], cwd=tmp_path, capture_output=True, text=True, check=False,
                           env={"PATH": f"{tools}:/usr/bin:/bin"}, timeout=240)  # fmt: skip
     assert list(tmp_path.rglob(f"*{MARKER}")) == [], done.stderr
-
-
-@pytest.mark.parametrize("unit", ["x\ntouch y", "--now", "a;b", "$(id)", "{{ x }}"])
-def test_a_unit_of_a_journal_has_to_be_one(unit: str) -> None:
-    deployed = {"event": "deployed", "trial": 0,
-                "hosts": {"web1": {"units": {unit: True}, "sysctls": {}, "files": {}}}}  # fmt: skip
-    study: Any = SimpleNamespace(
-        name="shop", records=[deployed], target=SimpleNamespace(hosts={"web1": None})
-    )
-    with pytest.raises(AutotuneError, match="no unit and no kernel value"):
-        hosts_of(study, TRIAL)
-
-
-def test_a_host_is_not_exported_without_its_secrets(tmp_path: Path) -> None:
-    of_web1 = {"units": {"redis-server.service": True}, "sysctls": {"net.core.somaxconn": "512"},
-               "files": {"/etc/redis.conf": {"mode": 416, "check": None, "units": {}}}}  # fmt: skip
-    deployed = {"event": "deployed", "trial": 0, "hosts": {"web1": of_web1}}
-    study: Any = SimpleNamespace(name="shop", records=[deployed], directory=tmp_path, state=State(),
-                                 target=SimpleNamespace(hosts={"web1": None}))  # fmt: skip
-    place = tmp_path / "configs" / "0" / "store.web1.redis" / "etc"
-    place.mkdir(parents=True)
-    (place / "redis.conf").write_text(f"requirepass {SECRET}\n")
-    with pytest.raises(AutotuneError, match="secrets, which stay on their host") as raised:
-        hosts_of(study, TRIAL)
-    assert "autotune apply" in (raised.value.hint or "")
 
 
 # -- reports ----------------------------------------------------------------------------------------

@@ -30,6 +30,7 @@ from autotune.export.host_files import (
     Hosts,
     filled,
     line,
+    safe_paths,
     staged_check,
     title,
 )
@@ -39,7 +40,7 @@ from autotune.study.records import Trial
 from autotune.target.model import Host, Target
 
 ROLE = "ansible/roles/autotune"
-ROLLBACK = "rollback"  # below its files
+ROLLBACK, SAFE = "rollback", "safe-paths"  # below its files
 HERE = "{{ inventory_hostname }}"
 FOUND = "autotune_found"  # the stat results of the paths that are written
 UNITS = "autotune_units"  # the units to stop that exist on the host
@@ -66,6 +67,12 @@ def ansible(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
     content = {f"{ROLE}/files/{file.host}{file.path}": file.content for file in hosts.files}
     content |= {
         f"{ROLE}/files/{ROLLBACK}/{host}.sh": rollback(host, hosts, backup_of(study, trial))
+        for host in hosts.units
+    }
+    content |= {
+        f"{ROLE}/files/{SAFE}/{host}.sh": safe_paths(
+            host, hosts, None, f"{backup_of(study, trial)}/"
+        ).encode()
         for host in hosts.units
     }
     tasks = {f"{ROLE}/tasks/{name}.yml": list(_tasks(names[0], hosts, backup_of(study, trial)))
@@ -182,11 +189,23 @@ def _connection(host: Host) -> dict[str, Any]:
 def _tasks(host: str, hosts: Hosts, backup: str) -> Iterator[dict[str, Any]]:
     files = hosts.of(host)
     kernel = [SYSCTL_FILE] if hosts.sysctls[host] else []
+    yield _safe()
     yield from _looked_at([*dict.fromkeys(file.path for file in files)], kernel, backup)
     yield {
         "name": "Configure the host, or leave it as it was",
         "block": list(_configured(host, hosts)),
         "rescue": list(_rolled_back()),
+    }
+
+
+def _safe() -> dict[str, Any]:
+    """Nothing can race with the role on paths that root alone can change."""
+    script = f"lookup('ansible.builtin.file', '{SAFE}/' ~ inventory_hostname ~ '.sh')"
+    return {
+        "name": "Refuse paths that other accounts than root can change",
+        "ansible.builtin.command": {"argv": ["sh", "-s"], "stdin": Template(f"{{{{ {script} }}}}")},
+        "changed_when": False,
+        "check_mode": False,
     }
 
 

@@ -36,8 +36,8 @@ def check_trial(study: Study, trial: Trial) -> None:
 def _is_parameter(study: Study, name: str, settings: Settings, own: Declared) -> bool:
     if own:
         return name in own
-    known = ParameterName.parse(name).tier in study.target.tiers
-    return known and described(name, settings) is not None
+    in_target = ParameterName.parse(name).tier in study.target.tiers
+    return in_target and described(name, settings) is not None
 
 
 def _is_value(study: Study, name: str, value: Value, settings: Settings, own: Declared) -> bool:

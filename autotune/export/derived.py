@@ -42,7 +42,7 @@ PROGRAMS = ("/usr/sbin/", "/usr/bin/", "/usr/local/sbin/", "/usr/local/bin/", "/
 ACCOUNT = ("www-data", "www-data")
 ANY_HOST = HostFacts(cpus=1.0, memory=2**30)  # it decides on values, not on names
 # What a unit's file may hold that is not derived: limits, and variables without paths.
-_HARMLESS = re.compile(
+_WITHOUT_COMMANDS = re.compile(
     r"""|\[Service\]|[#;].*|LimitNOFILE=[0-9:]+"""
     r"""|Environment=("?)[A-Z][A-Z0-9_]*=[\w .=,+-]*\1|([A-Z][A-Z0-9_]*=[\w.=,+-]*)"""
 )
@@ -255,11 +255,11 @@ def _check_own(study: Study, part: Part, own: Own) -> None:
     if own.unit and not re.fullmatch(UNIT, own.unit):
         raise Refused(study, f"{own.unit!r} is not a unit that can run {part.name}", hint)
     for file in own.files:
-        known = re.fullmatch(FILE, file.path) and (
+        is_own = re.fullmatch(FILE, file.path) and (
             any(_is_below(file.path, pattern) for pattern in (adoption.paths if adoption else ()))
             or _is_drop_in(file.path, part)
         )
-        if not known:
+        if not is_own:
             raise Refused(study, f"{part.service.title} does not read {file.path!r}", hint)
         if file.mode & ~0o777:
             raise Refused(study, f"{file.path} has the mode {file.mode:o}", hint)
@@ -320,7 +320,7 @@ def _check_commands(
     study: Study, desired: DesiredState, part: Part, path: str, content: bytes
 ) -> None:
     """Raises AutotuneError for a file of a unit, or of its variables, that could run a command."""
-    if not _holds_commands(path) or is_harmless(content):
+    if not _holds_commands(path) or has_no_commands(content):
         return
     if part.site.own is None and _is_rendered(study, desired, part, path, content):
         return
@@ -337,11 +337,11 @@ def _holds_commands(path: str) -> bool:
     )
 
 
-def is_harmless(content: bytes) -> bool:
+def has_no_commands(content: bytes) -> bool:
     """True if a unit's file only sets limits, and variables that name no path."""
     text = re.sub(r"\\\n[ \t]*", "", content.decode("utf-8", "replace"))
     lines = [line.strip() for line in text.split("\n")]
-    return all(_HARMLESS.fullmatch(line) and not _LOADER.search(line) for line in lines)
+    return all(_WITHOUT_COMMANDS.fullmatch(line) and not _LOADER.search(line) for line in lines)
 
 
 def _is_rendered(
@@ -352,7 +352,7 @@ def _is_rendered(
         programs = {name: f"{directory}{program}" for name, program in part.site.programs.items()}
         site = replace(part.site, programs=programs)
         with suppress(RenderError):
-            made = render(part.service, site, desired.settings, study.target.data)
-            if made.get(path) == content:
+            by_path = render(part.service, site, desired.settings, study.target.data)
+            if by_path.get(path) == content:
                 return True
     return False

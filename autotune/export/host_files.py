@@ -36,6 +36,10 @@ SYSCTL_FILE = "/etc/sysctl.d/99-autotune.conf"
 STAGED = ".autotune-new"  # after the path of a file that is validated before it replaces anything
 ABSENT = "absent"  # the digest of no file
 DELIMITER = "AUTOTUNE"
+SAFETY = (
+    "Each directory on the way to a file must belong to root, and root alone may write to it: otherwise "
+    "nothing is changed, and `autotune apply` is the way."
+)
 MODEL = "Of a model: no host was measured. What it is worth on real hosts is not known."
 
 
@@ -133,7 +137,7 @@ def _check_runtimes(study: Study) -> None:
         )
     if any(tier.isolated for tier in tiers):
         raise AutotuneError(
-            f"study {study.name!r} ran containers, whose files are not those of their hosts",
+            f"study {study.name!r} ran services whose files are not those of their hosts",
             hint="`autotune export` without --format, then `autotune apply`",
         )
 
@@ -271,6 +275,7 @@ def patch(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
     """
     baseline = conclusion(study.state).baseline
     before = _by_host(rendered(study.directory, baseline.trial)) if baseline else {}
+    notice = MODEL if study.target.simulated else None
     content: dict[str, bytes] = {}
     for host in hosts.units:
         diffs = [f"{title(study, trial)}, for {host}\n"]
@@ -294,8 +299,16 @@ def patch(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
                 file_diff({}, {SYSCTL_FILE.removeprefix("/"): kernel_file(values)}, "a", "b")
             )
         content[f"patch/{host}.patch"] = "".join(diffs).encode("utf-8", "surrogateescape")
+        content[f"patch/{host}.paths.sh"] = safe_paths(host, hosts, notice).encode()
         content[f"patch/{host}.sha256"] = "".join(digests).encode()
     return content
+
+
+def safe_paths(host: str, hosts: Hosts, notice: str | None, *others: str) -> str:
+    """A script that fails unless root alone can change each path that is written on a host."""
+    kernel = [SYSCTL_FILE] if hosts.sysctls[host] else []
+    paths = [*dict.fromkeys(file.path for file in hosts.of(host)), *kernel, *others]
+    return filled("safe_paths.sh.j2", paths=paths, notice=notice)
 
 
 def filled(template: str, **values: Any) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 from autotune.errors import AutotuneError
 from autotune.export.ansible import ansible, backup_of
 from autotune.export.checks import check_trial
-from autotune.export.host_files import MODEL, SYSCTL_FILE, Hosts, filled, hosts_of, patch, shell
+from autotune.export.host_files import MODEL, SAFETY, Hosts, filled, hosts_of, patch, shell
 from autotune.export.manifest import manifest
 from autotune.report.diff import rendered, trial_named
 from autotune.report.parameters import active, changes, declared, described
@@ -143,7 +143,7 @@ def _read_me(
         everything=everything,
         hosts=hosts,
         backup=backup_of(study, trial),
-        kernel_file=SYSCTL_FILE,
+        safety=SAFETY,
     ).encode()
 
 

@@ -296,7 +296,8 @@ def test_an_exported_role_changes_those_directives_of_the_hosts_own_files_alone(
     files = role / "ansible/roles/autotune/files"
     copied = [str(path.relative_to(files)) for path in files.rglob("*") if path.is_file()]
     pool = f"{NAME}/etc/php/8.2/fpm/pool.d/www.conf"
-    assert sorted(copied) == [f"{NAME}/etc/nginx/nginx.conf", pool, f"rollback/{NAME}.sh"]
+    assert sorted(copied) == [f"{NAME}/etc/nginx/nginx.conf", pool, f"rollback/{NAME}.sh",
+                              f"safe-paths/{NAME}.sh"]  # fmt: skip
 
     shown = played(role, "--check", "--diff")
     changed = re.findall(r"(?m)^[+-](?![+-]).*", shown)

@@ -172,6 +172,18 @@ def test_no_adopted_file_lies_where_its_service_reads_none(
         export_files(study, study.state.by_number(1), "shell", everything=True)
 
 
+@pytest.mark.parametrize("fmt", HOST_FORMATS)
+def test_a_host_is_not_exported_without_its_secrets(modelled: Study, fmt: str) -> None:
+    study = copy_of(modelled, "stranger")
+    configs = study.directory / "configs" / "1"
+    path = next(p for p in study.state.by_number(1).files if p.endswith("redis.conf"))
+    text = f"{(configs / path).read_text()}requirepass hunter2hunter2\n"
+    study = changed(study, "deployed", lambda record: file(path, text)(record, configs))
+    with pytest.raises(AutotuneError, match="secrets, which stay on their host") as raised:
+        export_files(study, study.state.by_number(1), fmt, everything=True)
+    assert "autotune apply" in (raised.value.hint or "")
+
+
 @pytest.mark.parametrize("fmt", [*HOST_FORMATS, "files", "yaml", "json"])
 def test_a_name_of_a_study_stays_on_its_line(modelled: Study, fmt: str) -> None:
     name = f"a`{EVIL.replace('/', '_')}`{{{{ 7*7 }}}}\n{MARK} '\"$(x)<script>"
