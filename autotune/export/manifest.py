@@ -2,8 +2,9 @@
 
 ``manifest.json``, schema 1. ``kind`` is always ``autotune-export``.
 
-- ``parameters`` are the exported trial's, ``baseline`` those they are compared with, ``changes``
-  those that differ and have an effect, with their unit and the action they need.
+- ``parameters`` are the exported trial's, ``baseline`` those they are compared with, each with its
+  effective value; ``changes`` are those that differ and have an effect, with their unit and the action
+  they need.
 - ``rss`` is the largest process of each service that the study saw, in bytes.
 - ``effective`` was read back from the software, ``differences`` are where it is not as requested.
 - ``claim`` is what the study says of the trial (verdict, gain, peaks; only the best has one),
@@ -64,10 +65,10 @@ def manifest(
         "slo": slo(study.target),
         **_measured_with(study.target, source),
         "claim": _claim(view) if is_best else None,
-        "parameters": dict(sorted(trial.settings.items())),
+        "parameters": dict(sorted(trial.in_effect.items())),
         "baseline": baseline
-        and {"trial": baseline.number, "parameters": dict(sorted(baseline.settings.items()))},
-        "changes": _changes(baseline.settings if baseline else {}, trial, declared(study.target)),
+        and {"trial": baseline.number, "parameters": dict(sorted(baseline.in_effect.items()))},
+        "changes": _changes(baseline.in_effect if baseline else {}, trial, declared(study.target)),
         "rss": dict(sorted(study.state.rss.items())),
         "effective": dict(sorted(latest.effective.items())),
         "differences": list(latest.differences),
@@ -106,7 +107,7 @@ def _changes(before: Settings, trial: Trial, own: Declared) -> list[dict[str, An
             "unit": change.unit,
             "action": change.parameter.action.name.lower() if change.parameter else None,
         }
-        for change in changes(before, trial.settings, own)
+        for change in changes(before, trial.in_effect, own)
     ]
 
 

@@ -95,7 +95,7 @@ def export_files(
     before = rendered(study.directory, baseline.trial) if baseline else {}
     hosts = None
     if fmt in SETTINGS:
-        unchanged = {} if everything or not baseline else baseline.trial.settings
+        unchanged = {} if everything or not baseline else baseline.trial.in_effect
         content = SETTINGS[fmt](study, trial, unchanged)
     elif fmt in HOSTS:
         hosts = _changing_hosts(study, trial, everything=everything)
@@ -139,7 +139,8 @@ def _read_me(
         proof=headline(view)
         if proven
         else "Nothing is claimed of this trial: it is not the one proven.",
-        changes=changes(baseline.trial.settings, trial.settings, own) if baseline else (),
+        changes=changes(baseline.trial.in_effect, trial.in_effect, own) if baseline else (),
+        differences=trial.differences,
         everything=everything,
         hosts=hosts,
         backup=backup_of(study, trial),
@@ -151,8 +152,8 @@ def _exported_settings(
     study: Study, trial: Trial, unchanged: Settings
 ) -> Iterator[tuple[str, Value]]:
     """Those with an effect that are not as in ``unchanged``, by name; all if ``unchanged`` is empty."""
-    acting = active(trial.settings, declared(study.target))
-    for name, value in sorted(trial.settings.items()):
+    acting = active(trial.in_effect, declared(study.target))
+    for name, value in sorted(trial.in_effect.items()):
         if not unchanged or (name in acting and not same(unchanged.get(name), value)):
             yield name, value
 
@@ -160,7 +161,7 @@ def _exported_settings(
 def _as_json(study: Study, trial: Trial, unchanged: Settings) -> dict[str, bytes]:
     # A command gets only what has an effect; a stack's files have a place for every value.
     own = declared(study.target)
-    acting = active(trial.settings, own) if own else trial.settings
+    acting = active(trial.in_effect, own) if own else trial.in_effect
     parameters = {name: value for name, value in _exported_settings(study, trial, unchanged)
                   if name in acting}  # fmt: skip
     model = {"simulated": True} if study.target.simulated else {}
@@ -170,11 +171,11 @@ def _as_json(study: Study, trial: Trial, unchanged: Settings) -> dict[str, bytes
 def _as_yaml(study: Study, trial: Trial, unchanged: Settings) -> dict[str, bytes]:
     """As a target's own ``parameters:`` section, every value fixed. JSON scalars are YAML's too."""
     own = declared(study.target)
-    effective = active(trial.settings, own)
+    effective = active(trial.in_effect, own)
     lines = [f"# {MODEL}"] if study.target.simulated else []
     lines += [f"# Settings of trial {trial.number}.", "parameters:"]
     for name, value in _exported_settings(study, trial, unchanged):
-        parameter = described(name, trial.settings, own)
+        parameter = described(name, trial.in_effect, own)
         unit = f"[{parameter.unit}] " if parameter and parameter.unit else ""
         remark = parameter.meaning if parameter else ""
         remark = remark if name in effective else f"without effect here. {remark}"

@@ -122,7 +122,7 @@ def _importance(view: StudyView, effects: Iterable[Mapping[str, Any]]) -> list[d
     """
     groups: dict[tuple[int, ...], list[Mapping[str, Any]]] = {}
     for row in effects:
-        values = [trial.settings.get(row["parameter"]) for trial in measured(view.state)]
+        values = [trial.in_effect.get(row["parameter"]) for trial in measured(view.state)]
         groups.setdefault(tuple(map(values.index, values)), []).append(row)
     rows = []
     for group in groups.values():
@@ -144,13 +144,13 @@ def _columns(view: StudyView) -> dict[str, Any]:
     effect. ``choices`` lists the values of anything but numbers.
     """
     trials = measured(view.state)
-    names = dict.fromkeys(name for trial in trials for name in trial.settings)
+    names = dict.fromkeys(name for trial in trials for name in trial.in_effect)
     own = declared(view.target)
-    acting = [active(trial.settings, own) for trial in trials]
+    acting = [active(trial.in_effect, own) for trial in trials]
     capacities = [capacity_of(trial, view.units) for trial in trials]
     varied = []
     for name in names:
-        values = [trial.settings.get(name) if name in names_acting else None
+        values = [trial.in_effect.get(name) if name in names_acting else None
                   for trial, names_acting in zip(trials, acting, strict=True)]  # fmt: skip
         if len({value for value in values if value is not None}) > 1:
             varied.append(_column(name, values, own))
@@ -214,7 +214,7 @@ def _rows(view: StudyView, columns: Sequence[str]) -> list[dict[str, Any]]:
             "differences": list(trial.differences),
         }
         if trial.of is None and baseline is not None and trial.number != baseline.number:
-            changed = changes(baseline.settings, trial.settings, own)
+            changed = changes(baseline.in_effect, trial.in_effect, own)
             row["changes"] = [[change.name, *change.texts] for change in changed]
             after = _files(view.study, trial)
             row["diff"] = file_diff(before, after, "baseline", f"trial-{trial.number}")
@@ -228,7 +228,7 @@ def _limit(finding: Mapping[str, Any]) -> str:
 
 
 def _values(trial: Trial, columns: Sequence[str], own: Declared) -> list[Value | None]:
-    in_place = trial.settings
+    in_place = trial.in_effect
     values = [
         in_place[name] if name in in_place and acts(name, in_place, own) else None
         for name in columns

@@ -131,7 +131,7 @@ def _check_digests(trial: Trial, directory: Path, contents: Files) -> None:
 def parameter_diff(before: Trial, after: Trial, own: Declared = NONE) -> str:
     """The settings that differ and have an effect in ``after``, as lines removed and added."""
     lines = []
-    for change in changes(before.settings, after.settings, own):
+    for change in changes(before.in_effect, after.in_effect, own):
         if change.before is not None:
             lines.append(f"-{change.name}: {fmt.setting(change.before, change.unit)}\n")
         lines.append(f"+{change.name}: {fmt.setting(change.after, change.unit)}\n")

@@ -112,7 +112,7 @@ def change_groups(view: StudyView, most: int, *, after: bool = False) -> list[di
     tells = len(measured(view.state)) >= LEAST_MEASURED
     importance = (view.state.model or {}).get("importance", ()) if tells else ()
     rank = {row["parameter"]: place for place, row in enumerate(importance)}
-    rank |= {name: -1 for name in best.trial.settings if name.endswith(".service")}
+    rank |= {name: -1 for name in best.trial.in_effect if name.endswith(".service")}
     ordered = sorted(view.changes, key=lambda change: rank.get(change.name, len(rank)))
     tiers: dict[str, list[dict[str, str]]] = {}
     for change in ordered[most:] if after else ordered[:most]:

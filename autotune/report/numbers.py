@@ -47,7 +47,7 @@ def _trials(view: StudyView) -> Iterator[Row]:
             "p99": trial.peak.p99 if trial.peak else None,
             "verdict": trial.peak.verdict if trial.peak else None,
             "failure": trial.failure,
-            **trial.settings,
+            **trial.in_effect,
         }
 
 

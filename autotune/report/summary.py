@@ -89,5 +89,5 @@ def _side(view: StudyView, label: str) -> dict[str, Any] | None:
     side = view.conclusion.sides.get(label)
     if side is None:
         return None
-    parameters = dict(sorted(side.trial.settings.items()))
+    parameters = dict(sorted(side.trial.in_effect.items()))
     return {"trial": side.trial.number, **view.capacities[label], "parameters": parameters}

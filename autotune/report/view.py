@@ -266,7 +266,7 @@ def study_view(study: Study) -> StudyView:
         gain=now.units.gain(gain, before.peak) if gain and before else None,
         bottlenecks={label: finding for label, finding in findings.items() if finding},
         trials=count_by_outcome(state),
-        changes=changes(baseline.trial.settings, best.trial.settings, own)
+        changes=changes(baseline.trial.in_effect, best.trial.in_effect, own)
         if baseline and best
         else (),
         seconds=_seconds(state),

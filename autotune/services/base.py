@@ -65,6 +65,8 @@ class Parameter:
     for them. ``on_demand`` ones keep their stock value unless the target gives them a range or
     choices: they cost the user something else, such as disk space or a larger attack surface.
 
+    ``capped_by`` is the kernel setting that limits the effective value.
+
     ``effect`` says how much it may matter; ``direction`` where guides move it, `+` or `-`. ``safe`` is
     the range that no guide warns about: the search begins there.
     """
@@ -88,6 +90,7 @@ class Parameter:
     derive: str = ""
     adopted: bool = False
     on_demand: bool = False
+    capped_by: str = ""
     effect: Effect = Effect.CAPACITY
     direction: str = ""
     safe: tuple[Bound, Bound] | None = None
@@ -101,7 +104,9 @@ class Parameter:
 at_once = partial(Parameter, action=Action.NONE)
 on_reload = partial(Parameter, action=Action.RELOAD)
 on_restart = partial(Parameter, action=Action.RESTART)
+ACCEPTED = "net.core.somaxconn"  # caps the connections that wait at a socket
 accept_queue = partial(on_restart, low=64, high=65_535, log=True, recommended=4096,
+    capped_by=ACCEPTED,
     meaning="Connections that may wait to be accepted; the kernel caps it at somaxconn.")  # fmt: skip
 
 

@@ -12,13 +12,15 @@ from autotune.target.model import Host
 class HostFacts:
     """``cpus`` may be a fraction (a limited machine); ``memory`` is in bytes.
 
-    ``nofile`` is the most descriptors a process may ask for. ``kernel`` are the kernel's settings
+    ``nofile`` is the most descriptors a process may ask for, ``somaxconn`` the most connections that
+    may wait at a socket, zero if it is not known. ``kernel`` are the kernel's settings
     as they are, ``refused`` says why others cannot be set; both are read only where units run.
     """
 
     cpus: float
     memory: int
     nofile: int = 1024
+    somaxconn: int = 0
     kernel: Mapping[str, str] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
 

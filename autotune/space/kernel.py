@@ -31,6 +31,12 @@ def as_set(dimension: Dimension, facts: HostFacts) -> Dimension:
     return replace(dimension, baseline=current, choices=tuple(choices))
 
 
+def parameter_of(target: Target, host: str, key: str) -> str:
+    """The full name of the parameter that sets a kernel value of a host, if it is tuned."""
+    tier = next(name for name, tier in target.tiers.items() if host in tier.hosts)
+    return f"{tier}.{Sysctl.name}.{key}"
+
+
 def available(
     target: Target, dimensions: Iterable[Dimension], facts: Mapping[str, HostFacts]
 ) -> tuple[tuple[Dimension, ...], tuple[str, ...]]:

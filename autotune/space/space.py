@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -11,6 +11,7 @@ from autotune.errors import Mistakes, TargetError
 from autotune.services.base import Bound, Effect, Parameter, Role, Settings, Value, met
 from autotune.services.registry import DEPLOYMENTS, Placed, parts, placed
 from autotune.space import derived, kernel
+from autotune.space.caps import Cap, capped, caps
 from autotune.space.declared import declared, try_first, value_of
 from autotune.space.dimension import NOTHING_READ, Dimension, Running, choice, combinations
 from autotune.space.expression import parse, parse_comparison
@@ -41,6 +42,7 @@ class Space:
 
     ``dropped`` says what was left out because these hosts do not have it or the baseline breaks it,
     a line each. ``try_first`` are configurations that the user asks to try first, as what they change.
+    ``caps`` are the kernel settings that limit parameters, by their names.
     ``core_first``: what is known to matter is searched before the rest.
     """
 
@@ -50,6 +52,7 @@ class Space:
     dropped: tuple[str, ...] = ()
     try_first: tuple[Settings, ...] = ()
     core_first: bool = True
+    caps: Mapping[str, Cap] = field(default_factory=dict)
 
     @property
     def tunable(self) -> tuple[Dimension, ...]:
@@ -115,10 +118,18 @@ class Space:
 
         Raises Infeasible when nothing can help.
         """
-        asked = {**self.baseline, **suggested}
+        asked, limited = capped({**self.baseline, **suggested}, self.dimensions, self.caps)
         rules = [rule for rule in self.constraints if rule.applies(asked)]
         settings, bindings = repaired(asked, self.dimensions, rules, self.facts)
-        return Candidate(self._complete(settings), bindings)
+        return Candidate(self._complete(settings), (*limited, *bindings))
+
+    def has_effect_of(self, name: str, value: Value, settings: Settings) -> bool:
+        """True if ``value`` takes effect as it is, and as the parameter's value in ``settings`` does."""
+        chosen = settings.get(name)
+        if chosen == value or name not in self.caps or isinstance(value, str):
+            return chosen == value
+        limit, _ = self.caps[name].limit(settings)
+        return float(value) <= limit and min(float(settings[name]), limit) == float(value)
 
     def as_given(self, settings: Settings) -> Candidate:
         """Settings as they are, completed but not repaired: what was measured is measured again."""
@@ -173,6 +184,8 @@ def build(file: TargetFile, facts: Facts, running: Running = NOTHING_READ) -> Sp
     _check_deployments(file, space)
     space = _limited(space, [r for limit in limits(target) for r in vocabulary.rules(limit)])
     _check_deployments(file, space)
+    if target.command is None:
+        space = replace(space, caps=caps(target, every, facts))
     return space
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from autotune import foreign_files
 from autotune.deploy.deployed import Deployed
 from autotune.environments.base import Environment
 from autotune.errors import AutotuneError
@@ -19,23 +20,48 @@ LARGEST_RSS = 2**60
 
 
 def settings_of(environment: Environment, export: Path) -> Settings:
-    """The settings of an export, which must keep the target's rules without a change.
+    """The settings of an export, which must all take effect in the target without a change.
 
-    Raises AutotuneError for an export that cannot be read, does not fit the target, or would be
-    changed by the target's rules: what is applied is exactly what was proven.
+    Raises AutotuneError for an export that cannot be read, does not fit the target, has settings
+    without an effect there, or would be changed by its rules: what was proven is applied or measured.
     """
-    settings = exported_settings(environment.space, export)
-    candidate = environment.space.knowing(exported_rss(export)).candidate(settings)
-    changed = {k: v for k, v in settings.items() if candidate.settings.get(k) != v}
+    return fitting_settings(environment.space, export)
+
+
+def fitting_settings(space: Space, export: Path) -> Settings:
+    """As `settings_of`, for a space."""
+    settings = exported_settings(space, export)
+    candidate = space.knowing(exported_rss(export)).candidate(settings)
+    changed = {name: value for name, value in settings.items()
+               if not space.has_effect_of(name, value, candidate.settings)}  # fmt: skip
     if changed:
-        name, value = next(iter(changed.items()))
+        values = ", ".join(
+            f"{name} = {value} would be {candidate.settings.get(name)}"
+            for name, value in changed.items()
+        )
         rules = "; ".join(str(binding) for binding in candidate.bindings)
         raise AutotuneError(
-            f"{name} = {value} does not fit these hosts, where it would be "
-            f"{candidate.settings.get(name)}" + (f" ({rules})" if rules else ""),
+            f"{export} does not fit these hosts: {values}" + (f" ({rules})" if rules else ""),
             hint="tune the target itself with `autotune run`",
         )
+    if inactive := _inactive(space, export, candidate.settings, settings):
+        raise AutotuneError(
+            f"{export} has settings without an effect in this target: {', '.join(inactive)}",
+            hint="name the target of its study, or one with the same services",
+        )
     return settings
+
+
+def _inactive(space: Space, export: Path, complete: Settings, settings: Settings) -> list[str]:
+    """The settings that were changed and have no effect here. A manifest lists what had one in its
+    study; without that list, all that differ from the baseline count."""
+    changes = _changes(export)
+    active = space.active(complete)
+    differing = {name for name, value in settings.items() if space.baseline[name] != value}
+    if changes is not None:
+        differing &= {str(change["parameter"]) for change in changes
+                      if isinstance(change, dict) and "parameter" in change}  # fmt: skip
+    return sorted(differing - active)
 
 
 def apply(
@@ -102,18 +128,34 @@ def exported_rss(export: Path) -> dict[str, int]:
     return sizes
 
 
+def _changes(export: Path) -> list[Any] | None:
+    """The settings that had an effect in the study of an export; ``None`` without a list of them."""
+    changes = _document(export).get("changes")
+    return changes if isinstance(changes, list) else None
+
+
 def _of_manifest(export: Path, key: str, otherwise: dict[str, Any] | None = None) -> dict[str, Any]:
-    manifest = export / "manifest.json" if export.is_dir() else export
+    entries = _document(export).get(key, otherwise)
+    if not isinstance(entries, dict):
+        raise _no_manifest(_manifest(export), f"it has no {key}")
+    return entries
+
+
+def _manifest(export: Path) -> Path:
+    return export / "manifest.json" if export.is_dir() else export
+
+
+def _document(export: Path) -> dict[str, Any]:
+    manifest = _manifest(export)
     try:
-        document = parse_json(manifest.read_bytes())
+        document = parse_json(foreign_files.read_named(manifest, foreign_files.RECORD))
     except OSError as error:
         raise _no_manifest(manifest, (error.strerror or str(error)).lower()) from error
     except ValueError as error:
         raise _no_manifest(manifest, "it is no JSON") from error
-    entries = document.get(key, otherwise) if isinstance(document, dict) else None
-    if not isinstance(entries, dict):
-        raise _no_manifest(manifest, f"it has no {key}")
-    return entries
+    if not isinstance(document, dict):
+        raise _no_manifest(manifest, "it has no parameters")
+    return document
 
 
 def _no_manifest(manifest: Path, why: str) -> AutotuneError:

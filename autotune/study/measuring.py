@@ -18,7 +18,7 @@ from autotune.services.base import Settings
 from autotune.space.dimension import BASELINE, NAMED, PRESETS, is_choice
 from autotune.space.space import Space
 from autotune.study import trial as trials
-from autotune.study.applying import exported_rss, exported_settings
+from autotune.study.applying import exported_rss, fitting_settings
 from autotune.study.context import ProgressReporter, TrialContext, open_study, opened
 from autotune.study.loop import KNOWN_SD
 from autotune.study.records import MEASURED, Phase, Trial
@@ -67,7 +67,7 @@ def reference_configuration(space: Space, named: str, settings: Settings) -> Ref
             f"cannot measure against {named!r}",
             hint=f"--against {', '.join(NAMED)}, or the directory of another export",
         )
-    return ReferenceConfiguration(named, exported_settings(space, export), exported_rss(export))
+    return ReferenceConfiguration(named, fitting_settings(space, export), exported_rss(export))
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def requested(
 ) -> Request:
     """Raises AutotuneError for an export that cannot be read or does not fit the target, and where
     the stack as it is would be measured against itself."""
-    settings = exported_settings(environment.space, config) if config else {}
+    settings = fitting_settings(environment.space, config) if config else {}
     rss = exported_rss(config) if config else {}
     if against is None:
         return Request(settings, None, repeat, rss)

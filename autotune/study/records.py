@@ -84,6 +84,14 @@ class Trial:
     repeats: int | None = None
 
     @property
+    def in_effect(self) -> Settings:
+        """The settings with the values that took effect, in the parameters' own types."""
+        differing = {line.partition(":")[0] for line in self.differences}
+        values = {name: _of_type(self.settings[name], self.effective[name])
+                  for name in differing & self.effective.keys() & self.settings.keys()}  # fmt: skip
+        return {**self.settings, **values}
+
+    @property
     def over(self) -> bool:
         return self.peak is not None or self.failure is not None
 
@@ -91,6 +99,13 @@ class Trial:
     def unmeasured(self) -> bool:
         """Whether nothing is known of the configuration: no working benchmark, or too little load."""
         return self.fault or (self.peak is not None and self.peak.limited)
+
+
+def _of_type(asked: Value, effective: Value) -> Value:
+    """An effective value as a value of the parameter: software may print a whole number as a fraction."""
+    if type(asked) is int and isinstance(effective, float) and effective.is_integer():
+        return int(effective)
+    return effective
 
 
 @dataclass(frozen=True)

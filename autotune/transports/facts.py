@@ -25,6 +25,7 @@ exec 2>/dev/null
 of=$1
 echo "cpus $(nproc)"
 echo "files $(ulimit -Hn)"
+echo "somaxconn $(cat /proc/sys/net/core/somaxconn)"
 able=0x$(sed -n 's/^CapEff:[^0-9a-f]*//p' /proc/1/status)
 if [ $((able >> 24 & 1)) = 1 ]; then # CAP_SYS_RESOURCE, capabilities(7)
     echo "unit_files $(cat /proc/sys/fs/nr_open)"
@@ -101,6 +102,7 @@ def parse_facts(output: str, *, units: bool = False) -> HostFacts | None:
         cpus=min([float(numbers["cpus"]), *_quotas(rows)]),
         memory=min([numbers["memory"] * 1024, *_memories(rows)]),
         nofile=numbers.get("unit_files" if units else "files", UNLIMITED),
+        somaxconn=numbers.get("somaxconn", 0),
     )
 
 

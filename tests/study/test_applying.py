@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,8 +12,9 @@ from autotune.deploy.deployed import DeployFailed
 from autotune.environments.base import prepare
 from autotune.errors import AutotuneError
 from autotune.services.base import Settings
-from autotune.study.applying import apply, exported_rss
+from autotune.study.applying import apply, exported_rss, fitting_settings, settings_of
 from autotune.study.context import held
+from autotune.study.measuring import reference_configuration, requested
 from autotune.target.read import read
 from tests.modelled import noisy
 from tests.space.targets import GB, ROOMY, fleet
@@ -93,3 +95,53 @@ def test_nor_does_a_session_that_never_began(tmp_path: Path, before: bool) -> No
     with pytest.raises(AutotuneError), held(prepare(read(target)), directory, Silent()):
         raise locked
     assert directory.exists() == (directory / "notes.txt").exists() == before
+
+
+def written(directory: Path, document: dict[str, object]) -> Path:
+    (path := directory / "export.json").write_text(json.dumps(document))
+    return path
+
+
+REFUSED = [
+    (
+        {"parameters": {"web.php_fpm.max_children": 3200}},
+        "web.php_fpm.max_children = 3200 would be",
+    ),
+    ({"parameters": {"web.php_fpm.nonsense": 1}}, "web.php_fpm.nonsense"),
+    ({"parameters": {"web.apache.ServerLimit": 9}}, "web.apache.ServerLimit"),
+    # Spare servers of a pool have no effect while all of its children always run.
+    (
+        {"parameters": {"web.php_fpm.pm": "static", "web.php_fpm.max_spare_servers": 4}},
+        "without an effect in this target: web.php_fpm.max_spare_servers",
+    ),
+]
+
+
+@pytest.mark.parametrize(("document", "why"), REFUSED)
+def test_measuring_refuses_what_applying_refuses(
+    tmp_path: Path, document: dict[str, object], why: str
+) -> None:
+    (tmp_path / "target").mkdir()
+    space = fleet(
+        tmp_path / "target", "", web1=ROOMY.__class__(cpus=4, memory=GB, nofile=ROOMY.nofile)
+    )
+    environment = SimpleNamespace(space=space)
+    export = written(tmp_path, document)
+    for refuse in (
+        lambda: settings_of(environment, export),  # type: ignore[arg-type]
+        lambda: requested(environment, export, None, 1),  # type: ignore[arg-type]
+        lambda: reference_configuration(space, str(export), {}),
+    ):
+        with pytest.raises(AutotuneError) as raised:
+            refuse()
+        assert why in raised.value.message
+        assert raised.value.hint
+
+
+def test_settings_that_had_no_effect_in_their_study_are_no_reason(tmp_path: Path) -> None:
+    (tmp_path / "target").mkdir()
+    space = fleet(tmp_path / "target", "")
+    parameters = {"web.php_fpm.pm": "static", "web.php_fpm.max_spare_servers": 4}
+    changes = [{"parameter": "web.php_fpm.pm"}]
+    export = written(tmp_path, {"parameters": parameters, "changes": changes})
+    assert fitting_settings(space, export) == parameters

@@ -10,7 +10,16 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from autotune.services.app_server import AppServer, diagnosis, needs_of
-from autotune.services.base import Argv, Programs, Readback, Settings, Site, guided, on_restart
+from autotune.services.base import (
+    ACCEPTED,
+    Argv,
+    Programs,
+    Readback,
+    Settings,
+    Site,
+    guided,
+    on_restart,
+)
 from autotune.services.command_line import started
 from autotune.services.readback import backlog_in_force, number
 from autotune.services.unit_files import AS_UNIT, MAIN_WORDS, drop_in
@@ -27,7 +36,7 @@ PARAMETERS = guided((
         " more are the gthread one.",
         low=1, high=64, log=True, stock=1, recommended=4, source=f"{DESIGN}, How Many Threads?"),
     on_restart("backlog", "Connections that may wait for a worker; the kernel caps it at somaxconn.",
-        low=64, high=65_535, log=True, stock=2048, source=DOCS),
+        low=64, high=65_535, log=True, stock=2048, capped_by=ACCEPTED, source=DOCS),
     on_restart("keepalive", "How long a worker with threads keeps an idle connection of its proxy.",
         low=1, high=75, log=True, stock=2, unit="s", source=DOCS),
     on_restart("worker_connections", "Connections that a worker with threads may have.",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from autotune.services.base import Needs, Settings, Value, guided, on_restart
+from autotune.services.base import ACCEPTED, Needs, Settings, Value, guided, on_restart
 
 SYSTEM = "mariadb.com, Server System Variables"
 INNODB = "mariadb.com, InnoDB System Variables"
@@ -46,7 +46,7 @@ PARAMETERS = guided((
     system("max_connections", "Connections at one time; more are refused.",
         low=10, high="min(4096, nofile / 4)", log=True, stock=151),
     system("back_log", "Connections that may wait to be accepted; the kernel caps it at somaxconn.",
-        low=50, high=65_535, log=True, stock=80),
+        low=50, high=65_535, log=True, stock=80, capped_by=ACCEPTED),
     on_restart("thread_cache_size", "Threads kept for the next connections when theirs are closed.",
         low=0, high=4096, stock=151, source=f"{TUNER}: most connections get a kept one"),
     system("thread_handling",

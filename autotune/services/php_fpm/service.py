@@ -9,6 +9,7 @@ from typing import ClassVar
 
 from autotune.services import base
 from autotune.services.base import (
+    ACCEPTED,
     Argv,
     Needs,
     Programs,
@@ -45,7 +46,7 @@ PARAMETERS = guided((
         "Requests after which a child is replaced, its connections with it; 0 is never.",
         choices=(0, 500, 2000, 10_000), stock=0),
     on_restart("listen_backlog", "Requests that may wait for a child; the kernel caps it at somaxconn.",
-        low=64, high=65535, log=True, stock=511, recommended=4096),
+        low=64, high=65535, log=True, stock=511, recommended=4096, capped_by=ACCEPTED),
 ),
     capacity="pm max_children+ start_servers+ min_spare_servers+ max_spare_servers+ max_requests"
     " listen_backlog+",

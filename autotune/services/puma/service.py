@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from autotune.services import unit_environment
+from autotune.services import base, unit_environment
 from autotune.services.app_server import AppServer, diagnosis, each, needs_of, stats
 from autotune.services.base import Argv, Programs, Readback, Settings, Site, guided, on_restart
 from autotune.services.diagnosis import WORKING
@@ -26,8 +26,7 @@ PARAMETERS = guided((
         low=1, high=64, log=True, stock=5, source=f"{DEPLOYMENT}, Single vs Cluster mode"),
     on_restart("min_threads", "Threads of each that stay where there is no load.",
         low=0, high=64, stock=0, source=DOCS),
-    on_restart("backlog", "Connections that may wait for a worker; the kernel caps it at somaxconn.",
-        low=64, high=65_535, log=True, stock=1024, adopted=True, source=f"{DOCS}, bind"),
+    base.accept_queue("backlog", stock=1024, recommended=None, adopted=True, source=f"{DOCS}, bind"),
     on_restart("persistent_timeout", "How long an idle connection of a proxy is kept.",
         low=1, high=75, log=True, stock=20, unit="s", adopted=True, source=DOCS),
     on_restart("max_fast_inline", "Requests of one connection in a row before others have their turn.",

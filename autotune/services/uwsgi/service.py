@@ -7,7 +7,16 @@ from posixpath import basename
 from typing import ClassVar
 
 from autotune.services.app_server import AppServer, diagnosis, each, needs_of, stats
-from autotune.services.base import Argv, Programs, Readback, Settings, Site, guided, on_restart
+from autotune.services.base import (
+    ACCEPTED,
+    Argv,
+    Programs,
+    Readback,
+    Settings,
+    Site,
+    guided,
+    on_restart,
+)
 from autotune.services.diagnosis import WORKING
 from autotune.services.readback import backlog_in_force
 from autotune.services.unit_files import AS_UNIT, UNIT_WORDS, drop_in
@@ -25,7 +34,8 @@ PARAMETERS = guided((
         low=1, high=64, log=True, stock=1, recommended=2,
         source=f"{DOCS}, Quickstart for Python/WSGI applications"),
     on_restart("listen", "Connections that may wait; with more than somaxconn it does not start.",
-        low=64, high=4096, log=True, stock=100, recommended=1024, source=f"{DOCS}, Things to know"),
+        low=64, high=4096, log=True, stock=100, recommended=1024, capped_by=ACCEPTED,
+        source=f"{DOCS}, Things to know"),
     on_restart("cheaper", "Processes that stay where there is no load; 0 keeps all.",
         low=0, high="max(4, 8 * cpus) - 1", stock=0, source=f"{DOCS}, The uWSGI cheaper subsystem"),
     on_restart("max_requests", "Requests after which a process is replaced; 0 is never.",

@@ -1,0 +1,53 @@
+"""Values that the kernel caps: the same configuration as what takes effect."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.space.facts import HostFacts
+from tests.space.targets import ROOMY, fleet
+
+BACKLOG = "web.php_fpm.listen_backlog"
+KERNEL = "web.sysctl.net.core.somaxconn"
+
+
+def host(somaxconn: int, *, tuned: bool) -> HostFacts:
+    kernel = {"net.core.somaxconn": str(somaxconn)} if tuned else {}
+    return HostFacts(ROOMY.cpus, ROOMY.memory, ROOMY.nofile, somaxconn, kernel=kernel)
+
+
+@pytest.mark.parametrize(
+    ("somaxconn", "asked", "effective"),
+    [
+        (4096, 23_170, 4096),
+        (4096, 4096, 4096),
+        (4096, 700, 700),
+        (128, 23_170, 511),  # the baseline's own value is capped to 128 as well
+        (128, 128, 511),
+        (128, 100, 100),
+    ],
+)
+def test_values_with_one_effect_are_one_configuration(
+    tmp_path: Path, somaxconn: int, asked: int, effective: int
+) -> None:
+    space = fleet(tmp_path, "", web1=host(somaxconn, tuned=False))
+    candidate = space.candidate({BACKLOG: asked})
+    assert candidate.settings[BACKLOG] == effective
+    assert candidate.settings == space.candidate({BACKLOG: effective}).settings
+    named = [str(b) for b in candidate.bindings if b.parameter == BACKLOG]
+    assert all(f"net.core.somaxconn of web1 = {somaxconn}" in text for text in named)
+    assert bool(named) == (asked != effective)
+
+
+def test_a_kernel_value_that_is_tuned_caps_by_what_the_candidate_has(tmp_path: Path) -> None:
+    space = fleet(tmp_path, "", web1=host(4096, tuned=True))
+    settings = space.candidate({BACKLOG: 23_170, KERNEL: 8192}).settings
+    assert (settings[BACKLOG], settings[KERNEL]) == (8192, 8192)
+
+
+def test_the_baseline_is_never_changed(tmp_path: Path) -> None:
+    space = fleet(tmp_path, "", web1=host(64, tuned=False))
+    assert space.candidate({}).settings == space.baseline
+    assert space.candidate({}).bindings == ()
