@@ -119,8 +119,13 @@ class Validator:
         return cls((Page(step, exact=request.expect),))
 
     @property
+    def is_exact(self) -> bool:
+        """True if the one right body is known."""
+        return bool(self.pages) and self.pages[0].exact is not None
+
+    @property
     def kind(self) -> str:
-        return WRONG_BODY if self.pages and self.pages[0].exact is not None else WRONG
+        return WRONG_BODY if self.is_exact else WRONG
 
     @property
     def reads_whole_bodies(self) -> bool:
@@ -139,7 +144,7 @@ class Validator:
         """How many answers are looked at in a reading: no more than half of it, or than can be kept."""
         if not self.pages:
             return 0
-        exact = self.kind == WRONG_BODY
+        exact = self.is_exact
         most = EXACT_PER_SECOND if exact else min(PER_SECOND, ENOUGH / spec.seconds)
         desired = spec.seconds * min(most, (EXACT_SHARE if exact else SHARE) * spec.rate)
         bounds = (spec.requests // 2, int(MOST_BYTES / self.usual_size))

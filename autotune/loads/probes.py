@@ -167,8 +167,8 @@ def _parsed(done: Completed, count: int) -> list[Answer | None]:
     matches = [pieces[i : i + 6] for i in range(1, len(pieces) - 5, 6)]
     if not matches and parts[3].strip():
         raise LoadError(
-            f"curl on the load host cannot read answers: {parts[3].strip()[:200]}",
-            hint="curl 7.84 or newer is needed there",
+            f"curl 7.84 or newer is needed on the load host: {parts[3].strip()[:200]}",
+            hint=f"install it there: sudo apt-get install {PACKAGE}",
         )
     heads, tails = _files(directory, parts[1]), _files(directory, parts[2])
     answers: list[Answer | None] = [None] * count

@@ -139,7 +139,10 @@ def _counted(
         timeout=after + look.bound,
         input=look.input,
     )
-    left = replace(spec, rate=spec.rate - look.rate, max_rate=spec.max_rate - look.rate)
+    room = spec.max_rate - look.rate
+    # A look that is a trace of the load takes nothing from it, unless the limit is near.
+    rate = min(spec.rate, room) if validator.is_exact else spec.rate - look.rate
+    left = replace(spec, rate=rate, max_rate=room)
     result, printed = _offer(
         load, request, left, transports, moments, after=after, beside=[command]
     )
