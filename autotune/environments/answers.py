@@ -9,7 +9,7 @@ from typing import Any
 from autotune.errors import AutotuneError
 from autotune.loads import probes
 from autotune.loads.answer_kind import Reference, error_in, title_shown
-from autotune.loads.answers import Judge, Look, Looks, Page, pages_of
+from autotune.loads.answers import Look, Looks, Page, Validator, pages_of
 from autotune.loads.base import Load, LoadResult
 from autotune.loads.offer import LoadCommand, run_together
 from autotune.loads.probes import Answer
@@ -20,7 +20,7 @@ from autotune.transports.request import Request
 SAMPLES = 200  # of all pages together
 LEAST, MOST = 5, 20  # of one page
 PER_SECOND = 20.0
-PATIENCE = 10.0  # seconds for an answer of a stack that nothing has warmed
+ANSWER_TIMEOUT = 10.0  # seconds for an answer of a stack that nothing has warmed
 HINT = "repair the site, or write what a right answer has: `load: {expect: {status: …, body: …}}`"
 UNKNOWN = (
     "answers are not compared with reference answers: autotune does not know what the load requests;"
@@ -38,13 +38,13 @@ class AnswerCheck:
     """
 
     request: Request
-    judge: Judge
+    validator: Validator
     host: Transport
     errors: float
     max_rate: float
     looks: Looks = field(default_factory=Looks)
     untouched: bool = False
-    taken: bool = False
+    is_learned: bool = False
     records: tuple[dict[str, Any], ...] = ()
 
     @classmethod
@@ -61,14 +61,14 @@ class AnswerCheck:
     ) -> AnswerCheck:
         """If the one right body is known, there is nothing to learn."""
         if request.expect is not None:
-            return cls(request, Judge.exactly(request), host, errors, max_rate, taken=True)
-        judge = Judge(pages_of(load.steps_of(request), expect))
-        return cls(request, judge, host, errors, max_rate, untouched=untouched)
+            return cls(request, Validator.exactly(request), host, errors, max_rate, is_learned=True)
+        validator = Validator(pages_of(load.steps_of(request), expect))
+        return cls(request, validator, host, errors, max_rate, untouched=untouched)
 
     @property
     def statuses(self) -> frozenset[int]:
         """Statuses that are right for some page: all that a generator can tell."""
-        of_pages = (page.statuses for page in self.judge.pages)
+        of_pages = (page.statuses for page in self.validator.pages)
         return frozenset().union(*of_pages) or self.request.statuses
 
     def begin(self, *, deployed: bool) -> tuple[dict[str, Any], ...]:
@@ -87,10 +87,10 @@ class AnswerCheck:
 
         Raises AutotuneError if too many answers are not right, with the reason and what to do.
         """
-        if self.taken:
+        if self.is_learned:
             return
         samples = self._samples()
-        problems = [(page, why) for page, answers in zip(self.judge.pages, samples, strict=True)
+        problems = [(page, why) for page, answers in zip(self.validator.pages, samples, strict=True)
                     if (why := problem(page, answers))]  # fmt: skip
         if sum(page.share for page, _ in problems) > self.errors:
             page, why = max(problems, key=lambda problem: problem[0].share)
@@ -99,17 +99,17 @@ class AnswerCheck:
             )
         wrong = {page.name for page, _ in problems}
         # A page that is wrong from the start stays wrong: the few that ask for it count as errors.
-        self.judge = Judge(tuple(
+        self.validator = Validator(tuple(
             replace(page, reference=Reference.of([a for a in answers if a]))
-            for page, answers in zip(self.judge.pages, samples, strict=True)
+            for page, answers in zip(self.validator.pages, samples, strict=True)
             if page.name not in wrong
         ))  # fmt: skip
-        self.records = tuple(map(record_of, self.judge.pages))
-        self.taken = True
+        self.records = tuple(map(record_of, self.validator.pages))
+        self.is_learned = True
 
     def _samples(self) -> list[list[Answer | None]]:
         """Several answers to each page."""
-        pages = self.judge.pages
+        pages = self.validator.pages
         if not pages:
             return []
         each = min(MOST, max(LEAST, SAMPLES // len(pages)))
@@ -120,9 +120,9 @@ class AnswerCheck:
         command = probes.command(
             asked,
             per_second=min(PER_SECOND, self.max_rate),
-            timeout=PATIENCE,
+            timeout=ANSWER_TIMEOUT,
             usual=0.1,
-            whole_bodies=self.judge.reads_whole_bodies,
+            whole_bodies=self.validator.reads_whole_bodies,
         )
         load = LoadCommand(
             self.host, command.argv, command.rate, 0.0, command.span, command.bound, command.input

@@ -84,7 +84,7 @@ class LoadMeter:
                 spec,
                 *self.load_hosts,
                 max_rate=self.max_rate,
-                judge=self.answers.judge if self.answers else None,
+                validator=self.answers.validator if self.answers else None,
                 earlier=self.answers.earlier(spec.rate) if self.answers else Look(),
             )
         if self.answers:

@@ -313,7 +313,7 @@ class StackEnvironment:
             max_rate=target.load.max_rate,
             untouched=all(map(target.edits, target.tiers)),
         )
-        if not answers.judge.pages:
+        if not answers.validator.pages:
             note(UNKNOWN)
         cpus = {name: host.cpus for name, host in self.facts.items()}
         meter = LoadMeter(

@@ -128,16 +128,16 @@ def error_in(answer: Answer) -> str | None:
 
     A long page may be about errors, unless its title or heading is one, or it breaks off.
     """
-    found = error_words(answer.text)
-    if found is None:
+    match = error_words(answer.text)
+    if match is None:
         return None
     headed = [
         head[1] for head in (_TITLE.search(answer.text), _HEADING.search(answer.text)) if head
     ]
     breaks_off = "<html" in answer.text.lower() and not closing_of(answer)
     short = len(_TAG.sub(" ", answer.text).split()) < SHORT
-    if short or breaks_off or any(map(error_words, headed)) or "seeing" in found:
-        return _shown(_TAG.sub(" ", found))
+    if short or breaks_off or any(map(error_words, headed)) or "seeing" in match:
+        return _shown(_TAG.sub(" ", match))
     return None
 
 
@@ -145,22 +145,22 @@ def error_words(text: str) -> str | None:
     """The first sentence in a text that an error page would have; ``None`` without one."""
     for hint in itertools.islice(_HINTS.finditer(text), MOST_HINTS):
         around = text[max(0, hint.start() - AROUND) : hint.end() + 2 * AROUND]
-        if found := _ERRORS.search(around):
-            return found[0]
+        if match := _ERRORS.search(around):
+            return match[0]
     return None
 
 
 def described(answer: Answer, reference: Reference, first: str = "") -> str:
     """``1.2 KB instead of 14–15 KB, title 'Fatal error'``: bounded, and nothing secret is in it."""
-    said = [first] if first else []
+    parts = [first] if first else []
     if _outside(answer.size, reference.sizes, _NEAR):
-        said.append(f"{kilobytes(answer.size)} instead of {_span(reference.sizes)}")
+        parts.append(f"{kilobytes(answer.size)} instead of {_span(reference.sizes)}")
     title = title_of(answer)
     if title and title != reference.title:
-        said.append(f"title {_shown(title)!r}")
+        parts.append(f"title {_shown(title)!r}")
     elif words := _shown(_TAG.sub(" ", answer.text[:4000])):
-        said.append(f"text {words!r}")
-    return ", ".join(said) or "other text"
+        parts.append(f"text {words!r}")
+    return ", ".join(parts) or "other text"
 
 
 def media_type(answer: Answer) -> str:
@@ -170,8 +170,8 @@ def media_type(answer: Answer) -> str:
 
 def title_of(answer: Answer) -> str | None:
     """The title of a page, if it has one."""
-    found = _TITLE.search(answer.text[:65536])
-    return " ".join(found[1].split()) if found else None
+    match = _TITLE.search(answer.text[:65536])
+    return " ".join(match[1].split()) if match else None
 
 
 def title_shown(reference: Reference) -> str | None:
@@ -206,8 +206,8 @@ def _span(sizes: tuple[int, int]) -> str:
 
 def _shown(text: str) -> str:
     """Text of an answer as it may be shown and recorded."""
-    seen = "".join(c if c.isprintable() else " " for c in masked(text[:2000]))
-    line = " ".join(seen.split())
+    visible = "".join(c if c.isprintable() else " " for c in masked(text[:2000]))
+    line = " ".join(visible.split())
     return line if len(line) <= MOST_TITLE else f"{line[: MOST_TITLE - 1]}…"
 
 

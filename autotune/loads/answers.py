@@ -107,20 +107,25 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Judge:
+class Validator:
     """The requests of a load whose answers are looked at; none: they are not known."""
 
     pages: tuple[Page, ...]
 
     @classmethod
-    def exactly(cls, request: Request) -> Judge:
+    def exactly(cls, request: Request) -> Validator:
         """The one page of a request whose right body is known."""
         step = Step(path=request.path, method=request.method, body=request.body)
         return cls((Page(step, exact=request.expect),))
 
     @property
+    def is_exact(self) -> bool:
+        """True if the one right body is known."""
+        return bool(self.pages) and self.pages[0].exact is not None
+
+    @property
     def kind(self) -> str:
-        return WRONG_BODY if self.pages and self.pages[0].exact is not None else WRONG
+        return WRONG_BODY if self.is_exact else WRONG
 
     @property
     def reads_whole_bodies(self) -> bool:
@@ -139,11 +144,11 @@ class Judge:
         """How many answers are looked at in a reading: no more than half of it, or than can be kept."""
         if not self.pages:
             return 0
-        exact = self.kind == WRONG_BODY
+        exact = self.is_exact
         most = EXACT_PER_SECOND if exact else min(PER_SECOND, ENOUGH / spec.seconds)
-        wanted = spec.seconds * min(most, (EXACT_SHARE if exact else SHARE) * spec.rate)
+        desired = spec.seconds * min(most, (EXACT_SHARE if exact else SHARE) * spec.rate)
         bounds = (spec.requests // 2, int(MOST_BYTES / self.usual_size))
-        return max(0, min(max(LEAST, round(wanted)), *bounds))
+        return max(0, min(max(LEAST, round(desired)), *bounds))
 
     def chosen(self, count: int, seed: int = 0) -> list[int]:
         """Which page each of ``count`` requests asks for: in proportion to the load, evenly mixed."""
@@ -160,7 +165,7 @@ class Judge:
         return len(self.pages) - 1
 
     def look(self, pages: Sequence[int], answers: Sequence[Answer | None]) -> Look:
-        """Judge answers. Those with a wrong status, or none, are the generator's to count."""
+        """Validator answers. Those with a wrong status, or none, are the generator's to count."""
         wrong: list[tuple[str, Answer]] = []
         right: list[Answer] = []
         for index, answer in zip(pages, answers, strict=True):
@@ -191,8 +196,8 @@ class Judge:
         low, high = (*ranges, look.sizes)[0]
         for other in (*ranges, look.sizes):
             low, high = min(low, other[0]), max(high, other[1])
-        seen = look.right_of_size + sum(r.samples for r in references if r)
-        return (low, high) if high <= STABLE * low and seen >= LEAST_RIGHT else None
+        samples = look.right_of_size + sum(r.samples for r in references if r)
+        return (low, high) if high <= STABLE * low and samples >= LEAST_RIGHT else None
 
     def reclassify(self, result: LoadResult, look: Look, earlier: Look) -> LoadResult:
         """``result`` with the wrong answers that a look found, and those that sizes show.
@@ -235,8 +240,8 @@ def wrong_by_size(
         if off <= OFF * low:
             continue
         empty = low if mean < low else high
-        known = wrong_size is not None and (wrong_size < low) == (mean < low)
-        widest = abs((wrong_size or 0.0) - (low if mean < low else high)) if known else empty
+        has_mean = wrong_size is not None and (wrong_size < low) == (mean < low)
+        widest = abs((wrong_size or 0.0) - (low if mean < low else high)) if has_mean else empty
         wrong += count * min(1.0, off / max(1.0, widest))
     return ceil(wrong)
 
@@ -260,19 +265,19 @@ def pages_of(steps: Iterable[tuple[Step, float]], expect: Expect | None) -> tupl
 class Looks:
     """What was looked at in the readings of a trial so far, with the rate of each (requests/s)."""
 
-    taken: list[tuple[float, Look]] = field(default_factory=list)
+    looks: list[tuple[float, Look]] = field(default_factory=list)
 
     def at_most(self, rate: float, enough: int = ENOUGH) -> Look:
         """The latest looks at this rate or a lower one, as many as are needed for ``enough`` answers."""
         pooled = Look()
-        for other, look in reversed(self.taken):
+        for other, look in reversed(self.looks):
             if other <= rate * (1 + 1e-9) and pooled.looked_at < enough:
                 pooled += look
         return pooled
 
     def add(self, rate: float, look: Look) -> None:
-        self.taken.append((rate, look))
+        self.looks.append((rate, look))
 
     def keep_last(self, count: int) -> None:
         """Forget all but the last ones: what the stack answered while it was warming up."""
-        del self.taken[: max(0, len(self.taken) - count)]
+        del self.looks[: max(0, len(self.looks) - count)]

@@ -164,15 +164,15 @@ def _parsed(done: Completed, count: int) -> list[Answer | None]:
         )
     directory, _, marks = parts[0].partition("\n")
     pieces = _MARK.split(marks)
-    found = [pieces[i : i + 6] for i in range(1, len(pieces) - 5, 6)]
-    if not found and parts[3].strip():
+    matches = [pieces[i : i + 6] for i in range(1, len(pieces) - 5, 6)]
+    if not matches and parts[3].strip():
         raise LoadError(
-            f"curl on the load host cannot read answers: {parts[3].strip()[:200]}",
-            hint="curl 7.84 or newer is needed there",
+            f"curl 7.84 or newer is needed on the load host: {parts[3].strip()[:200]}",
+            hint=f"install it there: sudo apt-get install {PACKAGE}",
         )
     heads, tails = _files(directory, parts[1]), _files(directory, parts[2])
     answers: list[Answer | None] = [None] * count
-    for place, status, code, size, seconds, headers in found:
+    for place, status, code, size, seconds, headers in matches:
         name = f"body.{place}"
         if int(code) != 0 or int(place) >= count:
             continue

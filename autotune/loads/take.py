@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
 from autotune.loads import load_host, probes, start
-from autotune.loads.answers import Judge, Look
+from autotune.loads.answers import Look, Validator
 from autotune.loads.base import NO_PORT, Load, LoadError, LoadResult, LoadSpec, total
 from autotune.loads.offer import LoadCommand, check_rate, highest_rate, run_together
 from autotune.transports.base import Completed, Transport
@@ -44,9 +44,9 @@ MISSING = (126, 127)  # how ``timeout`` says that it could not start the program
 
 @dataclass(frozen=True)
 class Looking:
-    """How answers are judged, and what was looked at before at lower rates."""
+    """How answers are validated, and what was looked at before at lower rates."""
 
-    judge: Judge
+    validator: Validator
     earlier: Look
 
 
@@ -56,20 +56,22 @@ def take(
     spec: LoadSpec,
     *transports: Transport,
     max_rate: float,
-    judge: Judge | None = None,
+    validator: Validator | None = None,
     earlier: Look = NOTHING,
 ) -> LoadResult:
     """Offer ``spec`` from all load hosts together and count what came of it.
 
-    ``judge`` decides which answers are right. Without it, the body that the request expects decides, if
-    it expects one. ``earlier`` is what was looked at before at lower rates.
+    ``validator`` decides which answers are right. Without it, the body that the request expects does,
+    if it expects one. ``earlier`` is what was looked at before at lower rates.
 
     Raises RateTooHigh for a rate above ``max_rate`` (requests/s), HostUnreachable when a load host is
     lost, LoadError when it lacks the generator.
     """
     check_rate(spec.rate, max_rate)
     spec = replace(spec, max_rate=max_rate)
-    looking = Looking(judge or (Judge.exactly(request) if request.expect else Judge(())), earlier)
+    looking = Looking(
+        validator or (Validator.exactly(request) if request.expect else Validator(())), earlier
+    )
     short = None if load.limits.kept else load_host.shortage(transports, request, spec)
     if short:
         return LoadResult.nothing(spec.requests, str(short), NO_PORT)
@@ -122,12 +124,12 @@ def _counted(
     after: float = 0.0,
 ) -> LoadResult:
     """The part that counts, with a look at whole answers, whose requests are a part of the rate."""
-    judge = looking.judge
-    count = judge.count(spec)
+    validator = looking.validator
+    count = validator.count(spec)
     if not count:
         return _offer(load, request, spec, transports, moments, after=after)[0]
-    pages = judge.chosen(count, secrets.randbelow(MOST_SEEDS))
-    look = _look(judge, pages, request, spec)
+    pages = validator.chosen(count, secrets.randbelow(MOST_SEEDS))
+    look = _look(validator, pages, request, spec)
     command = LoadCommand(
         transports[0],
         start.after(after, look.argv),
@@ -137,27 +139,30 @@ def _counted(
         timeout=after + look.bound,
         input=look.input,
     )
-    left = replace(spec, rate=spec.rate - look.rate, max_rate=spec.max_rate - look.rate)
+    room = spec.max_rate - look.rate
+    # A look that is a trace of the load takes nothing from it, unless the limit is near.
+    rate = min(spec.rate, room) if validator.is_exact else spec.rate - look.rate
+    left = replace(spec, rate=rate, max_rate=room)
     result, printed = _offer(
         load, request, left, transports, moments, after=after, beside=[command]
     )
     if not printed or result.limited:
         return result  # it says nothing about the server
     answers = probes.answers_of(printed[0], look.requests)
-    return judge.reclassify(result, judge.look(pages, answers), looking.earlier)
+    return validator.reclassify(result, validator.look(pages, answers), looking.earlier)
 
 
 def _look(
-    judge: Judge, pages: Sequence[int], request: Request, spec: LoadSpec
+    validator: Validator, pages: Sequence[int], request: Request, spec: LoadSpec
 ) -> probes.ProbeCommand:
     """The requests for ``pages``, of each entry in turn, spread over the reading."""
     entries = itertools.cycle(request.each())
     return probes.command(
-        [judge.pages[page].request(entry) for page, entry in zip(pages, entries, strict=False)],
+        [validator.pages[page].request(entry) for page, entry in zip(pages, entries, strict=False)],
         per_second=len(pages) / spec.seconds,
         timeout=spec.timeout,
         usual=spec.limit / 2,
-        whole_bodies=judge.reads_whole_bodies,
+        whole_bodies=validator.reads_whole_bodies,
     )
 
 

@@ -94,12 +94,12 @@ class Expect(Model):
 
     def __str__(self) -> str:
         """In words: ``status 200, body with 'Shop', at least 10KB``."""
-        said = [f"status {_listed(self.status or ('2xx',))}"]
-        said += [f"header {name} with {format_value(text)}" for name, text in self.header.items()]
-        said += [f"body with {format_value(text)}" for text in self.body]
-        said += [f"body without {format_value(text)}" for text in self.not_body]
-        said += [f"at least {size_text(self.min_bytes)}"] if self.min_bytes is not None else []
-        return ", ".join(said)
+        parts = [f"status {_listed(self.status or ('2xx',))}"]
+        parts += [f"header {name} with {format_value(text)}" for name, text in self.header.items()]
+        parts += [f"body with {format_value(text)}" for text in self.body]
+        parts += [f"body without {format_value(text)}" for text in self.not_body]
+        parts += [f"at least {size_text(self.min_bytes)}"] if self.min_bytes is not None else []
+        return ", ".join(parts)
 
 
 def _listed(statuses: Iterable[object]) -> str:

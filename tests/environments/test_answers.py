@@ -99,7 +99,7 @@ def test_a_rare_page_that_is_wrong_is_left_out(monkeypatch: pytest.MonkeyPatch) 
         monkeypatch, lambda path: answer("", status=404) if path == "/gone" else good(path), paths
     )
     check.learn()
-    assert [page.name for page in check.judge.pages] == ["/"]
+    assert [page.name for page in check.validator.pages] == ["/"]
 
 
 def test_text_that_is_expected_decides() -> None:

@@ -82,7 +82,9 @@ def check_of(endpoint: Endpoint) -> AnswerCheck:
 def read(check: AnswerCheck, endpoint: Endpoint, seconds: float = 2.0) -> Reading:
     spec = LoadSpec(400.0, seconds, timeout=5.0, limit=SLO.limit, ramp=0.0)
     request = Request(endpoint, "/")
-    result = take(Httperf(), request, spec, LocalTransport(), max_rate=400.0, judge=check.judge)
+    result = take(
+        Httperf(), request, spec, LocalTransport(), max_rate=400.0, validator=check.validator
+    )
     return reading(result, spec)
 
 

@@ -12,10 +12,10 @@ from autotune.loads.answers import (
     ENOUGH,
     MOST_PAGES,
     WRONG,
-    Judge,
     Look,
     Looks,
     Page,
+    Validator,
     pages_of,
     wrong_by_size,
 )
@@ -35,20 +35,20 @@ RATE, SECONDS = 600.0, 2.0
 SHARED = 60  # different pages of each site, shared by all readings
 
 
-def judge_of(site: str) -> Judge:
+def validator_of(site: str) -> Validator:
     chance = random.Random(7)
     known = Reference.of([SITES[site](chance) for _ in range(20)])
-    return Judge((Page(Step(path="/"), reference=known),))
+    return Validator((Page(Step(path="/"), reference=known),))
 
 
 @pytest.mark.parametrize("share", [0.05, 0.25, 1.0])
 @pytest.mark.parametrize("site", ["shop", "news"])
 def test_no_trial_meets_the_slo_with_error_pages(site: str, share: float) -> None:
     """A trial is met if any reading after the warm-up is. Readings that miss are rare, and counted."""
-    judge, chance = judge_of(site), random.Random(f"{site}{share}")
+    validator, chance = validator_of(site), random.Random(f"{site}{share}")
     right = [SITES[site](chance) for _ in range(SHARED)]
     spec = LoadSpec(RATE, SECONDS)
-    count = judge.count(spec)
+    count = validator.count(spec)
     met = readings = 0
     for name in SIX:
         page = answer(ERROR_PAGES[name])
@@ -58,14 +58,14 @@ def test_no_trial_meets_the_slo_with_error_pages(site: str, share: float) -> Non
                 got = [
                     page if chance.random() < share else chance.choice(right) for _ in range(count)
                 ]
-                look = judge.look([0] * count, got)
+                look = validator.look([0] * count, got)
                 result = LoadResult(1000, 1000, {}, {0.01: 1000})
-                judged = judge.reclassify(result, look, looks.at_most(RATE))
+                validated = validator.reclassify(result, look, looks.at_most(RATE))
                 looks.add(RATE, look)
                 if turn >= 2:
                     readings += 1
-                    met += SLO.met(_outcome(judged))
-                assert judged.replies_ok + judged.failed == 1000
+                    met += SLO.met(_outcome(validated))
+                assert validated.replies_ok + validated.failed == 1000
     print(f"{site} {share:.0%}: {met} of {readings} readings met the SLO, {count} answers each")
     assert met == 0  # repeatable; 0.95 ** 200 is 0.0035 %
 
@@ -82,20 +82,20 @@ def _outcome(result: LoadResult) -> object:
      (5.0, 2.0, 2), (1.0, 2.0, 1), (1.0, 1.0, 0)],
 )  # fmt: skip
 def test_how_many_answers_are_looked_at(rate: float, seconds: float, count: int) -> None:
-    assert Judge((Page(Step(path="/")),)).count(LoadSpec(rate, seconds)) == count
+    assert Validator((Page(Step(path="/")),)).count(LoadSpec(rate, seconds)) == count
 
 
 def test_with_the_right_body_known_the_look_is_a_trace_of_the_load() -> None:
-    judge = Judge.exactly(Request(Endpoint("h", 80), "/", b"right\n"))
-    assert [judge.count(LoadSpec(rate, 3.0)) for rate in (1000.0, 100.0, 5.0)] == [18, 3, 2]
-    look = judge.look([0, 0], [answer("right\n"), answer("wrong\n")])
+    validator = Validator.exactly(Request(Endpoint("h", 80), "/", b"right\n"))
+    assert [validator.count(LoadSpec(rate, 3.0)) for rate in (1000.0, 100.0, 5.0)] == [18, 3, 2]
+    look = validator.look([0, 0], [answer("right\n"), answer("wrong\n")])
     assert (look.looked_at, look.wrong, look.example) == (2, 1, "/: another body")
 
 
 def test_large_pages_are_looked_at_less_often() -> None:
     known = Reference(5, frozenset({200}), frozenset(), (1 << 22, 1 << 22))
     page = Page(Step(path="/"), expect=Expect(body=("x",)), reference=known)
-    assert Judge((page,)).count(LoadSpec(1000.0, 2.0)) == 16
+    assert Validator((page,)).count(LoadSpec(1000.0, 2.0)) == 16
 
 
 def test_a_small_look_is_filled_up_from_readings_at_lower_rates() -> None:
@@ -105,13 +105,13 @@ def test_a_small_look_is_filled_up_from_readings_at_lower_rates() -> None:
     looks.add(200.0, Look(50, 1, "at 200"))
     assert looks.at_most(200.0) == Look(100, 1, "at 200")
     assert looks.at_most(50.0) == Look()
-    judge = judge_of("shop")
-    small = judge.reclassify(
+    validator = validator_of("shop")
+    small = validator.reclassify(
         LoadResult(1000, 1000, {}, {0.01: 1000}), Look(50, 0), looks.at_most(200.0)
     )
     assert small.errors == {WRONG: 7}  # 1 of 150
     assert small.example == "at 200"
-    own = judge.reclassify(
+    own = validator.reclassify(
         LoadResult(1000, 1000, {}, {0.01: 1000}), Look(ENOUGH, 0), looks.at_most(200.0)
     )
     assert own.errors == {}
@@ -139,24 +139,24 @@ def test_the_sizes_of_all_answers_show_wrong_ones(
 
 
 def test_five_per_cent_of_error_pages_show_in_the_mean_size_of_stable_pages() -> None:
-    judge, page = judge_of("shop"), SITES["shop"](random.Random(1))
-    look = judge.look([0] * 40, [page] * 40)
+    validator, page = validator_of("shop"), SITES["shop"](random.Random(1))
+    look = validator.look([0] * 40, [page] * 40)
     for name in SIX:
         mean = 0.95 * page.size + 0.05 * len(ERROR_PAGES[name])
         result = LoadResult(1000, 1000, {}, {0.01: 1000}, sizes={round(mean, 1): 1000})
-        judged = judge.reclassify(result, look, Look())
-        assert not SLO.met(_outcome(judged)), name
-        assert judged.example
+        validated = validator.reclassify(result, look, Look())
+        assert not SLO.met(_outcome(validated)), name
+        assert validated.example
     # News vary by ±30 %: their mean size says nothing.
-    assert judge_of("news").size_range(look) is None
+    assert validator_of("news").size_range(look) is None
 
 
 def test_pages_are_chosen_in_proportion_to_the_load() -> None:
-    judge = Judge(
+    validator = Validator(
         pages_of([(Step(path="/a"), 3.0), (Step(path="/b"), 1.0), (Step(path="/a"), 1.0)], None)
     )
-    assert [(page.name, page.share) for page in judge.pages] == [("/a", 0.8), ("/b", 0.2)]
-    counts = Counter(judge.chosen(1000, 11))
+    assert [(page.name, page.share) for page in validator.pages] == [("/a", 0.8), ("/b", 0.2)]
+    counts = Counter(validator.chosen(1000, 11))
     assert counts[0] == pytest.approx(800, abs=5)
 
 
@@ -183,11 +183,11 @@ EXPECTED = [
 @pytest.mark.parametrize(("said", "wrong"), EXPECTED)
 def test_what_is_expected_decides(said: dict[str, object], wrong: str | None) -> None:
     page = Page(Step(path="/"), expect=Expect.model_validate(said))
-    look = Judge((page,)).look([0], [SITES["shop"](random.Random(1))])
+    look = Validator((page,)).look([0], [SITES["shop"](random.Random(1))])
     assert (look.example or None) == wrong
 
 
 def test_text_that_is_expected_takes_the_place_of_the_reference() -> None:
-    known = judge_of("shop").pages[0].reference
+    known = validator_of("shop").pages[0].reference
     page = Page(Step(path="/"), expect=Expect(body=("went wrong",)), reference=known)
     assert page.wrong(answer(ERROR_PAGES["rails.html"])) is None

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from autotune.environments import load_session
 from autotune.environments.load_meter import LoadMeter
 from autotune.loads import headroom, start
-from autotune.loads.answers import Judge, Page
+from autotune.loads.answers import Page, Validator
 from autotune.loads.base import Load, LoadError, LoadSpec
 from autotune.loads.closed import Clients, Wrk
 from autotune.loads.headroom import steps
@@ -100,9 +100,9 @@ def test_all_processes_of_a_reading_stay_below_it(
     each = [Recorder(f"load{number}") for number in range(hosts)]
     spec = LoadSpec(share * max_rate, seconds, limit=limit, ramp=ramp)
     request = entry(entries, expect=expect)
-    judge = None if expect else Judge((Page(Step(path="/")), Page(Step(path="/b"))))
+    validator = None if expect else Validator((Page(Step(path="/")), Page(Step(path="/b"))))
     with batches() as started:
-        result = take(LOADS[name](), request, spec, *each, max_rate=max_rate, judge=judge)
+        result = take(LOADS[name](), request, spec, *each, max_rate=max_rate, validator=validator)
     assert result.limited  # nothing was run
     # A long ramp-in comes first, a short one goes over into the counted part.
     for part in [[batch] for batch in started] if ramp > 0.5 else [each]:
