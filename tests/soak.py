@@ -31,3 +31,8 @@ def slice_of(steps: Mapping[Step, Place], part: int) -> dict[Step, Place]:
 def kills(usual: int) -> int:
     """How often to kill; ``AUTOTUNE_KILLS`` asks for more or fewer."""
     return int(os.environ.get("AUTOTUNE_KILLS", usual))
+
+
+def races(usual: int) -> int:
+    """How many deployments and restores race with adversaries; ``AUTOTUNE_RACES`` sets another number."""
+    return int(os.environ.get("AUTOTUNE_RACES", usual))

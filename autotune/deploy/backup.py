@@ -343,6 +343,11 @@ def _backup_check(record: Mapping[str, Any]) -> BackupCheck:
 def _original(path: str, observed: ObservedFile, contents: Mapping[str, bytes]) -> FileState:
     if observed.kind == "absent":
         return FileState()
+    if observed.kind == "link" and observed.apart:
+        raise AutotuneError(
+            f"{path} is a link in a directory where other accounts can write",
+            hint="name the file that it leads to",
+        )
     if observed.kind == "link":
         return FileState(owner=observed.owner, link=observed.detail, time=observed.time)
     if observed.kind == "file":
@@ -352,6 +357,11 @@ def _original(path: str, observed: ObservedFile, contents: Mapping[str, bytes]) 
         raise AutotuneError(
             f"{path} has other names (hard links), which would part: autotune does not replace it",
             hint=f"find them with `find / -xdev -samefile {path}`, and make it a file of its own",
+        )
+    if observed.kind == "refused":
+        raise AutotuneError(
+            f"{path} cannot be changed safely: {observed.detail}",
+            hint="let root own the directories that lead to it, or leave it out of the target",
         )
     raise AutotuneError(f"{path} is neither a file nor a link: autotune does not replace it")
 

@@ -340,6 +340,7 @@ def confirmed(
     observed = {name: observed for name, (observed, _) in answers.items()}
     for name in desired.hosts:
         check_units_run(hosts[name], desired, before[name], observed[name])
+        check_files_are(name, desired, observed[name])
     effective = of_tiers(desired.settings, [values for _, values in answers.values()])
     changed = {name: {*plan.write, *plan.remove, *plan.sysctls} for name, plan in plans.items()}
     deployed = Deployed(
@@ -394,6 +395,14 @@ def check_units_run(
             ended = [f"{host.name}: {unit} ended and was started again by itself"] if again else []
             lines = [*ended, *host.complaints()]
             raise NotUp("; ".join(lines) or f"{host.name}: {unit} does not run")
+
+
+def check_files_are(host: str, desired: DesiredState, observed: ObservedHost) -> None:
+    """Raise NotUp for a file that others changed after it was validated and written."""
+    changed = [path for path, file in desired.hosts[host].files.items()
+               if not observed.files[path].is_as(file)]  # fmt: skip
+    if changed:
+        raise NotUp(f"{host}: others changed {', '.join(changed)} during the deployment")
 
 
 def differences(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import base64
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
 from autotune.deploy.backup import ANY, BackupCheck, BackupStore, HostBackup, decode, encode
@@ -27,6 +27,7 @@ from autotune.deploy.host_state import (
     FileState,
     HostPlan,
     HostState,
+    ObservedFile,
     ObservedHost,
     ServiceManager,
     parse_files,
@@ -61,6 +62,7 @@ class ManagedHost:
         self.lock = HostLock(transport, study)
         self._store, self._study = store, study
         self._started: set[str] = set()
+        self._apart: dict[str, str] = {}
         self.notes: list[str] = []
         self.note = note or self.notes.append
         self.backup = store.read(name) or HostBackup(name, study)
@@ -116,8 +118,10 @@ class ManagedHost:
             alone=self.lock.held,  # waits for commands that a lost connection left running
             functions=self._functions,
         )
+        files = parse_files(paths, backup.stdout)
+        self._apart |= {path: file.apart for path, file in files.items()}
         observed = ObservedHost(
-            parse_files(paths, backup.stdout),
+            files,
             self._manager.parse(names, running.stdout) if self._manager and names else {},
             parse_sysctls(keys, kernel.stdout),
         )
@@ -138,6 +142,9 @@ class ManagedHost:
         above = {str(p): FileState() for path in new.files for p in PurePosixPath(path).parents}
         everything = HostState({**above, **new.files}, new.units, new.sysctls)
         observed, contents = self._look(everything, tuple(new.files))
+        present = {path: file for path, file in observed.files.items()
+                 if path in new.files or file.kind == "absent"}  # fmt: skip
+        observed = replace(observed, files=present)
         if unknown := [
             unit for unit, unit_state in observed.units.items() if not unit_state.exists
         ]:
@@ -158,7 +165,8 @@ class ManagedHost:
         return Command(("keep", ORIGINALS, base64.b64encode(encode(backup)).decode()), vital=True)
 
     def stage(self, desired: HostState, plan: HostPlan, checks: Sequence[Check] = ()) -> None:
-        """Write new files beside the real ones and let the software validate them there.
+        """Write new files next to the real ones and let the software validate them there. Where other
+        accounts can change names, they are staged in a directory that only root can enter.
 
         Raises Invalid with the software's words, CommandFailed where they cannot be written.
         """
@@ -174,12 +182,20 @@ class ManagedHost:
     def _check(self, check: Check) -> tuple[str, ...]:
         if self._manager and self._manager.validate:
             return self._manager.validate(check.part.site, check.how, [*check.files], check.new)
-        return staged_check(check.how, check.part.site.directory, check.new)
+        return self._staged_check(check.how, check.part.site.directory, check.new)
+
+    def _staged_check(
+        self, how: Argv | TrialStart, directory: str, new: Sequence[str]
+    ) -> tuple[str, ...]:
+        return staged_check(how, directory, {path: self._staged(path) for path in new})
+
+    def _staged(self, path: str) -> str:
+        return self._apart.get(path) or staged(path)
 
     def discard(self, plan: HostPlan) -> None:
         """Take staged files away."""
         if plan.write:
-            self._do([Command(("discard", *map(staged, plan.write)))])
+            self._do([Command(("unstage", *plan.write))])
 
     def apply(self, desired: HostState, plan: HostPlan) -> None:
         """Do the steps. Raises CommandFailed, with the words of the unit or command that failed.
@@ -205,7 +221,7 @@ class ManagedHost:
     def _steps(self, desired: HostState, plan: HostPlan) -> list[tuple[str, ...]]:
         commands: list[tuple[str, ...]] = [("stop", unit) for unit in plan.stop]
         ours = self.backup.digests
-        commands += [("swap", path, staged(path), desired.files[path].time or "", *ours(path))
+        commands += [("swap", path, self._staged(path), desired.files[path].time or "", *ours(path))
                      for path in plan.write]  # fmt: skip
         commands += [("remove", path, *ours(path)) for path in plan.remove]
         if plan.sysctls:
@@ -226,7 +242,7 @@ class ManagedHost:
 
     def tidy(self) -> None:
         """Remove what a killed tuner had staged."""
-        self._do([Command(("discard", *map(staged, self.backup.state.files)))])
+        self._do([Command(("unstage", *self.backup.state.files))])
 
     def kept_aside(self) -> list[str]:
         """Files that others had changed and that a tuner kept when it replaced them, a line each."""
@@ -325,16 +341,21 @@ class ManagedHost:
         if not checks or any(observed.files[path].kind != "file" for path in plan.write):
             return {}
         empty = [self._staging(path, FileState(b"")) for path in removing]
-        asked = [Command(original_check(check, changing)) for check in checks]
-        as_is = [Command(original_check(check, ())) for check in checks]
+        asked = [Command(self._original_check(check, changing)) for check in checks]
+        as_is = [Command(self._original_check(check, ())) for check in checks]
         running = {check: observed.units[check.unit].active for check in checks}
-        discard = Command(("discard", *map(staged, removing)))
-        answers = self._do([*empty, *asked, *as_is, discard], timeout=ACTING)[len(empty) :]
+        unstage = Command(("unstage", *removing))
+        answers = self._do([*empty, *asked, *as_is, unstage], timeout=ACTING)[len(empty) :]
         return {
             check: done.error_text
             for check, done, working in zip(checks, answers, answers[len(checks) :], strict=False)
             if not done.ok and (working.ok if {*check.files} & {*check.argv} else running[check])
         }
+
+    def _original_check(self, check: BackupCheck, changing: Sequence[str]) -> tuple[str, ...]:
+        """A check on record, of the files in place with those that are ``changing`` as staged."""
+        how = TrialStart(check.argv, check.socket) if check.socket else check.argv
+        return self._staged_check(how, check.directory, changing)
 
     def _look(
         self, desired: HostState, whole: tuple[str, ...]
@@ -342,18 +363,20 @@ class ManagedHost:
         """What is there, and the contents of the files ``whole``."""
         reading = Command(("contents", *whole), vital=True)
         observed, (content,) = self.observe_and_run(desired, [reading])
-        lines = f"{content.stdout}\n".split("\n")
-        return observed, {path: base64.b64decode(line)
-                      for path, line in zip(whole, lines, strict=False)}  # fmt: skip
+        contents = _decoded(whole, content.stdout)
+        check_unchanged(self.name, observed.files, contents)
+        return observed, contents
 
     def _staging(self, path: str, file: FileState) -> Command:
         if file.link is not None:
-            link = (staged(path), file.owner or "0:0", file.link)
+            link = (path, self._staged(path), file.owner or "0:0", file.link)
             return Command(("stage_link", *link), vital=True)
         content = base64.b64encode(file.content or b"").decode()
         mode = f"{0o644 if file.mode is None else file.mode:04o}"
-        words = (path, staged(path), mode, file.owner or "-", content, file.access or "")
-        return Command(("stage", *words), vital=True)
+        words = (path, self._staged(path), mode, file.owner or "-", content, file.access or "")
+        before = self.backup.state.files.get(path, FileState())
+        kept = ("0:0", mode) if before.content is None else _owner_and_mode(before)
+        return Command(("stage", *words, *kept), vital=True)
 
     def _do(self, commands: Sequence[Command], timeout: float = 30.0) -> list[Completed]:
         """Change something, if the host is still ours."""
@@ -386,26 +409,49 @@ def staged(path: str) -> str:
     return str(place.with_name(f".{place.name}.autotune-new"))
 
 
-def staged_check(how: Argv | TrialStart, directory: str, new: Sequence[str]) -> tuple[str, ...]:
-    """The check of the real files, made to read the staged ones for those in ``new``.
+def staged_check(how: Argv | TrialStart, directory: str, new: Mapping[str, str]) -> tuple[str, ...]:
+    """The check of the real files, made to read staged ones for those in ``new`` (path → staged).
 
     A program that takes a file's path as an argument is given the path of the staged one. Staged
-    files that it finds only by reading others are mounted over the real ones, for the check alone.
-    ``directory`` is where a trial start may write.
+    files that it finds only by reading others are mounted over the real ones, for the check alone. So
+    are files that are staged apart, where their names lead only to what is staged.
+    ``directory`` is where a trial start may write. Raises AutotuneError for a trial start with a file
+    that is staged apart: its own account could not read it.
     """
     argv = how.argv if isinstance(how, TrialStart) else how
-    words = tuple(staged(word) if word in new else word for word in argv)
+    apart = [path for path, place in new.items() if place != staged(path)]
     if isinstance(how, TrialStart):
-        return ("trial", directory, how.socket, *words)
-    if all(path in argv for path in new):
-        return words
-    return with_files({path: staged(path) for path in new}, argv)
+        if apart:
+            raise AutotuneError(
+                f"{apart[0]} cannot be tried: other accounts can write to its directory",
+                hint="let root own the directories that lead to it",
+            )
+        return ("trial", directory, how.socket, *(new.get(word, word) for word in argv))
+    if all(path in argv for path in new) and not apart:
+        return tuple(new.get(word, word) for word in argv)
+    return with_files(new, argv)
 
 
-def original_check(check: BackupCheck, changing: Sequence[str]) -> tuple[str, ...]:
-    """A check on record, of the files in place with those that are ``changing`` as staged."""
-    how = TrialStart(check.argv, check.socket) if check.socket else check.argv
-    return staged_check(how, check.directory, changing)
+def _owner_and_mode(file: FileState) -> tuple[str, str]:
+    return file.owner or "", "" if file.mode is None else f"{file.mode:04o}"
+
+
+def _decoded(paths: Sequence[str], printed: str) -> dict[str, bytes]:
+    """What ``contents`` printed about ``paths``."""
+    return {path: base64.b64decode(line)
+            for path, line in zip(paths, f"{printed}\n".split("\n"), strict=False)}  # fmt: skip
+
+
+def check_unchanged(
+    host: str, observed: Mapping[str, ObservedFile], contents: Mapping[str, bytes]
+) -> None:
+    """Raise AutotuneError if a file was replaced between the looks at its state and its content."""
+    for path, content in contents.items():
+        digest = FileState(content).digest
+        if observed[path].kind == "file" and observed[path].detail != digest:
+            raise AutotuneError(
+                f"{host}: {path} was changed while it was read", hint="run the command again"
+            )
 
 
 def _backup_check(check: Check, backup: HostState) -> BackupCheck | None:
@@ -437,12 +483,14 @@ def validate_all(transport: Transport, cases: Cases) -> list[str | None]:
     about.
     """
     own = f"validated-{secrets.token_hex(8)}"  # another tuner may be asking about its own
-    cases = _with_secrets(transport, cases)
+    originals = _with_placeholders(transport, cases)
+    cases = _with_secrets(cases, originals)
     commands: list[Command] = []
     asked: list[int | None] = []
     for number, (part, files) in enumerate(cases):
         place = f"{part.site.directory}.{own}/{number}"
-        commands += [_written(path, f"{place}{path}", files[path]) for path in files]
+        commands += [_written(path, f"{place}{path}", files[path], originals.get(path))
+                     for path in files]  # fmt: skip
         check = _check(part, files, place)
         asked.append(None if check is None else len(commands))
         commands += [] if check is None else [Command(check)]
@@ -453,29 +501,58 @@ def validate_all(transport: Transport, cases: Cases) -> list[str | None]:
             for at in asked]  # fmt: skip
 
 
-def _with_secrets(transport: Transport, cases: Cases) -> Cases:
-    """The cases with each placeholder replaced by the secret in the host's own file."""
+@dataclass(frozen=True)
+class PresentFile:
+    """A file of a host, and its content; empty if it does not exist."""
+
+    observed: ObservedFile
+    content: bytes
+
+
+def _with_placeholders(transport: Transport, cases: Cases) -> dict[str, PresentFile]:
+    """The host's own version of each file that has placeholders for secrets."""
     paths = sorted({path for _, files in cases for path in files if is_masked(files[path])})
-    if not paths:
+    return read_files(transport, paths) if paths else {}
+
+
+def _with_secrets(cases: Cases, originals: Mapping[str, PresentFile]) -> Cases:
+    """The cases with each placeholder replaced by the secret in the host's own file."""
+    if not originals:
         return cases
-    originals = contents(transport, paths)
+    contents = {path: file.content for path, file in originals.items()}
     return [
-        (part, {path: unmasked(content, originals.get(path), f"{part.site.host}: {path}")
+        (part, {path: unmasked(content, contents.get(path), f"{part.site.host}: {path}")
                 for path, content in files.items()})
         for part, files in cases
     ]  # fmt: skip
 
 
+def read_files(transport: Transport, paths: Sequence[str]) -> dict[str, PresentFile]:
+    """Files of a host as they are. Raises AutotuneError for one that cannot be read safely."""
+    words = [("look", *paths), ("contents", *paths)]
+    looked, printed = run_checked(transport, [Command(command, vital=True) for command in words])
+    observed, content = parse_files(tuple(paths), looked.stdout), _decoded(paths, printed.stdout)
+    for path, file in observed.items():
+        if file.kind == "refused":
+            raise AutotuneError(f"{transport.name}: {path} cannot be read safely: {file.detail}")
+    check_unchanged(transport.name, observed, content)
+    return {path: PresentFile(observed[path], content[path]) for path in paths}
+
+
 def contents(transport: Transport, paths: Sequence[str]) -> dict[str, bytes]:
     """The contents of files of a host; empty for one that is not there."""
     (printed,) = run_checked(transport, [Command(("contents", *paths), vital=True)])
-    lines = zip(paths, f"{printed.stdout}\n".split("\n"), strict=False)
-    return {path: base64.b64decode(line) for path, line in lines}
+    return _decoded(paths, printed.stdout)
 
 
-def _written(path: str, place: str, content: bytes) -> Command:
-    """Write a file with the bits and the owner of the real one, which may be secret."""
-    return Command(("stage", path, place, "0644", "-", base64.b64encode(content).decode(), ""))
+def _written(path: str, place: str, content: bytes, real: PresentFile | None) -> Command:
+    """Write a file with the mode and the owner of the real one. If it has the secrets of ``real``, these
+    are the mode and owner that ``real`` had when it was read."""
+    kept: tuple[str, ...] = ("", "")
+    if real and real.observed.kind == "file":
+        kept = _owner_and_mode(FileState(mode=real.observed.mode, owner=real.observed.owner))
+    words = (path, place, "0644", "-", base64.b64encode(content).decode(), "")
+    return Command(("stage", *words, *kept))
 
 
 def _check(part: Part, files: Mapping[str, bytes], place: str) -> tuple[str, ...] | None:

@@ -13,7 +13,16 @@ from autotune.errors import AutotuneError
 from autotune.strict import is_whole
 from autotune.transports.base import Completed, Transport
 
-FUNCTIONS = Path(__file__).with_name("on_host.sh").read_text(encoding="utf-8")
+
+def _read_functions() -> str:
+    """The functions of ``on_host.sh`` and ``exposed.sh``. The latter are also the text of ``$anchors``,
+    for shells that the former start."""
+    anchors = Path(__file__).with_name("exposed.sh").read_text(encoding="utf-8")
+    others = Path(__file__).with_name("on_host.sh").read_text(encoding="utf-8")
+    return f'anchors={shlex.quote(anchors)}\neval "$anchors"\n{others}'
+
+
+FUNCTIONS = _read_functions()
 HOME = "/var/lib/autotune"
 ORIGINALS = f"{HOME}/originals.json"  # the backup of the host
 KEPT = f"{HOME}/kept.json"  # likewise, where a deployment was left in place on purpose
@@ -34,6 +43,7 @@ printf '\\n{mark} begin\\n'
 {steps}
 }}
 {alone}
+{survey}
 everything </dev/null
 exit 0
 """
@@ -81,6 +91,7 @@ def ask(
         mark=mark,
         steps="\n".join(map(_line, batch)),
         alone=_ALONE if alone else "",
+        survey=_survey(batch),
     )
     timeout += _WAIT if alone else 0.0
     done = transport.run(["sh"], input=script.encode(), timeout=timeout, sudo=True)
@@ -117,6 +128,22 @@ def with_files(new: Mapping[str, str], argv: Sequence[str]) -> tuple[str, ...]:
     """
     pairs = [word for path, lies in new.items() for word in (lies, path)]
     return ("with_files", str(len(new)), *pairs, *argv)
+
+
+def _survey(commands: Iterable[Command]) -> str:
+    """The line that classifies the directories of all files at once, before the first command."""
+    paths = dict.fromkeys(path for command in commands for path in _files(command.words))
+    return f"survey {shlex.join(paths)}" if paths else ""
+
+
+def _files(words: Sequence[str]) -> Sequence[str]:
+    """The configuration files that a command reads or changes."""
+    match words[0]:
+        case "look" | "contents" | "unstage" | "check_places":
+            return words[1:]
+        case "stage" | "stage_link" | "swap" | "remove":
+            return words[1:2]
+    return ()
 
 
 def _line(command: Command) -> str:

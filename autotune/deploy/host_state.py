@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from autotune.errors import AutotuneError
 from autotune.services.base import Action, Argv, Site, TrialStart
@@ -42,7 +42,10 @@ class FileState:
 
 @dataclass(frozen=True)
 class ObservedFile:
-    """A path as it is. ``detail``: a file's SHA-256, or where a link points."""
+    """A path as it is. ``detail``: a file's SHA-256, where a link points, or why it is ``refused``.
+
+    ``apart``: where its new version is staged, if other accounts can change names on the way to it.
+    """
 
     kind: str
     mode: int = 0
@@ -50,6 +53,7 @@ class ObservedFile:
     time: str = ""
     detail: str = ""
     access: str = ""
+    apart: str = ""
 
     def is_as(self, desired: FileState) -> bool:
         if desired.absent:
@@ -197,7 +201,15 @@ def understood(what: str, text: str) -> Iterator[None]:
         ) from error
 
 
+_APART, _REFUSED = "apart ", "refused "  # how `look_exposed` begins a line
+
+
 def _file(line: str) -> ObservedFile:
+    if line.startswith(_APART):
+        apart, _, of_file = line.removeprefix(_APART).partition("\t")
+        return replace(_file(of_file), apart=apart)
+    if line.startswith(_REFUSED):
+        return ObservedFile("refused", detail=line.removeprefix(_REFUSED))
     kind, *rest = line.split(" ", 4)
     if not rest:
         return ObservedFile(kind)

@@ -1,10 +1,8 @@
 # What a host is asked to do, as functions; their arguments are words, never text to be read again.
 # A POSIX shell, coreutils, util-linux and iproute2 are all that is asked of the host.
-PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+PATH=${PATH:-/usr/bin:/bin}:/usr/local/sbin:/usr/sbin:/sbin
 home=/var/lib/autotune
 mutex= # where it is, once `alone` has it
-newline='
-'
 
 # -- the lock: a record of its holder, and the uptime at which it was last renewed --------------
 lock_state() {
@@ -15,7 +13,18 @@ lock_state() {
     cat "$home/lock" 2>/dev/null
     :
 }
-home_made() { [ -d "$home" ] || mkdir -p -m 700 -- "$home"; }
+home_made() {
+    [ -d "$home" ] || mkdir -p -m 700 -- "$home" || return
+    is_own "$home"
+}
+# directory: it belongs to us, and nobody else can write to it.
+is_own() {
+    if [ ! -L "$1" ] && [ -O "$1" ] && [ -d "$1" ]; then
+        case $(stat -c %a -- "$1") in *[2367]? | *[2367]) ;; *) return 0 ;; esac
+    fi
+    echo "$1 is not a directory that only root can write to: remove it"
+    return 1
+}
 # No other exchange that changes anything is under way meanwhile. The mutex is a file that no other
 # account can open; whoever waited for one that has been removed since waits for the new one.
 alone() {
@@ -75,17 +84,21 @@ unlock() {
 look() {
     kinds=
     for path; do
-        if [ -L "$path" ]; then kinds=${kinds}l
+        if is_exposed "$path"; then kinds=${kinds}e
+        elif [ -L "$path" ]; then kinds=${kinds}l
         elif [ -f "$path" ]; then kinds=${kinds}f
         elif [ -e "$path" ]; then kinds=${kinds}o
         else kinds=$kinds-
         fi
     done
-    stats=$(only '[!-]*' stats_of "$@") && sums=$(only 'f*' sums_of "$@") || return
+    stats=$(only '[lfo]*' stats_of "$@") && sums=$(only 'f*' sums_of "$@") || return
     case $sums in *'+ '*) lists=yes ;; *) lists= ;; esac
     for path; do
         kind=${kinds%"${kinds#?}"} kinds=${kinds#?}
-        [ "$kind" != - ] || { echo absent; continue; }
+        case $kind in
+            -) echo absent; continue ;;
+            e) is_exposed "$path" && look_exposed "$path" || return; continue ;;
+        esac
         type=${stats%% *} stats=${stats#* }
         links=${stats%% *} stats=${stats#* }
         said=${stats%%"$newline"*} stats=${stats#*"$newline"}
@@ -129,6 +142,7 @@ where() { # program…: the path of the first one that is there
 }
 contents() { # path…: each file's bytes, a line of base64
     for path; do
+        if is_exposed "$path"; then contents_exposed "$path" || return; continue; fi
         if [ -f "$path" ] && [ ! -L "$path" ]; then base64 -w 0 -- "$path" || return; fi
         echo
     done
@@ -157,9 +171,17 @@ made() { # directory: it is there, and on disk are the names that lead to it
 }
 
 # -- files ---------------------------------------------------------------------------------------
-# path staged mode owner base64 access-list: written beside the real one, with its access list and
-# attributes, unless another list is asked for, and for owner "-" with its owner and bits too.
+# path…: fails for one whose directories cannot be used safely, and says why.
+check_places() {
+    for path; do
+        if is_exposed "$path"; then (enter || { echo "$why"; exit 1; }) || return; fi
+    done
+}
+# path staged mode owner base64 access-list owner-before mode-before: written next to the real one, with its
+# access list and attributes, unless another list is requested, and for owner "-" with its owner and mode
+# too. The last two count where other accounts can change the path.
 stage() {
+    if is_exposed "$1"; then stage_exposed "$@"; return; fi
     (umask 022 && made "${2%/*}") || return
     rm -f -- "$2"
     (umask 077 && printf %s "$5" | base64 -d >"$2") || return
@@ -174,9 +196,15 @@ stage() {
     fi
     sync -- "$2"
 }
-stage_link() { # staged owner target
-    (umask 022 && made "${1%/*}") || return
-    rm -f -- "$1" && ln -s -- "$3" "$1" && chown -h "$2" -- "$1"
+stage_link() { # path staged owner target
+    ! is_exposed "$1" || { echo "$1 was a link, and other accounts can now write next to it"; return 1; }
+    (umask 022 && made "${2%/*}") || return
+    rm -f -- "$2" && ln -s -- "$4" "$2" && chown -h "$3" -- "$2"
+}
+unstage() { # path…: what is staged for them is removed
+    for path; do
+        if is_exposed "$path"; then unstage_exposed "$path"; else rm -f -- "${path%/*}/.${path##*/}.autotune-new"; fi
+    done
 }
 discard() { rm -f -- "$@"; }
 discard_of() { # study path: a record of originals, if it is that study's
@@ -191,19 +219,22 @@ digest() { # path: what tells it from any other content, or other place that it 
 }
 # path digest…: a file that is none of these was changed by others: a copy is kept, and named.
 set_aside() {
-    path=$1 now=$(digest "$1") || return
+    path=$1 digest=digest copy='cp -a --' file=$1
+    ! is_exposed "$1" || digest=digest_exposed copy=copy_exposed file=./${1##*/}
+    now=$("$digest" "$file") || return
     shift
     [ -n "$now" ] || return 0
     for ours; do
         [ "$ours" != any ] && [ "$ours" != "$now" ] || return 0
     done
-    copy=$home/overwritten/$(date -u +%Y%m%dT%H%M%SZ)$path
-    (umask 077 && made "${copy%/*}") && cp -a -- "$path" "$copy" || return
-    [ -L "$copy" ] || sync -- "$copy"
-    sync -- "${copy%/*}" && echo "$copy"
+    aside=$home/overwritten/$(date -u +%Y%m%dT%H%M%SZ)$path
+    (umask 077 && made "${aside%/*}") && $copy "$file" "$aside" || return
+    [ -L "$aside" ] || sync -- "$aside"
+    sync -- "${aside%/*}" && echo "$aside"
 }
 kept_aside() { find "$home/overwritten" ! -type d 2>/dev/null || :; }
 swap() { # path staged time digest…
+    if is_exposed "$1"; then swap_exposed "$@"; return; fi
     place=$1 staged=$2 time=$3
     shift 3
     set_aside "$place" "$@" || return
@@ -212,6 +243,7 @@ swap() { # path staged time digest…
 }
 put() { mv -fT -- "$1" "$2"; } # staged path
 remove() { # path digest…
+    if is_exposed "$1"; then remove_exposed "$@"; return; fi
     set_aside "$@" || return
     if [ -d "$1" ] && [ ! -L "$1" ]; then rmdir -- "$1"; else rm -f -- "$1"; fi || return
     [ ! -d "${1%/*}" ] || sync -- "${1%/*}"
@@ -223,35 +255,37 @@ keep() { # path base64: a file of autotune's own, on disk before anything else h
 }
 # n, then n times staged and path, argv…: what it says with those files in place, for it alone.
 with_files() {
-    unshare --mount --propagation private -- sh -c '
-        # path: there is a file, if need be in a copy of its directory that has the same in it.
-        mountable() (
-            [ ! -e "$1" ] || exit 0
-            top=${1%/*}
-            while [ ! -d "$top/" ]; do top=${top%/*}; done
-            cd -- "$top/" && mount -t tmpfs -o mode=755 tmpfs "$top/" && [ ! . -ef "$top/" ] || exit
-            chown --reference=. -- "$top/" && chmod --reference=. -- "$top/" || exit
-            for entry in * .[!.]* ..?*; do
-                if [ -L "$entry" ]; then cp -P -- "$entry" "$top/$entry" || exit; continue; fi
-                [ -e "$entry" ] || continue # a pattern that nothing fits
-                if [ -d "$entry" ]; then mkdir -- "$top/$entry"; else : >"$top/$entry"; fi || exit
-                mount --no-canonicalize --rbind "/proc/self/cwd/$entry" "$top/$entry" || exit
-            done
-            mkdir -p -- "${1%/*}" && : >"$1"
-        )
-        left=$1 && shift
-        while [ "$left" -gt 0 ]; do
-            mountable "$2" && mount --bind -- "$1" "$2" || exit
-            shift 2 && left=$((left - 1))
-        done
-        exec "$@"' sh "$@"
+    unshare --mount --propagation private -- sh -c "$anchors$mounting" sh "$@"
 }
+mounting='
+    # path: there is a file, if need be in a copy of its directory that has the same in it.
+    mountable() (
+        [ ! -e "$1" ] || exit 0
+        owner=-
+        top=${1%/*}
+        while [ ! -d "$top/" ]; do top=${top%/*}; done
+        cd -P -- "$top" && copy_of_mounts "$PWD" && mkdir -p -- "${1%/*}" && : >"$1"
+    )
+    owner=- covered=$newline
+    cover "$@" || exit
+    count=$1 && shift
+    while [ "$count" -gt 0 ]; do
+        if is_exposed "$2"; then
+            mount_covered "$1" "$2" || exit
+        else
+            mountable "$2" && mount --bind -- "$1" "$2" || exit
+        fi
+        shift 2 && count=$((count - 1))
+    done
+    exec "$@"'
 # directory socket argv…: runs aside, in a directory of its own, until it accepts at the socket.
 trial() {
     directory=$1 socket=$2
     shift 2
-    rm -rf -- "$directory" && mkdir -p -- "$directory" && chmod 1777 -- "$directory" || return
-    cd "$directory" || return
+    # Only whoever is told its name finds the directory.
+    (umask 066 && mkdir -p -- "${directory%/*}") && is_own "${directory%/*}" || return
+    rm -rf -- "$directory" && mkdir -m 700 -- "$directory" && chmod 1777 -- "$directory" || return
+    cd -- "$directory" || return
     timeout 10 "$@" >"$directory.out" 2>&1 8<&- &
     pid=$!
     status=1

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from autotune.deploy.backup import BackupStore
-from autotune.deploy.host import ManagedHost, staged_check
+from autotune.deploy.host import ManagedHost, staged, staged_check
 from autotune.deploy.host_commands import Command, CommandFailed
 from autotune.deploy.host_state import FileState, HostState
+from autotune.errors import AutotuneError
 from autotune.services.base import TrialStart
 from tests.deploy.doubles import Here
 
@@ -68,4 +69,12 @@ ASK = ("nginx", "-c", CONF, "-t")
 def test_software_is_asked_about_new_files_by_their_paths_or_over_the_real_ones(
     files: tuple[str, ...], how: tuple[str, ...] | TrialStart, words: tuple[str, ...]
 ) -> None:
-    assert staged_check(how, "/run/x", files) == words
+    assert staged_check(how, "/run/x", {path: staged(path) for path in files}) == words
+
+
+def test_a_file_that_is_staged_apart_is_mounted_for_its_software_alone() -> None:
+    apart = "/srv/.autotune/app/conf"
+    words = staged_check(("check", "/srv/app/conf"), "/run/x", {"/srv/app/conf": apart})
+    assert words == ("with_files", "1", apart, "/srv/app/conf", "check", "/srv/app/conf")
+    with pytest.raises(AutotuneError, match="other accounts can write"):
+        staged_check(TrialStart(("x",), "s"), "/run/x", {"/srv/app/conf": apart})

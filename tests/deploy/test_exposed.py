@@ -1,0 +1,152 @@
+"""Directories that another account can change: nothing outside of them is read or changed."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from autotune.deploy.backup import BackupStore
+from autotune.deploy.desired_state import plan_host
+from autotune.deploy.host import ManagedHost
+from autotune.deploy.host_state import FileState, HostState
+from autotune.deploy.managed_hosts import restore_host
+from autotune.errors import AutotuneError
+from tests.deploy.doubles import Here
+
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+SECRET = b"a secret that only root can read\n"
+OURS, ORIGINAL = b"tuned\n", b"original\n"
+ACCOUNT = 65534
+Attack = Callable[["Scene"], None]
+
+
+class Attacked(Here):
+    """Another account acts ahead of a step of an exchange: ``before`` is step → shell words."""
+
+    def __init__(self, place: Path) -> None:
+        super().__init__(place)
+        self.name = "here"
+        self.before: dict[str, str] = {}
+
+    def rewritten(self, script: bytes) -> bytes:
+        script = super().rewritten(script)
+        for step, attack in self.before.items():
+            at = f"    step {step} ".encode()
+            script = script.replace(at, f"    {{ {attack}; }} >/dev/null 2>&1\n".encode() + at, 1)
+        return script
+
+
+@dataclass
+class Scene:
+    """``top`` belongs to root; ``app`` below it and all that is in it to another account."""
+
+    top: Path
+    app: Path
+    conf: Path
+    outside: Path
+    here: Attacked
+    host: ManagedHost
+
+    def desired(self, content: bytes = OURS) -> HostState:
+        return HostState({str(self.conf): FileState(content)})
+
+    def deploy(self, content: bytes = OURS) -> None:
+        desired = self.desired(content)
+        self.host.save(desired)
+        plan = plan_host(desired, self.host.observe(desired), {})
+        self.host.stage(desired, plan)
+        self.host.apply(desired, plan)
+        if wrong := [path for path, file in self.host.observe(desired).files.items()
+                     if not file.is_as(desired.files[path])]:  # fmt: skip
+            raise AutotuneError(f"{wrong} is not as deployed")
+
+    def intact(self) -> None:
+        """Nothing outside was changed, and no secret is where the account can read it."""
+        secret = self.outside / "secret"
+        assert secret.read_bytes() == SECRET
+        assert stat.S_IMODE(secret.stat().st_mode) == 0o600
+        assert secret.stat().st_uid == os.geteuid()
+        assert sorted(path.name for path in self.outside.iterdir()) == ["puma.rb", "secret"]
+        assert (self.outside / "puma.rb").read_bytes() == SECRET
+        for path in self.app.parent.rglob("*"):
+            if path.is_file() and not path.is_symlink() and path.stat().st_mode & 0o044:
+                assert SECRET not in path.read_bytes(), path
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    top, outside = tmp_path / "srv", tmp_path / "outside"
+    app = top / "app"
+    app.mkdir(parents=True)
+    outside.mkdir(mode=0o700)
+    for name in ("secret", "puma.rb"):
+        (outside / name).write_bytes(SECRET)
+        (outside / name).chmod(0o600)
+    (app / "config").mkdir()
+    conf = app / "config" / "puma.rb"
+    conf.write_bytes(ORIGINAL)
+    conf.chmod(0o644)
+    conf.parent.chmod(0o777)  # exposed, also where tests do not run as root
+    if os.geteuid() == 0:
+        conf.parent.chmod(0o755)
+        for path in (app, conf.parent, conf):
+            os.chown(path, ACCOUNT, ACCOUNT)
+    here = Attacked(tmp_path)
+    host = ManagedHost("here", here, BackupStore(tmp_path / "study"), "study")
+    host.lock.take()
+    yield Scene(top, app, conf, outside, here, host)
+    host.lock.release()
+
+
+def test_a_file_in_an_exposed_directory_is_deployed_and_restored(scene: Scene) -> None:
+    before = scene.conf.stat()
+    scene.deploy()
+    assert scene.conf.read_bytes() == OURS
+    now = scene.conf.stat()
+    assert (now.st_mode, now.st_uid, now.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
+    assert not list(scene.top.rglob("*autotune*"))
+    scene.deploy(b"better\n")
+    restore_host(scene.host)
+    assert scene.conf.read_bytes() == ORIGINAL
+    assert scene.conf.stat().st_mtime_ns == before.st_mtime_ns
+    assert [path for path in scene.top.rglob("*") if path.is_file()] == [scene.conf]
+    assert not list(scene.top.rglob("*autotune*"))
+
+
+# What the account may do at any moment: `$c` is the file, `$d` its directory, `$o` a directory of root.
+ATTACKS = {
+    "link at the real name": 'ln -sfn "$o/secret" "$c"',
+    "link at the staged name": 'ln -sfn "$o/secret" "$d/.puma.rb.autotune-new"',
+    "hard link to a file of root": 'ln -f "$o/secret" "$c"',
+    "hard link at the staged name": 'ln -f "$o/secret" "$d/.puma.rb.autotune-new"',
+    "FIFO": 'rm -f "$c"; mkfifo "$c"',
+    "FIFO at the staged name": 'mkfifo "$d/.puma.rb.autotune-new"',
+    "directory": 'rm -f "$c"; mkdir "$c"',
+    "another file": 'echo theirs >"$d/new"; mv -f "$d/new" "$c"',
+    "directory of root": 'mv "$d" "$d.gone"; ln -s "$o" "$d"',
+    "directory that is moved": 'mv "$d" "$d.gone"; mkdir "$d"; echo theirs >"$c"',
+    "directory that becomes a loop": 'mv "$d" "$d.gone"; ln -s "$d" "$d"',
+    "parent": 'mv "$d/.." "$d/../../app2"; mkdir -p "$d"; ln -s "$o/puma.rb" "$c"',
+    "nothing": 'rm -f "$c"',
+    "large file": 'truncate -s 20M "$c"',
+}
+STEPS = ("look", "contents", "stage", "swap", "unstage")
+
+
+@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_an_attack_at_any_step_changes_nothing_outside(
+    scene: Scene, attack: str, step: str
+) -> None:
+    names = f"c={scene.conf} d={scene.conf.parent} o={scene.outside}"
+    scene.here.before = {step: f"{names}; {ATTACKS[attack]}"}
+    for work in (scene.deploy, lambda: restore_host(scene.host)):
+        with suppress(AutotuneError):
+            work()
+        scene.intact()

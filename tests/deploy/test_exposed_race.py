@@ -1,0 +1,172 @@
+"""Deployments and restores while the account that owns the file's directory replaces names in it.
+
+The host is this machine with the real script. ``AUTOTUNE_SEED`` chooses other acts of the adversaries and
+``AUTOTUNE_RACES`` how many deployments and restores there are.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from autotune.deploy.backup import BackupStore
+from autotune.deploy.desired_state import plan_host
+from autotune.deploy.host import ManagedHost
+from autotune.deploy.host_state import FileState, HostState
+from autotune.deploy.managed_hosts import restore_host
+from autotune.deploy.runtime import Check
+from autotune.errors import AutotuneError
+from tests import soak
+from tests.deploy import adversary
+from tests.deploy.doubles import Here
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+ACCOUNT = 65534
+SECRET = b"a secret that only root can read\n"
+# What validates a file, by the name that the software knows it by.
+READS = '[ "$(cat "$1")" = "$2" ] || { echo "validation reads $(cat "$1")"; exit 1; }'
+
+
+def image(directory: Path) -> dict[str, tuple[bytes, int, int, int]]:
+    """Every file below a directory: content, owner, mode and time."""
+    return {str(path): (path.read_bytes(), (now := path.stat()).st_uid, now.st_mode, now.st_mtime_ns)
+            for path in directory.rglob("*")}  # fmt: skip
+
+
+def leaks(top: Path) -> list[str]:
+    """Files that others can read and that hold the secret."""
+    paths = []
+    for directory, _, names in os.walk(top):
+        for path in (Path(directory, name) for name in names):
+            with suppress(OSError):
+                handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+                with os.fdopen(handle, "rb") as file:
+                    readable = (
+                        os.fstat(handle).st_mode & 0o044 or os.fstat(handle).st_uid == ACCOUNT
+                    )
+                    if readable and file.read() == SECRET:
+                        paths.append(str(path))
+    return paths
+
+
+@contextmanager
+def adversaries(seeds: Sequence[int], top: Path, outside: Path) -> Iterator[None]:
+    argv = [sys.executable, adversary.__file__, str(ACCOUNT)]
+    running = [
+        subprocess.Popen([*argv, str(seed), str(top), str(outside)], stdout=subprocess.PIPE)
+        for seed in seeds
+    ]
+    try:
+        for process in running:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+        yield
+        assert [process.poll() for process in running] == [None] * len(running)
+    finally:
+        for process in running:
+            process.kill()
+            process.communicate()
+
+
+def laid_out(place: Path) -> tuple[Path, Path]:
+    """The directories that the account owns, and one that only root can enter."""
+    top, outside = place / "srv", place / "outside"
+    (top / "app" / "config").mkdir(parents=True)
+    (top / "app" / "roots").mkdir()
+    (top / "app" / "roots" / ".of-root").touch()
+    outside.mkdir(mode=0o700)
+    conf = top / "app" / "config" / "puma.rb"
+    conf.write_bytes(b"original\n")
+    secrets = [outside / "secret", outside / "puma.rb", top / "app" / "of-root",
+               top / "app" / "roots" / "puma.rb"]  # fmt: skip
+    for secret in secrets:
+        secret.write_bytes(SECRET)
+        secret.chmod(0o600)
+    for path in (top / "app", conf.parent, conf):
+        os.chown(path, ACCOUNT, ACCOUNT)
+    return top, outside
+
+
+def deploy(host: ManagedHost, conf: str, number: int) -> str:
+    """How a deployment ended: it is good, or the reason why not."""
+    content = f"tuned {number}"
+    desired = HostState({conf: FileState(f"{content}\n".encode())})
+    part: Any = SimpleNamespace(name="app", site=SimpleNamespace(directory="/nowhere"))
+    check = Check(part, ("sh", "-c", READS, "sh", conf, content), {conf: b""}, (conf,))
+    try:
+        host.save(desired)
+        plan = plan_host(desired, host.observe(desired), {})
+        host.stage(desired, plan, [check])
+        host.apply(desired, plan)
+        now = host.observe(desired).files[conf]
+    except AutotuneError as error:
+        return str(error)
+    return "good" if now.is_as(desired.files[conf]) else "others changed it"
+
+
+def restore(host: ManagedHost) -> str:
+    try:
+        restore_host(host)
+    except AutotuneError as error:
+        return str(error)
+    return "restored"
+
+
+def race(place: Path, rounds: int) -> Counter[str]:
+    """How deployments and restores ended, with the directories' names left out."""
+    top, outside = laid_out(place)
+    conf, before = str(top / "app" / "config" / "puma.rb"), image(outside)
+    here = Here(place)
+    here.name = "here"
+    ends: Counter[str] = Counter()
+    with adversaries([soak.SEED, soak.SEED + 1], top, outside):
+        host = ManagedHost("here", here, BackupStore(place / "study"), "study")
+        host.lock.take()
+        for number in range(rounds):
+            end = restore(host) if number % 3 == 2 else deploy(host, conf, number)
+            assert end, number
+            assert "validation reads" not in end, end
+            ends[end.replace(str(place), "")] += 1
+            assert image(outside) == before, number
+            assert not leaks(top), number
+    host.notes.clear()
+    host.lock.release()
+    return ends
+
+
+def shown(ends: Counter[str]) -> str:
+    good, restored = ends.pop("good", 0), ends.pop("restored", 0)
+    total = good + restored + ends.total()
+    summary = (
+        f"{total} deployments and restores: {good} good, {restored} restored, {ends.total()} refused "
+        "or changed by others; 0 files changed outside, 0 leaks"
+    )
+    reasons = (f"{n:5} {end.splitlines()[0]}" for end, n in ends.most_common(12))
+    return "\n".join([summary, *reasons])
+
+
+@pytest.mark.parametrize(
+    "rounds",
+    [
+        12,
+        pytest.param(soak.races(2000), marks=[pytest.mark.soak, pytest.mark.timeout(7200)]),
+    ],
+)
+def test_no_race_changes_anything_outside(rounds: int, capsys: pytest.CaptureFixture[str]) -> None:
+    # Other accounts can pass through this directory, unlike through pytest's own.
+    with tempfile.TemporaryDirectory(prefix="autotune-race-") as name:
+        place = Path(name)
+        place.chmod(0o755)
+        ends = race(place, rounds)
+    with capsys.disabled():
+        print(f"\n{shown(ends)}")
