@@ -15,7 +15,8 @@ lock_state() {
 }
 home_made() {
     [ -d "$home" ] || mkdir -p -m 700 -- "$home" || return
-    is_own "$home"
+    # Another tuner that leaves the host may have removed it since.
+    is_own "$home" >/dev/null || [ ! -e "$home" ] || is_own "$home"
 }
 # directory: it belongs to us, and nobody else can write to it.
 is_own() {
