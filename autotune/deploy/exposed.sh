@@ -332,6 +332,8 @@ mount_covered() { # staged path
     file=$real/${2##*/}
     : >"$file" && mount --bind -- "$1" "$file" && mount -o remount,bind,ro -- "$file" || return
     [ "$1" -ef "$2" ] || { echo "$2 does not lead to $real any more"; return 1; }
+    AUTOTUNE_STAGED=${AUTOTUNE_STAGED:+$AUTOTUNE_STAGED$newline}$1$newline$2
+    export AUTOTUNE_STAGED
 }
 # directory, which is the working directory: it is covered by a copy with the same entries.
 copy_of_mounts() {

@@ -42,6 +42,7 @@ from autotune.services.base import Action, Argv, TrialStart
 from autotune.target.beds import study_of
 from autotune.transports.base import Completed, Transport
 
+_LIMIT = ("timeout", "10")  # of a trial start, in seconds
 ACTING = 150.0  # s for a host to stop and start its units; systemd gives each 90 s to stop
 
 
@@ -63,6 +64,8 @@ class ManagedHost:
         self._store, self._study = store, study
         self._started: set[str] = set()
         self._apart: dict[str, str] = {}
+        # Every account can write to the directory of a trial start: none must find it.
+        self._trials = secrets.token_hex(8)
         self.notes: list[str] = []
         self.note = note or self.notes.append
         self.backup = store.read(name) or HostBackup(name, study)
@@ -187,7 +190,8 @@ class ManagedHost:
     def _staged_check(
         self, how: Argv | TrialStart, directory: str, new: Sequence[str]
     ) -> tuple[str, ...]:
-        return staged_check(how, directory, {path: self._staged(path) for path in new})
+        new_files = {path: self._staged(path) for path in new}
+        return staged_check(how, f"{directory}.{self._trials}", new_files)
 
     def _staged(self, path: str) -> str:
         return self._apart.get(path) or staged(path)
@@ -414,22 +418,21 @@ def staged_check(how: Argv | TrialStart, directory: str, new: Mapping[str, str])
 
     A program that takes a file's path as an argument is given the path of the staged one. Staged
     files that it finds only by reading others are mounted over the real ones, for the check alone. So
-    are files that are staged apart, where their names lead only to what is staged.
-    ``directory`` is where a trial start may write. Raises AutotuneError for a trial start with a file
-    that is staged apart: its own account could not read it.
+    are files that are staged apart, so that their names lead only to what is staged.
+    ``directory`` is where a trial start may write.
     """
-    argv = how.argv if isinstance(how, TrialStart) else how
-    apart = [path for path, place in new.items() if place != staged(path)]
+    apart = any(place != staged(path) for path, place in new.items())
     if isinstance(how, TrialStart):
-        if apart:
-            raise AutotuneError(
-                f"{apart[0]} cannot be tried: other accounts can write to its directory",
-                hint="let root own the directories that lead to it",
-            )
-        return ("trial", directory, how.socket, *(new.get(word, word) for word in argv))
-    if all(path in argv for path in new) and not apart:
-        return tuple(new.get(word, word) for word in argv)
-    return with_files(new, argv)
+        words = (*_LIMIT, *how.argv)
+        words = with_files(new, words) if apart else _replaced(words, new)
+        return ("trial", directory, how.socket, *words)
+    if all(path in how for path in new) and not apart:
+        return _replaced(how, new)
+    return with_files(new, how)
+
+
+def _replaced(argv: Sequence[str], places: Mapping[str, str]) -> tuple[str, ...]:
+    return tuple(places.get(word, word) for word in argv)
 
 
 def _owner_and_mode(file: FileState) -> tuple[str, str]:
@@ -565,5 +568,7 @@ def _check(part: Part, files: Mapping[str, bytes], place: str) -> tuple[str, ...
     if part.site.own is not None and not isinstance(how, TrialStart):
         return with_files(elsewhere, argv) if files else None  # they may include each other
     elsewhere[part.site.directory] = f"{place}/trial"
-    words = tuple(elsewhere.get(word, word) for word in argv)
-    return ("trial", f"{place}/trial", how.socket, *words) if isinstance(how, TrialStart) else words
+    words = _replaced(argv, elsewhere)
+    if isinstance(how, TrialStart):
+        return ("trial", f"{place}/trial", how.socket, *_LIMIT, *words)
+    return words

@@ -256,8 +256,9 @@ keep() { # path base64: a file of autotune's own, on disk before anything else h
 }
 # n, then n times staged and path, argv…: what it says with those files in place, for it alone.
 with_files() {
-    unshare --mount --propagation private -- sh -c "$anchors$mounting" sh "$@"
+    $launch unshare --mount --propagation private -- sh -c "$anchors$mounting" sh "$@"
 }
+launch= # or exec, so that the process that begins it becomes it
 mounting='
     # path: there is a file, if need be in a copy of its directory that has the same in it.
     mountable() (
@@ -279,7 +280,8 @@ mounting='
         shift 2 && count=$((count - 1))
     done
     exec "$@"'
-# directory socket argv…: runs aside, in a directory of its own, until it accepts at the socket.
+# directory socket argv…: runs aside, in a directory of its own, until it accepts at the socket. Its argv
+# ends by itself.
 trial() {
     directory=$1 socket=$2
     shift 2
@@ -287,7 +289,11 @@ trial() {
     (umask 066 && mkdir -p -- "${directory%/*}") && is_own "${directory%/*}" || return
     rm -rf -- "$directory" && mkdir -m 700 -- "$directory" && chmod 1777 -- "$directory" || return
     cd -- "$directory" || return
-    timeout 10 "$@" >"$directory.out" 2>&1 8<&- &
+    if [ "$1" = with_files ]; then
+        { launch=exec; "$@"; } >"$directory.out" 2>&1 8<&- &
+    else
+        "$@" >"$directory.out" 2>&1 8<&- &
+    fi
     pid=$!
     status=1
     while kill -0 "$pid" 2>/dev/null; do

@@ -34,7 +34,7 @@ class Adversary:
         if self.chance.random() < 0.7:
             self.repair()
             # Some deployments get through, so that the moments after them are attacked too.
-            time.sleep(self.chance.choice([0.0, 0.002, 0.02, 0.2]))
+            time.sleep(self.chance.choice([0.0, 0.002, 0.02, 0.2, 1.0]))
 
     def link(self) -> None:
         self._over(lambda new: new.symlink_to(self.outside / "secret"))
@@ -92,17 +92,16 @@ class Adversary:
     def repair(self) -> None:
         """The file and its directory are as a deployment expects them."""
         with suppress(OSError):
+            gone, roots = self.app / "gone", self.app / "roots"
             if self.directory.is_symlink():
                 self.directory.unlink()
-            gone = self.app / "gone"
-            if gone.is_dir() and (gone / ".of-root").exists():
-                gone.rename(self.app / "roots")
-            elif gone.is_dir():
-                if self.directory.exists() and not (self.directory / ".of-root").exists():
-                    shutil.rmtree(self.directory)
-                elif self.directory.exists():
-                    self.directory.rename(self.app / "roots")
+            for moved in (self.directory, gone):
+                if (moved / ".of-root").exists():
+                    moved.rename(roots)
+            if gone.is_dir():
+                shutil.rmtree(self.directory, ignore_errors=True)
                 gone.rename(self.directory)
+            self.directory.mkdir(exist_ok=True)
             self.staged.unlink(missing_ok=True)
             if self.conf.is_dir() and not self.conf.is_symlink():
                 shutil.rmtree(self.conf)
@@ -120,7 +119,8 @@ def main(uid: int, seed: int, top: Path, outside: Path) -> None:
     os.umask(0o022)
     adversary = Adversary(top, outside, random.Random(seed))
     print("ready", flush=True)
-    while True:
+    parent = os.getppid()
+    while os.getppid() == parent:
         adversary.act()
 
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.lab
 RIGHT = (200, b"right\n")
 APP = "app.flweb.puma"
 PASSWORD = "correct-Horse-7-battery"
-# The application starts for its own account, in its directory and with its secret alone.
+# The application starts for its own account, which owns its directory, and with its secret alone.
 _SITE = f"""
 set -e
 exec 2>&1
@@ -44,6 +44,7 @@ state_path "/run/shop/state"
 activate_control_app "unix:///run/shop/control.sock"
 persistent_timeout 30
 END
+chown -R www-data: /srv/shop
 cat >/etc/systemd/system/shop.service <<'END'
 [Service]
 User=www-data
