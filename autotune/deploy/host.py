@@ -148,6 +148,9 @@ class ManagedHost:
         present = {path: file for path, file in observed.files.items()
                  if path in new.files or file.kind == "absent"}  # fmt: skip
         observed = replace(observed, files=present)
+        for path, file in desired.files.items():
+            if not file.absent and path in present and present[path].kind == "directory":
+                raise AutotuneError(f"{self.name}: {path} is a directory, not a file")
         if unknown := [
             unit for unit, unit_state in observed.units.items() if not unit_state.exists
         ]:
@@ -191,7 +194,10 @@ class ManagedHost:
         self, how: Argv | TrialStart, directory: str, new: Sequence[str]
     ) -> tuple[str, ...]:
         new_files = {path: self._staged(path) for path in new}
-        return staged_check(how, f"{directory}.{self._trials}", new_files)
+        trial = f"{directory}.{self._trials}"
+        if isinstance(how, TrialStart):
+            how = replace(how, argv=_replaced(how.argv, {directory: trial}))
+        return staged_check(how, trial, new_files)
 
     def _staged(self, path: str) -> str:
         return self._apart.get(path) or staged(path)

@@ -82,7 +82,7 @@ class Redis(RedisProtocolServer):
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> TrialStart:
         argv = (*self.start(site, files), "--port", "0",
-                "--dir", ".", "--dbfilename", "trial.rdb",
+                "--dir", site.place(".", site.directory), "--dbfilename", "trial.rdb",
                 "--unixsocket", "trial.sock",
                 # In the foreground, and errors are printed here, not in the log.
                 "--daemonize", "no", "--supervised", "no", "--pidfile", "trial.pid",
