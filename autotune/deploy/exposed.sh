@@ -284,6 +284,7 @@ copy_exposed() { # name in the working directory, copy
     with_input "$1" sh -c '
         [ "$(stat -c %s -)" -le "$2" ] || { echo "what replaces it is larger than $2 bytes"; exit 1; }
         cp -L --preserve=all -- /dev/stdin "$1"' sh "$2" "$largest"
+    case $? in 0) ;; *) echo "another account replaces $real/${1#./} again and again: run it again"; return 1 ;; esac
 }
 swap_exposed() ( # path staged time digest…: as `swap`
     enter || { echo "$why"; exit 1; }
@@ -291,6 +292,7 @@ swap_exposed() ( # path staged time digest…: as `swap`
     shift 3
     [ "$staged" = "$apart" ] && is_own "$top/.autotune" || { echo "$path was not staged apart"; exit 1; }
     set_aside "$path" "$@" || exit
+    [ -e "$staged" ] || [ -L "$staged" ] || { echo "nothing is staged for $path"; exit 1; }
     [ -z "$time" ] || touch -h -d "@$time" -- "$staged" || exit
     put "$staged" "./${path##*/}" && sync -- . && unstage_exposed
 )
