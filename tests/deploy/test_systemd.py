@@ -36,7 +36,7 @@ pytestmark = pytest.mark.lab
 KILLS = 6
 FULL = """
 cp -a /etc/nginx /run/nginx
-mount -t tmpfs -o size=64k none /etc/nginx
+mount -t tmpfs -o size=64k,mode=755 none /etc/nginx
 cp -a /run/nginx/nginx.conf /etc/nginx
 head -c 1M /dev/zero >/etc/nginx/full
 """
