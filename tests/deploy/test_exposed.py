@@ -141,7 +141,9 @@ STEPS = ("look", "contents", "stage", "swap", "unstage")
 
 # A third of them in `make test`, each attack among them.
 CASES = [
-    pytest.param(attack, step, marks=[pytest.mark.soak] if (first + second) % 3 else [])
+    pytest.param(
+        attack, step, marks=[pytest.mark.soak, pytest.mark.long] if (first + second) % 3 else []
+    )
     for first, attack in enumerate(ATTACKS)
     for second, step in enumerate(STEPS)
 ]
@@ -157,3 +159,59 @@ def test_an_attack_at_any_step_changes_nothing_outside(
         with suppress(AutotuneError):
             work()
         scene.intact()
+
+
+@AS_ROOT
+@pytest.mark.parametrize(
+    ("owner", "mode", "reason"),
+    [
+        (0, 0o755, "belongs to account 0, and a directory above it to account 65534"),
+        (1, 0o755, "belongs to account 1, and a directory above it to account 65534"),
+        (ACCOUNT, 0o777, "more than one account can write to"),
+    ],
+)
+def test_a_directory_that_one_account_can_swap_for_another_s_is_refused(
+    scene: Scene, owner: int, mode: int, reason: str
+) -> None:
+    os.chown(scene.conf.parent, owner, owner)
+    scene.conf.parent.chmod(mode)
+    with pytest.raises(AutotuneError, match=reason) as raised:
+        scene.deploy()
+    assert "let root own" in str(raised.value)
+    assert scene.conf.read_bytes() == ORIGINAL
+    assert not scene.host.changed
+
+
+def test_a_link_in_an_exposed_directory_is_refused_before_anything_is_changed(scene: Scene) -> None:
+    scene.conf.unlink()
+    scene.conf.symlink_to(scene.outside / "secret")
+    with pytest.raises(AutotuneError, match="is a link in a directory where other accounts"):
+        scene.deploy()
+    assert not scene.host.changed
+    scene.intact()
+
+
+@pytest.mark.parametrize("planted", ["link", "directory that others can write to"])
+def test_a_planted_home_is_refused(tmp_path: Path, planted: str) -> None:
+    home = tmp_path / "autotune"
+    (tmp_path / "elsewhere").mkdir()
+    if planted == "link":
+        home.symlink_to(tmp_path / "elsewhere")
+    else:
+        home.mkdir()
+        home.chmod(0o777)
+    host = ManagedHost("here", Attacked(tmp_path), BackupStore(tmp_path / "study"), "study")
+    with pytest.raises(AutotuneError, match="cannot be locked"):
+        host.lock.take()
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+
+
+@AS_ROOT
+def test_secrets_are_not_given_to_a_file_that_the_account_put_in_place(scene: Scene) -> None:
+    os.chown(scene.conf, 0, 0)
+    scene.conf.chmod(0o600)
+    theirs = f"rm -f {scene.conf}; echo theirs >{scene.conf}; chown {ACCOUNT} {scene.conf}"
+    scene.here.before = {"stage": theirs}
+    scene.deploy(b"password\n")
+    now = scene.conf.stat()
+    assert (now.st_uid, stat.S_IMODE(now.st_mode)) == (0, 0o600)

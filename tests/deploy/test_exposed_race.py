@@ -159,7 +159,9 @@ def shown(ends: Counter[str]) -> str:
     "rounds",
     [
         12,
-        pytest.param(soak.races(2000), marks=[pytest.mark.soak, pytest.mark.timeout(7200)]),
+        pytest.param(
+            soak.races(2000), marks=[pytest.mark.soak, pytest.mark.long, pytest.mark.timeout(7200)]
+        ),
     ],
 )
 def test_no_race_changes_anything_outside(rounds: int, capsys: pytest.CaptureFixture[str]) -> None:
