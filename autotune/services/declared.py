@@ -142,7 +142,8 @@ def _parameter(name: str, spec: ServiceParameter) -> Parameter:
         name, spec.meaning, stock=bound(spec.default), action=Action[spec.action.upper()],
         source=spec.source, unit=spec.unit or "", low=ends[0], high=ends[1], log=spec.log,
         choices=spec.choices or (), recommended=bound(spec.recommended),
-        when=tuple(spec.when.items()), on_demand=spec.on_demand, effect=Effect(spec.effect),
+        when=tuple(spec.when.items()), on_demand=spec.on_demand,
+        capped_by=spec.capped_by or "", effect=Effect(spec.effect),
         direction=spec.direction, safe=(bound(spec.safe[0]), bound(spec.safe[1])) if spec.safe else None,
     )  # fmt: skip
 

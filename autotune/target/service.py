@@ -98,6 +98,8 @@ class ServiceParameter(Model):
     """Values between which no guide warns of it."""
     on_demand: Switch = False
     """Whether it keeps its default unless `parameters:` give it a range or choices."""
+    capped_by: Literal["net.core.somaxconn"] | None = None
+    """The kernel setting above which a value has no effect."""
     when: dict[Text, Conditions] = Field(default={})
     """Other parameters of the service, by their names, and the values with which it means something."""
 
