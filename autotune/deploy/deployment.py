@@ -24,7 +24,7 @@ from autotune.deploy.desired_state import (
     render,
     required_actions,
 )
-from autotune.deploy.host_state import HostPlan, ObservedHost, unlike
+from autotune.deploy.host_state import HostPlan, HostState, ObservedHost, unlike
 from autotune.deploy.runtime import ApplyFailed, HeldHosts, Invalid, Runtime, RuntimeHost
 from autotune.deploy.stack import Part, Stack
 from autotune.errors import AutotuneError, RenderError
@@ -232,10 +232,8 @@ class Deployment(Fleet):
             observed, refused = host.observe(state), list[str]()
             if good is None:
                 state, refused = host.accepted(state, observed)
-            touched = [*plans[host.name].act, *plans[host.name].stop]
-            plan = plan_host(state, observed, {}, touched)
-            host.stage(state, plan)
-            host.apply(state, plan)
+            stopped = dict.fromkeys(plans[host.name].stop, Action.RESTART)
+            _put_back(host, state, observed, {**plans[host.name].act, **stopped})
             if wrong := unlike(replace(state, sysctls={}), host.observe(state)):
                 refused += [f"{host.name} is not as before: {', '.join(wrong)}"]
             if refused:
@@ -250,8 +248,27 @@ class Deployment(Fleet):
             ) from error
         if good:
             self._in_place = None  # its processes are new: not in place until the stack answers
-            self._await_answer()
+            self._await_answer_after(plans, good.desired)
             self._in_place = replace(good, pids={})
+
+    def _await_answer_after(self, plans: Mapping[str, HostPlan], desired: DesiredState) -> None:
+        """As `_await_answer`; if units only reloaded and that was not enough, they are restarted."""
+        reloaded = {
+            name: plan for name, plan in plans.items() if Action.RELOAD in plan.act.values()
+        }
+        try:
+            self._await_answer()
+        except NotUp:
+            if not reloaded:
+                raise
+
+            def restart(host: RuntimeHost) -> None:
+                state, units = desired.hosts[host.name], reloaded[host.name].act
+                restarts = dict.fromkeys(units, Action.RESTART)
+                _put_back(host, state, host.observe(state), restarts)
+
+            self.hosts.gather(reloaded, restart).unwrap()
+            self._await_answer()
 
     def verify(self) -> None:
         """Check that what was deployed last has run ever since; raises as `Fleet.verify` says."""
@@ -312,6 +329,25 @@ class Deployment(Fleet):
             return {}
         originals = {host: self.hosts[host].original for host in desired.hosts}
         return host_manifests(desired, originals, self._baseline())
+
+
+def _put_back(
+    host: RuntimeHost, state: HostState, observed: ObservedHost, actions: Mapping[str, Action]
+) -> None:
+    """Make a host as before, with the actions that changed it: a reload where that was enough.
+
+    Units that refuse to reload are restarted.
+    """
+    plan = plan_host(state, observed, {}, actions)
+    host.stage(state, plan)
+    try:
+        host.apply(state, plan)
+    except ApplyFailed:
+        if Action.RELOAD not in plan.act.values():
+            raise
+        plan = plan_host(state, host.observe(state), {}, dict.fromkeys(actions, Action.RESTART))
+        host.stage(state, plan)
+        host.apply(state, plan)
 
 
 def _changing(plans: Mapping[str, HostPlan]) -> list[str]:

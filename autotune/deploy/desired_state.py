@@ -300,9 +300,9 @@ def plan_host(
     desired: HostState,
     observed: ObservedHost,
     required: RequiredActions,
-    touched: Collection[str] = (),
+    touched: Mapping[str, Action] | None = None,
 ) -> HostPlan:
-    """The least that makes a host as desired; ``touched`` units are restarted whatever their state.
+    """The least that makes a host as desired; ``touched`` units need an action whatever their state.
 
     They may have read files that no longer exist. So may the service manager: a tuner that removed a
     drop-in may have been killed before the reload.
@@ -315,7 +315,7 @@ def plan_host(
         for name, value in desired.sysctls.items()
         if observed.sysctls.get(name) not in (None, value)
     }
-    act = dict.fromkeys((unit for unit in touched if desired.units.get(unit)), Action.RESTART)
+    act = {unit: action for unit, action in (touched or {}).items() if desired.units.get(unit)}
     for cause in (*changed, *kernel):
         for unit, action in required.get(cause, {}).items():
             act[unit] = max(action, act.get(unit, Action.NONE))

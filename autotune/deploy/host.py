@@ -6,6 +6,7 @@ Each method is one exchange with the host, whatever it has to do there.
 from __future__ import annotations
 
 import base64
+import re
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -33,7 +34,7 @@ from autotune.deploy.host_state import (
     parse_sysctls,
     unlike,
 )
-from autotune.deploy.runtime import Cases, Check, Invalid, Note
+from autotune.deploy.runtime import Cases, Check, Invalid, Note, describe_finishing
 from autotune.deploy.stack import Part
 from autotune.errors import AutotuneError, LockedError
 from autotune.masking import is_masked, unmasked
@@ -42,6 +43,11 @@ from autotune.target.beds import study_of
 from autotune.transports.base import Completed, Transport
 
 ACTING = 150.0  # s for a host to stop and start its units; systemd gives each 90 s to stop
+
+# What `children_replaced` of on_host.sh prints: unit, number of processes, addresses of clients.
+_FINISHING = re.compile(
+    r"^finishing (\S+) ([1-9]\d{0,5})((?: [0-9A-Fa-f.:%*\[\]]+)*)$", re.MULTILINE
+)
 
 
 class ManagedHost:
@@ -61,6 +67,7 @@ class ManagedHost:
         self.lock = HostLock(transport, study)
         self._store, self._study = store, study
         self._started: set[str] = set()
+        self._finishing: set[str] = set()  # units that were named for it
         self.notes: list[str] = []
         self.note = note or self.notes.append
         self.backup = store.read(name) or HostBackup(name, study)
@@ -224,6 +231,14 @@ class ManagedHost:
         self._started = {unit for unit, runs in desired.units.items() if runs}
         return commands
 
+    def _note_finishing(self, printed: str) -> None:
+        """Name the processes of before a reload that serve connections which were open then."""
+        match = _FINISHING.search(printed)
+        if match is None or match[1] in self._finishing:
+            return
+        self._finishing.add(match[1])
+        self.note(describe_finishing(self.name, match[1], int(match[2]), match[3].split()))
+
     def tidy(self) -> None:
         """Remove what a killed tuner had staged."""
         self._do([Command(("discard", *map(staged, self.backup.state.files)))])
@@ -300,7 +315,7 @@ class ManagedHost:
 
     def accepted(self, original: HostState, observed: ObservedHost) -> tuple[HostState, list[str]]:
         """See `RuntimeHost.accepted`."""
-        plan = plan_host(original, observed, {}, original.units)
+        plan = plan_host(original, observed, {}, dict.fromkeys(original.units, Action.RESTART))
         self.stage(original, plan)
         refused = self._refusals(original, plan, observed)
         staying = {path for check in refused for path in check.files}
@@ -373,6 +388,8 @@ class ManagedHost:
         for command, done in zip(commands, answers[1:], strict=False):
             if command.words[0] in ("swap", "remove") and done.ok and (copy := done.stdout.strip()):
                 self.note(self._kept(copy))
+            if command.words[0] == "reload" and done.ok:
+                self._note_finishing(done.stdout)
             if command.vital and not done.ok:
                 raise CommandFailed(
                     f"{self.name}: {done.error_text or ' '.join(command.words[:2])}"

@@ -124,10 +124,11 @@ class ServiceManager:
     """How the units of a host are asked about, started and stopped.
 
     ``functions`` are shell functions beside those of ``on_host.sh``: ``units UNIT…`` prints what
-    ``parse(units, text)`` understands; ``stop UNIT``, ``restart UNIT``, ``reload UNIT`` (until the
-    processes of before are gone) or ``reload UNIT rereading`` (they stay), ``up UNIT PORT-OR-SOCKET``
-    (until it listens), ``complaint UNIT`` (why it does not run), ``enable UNIT`` and ``disable UNIT``
-    (at boot), ``reread`` after a change of files below ``directory``.
+    ``parse(units, text)`` understands; ``stop UNIT``, ``restart UNIT``, ``reload UNIT`` (until new
+    processes have replaced those of before) or ``reload UNIT rereading`` (they stay),
+    ``up UNIT PORT-OR-SOCKET`` (until it listens), ``complaint UNIT`` (why it does not run),
+    ``enable UNIT`` and ``disable UNIT`` (at boot), ``reread`` after a change of files below
+    ``directory``.
 
     Where services do not share their host's files: ``inside(site, argv)`` are the words that run
     ``argv`` where the service runs; ``validate(site, how, files, new)`` are the words that let the

@@ -15,6 +15,7 @@ from autotune.deploy.host_lock import Lease
 from autotune.deploy.host_state import HostPlan, HostState, ObservedHost, ServiceManager, unlike
 from autotune.deploy.runtime import Note
 from autotune.errors import AutotuneError, LockedError, joined
+from autotune.services.base import Action
 from autotune.target.beds import study_of
 from autotune.target.messages import plural
 from autotune.transports.base import HostUnreachable, Transport
@@ -147,7 +148,7 @@ def restore_host(host: ManagedHost) -> tuple[str, ...]:
     host.tidy()
     observed = host.observe(host.original)
     desired, refusals = host.accepted(_without_gone(host, observed), observed)
-    plan = plan_host(desired, observed, {}, desired.units)
+    plan = plan_host(desired, observed, {}, dict.fromkeys(desired.units, Action.RESTART))
     failed = host.restore(desired, plan)
     errors = list(refusals)
     if wrong := unlike(desired, host.observe(desired)):

@@ -278,15 +278,54 @@ old_left() { # pid child…: those that are still its children
         case $now in *" $child "*) printf '%s ' "$child" ;; esac
     done
 }
-children_gone() { # unit process child…: none of these is its child any more, within 10 s
+sockets_of() { # process option: the sockets of its network, with the processes that hold them
+    nsenter -t "$1" -n ss -tx "$2" -npH 2>/dev/null || ss -tx "$2" -npH
+}
+held_by() { # sockets process…: one of these processes holds one of the sockets
+    sockets=$1
+    shift
+    for process; do
+        case $sockets in *",pid=$process,"*) return 0 ;; esac
+    done
+    return 1
+}
+# process child…: none of these accepts connections any more, and the process or a child that is new does.
+only_finish() {
+    pid=$1 new=$1
+    shift
+    for child in $(children "$pid"); do
+        case " $* " in *" $child "*) ;; *) new="$new $child" ;; esac
+    done
+    [ "$new" != "$pid" ] || return
+    listening=$(sockets_of "$pid" -l | grep ' LISTEN ')
+    held_by "$listening" $new && ! held_by "$listening" "$@"
+}
+peers_of() { # process child…: where the connections of these children lead, a few of them
+    pid=$1
+    shift
+    sockets_of "$pid" -e | while read -r kind _ _ _ _ peer holders; do
+        [ "$kind" != tcp ] || ! held_by "$holders" "$@" || printf ' %s' "$peer"
+    done | cut -d ' ' -f 1-4
+}
+# unit process child…: none of these is its child any more, or those that are only finish connections,
+# which may take hours. They are given 3 s, and 10 s to stop accepting new ones.
+children_replaced() {
     unit=$1 pid=$2
     shift 2
     tries=100 pause=0.02
     while left=$(old_left "$pid" "$@") && [ -n "$left" ]; do
         tries=$((tries - 1))
         [ "$tries" -gt 75 ] || pause=0.12 # what takes longer may take seconds, and each look has its price
+        case $tries in
+            50 | 25 | 0)
+                if only_finish "$pid" $left; then
+                    set -- $left
+                    echo "finishing $unit $#$(peers_of "$pid" "$@")"
+                    return
+                fi ;;
+        esac
         if [ "$tries" = 0 ]; then
-            echo "$unit was told to reload, and 10 s later still has processes of before: $left"
+            echo "$unit was told to reload, and 10 s later processes of before still accept connections: $left"
             return 1
         fi
         sleep "$pause"

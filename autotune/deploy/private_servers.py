@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import grp
 import os
 import pwd
@@ -33,6 +34,7 @@ from autotune.target.read import TargetFile
 _RECORD_AND_EXEC = 'read -r stat < "/proc/$$/stat" && echo "$stat" > "$0" && exec "$@"'
 PID_SUFFIX = ".pid-of"
 FIRST_PORT = 20_000
+FINISHING = 3.0  # s for old workers to finish their connections
 EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
@@ -219,14 +221,51 @@ def _listening(pid: int) -> frozenset[int]:
     return frozenset(c.laddr.port for c in connections if c.status == psutil.CONN_LISTEN)
 
 
-def reload(running: Running, signal_name: str, seconds: float = 20.0) -> None:
-    """Signal the server to read its files again and wait until its old workers are gone.
+def reload(running: Running, signal_name: str, seconds: float = 20.0) -> int:
+    """Signal the server to read its files again, and wait until new workers have replaced the old.
 
-    An Apache process that waits on a kept-alive connection stays until that has been idle too long.
+    Returns how many old workers still serve connections that were open before. After a few seconds
+    they are not waited for any more, if new workers accept connections and they do not.
     """
-    old = running.children()
+    old, start = running.children(), time.monotonic()
     os.kill(running.pid, getattr(signal, f"SIG{signal_name}"))
-    wait_until(lambda: not (old & running.children()), running, seconds, "reloading")
+
+    def is_replaced() -> bool:
+        left = old & running.children()
+        return not left or (time.monotonic() > start + FINISHING and _only_finish(running, left))
+
+    wait_until(is_replaced, running, seconds, "reloading")
+    return len(old & running.children())
+
+
+def _only_finish(running: Running, left: frozenset[int]) -> bool:
+    """True if no process of ``left`` accepts connections, and a newer one does."""
+    new = running.children() - left
+    listening = _listening_sockets(running.pid)
+    serving = {pid for pid in (running.pid, *new, *left) if _sockets(pid) & listening}
+    return bool(new and serving) and not serving & left
+
+
+def _listening_sockets(pid: int) -> frozenset[str]:
+    """Inodes of the sockets that accept connections, in the network of a process (proc(5))."""
+    net, inodes = Path(f"/proc/{pid}/net"), set[str]()
+    for name, state, value, inode in (("tcp", 3, "0A", 9), ("tcp6", 3, "0A", 9),
+                                      ("unix", 3, "00010000", 6)):  # fmt: skip
+        try:
+            rows = (net / name).read_text(errors="replace").splitlines()[1:]
+        except OSError:
+            continue
+        inodes |= {row.split()[inode] for row in rows if row.split()[state] == value}
+    return frozenset(inodes)
+
+
+def _sockets(pid: int) -> frozenset[str]:
+    inodes = set[str]()
+    with contextlib.suppress(OSError):  # it has ended
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):  # it was closed since
+                inodes.add(str(descriptor.readlink()).removeprefix("socket:[").rstrip("]"))
+    return frozenset(inodes)
 
 
 def stop(running: Running, seconds: float = 5.0) -> None:

@@ -13,6 +13,7 @@ from autotune.deploy.stack import Part, Stack
 from autotune.errors import AutotuneError
 from autotune.services.base import Argv, ConfigFile, Own, Settings, TrialStart
 from autotune.space.facts import HostFacts
+from autotune.target.messages import plural
 from autotune.target.model import Target
 from autotune.target.read import TargetFile
 from autotune.target.runtimes import DEFAULT, runtime_module
@@ -162,6 +163,15 @@ class HeldHosts(Protocol):
         Raises AutotuneError naming the hosts that could not be restored, when all others are.
         """
         ...
+
+
+def describe_finishing(host: str, name: str, processes: int, peers: Sequence[str] = ()) -> str:
+    """The note on old workers that serve connections from before a reload."""
+    clients = f" ({', '.join(peers)})" if peers else ""
+    return (
+        f"{host}: {plural(processes, 'old worker')} of {name} still finish connections from before "
+        f"the reload{clients}; new connections get the new configuration"
+    )
 
 
 class NeedsPrograms(Protocol):

@@ -104,7 +104,7 @@ reload() { # unit [rereading]
     as_due "$id" || { recreate "$id"; return; }
     pid=$(look_into '{{.State.Pid}}' "$id") && old=$(children "$pid") || return
     engine kill -s "$(label "$id" autotune.signal)" "$id" || return
-    [ "${2-}" = rereading ] || children_gone "$1" "$pid" $old || { words; return 1; }
+    [ "${2-}" = rereading ] || children_replaced "$1" "$pid" $old || { words; return 1; }
 }
 up() { # unit port-or-socket: it runs and listens, within 15 s
     of_unit "$1"

@@ -30,6 +30,7 @@ from autotune.deploy.runtime import (
     Note,
     Runtime,
     RuntimeHost,
+    describe_finishing,
 )
 from autotune.deploy.stack import Part, Stack, StackContext, build
 from autotune.errors import AutotuneError
@@ -114,7 +115,7 @@ class Embedded(Runtime):
     def hosts(
         self, stack: Stack, transports: Mapping[str, Transport], study: Path, note: Note
     ) -> Processes:
-        return Processes(stack, study, transports)
+        return Processes(stack, study, transports, note)
 
 
 RUNTIME = Embedded()
@@ -123,9 +124,13 @@ RUNTIME = Embedded()
 class Processes:
     """Servers of ``stack`` that this process started; nothing of them outlives the study."""
 
-    def __init__(self, stack: Stack, study: Path, transports: Mapping[str, Transport]) -> None:
+    def __init__(
+        self, stack: Stack, study: Path, transports: Mapping[str, Transport], note: Note
+    ) -> None:
         self._study = study
-        self._hosts = {name: ProcessHost(name, stack, transports[name]) for name in stack.hosts}
+        self._hosts = {
+            name: ProcessHost(name, stack, transports[name], note) for name in stack.hosts
+        }
 
     def __getitem__(self, name: str) -> ProcessHost:
         return self._hosts[name]
@@ -153,8 +158,8 @@ class Processes:
 class ProcessHost:
     """The servers of one host of the target, all of them on this machine."""
 
-    def __init__(self, name: str, stack: Stack, transport: Transport) -> None:
-        self.name, self.transport = name, transport
+    def __init__(self, name: str, stack: Stack, transport: Transport, note: Note) -> None:
+        self.name, self.transport, self._note = name, transport, note
         self._parts = {part.name: part for part in stack.parts if part.site.host == name}
         self._running: dict[str, Running] = {}
 
@@ -239,7 +244,9 @@ class ProcessHost:
         assert place is not None
         running = self._running.get(part.name)
         if action is Action.RELOAD and running and part.service.reload_signal:
-            private_servers.reload(running, part.service.reload_signal)
+            left = private_servers.reload(running, part.service.reload_signal)
+            if left:
+                self._note(describe_finishing(self.name, part.name, left))
         else:
             self._stop(part.name)
             running = private_servers.start(part.service.name, argv, Path(part.site.directory))

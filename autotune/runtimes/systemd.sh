@@ -26,12 +26,12 @@ restart() { # unit
 stop() { # unit: not running, and nothing about it left to be told
     systemctl stop -- "$1" && { systemctl reset-failed -- "$1" 2>/dev/null || :; }
 }
-reload() { # unit [rereading]: until the processes of before have gone, where they are to go
+reload() { # unit [rereading]: until new processes have replaced those of before, where they are to go
     if [ "${2-}" = rereading ]; then act reload "$1"; return; fi
     pid=$(systemctl show -P MainPID -- "$1")
     old=$(children "$pid")
     act reload "$1" || return
-    children_gone "$1" "$pid" $old || { words "$1"; return 1; }
+    children_replaced "$1" "$pid" $old || { words "$1"; return 1; }
 }
 # unit port-or-socket: it runs and listens, within 15 s.
 up() {

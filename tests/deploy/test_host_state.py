@@ -90,7 +90,7 @@ def test_nothing_to_do_is_false() -> None:
 
 
 def test_touched_units_are_restarted_though_all_looks_right() -> None:
-    plan = plan_host(WANTED, RIGHT, {}, [NGINX, APACHE])
+    plan = plan_host(WANTED, RIGHT, {}, dict.fromkeys((NGINX, APACHE), Action.RESTART))
     # The drop-in is right, but nothing tells whether systemd was told of it.
     assert plan == HostPlan(act={NGINX: Action.RESTART})
     assert DROP_IN in plan.unread

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from autotune.deploy.private_servers import Running, is_up, stop
+from autotune.deploy import private_servers
+from autotune.deploy.host_commands import Command, ask
+from autotune.deploy.private_servers import (
+    ProcessFailed,
+    Running,
+    is_up,
+    reload,
+    start,
+    stop,
+    wait_until,
+)
 from autotune.services.base import Endpoint
+from tests.deploy.doubles import Here
 
 LISTENS = "import socket; s = socket.create_server(('127.0.0.1', 0)); print(s.getsockname()[1])"
 WAITS = "import sys; sys.stdout.flush(); sys.stdin.read()"
@@ -30,3 +46,65 @@ def test_it_is_up_whichever_of_its_processes_listens(tmp_path: Path, by_child: b
         assert not is_up(running, Endpoint("127.0.0.1", 1))
         assert not is_up(running, "none.sock")
         stop(running, seconds=0.5)  # a child that ignores its parent's end is killed
+
+
+RELOADING = str(Path(__file__).with_name("reloading_server.py"))
+
+
+@contextmanager
+def held(directory: Path, replaced: str) -> Iterator[tuple[Running, socket.socket, int]]:
+    """A server, a connection that one of its workers serves, and that worker."""
+    path = str(directory / "s")
+    running = start("server", [sys.executable, RELOADING, path, replaced], directory)
+    try:
+        wait_until(Path(f"{path}.up").exists, running, 60.0, "starting")
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(path)
+            client.settimeout(60)
+            yield running, client, int(client.recv(100))
+    finally:
+        stop(running, seconds=0.5)
+
+
+def test_a_reload_goes_on_while_an_old_worker_finishes_a_connection(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(private_servers, "FINISHING", 0.1)
+    with held(tmp_path, "closes") as (running, client, worker):
+        assert reload(running, "HUP", seconds=60.0) == 1
+        client.sendall(b"?")
+        assert client.recv(100) == b"still here\n"
+        with socket.socket(socket.AF_UNIX) as later:
+            later.connect(str(tmp_path / "s"))
+            later.settimeout(60)
+            assert int(later.recv(100)) != worker
+
+
+@pytest.mark.parametrize("replaced", ["keeps", "alone"])
+def test_an_old_worker_that_still_accepts_is_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: str
+) -> None:
+    monkeypatch.setattr(private_servers, "FINISHING", 0.1)
+    with held(tmp_path, replaced) as (running, _, _), pytest.raises(ProcessFailed, match="reload"):
+        reload(running, "HUP", seconds=1.0)
+
+
+@pytest.mark.stack
+@pytest.mark.parametrize("replaced", ["closes", "keeps", "alone"])
+def test_a_host_tells_workers_that_finish_from_those_that_accept(
+    tmp_path: Path, replaced: str
+) -> None:
+    with held(tmp_path, replaced) as (running, _, worker):
+        before = running.children()
+        os.kill(running.pid, signal.SIGHUP)
+        if replaced != "alone":
+            wait_until(lambda: running.children() > before, running, 60.0, "forking")
+        words = ("children_replaced", "web.service", str(running.pid), str(worker))
+        (done,) = ask(Here(tmp_path), [Command(words)])
+        if replaced == "closes":
+            assert (done.returncode, done.stdout) == (0, "finishing web.service 1")
+        else:
+            assert done.returncode == 1
+            assert (
+                f"10 s later processes of before still accept connections: {worker}" in done.stdout
+            )

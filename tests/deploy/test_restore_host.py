@@ -118,7 +118,7 @@ def tuned(place: Path, content: bytes = b"tuned\n") -> HostState:
 
 def deploy(host: ManagedHost, desired: HostState) -> None:
     host.save(desired)
-    plan = plan_host(desired, host.observe(desired), {}, [UNIT])
+    plan = plan_host(desired, host.observe(desired), {}, {UNIT: Action.RESTART})
     host.stage(desired, plan)
     host.apply(desired, plan)
 
@@ -187,7 +187,7 @@ def test_what_is_in_place_stays_on_record_however_many_deployments_fail(
     deploy(host, tuned(tmp_path))
     for content in (b"second\n", b"third\n", b"fourth\n"):
         desired = tuned(tmp_path, content)
-        plan = plan_host(desired, host.observe(desired), {}, [UNIT])
+        plan = plan_host(desired, host.observe(desired), {}, {UNIT: Action.RESTART})
         with pytest.raises(AutotuneError):  # nothing was staged, so no file is replaced
             host.apply(desired, plan)
     deploy(host, tuned(tmp_path, b"last\n"))

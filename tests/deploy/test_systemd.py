@@ -19,6 +19,7 @@ from subprocess import PIPE
 import pytest
 
 from autotune.deploy.deployed import DeployFailed
+from autotune.deploy.deployment import Deployment
 from autotune.deploy.host_commands import SUDOERS, Command, ask
 from autotune.deploy.managed_hosts import ManagedHosts, restore_hosts, restore_study
 from autotune.errors import AutotuneError, LockedError
@@ -42,6 +43,7 @@ head -c 1M /dev/zero >/etc/nginx/full
 """
 # A socket where no directory is: its own test does not look.
 NOWHERE = "listen = {{ '/nowhere/s' if max_children == 13 else site.socket_name }}"
+MAIN = "systemctl show -P MainPID nginx"
 RIGHT = (200, b"found 0100 of 0100\n")
 
 
@@ -199,12 +201,45 @@ def test_a_kernel_value_that_is_refused(ground: Ground) -> None:
         assert acted(fleet.deploy(settings(fleet)).actions) == {}
 
 
-def test_a_reload_that_leaves_old_workers_is_noticed(ground: Ground) -> None:
+def test_old_workers_that_finish_connections_are_named_and_not_waited_for(ground: Ground) -> None:
     with ground.opened() as fleet, socket.create_connection((HOSTS[0].address, 80)) as client:
-        client.sendall(b"GET / HTTP/1.1\r\nHost: slow")  # and never the rest of it
-        with pytest.raises(DeployFailed, match="still has processes of before"):
-            fleet.deploy(settings(fleet, lb__nginx__worker_processes=3))
+        notes = hear(fleet, "fllb")
+        client.sendall(b"GET / HTTP/1.1\r\nHost: slow\r\n")  # and not yet the end of it
+        deployed = fleet.deploy(settings(fleet, lb__nginx__worker_processes=3))
+        assert deployed.effective["lb.nginx.worker_processes"] == 3
+        (note,) = notes
+        assert "old worker of nginx.service still finish" in note
+        assert str(client.getsockname()[1]) in note
         assert fetched(fleet.stack.entry, "/kv.php") == RIGHT
+        client.sendall(b"Connection: close\r\n\r\n")
+        assert client.recv(100).startswith(b"HTTP/1.1")
+
+
+def test_what_only_reloaded_is_rolled_back_by_a_reload(ground: Ground) -> None:
+    with ground.opened() as fleet, socket.create_connection((HOSTS[0].address, 80)) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nHost: slow\r\n")
+        (main, right) = (ground.sh("fllb", MAIN), fleet.request)
+        tried = []
+
+        def request() -> tuple[int, bytes] | str:
+            tried.append(ground.sh("fllb", "grep -c 'worker_processes 3' /etc/nginx/nginx.conf; :"))
+            return (500, b"") if tried[-1].strip() == "1" else right()
+
+        fleet.request = request
+        give_up_soon(fleet)
+        with pytest.raises(DeployFailed, match="does not answer right"):
+            fleet.deploy(settings(fleet, lb__nginx__worker_processes=3))
+        assert ground.sh("fllb", MAIN) == main
+        client.sendall(b"Connection: close\r\n\r\n")
+        assert client.recv(100).startswith(b"HTTP/1.1")
+
+
+def hear(fleet: Deployment, host: str) -> list[str]:
+    """The notes on a host from now on."""
+    hosts, notes = fleet.hosts, list[str]()
+    assert isinstance(hosts, ManagedHosts)
+    hosts[host].note = notes.append
+    return notes
 
 
 @pytest.mark.parametrize(
