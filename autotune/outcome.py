@@ -7,7 +7,6 @@ import json
 import os
 import re
 import signal
-import sys
 import tempfile
 import textwrap
 import traceback
@@ -19,6 +18,7 @@ from typer.exceptions import TyperException
 
 from autotune import errors
 from autotune.errors import AutotuneError
+from autotune.streams import OutputFailed, abandon_output
 from autotune.terminal import echo
 
 # Errors of the system that autotune cannot resolve, with what the user can do.
@@ -85,13 +85,25 @@ class Interrupted(KeyboardInterrupt):
     """SIGTERM or SIGHUP: ends a command just as Ctrl-C does, with everything restored."""
 
 
-def end(act: Callable[[], Any], *, as_json: bool) -> int:  # noqa: PLR0911  # a line per ending
+def end(act: Callable[[], Any], *, as_json: bool) -> int:
     """Run a command; its exit code. Tells the user what went wrong, never with a traceback."""
+    try:
+        return _end(act, as_json=as_json)
+    except OutputFailed as error:
+        abandon_output()
+        return _say_error(error, as_json=False)
+    except (BrokenPipeError, SystemExit) as error:
+        return _end_of_pipe(error)
+
+
+def _end(act: Callable[[], Any], *, as_json: bool) -> int:  # noqa: PLR0911  # a line per ending
     for number in (signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` has it
             signal.signal(number, _interrupt)
     try:
         result = act()
+    except (OutputFailed, BrokenPipeError, SystemExit):
+        raise
     except AutotuneError as error:
         return _say_error(error, as_json=as_json)
     except (KeyboardInterrupt, Abort) as error:
@@ -101,8 +113,6 @@ def end(act: Callable[[], Any], *, as_json: bool) -> int:  # noqa: PLR0911  # a 
         return int(error.exit_code)
     except TyperException as error:
         return _say_usage(error, as_json=as_json)
-    except (BrokenPipeError, SystemExit) as error:
-        return _end_of_pipe(error)
     except OSError as error:
         return _say_refusal(error, as_json=as_json)
     except Exception:  # noqa: BLE001  # the last line of defence: a bug is reported as one
@@ -117,7 +127,7 @@ def _end_of_pipe(error: BaseException) -> int:
     """
     if not any(isinstance(e, BrokenPipeError) for e in (error, error.__context__)):
         raise error
-    sys.stderr.close()
+    abandon_output()
     return 0
 
 

@@ -15,6 +15,8 @@ from collections.abc import Iterable
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, TextIO
 
+from autotune.streams import explain_failed_output
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
@@ -84,8 +86,9 @@ def show_patch(lines: Iterable[Line]) -> None:
     text = "".join(f"{line}\n" for line, _ in lines)
     sys.stdout.flush()
     if isinstance(sys.stdout, TextIOWrapper):
-        sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
-        sys.stdout.buffer.flush()
+        with explain_failed_output():
+            sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
+            sys.stdout.buffer.flush()
     else:  # in memory
         sys.stdout.write(text)
 

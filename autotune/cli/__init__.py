@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sys
-from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -21,6 +20,7 @@ from autotune.cli.results import diff, explain, report, schema, status
 from autotune.cli.run import resume, run
 from autotune.cli.shared import worker
 from autotune.cli.targets import check, init, params, plan
+from autotune.streams import prepare_streams
 from autotune.terminal import echo
 
 COMMANDS = (
@@ -64,7 +64,5 @@ def main() -> None:
     """Entry point: every way to end has its exit code, and none is a traceback."""
     # A model of few trials gains nothing from more threads, which busy-wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="replace")  # Latin-1 has no `→`
+    prepare_streams()
     sys.exit(outcome.end(lambda: app(standalone_mode=False), as_json="--json" in sys.argv))
