@@ -38,7 +38,8 @@ class Holder:
     ``place`` is the boot and process namespace of the holder's machine. Within it ``pid`` means one
     process. ``ticks`` is when that process started (of the kernel's clock, since that boot), which
     tells it from a later one of the same number. No step of the wall clock changes either. ``boot``
-    is the boot of the host that is held; ``token`` is unique to this holding. Each field has a
+    is the boot of the host that is held; ``token`` is unique to this holding. ``entry`` is how the
+    target of the holder names the host. Each field has a
     default, since another version's record may lack it.
     """
 
@@ -51,6 +52,13 @@ class Holder:
     place: str = ""
     boot: str = ""
     token: str = ""
+    entry: str = ""
+
+    def is_same_tuner(self, other: Holder) -> bool:
+        """True if one process holds both for the same study."""
+        return (self.place, self.pid, self.ticks, self.study) == (
+            other.place, other.pid, other.ticks, other.study,
+        )  # fmt: skip
 
     def __str__(self) -> str:
         return f"{self.holder} on {self.host}, process {self.pid}, since {self.since}"
@@ -162,7 +170,9 @@ class HostLock:
             token = secrets.token_hex(
                 8
             )  # so that a late exchange of an earlier holding is refused by `fence`
-            record = encoded(replace(self._me, boot=observed.boot, token=token))
+            record = encoded(
+                replace(self._me, boot=observed.boot, token=token, entry=self._transport.name)
+            )
             (done,) = ask(
                 self._transport, [Command(("claim", observed.record, record))], timeout=120.0
             )
@@ -195,6 +205,11 @@ class HostLock:
             self.record = ""
 
     def _held(self, holder: Holder | None) -> LockedError:
+        if holder is not None and holder.is_same_tuner(self._me):
+            return LockedError(
+                f"{self._transport.name} and {holder.entry} of `hosts:` are the same machine",
+                hint="keep one of the entries, and name it in all tiers that run there",
+            )
         return LockedError(
             f"{self._transport.name} is being tuned by {holder or 'somebody'}"
             + (f" (study {holder.study})" if holder else ": the record of its lock cannot be read"),

@@ -123,6 +123,7 @@ def allocate_ports(file: TargetFile) -> dict[tuple[str, str], int]:
     for name, tier in file.target.tiers.items():
         for host in tier.hosts:
             address = file.target.hosts[host].address
+            _check_is_here(file, host, address)
             if tier.port is not None:
                 if not is_free(address, tier.port):
                     line, column = file.document.position(["tiers", name, "port"])
@@ -137,6 +138,18 @@ def allocate_ports(file: TargetFile) -> dict[tuple[str, str], int]:
                 free = (p for p in candidates if is_free("127.0.0.1", p))
                 chosen[local_of(name), host] = next(free)
     return chosen
+
+
+def _check_is_here(file: TargetFile, host: str, address: str) -> None:
+    """Raise AutotuneError if no server on this machine could listen at an address."""
+    if is_free(address, 0):
+        return
+    line, column = file.document.position(["hosts", host])
+    raise AutotuneError(
+        f"{file.path}:{line}:{column}: this machine has no address {address}",
+        hint="`address: 127.0.0.1`, or one that `ip address` shows; other machines need "
+        "`transport: ssh` and `runtime: systemd`",
+    )
 
 
 def _candidates(file: TargetFile) -> Iterator[int]:

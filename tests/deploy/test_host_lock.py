@@ -87,6 +87,22 @@ def test_a_held_host_is_refused_with_who_holds_it(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_two_entries_of_one_machine_are_named(tmp_path: Path) -> None:
+    class Entry(Here):
+        def __init__(self, name: str) -> None:
+            super().__init__(tmp_path)
+            self.name = name
+
+    first = HostLock(Entry("web1"), "one")
+    first.take()
+    with pytest.raises(
+        LockedError, match="web2 and web1 of `hosts:` are the same machine"
+    ) as raised:
+        HostLock(Entry("web2"), "one").take()
+    assert "keep one of the entries" in str(raised.value.hint)
+    first.release()
+
+
 def test_a_lock_of_a_process_that_ended_is_taken_over(tmp_path: Path) -> None:
     here = Here(tmp_path)
     lock = HostLock(here, "killed")
@@ -217,7 +233,7 @@ def test_an_older_version_finds_what_it_looks_for_in_a_record(tmp_path: Path) ->
     lock = HostLock(Here(tmp_path), "living")
     lock.take()
     # As it was before the ticks: one key more or less, and the host was nobody's.
-    keys = {"holder", "host", "pid", "started", "since", "study", "place", "boot", "token"}
+    keys = {"holder", "host", "pid", "started", "since", "study", "place", "boot", "token", "entry"}
     record = json.loads(lock.record)
     assert set(record) == keys
     assert abs(record["started"] - psutil.Process().create_time()) < 1.0
