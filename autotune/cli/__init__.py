@@ -65,4 +65,9 @@ def main() -> None:
     # A model of few trials gains nothing from more threads, which busy-wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     prepare_streams()
-    sys.exit(outcome.end(lambda: app(standalone_mode=False), as_json="--json" in sys.argv))
+    command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
+    sys.exit(
+        outcome.end(
+            lambda: app(standalone_mode=False), as_json="--json" in sys.argv, command=command
+        )
+    )

@@ -132,6 +132,7 @@ def restore(
     if path.is_file():
         lines = restores.restore_target(path, studies)
     else:
-        lines = restores.restore_study(find(what, studies))
+        hosts = "`autotune restore TARGET`, with its file, restores from the copies on its hosts"
+        lines = restores.restore_study(find(what, studies, hosts))
     for line in lines or [f"{what}: nothing was left behind"]:
         echo(line)

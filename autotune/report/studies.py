@@ -93,7 +93,7 @@ def open_study(directory: Path) -> Study:
     if not records:
         raise AutotuneError(
             f"study {directory.name} was stopped before anything was done",
-            hint="start it again with `autotune run TARGET`",
+            hint="it holds nothing: its directory can be removed",
         )
     if not foreign_files.exists(directory, TARGET):
         raise AutotuneError(

@@ -33,7 +33,7 @@ def settings_of(environment: Environment, export: Path) -> Settings:
         raise AutotuneError(
             f"{name} = {value} does not fit these hosts, where it would be "
             f"{candidate.settings.get(name)}" + (f" ({rules})" if rules else ""),
-            hint="tune the target itself with `autotune run`",
+            hint="it fits other hosts: only a study of this target finds what fits these",
         )
     return settings
 

@@ -25,16 +25,19 @@ WORKERS = "workers.json"  # of a copy from a storage: who was at work on it
 ATTEMPTS, PAUSE = 200, 0.005
 
 
-def find(name: str, root: Path = ROOT) -> Path:
+def find(
+    name: str, root: Path = ROOT, otherwise: str = "`--studies DIRECTORY` names another place"
+) -> Path:
     """The directory of the study called ``name`` (under ``root``) or at that path.
 
-    Raises AutotuneError with the nearest name, or with those of the studies under ``root``.
+    Raises AutotuneError with the nearest name, with those of the studies under ``root``, or with the
+    hint ``otherwise``.
     """
     for directory in (root / name, Path(name)):
         if foreign_files.has(directory, EVENTS):
             return directory.resolve()
     others = names(root)
-    hint = f"studies there: {', '.join(others)}" if others else "`autotune run TARGET` makes one"
+    hint = f"studies there: {', '.join(others)}" if others else otherwise
     if near := nearest(Path(name).name, others):
         hint = f"did you mean {near!r}?"
     raise AutotuneError(f"there is no study {Path(name).name!r}", hint=hint)

@@ -290,7 +290,7 @@ def first_record(directory: Path) -> dict[str, Any]:
         return record
     raise AutotuneError(
         f"study {directory.name} was stopped before anything was done",
-        hint="start it again with `autotune run TARGET`",
+        hint="it holds nothing: its directory can be removed",
     )
 
 

@@ -1,0 +1,86 @@
+"""What to type instead of an option or a command that autotune does not have.
+
+A hint names the command that was typed, or one that sends no load, unless the typed one sends it.
+"""
+
+from __future__ import annotations
+
+LOADING = frozenset({"run", "resume", "worker", "measure", "sweep"})
+"""Commands that send load to a target."""
+_OF_TARGETS = LOADING - {"resume"} | {"check", "plan", "params", "apply", "restore"}
+_OF_STUDIES = frozenset({"status", "report", "diff", "export", "explain", "resume", "restore"})
+_PREVIEWS = {
+    "apply": "without --yes, `autotune apply` shows what would change and asks",
+    "restore": "`autotune restore` has no preview; it keeps and names files that others have changed",
+    **dict.fromkeys(LOADING, "`autotune plan TARGET` shows what a run would do"),
+}
+_OPTIONS = {"dry-run": "n", "quiet": "q", "output": "o", "verbose": "v", "target": "t"}
+_SHORT = {short: long for long, short in _OPTIONS.items()}
+
+# Commands that other programs have, with what does the same here.
+_COMMANDS = {
+    "help": "`autotune --help`, or `autotune COMMAND --help`",
+    "version": "`autotune --version`",
+    "list": "`autotune status` lists the studies, `autotune params` the parameters",
+    "ls": "`autotune status` lists the studies",
+    "rm": "a study is a directory: `autotune restore STUDY`, then `rm -r studies/STUDY`",
+    "delete": "a study is a directory: `autotune restore STUDY`, then `rm -r studies/STUDY`",
+    "stop": "Ctrl-C or SIGTERM to the running `autotune` stops it and restores",
+    "kill": "Ctrl-C or SIGTERM to the running `autotune` stops it and restores",
+    "start": "`autotune run TARGET`",
+    "tune": "`autotune run TARGET`",
+    "optimize": "`autotune run TARGET`",
+    "validate": "`autotune check TARGET`",
+    "test": "`autotune check TARGET`",
+    "preview": "`autotune plan TARGET`",
+    "show": "`autotune report STUDY`",
+    "bench": "`autotune measure TARGET`",
+    "benchmark": "`autotune measure TARGET`",
+    "deploy": "`autotune apply EXPORT TARGET`",
+    "rollback": "`autotune restore STUDY`",
+    "undo": "`autotune restore STUDY`",
+    "revert": "`autotune restore STUDY`",
+}
+
+
+def command_hint(command: str) -> str | None:
+    """What does here what ``command`` does elsewhere."""
+    return _COMMANDS.get(command)
+
+
+def option_hint(option: str, command: str) -> str:
+    """What to type instead of ``option``, which ``command`` does not have; "" is autotune itself."""
+    name = _SHORT.get(option.lstrip("-"), option.lstrip("-"))
+    if not command:
+        return f"after the command: `autotune COMMAND {option}`, if the command has it"
+    return _of_command(command, option).get(name, f"`autotune {command} --help` lists its options")
+
+
+def _of_command(command: str, option: str) -> dict[str, str]:
+    """The hints that fit a command, by the option that it does not have."""
+    hints = {
+        "yes": f"`autotune {command}` asks nothing: leave {option} out",
+        "quiet": "progress goes to standard error: `2>/dev/null` keeps the result alone",
+    }
+    if command in _PREVIEWS:
+        hints["dry-run"] = _PREVIEWS[command]
+    if command in LOADING:
+        hints["trials"] = "`autotune run TARGET --trials N`, or `budget: {trials: N}` in the target"
+        hints["time"] = "`autotune run TARGET --time 15m`, or `budget: {time: 15m}` in the target"
+    if command in _OF_TARGETS:
+        hints["target"] = f"the target file is an argument: `autotune {command} TARGET`"
+    if command in _OF_STUDIES:
+        hints["study"] = f"the study is an argument: `autotune {command} STUDY`"
+    if command in ("export", "init"):
+        hints["output"] = f"`autotune {command} --out …`"
+    if command == "report":
+        page = "`report` has --html and --json, and --csv for tables"
+        hints |= {"output": page, "format": page}
+    return hints
+
+
+def room_hint(command: str) -> str:
+    """What to do once there is room on a disk that was full during ``command``."""
+    again = ("`autotune resume` or `autotune restore` goes on" if command in LOADING
+             else "run the same command again")  # fmt: skip
+    return f"make room, then {again}"
