@@ -74,7 +74,7 @@ def _of_command(command: str, option: str) -> dict[str, str]:
     if command in ("export", "init"):
         hints["output"] = f"`autotune {command} --out …`"
     if command == "report":
-        page = "`report` has --html and --json, and --csv for tables"
+        page = "`autotune export STUDY --format …`; `report` has --html and --json"
         hints |= {"output": page, "format": page}
     return hints
 

@@ -125,15 +125,22 @@ def _say_usage(error: TyperException, *, as_json: bool) -> int:
     command = re.search("No such command '(.*?)'", str(error))
     meant = command_hint(command[1]) if command else None
     if "No such option" in str(error) and (option := getattr(error, "option_name", "")):
-        context = getattr(error, "ctx", None)
-        (_, *path) = context.command_path.split() if context else ("",)
-        meant = option_hint(option, " ".join(path))
+        meant = option_hint(option, _command_of(getattr(error, "ctx", None)))
     if meant:
         echo(f"  hint: {meant}", err=True)
     hint = meant or "--help says how it is called"
     if as_json:
         _print(str(error), hint, errors.USAGE)
     return errors.USAGE
+
+
+def _command_of(context: Any) -> str:
+    """The command that was typed, without the program; "" for none."""
+    names = []
+    while context is not None and context.parent is not None:
+        names.append(context.info_name)
+        context = context.parent
+    return " ".join(reversed(names))
 
 
 def _say_refusal(error: OSError, command: str, *, as_json: bool) -> int:

@@ -233,7 +233,7 @@ class Deployment(Fleet):
             if good is None:
                 state, refused = host.accepted(state, observed)
             stopped = dict.fromkeys(plans[host.name].stop, Action.RESTART)
-            _put_back(host, state, observed, {**plans[host.name].act, **stopped})
+            _revert(host, state, observed, {**plans[host.name].act, **stopped})
             if wrong := unlike(replace(state, sysctls={}), host.observe(state)):
                 refused += [f"{host.name} is not as before: {', '.join(wrong)}"]
             if refused:
@@ -265,7 +265,7 @@ class Deployment(Fleet):
             def restart(host: RuntimeHost) -> None:
                 state, units = desired.hosts[host.name], reloaded[host.name].act
                 restarts = dict.fromkeys(units, Action.RESTART)
-                _put_back(host, state, host.observe(state), restarts)
+                _revert(host, state, host.observe(state), restarts)
 
             self.hosts.gather(reloaded, restart).unwrap()
             self._await_answer()
@@ -331,7 +331,7 @@ class Deployment(Fleet):
         return host_manifests(desired, originals, self._baseline())
 
 
-def _put_back(
+def _revert(
     host: RuntimeHost, state: HostState, observed: ObservedHost, actions: Mapping[str, Action]
 ) -> None:
     """Make a host as before, with the actions that changed it: a reload where that was enough.

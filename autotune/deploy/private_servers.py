@@ -28,6 +28,7 @@ from autotune.foreign_files import ForeignFileError
 from autotune.services.base import Endpoint
 from autotune.strict import whole
 from autotune.target.read import TargetFile
+from autotune.target.runtimes import names
 
 # The shell records its own process, then *becomes* the server: the next command recognises every
 # server that a tuner leaves, whenever that was killed. Values are arguments.
@@ -147,8 +148,8 @@ def _check_is_here(file: TargetFile, host: str, address: str) -> None:
     line, column = file.document.position(["hosts", host])
     raise AutotuneError(
         f"{file.path}:{line}:{column}: this machine has no address {address}",
-        hint="`address: 127.0.0.1`, or one that `ip address` shows; other machines need "
-        "`transport: ssh` and `runtime: systemd`",
+        hint="`address: 127.0.0.1`, or one that `ip address` shows; services of other machines "
+        f"need `transport: ssh` and `runtime: {names(installed=True)}`",
     )
 
 

@@ -6,7 +6,7 @@ import contextlib
 import logging
 import math
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,6 @@ from paramiko import PKey, SSHClient, Transport
 from paramiko.ssh_exception import (
     AuthenticationException,
     ChannelException,
-    ConfigParseError,
     NoValidConnectionsError,
     PasswordRequiredException,
     SSHException,
@@ -27,6 +26,7 @@ from autotune.strict import is_whole
 from autotune.transports import hostkeys
 from autotune.transports.base import HostKeyRefused, HostUnreachable, SshHost
 from autotune.transports.hostkeys import SUFFIX, HostKey, KnownKey, certificate_of
+from autotune.transports.ssh_settings import read_settings
 
 _KEEP_ALIVE = 10  # s between signs of life on an idle connection
 _DEAD = 20.0  # s without an answer to one until the connection counts as lost
@@ -39,7 +39,7 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 def opened(host: SshHost) -> Connection:
     """An open connection to ``host``; raises ``HostUnreachable`` or ``HostKeyRefused``."""
-    connection = _connection(host, _configuration(host), ())
+    connection = _connection(host, read_settings, ())
     try:
         with explained(host, connection):
             connection.open()
@@ -106,24 +106,10 @@ def explained(host: SshHost, connection: Connection) -> Iterator[None]:
         ) from None
 
 
-def _configuration(host: SshHost) -> Config:
-    try:
-        config = Config() if host.config is None else Config(runtime_ssh_path=host.config)
-        config.base_ssh_config.lookup(host.address)
-    except (ConfigParseError, ValueError) as error:
-        raise HostUnreachable(
-            f"{host.name}: the SSH configuration makes no sense: {error}",
-            hint=f"`ssh -G {host.address}` says where, too",
-        ) from None
-    except OSError as error:
-        raise HostUnreachable(
-            f"{host.name}: the SSH configuration {host.config} cannot be read: {error.strerror}",
-            hint="the target names it under `ssh:`; that of a lab is made by `autotune lab up`",
-        ) from None
-    return config
-
-
-def _connection(host: SshHost, config: Config, through: tuple[str, ...]) -> Connection:
+def _connection(
+    host: SshHost, read: Callable[[SshHost], Config], through: tuple[str, ...]
+) -> Connection:
+    config = read(host)
     options = config.base_ssh_config.lookup(host.address)
     if host.identity and not Path(host.identity).expanduser().exists():
         raise HostUnreachable(f"{host.name}: there is no key {host.identity}")
@@ -133,7 +119,7 @@ def _connection(host: SshHost, config: Config, through: tuple[str, ...]) -> Conn
         user=host.user,
         port=host.port,
         config=config,
-        gateway=_gateway(host, options, config, through),
+        gateway=_gateway(host, options, read, through),
         forward_agent=False,
         connect_timeout=math.ceil(host.connect_timeout),
         connect_kwargs={
@@ -159,7 +145,10 @@ def _connection(host: SshHost, config: Config, through: tuple[str, ...]) -> Conn
 
 
 def _gateway(
-    host: SshHost, options: Mapping[str, Any], config: Config, through: tuple[str, ...]
+    host: SshHost,
+    options: Mapping[str, Any],
+    read: Callable[[SshHost], Config],
+    through: tuple[str, ...],
 ) -> Connection | str | bool:
     """What the connection goes through: the last of the jump hosts, a command, or nothing."""
     jumps = host.jump or options.get("proxyjump", "none")
@@ -182,7 +171,7 @@ def _gateway(
         port=int(port) if port else None,
         jump=",".join(before) or None,
     )
-    return _connection(hop, config, (*through, host.address))
+    return _connection(hop, read, (*through, host.address))
 
 
 def known_hosts_files(host: SshHost, options: Mapping[str, Any]) -> tuple[Path, ...]:

@@ -41,7 +41,7 @@ Host *.looped
 def connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Connect:
     monkeypatch.setenv("HOME", str(tmp_path))
     ssh_config = SSHConfig.from_text(CONFIG)
-    return lambda host: _connection(host, Config(ssh_config=ssh_config), ())
+    return lambda host: _connection(host, lambda _: Config(ssh_config=ssh_config), ())
 
 
 def test_user_port_and_address_come_from_the_configuration(connection: Connect) -> None:

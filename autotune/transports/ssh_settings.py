@@ -1,0 +1,91 @@
+"""What OpenSSH's own configuration holds for a host, read by `ssh -G`, which is its parser.
+
+Includes, patterns, matches and canonical names are those of `ssh` itself.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+from shutil import which
+
+from fabric import Config
+from paramiko import SSHConfig
+from paramiko.ssh_exception import ConfigParseError
+
+from autotune.transports.base import HostUnreachable, SshHost
+
+_SECONDS = 30.0  # for names to be looked up (CanonicalizeHostname) and commands to end (Match exec)
+_KEYS = frozenset({
+    "hostname", "user", "port", "identityfile", "identitiesonly", "proxyjump", "proxycommand",
+    "hostkeyalias", "userknownhostsfile", "globalknownhostsfile",
+})  # fmt: skip
+# What the library reads otherwise than ssh, or not at all.
+_BEYOND = re.compile(r"^\s*(?:include|match|canonical\w*)\b|\[", re.IGNORECASE | re.MULTILINE)
+_KINDS = ("rsa", "ecdsa", "ecdsa_sk", "ed25519", "ed25519_sk", "xmss", "dsa")
+_DEFAULTS = frozenset(f"~/.ssh/id_{kind}" for kind in _KINDS)
+_NO_VALUE = {("proxycommand", "none"), ("proxyjump", "none")}
+
+
+def read_settings(host: SshHost) -> Config:
+    """The settings of one host, as the library takes them. Raises HostUnreachable."""
+    if host.config is not None and not Path(host.config).is_file():
+        raise HostUnreachable(
+            f"{host.name}: there is no SSH configuration {host.config}",
+            hint="the target names it under `ssh:`; `autotune lab up` makes that of a lab",
+        )
+    if which("ssh") is None:
+        return _read_without_ssh(host)
+    lines = [line.split(" ", 1) for line in _printed(host).splitlines() if " " in line]
+    settings = [(key, value) for key, value in lines
+                if key in _KEYS and (key, value) not in _NO_VALUE]  # fmt: skip
+    keys = [value for key, value in settings if key == "identityfile"]
+    if len(keys) > 1 and _DEFAULTS.issuperset(keys):  # none is set: those of the agent come first
+        settings = [(key, value) for key, value in settings if key != "identityfile"]
+    text = "Host *\n" + "".join(f"    {key} {value}\n" for key, value in settings)
+    return Config(ssh_config=SSHConfig.from_text(text))
+
+
+def _read_without_ssh(host: SshHost) -> Config:
+    """As the library reads it, if it holds nothing that the library reads otherwise than ssh."""
+    path = Path(host.config or "~/.ssh/config").expanduser()
+    text = path.read_text(errors="replace") if path.is_file() else ""
+    if _BEYOND.search(text):
+        raise HostUnreachable(
+            f"{host.name}: only ssh itself can read {path}, and there is no program ssh",
+            hint="install the OpenSSH client, such as Debian's openssh-client",
+        )
+    try:
+        config = Config() if host.config is None else Config(runtime_ssh_path=host.config)
+        config.base_ssh_config.lookup(host.address)
+    except (ConfigParseError, ValueError, OSError) as error:
+        raise HostUnreachable(
+            f"{host.name}: the SSH configuration is not valid: {error}",
+            hint=f"`ssh -G {host.address}` shows where",
+        ) from None
+    return config
+
+
+def _printed(host: SshHost) -> str:
+    words = ["ssh", "-G"]
+    words += ["-F", host.config] if host.config is not None else []
+    words += ["-l", host.user] if host.user is not None else []
+    words += ["-p", str(host.port)] if host.port is not None else []
+    try:
+        done = subprocess.run(
+            [*words, "--", host.address], capture_output=True, timeout=_SECONDS, check=False,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise HostUnreachable(
+            f"{host.name}: `{' '.join(words)} {host.address}` was not done after {_SECONDS:g} s",
+            hint="look for Match exec and CanonicalizeHostname in the SSH configuration",
+        ) from None
+    if done.returncode != 0:
+        words_of_ssh = done.stderr.decode(errors="replace").strip()[:400]
+        raise HostUnreachable(
+            f"{host.name}: the SSH configuration is not valid: {words_of_ssh}",
+            hint=f"`{' '.join(words)} {host.address}` shows the same",
+        )
+    return done.stdout.decode(errors="replace")
