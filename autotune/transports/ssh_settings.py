@@ -32,7 +32,7 @@ def read_settings(host: SshHost) -> Config:
     """The settings of one host, as the library takes them. Raises HostUnreachable."""
     if host.config is not None and not Path(host.config).is_file():
         raise HostUnreachable(
-            f"{host.name}: there is no SSH configuration {host.config}",
+            f"{host.name}: the SSH configuration {host.config} cannot be read: no such file",
             hint="the target names it under `ssh:`; `autotune lab up` makes that of a lab",
         )
     if which("ssh") is None:

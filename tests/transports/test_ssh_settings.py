@@ -84,7 +84,7 @@ def test_a_configuration_that_ssh_refuses_is_refused_in_its_words(directory: Pat
     path.write_text("Host *\n  Nonsense 3\n")
     with pytest.raises(HostUnreachable, match=r"(?s)not valid: .*nonsense"):
         read_settings(SshHost("web1", ADDRESS, config=str(path)))
-    with pytest.raises(HostUnreachable, match="there is no SSH configuration"):
+    with pytest.raises(HostUnreachable, match="cannot be read: no such file"):
         read_settings(SshHost("web1", ADDRESS, config=str(directory / "none")))
 
 
