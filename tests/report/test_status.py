@@ -40,7 +40,7 @@ def test_a_misspelt_name_is_answered_with_the_nearest(copied: Copied, tmp_path: 
 def test_where_there_are_none(tmp_path: Path) -> None:
     with pytest.raises(AutotuneError) as caught:
         find("lab", tmp_path / "studies")
-    assert "autotune run" in (caught.value.hint or "")
+    assert "--studies DIRECTORY" in (caught.value.hint or "")
     assert names(tmp_path / "studies") == ()
 
 
