@@ -51,8 +51,7 @@ def _running(host: RunningHost, build: str, version: str, pools: Config) -> Runn
 
 def _read(tree: Tree, path: str) -> Config:
     """What is in a file; one that is not there is empty."""
-    empty = Config(path, {path: ""})
-    return gather(tree, path, read) if path in tree.files else empty
+    return gather(tree, path, read) if path in tree.files else Config(path, {path: ""})
 
 
 def _tunables(service: RunningService) -> Iterator[Tunable]:
@@ -109,14 +108,12 @@ def _notation(parameter: Parameter) -> Notation:
     return Notation(partial(meaning, parameter), lambda name: f"({name}{suffix})")
 
 
-UNDERSTOOD = Understood(read, frozenset(map(directive, PARAMETERS)))
-
 ADOPTION = Adoption(
     known_as="PHP's own settings",
     units=("php*-fpm.service", "apache2.service"),
     paths=("etc/php", "etc/apache2/mods-enabled"),
     version="",
     find=find,
-    understood=UNDERSTOOD,
+    understood=Understood(read, frozenset(map(directive, PARAMETERS))),
     tunables=_tunables,
 )
