@@ -1,242 +1,269 @@
-"""Secrets in configuration files: masked in all that autotune writes here, kept only on their hosts.
+"""Masking: what may be shown of a file, with placeholders for everything else.
 
-A placeholder says which of a file's secrets it stands for; a deployment fills in the value that the
-file on the host has.
+Of a file that a service reads, only the words that the service understands are shown (`Outline`). Of any
+other text, everything but what looks like a secret. A placeholder tells which piece of the file it stands
+for; a deployment fills in the piece that the file on the host has. A piece never spans lines, so that a
+masked file has the lines of the real one.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from collections import Counter
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
 from autotune.errors import AutotuneError
+from autotune.secret_detection import PLACEHOLDER, spans
 
-_NAME = r"""(?x: passw|passphrase|secret|requirepass|masterauth|credential|private.?key
-    | (?:api|app|access|auth|account|encryption|signing|session|shared|license
-        |purge|cookie).?key(?![a-z]) | filekey(?![a-z])
-    | tokens?(?![a-z]) | jwt(?![a-z]) | (?<![a-z])(?:pass|pwd?|auth|dsn|authorization|sign)(?![a-z])
-    | (?:db|mysql|pg|user|login|smtp|ldap|ftp)(?:pass|pwd?)(?![a-z]) | database_url )"""
-# Names that have one of these words in them but mean something else.
-_ORDINARY = re.compile(
-    r"(?i)_tokens$|servertokens|(?:file|path|dir|directory|zone|header|timeout|length|size|ttl|type"
-    r"|algo|policy|cookie|lifetime|mode|method)s?$|^(?:proxy|\w{1,5}gi|grpc|memc\w+)_pass(?:_|$)"
-    r"|^(?:password_encryption$|proxypass|passenv|auth_(?:basic|request|delay)|ssl_|loadcredential)"
-)
-_SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
-# Directives that set something: among their first arguments is a name, and its value follows it.
-_SETTERS = re.compile(
-    r"(?i)\w{1,5}gi_param|(?:proxy|grpc|more)_set_(?:input_)?headers?|set|env|setenv"
-    r"|add_header|more_set_headers|(?:request)?header|http-(?:request|response)|define|user"
-    r"|setenvif(?:nocase)?|php_(?:admin_)?(?:value|flag)|secure_link_md5|sentinel"
-)
-_VALUE = (
-    r"""(?P<quote>["'])(?P<in>(?:\\.|(?!(?P=quote))[^\\\n]){0,400})(?P=quote)"""
-    r"""|(?P<bare>[^\s;"',)}&]+)"""
-)
-_WORD = re.compile(_VALUE)
-_INDENT = re.compile(r"[ \t]*(?P<comment>[#;]+[ \t]*)?")
-_COMMENT = re.compile(r"[ \t]*[#;]")
-_ASSIGNED = re.compile(
-    r"(?i)(?P<name>[\w.\[-]{0,40}"
-    + _NAME
-    + r"""[\w.-]{0,40})["']?\]?[ \t]*(?:!?==?~?\*?|(?P<pattern>!?~\*?)|(?<=["']),(?=[ \t]*["'])"""
-    r"""|(?P<sign>:)(?:[ \t]|(?<=["']:)(?=["'])))[ \t]*(?:""" + _VALUE + ")"
-)
-# A pattern that a value is compared with, rather than the value.
-_PATTERN = re.compile(r"[\[\](){}*+?|\\]|\^?(?i:basic|bearer)")
-# What HAProxy compares a header, a parameter or a cookie with, or puts into a variable.
-_COMPARED = re.compile(
-    r"(?:\{|\bacl[ \t]+\S{1,80})[ \t]+[\w.]{1,40}\((?P<name>[\w.-]{1,80})[^)\n]{0,40}\)"
-    r"(?:[ \t]+-(?:m[ \t]+\w+|[^\Wm]))*[ \t]+(?P<value>(?!-)[^\s\"'{}]+)"
-)
-_VARIABLE_SET = re.compile(r"set-var\((?P<name>[\w.-]{1,80})\)[ \t]+str\((?P<value>[^)\n]+)\)")
-_CRYPT = re.compile(r"\$(?:apr1|2[abxy]|[156y])\$[\w./$=,+-]{8,}")
-# Every repetition that could begin anywhere is bounded: a host's file must not take minutes.
-# What is a secret wherever it is; the group is the value.
-_ANYWHERE = tuple(re.compile(pattern) for pattern in (
-    r"(?s)(-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z))",
-    r"\w://[^\s/:@\"']*:([^\s/@\"']+)@",
-    (r"(?i:\b(?:basic|bearer|apikey|token)[ \t]+)"
-     r"((?=[\w+/.~-]*(?:[0-9]|[a-z][A-Z]))[\w+/.~-]{6,}={0,2})(?![\w=])"),
-    r"(?m)^[ \t]*stats[ \t]+auth[ \t]+[^\s:]+:(\S+)",
-    r"(?m)^(?![ \t]*[#;])[^\n]*[ \t](?:--?|insecure-)?password[ \t]+([^\s\"']+)",
-    r"(?i)[ \t]--?[\w-]{0,40}" + _NAME + r"[\w-]{0,40}[ \t]+([^\s\"'-][^\s\"']*)",
-    r"(?m)^[ \t]*user[ \t][^\n]*?[ \t][>#](\S+)",
-    # Within a string of SQL or of a file like it, quotes are doubled.
-    r"(?i)\bpassword[ \t]*=[ \t]*(?:''|\\')([^'\\\s]+)",
-    r"(?i)\b(?:identified[ \t]+by(?:[ \t]+password)?|password[ \t]*\()[ \t]*[\"']([^\"'\n]+)",
-    # In commands that a file names, such as those for its archive or health checks.
-    r"\b(?:curl|wget)\b[^\n]{0,200}?[ \t](?:-u|--(?:proxy-)?user)[ =]?[^\s:\"']{1,80}:([^\s\"']+)",
-    r"\bsshpass[ \t]+-p[ \t]?([^\s\"']+)",
-    r"\b(?:mysql|m[a-z]{5}b)(?:-?(?:admin|dump|check))?\b[^\n]{0,200}?[ \t]-p([^\s\"']+)",
-    r"passphrase_command[ \t]*=?[ \t]*'[\w/]{0,40}(?:echo|printf)[ \t]+([^'\n]+)",
-    r"\bAUTH(?:\\ | )([^\s\\\"']+)(?=\\r)",
-    r"(?i)\bhmac\w{0,20}\([ \t]*[\"']([^\"'\n]+)",
-    r"(?m)^[ \t]*sentinel[ \t]+auth-pass[ \t]+\S+[ \t]+(\S+)",
-    f"({_CRYPT.pattern})",
-    (r"\b(AKIA[0-9A-Z]{16}|gh[pousr]_\w{20,}|xox[abp]-[\w-]{10,}|sk_(?:live|test)_\w+"
-     r"|eyJ[\w-]{8,}\.[\w.-]+)"),
-))  # fmt: skip
-_RANDOM = re.compile(r"(?<![\w/.$@+-])[A-Za-z0-9+/_-]{24,}={0,2}(?![\w.])")
-_PUBLIC = re.compile(r"sha(?:256|384|512)-|pin-sha256=")  # digests of what everybody may read
-_NO_SECRETS = re.compile(
-    r"(?i)on|off|yes|no|true|false|null|none|default|auto|optional|required|set|unset|append|add"
-    r"|merge|edit|always|echo|allow|deny|any|all|prod|user|basic|digest|realm"
-)
-# What a configuration language works out: variables of VCL, expressions of Python and HAProxy.
-_WORKED_OUT = re.compile(
-    r"(?:(?:be)?re(?:q|sp)|obj|client|server)\.[\w.-]+|(?:regsub(?:all)?|std\.\w+|os\.\w+|getenv)[\[(].*|%\[.*"
-)
-_VARIABLE = re.compile(r"\$\{?\w+\}?|%[\[{][^\]}]{0,80}[\]}]\w?|\{\{.{0,80}?\}\}")
-_PLACEHOLDER = re.compile(r"autotune-secret-[0-9]+-of-[0-9]+")
-_IN_CONTEXT = re.compile(r"[^\n]{0,12}autotune-secret-([0-9]+)-of-[0-9]+")
+Span = tuple[int, int]
+GAP, HIDDEN, SHOWN = 0, 1, 2  # what a character of an outline is in
+# A piece that no host's file can fill in: its number is of none.
+_UNRESOLVED = "autotune-masked-0-of-0"
+# A word of a masked piece, and one that a message may repeat: it is no key.
+_TOKEN = re.compile(r"[^\s\"'/:;,=@?&|{}()\[\]<>$#\\]{5,}")
+_PLAIN = re.compile(r"(?:[A-Za-z]?[a-z]+[._-]?){1,8}|[A-Z_]+|[\d.]+[a-zA-Z]?")
+_SHORTEST, _DIRECTORY, _WITHHELD = 5, 10, "(masked)"
+_PASSES = 6  # until masked text has nothing more to mask; then whole lines are masked
+# What a line of comments, blanks and marks has in front of its first word.
+_MARKS = re.compile(r"""[\s;{}()\[\]<>#/*=,"'!&|\\:%-]*""")
+_HEADER = re.compile(r"[ \t]*(?:\[[A-Za-z][\w.:@ -]{0,60}\]|</[A-Za-z]\w{0,40}>)[ \t\r]*")
+_BRACKETS = re.compile(r"[ \t]*\[[^\]\n]*(?P<last>\])[ \t\r]*")
+_STATES = re.compile(rb"\x00+|\x01+|\x02+")
 
 
-def spans(text: str) -> tuple[tuple[int, int], ...]:
-    """Where the secrets of a file are, from start to end, in their order; none overlap."""
-    secrets: list[tuple[int, int]] = []
-    for start, end in sorted({*_candidates(text)}, key=lambda span: (span[0], -span[1])):
-        if not secrets or start >= secrets[-1][1]:
-            secrets.append((start, end))
-    return tuple(secrets)
+@dataclass(frozen=True)
+class Outline:
+    """``visible`` are the words of a text that may be shown, ``hidden`` those that may not. ``owners``:
+    each directive from its name to its last word, with its name. Comments are in neither."""
+
+    visible: tuple[Span, ...] = ()
+    hidden: tuple[Span, ...] = ()
+    owners: tuple[tuple[int, int, str], ...] = ()
+
+    def owner(self, place: int) -> str:
+        """The name of the directive around a place; empty outside of any, as in a comment."""
+        at = bisect_right(self.owners, place, key=lambda owner: owner[0]) - 1
+        return self.owners[at][2] if at >= 0 and place < self.owners[at][1] else ""
+
+
+Outliner = Callable[[str], Outline]
 
 
 @lru_cache(maxsize=1024)  # most files are the same in every trial
-def placeholders(text: str) -> tuple[tuple[int, int, str], ...]:
-    """Where each secret is, and what stands for it."""
-    places = spans(text)
-    return tuple((*place, f"autotune-secret-{number}-of-{len(places)}")
+def pieces(text: str, outliner: Outliner | None = None) -> tuple[Span, ...]:
+    """The places that are masked, in their order; none overlap, and masked text has no more of them."""
+    masks = merged(_hidden(text, outliner))
+    for _ in range(_PASSES):
+        masked, origins = _replaced(text, masks)
+        more = [origins.span(*span) for span in _hidden(masked, outliner)]
+        if not more:
+            return masks
+        masks = merged([*masks, *more])
+    return tuple(m.span() for m in re.finditer(r"\S[^\n]*", text) if not _is_masked(m[0]))
+
+
+@lru_cache(maxsize=1024)
+def placeholders(text: str, outliner: Outliner | None = None) -> tuple[tuple[int, int, str], ...]:
+    """Each masked place, and what stands for it."""
+    places = pieces(text, outliner)
+    own = PLACEHOLDER.search(text) is None
+    return tuple((*place, f"autotune-masked-{number}-of-{len(places)}" if own else _UNRESOLVED)
                  for number, place in enumerate(places, 1))  # fmt: skip
 
 
 @lru_cache(maxsize=1024)
-def masked(text: str) -> str:
-    """The text with a placeholder for each secret; what is masked already stays as it is."""
-    pieces, last = [], 0
-    for start, end, placeholder in placeholders(text):
-        pieces += [text[last:start], placeholder]
+def masked(text: str, outliner: Outliner | None = None) -> str:
+    """The text with a placeholder for each piece; what is masked already stays as it is."""
+    parts, last = [], 0
+    for start, end, placeholder in placeholders(text, outliner):
+        parts += [text[last:start], placeholder]
         last = end
-    return "".join([*pieces, text[last:]])
+    return "".join([*parts, text[last:]])
 
 
-def masked_bytes(content: bytes) -> bytes:
+def masked_bytes(content: bytes, outliner: Outliner | None = None) -> bytes:
     """The same for bytes; those that are no text pass through."""
-    return masked(content.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+    return _bytes(masked(_text(content), outliner))
+
+
+def masked_beside(content: bytes, other: bytes, outliner: Outliner | None = None) -> bytes:
+    """The content masked, but for the lines that ``other``, which is shown with it, has as well."""
+    text, theirs = _text(content), {*_text(other).split("\n")}
+    lines = zip(text.split("\n"), masked(text, outliner).split("\n"), strict=True)
+    return _bytes("\n".join(line if line in theirs else other for line, other in lines))
+
+
+def withheld(content: bytes, outliner: Outliner | None = None) -> frozenset[str]:
+    """Words of masked pieces that a message must not repeat: all but plain words, paths and numbers."""
+    text = _text(content)
+    pieces_of_text = (text[start:end] for start, end in pieces(text, outliner))
+    secrets = {text[start:end] for start, end in spans(text)}
+    words = {word[0] for piece in pieces_of_text for word in _TOKEN.finditer(piece)
+             if not (piece[:1] == "/" and len(word[0]) <= _DIRECTORY)}  # fmt: skip
+    return frozenset(secret for secret in secrets if len(secret) >= _SHORTEST) | frozenset(
+        word for word in words if not _PLAIN.fullmatch(word)
+    )
+
+
+def without(message: str, words: Iterable[str]) -> str:
+    """A message without these words, such as those of `withheld`, and without secrets by their looks."""
+    longest_first = sorted({word for word in words if word in message}, key=len, reverse=True)
+    for word in longest_first:
+        message = message.replace(word, _WITHHELD)
+    return masked(message)
 
 
 def is_masked(content: bytes) -> bool:
-    """Whether the content has a placeholder for a secret."""
-    return b"autotune-secret-" in content and bool(_PLACEHOLDER.search(content.decode("latin-1")))
+    """Whether the content has a placeholder."""
+    return b"autotune-masked-" in content and bool(PLACEHOLDER.search(content.decode("latin-1")))
 
 
-def unmasked(content: bytes, original: bytes | None, where: str) -> bytes:
-    """The content with the secrets filled in from ``original``, the file on the host.
+def unmasked(
+    content: bytes, original: bytes | None, where: str, outliner: Outliner | None = None
+) -> bytes:
+    """The content with the pieces filled in from ``original``, the file on the host.
 
-    Raises AutotuneError where ``original`` has other secrets than those that were masked.
+    Raises AutotuneError where ``original`` has other pieces than those that were masked.
     """
     if not is_masked(content):
         return content
-    text, own = content.decode(), (original or b"").decode("utf-8", "surrogateescape")
-    hidden = masked(own)
-    if not _in_context(text) <= _in_context(hidden):
+    text, own = _text(content), _text(original or b"")
+    values = {placeholder: own[start:end]
+              for start, end, placeholder in placeholders(own, outliner)}  # fmt: skip
+    # What follows a placeholder may be a digit, so its last number has to be known.
+    ours = re.compile(f"autotune-masked-[0-9]+-of-{len(values)}")
+    whole = ours.sub(lambda match: values.get(match[0], match[0]), text)
+    labels = _labels(masked(own, outliner), ours, outliner)
+    if PLACEHOLDER.search(whole) or not _labels(text, ours, outliner) <= labels:
         raise AutotuneError(
             f"{where} has other secrets than the file that its template was made from",
             hint="`autotune init --from` reads the host again",
         )
-    values = {placeholder: own[start:end] for start, end, placeholder in placeholders(own)}
-    whole = _PLACEHOLDER.sub(lambda match: values[match[0]], text)
-    return whole.encode("utf-8", "surrogateescape")
+    return _bytes(whole)
 
 
-def _in_context(text: str) -> set[str]:
-    return {match[0] for match in around(_PLACEHOLDER, _IN_CONTEXT, text)}
+def merged(places: Iterable[Span]) -> tuple[Span, ...]:
+    """The places in their order, those that overlap as one."""
+    joined: list[Span] = []
+    for start, end in sorted(places):
+        if joined and start < joined[-1][1]:
+            joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+        else:
+            joined.append((start, end))
+    return tuple(joined)
 
 
-def around(what: re.Pattern[str], pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """As ``pattern.finditer(text)``, for a pattern that contains ``what`` and matches within a line.
-
-    It may begin at any letter, so it is not tried on lines without ``what``, which are nearly all.
-    """
-    end = -1
-    for occurrence in what.finditer(text):
-        if occurrence.start() > end:
-            start, end = (
-                text.rfind("\n", 0, occurrence.start()) + 1,
-                text.find("\n", occurrence.end()),
-            )
-            end = len(text) if end < 0 else end
-            yield from pattern.finditer(text, start, end)
+def _text(content: bytes) -> str:
+    return content.decode("utf-8", "surrogateescape")
 
 
-def _candidates(text: str) -> Iterator[tuple[int, int]]:
-    for pattern in _ANYWHERE:
-        yield from (match.span(1) for match in pattern.finditer(text)
-                    if _is_secret(match[1]))  # fmt: skip
-    for match in around(_SECRET_NAME, _ASSIGNED, text):
-        group = "in" if match["in"] is not None else "bare"
-        prose = match["sign"] == ":" and _COMMENT.match(
-            text, text.rfind("\n", 0, match.start()) + 1
-        )
-        compared = match["pattern"] and _PATTERN.search(match[group])
-        ordinary = prose or compared or _ORDINARY.search(match["name"])
-        if not ordinary and _is_secret(match[group]):
-            yield match.span(group)
-    for match in (m for called in (_COMPARED, _VARIABLE_SET) for m in called.finditer(text)):
-        if _telling(match["name"]) and _is_secret(match["value"]):
-            yield match.span("value")
-    for line in re.finditer(r"[^\n]+", text):
-        yield from _of_directive(text, line.start(), line.end())
-    for match in _RANDOM.finditer(text):
-        before = text[max(0, match.start() - 12) : match.start()]
-        if _is_random(match[0]) and not _PUBLIC.search(before + match[0]):
-            yield match.span()
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
 
 
-def _of_directive(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
-    """The value of a directive, or of a variable or header that it sets, if the name is of a secret."""
-    body = _INDENT.match(text, start, end)
-    assert body is not None
-    words = [match for match in _WORD.finditer(text, body.end(), end) if match[0] != "="]
-    names = [match["in"] or match["bare"] or "" for match in words]
-    if len(words) < 2 or (body["comment"] and (len(words) > 2 or not _telling(names[0]))):
+def _labels(text: str, ours: re.Pattern[str], outliner: Outliner | None) -> set[tuple[str, str]]:
+    """Each placeholder with the directive that it is in, or with the words before it in its line."""
+    if outliner is None:
+        lines = ((match, text.rfind("\n", 0, match.start()) + 1) for match in ours.finditer(text))
+        return {(m[0], text[max(line, m.start() - 12) : m.start()]) for m, line in lines}
+    outline = outliner(text)
+    return {(match[0], outline.owner(match.start())) for match in ours.finditer(text)}
+
+
+def _is_masked(text: str) -> bool:
+    """Whether nothing but placeholders and marks is in a text."""
+    return PLACEHOLDER.search(text) is not None and not re.search(r"\w", PLACEHOLDER.sub("", text))
+
+
+def _hidden(text: str, outliner: Outliner | None) -> Iterator[Span]:
+    """What has to be masked, some of it more than once."""
+    detected = spans(text)
+    if outliner is None:
+        yield from (span for span in detected if not _is_masked(text[slice(*span)]))
         return
-    deepest = 4 if _SETTERS.fullmatch(names[0].lstrip("@")) else 1
-    for place, name in enumerate(names[: min(deepest, len(words) - 1)]):
-        value = words[place + 1]
-        if _telling(name) and not names[place + 1].startswith("="):
-            group = "in" if value["in"] is not None else "bare"
-            if _is_secret(value[group]) and not (place == 0 and value[group].startswith("/")):
-                yield value.span(group)
-            return
+    outline = outliner(text)
+    states = bytearray(len(text))
+    for state, places in ((HIDDEN, outline.hidden), (SHOWN, outline.visible), (HIDDEN, detected)):
+        for start, end in places:
+            states[start:end] = bytes([state]) * (end - start)
+    for run in _STATES.finditer(bytes(states)):
+        if run[0][0] != SHOWN:
+            yield from _in_run(text, run.start(), run.end(), is_gap=run[0][0] == GAP)
 
 
-def _telling(name: str) -> bool:
-    if name == "secure_link_md5":
-        return True
-    word = re.fullmatch(r"\$?[\w.\[\]-]+:?", name)
-    return bool(word and _SECRET_NAME.search(name) and not _ORDINARY.search(name))
+def _in_run(text: str, start: int, end: int, *, is_gap: bool) -> Iterator[Span]:
+    """What has to be masked of hidden words, or of a gap between words, line by line."""
+    place = start
+    while place < end:
+        stop = text.find("\n", place, end)
+        stop = end if stop < 0 else stop
+        begin, stop_of_piece = place, stop
+        if is_gap:
+            whole = place == 0 or text[place - 1] == "\n"
+            if whole and _HEADER.fullmatch(text, place, stop) and not spans(text[place:stop]):
+                begin = stop
+            else:
+                begin = _MARKS.match(text, place, stop).end()  # type: ignore[union-attr]  # matches ""
+                brackets = _BRACKETS.fullmatch(text, place, stop) if whole else None
+                stop_of_piece = brackets.start("last") if brackets else stop
+        elif begin == start and begin and text[begin] in "=,":
+            begin += 1  # behind a name that is shown
+        begin, end_of_piece = _stripped(text, begin, stop_of_piece, is_gap=is_gap)
+        if begin < end_of_piece and not _is_masked(text[begin:end_of_piece]):
+            yield begin, end_of_piece
+        place = stop + 1
 
 
-def _is_secret(value: str) -> bool:
-    """Neither a variable, a path, a switch nor a placeholder."""
-    bare = value if _CRYPT.match(value) else _VARIABLE.sub("", value).strip(" \"'")
-    plain = re.fullmatch(r"(?i)(?:basic|bearer|token|apikey|negotiate)?[\W_]*", bare)
-    path = re.fullmatch(r"(?i)(?:file:|exec:|unix:|/[\w.-]+/|<).*", bare)
-    number = re.fullmatch(r"[0-9]{1,5}[kKmMsdh]?|[0-9.]+r/[sm]", bare)
-    switch = _NO_SECRETS.fullmatch(bare)
-    ordinary = plain or path or number or switch or _WORKED_OUT.fullmatch(value)
-    return not (ordinary or _PLACEHOLDER.search(value))
+def _stripped(text: str, begin: int, stop: int, *, is_gap: bool) -> Span:
+    """A piece without blanks and without half of a pair of quotes at its ends."""
+    piece = text[begin:stop].rstrip(" \t\r\\" if is_gap else " \t\r")
+    stop, piece = begin + len(piece), piece.lstrip()
+    begin = stop - len(piece)
+    for quote in () if is_gap else "\"'":
+        if piece.count(quote) % 2 and piece.startswith(quote):
+            begin, piece = begin + 1, piece[1:]
+        elif piece.count(quote) % 2 and piece.endswith(quote):
+            stop, piece = stop - 1, piece[:-1]
+    return begin, stop
 
 
-def _is_random(word: str) -> bool:
-    """Whether it looks like a random key rather than a name."""
-    if re.fullmatch(r"[0-9a-f]{32,}|[0-9A-F]{32,}", word):
-        return True
-    kinds = sum(bool(re.search(kind, word)) for kind in ("[a-z]", "[A-Z]", "[0-9]"))
-    counts = Counter(word)
-    entropy = -sum(n / len(word) * math.log2(n / len(word)) for n in counts.values())
-    parts = max(len(part) for part in re.split("[-_/]", word))
-    return kinds == 3 and entropy >= 4.0 and parts >= 12 and len(re.findall("[0-9]", word)) >= 2
+@dataclass(frozen=True)
+class _Origins:
+    """Where the characters of masked text come from: literal parts, each by its start there and here."""
+
+    starts: Sequence[int]
+    places: Sequence[
+        tuple[int, int, bool]
+    ]  # in the text before: start, end, and whether it is a piece
+
+    def span(self, start: int, end: int) -> Span:
+        """The part of the text before that a part of the masked text stands for."""
+        return self._place(start, is_end=False), self._place(end - 1, is_end=True)
+
+    def _place(self, at: int, *, is_end: bool) -> int:
+        number = bisect_right(self.starts, at) - 1
+        start, end, is_piece = self.places[number]
+        if is_piece:
+            return end if is_end else start
+        return start + at - self.starts[number] + is_end
+
+
+def _replaced(text: str, masks: Sequence[Span]) -> tuple[str, _Origins]:
+    parts: list[str] = []
+    starts, places = list[int](), list[tuple[int, int, bool]]()
+    length, last = 0, 0
+    for number, (start, end) in enumerate([*masks, (len(text), len(text))], 1):
+        placeholder = f"autotune-masked-{number}-of-{len(masks)}" if number <= len(masks) else ""
+        for part, place in (
+            (text[last:start], (last, start, False)),
+            (placeholder, (start, end, True)),
+        ):
+            if part:
+                parts.append(part)
+                starts.append(length)
+                places.append(place)
+                length += len(part)
+        last = end
+    return "".join(parts), _Origins(starts, places)

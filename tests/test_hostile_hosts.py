@@ -90,7 +90,7 @@ def test_secrets_are_nowhere_in_what_adoption_writes(tmp_path: Path) -> None:
     )
     written = write([web(pool=pool, site=site, nginx=nginx)], tmp_path / "mine.yaml", None, "/")
     assert SECRET not in files_of(tmp_path)
-    assert "autotune-secret-1-of-1" in files_of(written.templates)
+    assert "autotune-masked-1-of-" in files_of(written.templates)
     assert any("which stay on its host" in note for note in written.notes)
     assert "web.php_fpm.max_children" in written.target.read_text()
 
@@ -115,7 +115,7 @@ def desired(content: bytes) -> DesiredState:
     return DesiredState({}, (), rendered, {"db1": HostState(files)}, Layout())
 
 
-TEMPLATE = b"requirepass autotune-secret-1-of-1\nhz 20\n"
+TEMPLATE = b"requirepass autotune-masked-1-of-1\nhz 20\n"
 
 
 def test_hosts_get_their_own_secrets_and_records_get_placeholders() -> None:

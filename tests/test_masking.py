@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune import masking
+from autotune import masking, secret_detection
 from autotune.errors import AutotuneError
 
 # The line, and what of it must be nowhere.
@@ -345,13 +345,19 @@ def test_lines_without_a_telling_name_need_not_be_searched() -> None:
     lines = [line for (secret, _), other in zip(SECRETS, ORDINARY, strict=False)
              for line in (secret, other)]  # fmt: skip
     for text in ("\n".join(lines), "\n\n".join([*reversed(lines), ""]), "", "\n", *lines):
-        for what, pattern in (
-            (masking._SECRET_NAME, masking._ASSIGNED),
-            (masking._PLACEHOLDER, masking._IN_CONTEXT),
-        ):
-            found = [match.span() for match in masking.around(what, pattern, text)]
-            assert found == [match.span() for match in pattern.finditer(text)]
-    assert len(list(masking.around(masking._SECRET_NAME, masking._ASSIGNED, "\n".join(lines)))) > 20
+        what, pattern = secret_detection._SECRET_NAME, secret_detection._ASSIGNED
+        found = [match.span() for match in secret_detection.around(what, pattern, text)]
+        assert found == [match.span() for match in pattern.finditer(text)]
+    assert (
+        len(
+            list(
+                secret_detection.around(
+                    secret_detection._SECRET_NAME, secret_detection._ASSIGNED, "\n".join(lines)
+                )
+            )
+        )
+        > 20
+    )
 
 
 OF_A_HOST = b"requirepass hunter2\nhz 10\n# masterauth hunter3\n"
@@ -374,5 +380,26 @@ def test_a_file_with_other_secrets_is_refused(now: bytes | None) -> None:
 
 def test_a_key_is_masked_as_a_whole() -> None:
     block = "-----BEGIN RSA PRIVATE KEY-----\nMIIB\nabc=\n-----END RSA PRIVATE KEY-----"
-    assert masking.masked(f"a\n{block}\nb\n") == "a\nautotune-secret-1-of-1\nb\n"
-    assert masking.masked(f"a\n{block[:40]}") == "a\nautotune-secret-1-of-1"
+    assert masking.masked(f"a\n{block}\nb\n") == "a\nautotune-masked-1-of-1\nb\n"
+    assert masking.masked(f"a\n{block[:40]}") == "a\nautotune-masked-1-of-1"
+
+
+def test_a_placeholder_next_to_what_is_no_text_is_filled_in() -> None:
+    own = b"# caf\xe9\nrequirepass hunter2\n"
+    hidden = masking.masked_bytes(own)
+    assert b"hunter2" not in hidden
+    assert masking.unmasked(hidden, own, "it") == own
+
+
+@pytest.mark.parametrize("digit", ["", "4", "-of-5"])
+def test_what_follows_a_placeholder_is_not_part_of_it(digit: str) -> None:
+    text = masking.masked_bytes(OF_A_HOST).replace(b"1-of-2", f"1-of-2{digit}".encode())
+    filled = masking.unmasked(text, OF_A_HOST, "it")
+    assert filled == OF_A_HOST.replace(b"hunter2", f"hunter2{digit}".encode())
+
+
+def test_a_placeholder_of_no_host_is_refused() -> None:
+    twice = masking.masked_bytes(masking.masked_bytes(OF_A_HOST) + b"masterauth later7\n")
+    assert b"later7" not in twice
+    with pytest.raises(AutotuneError, match="has other secrets"):
+        masking.unmasked(twice, OF_A_HOST, "it")

@@ -15,7 +15,7 @@ from autotune.deploy.desired_state import (
 from autotune.deploy.host import contents
 from autotune.deploy.host_state import FileState, HostPlan, HostState, ObservedHost
 from autotune.deploy.runtime import RuntimeHost
-from autotune.masking import masked_bytes
+from autotune.masking import Outline, masked_beside, masked_bytes
 from autotune.services.base import Action, Settings
 from autotune.unified_diff import Files, file_diff
 
@@ -68,20 +68,27 @@ def present(host: RuntimeHost, states: tuple[HostState, ...]) -> PresentHost:
 
 
 def host_changes(
-    name: str, base: DesiredState, desired: DesiredState, now: PresentHost
+    name: str,
+    base: DesiredState,
+    desired: DesiredState,
+    now: PresentHost,
+    masked: DesiredState | None = None,
 ) -> HostChanges:
-    """What leads from the host as it is ``now`` to ``desired``. Where its files are those of ``base``,
-    its units get only the actions that the changed parameters need."""
+    """What leads from the host as it is ``now`` to ``desired``. If its files are those of ``base``,
+    its units get only the actions that the changed parameters need. ``masked`` is ``desired`` as it was
+    before the host's own words were filled in."""
     before = settings_before(name, base, now.observed)
     required = required_actions(desired, name, before)
     plan = plan_host(desired.hosts[name], now.observed, required)
-    after = {path: desired.hosts[name].files[path].content or b"" for path in plan.write}
+    masked_files = (masked or desired).hosts[name].files
+    after = {path: masked_bytes(masked_files[path].content or b"") for path in plan.write}
     changed = [*plan.write, *plan.remove]
     return HostChanges(
         file_diff(
-            {f"{name}{path}": masked_bytes(now.files[path]) for path in changed
-             if path in now.files},
-            {f"{name}{path}": masked_bytes(content) for path, content in after.items()},
+            {f"{name}{path}": masked_beside(now.files[path], after.get(path, b""),
+                                            desired.outliner(name, path) or nothing)
+             for path in changed if path in now.files},
+            {f"{name}{path}": content for path, content in after.items()},
             "now",
             "planned",
         ),
@@ -94,6 +101,11 @@ def host_changes(
                for unit, action in plan.act.items()},
         },
     )  # fmt: skip
+
+
+def nothing(_: str) -> Outline:
+    """The outline of a file whose syntax nobody knows: nothing of it is shown."""
+    return Outline()
 
 
 def settings_before(name: str, base: DesiredState, observed: ObservedHost) -> Settings | None:

@@ -24,10 +24,11 @@ from autotune.deploy.desired_state import (
     render,
     required_actions,
 )
-from autotune.deploy.host_state import HostPlan, ObservedHost, unlike
+from autotune.deploy.host_state import FileState, HostPlan, HostState, ObservedHost, unlike
 from autotune.deploy.runtime import ApplyFailed, HeldHosts, Invalid, Runtime, RuntimeHost
 from autotune.deploy.stack import Part, Stack
 from autotune.errors import AutotuneError, RenderError
+from autotune.masking import without
 from autotune.services.base import Action, Role, Settings, Value
 from autotune.space.space import Space
 from autotune.target.model import Target
@@ -82,6 +83,7 @@ class Deployment(Fleet):
         self._hot: Mapping[str, str] = {}
         self._in_place: ConfirmedState | None = None
         self._keeping = False
+        self._inside: Mapping[str, Mapping[str, bytes]] | None = None
 
     # -- the transaction ------------------------------------------------------------------------
 
@@ -92,7 +94,16 @@ class Deployment(Fleet):
         """
         desired = self.desired(settings)
         self._back_up(desired)
-        desired = desired.with_secrets({name: self.hosts[name].original for name in desired.hosts})
+        originals = self._originals(desired)
+        try:
+            return self._deploy(desired.with_secrets(originals))
+        except AutotuneError as error:
+            # The software's own words may be those of the files that it refuses.
+            error.message = without(error.message, desired.withheld(originals))
+            raise
+
+    def _deploy(self, desired: DesiredState) -> Deployed:
+        """Deploy what has the hosts' own words in it. Raises as `deploy` does."""
         observed = self._observe(desired)
         plans = self._plan(desired, observed)
         if not any(plans.values()) and self._unchanged(observed):
@@ -135,12 +146,13 @@ class Deployment(Fleet):
 
     def changes(self, settings: Settings) -> dict[str, HostChanges]:
         """What ``settings`` would change on each host as it is now; changes nothing, needs no lock."""
-        base, desired = self.desired(self.space.as_given({}).settings), self.desired(settings)
-        states = {name: (base.hosts[name], desired.hosts[name]) for name in self.stack.hosts}
+        base, masked = self.desired(self.space.as_given({}).settings), self.desired(settings)
+        states = {name: (base.hosts[name], masked.hosts[name]) for name in self.stack.hosts}
         now = self.hosts.gather(states, lambda host: present(host, states[host.name])).unwrap()
-        originals = {name: host.state for name, host in now.items()}
-        base, desired = base.with_secrets(originals), desired.with_secrets(originals)
-        return {name: host_changes(name, base, desired, now[name]) for name in self.stack.hosts}
+        originals = self._with_inside(masked, {name: host.state for name, host in now.items()})
+        base, desired = base.with_secrets(originals), masked.with_secrets(originals)
+        return {name: host_changes(name, base, desired, now[name], masked)
+                for name in self.stack.hosts}  # fmt: skip
 
     def _back_up(self, desired: DesiredState) -> None:
         def save(host: RuntimeHost) -> None:
@@ -170,7 +182,30 @@ class Deployment(Fleet):
 
     def _baseline(self) -> DesiredState:
         base = self.desired(self.space.as_given({}).settings)
-        return base.with_secrets({name: self.hosts[name].original for name in base.hosts})
+        return base.with_secrets(self._originals(base))
+
+    def _originals(self, desired: DesiredState) -> dict[str, HostState]:
+        """The hosts as they were before the first change, with the files that services have inside."""
+        return self._with_inside(desired, {n: self.hosts[n].original for n in desired.hosts})
+
+    def _with_inside(
+        self, desired: DesiredState, originals: Mapping[str, HostState]
+    ) -> dict[str, HostState]:
+        """Hosts with the own files of services that are isolated, which are read once."""
+        if not self.runtime.layout.isolated:
+            return dict(originals)
+        if self._inside is None:
+            self._inside = self.hosts.gather(
+                desired.hosts,
+                lambda host: self.runtime.contents(host.transport, desired.parts_on(host.name)),
+            ).unwrap()
+        return {
+            name: replace(state, files={
+                **{path: FileState(content) for path, content in self._inside[name].items()},
+                **{path: file for path, file in state.files.items() if file.content is not None},
+            })
+            for name, state in originals.items()
+        }  # fmt: skip
 
     def _validate(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> None:
         def stage(host: RuntimeHost) -> None:

@@ -10,7 +10,7 @@ from autotune.deploy.host_state import FileState, HostPlan, HostState, ObservedH
 from autotune.deploy.runtime import Check, Layout
 from autotune.deploy.stack import Part, Stack
 from autotune.errors import AutotuneError
-from autotune.masking import masked_bytes, unmasked
+from autotune.masking import Outliner, masked_bytes, unmasked, withheld
 from autotune.parameter_name import ParameterName, own_settings
 from autotune.services.base import (
     Action,
@@ -22,6 +22,7 @@ from autotune.services.base import (
     Value,
     config_files,
 )
+from autotune.services.registry import outliner
 from autotune.target import runtimes
 from autotune.target.model import Data
 from autotune.target.shipped import shipped
@@ -62,11 +63,29 @@ class DesiredState:
             backup = originals[host].files
             files = {
                 path: file if file.content is None else replace(file, content=unmasked(
-                    file.content, backup.get(path, FileState()).content, f"{host}: {path}"))
+                    file.content, backup.get(path, FileState()).content, f"{host}: {path}",
+                    self.outliner(host, path)))
                 for path, file in state.files.items()
             }  # fmt: skip
             hosts[host] = replace(state, files=files)
         return replace(self, hosts=hosts)
+
+    def outliner(self, host: str, path: str) -> Outliner | None:
+        """What may be shown of a file that the host itself has; None where nothing is known of it."""
+        for part in self.parts_on(host):
+            for name in self.rendered[part.name]:
+                if self.layout.path(part, name) == path:
+                    return outliner(part.service, name)
+        return None
+
+    def withheld(self, originals: Mapping[str, HostState]) -> frozenset[str]:
+        """Words of the hosts' own files that no message may repeat."""
+        words = frozenset[str]()
+        for host, state in self.hosts.items():
+            for path in {*state.files} & {*originals[host].files}:
+                content = originals[host].files[path].content or b""
+                words |= withheld(content, self.outliner(host, path))
+        return words
 
     def was(self, host: str, backup: HostState) -> bool:
         """Whether the files of a host were those of this state."""

@@ -38,6 +38,7 @@ from autotune.deploy.stack import Part
 from autotune.errors import AutotuneError, LockedError
 from autotune.masking import is_masked, unmasked
 from autotune.services.base import Action, Argv, TrialStart
+from autotune.services.registry import outliner
 from autotune.target.beds import study_of
 from autotune.transports.base import Completed, Transport
 
@@ -459,11 +460,19 @@ def _with_secrets(transport: Transport, cases: Cases) -> Cases:
     if not paths:
         return cases
     originals = contents(transport, paths)
-    return [
-        (part, {path: unmasked(content, originals.get(path), f"{part.site.host}: {path}")
-                for path, content in files.items()})
-        for part, files in cases
-    ]  # fmt: skip
+    return [(part, filled_in(part, files, originals)) for part, files in cases]
+
+
+def filled_in(
+    part: Part, files: Mapping[str, bytes], originals: Mapping[str, bytes | None]
+) -> dict[str, bytes]:
+    """Files of a part with each placeholder replaced by what the host's own file has in its place.
+
+    Raises AutotuneError where that has other pieces than those that were masked.
+    """
+    return {path: unmasked(content, originals.get(path), f"{part.site.host}: {path}",
+                           outliner(part.service, path))
+            for path, content in files.items()}  # fmt: skip
 
 
 def contents(transport: Transport, paths: Sequence[str]) -> dict[str, bytes]:

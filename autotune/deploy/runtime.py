@@ -189,6 +189,10 @@ class Runtime(ABC):
     layout: ClassVar[Layout]
     service_manager: ClassVar[ServiceManager | None] = None
 
+    def contents(self, transport: Transport, parts: Sequence[Part]) -> dict[str, bytes]:
+        """The own files of services that are isolated, by the paths that the runtime gives them."""
+        return {}
+
     @abstractmethod
     def transports(self, file: TargetFile) -> dict[str, Transport]:
         """The transport of each host of a target; none is connected before its first use."""

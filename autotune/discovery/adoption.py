@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -12,7 +14,6 @@ from autotune.masking import masked, placeholders
 from autotune.parameter_name import ParameterName, own_settings
 from autotune.services.adoption import RunningService
 from autotune.services.base import ConfigFile, Own, Value
-from autotune.services.config_files import Config
 from autotune.services.directives import Adopted, Edit, exchanged
 from autotune.services.registry import adoptions, placed
 from autotune.space.dimension import Dimension
@@ -70,7 +71,9 @@ def check(tier: AdoptedTier) -> None:
             values = _baseline(tier, service)
             for file in own.files:
                 text = templates.of_text(tier.templates[file.template], values)
-                if text != masked(config.texts[file.path]):
+                running = instance.services[service]
+                outliner = adoptions()[running.key].understood.outliner(file.path)
+                if text != masked(config.texts[file.path], outliner):
                     raise AutotuneError(f"{file.path} cannot be made into a template exactly")
 
 
@@ -105,7 +108,7 @@ def _add(adopted: AdoptedTier, service: str) -> None:
     for instance, of_host in zip(tier.instances, per_host, strict=True):
         running, host = instance.services[service], instance.host
         files = []
-        for path, text in _templates(running.config, of_host.edits).items():
+        for path, text in _templates(running, of_host.edits).items():
             template = f"{host.name}{path}.j2"
             adopted.templates[template] = text
             mode, new = host.tree.modes.get(path, 0o644), path not in host.tree.files
@@ -140,12 +143,30 @@ def _of_hosts(
         for name in {name for adopted in first for name in adopted.values}
         if len({(type(a.values.get(name)), a.values.get(name)) for a in first}) > 1
     }
-    if not differing:
+    left = dict.fromkeys(differing, "the hosts have different values")
+    unshown = {
+        name for s, adopted in zip(services, first, strict=True) for name in _unshown(s, adopted)
+    }
+    left |= dict.fromkeys(unshown, "the words around it stay on their host")
+    if not left:
         return first
-    again = [tune(s, lambda name, v: name not in differing and accepts(name, v)) for s in services]
+    again = [tune(s, lambda name, v: name not in left and accepts(name, v)) for s in services]
     for adopted in again:
-        adopted.left.update(dict.fromkeys(differing, "the hosts have different values"))
+        adopted.left.update(left)
     return again
+
+
+def _unshown(service: RunningService, adopted: Adopted) -> set[str]:
+    """Parameters with an edit in words that are masked."""
+    names = set[str]()
+    for edit in adopted.edits:
+        understood = adoptions()[service.key].understood
+        places = placeholders(service.config.texts[edit.path], understood.outliner(edit.path))
+        at = bisect_right(places, edit.start, key=lambda place: place[0]) - 1
+        after = at + 1 < len(places) and places[at + 1][0] < edit.end
+        if after or (at >= 0 and edit.start < places[at][1] and edit.end > places[at][0]):
+            names |= {name for name in adopted.values if re.search(rf"\b{name}\b", edit.text)}
+    return names
 
 
 def _can_start_at(dimension: Dimension, value: Value) -> bool:
@@ -157,11 +178,13 @@ def _can_start_at(dimension: Dimension, value: Value) -> bool:
     return not dimension.integer or value == int(value)
 
 
-def _templates(config: Config, edits: Iterable[Edit]) -> dict[str, str]:
-    """The files that have something to tune, made into templates without the secrets in them."""
+def _templates(running: RunningService, edits: Iterable[Edit]) -> dict[str, str]:
+    """The files that have something to tune, made into templates that show what is understood."""
+    config, understood = running.config, adoptions()[running.key].understood
     pieces: dict[str, list[tuple[int, int, str]]] = {}
     for edit in dict.fromkeys(edits):  # a file that is included twice is still one
         if edit.path not in pieces:
-            pieces[edit.path] = [*placeholders(config.texts[edit.path])]
+            outliner = understood.outliner(edit.path)
+            pieces[edit.path] = [*placeholders(config.texts[edit.path], outliner)]
         pieces[edit.path].append((edit.start, edit.end, edit.text))
     return {path: exchanged(config.texts[path], of_file) for path, of_file in pieces.items()}

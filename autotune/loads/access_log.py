@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from autotune.masking import spans
+from autotune.secret_detection import spans
 from autotune.strict import is_whole
 from autotune.target.requests import MOST
 

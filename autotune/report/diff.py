@@ -8,12 +8,14 @@ from hashlib import sha256
 from pathlib import Path, PurePath
 
 from autotune import foreign_files
+from autotune.deploy.changes import nothing
 from autotune.errors import AutotuneError
-from autotune.masking import masked_bytes
+from autotune.masking import Outliner, masked_beside, masked_bytes
 from autotune.report import format as fmt
 from autotune.report.parameters import NONE, Declared, changes, declared
 from autotune.report.studies import Study
 from autotune.report.view import conclusion
+from autotune.services.registry import named, outliner
 from autotune.study import origin
 from autotune.study.records import State, Trial
 from autotune.target.messages import nearest
@@ -72,8 +74,15 @@ def on_hosts(study: Study, files: Files) -> dict[str, bytes]:
     by_host = run_on_all(
         [transport(file, host) for host in paths], lambda t: contents(t, list(paths[t.name]))
     ).unwrap()
-    return {paths[host][path]: masked_bytes(content)
-            for host, present in by_host.items() for path, content in present.items()}  # fmt: skip
+    return {name: masked_beside(content, files[name], _outliner(name, path))
+            for host, present in by_host.items() for path, content in present.items()
+            for name in (paths[host][path],)}  # fmt: skip
+
+
+def _outliner(name: str, path: str) -> Outliner:
+    """What may be shown of a host's file, by the service that the name of its part ends in."""
+    services = named(name.partition("/")[0].rpartition(".")[2])
+    return next(filter(None, (outliner(service, path) for service in services)), nothing)
 
 
 def trial_named(state: State, name: str) -> Trial:

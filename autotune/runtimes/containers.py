@@ -13,14 +13,16 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from posixpath import dirname
 
-from autotune.deploy.host import staged
+from autotune.deploy.host import filled_in, staged
 from autotune.deploy.host_commands import Command, run_checked
 from autotune.deploy.host_state import ObservedUnit, ServiceManager, understood
 from autotune.deploy.managed_hosts import ManagedHosts
 from autotune.deploy.programs import installed
 from autotune.deploy.runtime import Cases, Layout, NeedsPrograms, Note, Runtime
 from autotune.deploy.stack import Part, Stack, StackContext, build
+from autotune.masking import is_masked
 from autotune.services.base import (
     Argv,
     ConfigFile,
@@ -31,6 +33,7 @@ from autotune.services.base import (
     TrialStart,
     config_files,
 )
+from autotune.services.config_files import unpacked
 from autotune.space.facts import HostFacts
 from autotune.strict import whole
 from autotune.target.model import Target
@@ -199,10 +202,34 @@ class Containers(Runtime):
         stack = build(file.target, context)
         return replace(stack, parts=tuple(_placed(file.target, part) for part in stack.parts))
 
+    def contents(self, transport: Transport, parts: Sequence[Part]) -> dict[str, bytes]:
+        places = [(part.site, file.path) for part in parts
+                  for file in config_files(part.service, part.site)]  # fmt: skip
+        commands = [Command(("packed", site.unit, path), vital=True) for site, path in places]
+        answers = run_checked(transport, commands, timeout=60.0 + 10.0 * len(places),
+                              functions=MANAGER.functions)  # fmt: skip
+        contents = {}
+        for (site, path), done in zip(places, answers, strict=True):
+            if packed := done.stdout.strip():
+                tree = unpacked(base64.b64decode(packed), dirname(path))
+                if (real := tree.real(path)) in tree.files:
+                    contents[_path(site, path)] = tree.files[real]
+        return contents
+
+    def _filled_in(self, transport: Transport, cases: Cases) -> Cases:
+        """The cases with what was masked filled in from the services' own files."""
+        masked = [(part, files) for part, files in cases if any(map(is_masked, files.values()))]
+        inside = self.contents(transport, [part for part, _ in masked]) if masked else {}
+        return [
+            (part, filled_in(part, files, {p: inside.get(_path(part.site, p)) for p in files}))
+            for part, files in cases
+        ]
+
     def refusals(self, transport: Transport, cases: Cases) -> list[str | None]:
         commands: list[Command] = []
         asked: list[int | None] = []
         place = f"{CHECKED}/{secrets.token_hex(8)}"  # another tuner may be asking the same
+        cases = self._filled_in(transport, cases)
         for number, (part, files) in enumerate(cases):
             places = {path: f"{place}/{number}{path}" for path in files}
             how = part.service.validate(part.site, files)

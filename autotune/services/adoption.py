@@ -10,6 +10,7 @@ from posixpath import dirname
 from autotune.services.base import Role
 from autotune.services.config_files import Config, Tree
 from autotune.services.directives import Accepts, Adopted, Tunable, map_directives
+from autotune.services.understood import Understood
 from autotune.strict import is_whole
 
 _SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*(\.[A-Za-z0-9][A-Za-z0-9-]*)+")
@@ -149,6 +150,7 @@ class Adoption:
     configured in, names or patterns of a shell. ``version`` is a line of sh that prints name and
     version; it can test ``runs UNIT``. ``find`` yields what runs, or a reason why that is not tuned.
     ``tunables`` are its parameters, where each is a directive of its own; otherwise ``tune`` maps them.
+    ``understood`` tells which words of its files may be shown.
     """
 
     known_as: str
@@ -157,6 +159,7 @@ class Adoption:
     paths: tuple[str, ...]
     version: str
     find: Callable[[RunningHost], Iterator[RunningService | str]]
+    understood: Understood
     tune: Tune | None = None
     tunables: Tunables = lambda _: ()
 

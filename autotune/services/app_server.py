@@ -22,6 +22,7 @@ from autotune.services.diagnosis import (
     counted,
 )
 from autotune.services.directives import NUMBER, Accepts, Adopted, Tunable, joined, map_directives
+from autotune.services.understood import Understood
 from autotune.services.unit_environment import Environment, Setting
 from autotune.strict import is_whole, parse_json
 
@@ -149,6 +150,7 @@ def adoption(
     tunables: Tunables = lambda _: (),
     paths: Iterable[str] = (),
     version: str,
+    understood: Understood,
 ) -> Adoption:
     """The adoption of a server in units of the user's; ``paths`` are where its own files may be."""
     return Adoption(
@@ -157,6 +159,7 @@ def adoption(
         paths=(*unit_files.ANY, *unit_environment.FILES, *paths),
         version=version,
         find=lambda host: _running(host, service, candidates(host)),
+        understood=understood,
         tune=tune,
         tunables=tunables,
     )

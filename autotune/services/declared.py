@@ -48,6 +48,7 @@ from autotune.services.directives import (
     switch,
 )
 from autotune.services.readback import number
+from autotune.services.understood import Understood
 from autotune.strict import decimal
 from autotune.target.service import Answers, ServiceParameter, ServiceSpec
 from autotune.target.units import in_unit
@@ -165,6 +166,7 @@ def _adoption(name: str, spec: ServiceSpec) -> Adoption:
         paths=tuple(path.removeprefix("/") for path in spec.files),
         version="",
         find=find,
+        understood=Understood(partial(_known, spec), frozenset((_KNOWN,)), only_known=True),
         tune=partial(_tune, spec),
     )
 
@@ -208,6 +210,20 @@ def _places(text: str, parameter: ServiceParameter) -> Iterator[Directive]:
     for match in _pattern(parameter.directive or "").finditer(text, start, end):
         name = Word(_label(parameter), match.start())
         yield Directive(name, (Word(match[1], match.start(1)),))
+
+
+_KNOWN = "known"
+
+
+def _known(spec: ServiceSpec, text: str) -> Iterator[Directive]:
+    """The directives of parameters, wherever they are: the rest of its files has no known syntax."""
+    for parameter in spec.parameters.values():
+        for placed in _places(text, parameter) if parameter.directive else ():
+            line = text[placed.name.start :]
+            yield Directive(
+                Word(_KNOWN, placed.name.start + len(line) - len(line.lstrip(" \t"))),
+                placed.arguments,
+            )
 
 
 def _section(text: str, name: str | None) -> tuple[int, int] | None:

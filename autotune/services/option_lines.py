@@ -11,6 +11,7 @@ from autotune.services.adoption import Adoption, Layout, Layouts, RunningHost, R
 from autotune.services.base import Service
 from autotune.services.config_files import Config, Directive, Includes, Word, gather, included
 from autotune.services.directives import YES_NO, Tunable, last_line, notation_of
+from autotune.services.understood import Understood
 from autotune.strict import is_whole
 
 _JOINED = re.compile(r"(?P<name>--[\w-]+(?==)|-[a-zA-Z](?=\d))=?(?P<value>.+)")
@@ -101,6 +102,7 @@ def adoption(
         paths=paths,
         version=f"{layouts.running} && {version}",
         find=find,
+        understood=Understood(partial(read, called=called), frozenset((*options, port, address))),
         tunables=tunables,
     )
 

@@ -15,6 +15,7 @@ from pkgutil import iter_modules
 from typing import Protocol
 
 from autotune import plugins, services
+from autotune.masking import Outliner
 from autotune.services import declared
 from autotune.services.adoption import Adoption
 from autotune.services.base import Conditions, Role, Service
@@ -124,6 +125,12 @@ def adoptions() -> dict[str, Adoption]:
     """How services are recognised on running hosts, by their keys."""
     declared = {service.key: folder_declares(service, "ADOPTION") for service in ALL}
     return {key: adoption for key, adoption in declared.items() if isinstance(adoption, Adoption)}
+
+
+def outliner(service: Service, path: str) -> Outliner | None:
+    """What of a host's own file of a service may be shown; None for a service that adopts no files."""
+    adoption = folder_declares(service, "ADOPTION")
+    return adoption.understood.outliner(path) if isinstance(adoption, Adoption) else None
 
 
 def programs() -> tuple[Adoption, ...]:

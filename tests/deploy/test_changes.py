@@ -59,7 +59,7 @@ def test_files_that_are_not_the_baseline_are_the_reason(tmp_path: Path) -> None:
     changes = host_changes("lb1", stock, stock, now)
     assert changes.files == (CONF,)
     assert changes.units == {NGINX: UnitChange("restart", (CONF,))}
-    assert "-# by hand\n" in changes.diff
+    assert "-# autotune-masked-1-of-2\n" in changes.diff
     assert "S3cret" not in changes.diff
 
 

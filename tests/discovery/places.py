@@ -6,9 +6,18 @@ from collections.abc import Mapping
 
 from autotune.discovery import adoption
 from autotune.discovery.host_reading import DiscoveredHost
-from autotune.discovery.tiers import instances, tiers
+from autotune.discovery.tiers import Instance, instances, tiers
+from autotune.masking import unmasked
 from autotune.services.config_files import Tree
+from autotune.services.registry import adoptions
 from autotune.space.facts import HostFacts
+
+
+def filled(instance: Instance, service: str, path: str, text: str) -> str:
+    """A rendered file of an instance's service with what was masked filled in, as it is deployed."""
+    outliner = adoptions()[instance.services[service].key].understood.outliner(path)
+    return unmasked(text.encode(), instance.host.tree.files.get(path), path, outliner).decode()
+
 
 FACTS = HostFacts(2, 4 * 2**30, 1024)
 WEB = ("nginx.service", "php8.2-fpm.service")

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from autotune.cli import app
 from autotune.deploy import manifest, stack
 from autotune.deploy.desired_state import render
+from autotune.deploy.host import filled_in
 from autotune.deploy.stack import StackContext
 from autotune.discovery import host_reading
 from autotune.discovery.adopting import write
@@ -54,7 +55,8 @@ def test_the_target_reads_and_its_baseline_is_every_file_as_it_was(tmp_path: Pat
     rendered = 0
     for part in laid.parts:
         made = render(part.service, part.site, settings, file.target.data, overrides(file))
-        for path, content in made.items():
+        originals = before[part.site.host]
+        for path, content in filled_in(part, made, originals).items():
             assert content == before[part.site.host][path], path
             rendered += 1
         assert {f.path for f in config_files(part.service, part.site)} == set(made)

@@ -14,12 +14,11 @@ from autotune.deploy.templates import of_text
 from autotune.discovery.adoption import AdoptedTier, adopt
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tiers import DiscoveredTier, Instance, instances, tiers
-from autotune.masking import masked
 from autotune.services.adoption import RunningService
 from autotune.services.base import Role, Value
 from autotune.services.config_files import Tree, unpacked
 from autotune.services.nginx import adoption as of_nginx
-from tests.discovery.places import FACTS, NGINX, POOL, SITE, WEB, cache, host, store, web
+from tests.discovery.places import FACTS, NGINX, POOL, SITE, WEB, cache, filled, host, store, web
 
 
 def adopted(*hosts: DiscoveredHost) -> dict[str, AdoptedTier]:
@@ -28,8 +27,9 @@ def adopted(*hosts: DiscoveredHost) -> dict[str, AdoptedTier]:
 
 
 def rendered(tier: AdoptedTier, changed: Mapping[str, Value] | None = None) -> dict[str, str]:
-    """Every adopted file by `host/path`, at the baseline with some of it changed."""
+    """Every adopted file by `host/path`, at the baseline with some of it changed, as it is deployed."""
     made = {}
+    instances = {instance.host.name: instance for instance in tier.discovered.instances}
     for part, own in tier.own.items():
         _, name, service = part.split(".")
         values = {key.partition(".")[2]: value for key, value in tier.values.items()
@@ -39,7 +39,8 @@ def rendered(tier: AdoptedTier, changed: Mapping[str, Value] | None = None) -> d
                 "MaxRequestWorkers", int(values["ServerLimit"]) * int(values["ThreadsPerChild"])
             )
         for file in own.files:
-            made[f"{name}{file.path}"] = of_text(tier.templates[file.template], values)
+            text = of_text(tier.templates[file.template], values)
+            made[f"{name}{file.path}"] = filled(instances[name], service, file.path, text)
     return made
 
 
@@ -52,7 +53,7 @@ def given_back(tier: AdoptedTier, *hosts: DiscoveredHost) -> None:
     before = backup(*hosts)
     made = rendered(tier)
     assert made
-    assert made == {path: masked(before[path]) for path in made}
+    assert made == {path: before[path] for path in made}
 
 
 def test_a_web_host() -> None:
@@ -228,7 +229,7 @@ def test_a_cache_and_a_store() -> None:
 def test_a_password_stays_on_its_host() -> None:
     (template,) = adopted(store("requirepass foo\nhz 10\n"))["store"].templates.values()
     assert "foo" not in template
-    assert template.startswith("requirepass autotune-secret-1-of-1\nhz {{ hz }}\n")
+    assert template.startswith("requirepass autotune-masked-1-of-1\nhz {{ hz }}\n")
 
 
 APACHE = """\
@@ -324,6 +325,6 @@ def test_what_the_distribution_installs() -> None:
     for tier in every.values():
         made = rendered(tier)
         # A file that is not there is empty.
-        assert made == {path: masked(tree.files.get(path.removeprefix("here"), b"").decode())
+        assert made == {path: tree.files.get(path.removeprefix("here"), b"").decode()
                         for path in made}  # fmt: skip
     assert {tier.discovered.deployment for tier in every.values()} >= {"memcached", "redis"}

@@ -8,7 +8,6 @@ import pytest
 
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tiers import instances
-from autotune.masking import masked
 from autotune.services.base import Value
 from tests.discovery.places import host, web
 from tests.discovery.test_adoption import adopted, given_back, rendered
@@ -57,7 +56,7 @@ def database(**files: str) -> DiscoveredHost:
 
 
 def changed_lines(found: DiscoveredHost, changed: dict[str, Value]) -> dict[str, set[str]]:
-    before = {f"db1{path}": masked(text.decode()) for path, text in found.tree.files.items()}
+    before = {f"db1{path}": text.decode() for path, text in found.tree.files.items()}
     after = rendered(adopted(found)["db"], changed)
     lines = {path: {line.strip() for line in {*text.split("\n")} - {*before[path].split("\n")}}
              for path, text in after.items()}  # fmt: skip

@@ -11,7 +11,7 @@ from autotune.discovery.tiers import instances
 from autotune.services.adoption import Listener
 from autotune.services.config_files import Tree
 from autotune.space.facts import HostFacts
-from tests.discovery.places import adopted
+from tests.discovery.places import adopted, filled
 
 UNIT = "/etc/systemd/system/shop.service"
 PACKAGED = "/usr/lib/systemd/system/shop.service"
@@ -40,7 +40,8 @@ def host(
 def text_of(tier: adoption.AdoptedTier, **changed: object) -> str:
     (file,) = tier.own["app.web1.nodejs"].files
     values = {name.removeprefix("nodejs."): value for name, value in tier.values.items()}
-    return of_text(tier.templates[file.template], {**values, **changed})
+    text = of_text(tier.templates[file.template], {**values, **changed})
+    return filled(tier.discovered.instances[0], "nodejs", file.path, text)
 
 
 VALUES = {"nodejs.workers": 2, "nodejs.uv_threadpool_size": 4, "nodejs.max_semi_space_size": 16,
@@ -54,7 +55,9 @@ def test_a_unit_of_the_user_s_is_edited_and_a_drop_in_has_the_rest() -> None:
     assert [*files] == [UNIT, f"{UNIT}.d/zz-autotune.conf"]
     values = {"workers": 4, "uv_threadpool_size": 8, "max_semi_space_size": 64,
               "max_old_space_size": 700}  # fmt: skip
-    unit, drop_in = (of_text(tier.templates[file.template], values) for file in files.values())
+    instance = tier.discovered.instances[0]
+    texts = {path: of_text(tier.templates[file.template], values) for path, file in files.items()}
+    unit, drop_in = (filled(instance, "nodejs", path, text) for path, text in texts.items())
     expected = ENVIRONMENT.replace("Y=2", "Y=4").replace("512", "700")
     expected = expected.replace("-maps", "-maps --max-semi-space-size=64")
     assert unit == f"[Service]\n{expected}ExecStart=/usr/bin/node server.js\n"

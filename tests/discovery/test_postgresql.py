@@ -9,7 +9,6 @@ import pytest
 
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tiers import instances, tiers
-from autotune.masking import masked
 from autotune.services.base import Value
 from tests.discovery.places import host, web
 from tests.discovery.test_adoption import adopted, given_back, rendered
@@ -27,7 +26,7 @@ def database(text: str = DEBIAN, *units: str, **files: str) -> DiscoveredHost:
 
 def changed_lines(found: DiscoveredHost, changed: dict[str, Value]) -> set[str]:
     after = rendered(adopted(found)["db"], changed)
-    before = {f"db1{path}": masked(content.decode()) for path, content in found.tree.files.items()}
+    before = {f"db1{path}": content.decode() for path, content in found.tree.files.items()}
     return {line.strip() for path, text in after.items()
             for line in set(text.splitlines()) - set(before[path].splitlines())}  # fmt: skip
 

@@ -12,7 +12,7 @@ from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tiers import instances
 from autotune.services.config_files import Tree
 from autotune.space.facts import HostFacts
-from tests.discovery.places import adopted
+from tests.discovery.places import adopted, filled
 
 UNIT = "/etc/systemd/system/shop.service"
 DROP_IN = f"{UNIT}.d/zz-autotune.conf"
@@ -71,7 +71,8 @@ def bare(tier: adoption.AdoptedTier) -> dict[str, object]:
 
 def text_of(tier: adoption.AdoptedTier, path: str, **changed: object) -> str:
     files = {file.path: file for file in tier.own["app.web1.puma"].files}
-    return of_text(tier.templates[files[path].template], {**bare(tier), **changed})
+    text = of_text(tier.templates[files[path].template], {**bare(tier), **changed})
+    return filled(tier.discovered.instances[0], "puma", path, text)
 
 
 def test_numbers_are_edited_in_place_and_others_come_at_the_end() -> None:

@@ -9,7 +9,7 @@ from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tiers import instances
 from autotune.services.config_files import Tree
 from autotune.space.facts import HostFacts
-from tests.discovery.places import adopted
+from tests.discovery.places import adopted, filled
 
 INI = """\
 [uwsgi]
@@ -44,6 +44,7 @@ def test_its_options_are_edited_in_place_and_others_come_below_the_section_s_nam
     assert (own.unit, own.main) == ("shop.service", PATH)
     changed = {**values, "processes": 6, "threads": 2, "max_requests": 0}
     text = of_text(tier.templates[own.files[0].template], changed)
+    text = filled(tier.discovered.instances[0], "uwsgi", PATH, text)
     assert text == INI.replace("[uwsgi]", "[uwsgi]\nthreads = 2").replace("= 4", "= 6").replace(
         "1000", "0"
     )

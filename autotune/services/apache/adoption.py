@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from autotune.services.adoption import Adoption, RunningService
-from autotune.services.apache_files import LAYOUTS, SERVERS, find, mpm
+from autotune.services.apache_files import LAYOUTS, SERVERS, directives, find, mpm
 from autotune.services.config_files import Config
 from autotune.services.directives import (
     CAPITAL_ON_OFF,
@@ -22,6 +22,7 @@ from autotune.services.directives import (
     map_directives,
     new_file,
 )
+from autotune.services.understood import Understood
 from autotune.strict import is_whole
 
 COMMON = ("MaxKeepAliveRequests", "MaxConnectionsPerChild", "StartServers")
@@ -100,6 +101,21 @@ def limit(config: Config, name: str, variable: str, adopted: Adopted) -> Adopted
     return Adopted((Edit.insertion(workers[-1].end, text),))
 
 
+PREFORK = ("MinSpareServers", "MaxSpareServers", "MaxRequestWorkers")
+# Other sections, such as `<Perl>`, have code in them.
+_SECTIONS = """virtualhost directory directorymatch files filesmatch location locationmatch limit
+limitexcept proxy proxymatch macro if elseif else ifmodule ifdefine ifversion iffile requireall
+requireany requirenone authnprovideralias authzprovideralias"""
+UNDERSTOOD = Understood(
+    directives,
+    frozenset(name.lower() for name in (
+        *COMMON, *EVENT, *UNSAID, *PREFORK, "KeepAlive", "KeepAliveTimeout", "Listen", "ListenBacklog",
+        "IfModule", "IfDefine", "IfVersion",
+    )),
+    blocks=frozenset(_SECTIONS.split()),
+    any_case=True,
+)  # fmt: skip
+
 ADOPTION = Adoption(
     known_as="Apache (mpm_event, or mpm_prefork with mod_php)",
     units=("apache2.service",),
@@ -114,5 +130,6 @@ ADOPTION = Adoption(
     version=f"{LAYOUTS.running} &&"
     " { apache2 -v || httpd -v; } 2>/dev/null | sed -n 's,^Server version: Apache/,Apache ,p'",
     find=find,
+    understood=UNDERSTOOD,
     tune=tune,
 )

@@ -9,13 +9,11 @@ from autotune.services.adoption import RunningService
 from autotune.services.apache import adoption as apache
 from autotune.services.directives import Accepts, Adopted, joined, map_directives
 
-PREFORK = ("MinSpareServers", "MaxSpareServers", "MaxRequestWorkers")
-
 
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
     """Every parameter of Apache with mpm_prefork in these files."""
     config = service.config
-    adopted = map_directives(config, apache.tunables(config, PREFORK), accepts)
+    adopted = map_directives(config, apache.tunables(config, apache.PREFORK), accepts)
     return joined(adopted, apache.limit(config, "ServerLimit", "MaxRequestWorkers", adopted))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 import shlex
 from collections.abc import Iterable, Iterator
 from functools import partial
@@ -15,6 +16,7 @@ from autotune.services.app_server import Candidate
 from autotune.services.config_files import Config, Directive, Tree, Word
 from autotune.services.directives import NUMBER, Absent, Accepts, Adopted, Tunable
 from autotune.services.gunicorn.service import NAMES, PARAMETERS, Gunicorn
+from autotune.services.understood import Understood
 from autotune.services.unit_environment import Environment
 from autotune.strict import LARGEST, is_whole
 
@@ -167,8 +169,16 @@ def _value(node: ast.expr | ast.stmt, processors: int) -> int | str:
     return ast.unparse(node)
 
 
+# Its own file is Python, and never edited.
+UNDERSTOOD = Understood(
+    lambda _: (),
+    frozenset((*(option(parameter.name) for parameter in PARAMETERS), "--bind")),
+    options=_options,
+    variables=re.compile("WEB_CONCURRENCY|GUNICORN_CMD_ARGS"),
+)
+
 ADOPTION = app_server.adoption(
-    Gunicorn, _candidates, tune,
+    Gunicorn, _candidates, tune, understood=UNDERSTOOD,
     paths=(f"{place}/*gunicorn*.py" for place in ("etc", "etc/*", *unit_environment.PLACES)),
     version="command -v gunicorn >/dev/null && gunicorn --version | sed 's,(version \\(.*\\)),\\1,'",
 )  # fmt: skip

@@ -20,6 +20,7 @@ from autotune.services.directives import (
     below,
 )
 from autotune.services.haproxy import syntax
+from autotune.services.understood import Understood
 
 UNIT, HOME = "haproxy.service", "/etc/haproxy"
 MAIN = f"{HOME}/haproxy.cfg"
@@ -104,11 +105,19 @@ def _timeouts(config: Config) -> Iterator[tuple[str, str, str, Notation, Value |
         yield "defaults", parameter, f"timeout {name}", MILLISECONDS, values[name]
 
 
+_OF_SERVERS = ("maxconn", "pool-max-conn", "pool-purge-delay")
+UNDERSTOOD = Understood(syntax.read, frozenset((
+    "nbthread", "maxconn", "tune.bufsize", "backlog", "bind backlog", "bind shards", "retries",
+    "balance", "http-reuse", "busy-polling", "option dontlog-normal", "option http-server-close",
+    *(f"server {option}" for option in _OF_SERVERS), *(f"timeout {name}" for name in _TIMEOUTS),
+)))  # fmt: skip
+
 ADOPTION = Adoption(
     known_as="HAProxy",
     units=(UNIT,),
     paths=(HOME[1:], "etc/default/haproxy", "etc/sysconfig/haproxy", *unit_files.paths(UNIT)),
     version="runs haproxy.service && haproxy -v | sed -n 's,^HAProxy version ,HAProxy ,p'",
     find=find,
+    understood=UNDERSTOOD,
     tunables=_tunables,
 )

@@ -12,6 +12,7 @@ from autotune.services.config_files import Config, Tree, gather
 from autotune.services.directives import ON_OFF, Absent, Notation, Tunable, below, size
 from autotune.services.mariadb import syntax
 from autotune.services.mariadb.parameters import PARAMETERS
+from autotune.services.understood import Understood
 
 MAIN, OTHER = "/etc/mysql/my.cnf", "/etc/my.cnf"
 LAYOUTS = Layouts((
@@ -87,6 +88,8 @@ def _notation(parameter: Parameter) -> Notation:
     return size(parameter.unit) if parameter.unit else _COUNT
 
 
+UNDERSTOOD = Understood(syntax.read, frozenset((*_NAMES, "port")))
+
 ADOPTION = Adoption(
     known_as="MariaDB",
     units=("mariadb.service",),
@@ -97,5 +100,6 @@ ADOPTION = Adoption(
            "etc/mysql/mariadb.cnf", "etc/mysql/conf.d", "etc/mysql/mariadb.conf.d"),
     version="runs mariadb.service && mariadbd --version | sed -n 's,.*Ver \\([^ ]*\\).*,MariaDB \\1,p'",
     find=find,
+    understood=UNDERSTOOD,
     tunables=_tunables,
 )  # fmt: skip

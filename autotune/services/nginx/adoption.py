@@ -32,7 +32,16 @@ from autotune.services.directives import (
     inside,
 )
 from autotune.services.nginx import syntax
-from autotune.services.nginx.service import CACHES, CLIENTS, DIRECTIVES, EVENTS, FILES, TLS
+from autotune.services.nginx.service import (
+    CACHES,
+    CLIENTS,
+    DIRECTIVES,
+    EVENTS,
+    FILES,
+    PARAMETERS,
+    TLS,
+)
+from autotune.services.understood import Understood
 from autotune.strict import is_whole
 
 UNIT, MAIN = "nginx.service", "/etc/nginx/nginx.conf"
@@ -281,11 +290,21 @@ def _upstreams(config: Config) -> Mapping[str, list[PlacedDirective]]:
     return upstreams
 
 
+# Other blocks, such as `map`, have keys and values in them.
+_BLOCKS = frozenset(("events", "http", "server", "location", "upstream", "if", "limit_except", "stream",
+                     "mail", "types"))  # fmt: skip
+UNDERSTOOD = Understood(
+    syntax.read,
+    frozenset((*(p.name for p in PARAMETERS), "listen", "keepalive", "worker_rlimit_nofile")),
+    blocks=_BLOCKS,
+)
+
 ADOPTION = Adoption(
     known_as="nginx",
     units=(UNIT,),
     paths=("etc/nginx",),
     version="runs nginx.service && nginx -v 2>&1 | sed -n 's,^nginx version: nginx/,nginx ,p'",
     find=find,
+    understood=UNDERSTOOD,
     tunables=_tunables,
 )

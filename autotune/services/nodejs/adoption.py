@@ -11,6 +11,7 @@ from autotune.services.adoption import RunningHost, RunningService
 from autotune.services.app_server import Candidate, Place
 from autotune.services.directives import Accepts, Adopted
 from autotune.services.nodejs.service import FLAGS, OPTIONS, POOL, Nodejs
+from autotune.services.understood import Understood
 from autotune.services.unit_environment import Environment, Setting
 
 # Fedora and SUSE call it by its version too.
@@ -69,7 +70,13 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
     return app_server.tune(service.config, environment, places, accepts)
 
 
+UNDERSTOOD = Understood(
+    lambda _: (),  # it has no file of its own
+    frozenset(OPTIONS.values()),
+    variables=re.compile("|".join((*_WORKERS, POOL, FLAGS, "PORT"))),
+)
+
 ADOPTION = app_server.adoption(
-    Nodejs, _candidates, tune,
+    Nodejs, _candidates, tune, understood=UNDERSTOOD,
     version="command -v node >/dev/null && echo Node.js $(node --version)",
 )  # fmt: skip

@@ -10,6 +10,7 @@ from autotune.services.adoption import Adoption, Layout, Layouts, RunningHost, R
 from autotune.services.config_files import Config, Tree, gather, included
 from autotune.services.directives import NUMBER, QUOTED_WORD, SECONDS_S, Absent, Tunable, behind
 from autotune.services.php_fpm import syntax
+from autotune.services.understood import Understood
 
 BACKLOG = 511  # before PHP 8.2; since then as much as the kernel allows
 SPARE = {"start_servers": 2, "min_spare_servers": 1, "max_spare_servers": 3}
@@ -76,6 +77,11 @@ def listens(config: Config) -> str:
     return place if place.startswith("/") else place.rpartition(":")[2]
 
 
+UNDERSTOOD = Understood(syntax.read, frozenset((
+    "pm", "pm.max_children", "pm.process_idle_timeout", "pm.max_requests", "listen", "listen.backlog",
+    *(f"pm.{name}" for name in SPARE),
+)))  # fmt: skip
+
 ADOPTION = Adoption(
     known_as="PHP-FPM behind a web server",
     units=("php*-fpm.service",),
@@ -86,5 +92,6 @@ ADOPTION = Adoption(
     "$fpm" -v | sed -n 's,^PHP \\([^ ]*\\).*,PHP-FPM \\1,p'
 done""",
     find=find,
+    understood=UNDERSTOOD,
     tunables=_tunables,
 )

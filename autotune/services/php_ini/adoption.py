@@ -20,6 +20,7 @@ from autotune.services.php_fpm import adoption as fpm
 from autotune.services.php_fpm.syntax import read
 from autotune.services.php_ini.parameters import BARE, PARAMETERS, PRELOAD, directive
 from autotune.services.php_ini.service import FILE, PhpIni, meaning
+from autotune.services.understood import Understood
 
 _VERSION = re.compile(r"/etc/php/([0-9.]+)/")
 _MODULES = "/etc/apache2/mods-enabled/php[0-9]*.load"
@@ -108,11 +109,14 @@ def _notation(parameter: Parameter) -> Notation:
     return Notation(partial(meaning, parameter), lambda name: f"({name}{suffix})")
 
 
+UNDERSTOOD = Understood(read, frozenset(map(directive, PARAMETERS)))
+
 ADOPTION = Adoption(
     known_as="PHP's own settings",
     units=("php*-fpm.service", "apache2.service"),
     paths=("etc/php", "etc/apache2/mods-enabled"),
     version="",
     find=find,
+    understood=UNDERSTOOD,
     tunables=_tunables,
 )

@@ -11,6 +11,7 @@ from autotune.services.config_files import Config, Directive, Word, gather, toke
 from autotune.services.directives import Tunable, last_line
 from autotune.services.postgresql.parameters import PARAMETERS, notation, plain
 from autotune.services.postgresql.service import LAYOUTS, SOCKETS, Postgresql
+from autotune.services.understood import Understood
 from autotune.strict import is_whole
 
 # A quote inside of a value is written twice, or behind a backslash.
@@ -78,6 +79,8 @@ def _tunables(service: RunningService) -> Iterator[Tunable]:
         yield Tunable(name, name, how, absent=absent, last=True, left=left)
 
 
+UNDERSTOOD = Understood(read, frozenset((*(parameter.name for parameter in PARAMETERS), "port")))
+
 ADOPTION = Adoption(
     known_as=Postgresql.title,
     units=("postgresql@*.service", "postgresql-*.service", "postgresql.service"),
@@ -90,5 +93,6 @@ ADOPTION = Adoption(
         "$directory/postgres" -V | sed 's,^postgres (PostgreSQL) \\([^ ]*\\).*,PostgreSQL \\1,'
 done""",
     find=find,
+    understood=UNDERSTOOD,
     tunables=_tunables,
 )  # fmt: skip

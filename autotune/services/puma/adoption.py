@@ -23,6 +23,7 @@ from autotune.services.directives import (
 )
 from autotune.services.puma import syntax
 from autotune.services.puma.service import PARAMETERS, Puma
+from autotune.services.understood import Understood
 from autotune.services.unit_environment import Environment, Setting
 from autotune.strict import is_whole
 
@@ -147,8 +148,18 @@ def _in_address(config: Config, default: Value) -> Absent | None:
     return None
 
 
+UNDERSTOOD = Understood(
+    syntax.read,
+    frozenset((*(parameter.name for parameter in PARAMETERS), "port", _PRELOAD, "--workers", "--threads",
+               "--port")),
+    syntax.is_number,
+    only_known=True,
+    options=_options,
+    variables=re.compile(r"(?:\w+_)?(?:THREADS|WORKERS|CONCURRENCY|PROCESSES|PORT)"),
+)  # fmt: skip
+
 ADOPTION = app_server.adoption(
-    Puma, _candidates, tune,
+    Puma, _candidates, tune, understood=UNDERSTOOD,
     paths=("etc/puma", *(f"{place}/{path}" for place in unit_environment.PLACES
                          for path in ("config/puma*.rb", "config/puma/*.rb", "puma*.rb"))),
     version="command -v puma >/dev/null && puma --version",

@@ -91,6 +91,15 @@ def _split(text: str, start: int) -> Iterator[Word]:
         yield stripped(text[begin:end], start + begin)
 
 
+def is_number(directive: Directive) -> bool:
+    """True if a variable is assigned a number, or one of the environment whose default is a number."""
+    return directive.name.text.endswith("=") and all(
+        is_whole(word.text)
+        or ((match := _VARIABLE.fullmatch(word.text)) and re.fullmatch("[0-9]*", _default(match)))
+        for word in directive.arguments
+    )
+
+
 def source(
     config: Config, word: Word, variables: Mapping[str, str], depth: int = _DEEPEST
 ) -> tuple[int, Word | str] | None:
@@ -103,8 +112,12 @@ def source(
         return source(config, assigned[0].arguments[0], variables, depth - 1)
     if match := _VARIABLE.fullmatch(word.text):
         name = match["fetched"] or match["key"]
-        default = match["or"] or match["block"] or match["else"] or ""
-        text = variables.get(name) or default.strip("\"'")
+        text = variables.get(name) or _default(match)
         value = source(config, Word(text, word.start), variables, depth - 1) if depth else None
         return (value[0], name) if value else None
     return None
+
+
+def _default(match: re.Match[str]) -> str:
+    """What a variable of the environment has where nothing sets it."""
+    return (match["or"] or match["block"] or match["else"] or "").strip("\"'")

@@ -10,6 +10,7 @@ from autotune.services.adoption import RunningHost, RunningService
 from autotune.services.app_server import Candidate
 from autotune.services.config_files import Config, Tree, gather
 from autotune.services.directives import NUMBER, Absent, Tunable, below
+from autotune.services.understood import Understood
 from autotune.services.uwsgi import syntax
 from autotune.services.uwsgi.service import INHERITED, PARAMETERS, UNIT, Uwsgi
 from autotune.strict import is_whole
@@ -94,8 +95,15 @@ def _tunables(service: RunningService) -> Iterator[Tunable]:
         yield Tunable(name, option, NUMBER, absent=absent, last=True, left=left)
 
 
+UNDERSTOOD = Understood(
+    syntax.read,
+    frozenset(
+        (*(parameter.name.replace("_", "-") for parameter in PARAMETERS), syntax.SECTION, "socket")
+    ),
+)
+
 ADOPTION = app_server.adoption(
-    Uwsgi, _candidates, tunables=_tunables,
+    Uwsgi, _candidates, tunables=_tunables, understood=UNDERSTOOD,
     paths=("etc/uwsgi", "etc/uwsgi.ini", "etc/uwsgi.d", INHERITED[1:],
            *(f"{place}/*.ini" for place in ("home/*", *unit_environment.PLACES))),
     version="command -v uwsgi >/dev/null && echo uWSGI $(uwsgi --version)",

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from autotune.services import command_line, unit_files
 from autotune.services.adoption import Adoption, RunningHost, RunningService
 from autotune.services.base import Parameter
-from autotune.services.config_files import Config, Tree, gather, included
+from autotune.services.config_files import Config, Directive, Tree, gather, included
 from autotune.services.directives import (
     NUMBER,
     SECONDS,
@@ -19,6 +19,7 @@ from autotune.services.directives import (
     Tunable,
     size,
 )
+from autotune.services.understood import Understood
 from autotune.services.varnish import syntax
 from autotune.services.varnish.parameters import PARAMETERS
 from autotune.services.varnish.service import DROP_IN, UNIT
@@ -84,11 +85,23 @@ def _notation(parameter: Parameter) -> Notation:
     return size(parameter.unit) if parameter.unit else NUMBER
 
 
+def _is_storage(directive: Directive) -> bool:
+    return bool(_STORAGE.fullmatch(directive.name.text))
+
+
+UNDERSTOOD = Understood(
+    syntax.read_vcl,
+    frozenset(("-a", *(f"-p {parameter.name}" for parameter in PARAMETERS))),
+    _is_storage,
+    options=syntax.options,
+)
+
 ADOPTION = Adoption(
     known_as="Varnish",
     units=(UNIT,),
     paths=("etc/varnish", *unit_files.paths(UNIT)),
     version=f"runs {UNIT} && varnishd -V 2>&1 | sed -n 's,.*(varnish-\\([^ ]*\\) .*,Varnish \\1,p'",
     find=find,
+    understood=UNDERSTOOD,
     tune=tune,
 )  # fmt: skip

@@ -1,0 +1,209 @@
+"""What a service understands of its own files, and so what of them may be shown.
+
+Shown are the names of directives, and the arguments of those that are tuned or that adoption reads.
+Everything else in a host's own file stays on its host.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+from autotune.masking import Outline, Outliner, Span
+from autotune.services import unit_files
+from autotune.services.config_files import Directive, Reader, Unreadable, Word
+
+Options = Callable[[tuple[Word, ...]], Iterable[Directive]]  # of the words of a unit's command
+# A name of a directive. One with digits may be a key in a table, so it has to have arguments.
+_NAME = re.compile(r"[!<]?[A-Za-z@_-][\w.-]{0,62}[!?]?(?:\[[\w.-]{0,60}\])?|\[[\w.-]{1,60}\]")
+_WORD = re.compile(r"[^\s={};(>,:]+")
+_BLANKS = re.compile(r"[ \t]+")
+_BETWEEN = re.compile(r"[ \t\"']*")  # the words of a name
+_ASSIGNED = re.compile(r"""["']?(?P<name>[A-Za-z_]\w{0,60})=""")
+_OPTION = re.compile(r"(?P<option>--[\w-]+)=(?P<number>\d{1,15})(?=$|[\s\"'])")
+_PROGRAM = re.compile(r"[-@:+!]*(?:/[\w.-]{1,40}){0,8}/?[a-z][a-z0-9.-]{1,24}")
+_IN_COMMAND, _VARIABLE = "a program", "a variable"  # no directive is called so
+_NONE = re.compile(r"(?!)")
+LONGEST = 100  # characters of an argument that is shown
+
+
+def never(_: Directive) -> bool:
+    return False
+
+
+def _no_options(_: tuple[Word, ...]) -> Iterable[Directive]:
+    return ()
+
+
+@dataclass(frozen=True)
+class Understood:
+    """The directives of a service whose arguments are shown.
+
+    ``read`` is the syntax of its files, ``names`` are directives, ``also`` tells of further ones.
+    ``blocks`` are those that have directives in them, all of them if empty: others hold tables, whose
+    names are data. ``any_case``: the case of names does not matter. ``only_known``: names that are not
+    understood are not shown either, as in a programming language.
+
+    In units, ``options`` reads the words of a command, and ``variables`` are those of the environment
+    that are shown.
+    """
+
+    read: Reader
+    names: frozenset[str] = frozenset()
+    also: Callable[[Directive], bool] = never
+    blocks: frozenset[str] = frozenset()
+    any_case: bool = False
+    only_known: bool = False
+    options: Options = _no_options
+    variables: re.Pattern[str] = _NONE
+
+    def outliner(self, path: str) -> Outliner:
+        """The outlines of texts of the file at ``path``."""
+        return _outliner(
+            self, of_unit=path.startswith(unit_files.PLACES) or ".d/zz-autotune" in path
+        )
+
+    def outline(self, text: str, *, of_unit: bool) -> Outline:
+        """What may be visible of a text: nothing, where it cannot be read."""
+        try:
+            directives = [*(self._of_unit(text) if of_unit else self.read(text))]
+        except (Unreadable, UnicodeError, RecursionError):
+            return Outline()
+        visible, hidden = list[Span](), list[Span]()
+        for directive in directives:
+            knows = self._knows(directive)
+            if self._in_data(directive):
+                hidden += _words(text, (directive.name, *directive.arguments))
+                continue
+            own = (
+                []
+                if self.only_known and not of_unit and not knows
+                else _names(text, directive, is_known=knows)
+            )
+            visible += own
+            if not own:
+                hidden += _words(text, (directive.name,))
+            if knows:
+                visible += (
+                    _inner(word) for word in directive.arguments if len(word.text) <= LONGEST
+                )
+            hidden += _words(text, directive.arguments)
+        return Outline(tuple(visible), tuple(hidden), _owners(directives))
+
+    def _knows(self, directive: Directive) -> bool:
+        name = directive.name.text
+        names = self.names | {_IN_COMMAND, _VARIABLE}
+        return (name.lower() if self.any_case else name) in names or self.also(directive)
+
+    def _in_data(self, directive: Directive) -> bool:
+        kinds = (block[0] if block else "" for block in directive.within)
+        return bool(self.blocks) and any(
+            (kind.lower() if self.any_case else kind) not in self.blocks for kind in kinds
+        )
+
+    def _of_unit(self, text: str) -> Iterator[Directive]:
+        """The lines of a unit, the options of its commands, and the variables that are shown."""
+        for line in unit_files.read(text):
+            yield Directive(line.name, line.arguments)
+            if line.name.text.startswith("Exec"):
+                yield from self._of_command(line.arguments)
+            elif line.name.text == "Environment":
+                for word in line.arguments:
+                    yield from self._variable(word)
+
+    def _of_command(self, words: tuple[Word, ...]) -> Iterator[Directive]:
+        """The options of a command, behind its program, without which they could not be read again."""
+        starts = {word.start: word for word in words}
+        for option in self.options(words):
+            program = starts.get(option.name.start)
+            if program and not option.arguments and _PROGRAM.fullmatch(program.text):
+                yield Directive(Word(_IN_COMMAND, program.start), (program,))
+            else:
+                yield option
+
+    def _variable(self, word: Word) -> Iterator[Directive]:
+        if not (assigned := _ASSIGNED.match(word.text)):
+            return
+        name = Word(assigned["name"], word.start + assigned.start("name"))
+        value = word.text[assigned.end() :].rstrip("\"'")
+        place = word.start + assigned.end()
+        yield Directive(name, ())
+        if not self.variables.fullmatch(name.text):
+            return
+        place += word.text[assigned.end() :].startswith(("'", '"'))
+        value = value.lstrip("\"'")
+        if value.isdecimal():
+            yield Directive(Word(_VARIABLE, name.start), (Word(value, place),))
+        for option in _OPTION.finditer(value):
+            if (flag := option["option"].replace("_", "-")) in self.names:
+                number = Word(option["number"], place + option.start("number"))
+                yield Directive(Word(flag, place + option.start()), (number,))
+
+
+@lru_cache(maxsize=256)
+def _outliner(understood: Understood, *, of_unit: bool) -> Outliner:
+    return partial(understood.outline, of_unit=of_unit)
+
+
+def _inner(word: Word) -> Span:
+    return word.start, word.end
+
+
+def _names(text: str, directive: Directive, *, is_known: bool) -> list[Span]:
+    """Where the words of a name are in the text, which a reader may call otherwise."""
+    places, at = list[Span](), directive.name.start
+    words = directive.name.text.split() or [""]
+    for number, word in enumerate(words):
+        at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]  # matches ""
+        if text[at : at + len(word)].lower() == word.lower() and word:
+            end = at + len(word)
+        elif number == len(words) - 1 or len(words) == 1:
+            written = _WORD.match(text, at)
+            end = written.end() if written else at
+            if directive.arguments and directive.arguments[0].start >= at:
+                end = min(end, directive.arguments[0].start)
+        else:
+            if number == 0 and not is_known:
+                return []  # a word that is an argument as well
+            continue
+        is_name = is_known or _NAME.fullmatch(text, at, end)
+        ordinary = is_known or directive.arguments or not re.search(r"\d", text[at:end])
+        if not (is_name and ordinary):
+            return []
+        places.append((at, end))
+        at = end
+    return places
+
+
+def _words(text: str, words: Iterable[Word]) -> Iterator[Span]:
+    """The places of words without their quotes; plain words with blanks between them are one place."""
+    joined: Span | None = None
+    for word in words:
+        start, end = word.start, min(word.end, len(text))
+        written = text[start:end]
+        quoted = len(written) > 1 and written[0] == written[-1] and written[0] in "\"'"
+        plain = not quoted and "\n" not in written
+        if joined and plain and _BLANKS.fullmatch(text, joined[1], start):
+            joined = (joined[0], end)
+            continue
+        if joined:
+            yield joined
+        joined = (start, end) if plain else None
+        if quoted:
+            yield start + 1, end - 1
+        elif not plain:
+            yield start, end
+    if joined:
+        yield joined
+
+
+def _owners(directives: Iterable[Directive]) -> tuple[tuple[int, int, str], ...]:
+    """Each directive that is in no other, from its name to its last word."""
+    owners: list[tuple[int, int, str]] = []
+    for directive in sorted(directives, key=lambda directive: directive.name.start):
+        end = max(word.end for word in (directive.name, *directive.arguments))
+        if not owners or directive.name.start >= owners[-1][1]:
+            owners.append((directive.name.start, end, directive.name.text.lower()))
+    return tuple(owners)
