@@ -34,6 +34,16 @@ def is_address(text: str) -> bool:
     return True
 
 
+def split_lines(text: str) -> list[str]:
+    """The lines of what a program prints: only a line feed ends one, or a carriage return and one.
+
+    `str.splitlines` ends them at separators too that may be in names and values.
+    """
+    if not text:
+        return []
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+
+
 def octal(text: str) -> int:
     """The permission bits of a file, such as ``0644``. Raises ValueError."""
     if not re.fullmatch(r"0?[0-7]{1,4}", text):

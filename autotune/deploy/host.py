@@ -39,6 +39,7 @@ from autotune.errors import AutotuneError, LockedError
 from autotune.masking import is_masked, unmasked
 from autotune.services.base import Action, Argv, TrialStart
 from autotune.services.registry import outliner
+from autotune.strict import split_lines
 from autotune.target.beds import study_of
 from autotune.transports.base import Completed, Transport
 
@@ -232,7 +233,7 @@ class ManagedHost:
     def kept_aside(self) -> list[str]:
         """Files that others had changed and that a tuner kept when it replaced them, a line each."""
         (done,) = run_checked(self.transport, [Command(("kept_aside",), vital=True)])
-        return [self._kept(copy) for copy in sorted(done.stdout.splitlines())]
+        return [self._kept(copy) for copy in sorted(split_lines(done.stdout))]
 
     def _kept(self, copy: str) -> str:
         _, _, path = copy.partition("/overwritten/")[2].partition("/")  # what follows the time

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from autotune.deploy.host_commands import HOME, Command, CommandFailed, ask
 from autotune.errors import AutotuneError, LockedError
-from autotune.strict import decimal, parse_json
+from autotune.strict import decimal, parse_json, split_lines
 from autotune.transports.base import Transport
 from autotune.transports.parallel import run_on_all
 
@@ -85,7 +85,7 @@ def encoded(holder: Holder) -> str:
     record = asdict(holder)
     ticks = record.pop("ticks")
     stat = Path("/proc/stat").read_text(encoding="ascii")
-    booted = next(int(line.split()[1]) for line in stat.splitlines() if line.startswith("btime "))
+    booted = next(int(line.split()[1]) for line in split_lines(stat) if line.startswith("btime "))
     started = booted + ticks / os.sysconf("SC_CLK_TCK")
     return json.dumps({**record, "started": started, "token": f"{holder.token}{_TICKS}{ticks}"})
 

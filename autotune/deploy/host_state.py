@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from autotune.errors import AutotuneError
 from autotune.services.base import Action, Argv, Site, TrialStart
-from autotune.strict import octal
+from autotune.strict import octal, split_lines
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def kernel_file(sysctls: Mapping[str, str]) -> bytes:
 def parse_files(paths: tuple[str, ...], text: str) -> dict[str, ObservedFile]:
     """What ``look`` printed about ``paths``. Raises AutotuneError for output that makes no sense."""
     with understood("files", text):
-        return {path: _file(line) for path, line in zip(paths, text.splitlines(), strict=True)}
+        return {path: _file(line) for path, line in zip(paths, split_lines(text), strict=True)}
 
 
 def parse_sysctls(names: tuple[str, ...], text: str) -> dict[str, str | None]:
@@ -182,7 +182,7 @@ def parse_sysctls(names: tuple[str, ...], text: str) -> dict[str, str | None]:
     with understood("kernel", text):
         return {
             name: " ".join(line[1:].split()) if line.startswith("=") else None
-            for name, line in zip(names, text.splitlines(), strict=True)
+            for name, line in zip(names, split_lines(text), strict=True)
         }
 
 

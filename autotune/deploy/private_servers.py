@@ -25,7 +25,7 @@ from autotune.deploy.stack import local_of
 from autotune.errors import AutotuneError
 from autotune.foreign_files import ForeignFileError
 from autotune.services.base import Endpoint
-from autotune.strict import whole
+from autotune.strict import split_lines, whole
 from autotune.target.read import TargetFile
 
 # The shell records its own process, then *becomes* the server: the next command recognises every
@@ -78,7 +78,7 @@ class Running:
     def last_words(self, lines: int = 12) -> str:
         """The end of what it printed."""
         try:
-            return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+            return "\n".join(split_lines(self.log.read_text(errors="replace"))[-lines:])
         except FileNotFoundError:
             return ""
 

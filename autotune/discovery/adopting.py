@@ -21,6 +21,7 @@ from autotune.masking import is_masked, masked
 from autotune.services.base import Endpoint, Value
 from autotune.services.registry import programs
 from autotune.space.dimension import Dimension
+from autotune.strict import split_lines
 from autotune.target.fields import NAME
 from autotune.transports import curl
 from autotune.transports.base import SshHost, Transport
@@ -243,7 +244,7 @@ def _described(site: str, host: str, url: SplitResult, answer: curl.Answer | str
     elif isinstance(answer, str) or not answer.ok:
         reply = answer if isinstance(answer, str) else f"status {answer.status}"
         asked = _request(host, url).endpoint
-        remark = f"{site}, and {asked} does not answer to that: {reply.splitlines()[0]}"
+        remark = f"{site}, and {asked} does not answer to that: {split_lines(reply)[0]}"
     else:
         remark = f"{site}."
     return Asked(f"url: {quoted(url.geturl())}", remark)

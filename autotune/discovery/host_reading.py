@@ -18,7 +18,7 @@ from autotune.services.adoption import RunningHost
 from autotune.services.config_files import Tree, ancestors, unpacked
 from autotune.services.registry import adoptions, parts, programs
 from autotune.space.facts import HostFacts
-from autotune.strict import is_whole
+from autotune.strict import is_whole, split_lines
 from autotune.transports.base import SshHost, Transport
 from autotune.transports.facts import host_facts
 
@@ -120,7 +120,7 @@ def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
         port=host.port,
         tree=tree,
         facts=host_facts(transport, units=True),
-        units=dict(line.split(" ", 1) for line in units.stdout.splitlines() if " " in line),
+        units=dict(line.split(" ", 1) for line in split_lines(units.stdout) if " " in line),
         names=frozenset({host.address, *own}),
         processors=int(processors),
         backlogs=_backlogs(sockets.stdout),
@@ -135,7 +135,7 @@ def with_versions(host: DiscoveredHost, transport: Transport) -> DiscoveredHost:
     """
     script = "\n".join([_RUNS, *(adoption.version for adoption in programs()), ":"])
     (versions,) = ask(transport, [Command(("sh", "-c", script))], timeout=READING)
-    return replace(host, versions=tuple(line for line in versions.stdout.splitlines() if line))
+    return replace(host, versions=tuple(line for line in split_lines(versions.stdout) if line))
 
 
 def paths_of(deployments: Iterable[str]) -> tuple[str, ...]:
@@ -164,7 +164,7 @@ def read_inside(
     commands = [Command(tuple(packed), vital=True), Command(("nproc",), vital=True)]
     archives, processors = run_checked(transport, commands, timeout=READING, functions=functions)
     trees = [_tree(transport.name, text, dirname(path))
-             for path, text in zip(paths, archives.stdout.splitlines(), strict=False)]  # fmt: skip
+             for path, text in zip(paths, split_lines(archives.stdout), strict=False)]  # fmt: skip
     units = (service.unit_name for name in deployments for service, _ in parts(name))
     return DiscoveredHost(
         name=transport.name,

@@ -41,6 +41,7 @@ from autotune.space import space as spaces
 from autotune.space.dimension import NAMED, PRESETS
 from autotune.space.facts import HostFacts
 from autotune.space.space import Space
+from autotune.strict import split_lines
 from autotune.target.beds import study_of
 from autotune.target.messages import plural
 from autotune.target.model import Target
@@ -112,7 +113,7 @@ class StackEnvironment:
         def asked(host: Transport) -> dict[str, str]:
             paths = sorted(set(self.programs.get(host.name, {}).values()))
             release = host.run(["uname", "-r"]).stdout.strip()
-            lines = host.run(["sha256sum", *paths]).stdout.splitlines() if paths else []
+            lines = split_lines(host.run(["sha256sum", *paths]).stdout) if paths else []
             digests = (line.split(maxsplit=1) for line in lines)
             return {"kernel": release, **{path: digest[:12] for digest, path in digests}}
 
@@ -356,7 +357,7 @@ class StackEnvironment:
         """What the program on the part's host says against each of these settings: see `Refusals`."""
         cases = [(part, rendered(self.file, part, settings)) for settings in tried]
         messages = self.runtime.refusals(self.transports[part.site.host], cases)
-        return [message and message.splitlines()[0] for message in messages]
+        return [message and split_lines(message)[0] for message in messages]
 
 
 def prepare(file: TargetFile) -> StackEnvironment:

@@ -18,6 +18,7 @@ from pathlib import Path
 from autotune.errors import AutotuneError
 from autotune.lab.lock import run_checked
 from autotune.lab.plan import LabHost, LabPlan, Names
+from autotune.strict import split_lines
 
 MOUNT_POINT = Path("/sys/fs/cgroup")
 _SYSTEMD = "name=systemd"  # the version 1 hierarchy in which systemd keeps its units apart
@@ -65,7 +66,7 @@ def hierarchies(mounted: str, proc_cgroups: str, private: Path) -> tuple[Hierarc
     theirs = [mount for mount in trees if mount.path.is_relative_to(MOUNT_POINT)]
     if any(mount.kind == "cgroup2" and mount.path == MOUNT_POINT for mount in theirs):
         return (Hierarchy(MOUNT_POINT, 2, ("cpu", "memory"), mounted=True),)
-    rows = [line.split() for line in proc_cgroups.splitlines()]
+    rows = [line.split() for line in split_lines(proc_cgroups)]
     held = {row[0] for row in rows if len(row) > 1 and row[1] != "0"}  # by a version 1 tree
     if not theirs and not held & {"cpu", "memory"}:
         return (Hierarchy(private, 2, ("cpu", "memory"), mounted=bool(own)),)
@@ -80,7 +81,7 @@ def mountinfo() -> str:
 def mounts(text: str) -> list[Mount]:
     """What is mounted, as ``/proc/self/mountinfo`` tells it (proc_pid_mountinfo(5))."""
     mounted = []
-    for line in text.splitlines():
+    for line in split_lines(text):
         (before, _, after) = line.partition(" - ")
         fields = after.split()
         path = before.split()[4].replace("\\040", " ").replace("\\011", "\t")

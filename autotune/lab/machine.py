@@ -19,6 +19,7 @@ from autotune.lab import cgroups, network
 from autotune.lab.cgroups import Hierarchy
 from autotune.lab.lock import run_checked
 from autotune.lab.plan import LabHost, LabPlan, Names
+from autotune.strict import split_lines
 
 _TO_START = 60.0  # s for a process to come as far as its namespaces
 
@@ -98,7 +99,7 @@ def pid(names: Names, host: str) -> int | None:
 
 def first(status: str) -> bool:
     """Whether the process of this ``/proc/PID/status`` is PID 1 of a namespace below ours."""
-    for line in status.splitlines():
+    for line in split_lines(status):
         if line.startswith("NSpid:"):
             numbers = line.split()[1:]
             return len(numbers) > 1 and numbers[-1] == "1"
@@ -111,7 +112,7 @@ def console(names: Names, host: str) -> str:
         text = (names.machine(host) / "console.log").read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return ""
-    return "\n".join(text.strip().splitlines()[-5:])
+    return "\n".join(split_lines(text.strip())[-5:])
 
 
 def activity(pids: Iterable[int]) -> str:

@@ -15,7 +15,7 @@ from typing import TypeVar
 from autotune.errors import AutotuneError
 from autotune.loads.workload import Unusable
 from autotune.services.base import Argv
-from autotune.strict import LARGEST
+from autotune.strict import LARGEST, split_lines
 from autotune.target.requests import Visit
 from autotune.transports.request import Request
 from autotune.transports.temporary import temporary
@@ -156,7 +156,7 @@ def in_order(counts: Mapping[Key, int]) -> dict[Key, int]:
 
 def last_line(printed: str) -> str:
     """The end of what a program printed, which says best why there is no result in it."""
-    return (printed.strip().splitlines() or ["nothing"])[-1][:200]
+    return (split_lines(printed.strip()) or ["nothing"])[-1][:200]
 
 
 def without_fastest(histogram: Mapping[float, int], wrong: int) -> dict[float, int]:

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from autotune.loads.base import Load, LoadError, LoadResult, LoadSpec
 from autotune.loads.take import take
 from autotune.services.base import Endpoint
+from autotune.strict import split_lines
 from autotune.transports.base import Completed, Transport
 from autotune.transports.request import Request
 
@@ -84,7 +85,7 @@ def of_hosts(load: Load, transports: Sequence[Transport], used: Mapping[str, str
 def free_port(transport: Transport) -> int:
     """A port of that host where nothing listens, below the client ports that the kernel assigns."""
     listening = transport.run(("ss", "-ltnH")).stdout
-    in_use = {line.split()[3].rpartition(":")[2] for line in listening.splitlines() if line}
+    in_use = {line.split()[3].rpartition(":")[2] for line in split_lines(listening) if line}
     return next(port for port in range(21_000, 32_768) if str(port) not in in_use)
 
 

@@ -109,7 +109,7 @@ _STATUS = re.compile(r"^Reply status: (.+)$", re.M)
 _STATUS_COUNT = re.compile(r"(\dxx)=(\d+)")
 _BURST = re.compile(r"^Maximum connect burst length: (\d+)", re.M)
 _ERROR_LINE = re.compile(r"^Errors: (.+)$", re.M)
-_ERROR_COUNT = re.compile(r"([a-z][a-z-]*) (\d+)")
+_ERROR_COUNT = re.compile(r"(?<![a-z-])([a-z][a-z-]{0,40}) (\d+)")
 
 
 @dataclass(frozen=True)

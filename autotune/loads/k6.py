@@ -32,7 +32,7 @@ from autotune.loads.base import (
     last_line,
 )
 from autotune.services.base import Argv
-from autotune.strict import is_address, parse_json
+from autotune.strict import is_address, parse_json, split_lines
 from autotune.target.requests import Step, Visit
 from autotune.transports.request import DEFAULT_PORTS, Request
 
@@ -128,7 +128,7 @@ class K6(Load):
 
     def read(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
         try:
-            summary = parse_json((printed.strip().splitlines() or [""])[-1])
+            summary = parse_json((split_lines(printed.strip()) or [""])[-1])
             counts = {name: _count(n) for name, n in summary["counts"].items()}
             lag = float(summary["lag"])
         except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -27,6 +27,7 @@ from autotune.loads.base import LoadResult, LoadSpec, Process
 from autotune.loads.k6 import K6, RUN, source
 from autotune.loads.workload import LONGEST_THINK, Unusable
 from autotune.services.base import Argv, Endpoint
+from autotune.strict import split_lines
 from autotune.transports.request import Request
 from autotune.transports.temporary import temporary
 
@@ -109,7 +110,7 @@ class K6Script(K6):
         result = super().read(process, printed, request, spec)
         thrown = result.errors.get("script error", 0)
         if result.errors.get("elsewhere") or not result.sent or thrown == result.sent:
-            first = (printed.strip().splitlines() or ["nothing"])[0]
+            first = (split_lines(printed.strip()) or ["nothing"])[0]
             why = f"{PurePosixPath(self.files[0][0]).name} cannot be run: {first}"
             return LoadResult.nothing(process.requests, why)
         return result

@@ -40,7 +40,7 @@ from autotune.loads.base import (
     last_line,
 )
 from autotune.services.base import Argv, Endpoint
-from autotune.strict import decimal, whole
+from autotune.strict import decimal, split_lines, whole
 from autotune.transports.temporary import temporary
 
 RECORDS = 10_000
@@ -155,7 +155,7 @@ def parse(printed: str, spec: LoadSpec) -> Sampled:
 
 def _sampled(text: str, samples: str, spec: LoadSpec, intended: int) -> Sampled | None:
     total, misses = _TOTAL.search(text), _MISSES.search(text)
-    times = [line.split() for line in samples.splitlines() if line.strip()]
+    times = [line.split() for line in split_lines(samples) if line.strip()]
     if total is None or misses is None or any(len(time) != 2 for time in times):
         return None
     operations = whole(total[1])

@@ -25,7 +25,7 @@ from typing import Any
 
 from autotune.loads.base import Limits, Load, LoadResult, LoadSpec, Process, in_order
 from autotune.services.base import Argv
-from autotune.strict import decimal, parse_json
+from autotune.strict import decimal, parse_json, split_lines
 from autotune.transports.request import Request, Tls
 
 SCHEMA = 1
@@ -109,7 +109,7 @@ def beyond_url(request: Request) -> dict[str, Any]:
 
 def _answer(printed: str) -> dict[str, Any] | str:
     """The answer with each part in its type, or what is wrong with it."""
-    last = (printed.strip().splitlines() or [""])[-1]
+    last = (split_lines(printed.strip()) or [""])[-1]
     try:
         answer = parse_json(last)
         requests = _count(answer["requests"])

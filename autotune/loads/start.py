@@ -51,11 +51,12 @@ def clock(transport: Transport, now: Callable[[], float] = time.monotonic) -> Ho
         before = now()
         answer = transport.run(_CLOCK, timeout=10.0)
         after = now()
-        if not is_whole(answer.stdout.strip()):
+        printed = answer.stdout.strip()
+        if not is_whole(printed):
             raise AutotuneError(
                 f"{transport.name} does not say what time it is: {answer.error_text[:200]}"
             )
-        ahead = int(answer.stdout) / 1e9 - (before + after) / 2
+        ahead = int(printed) / 1e9 - (before + after) / 2
         clocks.append(HostClock(ahead, (after - before) / 2))
     return min(clocks, key=lambda clock: clock.error)
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
 
-from autotune.strict import decimal
+from autotune.strict import decimal, split_lines
 from autotune.target.requests import Step, Visit
 
 MOST_KINDS = 8
@@ -36,7 +36,7 @@ class Kind:
 
 def uris(text: str) -> tuple[str, ...]:
     """Paths, one a line or with NUL between. Raises Unusable."""
-    paths = tuple(word.strip() for word in text.replace("\0", "\n").splitlines() if word.strip())
+    paths = tuple(word.strip() for word in split_lines(text.replace("\0", "\n")) if word.strip())
     if not paths:
         raise Unusable("there is no path in it")
     for path in paths:
@@ -95,7 +95,7 @@ def escaped(text: str) -> str:
 
 def _sessions(text: str) -> list[list[str]]:
     sessions: list[list[str]] = [[]]
-    for line in text.splitlines():
+    for line in split_lines(text):
         if not line.strip():
             sessions.append([])
         elif not line.lstrip().startswith("#"):

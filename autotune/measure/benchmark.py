@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from autotune.services.base import Settings
+from autotune.strict import split_lines
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ Answer = Value | Unusable | Fault
 
 def parse(printed: str) -> Answer:
     """The answer in the last line; a Fault when there is none that can be read."""
-    lines = [line.strip() for line in printed.splitlines() if line.strip()]
+    lines = [line.strip() for line in split_lines(printed) if line.strip()]
     if not lines:
         return Fault("it printed no answer")
     try:
@@ -243,4 +244,4 @@ def _text(file: IO[bytes]) -> str:
 
 
 def _last_words(file: IO[bytes]) -> str:
-    return "\n".join(_text(file).strip().splitlines()[-LAST_WORDS:])
+    return "\n".join(split_lines(_text(file).strip())[-LAST_WORDS:])

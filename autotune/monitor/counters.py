@@ -13,7 +13,7 @@ from autotune.deploy.private_servers import unix_connection
 from autotune.deploy.stack import Part
 from autotune.services.diagnosis import CounterQuery
 from autotune.services.registry import diagnosis
-from autotune.strict import decimal
+from autotune.strict import decimal, split_lines
 from autotune.transports.base import Transport
 
 TIMEOUT = 0.5  # seconds; a server that takes longer counts as giving no answer
@@ -100,7 +100,7 @@ def parse(text: str, query: CounterQuery, seconds: float) -> Counters:
     if text.startswith(("ERROR", "-")):
         return Counters(seconds, refused=text.strip().lstrip("-"))
     values = {}
-    for line in text.splitlines():
+    for line in split_lines(text):
         name, _, value = line.removeprefix("STAT ").strip().replace(":", " ", 1).partition(" ")
         if name in query.names:
             with contextlib.suppress(ValueError):

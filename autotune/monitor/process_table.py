@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from autotune.strict import is_whole, whole
+from autotune.strict import is_whole, split_lines, whole
 
 TICKS = 100.0
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -117,7 +117,7 @@ def _sum(members: list[tuple[Process, str]], files: Mapping[str, str]) -> Proces
 
 def _numbers(files: Mapping[str, str], name: str, between: str) -> Iterator[tuple[str, int]]:
     """``path 12`` or ``path:Max open files  1024  4096  files``: each path and its first number."""
-    for line in files.get(name, "").splitlines():
+    for line in split_lines(files.get(name, "")):
         path, _, rest = line.partition(between)
         words = rest.removeprefix("Max open files").split()
         if words and is_whole(words[0]):

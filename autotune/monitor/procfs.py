@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from autotune.monitor.process_table import Owners, Processes, by_service
-from autotune.strict import decimal, is_whole, whole
+from autotune.strict import decimal, is_whole, split_lines, whole
 
 TICKS = 100.0  # USER_HZ, which Linux fixes at 100 for what it shows to programs
 MEMORY = ("MemTotal", "MemAvailable", "SwapTotal", "SwapFree")
@@ -116,7 +116,7 @@ def sample(texts: Mapping[str, str], owners: Owners) -> Sample:
 
 def parse_ss(text: str) -> Iterator[Queue]:
     """``ss -ltnH``: state, Recv-Q (waiting), Send-Q (backlog), local address and port, peer."""
-    for line in text.splitlines():
+    for line in split_lines(text):
         fields = line.split()
         numeric = all(map(is_whole, fields[1:3]))
         if len(fields) >= 5 and fields[0] == "LISTEN" and numeric:
@@ -129,7 +129,7 @@ def unix_queues(text: str) -> Iterator[Queue]:
     waiting: Counter[str] = Counter()
     accepted: Counter[str] = Counter()
     listening: set[str] = set()
-    for line in text.splitlines():
+    for line in split_lines(text):
         fields = line.split(None, 7)
         if len(fields) < 8:
             continue
@@ -145,7 +145,7 @@ def unix_queues(text: str) -> Iterator[Queue]:
 
 
 def _rows(text: str) -> dict[str, list[str]]:
-    rows = (line.split() for line in text.splitlines())
+    rows = (line.split() for line in split_lines(text))
     return {row[0].rstrip(":"): row[1:] for row in rows if row}
 
 
@@ -164,7 +164,7 @@ def _single(rows: Mapping[str, list[str]], name: str) -> int:
 def _counters(text: str) -> dict[str, int]:
     """Pairs of lines, names then values, as /proc/net/snmp and /proc/net/netstat have them."""
     counters: dict[str, int] = {}
-    lines = text.splitlines()
+    lines = split_lines(text)
     for names, values in zip(lines[::2], lines[1::2], strict=False):
         if names.startswith(("Tcp:", "TcpExt:")):
             pairs = zip(names.split()[1:], values.split()[1:], strict=False)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 from autotune.monitor.process_table import ALLOWED, OPEN, Owners
 from autotune.monitor.procfs import FILES, SS, Sample, sample
+from autotune.strict import split_lines
 from autotune.transports.base import Transport
 from autotune.transports.temporary import LOCKED
 
@@ -198,7 +199,7 @@ def read(text: str, owners: Owners) -> Streamed:
             if not _NEEDED - files.keys():
                 samples.append(sample(files, owners))
     cost = sum(int(m) * 60 + float(s) for m, s in _CPU_TIME.findall(times))
-    written = {name: "\n".join(line[1:] for line in text.splitlines())
+    written = {name: "\n".join(line[1:] for line in split_lines(text))
                for name, text in _files(logs)}  # fmt: skip
     return Streamed(tuple(samples), cost, written)
 

@@ -18,6 +18,7 @@ from autotune.monitor.process_table import Owners
 from autotune.monitor.procfs import Sample
 from autotune.monitor.stream import Stream
 from autotune.services.registry import diagnosis
+from autotune.strict import split_lines
 from autotune.transports.base import Transport
 from autotune.transports.local import LocalTransport
 
@@ -180,7 +181,7 @@ def complaints(text: str, part: Part) -> Mapping[str, int]:
     """Lines of each kind of complaint in the log of a part."""
     patterns = {**COMPLAINTS, **diagnosis(part.service.name).complaints}
     counts: dict[str, int] = {}
-    for line in text.splitlines():
+    for line in split_lines(text):
         for name, pattern in patterns.items():
             if pattern.search(line):
                 counts[name] = counts.get(name, 0) + 1

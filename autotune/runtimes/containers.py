@@ -35,7 +35,7 @@ from autotune.services.base import (
 )
 from autotune.services.config_files import unpacked
 from autotune.space.facts import HostFacts
-from autotune.strict import whole
+from autotune.strict import split_lines, whole
 from autotune.target.model import Target
 from autotune.target.read import TargetFile
 from autotune.transports.base import Transport
@@ -52,7 +52,7 @@ RUNS = frozenset({"running", "restarting"})
 def parse_units(names: tuple[str, ...], text: str) -> dict[str, ObservedUnit]:
     """What ``units`` printed about ``names``. Raises AutotuneError for output that makes no sense."""
     with understood("containers", text):
-        return {name: _unit(line) for name, line in zip(names, text.splitlines(), strict=True)}
+        return {name: _unit(line) for name, line in zip(names, split_lines(text), strict=True)}
 
 
 def _unit(line: str) -> ObservedUnit:

@@ -14,7 +14,7 @@ from autotune.deploy.runtime import Cases, Layout, NeedsPrograms, Note, Runtime
 from autotune.deploy.stack import Stack, StackContext, build
 from autotune.services.base import Own
 from autotune.space.facts import HostFacts
-from autotune.strict import whole
+from autotune.strict import split_lines, whole
 from autotune.target.model import Target
 from autotune.target.read import TargetFile
 from autotune.transports.base import Transport
@@ -33,7 +33,7 @@ _UNIT_LINES = 7
 def parse_units(names: tuple[str, ...], text: str) -> dict[str, ObservedUnit]:
     """What ``units`` printed about ``names``. Raises AutotuneError for output that makes no sense."""
     with understood("units", text):
-        blocks = [dict(line.split("=", 1) for line in block.splitlines())
+        blocks = [dict(line.split("=", 1) for line in split_lines(block))
                   for block in text.strip().split("\n\n") if block]  # fmt: skip
         if any(len(block) != _UNIT_LINES for block in blocks):
             raise ValueError(f"there are not {_UNIT_LINES} lines of each")

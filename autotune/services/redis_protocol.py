@@ -21,7 +21,7 @@ from autotune.services.base import (
 )
 from autotune.services.diagnosis import ClientLimit, CounterQuery
 from autotune.services.readback import Parser, backlog_in_force, number
-from autotune.strict import is_whole
+from autotune.strict import is_whole, split_lines
 
 MARK = "autotune:data-set"
 # Deterministic: a block's random numbers are seeded by its first key.
@@ -160,7 +160,7 @@ def alternating(names: Mapping[str, str], switches: Collection[str] = ()) -> Par
     """
 
     def parse(text: str) -> Settings:
-        lines = [line.strip() for line in text.splitlines()]
+        lines = [line.strip() for line in split_lines(text)]
         pairs = zip(lines[::2], lines[1::2], strict=False)
         values = {names[name]: value for name, value in pairs if name in names}
         return {n: v == "yes" if n in switches else number(v) for n, v in values.items()}

@@ -9,6 +9,7 @@ from typing import Annotated, TypeVar
 from pydantic import AfterValidator, Field, model_validator
 
 from autotune.errors import Mistakes
+from autotune.strict import split_lines
 from autotune.target.document import Document, load, read_text
 from autotune.target.fields import METHOD, PATH, Model, MoreThanNothing, Number, Seconds
 from autotune.target.read import validated
@@ -83,7 +84,7 @@ def read(path: Path) -> tuple[Visit, ...]:
 
 def _json_lines(path: Path) -> Document:
     text = read_text(path, WHAT, START)
-    lines = [(n, line) for n, line in enumerate(text.splitlines(), 1) if line.strip()]
+    lines = [(n, line) for n, line in enumerate(split_lines(text), 1) if line.strip()]
     places: dict[tuple[str | int, ...], tuple[int, int]] = {
         ("requests", index): (number, 1) for index, (number, _) in enumerate(lines)
     }

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from autotune.errors import AutotuneError
 from autotune.services.sysctl.service import KEYS
 from autotune.space.facts import HostFacts
-from autotune.strict import is_whole
+from autotune.strict import is_whole, split_lines
 from autotune.target.model import Target
 from autotune.transports.base import Transport
 from autotune.transports.parallel import run_on_all
@@ -93,7 +93,7 @@ def facts(
 
 def parse_facts(output: str, *, units: bool = False) -> HostFacts | None:
     """The facts in what a host printed; ``None`` without its CPUs or its memory."""
-    rows = [line.split() for line in output.splitlines()]
+    rows = [line.split() for line in split_lines(output)]
     numbers = {row[0]: int(row[1]) for row in rows if len(row) == 2 and is_whole(row[1])}
     if not numbers.get("cpus") or "memory" not in numbers:
         return None
@@ -168,7 +168,7 @@ def kernel(transport: Transport, keys: Iterable[str]) -> Kernel:
 def parse_kernel(output: str) -> Kernel:
     """The values in what a host printed."""
     settings = Kernel()
-    for line in output.splitlines():
+    for line in split_lines(output):
         state, _, rest = line.partition(" ")
         path, _, value = rest.partition(" ")
         key = path.removeprefix(_SYS).replace("/", ".")

@@ -21,6 +21,7 @@ from pathlib import Path
 from paramiko import Message, PKey
 from paramiko.ssh_exception import SSHException
 
+from autotune.strict import split_lines
 from autotune.transports.base import HostKeyRefused
 
 _REVOKED, _AUTHORITY = "@revoked", "@cert-authority"
@@ -72,7 +73,7 @@ def known_keys(address: str, files: Iterable[Path]) -> list[KnownKey]:
     keys = []
     for path in files:
         with contextlib.suppress(OSError):
-            lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+            lines = split_lines(path.read_text(encoding="utf-8", errors="replace"))
             keys += [_parsed(line, address, path, n) for n, line in enumerate(lines, 1)]
     return [key for key in keys if key is not None]
 

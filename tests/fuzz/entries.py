@@ -31,7 +31,7 @@ from autotune.loads.httperf_sessions import HttperfSessions
 from autotune.loads.load_host import Ports, fit
 from autotune.loads.oha import Oha
 from autotune.loads.own import OwnLoad
-from autotune.masking import masked
+from autotune.masking import Outliner, masked, unmasked
 from autotune.measure import benchmark
 from autotune.monitor import counters, stream
 from autotune.monitor.process_table import Owners
@@ -45,6 +45,7 @@ from autotune.report.view import study_view
 from autotune.runtimes import containers
 from autotune.runtimes.systemd import parse_units
 from autotune.services import unit_files
+from autotune.services.adoption import RunningService
 from autotune.services.apache.diagnosis import doing
 from autotune.services.apache.service import Apache
 from autotune.services.apache_files import directives as apache_directives
@@ -69,7 +70,7 @@ from autotune.services.postgresql.service import in_effect as postgresql_in_effe
 from autotune.services.puma import service as puma
 from autotune.services.readback import configuration, listen_backlog
 from autotune.services.redis_protocol import _whole_bulk, alternating
-from autotune.services.registry import diagnosis
+from autotune.services.registry import adoptions, diagnosis
 from autotune.services.sysctl.service import in_effect as sysctl_in_effect
 from autotune.services.uwsgi import service as uwsgi
 from autotune.services.varnish import service as varnish
@@ -83,6 +84,7 @@ from autotune.target import requests, units
 from autotune.target.read import read as read_target
 from autotune.transports import connection, curl, facts, hostkeys
 from autotune.transports.base import Argv, Completed, SshHost
+from tests import test_withheld
 from tests.discovery import (
     places,
     test_gunicorn,
@@ -616,6 +618,29 @@ def _services() -> Iterator[Entry]:
     for name, (text, host) in hosts.items():
         yield Entry(f"adopting {name}", (text,), lambda t, h=host: _adopted(h(t)), weight=0.2)
 
+    for case in test_withheld.CASES:
+        key = case.get("key", case["service"])
+        outliner = adoptions()[key].understood.outliner(case["path"])
+        text, _ = test_withheld.filled(case)
+        yield Entry(
+            f"masking {key}", (text,), lambda t, o=outliner: _masked(t, o), **never, weight=0.3
+        )
+    yield Entry(
+        "masking any text", (test_haproxy.DEBIAN, VARIABLES), lambda t: _masked(t, None), **never
+    )
+
+
+def _masked(text: str, outliner: Outliner | None) -> None:
+    """Masked twice is masked once; lines stay; the file itself fills in all that was masked."""
+    shown = masked(text, outliner)
+    if masked(shown, outliner) != shown or shown.count("\n") != text.count("\n"):
+        raise Impossible("a text that is not masked at once, line by line")
+    own = text.encode("utf-8", "surrogateescape")
+    if "autotune-masked-" not in text and (
+        unmasked(shown.encode("utf-8", "surrogateescape"), own, "it", outliner) != own
+    ):
+        raise Impossible("a masked file that is not itself again")
+
 
 CONF = "import multiprocessing\nworkers = multiprocessing.cpu_count() * 2 + 1\ntimeout = -(60)\n"
 GUNICORN = "gunicorn -b 127.0.0.1:8000 shop.wsgi"
@@ -643,15 +668,18 @@ def _adopted(host: DiscoveredHost) -> None:
         for instance in tier.instances:
             for service, config in instance.configs.items():
                 for file in adopted.own[f"{tier.name}.{instance.host.name}.{service}"].files:
-                    _same(
-                        adopted.templates[file.template], config.texts[file.path], adopted, service
-                    )
+                    template, text = adopted.templates[file.template], config.texts[file.path]
+                    running = instance.services[service]
+                    _same(template, text, file.path, adopted, service, running)
 
 
-def _same(template: str, text: str, adopted: Any, service: str) -> None:
+def _same(
+    template: str, text: str, path: str, adopted: Any, service: str, running: RunningService
+) -> None:
     from autotune.discovery.adoption import _baseline
 
-    if of_text(template, _baseline(adopted, service)) != masked(text):
+    outliner = adoptions()[running.key].understood.outliner(path)
+    if of_text(template, _baseline(adopted, service)) != masked(text, outliner):
         raise Impossible("a template that does not give its file back")
 
 

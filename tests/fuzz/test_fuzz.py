@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests import soak
+from tests.fuzz import grammar, mutate
 from tests.fuzz.campaign import Result, run
 from tests.fuzz.entries import entries
 
@@ -26,11 +27,19 @@ REPEATED = (
 )  # fmt: skip
 
 
-def campaign(directory: Path, inputs: int, seed: int) -> Iterator[Result]:
+# The mutator of structure for each of those that damage letters and values.
+STRUCTURE = {mutate.text: grammar.text, mutate.document: grammar.document,
+             mutate.lines: grammar.lines}  # fmt: skip
+
+
+def campaign(
+    directory: Path, inputs: int, seed: int, *, structure: bool = False
+) -> Iterator[Result]:
     every = entries(directory)
     share = inputs / sum(entry.weight for entry in every)
     for entry in every:
-        yield run(entry, seed, max(1, round(share * entry.weight)))
+        mutation = STRUCTURE[entry.mutation] if structure else entry.mutation
+        yield run(replace(entry, mutation=mutation), seed, max(1, round(share * entry.weight)))
 
 
 def faults(results: list[Result]) -> list[str]:
@@ -43,6 +52,11 @@ def test_no_parser_stumbles(tmp_path: Path) -> None:
     assert not faults(list(campaign(tmp_path, FEW, 1)))
 
 
+@pytest.mark.long
+def test_no_parser_stumbles_over_structure(tmp_path: Path) -> None:
+    assert not faults(list(campaign(tmp_path, FEW, 1, structure=True)))
+
+
 @pytest.mark.parametrize(
     ("name", "given", "instead"),
     [
@@ -51,6 +65,9 @@ def test_no_parser_stumbles(tmp_path: Path) -> None:
         ("adopting balancer", "upstream site {", "upstream {"),
         ("adopting balancer", "keepalive 16;", "keepalive 0;"),
         ("adopting variables", 'NODE_OPTIONS="', f'NODE_OPTIONS="{LONG // 2 * "a "}'),
+        ("clock", "1700000000000000000", "1700000000000000000\x1c"),
+        ("nodejs's answers", "NODE_OPTIONS=", f"NODE_OPTIONS={LONG * ' a'}"),
+        ("httperf", "Errors: ", f"Errors: {LONG * 'a'}"),
         ("adopting uwsgi", "http-socket = ", f"http-socket = unix:/{LONG * '['}"),
     ],
 )
@@ -82,9 +99,14 @@ def test_no_parser_is_slow_at_what_is_repeated(tmp_path: Path) -> None:
 @pytest.mark.soak
 @pytest.mark.long
 @pytest.mark.timeout(7200)
-def test_no_parser_stumbles_over_many(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("structure", [False, True], ids=["letters", "structure"])
+def test_no_parser_stumbles_over_many(
+    structure: bool,  # a parameter of the test
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     results = []
-    for result in campaign(tmp_path, INPUTS, soak.SEED):
+    for result in campaign(tmp_path, INPUTS, soak.SEED, structure=structure):
         results.append(result)
         with capsys.disabled():
             print(f"\n{result}", end="")

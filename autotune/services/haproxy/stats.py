@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from autotune.services.base import Argv, Settings, Site, Value
 from autotune.services.readback import number
-from autotune.strict import is_whole
+from autotune.strict import is_whole, split_lines
 
 QUESTION = "show info;show stat;show pools"
 TOTALS = ("FRONTEND", "BACKEND")
@@ -40,7 +40,7 @@ def rows(text: str) -> list[Mapping[str, str]]:
     Nothing where a column of ``COLUMNS`` is missing.
     """
     table = text.partition("# pxname,")[2].partition("\n\n")[0]
-    reader = csv.DictReader(f"pxname,{table}".splitlines(), restval="")
+    reader = csv.DictReader(split_lines(f"pxname,{table}"), restval="")
     try:
         complete = {*(reader.fieldnames or ())} >= COLUMNS
         return [row for row in reader if None not in row] if complete else []

@@ -9,7 +9,7 @@ from autotune.services.base import Argv, Endpoint, Programs, Readback, Role, Ser
 from autotune.services.diagnosis import ClientLimit, Diagnosis, Resource, by_command, frequent
 from autotune.services.mariadb.parameters import NEEDS, PARAMETERS, advice
 from autotune.services.readback import backlog_in_force, in_unit
-from autotune.strict import is_whole
+from autotune.strict import is_whole, split_lines
 
 # program pattern [file]: prints what a start with that file, read after the host's own, would refuse
 # or change. Only MariaDB's messages show that it refused an engine's option, or replaced a value out of
@@ -82,7 +82,7 @@ def ask(site: Site, statement: str) -> Argv:
 
 def rows(text: str) -> dict[str, str]:
     """Names and values of a table with two columns."""
-    return dict(line.split("\t", 1) for line in text.splitlines() if "\t" in line)
+    return dict(line.split("\t", 1) for line in split_lines(text) if "\t" in line)
 
 
 def in_effect(text: str) -> Settings:

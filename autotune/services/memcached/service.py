@@ -34,6 +34,7 @@ from autotune.services.diagnosis import (
     Resource,
 )
 from autotune.services.readback import Parser, backlog_in_force, configuration, number
+from autotune.strict import split_lines
 
 SOURCE = "memcached(1)"
 EXTSTORE = "memcached.org, extstore; memcached -h"
@@ -188,7 +189,7 @@ def options(content: bytes) -> Argv:
     As in Debian's unit, ``-d`` and words that are no options (``logfile``) are ignored.
     """
     lines = (
-        line.split("#", 1)[0].split() for line in content.decode(errors="replace").splitlines()
+        line.split("#", 1)[0].split() for line in split_lines(content.decode(errors="replace"))
     )
     return tuple(word for line in lines if line and line[0].startswith("-") and line[0] != "-d"
                  for word in line)  # fmt: skip

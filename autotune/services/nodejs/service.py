@@ -30,6 +30,7 @@ from autotune.services.diagnosis import (
     counted,
 )
 from autotune.services.unit_files import AS_UNIT, UNIT_WORDS, drop_in
+from autotune.strict import split_lines
 
 UNIT = "nodejs.service"
 DOCS = "nodejs.org, Command-line API"
@@ -129,16 +130,16 @@ SERVICES = (Nodejs(),)
 def in_effect(text: str) -> Settings:
     """Workers are the processes that another one has forked, or the only process. A parameter that is
     not in the environment has Node's own value."""
-    if "process" not in text.splitlines():
+    if "process" not in split_lines(text):
         return {}
     pool = re.search(rf"(?m)^{POOL}=(\d{{1,9}})$", text)
     values = {"workers": max(len(re.findall(r"(?m)^NODE_UNIQUE_ID=", text)), 1),
               "uv_threadpool_size": int(pool[1]) if pool else 4}  # fmt: skip
     flags = re.search(rf"(?m)^{FLAGS}=(.*)$", text)
     for name, option in OPTIONS.items():
-        pattern = rf"(?:.*\s|^){option.replace('-', '[-_]')}=(\d{{1,9}})(?!\S)"
-        if size := re.search(pattern, flags[1] if flags else ""):
-            values[name] = int(size[1])
+        pattern = rf"(?<!\S){option.replace('-', '[-_]')}=(\d{{1,9}})(?!\S)"
+        if sizes := re.findall(pattern, flags[1] if flags else ""):
+            values[name] = int(sizes[-1])
     return {"max_semi_space_size": 16, **values}
 
 

@@ -22,6 +22,7 @@ from autotune.services.base import (
 from autotune.services.diagnosis import Diagnosis, Resource, WorkerPool
 from autotune.services.php_fpm.syntax import read_log
 from autotune.services.readback import configuration, listen_backlog
+from autotune.strict import split_lines
 
 SOURCE = "php.net, FPM configuration"
 on_reload = partial(base.on_reload, source=SOURCE)
@@ -122,7 +123,7 @@ class PhpFpm(Service):
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
         def own_backlog(text: str) -> Settings:
-            lines = (line for line in text.splitlines() if site.socket_name in line)
+            lines = (line for line in split_lines(text) if site.socket_name in line)
             return listen_backlog("listen_backlog")("\n".join(lines))
 
         return (

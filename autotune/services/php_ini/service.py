@@ -20,7 +20,7 @@ from autotune.services.base import (
     Value,
 )
 from autotune.services.php_ini.parameters import BARE, NEEDS, PARAMETERS, PRELOAD, directive
-from autotune.strict import is_whole
+from autotune.strict import is_whole, split_lines
 from autotune.target.units import SIZE
 
 FILE = "zz-autotune.ini"
@@ -166,7 +166,7 @@ def asking(site: Site) -> Argv:
 
 def in_effect(text: str) -> Settings:
     """Directives in the units of the parameters."""
-    printed = dict(line.split(" ", 1) for line in text.splitlines() if " " in line)
+    printed = dict(line.split(" ", 1) for line in split_lines(text) if " " in line)
     values: dict[str, Value] = {}
     for parameter in PARAMETERS:
         if (written := printed.get(directive(parameter))) is not None:

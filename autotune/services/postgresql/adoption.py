@@ -12,7 +12,7 @@ from autotune.services.directives import Tunable, last_line
 from autotune.services.postgresql.parameters import PARAMETERS, notation, plain
 from autotune.services.postgresql.service import LAYOUTS, SOCKETS, Postgresql
 from autotune.services.understood import Understood
-from autotune.strict import is_whole
+from autotune.strict import is_whole, split_lines
 
 # A quote inside of a value is written twice, or behind a backslash.
 _LINE = re.compile(
@@ -70,7 +70,7 @@ def _tunables(service: RunningService) -> Iterator[Tunable]:
     by_sql = {line.name for line in gather(tree, main, read, includes).directives}
     # Options that Debian starts a cluster with count more than any file.
     options = tree.content(f"{dirname(config.main)}/pg_ctl.conf")
-    by_command = {name.replace("-", "_").lower() for line in options.splitlines()
+    by_command = {name.replace("-", "_").lower() for line in split_lines(options)
                   if not line.lstrip().startswith("#") for name in _COMMAND.findall(line)}  # fmt: skip
     for parameter in PARAMETERS:
         name, how = parameter.name, notation(parameter)

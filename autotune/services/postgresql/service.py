@@ -20,6 +20,7 @@ from autotune.services.diagnosis import (
     evident,
 )
 from autotune.services.postgresql.parameters import NEEDS, PARAMETERS, PGTUNE, UNITS, meaning
+from autotune.strict import split_lines
 
 VERSIONS = ("18", "17", "16", "15", "14")
 SOCKETS = "/var/run/postgresql"
@@ -79,7 +80,7 @@ def _asking(site: Site, sql: str) -> Argv:
 def in_effect(text: str) -> Settings:
     """What `pg_settings` shows, in the units of parameters."""
     values: dict[str, Value] = {}
-    for row in text.splitlines():
+    for row in split_lines(text):
         match row.split("|"):
             case [name, setting, unit, in_file] if name in _BY_NAME and unit in UNITS:
                 # `pg_settings` shows the size that -1 comes to.

@@ -21,6 +21,7 @@ from autotune.services.base import (
 )
 from autotune.services.diagnosis import Diagnosis, Resource
 from autotune.services.readback import number
+from autotune.strict import split_lines
 
 NET = "kernel.org, admin-guide/sysctl/net"
 IP = "kernel.org, networking/ip-sysctl"
@@ -129,7 +130,7 @@ DIAGNOSIS = Diagnosis(
 
 def in_effect(text: str) -> dict[str, Value]:
     """Values out of the ``key = value`` lines of sysctl(8)."""
-    rows = (line.partition(" = ") for line in text.splitlines())
+    rows = (line.partition(" = ") for line in split_lines(text))
     names = {parameter.name for parameter in PARAMETERS}
     return {key: number(" ".join(value.split())) for key, mark, value in rows
             if mark and key in names}  # fmt: skip
