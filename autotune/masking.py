@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from autotune.config_text import decode, encode
 from autotune.errors import AutotuneError
 from autotune.secret_detection import PLACEHOLDER, spans
 
@@ -85,19 +86,19 @@ def masked(text: str, outliner: Outliner | None = None) -> str:
 
 def masked_bytes(content: bytes, outliner: Outliner | None = None) -> bytes:
     """The same for bytes; those that are no text pass through."""
-    return _bytes(masked(_text(content), outliner))
+    return encode(masked(decode(content), outliner))
 
 
 def masked_beside(content: bytes, other: bytes, outliner: Outliner | None = None) -> bytes:
     """The content masked, but for the lines that ``other``, which is shown with it, has as well."""
-    text, theirs = _text(content), {*_text(other).split("\n")}
+    text, theirs = decode(content), {*decode(other).split("\n")}
     lines = zip(text.split("\n"), masked(text, outliner).split("\n"), strict=True)
-    return _bytes("\n".join(line if line in theirs else other for line, other in lines))
+    return encode("\n".join(line if line in theirs else other for line, other in lines))
 
 
 def withheld(content: bytes, outliner: Outliner | None = None) -> frozenset[str]:
     """Words of masked pieces that a message must not repeat: all but plain words, paths and numbers."""
-    text = _text(content)
+    text = decode(content)
     pieces_of_text = (text[start:end] for start, end in pieces(text, outliner))
     secrets = {text[start:end] for start, end in spans(text)}
     words = {word[0] for piece in pieces_of_text for word in _TOKEN.finditer(piece)
@@ -129,7 +130,7 @@ def unmasked(
     """
     if not is_masked(content):
         return content
-    text, own = _text(content), _text(original or b"")
+    text, own = decode(content), decode(original or b"")
     values = {placeholder: own[start:end]
               for start, end, placeholder in placeholders(own, outliner)}  # fmt: skip
     # What follows a placeholder may be a digit, so its last number has to be known.
@@ -141,7 +142,7 @@ def unmasked(
             f"{where} has other secrets than the file that its template was made from",
             hint="`autotune init --from` reads the host again",
         )
-    return _bytes(whole)
+    return encode(whole)
 
 
 def merged(places: Iterable[Span]) -> tuple[Span, ...]:
@@ -153,14 +154,6 @@ def merged(places: Iterable[Span]) -> tuple[Span, ...]:
         else:
             joined.append((start, end))
     return tuple(joined)
-
-
-def _text(content: bytes) -> str:
-    return content.decode("utf-8", "surrogateescape")
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
 
 
 def _labels(text: str, ours: re.Pattern[str], outliner: Outliner | None) -> set[tuple[str, str]]:

@@ -279,7 +279,7 @@ def test_a_host_is_not_exported_without_its_secrets(tmp_path: Path) -> None:
     place = tmp_path / "configs" / "0" / "store.web1.redis" / "etc"
     place.mkdir(parents=True)
     (place / "redis.conf").write_text(f"requirepass {SECRET}\n")
-    with pytest.raises(AutotuneError, match="secrets, which stay on their host") as raised:
+    with pytest.raises(AutotuneError, match="words that stay on its host") as raised:
         hosts_of(study, TRIAL)
     assert "autotune apply" in (raised.value.hint or "")
 

@@ -133,8 +133,8 @@ def _without_secrets(hosts: Hosts) -> Hosts:
     for file in hosts.files:
         if is_masked(file.content):
             raise AutotuneError(
-                f"{file.path} of {file.host} has secrets, which stay on their host",
-                hint="`autotune export` without --format, and `autotune apply` of that: it keeps them",
+                f"{file.path} of {file.host} has words that stay on its host",
+                hint="`autotune export` without --format, then `autotune apply`: it keeps them",
             )
     return hosts
 

@@ -176,8 +176,7 @@ def _pieces(
         if why := _reason(environment, setting, value):
             adopted.left[setting.parameter] = why
         elif value is None or not accepts(setting.parameter, value):
-            text = environment.value(name)
-            adopted.left[setting.parameter] = f"`{name}={text}` is no value to start from"
+            adopted.left[setting.parameter] = f"`{name}` has no value to start from"
         else:
             adopted.values[setting.parameter] = value
             pieces.append(piece)

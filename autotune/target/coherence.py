@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
+from autotune.secret_detection import spans
 from autotune.target.beds import PLACEHOLDER, of_bed
 from autotune.target.document import Location
 from autotune.target.messages import format_value, instead, same
@@ -85,6 +86,11 @@ def _request(load: Load) -> Iterator[Finding]:
     yield from _tls(load)
     if load.body and load.method in ("GET", "HEAD"):
         yield Finding(("load", "body"), f"{load.method} has no body", "load: {method: POST, …}")
+    for key, place in (("path", load.path), ("url", load.url), ("body", load.body)):
+        if place and spans(place):
+            message = f"`{key}` may hold a secret, and a target and its studies are shown around"
+            hint = 'send it in a header: `headers: {X-Token: "${TOKEN}"}`'
+            yield Finding(("load", key), message, hint)
     for name, value in load.headers.items():
         if is_secret_header(name) and "${" not in value:
             message = f"{name!r} may hold a secret, and a target and its studies are shown around"

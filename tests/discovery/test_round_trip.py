@@ -149,7 +149,7 @@ def test_what_the_distribution_installs() -> None:
         (apache_directives, "<IfModule x>\nA 1\n", "<IfModule> is not closed"),
         (apache_directives, "<A>\n</B>\n", "line 2: </B> closes nothing"),
         (apache_directives, "<A x\n</A>\n", "line 1: <A lacks its `>`"),
-        (ini.read, "[a]\n= 5\n", "line 2: '= 5' assigns nothing"),
+        (ini.read, "[a]\n= 5\n", "line 2: it assigns nothing"),
     ],
 )
 def test_what_cannot_be_read(read: Reader, text: str, message: str) -> None:

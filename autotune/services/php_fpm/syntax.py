@@ -28,7 +28,7 @@ def read(text: str) -> tuple[Directive, ...]:
         elif line[0].strip() and not line[0].lstrip().startswith((";", "#")):
             name = _NAME.match(text, place, end)
             if name is None:
-                raise unreadable(text, place, f"{line[0].strip()!r} assigns nothing")
+                raise unreadable(text, place, "it assigns nothing")
             value = _VALUE.match(text, name.end())
             argument = value and Word(value[1].rstrip(), value.start(1))
             arguments = (argument,) if argument and argument.text else ()
