@@ -17,7 +17,7 @@ from autotune.discovery.adoption import AdoptedTier
 from autotune.discovery.host_reading import DiscoveredHost, read_host, with_versions
 from autotune.discovery.tiers import DiscoveredTier, Instance, instances, listening, tiers
 from autotune.errors import AutotuneError
-from autotune.masking import is_masked, masked
+from autotune.masking import masked
 from autotune.services.base import Endpoint, Value
 from autotune.services.registry import programs
 from autotune.space.dimension import Dimension
@@ -85,10 +85,6 @@ def write(
         ssh_config=str(ssh_config.expanduser().resolve()) if ssh_config else None,
         notes=notes,
     )
-    notes += [
-        f"the secrets in {path}, which stay on its host" for tier in adopted
-        for path, text in tier.templates.items() if is_masked(config_text.encode(text))
-    ]  # fmt: skip
     _write_templates(adopted, templates)
     out.write_text(target_text(stack), encoding="utf-8")
     parameters = sum(len(tier.values) for tier in adopted)
@@ -290,6 +286,7 @@ def _top(stack: Stack) -> Iterator[str]:
     yield comment(f"Adopted from {', '.join(host.address for host in stack.hosts)}.")
     yield f"# Their own files are templates in {stack.templates}, with variables where there is something"
     yield "# to tune: with the baseline below they come out byte for byte as on the hosts."
+    yield "# The words in them that autotune does not understand are placeholders: they stay on their host."
     for note in stack.notes:
         yield comment(f"Not adopted: {note}")
     yield f"name: {stack.name}"
