@@ -286,7 +286,7 @@ def _top(stack: Stack) -> Iterator[str]:
     yield comment(f"Adopted from {', '.join(host.address for host in stack.hosts)}.")
     yield f"# Their own files are templates in {stack.templates}, with variables where there is something"
     yield "# to tune: with the baseline below they come out byte for byte as on the hosts."
-    yield "# The words in them that autotune does not understand are placeholders: they stay on their host."
+    yield "# Words that autotune does not understand are placeholders: they stay on their host."
     for note in stack.notes:
         yield comment(f"Not adopted: {note}")
     yield f"name: {stack.name}"
