@@ -31,6 +31,7 @@ _PASSES = 6  # until masked text has nothing more to mask; then whole lines are 
 _MARKS = re.compile(r"""[\s;{}()\[\]<>#/*=,"'!&|\\:%-]*""")
 _HEADER = re.compile(r"[ \t]*(?:\[[A-Za-z][\w.:@ -]{0,60}\]|</[A-Za-z]\w{0,40}>)[ \t\r]*")
 _BRACKETS = re.compile(r"[ \t]*\[[^\]\n]*(?P<last>\])[ \t\r]*")
+_MASKED_LINE = re.compile(rf"\W{{0,200}}(?:{PLACEHOLDER.pattern}\W{{0,40}}){{1,20}}")
 _STATES = re.compile(rb"\x00+|\x01+|\x02+")
 
 
@@ -172,7 +173,7 @@ def _is_masked(text: str) -> bool:
 
 def _hidden(text: str, outliner: Outliner | None) -> Iterator[Span]:
     """What has to be masked, some of it more than once."""
-    detected = spans(text)
+    detected = _detected(text)
     if outliner is None:
         yield from (span for span in detected if not _is_masked(text[slice(*span)]))
         return
@@ -184,6 +185,27 @@ def _hidden(text: str, outliner: Outliner | None) -> Iterator[Span]:
     for run in _STATES.finditer(bytes(states)):
         if run[0][0] != SHOWN:
             yield from _in_run(text, run.start(), run.end(), is_gap=run[0][0] == GAP)
+
+
+def _detected(text: str) -> list[Span]:
+    """What looks like a secret, without looking at lines that are masked already: most are."""
+    if PLACEHOLDER.search(text) is None:
+        return [*spans(text)]
+    lines, starts, places = [], list[int](), list[int]()
+    length = place = 0
+    for line in text.splitlines(keepends=True):
+        if not _MASKED_LINE.fullmatch(line):
+            lines.append(line)
+            starts.append(length)
+            places.append(place)
+            length += len(line)
+        place += len(line)
+
+    def origin(at: int) -> int:
+        number = bisect_right(starts, at) - 1
+        return places[number] + at - starts[number]
+
+    return [(origin(start), origin(end - 1) + 1) for start, end in spans("".join(lines))]
 
 
 def _in_run(text: str, start: int, end: int, *, is_gap: bool) -> Iterator[Span]:
