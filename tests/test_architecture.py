@@ -85,8 +85,6 @@ LONGER_FOLDERS = {
     "nginx": 610,
     # A file in Ruby, whose lines, numbers and conditions are read without running it.
     "puma": 475,
-    # Two builds of one interpreter, and the files that override each other for each of them.
-    "php_ini": 455,
 }
 # Who may import a service's folder beside the folder itself; the registry does so by discovery.
 KERNEL = "the kernel is part of what a host is: its facts are read before any service is known"

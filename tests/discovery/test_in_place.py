@@ -14,8 +14,10 @@ from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.in_place import InPlace, of_hosts, of_record
 from autotune.environments.data_loss import without_restarts
 from autotune.errors import AutotuneError, TargetError
+from autotune.masking import is_masked, masked_bytes, unmasked
 from autotune.services.adoption import Listener
 from autotune.services.config_files import Tree
+from autotune.services.registry import named, outliner
 from autotune.space import space as spaces
 from autotune.space.space import Space
 from autotune.strict import parse_json
@@ -203,9 +205,13 @@ def test_bytes_that_are_no_utf8_hide_no_file_and_come_back(
     mine = [file for part, own in kept.own.items() if f".{of.name}." in part for file in own.files]
     assert mine
     assert all(config_text.encode(file.text or "")[:1] in b"#;" for file in mine)
-    assert all(
-        LATIN[1:] in config_text.encode(file.text or "") for file in mine if not file.optional
-    )
+    assert not any(LATIN[1:] in config_text.encode(file.text or "") for file in mine)
+    assert all(is_masked(config_text.encode(file.text or "")) for file in mine if not file.optional)
+    for part, own in kept.own.items():
+        (service, *_) = named(part.rpartition(".")[2])
+        for path in {file.path for file in own.files} & {*files}:
+            shown = masked_bytes(files[path], outliner(service, path))
+            assert unmasked(shown, files[path], path, outliner(service, path)) == files[path]
 
 
 @pytest.mark.parametrize(

@@ -109,14 +109,12 @@ def _notation(parameter: Parameter) -> Notation:
     return Notation(partial(meaning, parameter), lambda name: f"({name}{suffix})")
 
 
-UNDERSTOOD = Understood(read, frozenset(map(directive, PARAMETERS)))
-
 ADOPTION = Adoption(
     known_as="PHP's own settings",
     units=("php*-fpm.service", "apache2.service"),
     paths=("etc/php", "etc/apache2/mods-enabled"),
     version="",
     find=find,
-    understood=UNDERSTOOD,
+    understood=Understood(read, frozenset(map(directive, PARAMETERS))),
     tunables=_tunables,
 )

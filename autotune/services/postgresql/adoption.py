@@ -79,8 +79,6 @@ def _tunables(service: RunningService) -> Iterator[Tunable]:
         yield Tunable(name, name, how, absent=absent, last=True, left=left)
 
 
-UNDERSTOOD = Understood(read, frozenset((*(parameter.name for parameter in PARAMETERS), "port")))
-
 ADOPTION = Adoption(
     known_as=Postgresql.title,
     units=("postgresql@*.service", "postgresql-*.service", "postgresql.service"),
@@ -93,6 +91,6 @@ ADOPTION = Adoption(
         "$directory/postgres" -V | sed 's,^postgres (PostgreSQL) \\([^ ]*\\).*,PostgreSQL \\1,'
 done""",
     find=find,
-    understood=UNDERSTOOD,
+    understood=Understood(read, frozenset((*(parameter.name for parameter in PARAMETERS), "port"))),
     tunables=_tunables,
 )  # fmt: skip
