@@ -51,8 +51,7 @@ def _running(host: RunningHost, build: str, version: str, pools: Config) -> Runn
 
 def _read(tree: Tree, path: str) -> Config:
     """What is in a file; one that is not there is empty."""
-    empty = Config(path, {path: ""})
-    return gather(tree, path, read) if path in tree.files else empty
+    return gather(tree, path, read) if path in tree.files else Config(path, {path: ""})
 
 
 def _tunables(service: RunningService) -> Iterator[Tunable]:
