@@ -166,7 +166,7 @@ def _adoption(name: str, spec: ServiceSpec) -> Adoption:
         paths=tuple(path.removeprefix("/") for path in spec.files),
         version="",
         find=find,
-        understood=Understood(partial(_known, spec), frozenset((_KNOWN,)), only_known=True),
+        understood=Understood(partial(_known, spec), _literals(spec), only_known=True),
         tune=partial(_tune, spec),
     )
 
@@ -212,18 +212,43 @@ def _places(text: str, parameter: ServiceParameter) -> Iterator[Directive]:
         yield Directive(name, (Word(match[1], match.start(1)),))
 
 
-_KNOWN = "known"
+_UNIT = re.compile(r"[A-Za-z%]{0,4}")
 
 
 def _known(spec: ServiceSpec, text: str) -> Iterator[Directive]:
     """The directives of parameters, wherever they are: the rest of its files has no known syntax."""
     for parameter in spec.parameters.values():
+        if parameter.section:
+            for header in re.finditer(rf"(?m)^\[?(?={re.escape(parameter.section)}\b)", text):
+                yield Directive(Word(parameter.section, header.end()))
         for placed in _places(text, parameter) if parameter.directive else ():
-            line = text[placed.name.start :]
-            yield Directive(
-                Word(_KNOWN, placed.name.start + len(line) - len(line.lstrip(" \t"))),
-                placed.arguments,
-            )
+            yield from _literal(text, parameter.directive or "", placed)
+
+
+def _literals(spec: ServiceSpec) -> frozenset[str]:
+    """The words of sections and directives that are as they are written."""
+    words = {parameter.section or "" for parameter in spec.parameters.values()}
+    for parameter in spec.parameters.values():
+        words |= {_before(word) for word in (parameter.directive or "").split()}
+    return frozenset(words - {""})
+
+
+def _before(word: str) -> str:
+    """What a word of a directive has before its value; nothing for one that stands for any word."""
+    literal = word.partition("{}")[0].rstrip("=")
+    return "" if literal == "*" else literal
+
+
+def _literal(text: str, directive: str, placed: Directive) -> Iterator[Directive]:
+    """The words of a directive where they are in the text, and its value with the unit behind it."""
+    value, name = placed.arguments[0], Word("", placed.name.start)
+    for literal in filter(None, map(_before, directive.split())):
+        at = text.find(literal, name.end, value.start)
+        if at >= 0:
+            name = Word(literal, at)
+            yield Directive(name)
+    end = _UNIT.match(text, value.end).end()  # type: ignore[union-attr]  # matches ""
+    yield Directive(name, (Word(text[value.start : end], value.start),))
 
 
 def _section(text: str, name: str | None) -> tuple[int, int] | None:

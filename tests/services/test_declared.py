@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +17,10 @@ from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.in_place import of_hosts
 from autotune.environments import names
 from autotune.errors import TargetError
+from autotune.masking import unmasked
 from autotune.services import registry
-from autotune.services.base import Action, Endpoint, Role, Service, Settings, Value
+from autotune.services.base import Action, ConfigFile, Endpoint, Role, Service, Settings, Value
+from autotune.services.registry import named, outliner
 from autotune.space import space as spaces
 from autotune.space.facts import HostFacts
 from autotune.space.space import Space, of_tier
@@ -133,6 +136,12 @@ FRONT = (
 )
 
 
+def deployed(service: Service, file: ConfigFile, own: str, values: Mapping[str, object]) -> str:
+    """A host's own file with other values, as it is deployed."""
+    text = of_text(file.text or "", values).encode()
+    return unmasked(text, own.encode(), file.path, outliner(service, file.path)).decode()
+
+
 @pytest.mark.parametrize("changed", [
     {"timeout_client": 700}, {"backlog": 300, "nbthread": 1}, {"balance": "random", "retries": 5},
 ])  # fmt: skip
@@ -150,8 +159,9 @@ def test_a_host_s_own_file_is_edited_as_for_the_one_that_ships(
         assert file.text
         bare = {key.rpartition(".")[2]: value for key, value in files.running.values.items()}
         values: Settings = {**bare, "nbthread": 2} if name == "balancer" else bare
-        assert of_text(file.text, values) == text
-        after = of_text(file.text, {**values, **changed})
+        service = named(name)[0]
+        assert deployed(service, file, text, values) == text
+        after = deployed(service, file, text, {**values, **changed})
         edited.append({line.strip() for line in {*after.splitlines()} - {*text.splitlines()}})
     own, other = edited
     # A default over the host, as that of nbthread, is not compared with: no line comes.
@@ -179,8 +189,9 @@ def test_a_directive_in_place(tmp_path: Path, text: str, baseline: int, after: s
     built = space(file, quick(text))
     assert built.baseline["lb.quick.threads"] == baseline
     own = of_hosts(file, {"lb1": quick(text)}).own["lb.lb1.quick"]
-    assert of_text(own.files[0].text or "", {"threads": baseline}) == text
-    assert of_text(own.files[0].text or "", {"threads": 7}) == after
+    (quick_service, *_) = named("quick")
+    assert deployed(quick_service, own.files[0], text, {"threads": baseline}) == text
+    assert deployed(quick_service, own.files[0], text, {"threads": 7}) == after
 
 
 @pytest.mark.parametrize(
@@ -212,8 +223,9 @@ def test_what_a_directive_may_look_like(
         ("4, range: [1, 4 * cpus]", "64, range: [1, 99]"),
     )
     own = of_hosts(with_quick(tmp_path, *written), {"lb1": quick(text)}).own["lb.lb1.quick"]
-    assert of_text(own.files[0].text or "", {"threads": 64}) == text
-    assert of_text(own.files[0].text or "", {"threads": 70}) == after
+    (quick_service, *_) = named("quick")
+    assert deployed(quick_service, own.files[0], text, {"threads": 64}) == text
+    assert deployed(quick_service, own.files[0], text, {"threads": 70}) == after
 
 
 def test_a_drop_in_comes_with_the_first_value_that_differs(tmp_path: Path) -> None:
