@@ -32,6 +32,16 @@ RECORDED = Path(__file__).parents[1] / "report" / "studies"
 # Seconds of CPU, and in all: another process may have the CPU. Searching and modelling take their time.
 WITHIN, COMPUTING, MOST = 5.0, 120.0, 300.0
 COMPUTE = ("run", "measure")
+# A run of a model takes seconds, that of a command a moment; what is read from the stranger is the same.
+EVERY = 0.1
+TOY = """\
+name: toy
+command: [echo, '{"value": 5.0, "sd": 0.5}']
+maximize: throughput
+parameters: {x: {range: [1, 100]}}
+budget: {trials: 3, time: 5m}
+search: {sampler: random}
+"""
 SPARSE = 10 << 30
 ESCAPES = "\x1b]52;c;cm0gLXJmIH4=\x07\x1b[2J\u202e"
 NAMES = ("lock", "events.jsonl", "readings.jsonl", "target.yaml", "seal", "study.db", "workers.json",
@@ -123,7 +133,8 @@ def commands(sandbox: Sandbox, random: Random) -> Iterator[Sequence[str]]:
         ("measure", own, "--config", str(sandbox.export), "--yes", "--quiet"),
         ("resume", name, "--yes", "--quiet"), ("restore", name),
         ("restore", str(sandbox.top / "improved.yaml")),
-        ("run", own, "--from", name, "--yes", "--quiet"),
+        ("run", own if random.random() < EVERY else str(sandbox.top / "toy.yaml"), "--from", name,
+         "--yes", "--quiet"),
     )  # fmt: skip
 
 
@@ -198,6 +209,7 @@ def _sandbox(top: Path, exported: Path) -> Sandbox:
     for name in ("secret", "inner/file", f"inner/sleep{PID_SUFFIX}"):
         (sandbox.precious / name).write_text(f"{os.getpid()} precious\n")
     (top / "own.yaml").write_text(noisy("budget: {trials: 3, time: 5m}\n"))
+    (top / "toy.yaml").write_text(TOY)
     target = (RECORDED / "improved" / "target.yaml").read_text()
     (top / "improved.yaml").write_text(target)
     _edit(sandbox.study / "events.jsonl", 0, lambda r: {**r, "source": str(top / "improved.yaml")})
