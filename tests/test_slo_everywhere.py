@@ -256,6 +256,8 @@ def loaded(store: Store, taken: Reading, drained: list[str], stolen: float) -> T
         lookups=lambda: None,
         diagnose=lambda *_: None,
         capacities=lambda *_: {},
+        begin_trial=lambda **_: (),
+        end_warm_up=lambda _: None,
     )
     limits = Limits(readings=3, max_rate=8000.0)
     session = LoadSession(made.session.fleet, meter, SLO, limits, History())

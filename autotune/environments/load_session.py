@@ -128,7 +128,7 @@ class LoadSession:
         what ran before is back in place.
         """
         began = self.clock.now()
-        references = self.meter.begin_trial(deployed=False)
+        self.check_answers(record, deployed=False)
         try:
             with self.clock.on("deploy"):
                 deployed = self.fleet.deploy(settings)
@@ -138,8 +138,7 @@ class LoadSession:
         record.deployed(deployed)
         self._warm = self._warm and not any(_forgets(name) for name in deployed.restarted)
         self._offered = 0.0
-        if new := (*references, *self.meter.begin_trial(deployed=True)):
-            record.references(new)
+        self.check_answers(record, deployed=True)
         ends = began + request.seconds
         warm_up_result = self._warm_up(request, record, prefilled=deployed.prefilled)
         capacity, watched = self._capacity(request, warm_up_result, record, ends)
@@ -162,6 +161,11 @@ class LoadSession:
             rss=worst_rss(watched),
             noise=capacity.noise,
         )
+
+    def check_answers(self, record: Recorder, *, deployed: bool) -> None:
+        """Take reference answers if it is time, and put them on record: see `Meter.begin_trial`."""
+        if references := self.meter.begin_trial(deployed=deployed):
+            record.references(references)
 
     def _warm_up(
         self, request: EvaluationRequest, record: Recorder, *, prefilled: bool

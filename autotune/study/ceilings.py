@@ -161,7 +161,9 @@ def measure(
 
 def _of_stack(context: TrialContext, meter: LoadMeter, request: CeilingRequest) -> OfStack:
     """Load the target's own entry with each number of clients in turn."""
+    meter.begin_trial(deployed=False)
     context.session.fleet.deploy(context.space.candidate(request.settings).settings)
+    meter.begin_trial(deployed=True)
     host = meter.load_hosts[0]
     load = _closed_load(host, unpaced=request.unpaced)
     most = meter.max_rate if load.paced else UNKNOWN

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from autotune.deploy.deployed import DeployFailed
 from autotune.environments.base import prepare
-from autotune.environments.load_session import LoadSession
+from autotune.environments.load_session import LAST_WINDOWS, LoadSession
 from autotune.loads.offer import check_rate
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import warm_up
@@ -97,6 +97,8 @@ def _offer_rates(
     trial = store.begin(Phase.MEASURE, candidate)
     outcome = ""
     if failure is None:
+        if isinstance(context.session, LoadSession):
+            context.session.check_answers(trials.TrialRecorder(context, trial), deployed=False)
         failure = _deploy(context, trial)
     if failure is not None:
         store.failed(trial, failure)
@@ -122,10 +124,13 @@ def _load(context: TrialContext, plan: Plan, trial: Trial, measurement: Measurem
     session, recorder = context.session, trials.TrialRecorder(context, trial)
     assert isinstance(session, LoadSession), "only stacks are offered set rates"
 
+    session.check_answers(recorder, deployed=True)
+
     def probe(rate: float, seconds: float) -> Reading:
         return session.read(rate, seconds, recorder, "warm-up").reading
 
     warm_up(probe, session.meter.lookups, max(plan.rates), max_rate=session.limits.max_rate)
+    session.meter.end_warm_up(LAST_WINDOWS)
     session.meter.drain()
     seed = f"{plan.seed} {measurement.point} {measurement.repeat}"
     outcome: dict[float, str] = {}

@@ -23,8 +23,17 @@ from autotune.discovery.tiers import instances, tiers
 from autotune.environments.base import prepare
 from autotune.errors import AutotuneError
 from autotune.export.write import export_files
-from autotune.loads import access_log, bodies, k6_script, memcaslap, mutilate, start, workload
-from autotune.loads.base import Load, LoadResult, LoadSpec, Process, Request
+from autotune.loads import (
+    access_log,
+    answer_kind,
+    k6_script,
+    memcaslap,
+    mutilate,
+    probes,
+    start,
+    workload,
+)
+from autotune.loads.base import Load, LoadError, LoadResult, LoadSpec, Process, Request
 from autotune.loads.closed import Ab, Clients, ClosedLoad, Wrk
 from autotune.loads.httperf import Httperf
 from autotune.loads.httperf_sessions import HttperfSessions
@@ -282,9 +291,8 @@ def _loads() -> Iterator[Entry]:
         weight=2,
         **never,
     )
-    yield Entry(
-        "bodies", recorded(folder + "curl"), lambda text: bodies.parse(text, b"ok\n"), **never
-    )
+    yield Entry("whole answers", (PROBED,), _probed, refusals=(LoadError,))
+    yield Entry("pages", recorded(folder + "error-pages", "*.html"), _compared, **never)
     yield Entry("uris", ("/a\n/b?c=d\n", "/a\0/b\0"), workload.uris, refusals=(workload.Unusable,))
     yield Entry("k6 scripts", (SCRIPT,), _script, refusals=(workload.Unusable,), weight=0.5)
     yield Entry("sessions", (SESSIONS,), workload.kinds, refusals=(workload.Unusable,))
@@ -315,6 +323,25 @@ def _requests(desk: Desk, text: str) -> object:
 
 def _script(text: str) -> object:
     return [*k6_script.imports(text, "shop.js")], k6_script.replaced("shop.js", text)
+
+
+PROBED = (
+    '/tmp/x\n\n<autotune 00000 200 0 3 0.012>{"content-type":["text/html"]\n}\n'
+    "\n<autotune 00001 000 28 0 2.000>{}\n\n<autotune bodies>\n==> /tmp/x/body.00000 <==\nok\n"
+    "\n<autotune ends>\n==> /tmp/x/body.00000 <==\nok\n\n<autotune errors>\n"
+)
+
+
+def _probed(text: str) -> list[probes.Answer | None]:
+    requests = [Request(Endpoint("198.18.0.1", 80), "/")] * 2
+    return probes.answers_of(Completed((), 0, text, ""), requests)
+
+
+def _compared(text: str) -> str | None:
+    """A page compared with itself, and looked at for errors."""
+    page = probes.Answer(200, len(text), text, {"content-type": "text/html"})
+    answer_kind.error_in(page)
+    return answer_kind.difference(answer_kind.Reference.of([page, page]), page)
 
 
 def _fit(text: str) -> dict[str, str]:
@@ -474,7 +501,8 @@ def _lock(text: str) -> object:
 
 
 def _curl(text: str) -> object:
-    return wrong_with(curl.answer(Answering(text), "http://198.18.0.1/"), b"ok")  # type: ignore[arg-type]
+    request = Request(Endpoint("198.18.0.1", 80), "/", b"ok")
+    return wrong_with(curl.answer(Answering(text), "http://198.18.0.1/"), request)  # type: ignore[arg-type]
 
 
 def _sockets(text: str) -> object:
