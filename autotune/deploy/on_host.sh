@@ -228,7 +228,12 @@ set_aside() {
     for ours; do
         [ "$ours" != any ] && [ "$ours" != "$now" ] || return 0
     done
-    aside=$home/overwritten/$(date -u +%Y%m%dT%H%M%SZ)$path
+    # A new name each time: an earlier copy may be a link, and it is kept as well.
+    when=$home/overwritten/$(date -u +%Y%m%dT%H%M%SZ) again=
+    aside=$when$path
+    while [ -e "$aside" ] || [ -L "$aside" ]; do
+        again=$((again + 1)) aside=$when.$again$path
+    done
     (umask 077 && made "${aside%/*}") && $copy "$file" "$aside" || return
     [ -L "$aside" ] || sync -- "$aside"
     sync -- "${aside%/*}" && echo "$aside"

@@ -36,6 +36,8 @@ class Attacked(Here):
 
     def rewritten(self, script: bytes) -> bytes:
         script = super().rewritten(script)
+        # Whatever is kept aside is kept in the same second.
+        script = script.replace(b"$(date -u +%Y%m%dT%H%M%SZ)", b"20260101T000000Z")
         for step, attack in self.before.items():
             at = f"    step {step} ".encode()
             script = script.replace(at, f"    {{ {attack}; }} >/dev/null 2>&1\n".encode() + at, 1)
@@ -215,3 +217,18 @@ def test_secrets_are_not_given_to_a_file_that_the_account_put_in_place(scene: Sc
     scene.deploy(b"password\n")
     now = scene.conf.stat()
     assert (now.st_uid, stat.S_IMODE(now.st_mode)) == (0, 0o600)
+
+
+def test_what_is_kept_aside_in_the_same_second_is_not_written_through_a_link(scene: Scene) -> None:
+    scene.deploy()
+    for number, theirs in enumerate(("link", "file", "link")):
+        scene.conf.unlink()
+        if theirs == "link":
+            scene.conf.symlink_to(scene.outside / "secret")
+        else:
+            scene.conf.write_bytes(b"theirs\n")
+        scene.deploy(f"better {number}\n".encode())
+        scene.intact()
+    kept = sorted((scene.here.place / "autotune" / "overwritten").rglob("puma.rb*"))
+    assert [path.is_symlink() for path in kept] == [True, False, True]
+    assert len(scene.host.notes) == 3
