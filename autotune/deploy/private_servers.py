@@ -266,7 +266,7 @@ def _listening_sockets(pid: int) -> frozenset[str]:
     for name, state, value, inode in (("tcp", 3, "0A", 9), ("tcp6", 3, "0A", 9),
                                       ("unix", 3, "00010000", 6)):  # fmt: skip
         try:
-            rows = (net / name).read_text(errors="replace").splitlines()[1:]
+            rows = split_lines((net / name).read_text(errors="replace"))[1:]
         except OSError:
             continue
         inodes |= {row.split()[inode] for row in rows if row.split()[state] == value}

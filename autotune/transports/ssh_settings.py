@@ -14,6 +14,7 @@ from fabric import Config
 from paramiko import SSHConfig
 from paramiko.ssh_exception import ConfigParseError
 
+from autotune.strict import split_lines
 from autotune.transports.base import HostUnreachable, SshHost
 
 _SECONDS = 30.0  # for names to be looked up (CanonicalizeHostname) and commands to end (Match exec)
@@ -37,7 +38,7 @@ def read_settings(host: SshHost) -> Config:
         )
     if which("ssh") is None:
         return _read_without_ssh(host)
-    lines = [line.split(" ", 1) for line in _printed(host).splitlines() if " " in line]
+    lines = [line.split(" ", 1) for line in split_lines(_printed(host)) if " " in line]
     settings = [(key, value) for key, value in lines
                 if key in _KEYS and (key, value) not in _NO_VALUE]  # fmt: skip
     keys = [value for key, value in settings if key == "identityfile"]

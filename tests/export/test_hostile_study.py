@@ -179,7 +179,7 @@ def test_a_host_is_not_exported_without_its_secrets(modelled: Study, fmt: str) -
     path = next(p for p in study.state.by_number(1).files if p.endswith("redis.conf"))
     text = f"{(configs / path).read_text()}requirepass hunter2hunter2\n"
     study = changed(study, "deployed", lambda record: file(path, text)(record, configs))
-    with pytest.raises(AutotuneError, match="secrets, which stay on their host") as raised:
+    with pytest.raises(AutotuneError, match="words that stay on its host") as raised:
         export_files(study, study.state.by_number(1), fmt, everything=True)
     assert "autotune apply" in (raised.value.hint or "")
 

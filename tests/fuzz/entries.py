@@ -91,7 +91,7 @@ from autotune.study.store import Follow, reading_of, readings_of, state_of
 from autotune.sweep import request as sweep_request
 from autotune.target import requests, units
 from autotune.target.read import read as read_target
-from autotune.transports import connection, curl, facts, hostkeys
+from autotune.transports import connection, curl, facts, hostkeys, ssh_settings
 from autotune.transports.base import Argv, Completed, SshHost
 from tests import test_withheld
 from tests.discovery import (
@@ -511,7 +511,7 @@ def _sockets(text: str) -> object:
 
 def _ssh(desk: Desk, text: str) -> object:
     host = SshHost("web1", "web1", config=str(desk.file("ssh_config", text)))
-    options = connection._configuration(host).base_ssh_config.lookup("web1")
+    options = ssh_settings.read_settings(host).base_ssh_config.lookup("web1")
     return dict(options), connection.known_hosts_files(host, options)
 
 
