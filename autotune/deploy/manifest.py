@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from autotune import config_text
+from autotune import config_text, foreign_files
 from autotune.errors import AutotuneError
 from autotune.services.base import ConfigFile, Own
 from autotune.strict import octal, parse_json
@@ -26,7 +26,7 @@ def of(directory: Path | None) -> dict[str, Own]:
     if path is None or not path.exists():
         return {}
     try:
-        return of_record(parse_json(path.read_bytes()))
+        return of_record(parse_json(foreign_files.read_named(path, foreign_files.RECORD)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise AutotuneError(
             f"{path} cannot be read: {error}", hint="`autotune init --from` writes it anew"

@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from autotune import foreign_files
 from autotune.errors import AutotuneError
 from autotune.export.ansible import ansible, backup_of
 from autotune.export.checks import check_trial
@@ -21,6 +22,7 @@ from autotune.report.view import conclusion, study_view
 from autotune.services.base import Settings, Value
 from autotune.study.records import Trial
 from autotune.target.messages import instead, same
+from autotune.target.read import TARGET
 from autotune.unified_diff import Files, file_diff
 
 
@@ -106,7 +108,7 @@ def export_files(
     diff = file_diff(before, files, "baseline", "files")
     notice = f"{MODEL}\n" if diff and study.target.simulated else ""
     content["changes.diff"] = f"{notice}{diff}".encode("utf-8", "surrogateescape")
-    content["target.yaml"] = (study.directory / "target.yaml").read_bytes()
+    content["target.yaml"] = foreign_files.read_bytes(study.directory, TARGET, foreign_files.TARGET)
     content["README.md"] = _read_me(study, trial, fmt, hosts, everything=everything)
     content["manifest.json"] = _json(manifest(study, trial, content, hosts))
     return content

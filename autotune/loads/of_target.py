@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator, Mapping
 from urllib.parse import urlsplit, urlunsplit
 
+from autotune import foreign_files
 from autotune.deploy.stack import Stack, entry_tiers
 from autotune.errors import TargetError
 from autotune.services.base import Endpoint
@@ -100,7 +101,9 @@ def _authority(file: TargetFile) -> str | None:
     if name is None:
         return None
     try:
-        text = (file.path.resolve().parent / name).read_text(encoding="ascii")
+        text = foreign_files.read_named(
+            file.path.resolve().parent / name, foreign_files.RECORD
+        ).decode("ascii")
     except (OSError, ValueError) as error:
         why = f"{name} cannot be read: {getattr(error, 'strerror', None) or 'not PEM'}"
         raise file.document.error(["load", "ca"], why) from error

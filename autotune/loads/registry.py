@@ -8,7 +8,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TypeVar
 
-from autotune import plugins
+from autotune import foreign_files, plugins
 from autotune.loads import k6_script, workload
 from autotune.loads.base import Load
 from autotune.loads.closed import Ab, ClosedLoad, Wrk
@@ -89,7 +89,7 @@ def _asking(file: TargetFile, load: Load, path: str) -> Load:
 def _read(file: TargetFile, key: str, path: str, reader: Callable[[str], Made]) -> Made:
     """What a file named in the target says."""
     with _telling(file, key, path):
-        return reader(_beside(file, path).read_text(encoding="utf-8"))
+        return reader(foreign_files.read_named(_beside(file, path), foreign_files.RECORD).decode())
 
 
 def _beside(file: TargetFile, path: str) -> Path:

@@ -145,10 +145,16 @@ def _manifest(export: Path) -> Path:
     return export / "manifest.json" if export.is_dir() else export
 
 
+def _content(export: Path) -> bytes:
+    if export.is_dir():
+        return foreign_files.read_bytes(export, "manifest.json", foreign_files.RECORD)
+    return foreign_files.read_named(export, foreign_files.RECORD)
+
+
 def _document(export: Path) -> dict[str, Any]:
     manifest = _manifest(export)
     try:
-        document = parse_json(foreign_files.read_named(manifest, foreign_files.RECORD))
+        document = parse_json(_content(export))
     except OSError as error:
         raise _no_manifest(manifest, (error.strerror or str(error)).lower()) from error
     except ValueError as error:
