@@ -26,9 +26,13 @@ from autotune.deploy.host_state import FileState, HostState
 from autotune.deploy.managed_hosts import restore_host
 from autotune.deploy.runtime import Check
 from autotune.errors import AutotuneError
+from autotune.lab.machine import pid
+from autotune.lab.plan import names
+from autotune.transports.base import Transport
 from tests import soak
 from tests.deploy import adversary
 from tests.deploy.doubles import Here
+from tests.deploy.lab import Ground
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 ACCOUNT = 65534
@@ -46,8 +50,8 @@ def image(directory: Path) -> dict[str, tuple[bytes, int, int, int]]:
 def leaks(top: Path) -> list[str]:
     """Files that others can read and that hold the secret."""
     paths = []
-    for directory, _, names in os.walk(top):
-        for path in (Path(directory, name) for name in names):
+    for directory, _, files in os.walk(top):
+        for path in (Path(directory, name) for name in files):
             with suppress(OSError):
                 handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
                 with os.fdopen(handle, "rb") as file:
@@ -60,11 +64,12 @@ def leaks(top: Path) -> list[str]:
 
 
 @contextmanager
-def adversaries(seeds: Sequence[int], top: Path, outside: Path) -> Iterator[None]:
-    argv = [sys.executable, adversary.__file__, str(ACCOUNT)]
+def adversaries(seeds: Sequence[int], inside: Sequence[str], *places: str) -> Iterator[None]:
+    """Adversaries that know the places by these names; ``inside`` is what runs them on the host."""
+    source = Path(adversary.__file__).read_text(encoding="utf-8")
+    argv = [*inside, "/usr/bin/python3" if inside else sys.executable, "-c", source, str(ACCOUNT)]
     running = [
-        subprocess.Popen([*argv, str(seed), str(top), str(outside)], stdout=subprocess.PIPE)
-        for seed in seeds
+        subprocess.Popen([*argv, str(seed), *places], stdout=subprocess.PIPE) for seed in seeds
     ]
     try:
         for process in running:
@@ -122,21 +127,24 @@ def restore(host: ManagedHost) -> str:
     return "restored"
 
 
-def race(place: Path, rounds: int) -> Counter[str]:
-    """How deployments and restores ended, with the directories' names left out."""
+def race(
+    place: Path, study: Path, rounds: int, transport: Transport, root: str = "", *inside: str
+) -> Counter[str]:
+    """How deployments and restores ended, with the directories' names left out. ``place`` is a directory
+    of the host, which has ``root`` as its root; ``inside`` are the words that run a program there."""
     top, outside = laid_out(place)
-    conf, before = str(top / "app" / "config" / "puma.rb"), image(outside)
-    here = Here(place)
-    here.name = "here"
+    before = image(outside)
+    places = [str(path).removeprefix(root) for path in (top, outside)]
+    conf = f"{places[0]}/app/config/puma.rb"
     ends: Counter[str] = Counter()
-    with adversaries([soak.SEED, soak.SEED + 1], top, outside):
-        host = ManagedHost("here", here, BackupStore(place / "study"), "study")
+    with adversaries([soak.SEED, soak.SEED + 1], inside, *places):
+        host = ManagedHost(transport.name, transport, BackupStore(study), "study")
         host.lock.take()
         for number in range(rounds):
             end = restore(host) if number % 3 == 2 else deploy(host, conf, number)
             assert end, number
             assert "validation reads" not in end, end
-            ends[end.replace(str(place), "")] += 1
+            ends[end.replace(str(place).removeprefix(root), "")] += 1
             assert image(outside) == before, number
             assert not leaks(top), number
     host.notes.clear()
@@ -167,8 +175,28 @@ def shown(ends: Counter[str]) -> str:
 def test_no_race_changes_anything_outside(rounds: int, capsys: pytest.CaptureFixture[str]) -> None:
     # Other accounts can pass through this directory, unlike through pytest's own.
     with tempfile.TemporaryDirectory(prefix="autotune-race-") as name:
-        place = Path(name)
-        place.chmod(0o755)
-        ends = race(place, rounds)
+        place = Path(name) / "host"
+        place.mkdir()
+        Path(name).chmod(0o755)
+        here = Here(place)
+        here.name = "here"
+        ends = race(place, Path(name) / "study", rounds, here)
     with capsys.disabled():
         print(f"\n{shown(ends)}")
+
+
+@pytest.mark.lab
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_no_race_changes_anything_outside_on_a_lab_host(
+    ground: Ground, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = pid(names(ground.lab), "flweb")
+    root = f"/proc/{first}/root"
+    place = Path(root, "srv", "race")
+    place.mkdir()
+    inside = ("nsenter", f"--target={first}", "--mount", "--root")
+    study = ground.directory / "study"
+    ends = race(place, study, soak.races(300), ground.transports["flweb"], root, *inside)
+    with capsys.disabled():
+        print(f"\non a lab host: {shown(ends)}")
