@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
+from autotune import durable
 from autotune.errors import AutotuneError
 
 # The largest file of each kind, in bytes.
@@ -244,7 +245,7 @@ def writable(top: Path, name: str | PurePath) -> Path:
 
 
 def make_directories(top: Path, name: str | PurePath) -> Path:
-    """A directory below ``top`` for this account alone, made with those on the way to it.
+    """A directory below ``top`` for this account alone, made and synced with those on the way to it.
 
     Raises ForeignFileError if one of them is a link or a file.
     """
@@ -252,7 +253,7 @@ def make_directories(top: Path, name: str | PurePath) -> Path:
     for part in _parts(top, name):
         place = place / part
         with contextlib.suppress(FileExistsError):
-            place.mkdir(0o700)
+            durable.make_directory(place, 0o700)
         if not stat.S_ISDIR((status := place.lstat()).st_mode):
             raise ForeignFileError(place, f"is {_kind(status)}, not a directory")
     return place

@@ -24,7 +24,7 @@ from tests.sources import nodes
 
 PACKAGE = Path(autotune.__file__).parent
 # A package imports from those before it. What nothing is said of may import everything.
-ORDER = ("errors", "foreign_files", "plugins", "durable", "account_key", "estimate",
+ORDER = ("errors", "durable", "foreign_files", "plugins", "account_key", "estimate",
          "parameter_name", "strict", "config_text", "secret_detection", "masking", "unified_diff",
          "target", "services", "space", "optimize", "transports", "deploy", "runtimes", "loads",
          "monitor", "measure", "diagnose", "simulate", "discovery", "environments", "study")  # fmt: skip

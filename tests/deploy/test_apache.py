@@ -28,7 +28,8 @@ def masters(bench: TrialContext) -> dict[str, int]:
     """Tier → process id of its Apache's first process."""
     sites = (part.site for part in fleet(bench).stack.parts if part.service.name == "apache")
     return {
-        site.tier: int(Path(site.directory, "apache.pid-of").read_text().strip()) for site in sites
+        site.tier: int(Path(site.directory, "apache.pid-of").read_text().split()[0])
+        for site in sites
     }
 
 

@@ -33,7 +33,7 @@ def acted(actions: dict[str, Action]) -> dict[str, Action]:
 
 def master(bench: TrialContext) -> int:
     site = next(p.site for p in fleet(bench).stack.parts if p.service.name == "haproxy")
-    return int(Path(site.directory, "haproxy.pid-of").read_text())
+    return int(Path(site.directory, "haproxy.pid-of").read_text().split()[0])
 
 
 def test_it_is_changed_reloaded_restarted_and_read_back(opened: Opened) -> None:

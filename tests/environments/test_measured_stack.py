@@ -22,6 +22,8 @@ def measure(*words: str, cwd: Path) -> dict[str, object]:
     # An objective that any machine meets at some load: what is said is tested, not how fast it is.
     patient = cwd / "local.yaml"
     text = LOCAL.read_text().replace("p99: 50ms", "p50: 100ms")
+    # No mutilate is there, and memcaslap keeps no rate.
+    text = text.replace("path: /kv.php", "path: /kv.php, unpaced: true")
     if "--closed" in words:  # ab gives all of it up with the first request
         text = text.replace("path: /kv.php", "path: /kv.php, timeout: 30s")
     patient.write_text(text)

@@ -117,6 +117,10 @@ def played(export: Path, *options: str) -> tuple[str, dict[str, int]]:
     return done.stdout, {host: int(changed) for host, changed in RECAP.findall(done.stdout)}
 
 
+@pytest.mark.xfail(
+    reason="the account of Redis owns /etc/redis, and a role refuses directories of others",
+    strict=True,
+)
 # Minutes each: in each run the one that replaces services of the distribution.
 @pytest.mark.parametrize(
     ("deployment", "kernel", "shows"),
