@@ -17,8 +17,11 @@ _TOKEN = re.compile(
     r"""\n|[ \t]+|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|[A-Za-z_][\w.-]*|\d[\d.]*[A-Za-z%/]*|."""
 )
 _AMOUNT = re.compile(r"\d[\d.]*[A-Za-z%/]*")
-_BLOCK = re.compile(r"[^\n{}]*\{[^{}]*\}\n?")
-_SECTION = re.compile(r"(?m)^[ \t]*(?:\[[^\]\n]*\]|<[^>\n]*>|[a-z]+(?: \w+)?:?)[ \t]*\n(?:.+\n?)*")
+# Bounded, as each may begin anywhere: making an input must not take longer than reading it.
+_BLOCK = re.compile(r"(?m)^[^\n{}]{0,200}\{[^{}]{0,2000}\}\n?")
+_SECTION = re.compile(
+    r"(?m)^[ \t]*(?:\[[^\]\n]*\]|<[^>\n]*>|[a-z]+(?: \w+)?:?)[ \t]*\n(?:.+\n?){0,60}"
+)
 NUMBERS = ("0", "1", "-1", "2", "16", "100", "1024", "4294967296", "0.5", "1e3", "007", "")
 UNITS = (
     "",
@@ -52,6 +55,7 @@ MARKS = (
     "\0", "\ufeff", "autotune-masked-1-of-2", "autotune-masked-0-of-0", "include *;\n", "!include x\n",
     "{% raw %}", "-of-1",
 )  # fmt: skip
+_LONGEST = 40_000  # letters of an input
 _DEEPEST = 60  # levels that one damage adds
 
 
@@ -59,7 +63,7 @@ def text(random: Random, seeds: Sequence[str]) -> str:
     """One of ``seeds`` with up to five damages of its structure."""
     damaged = random.choice(seeds)
     for _ in range(random.choice((1, 1, 2, 2, 3, 5))):
-        damaged = random.choice(_DAMAGES)(random, damaged, seeds)[:100_000]
+        damaged = random.choice(_DAMAGES)(random, damaged, seeds)[:_LONGEST]
     return damaged
 
 
