@@ -114,7 +114,7 @@ MISTAKES = (
     Mistake("a study that never began", "report hollow --studies damaged",
             ("stopped before anything was done", "its directory can be removed")),
     Mistake("resuming what never began", "resume hollow --studies damaged --yes",
-            ("stopped before anything was done", "autotune run TARGET")),
+            ("has lost its target.yaml", "autotune run TARGET")),
     Mistake("a study without its target", "report bare --studies damaged",
             ("has lost its target.yaml", "from a copy")),
     Mistake("a study of an older version", "explain aa",

@@ -40,7 +40,7 @@ hosts:
   load2: {{address: {net}.11}}
   slow1: {{address: {net}.12, cpus: 0.03}}
   lb1:   {{address: {net}.13}}
-  web1:  {{address: {net}.15, memory: 256MB}}
+  web1:  {{address: {net}.15, memory: 2GB}}
   web2:  {{address: {net}.16}}
   data1: {{address: {net}.17}}
 replace: true
@@ -148,7 +148,7 @@ def test_a_reading_with_two_load_hosts(lab: Path, tmp_path: Path) -> None:
         assert last.processes["web.web2.php_fpm"].workers == 20
         assert last.processes["web.web2.nginx"].descriptor_limit
         assert any(queue.place.endswith(":80") for queue in last.queues)
-        assert seen.samples["web1"][-1].memory["GroupLimit"] == 256 << 20
+        assert seen.samples["web1"][-1].memory["GroupLimit"] == 2 << 30
         assert any(counters(taken))
         assert equipment.lookups() is not None
         assert equipment.drain()
