@@ -129,4 +129,6 @@ def _readable(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise AutotuneError(f"{path} cannot be read: {error.strerror}") from error
+        raise AutotuneError(
+            f"{path} cannot be read: {(error.strerror or str(error)).lower()}", hint=journal.DAMAGED
+        ) from error
