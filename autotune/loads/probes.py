@@ -54,7 +54,9 @@ find "$temporary" -name 'body.*' -size "+${{head}}c" -exec tail -v -c "$tail" {{
 printf '\\n<autotune errors>\\n'
 head -c 1000 errors
 """
-_MARK = re.compile(r"^<autotune (\d{5}) (\d{3}) (\d{1,3}) (\d{1,15}) ([\d.]{1,20})>", re.M)
+_MARK = re.compile(
+    r"^<autotune (\d{5}) (\d{3}) (\d{1,3}) (\d{1,15}) (\d{1,9}(?:\.\d{1,9})?)>", re.M
+)
 _PARTS = re.compile(r"\n<autotune (?:bodies|ends|errors)>\n")
 CUT = "\n…\n"  # stands for the middle of a long body
 
