@@ -7,7 +7,6 @@ these is another page. Sizes and titles vary more, so they only count if they ar
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -35,14 +34,14 @@ _HINTS = re.compile(
     r"(?i)error|exception|wrong|unavailable|sqlstate|difficulties|maintenance|gateway|failed|guru"
     r"|traceback|be right back|back soon"
 )
-MOST_HINTS, AROUND = 50, 120
+MOST_HINTS, AROUND = 50, 120  # of the first and of the last words; characters around each
 # Sentences that applications, frameworks and servers print in place of a page.
 _ERRORS = re.compile(
     r"""(?ix) (?:fatal|parse)\ error(?:</b>)?:  | uncaught\ \w{0,40}(?:error|exception)
     | error\ establishing\ a\ database\ connection | has\ been\ a\ critical\ error\ on
     | briefly\ unavailable\ for\ scheduled\ maintenance
     | (?:we(?:'|’|&\#39;|&rsquo;)re\ )?sorry,?\ but\ something\ went\ wrong
-    | looks\ like\ something\ went\ wrong | server\ error\ \(500\) | internal\ server\ error
+    | looks\ like\ something\ went\ wrong | server\ error\ \(500\) | internal\ (?:server\ )?error
     | you(?:'|’|&\#39;|&\#x27;)re\ seeing\ this\ error\ because | traceback\ \(most\ recent\ call
     | the\ website\ encountered\ an\ unexpected\ error
     | site\ is\ experiencing\ technical\ difficulties | database\ (?:query\ )?error\ has\ occurred
@@ -128,26 +127,32 @@ def error_in(answer: Answer) -> str | None:
 
     A long page may be about errors, unless its title or heading is one, or it breaks off.
     """
-    match = error_words(answer.text)
-    if match is None:
+    words = [*_errors(answer.text)]
+    if not words:
         return None
     headed = [
         head[1] for head in (_TITLE.search(answer.text), _HEADING.search(answer.text)) if head
     ]
     breaks_off = "<html" in answer.text.lower() and not closing_of(answer)
     short = len(_TAG.sub(" ", answer.text).split()) < SHORT
-    if short or breaks_off or any(map(error_words, headed)) or "seeing" in match:
-        return _shown(_TAG.sub(" ", match))
+    explained = next((match for match in words if "seeing" in match), None)
+    if short or breaks_off or any(map(error_words, headed)) or explained:
+        return _shown(_TAG.sub(" ", explained or words[0]))
     return None
 
 
 def error_words(text: str) -> str | None:
     """The first sentence in a text that an error page would have; ``None`` without one."""
-    for hint in itertools.islice(_HINTS.finditer(text), MOST_HINTS):
+    return next(_errors(text), None)
+
+
+def _errors(text: str) -> Iterator[str]:
+    """Sentences of error pages, around the first and the last hints."""
+    hints = [*_HINTS.finditer(text)]
+    # A debugger's page explains itself at its end.
+    for hint in (*hints[:MOST_HINTS], *hints[MOST_HINTS:][-MOST_HINTS:]):
         around = text[max(0, hint.start() - AROUND) : hint.end() + 2 * AROUND]
-        if match := _ERRORS.search(around):
-            return match[0]
-    return None
+        yield from (match[0] for match in _ERRORS.finditer(around))
 
 
 def described(answer: Answer, reference: Reference, first: str = "") -> str:

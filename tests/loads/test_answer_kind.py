@@ -47,6 +47,19 @@ def test_an_error_page_is_known_by_what_it_says(name: str) -> None:
     assert error_in(answer(ERROR_PAGES[name]))
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        "<h1>ProgramName 1.39 internal error</h1><p>It needs an extension.</p>",
+        "<h1>TimeoutError at /</h1>" + 60 * "<p>Traceback (most recent call last)</p>\n"
+        + "<footer>You're seeing this error because debugging is on.</footer>",
+    ],
+    ids=["heading", "explained at the end of a debugger's page"],
+)  # fmt: skip
+def test_an_error_page_is_known_by_its_heading_or_end(body: str) -> None:
+    assert error_in(answer(f"<!DOCTYPE html><html><body>{body}</body></html>"))
+
+
 @pytest.mark.parametrize("site", SITES)
 def test_a_page_is_no_error_page(site: str) -> None:
     chance = random.Random(5)
