@@ -57,7 +57,7 @@ def explain(environment: Environment, directory: Path) -> dict[str, Any]:
     tried = measured(state)
     with _open_search(environment, directory, state) as searcher:
         surrogate, anova = searcher.surrogate(drifted(state)), searcher.importance()
-    point = surrogate.grid.canonical(surrogate.grid.encode_all([winner.settings]))[0]
+    point = surrogate.grid.canonical(surrogate.grid.encode_all([winner.in_effect]))[0]
     effects = importance.effects(surrogate)
     return {
         "schema": 1,
@@ -69,7 +69,9 @@ def explain(environment: Environment, directory: Path) -> dict[str, Any]:
                 "parameter": name,
                 "effect": effect,
                 "ped_anova": anova.get(name),
-                "changed_in": sum(t.settings.get(name) != stock.settings.get(name) for t in tried),
+                "changed_in": sum(
+                    t.in_effect.get(name) != stock.in_effect.get(name) for t in tried
+                ),
             }
             for name, effect in effects.items()
         ],
@@ -117,6 +119,7 @@ def _open_search(environment: Environment, directory: Path, state: State) -> Ite
         else start.open_search(environment, directory)
     )
     with opening as searcher:
+        searcher.narrow(environment.space.clamped(state.clamps))
         catch_up(searcher, state)
         yield searcher
 
@@ -131,7 +134,7 @@ class _AblationTrials:
     def log_peak(self, reverted: Reverted) -> float | None:
         settings = {
             name: self._stock[name] if name in reverted else value
-            for name, value in self._winner.settings.items()
+            for name, value in self._winner.in_effect.items()
         }
         prior = Estimate.of(self._winner.peak.peak, KNOWN_SD) if self._winner.peak else None
         of = None if reverted else self._winner.number
@@ -163,13 +166,12 @@ def _gain(state: State) -> float:
 def _predicted(surrogate: Surrogate, space: Space, state: State) -> dict[str, PredictedEffect]:
     """What the model thinks each of the winner's changes is worth, most first."""
     stock, winner = _sides(state)
-    searched = {d.name for d in space.tunable} & space.active(winner.settings)
-    changed = [
-        n for n in winner.settings if n in searched and winner.settings[n] != stock.settings[n]
-    ]
-    configurations = [{**winner.settings, name: stock.settings[name]} for name in changed]
+    searched = {d.name for d in space.tunable} & space.active(winner.in_effect)
+    values, before = winner.in_effect, stock.in_effect
+    changed = [n for n in values if n in searched and values[n] != before[n]]
+    configurations = [{**values, name: before[name]} for name in changed]
     grid = surrogate.grid
-    points = grid.canonical(grid.encode_all([winner.settings, *configurations]))
+    points = grid.canonical(grid.encode_all([values, *configurations]))
     mean, sd = surrogate.predict(points)
     losses = {
         name: PredictedEffect(float(mean[0] - m), float(s))

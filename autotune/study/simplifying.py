@@ -19,7 +19,7 @@ def next_block(state: State, surrogate: Surrogate, space: Space, number: int) ->
     ``without`` is what has been reverted for good, and ``accepted`` the trial that measured this;
     ``refused`` sets of changes lose too much. ``measured`` counts the measurements it rests on.
     """
-    winner, last = state.by_number(number).settings, state.simplified or {}
+    winner, last = state.by_number(number).in_effect, state.simplified or {}
     done = state.finished(Phase.SIMPLIFIED)
     accepted, without = last.get("accepted"), tuple(last.get("without", ()))
     refused = list(last.get("refused", ()))

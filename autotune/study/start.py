@@ -82,8 +82,8 @@ def _take_over(
         estimates = ranking.candidates(state)
         ranked = sorted(estimates, key=lambda trial: -estimates[trial].log_mean)
         configurations = transferred(
-            [state.by_number(trial).settings for trial in ranked],
-            stock.settings if stock else {},
+            [state.by_number(trial).in_effect for trial in ranked],
+            stock.in_effect if stock else {},
             environment.space,
         )
     store.transferred(earlier.name, configurations)
