@@ -31,9 +31,10 @@ def run(
     chosen = validator.chosen(validator.count(spec))
     looks = [look_command(validator, chosen, request, spec)] if chosen else []
     beside = [
-        LoadCommand(host, one.argv, one.rate, 0.0, one.span, one.bound, one.input) for one in looks
+        LoadCommand(host, look.argv, look.rate, 0.0, look.span, look.bound, look.input)
+        for look in looks
     ]
-    left = replace(clients, max_rate=clients.max_rate - sum(one.rate for one in looks))
+    left = replace(clients, max_rate=clients.max_rate - sum(look.rate for look in looks))
     command = LoadCommand(
         host,
         load.argv(request, left),
@@ -47,7 +48,9 @@ def run(
     ceiling = load.parse(done.stdout or done.error_text, left)
     if ceiling.failed or not looked:
         return ceiling
-    return _judged(ceiling, validator, chosen, probes.answers_of(looked[0], looks[0].requests))
+    return _without_wrong(
+        ceiling, validator, chosen, probes.answers_of(looked[0], looks[0].requests)
+    )
 
 
 def _asks(page: Page, request: Request) -> bool:
@@ -56,7 +59,7 @@ def _asks(page: Page, request: Request) -> bool:
     return (step.method, step.path, step.body) == (request.method, request.path, request.body)
 
 
-def _judged(
+def _without_wrong(
     ceiling: Ceiling, validator: Validator, chosen: list[int], answers: list[probes.Answer | None]
 ) -> Ceiling:
     """The ceiling without the share of its answers that a look found wrong."""

@@ -29,6 +29,7 @@ from math import ceil
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from autotune import foreign_files
 from autotune.loads.base import LoadError, LoadResult, LoadSpec, Process
 from autotune.loads.k6 import K6, KINDS, RUN, STARTS, source, whole_count
 from autotune.loads.offer import UNKNOWN, RateTooHigh
@@ -200,7 +201,7 @@ def of_file(path: Path, most: int | None = None) -> K6Script:
         if file in texts:
             continue
         try:
-            texts[file] = file.read_text(encoding="utf-8")
+            texts[file] = foreign_files.read_named(file, LARGEST).decode()
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or "not UTF-8"
             raise Unusable(f"{file.name} cannot be read: {why}") from error

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from autotune.errors import Mistakes, TargetError
+from autotune.errors import AutotuneError, Mistakes, TargetError
 from autotune.services.base import Bound, Effect, Parameter, Role, Settings, Value, met
 from autotune.services.registry import DEPLOYMENTS, Placed, parts, placed
 from autotune.space import derived, kernel
@@ -152,6 +152,32 @@ class Space:
         """Suggested values, with those that take effect in place of those that do not."""
         settings, _ = capped({**self.baseline, **suggested}, self.dimensions, self.caps)
         return {name: settings[name] for name in suggested}
+
+    def check(self, settings: Settings) -> None:
+        """Raise AutotuneError for anything but parameters of the space with values of their kinds."""
+        dimensions = {d.name: d for d in self.dimensions}
+        for name, value in settings.items():
+            try:
+                dimensions[name].typed(value)
+            except (KeyError, ValueError) as error:
+                what = str(error) if isinstance(error, ValueError) else f"it has no {name!r}"
+                raise AutotuneError(
+                    f"the study has settings that do not fit its target: {what[:200]}",
+                    hint="its records were changed, or the hosts: start a new study",
+                ) from error
+
+    def possible(self, settings: Settings, instead: Settings) -> dict[str, Value]:
+        """``settings``, with the value from ``instead`` where one is not of the parameter's kind."""
+        dimensions = {d.name: d for d in self.dimensions}
+
+        def is_possible(name: str) -> bool:
+            try:
+                dimensions[name].typed(settings[name])
+            except (KeyError, ValueError):
+                return False
+            return True
+
+        return {n: value if is_possible(n) else instead[n] for n, value in settings.items()}
 
     def has_effect_of(self, name: str, value: Value, settings: Settings) -> bool:
         """True if ``value`` takes effect as it is, and as the parameter's value in ``settings`` does."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from math import log
 from pathlib import Path
@@ -27,6 +25,7 @@ from autotune.study import trial as trials
 from autotune.study.context import ProgressReporter, TrialContext, opened, versions
 from autotune.study.loop import KNOWN_SD, catch_up
 from autotune.study.ranking import LEAST_MEASURED, baseline, best, drifted, measured
+from autotune.study.recorded import RecordedEnvironment, recorded_environment
 from autotune.study.records import Phase, State, Trial, reduction
 from autotune.study.schedule import Measure
 from autotune.study.store import state_of
@@ -47,16 +46,16 @@ def check_measurable(directory: Path) -> None:
         )
 
 
-def explain(environment: Environment, directory: Path) -> dict[str, Any]:
-    """What the study's own trials say, as one JSON object; measures nothing.
+def explain(directory: Path) -> dict[str, Any]:
+    """What the study's own trials say, as one JSON object. Asks no host, and measures nothing.
 
     Raises AutotuneError for a study that has no winner.
     """
     state = state_of(directory)
     stock, winner = _sides(state)
-    tried = measured(state)
-    with _open_search(environment, directory, state) as searcher:
-        surrogate, anova = searcher.surrogate(drifted(state)), searcher.importance()
+    tried, environment = measured(state), recorded_environment(directory)
+    searcher = _search(environment, directory, state)
+    surrogate, anova = searcher.surrogate(drifted(state)), searcher.importance()
     point = surrogate.grid.canonical(surrogate.grid.encode_all([winner.in_effect]))[0]
     effects = importance.effects(surrogate)
     return {
@@ -95,8 +94,7 @@ def reduce(
     state = state_of(directory)
     stock, winner = _sides(state)
     gain = _gain(state)
-    with _open_search(environment, directory, state) as searcher:
-        surrogate = searcher.surrogate(drifted(state))
+    surrogate = _search(environment, directory, state).surrogate(drifted(state))
     predicted = _predicted(surrogate, environment.space, state)
     noise = state.posterior.noise if state.posterior else KNOWN_SD / 2
     with opened(environment, directory, progress) as context:
@@ -109,19 +107,15 @@ def reduce(
         })  # fmt: skip
 
 
-@contextmanager
-def _open_search(environment: Environment, directory: Path, state: State) -> Iterator[Searcher]:
-    """The study's search, with all outcomes recorded again: the sampler's own storage may be lost, and
-    that of a shared study is in a database, without all parameters of each configuration."""
-    opening = (
-        nullcontext(start.search(environment, directory.name, InMemoryStorage()))
-        if state.shared
-        else start.open_search(environment, directory)
-    )
-    with opening as searcher:
-        searcher.narrow(environment.space.clamped(state.clamps))
-        catch_up(searcher, state)
-        yield searcher
+def _search(
+    environment: Environment | RecordedEnvironment, directory: Path, state: State
+) -> Searcher:
+    """The study's search, with all outcomes recorded again: other people may have written the sampler's
+    own storage, it may be lost, and that of a shared study is in a database."""
+    searcher = start.search(environment, directory.name, InMemoryStorage())
+    searcher.narrow(environment.space.clamped(state.clamps))
+    catch_up(searcher, state)
+    return searcher
 
 
 class _AblationTrials:
@@ -132,9 +126,10 @@ class _AblationTrials:
         self.trials: dict[Reverted, int] = {}
 
     def log_peak(self, reverted: Reverted) -> float | None:
+        space, trial = self._context.space, self._winner
+        winner = space.possible(trial.in_effect, trial.settings)
         settings = {
-            name: self._stock[name] if name in reverted else value
-            for name, value in self._winner.in_effect.items()
+            name: self._stock[name] if name in reverted else value for name, value in winner.items()
         }
         prior = Estimate.of(self._winner.peak.peak, KNOWN_SD) if self._winner.peak else None
         of = None if reverted else self._winner.number

@@ -14,7 +14,7 @@ from math import inf
 
 from autotune.transports.base import Argv
 
-PATIENCE = 8.0  # s that a command may take unnoticed
+UNNOTICED = 8.0  # s that a command may take unnoticed
 REPEATED = (22.0, 60.0)  # s until the next line; the last one repeats
 Listener = Callable[[str], object]
 
@@ -42,9 +42,9 @@ class Watcher:
     """Tells listeners of late commands: the latest listener alone, so that no line is shown twice."""
 
     def __init__(
-        self, clock: Callable[[], float] = time.monotonic, patience: float = PATIENCE
+        self, clock: Callable[[], float] = time.monotonic, unnoticed: float = UNNOTICED
     ) -> None:
-        self._clock, self._patience = clock, patience
+        self._clock, self._unnoticed = clock, unnoticed
         self._changed = threading.Condition()
         self._waits: dict[int, Wait] = {}
         self._listeners: list[Listener] = []
@@ -75,7 +75,7 @@ class Watcher:
     def command(self, host: str, argv: Argv, most: float) -> Iterator[None]:
         """A command runs meanwhile, for ``most`` seconds at most."""
         (what, usual), now = self._described(), self._clock()
-        wait = Wait(what or name_of(argv), host, now, most, now + usual + self._patience)
+        wait = Wait(what or name_of(argv), host, now, most, now + usual + self._unnoticed)
         self._add(wait)
         try:
             yield

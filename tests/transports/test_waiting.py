@@ -120,7 +120,7 @@ def test_an_exchange_is_named_after_what_it_does(
 
 def test_a_real_command_that_hangs_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the thread, while the command runs: it ends only once it has been named."""
-    watcher, named = Watcher(patience=0.05), threading.Event()
+    watcher, named = Watcher(unnoticed=0.05), threading.Event()
     monkeypatch.setattr(waiting, "command", watcher.command)
     monkeypatch.setattr(waiting, "about", watcher.about)
     said: list[str] = []
