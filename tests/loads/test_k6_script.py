@@ -335,7 +335,7 @@ class TestReal:
             tmp_path, "import http from 'k6/http'; export default () => { http.get('/a') };"
         )
         tight = replace(PATIENT, limit=1e-6)
-        for load in (of_file(path), K6()):
+        for load in (of_file(path, 1), K6()):
             for _ in range(10):
                 result = take(load, site.request("/a"), tight, HERE, max_rate=20_000.0)
                 if "not sent" not in result.errors:
