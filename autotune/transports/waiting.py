@@ -74,8 +74,15 @@ class Watcher:
     @contextmanager
     def command(self, host: str, argv: Argv, most: float) -> Iterator[None]:
         """A command runs meanwhile, for ``most`` seconds at most."""
-        (what, usual), now = self._described(), self._clock()
-        wait = Wait(what or name_of(argv), host, now, most, now + usual + self._unnoticed)
+        what, usual = self._described()
+        with self.wait(host, what or name_of(argv), most, usual=usual):
+            yield
+
+    @contextmanager
+    def wait(self, host: str, what: str, most: float, *, usual: float = 0.0) -> Iterator[None]:
+        """Something else is waited for meanwhile, for ``most`` seconds at most."""
+        now = self._clock()
+        wait = Wait(what, host, now, most, now + usual + self._unnoticed)
         self._add(wait)
         try:
             yield
@@ -83,7 +90,7 @@ class Watcher:
             with self._changed:
                 del self._waits[id(wait)]
             if wait.lines:
-                self._tell(f"{host}: {wait.what} took {self._clock() - wait.begun:.0f} s")
+                self._tell(f"{host}: {what} took {self._clock() - wait.begun:.0f} s")
 
     def look(self) -> None:
         """Tell of every command that is late now."""
@@ -147,4 +154,4 @@ def name_of(argv: Argv) -> str:
 
 
 WATCHER = Watcher()
-about, command, listening = WATCHER.about, WATCHER.command, WATCHER.listening
+about, command, wait, listening = WATCHER.about, WATCHER.command, WATCHER.wait, WATCHER.listening
