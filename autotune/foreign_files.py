@@ -25,8 +25,9 @@ from autotune.errors import AutotuneError
 SMALL = 1 << 20  # a lock, a list of workers, a seal
 TARGET = 200_000
 RECORD = 1 << 26  # a manifest, a backup, a rendered file, a page
+TEMPLATE = 1 << 24
 JOURNAL = 1 << 30
-DATABASE = 1 << 34
+DATABASE = 1 << 32  # the sampler's own storage, which SQLite reads a page at a time
 MOST_FILES = 20_000  # that are listed below one directory
 DEEPEST = 40  # directories between ``top`` and a file
 
@@ -226,11 +227,11 @@ def check_own(directory: Path) -> None:
         raise ForeignFileError(directory, "can be changed by other accounts: it is only read", hint)
 
 
-def writable(top: Path, name: str | PurePath) -> Path:
+def writable(top: Path, name: str | PurePath, most: int | None = None) -> Path:
     """The path of a file to write below a directory that ``check_own`` passed.
 
     Raises ForeignFileError if a part of the path is a link or anything else that autotune did not put
-    there, or if the file has other names, which would change too.
+    there, if the file has other names, which would change too, or if it is larger than ``most`` bytes.
     """
     try:
         with _directory_of(top, name) as (directory, last):
@@ -241,6 +242,8 @@ def writable(top: Path, name: str | PurePath) -> Path:
         raise ForeignFileError(top / name, f"is {_kind(status)}, not a file")
     if status.st_nlink > 1:
         raise ForeignFileError(top / name, "has other names (hard links), which would change too")
+    if most is not None and status.st_size > most:
+        raise _too_large(top / name, most)
     return top / name
 
 

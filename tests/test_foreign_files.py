@@ -127,3 +127,11 @@ def test_no_file_stays_open(top: Path) -> None:
         with pytest.raises((AutotuneError, OSError)):
             read_bytes(top, name, 0)
     assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_a_file_to_write_may_be_as_large_as_its_kind(top: Path) -> None:
+    (top / "name").write_bytes(b"x" * 10)
+    assert foreign_files.writable(top, "name", 10) == top / "name"
+    assert foreign_files.writable(top, "other", 10) == top / "other"
+    with pytest.raises(ForeignFileError, match="is larger than 9 bytes"):
+        foreign_files.writable(top, "name", 9)

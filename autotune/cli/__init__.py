@@ -22,6 +22,7 @@ from autotune.cli.shared import worker
 from autotune.cli.targets import check, init, params, plan
 from autotune.streams import prepare_streams
 from autotune.terminal import echo
+from autotune.transports import waiting
 
 COMMANDS = (
     init, check, plan, run, worker, resume, params, status, report, diff, export, explain, apply,
@@ -66,8 +67,8 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     prepare_streams()
     command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
-    sys.exit(
-        outcome.end(
+    with waiting.listening(lambda line: echo(line, err=True)):
+        status = outcome.end(
             lambda: app(standalone_mode=False), as_json="--json" in sys.argv, command=command
         )
-    )
+    sys.exit(status)

@@ -207,19 +207,19 @@ def explain(
     studies: Studies = STUDIES,
 ) -> None:
     """Why the winner wins: what matters, what depends on what, which changes carry the gain."""
-    from autotune.study import explaining, start
+    from autotune.study import explaining, origin, start
     from autotune.study.directory import find
 
     with studies_in(storage, studies, [study]) as root:
         directory = find(study, root)
         if measure:
             explaining.check_measurable(directory)
-        environment = start.finished(directory)
-        if measure:
+            environment = start.finished(directory)
             confirm(environment.announce(study=False), yes=yes)
             with reporting(environment, directory, Detail(verbose)) as progress:
                 explaining.reduce(environment, directory, progress, most)
-        explanation = explaining.explain(environment, directory)
+        with origin.reading(directory):
+            explanation = explaining.explain(directory)
     if json_:
         print_json(explanation)
     else:

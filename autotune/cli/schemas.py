@@ -130,6 +130,7 @@ class StackCeiling(TypedDict):
     percentiles: Mapping[str, float]
     failed: str | None
     limited: bool
+    example: str
 
 
 class StackCeilings(TypedDict):

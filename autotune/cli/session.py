@@ -106,6 +106,7 @@ def reporting(
     from autotune.environments.beds import Beds
     from autotune.report.progress import Plain, Several, WithPage
     from autotune.study.store import Follow
+    from autotune.transports import waiting
 
     target, state, verbose = environment.file.target, Follow(directory), detail.verbose
     lines = verbose or isinstance(environment, Beds)
@@ -121,7 +122,9 @@ def reporting(
         progress: Progress = displays[0] if len(displays) == 1 else Several(*displays)
         if paged:
             progress = WithPage(progress, directory, *_publishers(detail, files))
-        yield files.enter_context(progress)
+        files.enter_context(progress)
+        files.enter_context(waiting.listening(progress.note))
+        yield progress
 
 
 def _publishers(detail: Detail, files: ExitStack) -> Iterator[Callable[[str], object]]:

@@ -234,7 +234,7 @@ def decode(content: bytes, where: str) -> HostBackup:
             str(record["host"]),
             str(record["study"]),
             HostState(
-                {path: _file_state(file) for path, file in record["files"].items()},
+                {_path(path): _file_state(file) for path, file in record["files"].items()},
                 {unit: bool(how["active"]) for unit, how in record["units"].items()},
                 {name: str(value) for name, value in record["sysctls"].items()},
             ),
@@ -322,6 +322,19 @@ def unsealed(content: bytes, host: str, path: Path) -> bytes:
         "from it",
         hint=BY_OTHER,
     )
+
+
+def _path(path: str) -> str:
+    """The path of a file, as services name it. Raises ValueError for any other text."""
+    parts = path.split("/")
+    if (
+        len(parts) < 2
+        or parts[0]
+        or any(part in ("", ".", "..") for part in parts[1:])
+        or not path.isprintable()
+    ):
+        raise ValueError(f"{path[:200]!r} is not the path of a file")
+    return path
 
 
 def _texts(values: Any) -> tuple[str, ...]:

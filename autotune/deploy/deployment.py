@@ -33,6 +33,7 @@ from autotune.services.base import Action, Role, Settings, Value
 from autotune.space.space import Space
 from autotune.target.expect import ANY_2XX
 from autotune.target.model import Target
+from autotune.transports import waiting
 
 READY_SECONDS = 15.0
 Pids = Mapping[str, Mapping[str, tuple[int, int]]]
@@ -256,7 +257,8 @@ class Deployment(Fleet):
         return all(filled)
 
     def _await_answer(self) -> None:
-        wrong = ready.until(self.request, self._expect, self.ready_seconds, self._statuses)
+        with waiting.wait("the stack", "a right answer", self.ready_seconds):
+            wrong = ready.until(self.request, self._expect, self.ready_seconds, self._statuses)
         if wrong:
             lines = [f"the stack does not answer right: {wrong}"]
             complaints = self.hosts.gather(self.stack.hosts, lambda host: host.complaints())

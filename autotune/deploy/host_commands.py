@@ -11,6 +11,7 @@ from pathlib import Path
 from autotune.deploy.runtime import ApplyFailed
 from autotune.errors import AutotuneError
 from autotune.strict import is_whole
+from autotune.transports import waiting
 from autotune.transports.base import Completed, Transport
 
 
@@ -51,6 +52,12 @@ exit 0
 _ALONE = "alone || exit"
 SUDOERS = 'ALL=(root) NOPASSWD: /usr/bin/sh ""'  # without arguments: what it does is its input
 _WAIT = 100.0  # s for which `alone` waits
+# Functions that are named with their unit, and what others do, for whoever waits.
+_ACTS = frozenset({"stop", "restart", "reload", "enable", "disable", "reread"})
+_OTHERS = {
+    "look": "the state of files and units", "stage": "writing new files and their check",
+    "claim": "the lock of the host", "keep": "saving originals",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -94,7 +101,8 @@ def ask(
         survey=_survey(batch),
     )
     timeout += _WAIT if alone else 0.0
-    done = transport.run(["sh"], input=script.encode(), timeout=timeout, sudo=True)
+    with waiting.about(_named(batch)):
+        done = transport.run(["sh"], input=script.encode(), timeout=timeout, sudo=True)
     answers = _answers(batch, done.stdout, mark)
     stopped = bool(answers) and not answers[-1].ok and batch[len(answers) - 1].vital
     if len(answers) < len(batch) and not stopped:
@@ -128,6 +136,14 @@ def with_files(new: Mapping[str, str], argv: Sequence[str]) -> tuple[str, ...]:
     """
     pairs = [word for path, lies in new.items() for word in (lies, path)]
     return ("with_files", str(len(new)), *pairs, *argv)
+
+
+def _named(commands: Iterable[Command]) -> str:
+    """What these commands do, for someone who waits for them."""
+    words = [command.words for command in commands]
+    acts = [" ".join(each[:2]) for each in words if each[0] in _ACTS]
+    named = {act: what for act, what in _OTHERS.items() if any(each[0] == act for each in words)}
+    return ", ".join(acts) or ", ".join(named.values()) or "commands of autotune"
 
 
 def _survey(commands: Iterable[Command]) -> str:

@@ -18,7 +18,7 @@ from jinja2.loaders import split_template_path
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import BaseModel
 
-from autotune import config_text
+from autotune import config_text, foreign_files
 from autotune.errors import RenderError
 
 
@@ -41,13 +41,13 @@ class _Loader(FileSystemLoader):
         for directory in map(Path, self.searchpath):
             path = directory / place
             if path.is_file():
-                content = path.read_bytes()
+                content = foreign_files.read_named(path, foreign_files.TEMPLATE)
                 return config_text.decode(content), str(path), partial(_is_same, path, content)
         raise TemplateNotFound(template)
 
 
 def _is_same(path: Path, content: bytes) -> bool:
-    return path.is_file() and path.read_bytes() == content
+    return path.is_file() and foreign_files.read_named(path, foreign_files.TEMPLATE) == content
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any
 
 from autotune.deploy.stack import Stack
@@ -16,7 +17,7 @@ from autotune.estimate import PartCapacity
 from autotune.loads.answers import Look
 from autotune.loads.base import NO_PORT, Load, LoadResult, LoadSpec
 from autotune.loads.load_host import PortWait
-from autotune.loads.take import take
+from autotune.loads.take import count_requests, take
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import drain
 from autotune.monitor.activity import host_activity, host_usages
@@ -59,6 +60,15 @@ class LoadMeter:
     ports: PortWait = field(default_factory=PortWait)
     answers: AnswerCheck | None = None
 
+    @cached_property
+    def counted(self) -> Load:
+        """The load, once it is known how many requests a unit of its rate makes."""
+        return count_requests(self.load, self.request, self.load_hosts[0], self.max_rate)
+
+    def highest_rate(self) -> float:
+        """The highest rate that may be ordered, in units of the load. The stack has to be deployed."""
+        return self.max_rate / self.counted.requests_each
+
     def take(self, rate: float, seconds: float, *, ramp: float = 1.0) -> WatchedReading:
         """Offer ``rate`` requests/s for ``seconds`` to the stack's entry, and to nothing else, after
         ``ramp`` seconds of it that do not count.
@@ -79,7 +89,7 @@ class LoadMeter:
         hosts = self._hosts(self.in_place())
         with Watch((*hosts, *self.generators), spec.ramp + spec.seconds) as watch:
             result = take(
-                self.load,
+                self.counted,
                 self.request,
                 spec,
                 *self.load_hosts,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any, Protocol
 
 from autotune.deploy.deployed import DeployFailed, Fleet
@@ -109,8 +110,12 @@ class LoadSession:
         limits: Limits,
         history: History,
         clock: Clock | None = None,
+        *,
+        highest_rate: Callable[[], float] = lambda: inf,
     ) -> None:
-        self.fleet, self.meter, self.slo, self.limits = fleet, meter, slo, limits
+        """``highest_rate``: the highest rate that the load may have, known once a stack is deployed."""
+        self.fleet, self.meter, self.slo = fleet, meter, slo
+        self._limits, self._highest_rate = limits, highest_rate
         self.clock = clock or Clock()
         self.steal = Steal()
         self._told = False  # whether the user was told that CPU time is stolen
@@ -118,6 +123,15 @@ class LoadSession:
         self._noise = history.noise
         self._windows: list[WatchedReading] = []  # of the last warm-up
         self._warm = False  # whether the caches hold what they can, as far as this session knows
+
+    @property
+    def limits(self) -> Limits:
+        """What a search may spend and offer, in units of the load."""
+        highest = self._highest_rate()
+        if highest >= self._limits.max_rate:
+            return self._limits
+        least = min(self._limits.min_rate, highest)
+        return replace(self._limits, max_rate=highest, min_rate=least)
 
     def evaluate(
         self, settings: Settings, request: EvaluationRequest, record: Recorder

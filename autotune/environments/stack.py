@@ -333,7 +333,8 @@ class StackEnvironment:
             answers=answers,
         )
         limits = capacity_limits(target.load.max_rate)
-        return LoadSession(fleet, meter, target.slo.slo, limits, history)
+        slo, highest = target.slo.slo, meter.highest_rate
+        return LoadSession(fleet, meter, slo, limits, history, highest_rate=highest)
 
     @property
     def _generators(self) -> list[Transport]:

@@ -254,7 +254,8 @@ class Load(ABC):
 
     ``packages`` are the distribution's packages that contain it (Debian's names); ``elsewhere`` says
     where to get it if the distribution lacks it. ``unchecked`` is what it does not verify over TLS;
-    ``methods`` are those it can send, ``None`` for any.
+    ``methods`` are those it can send, ``None`` for any. ``requests_each`` is the most requests of a
+    unit of its rate.
     """
 
     name: str
@@ -264,6 +265,7 @@ class Load(ABC):
     http2 = False
     unchecked = ""
     methods: frozenset[str] | None = None
+    requests_each = 1.0
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:
@@ -278,6 +280,15 @@ class Load(ABC):
         """A command to run before any load, and its standard input: it shows the program what it will
         run, and fails with the reason if the program cannot run that."""
         return None
+
+    def counting(self, request: Request, max_rate: float) -> Process | None:
+        """A process that shows how many requests a unit of the rate makes, below ``max_rate``. ``None``:
+        that is known."""
+        return None
+
+    def counted(self, printed: str) -> Load:
+        """This load with the requests of a unit that the process showed. Raises LoadError."""
+        return self
 
     def steps_of(self, request: Request) -> tuple[tuple[Step, float], ...]:
         """The requests that it sends, with their weights; none if they are not known."""

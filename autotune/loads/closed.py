@@ -45,6 +45,7 @@ class Ceiling:
 
     ``failed`` says why there is no result; the other figures mean nothing then. ``limited``: the clients
     were held at ``max_rate``, so the ceiling is at least ``rate``, and the percentiles include waiting.
+    ``example`` says what was wrong with an answer.
     """
 
     concurrency: int
@@ -54,6 +55,7 @@ class Ceiling:
     percentiles: Mapping[float, float] = field(default_factory=dict)
     failed: str | None = None
     limited: bool = False
+    example: str = ""
 
     @property
     def wrong(self) -> int:

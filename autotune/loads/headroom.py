@@ -17,9 +17,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from autotune.loads.base import Load, LoadError, LoadResult, LoadSpec
-from autotune.loads.take import take
-from autotune.services.base import Endpoint
+from autotune.loads.take import count_requests, take
+from autotune.services.base import Argv, Endpoint
 from autotune.strict import split_lines
+from autotune.transports import waiting
 from autotune.transports.base import Completed, Transport
 from autotune.transports.request import Request
 
@@ -111,8 +112,9 @@ def calibrate(
     with trivial_server(transport, server=server, port=port) as endpoint:
         request = Request(endpoint, "/", _BODY.encode())
         reached = 0.0
+        load = count_requests(load, request, transport, max_rate)
         for rate in steps(max_rate):
-            spec = LoadSpec(rate, SECONDS, limit=LIMIT, ramp=0.25)
+            spec = LoadSpec(rate / load.requests_each, SECONDS, limit=LIMIT, ramp=0.25)
             stopped = shortfall(take(load, request, spec, transport, max_rate=max_rate), spec)
             if stopped:
                 return Headroom(reached, stopped)
@@ -154,7 +156,7 @@ def trivial_server(transport: Transport, *, server: str, port: int) -> Iterator[
         transport.put(_CONFIG.format(port=port, body=_BODY.replace("\n", "\\n")).encode(),
                       f"{directory}/server.conf")  # fmt: skip
         with ThreadPoolExecutor(1) as pool:
-            serving = pool.submit(transport.run, argv, timeout=BOUND + 10.0)
+            serving = pool.submit(_serve, transport, argv)
             try:
                 pid = _ready(transport, directory, serving)
                 if pid is None:
@@ -167,6 +169,11 @@ def trivial_server(transport: Transport, *, server: str, port: int) -> Iterator[
                     transport.run(("kill", pid))
     finally:
         transport.run(("rm", "-r", "--", directory))
+
+
+def _serve(transport: Transport, argv: Argv) -> Completed:
+    with waiting.about("a trivial server", usual=BOUND):
+        return transport.run(argv, timeout=BOUND + 10.0)
 
 
 def _ready(transport: Transport, directory: str, serving: Future[Completed]) -> str | None:

@@ -78,6 +78,7 @@ function ask(step) {
 }
 
 function arrive(visit) {
+  if (order.counting) return visit();
   if (exec.scenario.iterationInTest >= order.iterations) return null; // due at the very end, or after it
   const due = (exec.scenario.iterationInTest * order.span) / order.iterations;
   lag.add((Date.now() - exec.scenario.startTime - due) / 1000);
@@ -89,6 +90,6 @@ function handleSummary(data) {
   for (const [name, metric] of Object.entries(data.metrics)) {
     if (metric.type === 'counter') counts[name] = metric.values.count;
   }
-  const late = data.metrics.lag ? data.metrics.lag.values.max : 0;
-  return { stdout: `${JSON.stringify({ counts, lag: late })}\n` };
+  const highest = (name) => (data.metrics[name] ? data.metrics[name].values.max : 0);
+  return { stdout: `${JSON.stringify({ counts, lag: highest('lag'), most: highest('requests') })}\n` };
 }

@@ -44,6 +44,7 @@ FINE, COARSE = 25, 1.25  # bins within the limit, and the ratio of those beyond 
 KINDS = (
     "1xx", "3xx", "4xx", "5xx", "wrong body", "timeout", "refused", "reset", "certificate",
     NO_PORT, NO_FILE, "other", "failed check", "script error", "nothing asked", "elsewhere",
+    "too many requests",
 )  # fmt: skip
 RUN = ("k6", "run", "--quiet", "--no-usage-report", "--address=")
 _VISITS = """
@@ -98,36 +99,50 @@ class K6(Load):
         )
         # Rounded down: no process may have a request more than its share of the rate.
         count = min(count, int(spec.rate * spec.seconds / self.calls + 1e-9))
-        return (self._process(request, spec, spec.rate / max(1, count), lasting),) * count
+        if count < 1:
+            return ()
+        return (self._process(request, spec, spec.rate / count, lasting),) * count
 
     def _process(self, request: Request, spec: LoadSpec, rate: float, lasting: float) -> Process:
         clients = min(self.limits.open_connections, max(LEAST_CLIENTS, ceil(rate * lasting)))
         iterations = int(rate * spec.seconds / self.calls + 1e-9)
+        offered = iterations * self.calls * self.requests_each / spec.seconds
         order = {
-            **asked(request, self.visits),
             "iterations": iterations,
             "span": round(1000 * spec.seconds),
             "clients": clients,
             "grace": round(1000 * (spec.timeout + 1)),
-            "timeout": f"{spec.timeout:g}s",
-            "edges": edges(spec),
-            "kinds": KINDS,
+            **self.more(offered),
         }
-        argv, scenario = self.run(f"const order = {json.dumps(order)};\n{source('k6.js')}")
         bound = ceil(spec.seconds + 2 * spec.timeout + STARTS)
-        argv = ("timeout", "--signal=INT", "--kill-after=1", str(bound), *argv)
-        # Go takes proxies from the environment, and uses HTTP/2 over TLS unless told not to.
-        version = () if request.http2 else ("GODEBUG=http2client=0",)
-        argv = ("env", "NO_PROXY=*", "no_proxy=*", *version, *argv)
+        argv, scenario = self._command(request, spec, order, bound)
         return Process(
-            request.trusting(argv),
+            argv,
             max(1, round(iterations * self.calls)),
             spec.seconds,
             bound + 1.0,
             clients,
             input=scenario,
-            rate=iterations * self.calls / spec.seconds,
+            rate=offered,
         )
+
+    def more(self, rate: float) -> Mapping[str, Any]:
+        """What else a scenario needs that offers ``rate`` requests/s."""
+        return {}
+
+    def _command(
+        self, request: Request, spec: LoadSpec, order: Mapping[str, Any], bound: int
+    ) -> tuple[Argv, bytes]:
+        """The command of a scenario, which is stopped after ``bound`` seconds, and its standard input."""
+        whole = {
+            **asked(request, self.visits), **order,
+            "timeout": f"{spec.timeout:g}s", "edges": edges(spec), "kinds": KINDS,
+        }  # fmt: skip
+        argv, scenario = self.run(f"const order = {json.dumps(whole)};\n{source('k6.js')}")
+        argv = ("timeout", "--signal=INT", "--kill-after=1", str(bound), *argv)
+        # Go takes proxies from the environment, and uses HTTP/2 over TLS unless told not to.
+        version = () if request.http2 else ("GODEBUG=http2client=0",)
+        return request.trusting(("env", "NO_PROXY=*", "no_proxy=*", *version, *argv)), scenario
 
     def run(self, scenario: str) -> tuple[Argv, bytes]:
         """The command that runs this text, and its standard input."""
@@ -136,7 +151,7 @@ class K6(Load):
     def read(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
         try:
             summary = parse_json((split_lines(printed.strip()) or [""])[-1])
-            counts = {name: _count(n) for name, n in summary["counts"].items()}
+            counts = {name: whole_count(n) for name, n in summary["counts"].items()}
             lag = float(summary["lag"])
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             why = f"k6 gave no result ({error!r}): {last_line(printed)}"
@@ -185,7 +200,8 @@ def edges(spec: LoadSpec) -> list[float]:
     return [*within, *beyond]
 
 
-def _count(number: object) -> int:
+def whole_count(number: object) -> int:
+    """A count as k6 prints it. Raises ValueError."""
     if isinstance(number, bool) or not isinstance(number, int | float) or number != int(number):
         raise ValueError(f"{number!r} is no count")
     return int(number)

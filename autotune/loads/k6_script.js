@@ -10,6 +10,26 @@ let took = 0; // ms
 let wrong = null;
 let asked = 0;
 let running = false;
+const requests = new Trend('requests'); // of a run, with redirects
+let made = 0; // by the present run
+let stage = 'load';
+let due = null; // when the next one may be sent that has to keep a rate by itself
+
+// The rate of runs rests on the most requests that a run makes. Requests of `setup`, and those of the
+// runs that count them, are sent one by one at the rate of this process.
+function spend() {
+  if (stage === 'teardown') throw new Error('teardown may send no requests: nothing would limit them');
+  made += 1;
+  if (stage === 'setup' || order.counting) {
+    due = due || Date.now() + order.gap;
+    while (Date.now() < due) k6.sleep(Math.max(1, due - Date.now()) / 1000);
+    due = Date.now() + order.gap;
+  }
+  if (stage === 'load' && made > order.most) {
+    wrong = 'too many requests';
+    throw new Error(`a run makes more than ${order.most} requests`);
+  }
+}
 
 // Where a URL leads on the entry that this process asks; it may be as users know it, or a path.
 function place(url) {
@@ -41,6 +61,7 @@ function followed(method, body, params, first) {
     const to = answer.headers.Location;
     const beside = /^[^?#]*\//.exec(answer.url)[0];
     const url = place(/^(https?:)?\/\/|^\//i.test(to) ? to : `${beside}${to}`);
+    spend();
     answer = http.request(same ? method : 'GET', url, same ? body : null, ours(params));
     took += milliseconds(answer);
     left -= 1;
@@ -52,7 +73,9 @@ function followed(method, body, params, first) {
 
 function request(method, url, body, params) {
   asked += 1;
-  const answer = http.request(method, place(url), body, ours(params));
+  const to = place(url);
+  spend();
+  const answer = http.request(method, to, body, ours(params));
   return followed(method.toUpperCase(), body, params, answer);
 }
 
@@ -65,8 +88,13 @@ function batch(requests) {
     const { method, url, body, params } = typeof given === 'string' ? { url: given } : given;
     return [name, method || 'GET', url, body, params];
   });
+  if (stage === 'setup' || order.counting) {
+    listed.forEach(([name, ...given]) => { answers[name] = request(...given); });
+    return answers;
+  }
   asked += listed.length;
   const sentOff = listed.map(([, method, url, body, params]) => [method, place(url), body, ours(params)]);
+  sentOff.forEach(spend);
   http.batch(sentOff).forEach((answer, i) => {
     const [name, method, , body, params] = listed[i];
     took = 0;
@@ -98,16 +126,38 @@ function optionsFor(script) {
   }
   if (typeof script.default !== 'function') throw new Error('it exports no default function');
   const bodies = { discardResponseBodies: Boolean(theirs.discardResponseBodies) };
-  const times = { setupTimeout: '8s', teardownTimeout: '2s' };
-  return Object.assign({}, theirs, load, bodies, times, { thresholds: {} });
+  const times = { setupTimeout: '20s', teardownTimeout: '2s' };
+  return Object.assign({}, theirs, order.counting ? slow : load, bodies, times, { thresholds: {} });
+}
+
+// One client makes a few runs, to count their requests.
+const slow = Object.assign({}, load, {
+  scenarios: {
+    load: {
+      executor: 'per-vu-iterations',
+      vus: 1,
+      iterations: order.iterations,
+      maxDuration: `${order.span}ms`,
+      gracefulStop: '1s',
+    },
+  },
+});
+
+function during(name, act, ...data) {
+  stage = name;
+  return act ? act(...data) : null;
 }
 
 // One run of the script's default function: it throws on what the script throws.
 function run(visit, data) {
-  [took, wrong, asked, running] = [0, null, 0, true];
+  // The first run says how many requests there are; others do if there is time.
+  const lasts = Date.now() - exec.scenario.startTime;
+  if (order.counting && exec.scenario.iterationInTest && lasts > order.enough) return null;
+  [took, wrong, asked, made, running] = [0, null, 0, 0, true];
   sent.add(1);
   const end = (error) => {
     running = false;
+    requests.add(made);
     count(took, wrong || (error && 'script error') || (asked ? null : 'nothing asked'));
     if (error) throw error;
   };
@@ -134,4 +184,4 @@ Object.assign(exports, http, k6, {
   check,
 });
 // For the file that k6 runs.
-exports.autotune = { arrive, handleSummary, optionsFor, run };
+exports.autotune = { arrive, during, handleSummary, optionsFor, run };

@@ -10,6 +10,10 @@ The script and what it imports are sent to the load host for each reading, with 
 redirects within the site and times every request. What could not be counted is refused: other
 protocols, and options that set rates, clients or addresses; `k6 inspect` finds these options before any
 load.
+
+``load.max_rate`` is in requests/s, so the most requests of a run limit the rate of runs. The target says
+how many these are, or a few slow runs show it before the first reading. A run that would make more is
+stopped before it does, and the study ends.
 """
 
 from __future__ import annotations
@@ -20,14 +24,18 @@ import os
 import re
 import tarfile
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from math import ceil
 from pathlib import Path, PurePosixPath
+from typing import Any
 
-from autotune.loads.base import LoadResult, LoadSpec, Process
-from autotune.loads.k6 import K6, RUN, source
+from autotune import foreign_files
+from autotune.loads.base import LoadError, LoadResult, LoadSpec, Process
+from autotune.loads.k6 import K6, KINDS, RUN, STARTS, source, whole_count
+from autotune.loads.offer import UNKNOWN, RateTooHigh
 from autotune.loads.workload import LONGEST_THINK, Unusable
 from autotune.services.base import Argv, Endpoint
-from autotune.strict import split_lines
+from autotune.strict import parse_json, split_lines
 from autotune.target.requests import Step
 from autotune.transports.request import Request
 from autotune.transports.temporary import temporary
@@ -37,13 +45,19 @@ OTHERS = frozenset({"k6/crypto", "k6/data", "k6/encoding", "k6/execution", "k6/h
                     "k6/timers"})  # fmt: skip
 JAVASCRIPT = (".js", ".mjs", ".ts")
 LARGEST = 2_000_000  # characters of all files
+# The runs that count requests: how many, the most requests of one, and the longest time for all of
+# them and the time after which no other one begins, in seconds.
+RUNS, MOST, LONGEST, ENOUGH = 30, 1000, 60, 15
+TOO_MANY = "too many requests"
+NAMED = "`load: {requests_per_run: N}`"
+SHORTER = "divide it: a run is one visit"
 _IMPORT = re.compile(r"""(\bfrom\s*|\bimport\s*\(?\s*|\brequire\s*\(\s*)(['"])([^'"\n]+)\2""")
 _OPEN = re.compile(r"""\bopen\s*\(\s*['"]([^'"\n]+)['"]""")
 _MAIN = """const script = require(%s);
-const { arrive, handleSummary, optionsFor, run } = require(%s).autotune;
+const { arrive, during, handleSummary, optionsFor, run } = require(%s).autotune;
 exports.options = optionsFor(script);
-exports.setup = () => (script.setup ? script.setup() : null);
-exports.teardown = (data) => (script.teardown ? script.teardown(data) : null);
+exports.setup = () => during('setup', script.setup);
+exports.teardown = (data) => during('teardown', script.teardown, data);
 exports.default = (data) => arrive(() => run(script.default, data));
 exports.handleSummary = handleSummary;
 """
@@ -66,9 +80,55 @@ _MODULE = "autotune-counted.js"
 
 @dataclass(frozen=True)
 class K6Script(K6):
-    """``files`` are the script and what it imports, by their paths, the script first."""
+    """``files`` are the script and what it imports, by their paths, the script first. A run makes
+    ``most`` requests at most; ``None`` if that is not known yet."""
 
     files: tuple[tuple[str, str], ...] = field(default=(), kw_only=True)
+    most: int | None = field(default=None, kw_only=True)
+
+    @property
+    def script(self) -> str:
+        return PurePosixPath(self.files[0][0]).name
+
+    @property
+    def requests_each(self) -> float:  # type: ignore[override]
+        return UNKNOWN if self.most is None else self.most
+
+    def more(self, rate: float) -> dict[str, Any]:
+        gap = 0 if self.most is None else ceil(1000 / rate)
+        return {"most": self.most, "gap": gap, "counting": False}
+
+    def counting(self, request: Request, max_rate: float) -> Process | None:
+        """A few runs by one client, which keeps ``max_rate`` by itself."""
+        if self.most is not None:
+            return None
+        gap = ceil(1000 / max_rate)
+        order = {
+            "iterations": RUNS, "span": 1000 * LONGEST, "clients": 1, "grace": 1000, "gap": gap,
+            "most": MOST, "counting": True, "enough": 1000 * ENOUGH,
+        }  # fmt: skip
+        bound = LONGEST + STARTS
+        argv, scenario = self._command(request, LoadSpec(1.0, LONGEST), order, bound)
+        return Process(argv, RUNS, LONGEST, bound + 1.0, 1, input=scenario, rate=1000 / gap)
+
+    def counted(self, printed: str) -> K6Script:
+        try:
+            summary = parse_json((split_lines(printed.strip()) or [""])[-1])
+            most = whole_count(summary["most"])
+            stopped = whole_count(summary["counts"].get(f"failed_{KINDS.index(TOO_MANY)}", 0))
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise LoadError(
+                f"{self.script} cannot be run: {first_line(printed)}",
+                hint="its requests are counted in a few slow runs before any other load",
+            ) from error
+        if stopped:
+            raise LoadError(f"a run of {self.script} makes more than {MOST} requests", hint=SHORTER)
+        if not most:
+            raise LoadError(
+                f"no run of {self.script} made a request within {LONGEST} s: {first_line(printed)}",
+                hint=f"raise load.max_rate, or name the most requests of a run: {NAMED}",
+            )
+        return replace(self, most=most)
 
     @property
     def thinking(self) -> float:
@@ -113,16 +173,27 @@ class K6Script(K6):
 
     def read(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
         result = super().read(process, printed, request, spec)
+        if result.errors.get(TOO_MANY):
+            raise RateTooHigh(
+                f"runs of {self.script} make more than {self.most} requests, so their rate does not keep "
+                "load.max_rate; the reading does not count",
+                hint=f"name the most requests of a run: {NAMED}",
+            )
         thrown = result.errors.get("script error", 0)
         if result.errors.get("elsewhere") or not result.sent or thrown == result.sent:
-            first = (split_lines(printed.strip()) or ["nothing"])[0]
-            why = f"{PurePosixPath(self.files[0][0]).name} cannot be run: {first}"
+            why = f"{self.script} cannot be run: {first_line(printed)}"
             return LoadResult.nothing(process.requests, why)
         return result
 
 
-def of_file(path: Path) -> K6Script:
-    """The script with all that it imports from beside it. Raises Unusable."""
+def first_line(printed: str) -> str:
+    """The first line of what k6 printed: its own message, if there is one."""
+    return (split_lines(printed.strip()) or ["nothing"])[0][:300]
+
+
+def of_file(path: Path, most: int | None = None) -> K6Script:
+    """The script with all that it imports from beside it; a run makes ``most`` requests, if that is
+    known. Raises Unusable."""
     texts: dict[Path, str] = {}
     waiting = [path]
     while waiting:
@@ -130,7 +201,7 @@ def of_file(path: Path) -> K6Script:
         if file in texts:
             continue
         try:
-            texts[file] = file.read_text(encoding="utf-8")
+            texts[file] = foreign_files.read_named(file, LARGEST).decode()
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or "not UTF-8"
             raise Unusable(f"{file.name} cannot be read: {why}") from error
@@ -138,7 +209,8 @@ def of_file(path: Path) -> K6Script:
             raise Unusable(f"with its imports it is larger than {LARGEST // 1000} kB")
         waiting += (file.parent / name for name in imports(texts[file], file.name))
     root = Path(os.path.commonpath([file.parent for file in texts]))
-    return K6Script(files=tuple((str(f.relative_to(root)), text) for f, text in texts.items()))
+    files = tuple((str(f.relative_to(root)), text) for f, text in texts.items())
+    return K6Script(files=files, most=most)
 
 
 def imports(text: str, name: str) -> Iterator[str]:

@@ -13,6 +13,7 @@ from math import inf
 
 from autotune.errors import AutotuneError
 from autotune.services.base import Argv
+from autotune.transports import waiting
 from autotune.transports.base import Completed, Transport
 
 ROUNDING = 1e-9  # relative: shares of a rate may add up to slightly more than the rate
@@ -72,7 +73,10 @@ def run_together(commands: Sequence[LoadCommand], max_rate: float) -> list[Compl
     """
     check_rate(highest_rate(commands), max_rate)
     with ThreadPoolExecutor(max(1, len(commands))) as pool:
-        running = [
-            pool.submit(c.host.run, c.argv, input=c.input, timeout=c.timeout) for c in commands
-        ]
+        running = [pool.submit(_run, command) for command in commands]
         return [future.result() for future in running]
+
+
+def _run(command: LoadCommand) -> Completed:
+    with waiting.about("the load", usual=command.ends):
+        return command.host.run(command.argv, input=command.input, timeout=command.timeout)

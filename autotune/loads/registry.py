@@ -42,7 +42,7 @@ def chosen(file: TargetFile) -> Load:
         raise file.document.error(["load", "method"], why, hint="load: {generator: oha}")
     if script := file.target.load.script:
         with _telling(file, "script", script):
-            return k6_script.of_file(_beside(file, script))
+            return k6_script.of_file(_beside(file, script), file.target.load.requests_per_run)
     if file.target.load.requests:
         return _asking(file, load, file.target.load.requests)
     if file.target.load.http == "2" and not load.http2:

@@ -64,10 +64,10 @@ def take(
     ``validator`` decides which answers are right. Without it, the body that the request expects does,
     if it expects one. ``earlier`` is what was looked at before at lower rates.
 
-    Raises RateTooHigh for a rate above ``max_rate`` (requests/s), HostUnreachable when a load host is
-    lost, LoadError when it lacks the generator.
+    Raises RateTooHigh for a rate that makes more than ``max_rate`` requests/s, HostUnreachable when a
+    load host is lost, LoadError when it lacks the generator.
     """
-    check_rate(spec.rate, max_rate)
+    check_rate(spec.rate * load.requests_each, max_rate)
     spec = replace(spec, max_rate=max_rate)
     looking = Looking(
         validator or (Validator.exactly(request) if request.expect else Validator(())), earlier
@@ -108,6 +108,22 @@ def inspect(load: Load, transports: Sequence[Transport]) -> None:
                 )
 
 
+def count_requests(load: Load, request: Request, host: Transport, max_rate: float) -> Load:
+    """The load, with how many requests a unit of its rate makes at most: a slow run shows it, if need be.
+
+    Raises LoadError if it cannot be run.
+    """
+    process = load.counting(request, max_rate)
+    if process is None:
+        return load
+    timeout = process.bound + MARGIN
+    command = LoadCommand(
+        host, process.argv, process.rate, 0.0, process.span, timeout, process.input
+    )
+    (done,) = run_together([command], max_rate)
+    return load.counted(_output(done, _installation(load)))
+
+
 def _moments(transports: Sequence[Transport]) -> Mapping[str, int]:
     """When each load host starts; processes on one host do within a millisecond anyway."""
     return start.together(transports) if len(transports) > 1 else {}
@@ -129,7 +145,7 @@ def _counted(
     if not count:
         return _offer(load, request, spec, transports, moments, after=after)[0]
     pages = validator.chosen(count, secrets.randbelow(MOST_SEEDS))
-    look = _look(validator, pages, request, spec)
+    look = look_command(validator, pages, request, spec)
     command = LoadCommand(
         transports[0],
         start.after(after, look.argv),
@@ -139,9 +155,9 @@ def _counted(
         timeout=after + look.bound,
         input=look.input,
     )
-    room = spec.max_rate - look.rate
+    room, each = spec.max_rate - look.rate, load.requests_each
     # A look that is a trace of the load takes nothing from it, unless the limit is near.
-    rate = min(spec.rate, room) if validator.is_exact else spec.rate - look.rate
+    rate = min(spec.rate, room / each) if validator.is_exact else spec.rate - look.rate / each
     left = replace(spec, rate=rate, max_rate=room)
     result, printed = _offer(
         load, request, left, transports, moments, after=after, beside=[command]
@@ -152,10 +168,10 @@ def _counted(
     return validator.reclassify(result, validator.look(pages, answers), looking.earlier)
 
 
-def _look(
+def look_command(
     validator: Validator, pages: Sequence[int], request: Request, spec: LoadSpec
 ) -> probes.ProbeCommand:
-    """The requests for ``pages``, of each entry in turn, spread over the reading."""
+    """What requests ``pages``, of each entry in turn, spread over the reading."""
     entries = itertools.cycle(request.each())
     return probes.command(
         [validator.pages[page].request(entry) for page, entry in zip(pages, entries, strict=False)],
@@ -213,12 +229,16 @@ def _offer(
         for (process, _, _), host in zip(parts, hosts, strict=False)
     ]
     done = run_together([*commands, *beside], spec.max_rate + highest_rate(beside))
-    install = load.elsewhere or f"sudo apt-get install {' '.join(load.packages)}"
+    install = _installation(load)
     results = (
         load.parse(process, _output(answer, install), entry, share)
         for (process, entry, share), answer in zip(parts, done, strict=False)
     )
     return total(results), done[len(parts) :]
+
+
+def _installation(load: Load) -> str:
+    return load.elsewhere or f"sudo apt-get install {' '.join(load.packages)}"
 
 
 def _output(completed: Completed, install: str) -> str:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from autotune.monitor.process_table import ALLOWED, OPEN, Owners
 from autotune.monitor.procfs import FILES, SS, Sample, sample
 from autotune.strict import split_lines
+from autotune.transports import waiting
 from autotune.transports.base import Transport
 from autotune.transports.temporary import LOCKED
 
@@ -179,7 +180,8 @@ class Stream:
             f"{self._interval + self._later:.3f}", str(self._interval),
             " ".join(self._owners.programs), self._whoami, "\n".join(self._logs), *FILES,
         )  # fmt: skip
-        done = self._transport.run(argv, timeout=self._seconds + SPARE, env={"LC_ALL": "C"})
+        with waiting.about("its usage during a reading", usual=self._seconds):
+            done = self._transport.run(argv, timeout=self._seconds + SPARE, env={"LC_ALL": "C"})
         return read(done.stdout, self._owners)
 
     def stop(self) -> None:

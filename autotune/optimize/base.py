@@ -72,7 +72,15 @@ class Task:
         return Grid.of(self.space.tunable, self.space.baseline)
 
 
-class SpaceSampler(BaseSampler):
+class Narrowing(BaseSampler):
+    """A sampler that keeps its task: it has to learn if values of the space prove to take no effect."""
+
+    def narrow(self, task: Task) -> None:
+        """Suggest values of this task's space from now on."""
+        self._task = task
+
+
+class SpaceSampler(Narrowing):
     """Base of samplers that suggest the whole space at once, in ``sample_relative``. ``_apart`` is a part
     of their seed: reseeded, they differ from those of other processes."""
 

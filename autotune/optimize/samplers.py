@@ -18,7 +18,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autotune import plugins
 from autotune.errors import AutotuneError
-from autotune.optimize.base import SpaceSampler, Task, distributions, inside
+from autotune.optimize.base import Narrowing, SpaceSampler, Task, distributions, inside
 from autotune.optimize.gp.grid import Axis
 from autotune.optimize.gp.sampler import GpSampler
 from autotune.optimize.gp.surrogate import log_scale, works
@@ -53,7 +53,8 @@ class SkoptSampler(SpaceSampler):
     ) -> dict[str, Any]:
         done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         dimensions = self._task.space.tunable
-        points = [[_coded(d, t.params[d.name]) for d in dimensions] for t in done]
+        complete = [{**self._task.space.baseline, **t.params} for t in done]
+        points = [[_coded(d, d.clip(params[d.name])) for d in dimensions] for params in complete]
         values = [t.value for t in done if t.value is not None]
         with warnings.catch_warnings():
             # About skopt's own internals: deprecated calls, and fits that did not quite converge.
@@ -117,12 +118,18 @@ def _decoded(dimension: Dimension, value: Any) -> Any:
     return dimension.clip(value.item() if hasattr(value, "item") else value)
 
 
-class CoreFirst(BaseSampler):
+class CoreFirst(Narrowing):
     """Any sampler, for the parameters known to matter; the rest stay as in the best configuration."""
 
     def __init__(self, inner: BaseSampler, task: Task) -> None:
         self._inner, self._task = inner, task
         self._core = {dimension.name for dimension in task.space.core}
+
+    def narrow(self, task: Task) -> None:
+        super().narrow(task)
+        self._core = {dimension.name for dimension in task.space.core}
+        if isinstance(self._inner, Narrowing):
+            self._inner.narrow(task)
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial

@@ -9,7 +9,7 @@ import importlib
 import sys
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
@@ -19,7 +19,7 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from autotune.estimate import Estimate
-from autotune.optimize.base import Task, distributions, inside, plain
+from autotune.optimize.base import Narrowing, Task, distributions, inside, plain
 from autotune.optimize.drift import NONE, Drift
 from autotune.optimize.gp.scale import decompress
 from autotune.optimize.gp.surrogate import (
@@ -105,10 +105,8 @@ class Searcher:
         condensed: bool = False,
     ) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self._dimensions = space.tunable
-        self._left_out = {d.name: d.baseline for d in space.tunable if condensed and not d.core}
-        self._distributions = distributions(self._dimensions)
-        self._task = Task(space, trials, seed, several)
+        self._condensed = condensed
+        self._use(Task(space, trials, seed, several))
         self.chosen = choose(kind, self._task)
         # Suggestions of other processes: Optuna's number by the study's.
         self._elsewhere: dict[int, int] = {}
@@ -126,15 +124,43 @@ class Searcher:
             (t.value for t in complete if t.value is not None and works(t)), default=inf
         )
 
+    def _use(self, task: Task) -> None:
+        self._task, self._dimensions = task, task.space.tunable
+        self._distributions = distributions(self._dimensions)
+        self._left_out = {d.name: d.baseline for d in self._dimensions
+                          if self._condensed and not d.core}  # fmt: skip
+
+    def narrow(self, space: Space) -> None:
+        """Search ``space``, which is the same one without values that proved to take no effect."""
+        if (space.dimensions, space.caps) == (self._task.space.dimensions, self._task.space.caps):
+            return
+        self._use(replace(self._task, space=space))
+        if isinstance(self.chosen.sampler, Narrowing):
+            self.chosen.sampler.narrow(self._task)
+
     def ask(self, drift: Drift = NONE) -> Suggestion:
-        """The next configuration to try, by the peaks so far, corrected for ``drift``."""
+        """The next configuration to try, by the peaks so far, corrected for ``drift``: values that take
+        effect."""
         self._note(drift)
         # Values outside today's ranges (a narrowed parameter) are clipped; Optuna need not say so.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             trial = self._study.ask(self._distributions)
         probability = getattr(self.chosen.sampler, "improvement_probability", None)
-        return Suggestion(trial.number, plain(trial.params), probability)
+        asked = plain(trial.params)
+        values = self._task.space.in_effect(asked)
+        number = trial.number if values == asked else self._replace(trial.number, values)
+        return Suggestion(number, values, probability)
+
+    def _replace(self, asked: int, values: Settings) -> int:
+        """A pending suggestion of these values in place of another one; its number."""
+        self.discard(asked)
+        return self._add_pending(values)
+
+    def _add_pending(self, values: Settings) -> int:
+        number = len(self._study.get_trials(deepcopy=False))
+        self._study.add_trial(self._made(values, state=TrialState.RUNNING))
+        return number
 
     def posterior(self, drift: Drift = NONE) -> PosteriorPeaks:
         """The model's peak of each configuration that it was fitted to, and its noise."""
@@ -189,6 +215,10 @@ class Searcher:
         worst = INFEASIBLE_SHARE * self._lowest if self._lowest < inf else 0.0
         value, violation = (worst, 1.0) if outcome.peak is None else (outcome.peak, -1.0)
         suggested = None if asked is None else self._pending(asked)
+        if suggested and plain(suggested.params) != inside(values, self._dimensions):
+            # Other values took effect than those suggested.
+            self.discard(asked)
+            suggested = None
         if suggested is None:
             finished = self._made(values, value=value, user_attrs=dict(outcome.notes))
             finished.set_constraint(FEASIBLE, violation)
@@ -227,8 +257,7 @@ class Searcher:
         for number in self._elsewhere.keys() - elsewhere.keys():
             self.discard(self._elsewhere.pop(number))
         for number in sorted(elsewhere.keys() - self._elsewhere.keys()):
-            self._elsewhere[number] = len(self._study.get_trials(deepcopy=False))
-            self._study.add_trial(self._made(elsewhere[number], state=TrialState.RUNNING))
+            self._elsewhere[number] = self._add_pending(elsewhere[number])
 
     def _made(self, values: Settings, **more: Any) -> FrozenTrial:
         """A trial that the sampler did not suggest."""

@@ -106,4 +106,5 @@ def _latencies(ceiling: Record) -> str:
 
 
 def _error_counts(ceiling: Record) -> list[str]:
-    return [f"{count} {kind}" for kind, count in ceiling["errors"].items()]
+    counts = [f"{count} {kind}" for kind, count in ceiling["errors"].items()]
+    return [*counts, ceiling["example"]] if ceiling.get("example") else counts

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from autotune.parameter_name import ParameterName
+from autotune.services.base import Settings
 from autotune.services.readback import number
 from autotune.services.sysctl.service import CHOICES_IN, NARROWED_TO, WHOLE_MACHINE, Sysctl
 from autotune.space.dimension import Dimension
@@ -35,6 +36,19 @@ def parameter_of(target: Target, host: str, key: str) -> str:
     """The full name of the parameter that sets a kernel value of a host, if it is tuned."""
     tier = next(name for name, tier in target.tiers.items() if host in tier.hosts)
     return f"{tier}.{Sysctl.name}.{key}"
+
+
+def set_by(target: Target, settings: Settings) -> dict[str, dict[str, str]]:
+    """The kernel values that these settings set, by host."""
+    values: dict[str, dict[str, str]] = {}
+    for name, tier in target.tiers.items():
+        start = f"{name}.{Sysctl.name}."
+        of_tier = {
+            n.removeprefix(start): str(v) for n, v in settings.items() if n.startswith(start)
+        }
+        for host in tier.hosts:
+            values[host] = {**of_tier, **values.get(host, {})}
+    return values
 
 
 def available(

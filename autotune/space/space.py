@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from autotune.errors import Mistakes, TargetError
+from autotune.errors import AutotuneError, Mistakes, TargetError
 from autotune.services.base import Bound, Effect, Parameter, Role, Settings, Value, met
 from autotune.services.registry import DEPLOYMENTS, Placed, parts, placed
 from autotune.space import derived, kernel
-from autotune.space.caps import Cap, capped, caps
+from autotune.space.caps import Cap, Clamp, capped, caps, narrowed
 from autotune.space.declared import declared, try_first, value_of
 from autotune.space.dimension import NOTHING_READ, Dimension, Running, choice, combinations
 from autotune.space.expression import parse, parse_comparison
@@ -31,10 +31,14 @@ __all__ = ["Binding", "Candidate", "Infeasible", "Space", "build"]
 
 @dataclass(frozen=True)
 class Candidate:
-    """Complete settings of all tiers that keep every rule, and what had to be changed for that."""
+    """Complete settings of all tiers that keep every rule, and what had to be changed for that.
+
+    ``capped`` are parameters whose value has no effect of its own, so that another one is in its place.
+    """
 
     settings: Settings
     bindings: tuple[Binding, ...] = ()
+    capped: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -43,7 +47,7 @@ class Space:
 
     ``dropped`` says what was left out or cut because of these hosts, and which rules the baseline
     breaks, a line each. ``try_first`` are configurations that the user asks to try first, as what they
-    change. ``caps`` are the kernel settings that limit parameters, by their names. ``core_first``: what
+    change. ``caps`` limit the effective values of parameters, by their names. ``core_first``: what
     is known to matter is searched before the rest.
     """
 
@@ -128,15 +132,60 @@ class Space:
         asked, limited = capped({**self.baseline, **suggested}, self.dimensions, self.caps)
         rules = [rule for rule in self.constraints if rule.applies(asked)]
         settings, bindings = repaired(asked, self.dimensions, rules, self.facts)
-        return Candidate(self._complete(settings), (*limited, *bindings))
+        names = tuple(binding.parameter for binding in limited)
+        return Candidate(self._complete(settings), (*limited, *bindings), names)
+
+    def clamped(self, clamps: Mapping[str, Clamp]) -> Space:
+        """The space as deployments showed it: without the values that take no effect."""
+        numbers = {d.name for d in self.dimensions if not d.choices and d.derived is None}
+        applicable = {name: clamp for name, clamp in clamps.items() if name in numbers}
+        if not applicable:
+            return self
+        dimensions = tuple(narrowed(d, applicable[d.name]) if d.name in applicable else d
+                           for d in self.dimensions)  # fmt: skip
+        limits = {
+            name: replace(self.caps.get(name, Cap()), clamp=c) for name, c in applicable.items()
+        }
+        return replace(self, dimensions=dimensions, caps={**self.caps, **limits})
+
+    def in_effect(self, suggested: Settings) -> dict[str, Value]:
+        """Suggested values, with those that take effect in place of those that do not."""
+        settings, _ = capped({**self.baseline, **suggested}, self.dimensions, self.caps)
+        return {name: settings[name] for name in suggested}
+
+    def check(self, settings: Settings) -> None:
+        """Raise AutotuneError for anything but parameters of the space with values of their kinds."""
+        dimensions = {d.name: d for d in self.dimensions}
+        for name, value in settings.items():
+            try:
+                dimensions[name].typed(value)
+            except (KeyError, ValueError) as error:
+                what = str(error) if isinstance(error, ValueError) else f"it has no {name!r}"
+                raise AutotuneError(
+                    f"the study has settings that do not fit its target: {what[:200]}",
+                    hint="its records were changed, or the hosts: start a new study",
+                ) from error
+
+    def possible(self, settings: Settings, instead: Settings) -> dict[str, Value]:
+        """``settings``, with the value from ``instead`` where one is not of the parameter's kind."""
+        dimensions = {d.name: d for d in self.dimensions}
+
+        def is_possible(name: str) -> bool:
+            try:
+                dimensions[name].typed(settings[name])
+            except (KeyError, ValueError):
+                return False
+            return True
+
+        return {n: value if is_possible(n) else instead[n] for n, value in settings.items()}
 
     def has_effect_of(self, name: str, value: Value, settings: Settings) -> bool:
         """True if ``value`` takes effect as it is, and as the parameter's value in ``settings`` does."""
         chosen = settings.get(name)
         if chosen == value or name not in self.caps or isinstance(value, str):
             return chosen == value
-        limit, _ = self.caps[name].limit(settings)
-        return float(value) <= limit and min(float(settings[name]), limit) == float(value)
+        effective = (self.caps[name].effective(float(v), settings) for v in (value, settings[name]))
+        return all(each == float(value) for each, _ in effective)
 
     def as_given(self, settings: Settings) -> Candidate:
         """Settings as they are, completed but not repaired: what was measured is measured again."""

@@ -21,6 +21,7 @@ from autotune.measure.reading import Reading
 from autotune.measure.warmup import WarmUpResult
 from autotune.optimize.beds import offsets
 from autotune.optimize.searcher import Searcher
+from autotune.space.space import Space
 from autotune.study import trial as trials
 from autotune.study.context import ProgressReporter, TrialContext, history
 from autotune.study.loop import Proposal, catch_up, concluded, following, learn, prepared, propose
@@ -123,8 +124,11 @@ class Crew:
             def turn() -> None:
                 self.turns.turn(bed, clock)
 
-            space = next(iter(self.environments.values())).space
-            self._work(TrialContext(space, session, self.store, progress, bed, turn), bed)
+            self._work(TrialContext(self._space, session, self.store, progress, bed, turn), bed)
+
+    @property
+    def _space(self) -> Space:
+        return next(iter(self.environments.values())).space
 
     def _work(self, context: TrialContext, bed: str) -> None:
         """Trials, one after the other, until nothing is left to measure."""
@@ -158,7 +162,7 @@ class Crew:
 
     def _propose(self) -> Proposal:
         with self._searching:
-            return propose(self.store.state, self.searcher)
+            return propose(self.store.state, self.searcher, self._space)
 
     def _decide(self, context: TrialContext, proposal: Proposal | None) -> Next:
         """The next step, and the trial that was begun for it, if any."""

@@ -12,7 +12,8 @@ from autotune.environments.cache_peak import CachePeak, own_objective, peak
 from autotune.environments.load_meter import LoadMeter
 from autotune.environments.load_session import LoadSession
 from autotune.errors import AutotuneError
-from autotune.loads import memcaslap, mutilate
+from autotune.loads import closed_loop, memcaslap, mutilate
+from autotune.loads.answers import Validator
 from autotune.loads.base import LoadError
 from autotune.loads.closed import Ceiling, Clients, ClosedLoad
 from autotune.loads.memcaslap import PROTOCOL, SHAPES, CacheCeiling, Shape
@@ -59,6 +60,7 @@ class OfStack:
                 "percentiles": {f"p{at:g}": value for at, value in sorted(c.percentiles.items())},
                 "failed": c.failed,
                 "limited": c.limited,
+                "example": c.example,
             }
             for c in self.ceilings
         ]
@@ -166,20 +168,18 @@ def _of_stack(context: TrialContext, meter: LoadMeter, request: CeilingRequest) 
     meter.begin_trial(deployed=True)
     host = meter.load_hosts[0]
     load = _closed_load(host, unpaced=request.unpaced)
-    most = meter.max_rate if load.paced else UNKNOWN
+    validator = meter.answers.validator if meter.answers else Validator(())
 
     def run(concurrency: int, seconds: float) -> Ceiling:
         clients = Clients(concurrency, seconds, meter.timeout, meter.max_rate)
-        argv, text = load.argv(meter.request, clients), load.input(clients)
-        bound = seconds + 2 * meter.timeout + MARGIN
-        (done,) = run_together([LoadCommand(host, argv, most, 0.0, seconds, bound, text)], most)
-        return load.parse(done.stdout or done.error_text, clients)
+        return closed_loop.run(load, meter.request, clients, host, validator)
 
     run(request.clients[0], WARM_UP_SECONDS)
     ceilings = []
     for clients in request.clients:
         ceilings.append(run(clients, SECONDS))
-        context.progress.note(f"{load.name}, {clients} at a time: {ceilings[-1].rate:.0f}/s")
+        wrong = f" ({ceilings[-1].example})" if ceilings[-1].example else ""
+        context.progress.note(f"{load.name}, {clients} at a time: {ceilings[-1].rate:.0f}/s{wrong}")
     return OfStack(load.name, tuple(ceilings))
 
 

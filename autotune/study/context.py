@@ -50,6 +50,13 @@ class TrialContext:
     turn: Callable[[], None] = lambda: None
 
     @property
+    def known_space(self) -> Space:
+        """The space with what the study has learned: the memory of processes, and which values take no
+        effect."""
+        state = self.store.state
+        return self.space.knowing(state.rss).clamped(state.clamps)
+
+    @property
     def clock(self) -> Clock:
         return self.session.clock
 

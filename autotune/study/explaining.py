@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from dataclasses import asdict
 from math import log
 from pathlib import Path
@@ -27,6 +25,7 @@ from autotune.study import trial as trials
 from autotune.study.context import ProgressReporter, TrialContext, opened, versions
 from autotune.study.loop import KNOWN_SD, catch_up
 from autotune.study.ranking import LEAST_MEASURED, baseline, best, drifted, measured
+from autotune.study.recorded import RecordedEnvironment, recorded_environment
 from autotune.study.records import Phase, State, Trial, reduction
 from autotune.study.schedule import Measure
 from autotune.study.store import state_of
@@ -47,17 +46,17 @@ def check_measurable(directory: Path) -> None:
         )
 
 
-def explain(environment: Environment, directory: Path) -> dict[str, Any]:
-    """What the study's own trials say, as one JSON object; measures nothing.
+def explain(directory: Path) -> dict[str, Any]:
+    """What the study's own trials say, as one JSON object. Asks no host, and measures nothing.
 
     Raises AutotuneError for a study that has no winner.
     """
     state = state_of(directory)
     stock, winner = _sides(state)
-    tried = measured(state)
-    with _open_search(environment, directory, state) as searcher:
-        surrogate, anova = searcher.surrogate(drifted(state)), searcher.importance()
-    point = surrogate.grid.canonical(surrogate.grid.encode_all([winner.settings]))[0]
+    tried, environment = measured(state), recorded_environment(directory)
+    searcher = _search(environment, directory, state)
+    surrogate, anova = searcher.surrogate(drifted(state)), searcher.importance()
+    point = surrogate.grid.canonical(surrogate.grid.encode_all([winner.in_effect]))[0]
     effects = importance.effects(surrogate)
     return {
         "schema": 1,
@@ -69,7 +68,9 @@ def explain(environment: Environment, directory: Path) -> dict[str, Any]:
                 "parameter": name,
                 "effect": effect,
                 "ped_anova": anova.get(name),
-                "changed_in": sum(t.settings.get(name) != stock.settings.get(name) for t in tried),
+                "changed_in": sum(
+                    t.in_effect.get(name) != stock.in_effect.get(name) for t in tried
+                ),
             }
             for name, effect in effects.items()
         ],
@@ -93,8 +94,7 @@ def reduce(
     state = state_of(directory)
     stock, winner = _sides(state)
     gain = _gain(state)
-    with _open_search(environment, directory, state) as searcher:
-        surrogate = searcher.surrogate(drifted(state))
+    surrogate = _search(environment, directory, state).surrogate(drifted(state))
     predicted = _predicted(surrogate, environment.space, state)
     noise = state.posterior.noise if state.posterior else KNOWN_SD / 2
     with opened(environment, directory, progress) as context:
@@ -107,18 +107,15 @@ def reduce(
         })  # fmt: skip
 
 
-@contextmanager
-def _open_search(environment: Environment, directory: Path, state: State) -> Iterator[Searcher]:
-    """The study's search, with all outcomes recorded again: the sampler's own storage may be lost, and
-    that of a shared study is in a database, without all parameters of each configuration."""
-    opening = (
-        nullcontext(start.search(environment, directory.name, InMemoryStorage()))
-        if state.shared
-        else start.open_search(environment, directory)
-    )
-    with opening as searcher:
-        catch_up(searcher, state)
-        yield searcher
+def _search(
+    environment: Environment | RecordedEnvironment, directory: Path, state: State
+) -> Searcher:
+    """The study's search, with all outcomes recorded again: other people may have written the sampler's
+    own storage, it may be lost, and that of a shared study is in a database."""
+    searcher = start.search(environment, directory.name, InMemoryStorage())
+    searcher.narrow(environment.space.clamped(state.clamps))
+    catch_up(searcher, state)
+    return searcher
 
 
 class _AblationTrials:
@@ -129,9 +126,10 @@ class _AblationTrials:
         self.trials: dict[Reverted, int] = {}
 
     def log_peak(self, reverted: Reverted) -> float | None:
+        space, trial = self._context.space, self._winner
+        winner = space.possible(trial.in_effect, trial.settings)
         settings = {
-            name: self._stock[name] if name in reverted else value
-            for name, value in self._winner.settings.items()
+            name: self._stock[name] if name in reverted else value for name, value in winner.items()
         }
         prior = Estimate.of(self._winner.peak.peak, KNOWN_SD) if self._winner.peak else None
         of = None if reverted else self._winner.number
@@ -163,13 +161,12 @@ def _gain(state: State) -> float:
 def _predicted(surrogate: Surrogate, space: Space, state: State) -> dict[str, PredictedEffect]:
     """What the model thinks each of the winner's changes is worth, most first."""
     stock, winner = _sides(state)
-    searched = {d.name for d in space.tunable} & space.active(winner.settings)
-    changed = [
-        n for n in winner.settings if n in searched and winner.settings[n] != stock.settings[n]
-    ]
-    configurations = [{**winner.settings, name: stock.settings[name]} for name in changed]
+    searched = {d.name for d in space.tunable} & space.active(winner.in_effect)
+    values, before = winner.in_effect, stock.in_effect
+    changed = [n for n in values if n in searched and values[n] != before[n]]
+    configurations = [{**values, name: before[name]} for name in changed]
     grid = surrogate.grid
-    points = grid.canonical(grid.encode_all([winner.settings, *configurations]))
+    points = grid.canonical(grid.encode_all([values, *configurations]))
     mean, sd = surrogate.predict(points)
     losses = {
         name: PredictedEffect(float(mean[0] - m), float(s))

@@ -12,13 +12,13 @@ from autotune.environments.load_session import UNMEASURED_SD
 from autotune.estimate import Estimate
 from autotune.optimize.gp.surrogate import BED, CAPACITIES, MATTERS, MOVES
 from autotune.optimize.searcher import Outcome, Searcher, Suggestion
+from autotune.space.space import Space
 from autotune.study import trial as trials
 from autotune.study.context import TrialContext
 from autotune.study.ranking import (
     FINALS,
     Verdict,
     conclude,
-    configuration,
     drifted,
     incumbent,
     measured,
@@ -88,6 +88,8 @@ def following(
         if isinstance(step, Ask) and state.shared and not (proposal and proposal.new(state)):
             return step
         with context.clock.on("search"):
+            if not (state.shared and isinstance(step, Ask)):
+                searcher.narrow(context.space.clamped(state.clamps))
             if state.shared and not isinstance(step, Ask):
                 hear(searcher, state)
             if isinstance(step, Rank):
@@ -98,8 +100,9 @@ def following(
                 return asked
 
 
-def propose(state: State, searcher: Searcher) -> Proposal:
+def propose(state: State, searcher: Searcher, space: Space) -> Proposal:
     """What the model suggests, given all that workers have on record; this takes a while."""
+    searcher.narrow(space.clamped(state.clamps))
     hear(searcher, state)
     suggestion = searcher.ask(drifted(state))
     searcher.discard(suggestion.number)  # believed once it is on record, like those of others
@@ -137,7 +140,7 @@ def concluded(context: TrialContext) -> Verdict:
 
 def prior(state: State, step: Measure) -> Estimate | None:
     """What to expect of a configuration's peak: its own earlier one, or else the incumbent's."""
-    earlier = [t for t in works(state.finished()) if configuration(t) == step.of]
+    earlier = [t for t in works(state.finished()) if state.configuration(t) == step.of]
     full = [state.level(trial) for trial in earlier if trial.peak and not trial.peak.screened]
     if full:
         return Estimate(full[0].log_mean, KNOWN_SD)
@@ -176,10 +179,10 @@ def _rank(context: TrialContext, searcher: Searcher) -> None:
 
 def _simplify(context: TrialContext, searcher: Searcher, number: int) -> None:
     state = context.store.state
-    space = context.space.knowing(state.rss)
+    space = context.known_space
     record = next_block(state, searcher.surrogate(drifted(state)), space, number)
     context.store.simplified(record)
-    winner = state.by_number(number).settings
+    winner = state.by_number(number).in_effect
     changed = sum(winner[name] != value for name, value in space.baseline.items())
     if record["reverted"]:
         context.progress.note(
@@ -222,7 +225,7 @@ def tell(
     else:
         notes["why"] = done.failure or ""
     outcome = Outcome(peak.peak if peak is not None and feasible else None, notes)
-    searcher.record(done.asked, done.suggested or done.settings, outcome)
+    searcher.record(done.asked, done.learned, outcome)
 
 
 def catch_up(searcher: Searcher, state: State) -> None:

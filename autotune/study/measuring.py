@@ -213,4 +213,9 @@ def _measured(
     context.spent()
     if done.peak is None:
         raise AutotuneError(f"{called} cannot be used: {done.failure}")
+    if not_as_named := [line for line in done.differences if line.partition(":")[0] in settings]:
+        raise AutotuneError(
+            f"{called} did not take effect as it is: {'; '.join(not_as_named)}",
+            hint="its figures would be those of another configuration: `autotune run` finds what fits",
+        )
     return done, done.peak

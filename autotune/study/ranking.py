@@ -33,7 +33,7 @@ REPEATED = (*BEFORE_PROOF, Phase.CONFIRM)
 
 def works(trials: Sequence[Trial]) -> list[Trial]:
     """Those that met the objective."""
-    return [trial for trial in trials if trial.peak is not None and trial.peak.feasible]
+    return [trial for trial in trials if trial.meets]
 
 
 def measured(state: State) -> list[Trial]:
@@ -41,21 +41,32 @@ def measured(state: State) -> list[Trial]:
     return works(state.finished(*COUNTED))
 
 
-def configuration(trial: Trial) -> int:
-    """The trial whose settings this one measured."""
-    return trial.number if trial.of is None else trial.of
-
-
 def estimates(state: State, trials: Sequence[Trial]) -> list[tuple[int, Estimate]]:
     """Trials that met the objective, by the configuration they stand for, in their order; as an
     average test bed would have measured them."""
-    return [(configuration(trial), state.level(trial)) for trial in works(trials)]
+    return [(state.configuration(trial), state.level(trial)) for trial in works(trials)]
+
+
+def _first_estimates(state: State, trials: Sequence[Trial]) -> dict[int, Estimate]:
+    """By configuration, its estimate in ``trials``. If one was suggested several times, its measurements
+    are pooled; one that was pruned has only a ceiling, which a later measurement replaces."""
+    measured: dict[int, list[Trial]] = {}
+    for trial in works(trials):
+        measured.setdefault(state.configuration(trial), []).append(trial)
+    return {number: _pooled(state, tried) for number, tried in measured.items()}
+
+
+def _pooled(state: State, tried: Sequence[Trial]) -> Estimate:
+    full = [trial for trial in tried if trial.peak and not trial.peak.screened] or tried[-1:]
+    levels = [state.level(trial) for trial in full]
+    return Estimate.pool(levels) if len(levels) > 1 else levels[0]
 
 
 def candidates(state: State) -> dict[int, Estimate]:
     """All configurations but the baseline, as estimated before they are measured again."""
-    searched = [t for t in state.finished(*COUNTED) if t.phase is not Phase.BASELINE]
-    measured = dict(estimates(state, searched))
+    baselines = {state.configuration(t) for t in state.finished(Phase.BASELINE)}
+    searched = [t for t in state.finished(*COUNTED) if state.configuration(t) not in baselines]
+    measured = _first_estimates(state, searched)
     if state.posterior is None:
         return measured
     believed = state.posterior.peaks
@@ -66,7 +77,7 @@ def incumbent(state: State) -> Estimate | None:
     """The peak to beat: that of the best configuration so far, its measurements as a reference included,
     so that a lucky first one does not prune what is as good. Pruned trials have a ceiling, no peak."""
     full = [t for t in measured(state) if t.peak and not t.peak.screened]
-    peaks, again = dict(estimates(state, full)), _repeats(state, Phase.REFERENCE)
+    peaks, again = _first_estimates(state, full), _repeats(state, Phase.REFERENCE)
     pooled_peaks = {n: Estimate.pool([peaks[n], *more]) for n, more in again.items() if n in peaks}
     return max((peaks | pooled_peaks).values(), key=lambda peak: peak.log_mean, default=None)
 
@@ -74,11 +85,11 @@ def incumbent(state: State) -> Estimate | None:
 def pruned_too_early(state: State, chance: float) -> Trial | None:
     """A preset that was pruned against a peak which did not last: by what is known of the incumbent now,
     it has at least this ``chance`` to beat it. Each is measured once more, whatever comes of it."""
-    again = {configuration(t) for t in state.begun(*OPENING) if t.of is not None}
+    again = {state.configuration(t) for t in state.begun(*OPENING) if t.of is not None}
     pruned = [
         (trial, replace(state.level(trial), sd=trial.peak.upper_sd))
         for trial in works(state.finished(*OPENING))
-        if trial.peak and trial.peak.screened and configuration(trial) not in again
+        if trial.peak and trial.peak.screened and state.configuration(trial) not in again
     ]
     # Most studies have none in doubt, and those of many beds ask often.
     to_beat = incumbent(state) if pruned else None
@@ -199,7 +210,7 @@ def _noise_of_repeats(state: State, *phases: Phase) -> float:
     """
     repeats: dict[tuple[str | None, int], list[float]] = {}
     for trial in works(state.finished(*phases)):
-        of = (trial.bed, configuration(trial))
+        of = (trial.bed, state.configuration(trial))
         repeats.setdefault(of, []).append(state.level(trial).log_mean)
     steps = [b - a for logs in repeats.values() for a, b in pairwise(logs)]
     return spread(steps) if len(steps) >= LEAST_REPEATS else 0.0
@@ -219,7 +230,7 @@ def reference(state: State) -> Trial | None:
     measure than a poor one.
     """
     if references := state.finished(Phase.REFERENCE):
-        return state.by_number(configuration(references[0]))  # a series of one configuration
+        return state.by_number(state.configuration(references[0]))  # a series of one configuration
     presets = [t for t in works(state.finished(*OPENING)) if t.peak and not t.peak.screened]
     usable = presets or works(state.finished(*COUNTED))[:1]
     return max(usable, key=lambda t: state.level(t).log_mean, default=None)
@@ -264,7 +275,9 @@ def bed_readings(state: State) -> list[BedReading]:
     drifts, stock = drift_by_bed(state), baseline(state)
     return [
         BedReading(
-            stock.number if stock and trial.phase is Phase.BASELINE else configuration(trial),
+            stock.number
+            if stock and trial.phase is Phase.BASELINE
+            else state.configuration(trial),
             trial.bed,
             trial.peak.estimate.ratio(drifts[trial.bed].shifts.get(trial.number, Estimate(0.0, 0.0))),
         )
@@ -293,7 +306,9 @@ def confirmations(
     noisy = [(trial, _beside(state, trial).noisier(believed))
              for trial in works(state.finished(phase)) if trial.bed == bed]  # fmt: skip
     return [
-        Measured(configuration(trial) == challenger, replace(peak, sd=max(peak.sd, of_repeats)))
+        Measured(
+            state.configuration(trial) == challenger, replace(peak, sd=max(peak.sd, of_repeats))
+        )
         for trial, peak in noisy
     ]
 

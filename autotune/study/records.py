@@ -18,6 +18,8 @@ from autotune.estimate import Estimate
 from autotune.optimize.bed_offset import NO_OFFSET, BedOffset
 from autotune.optimize.ranking import PosteriorPeaks
 from autotune.services.base import Settings, Value
+from autotune.space.caps import Clamp
+from autotune.study import clamps
 from autotune.study.shapes import check_record
 from autotune.target.messages import plural
 
@@ -65,7 +67,8 @@ class Trial:
     ``fault``: the failure is that of a benchmark command, and says nothing about the configuration.
     ``files`` are SHA-256 digests of its rendered files, by their paths; earlier versions recorded none.
     ``bed`` is the test bed it was measured on, in a study on several; it ``repeats`` a trial that
-    another bed did not end.
+    another bed did not end. ``capped`` are parameters whose suggested value would have had no effect of
+    its own: ``settings`` has another one in its place.
     """
 
     number: int
@@ -83,18 +86,35 @@ class Trial:
     files: Mapping[str, str] = field(default_factory=dict)
     bed: str | None = None
     repeats: int | None = None
+    capped: tuple[str, ...] = ()
 
     @property
+    def clamped(self) -> tuple[str, ...]:
+        """The parameters of which another value than the requested one took effect."""
+        names = (line.partition(":")[0] for line in self.differences)
+        return tuple(n for n in names if n in self.effective and n in self.settings)
+
+    @cached_property
     def in_effect(self) -> Settings:
         """The settings with the values that took effect, in the parameters' own types."""
-        differing = {line.partition(":")[0] for line in self.differences}
         values = {name: _of_type(self.settings[name], self.effective[name])
-                  for name in differing & self.effective.keys() & self.settings.keys()}  # fmt: skip
+                  for name in self.clamped}  # fmt: skip
         return {**self.settings, **values}
+
+    @property
+    def learned(self) -> Settings:
+        """The values that the search learns from: those that it suggested, as they took effect."""
+        suggested = self.suggested or self.settings
+        return {**suggested, **{n: self.in_effect[n] for n in self.clamped if n in suggested}}
 
     @property
     def over(self) -> bool:
         return self.peak is not None or self.failure is not None
+
+    @property
+    def meets(self) -> bool:
+        """True if it has a capacity: some load met the objective."""
+        return self.peak is not None and self.peak.feasible
 
     @property
     def unmeasured(self) -> bool:
@@ -232,6 +252,20 @@ class State:
         return {}
 
     @cached_property
+    def clamps(self) -> Mapping[str, Clamp]:
+        """By parameter, the values that take effect as far as deployments showed."""
+        return clamps.shown(self.trials)
+
+    @cached_property
+    def _same(self) -> Mapping[int, int]:
+        return clamps.same(self.trials)
+
+    def configuration(self, trial: Trial) -> int:
+        """The first trial that measured the same configuration: the same values in effect."""
+        number = trial.number if trial.of is None else trial.of
+        return self._same.get(number, number)
+
+    @cached_property
     def measured(self) -> int:
         """How many trials have a peak."""
         return sum(trial.peak is not None for trial in self.trials)
@@ -301,6 +335,7 @@ def after(state: State, record: Record) -> State:
 def _trial(record: Record) -> Trial:
     same = {key: record[key] for key in ("of", "asked")}
     same |= {key: record[key] for key in ("bed", "repeats") if key in record}
+    same["capped"] = tuple(record.get("capped") or ())
     same |= {key: _named(record[key]) for key in ("settings", "suggested")}
     bindings = tuple(record["bindings"])
     return Trial(record["trial"], Phase(record["phase"]), bindings=bindings, **same)

@@ -26,7 +26,6 @@ from autotune.study.ranking import (
     baseline_meets,
     best,
     candidates,
-    configuration,
     confirmations,
     finalists,
     leader,
@@ -187,13 +186,15 @@ def _opening(
         return Measure(Phase.BASELINE, space.baseline)
     done = [(t.phase, _deployment(t.settings, space)) for t in counting]
     most = max(3, int(MOST_KNOWN * budget.trials))
-    tried: list[Settings] = []
+    tried, clamped = list[Settings](), space.clamped(state.clamps)
+    effects: list[Settings] = []  # of those tried
     for phase, settings in _presets(space):
-        acts = acting(settings, space)
+        acts, effect = acting(settings, space), acting(clamped.in_effect(settings), space)
         if acts in tried:
             continue
-        new = (phase, _deployment(settings, space)) not in done
+        new = (phase, _deployment(settings, space)) not in done and effect not in effects
         tried.append(acts)
+        effects.append(effect)
         always = phase in (Phase.BASELINE, Phase.RECOMMENDED)
         if new and len(tried) <= most and (always or _competes(state, space, settings)):
             return Measure(phase, settings)
@@ -264,7 +265,7 @@ def _reference(state: State, bed: str | None) -> Step | None:
     screened = sum(t.peak is None or t.peak.screened for t in since)
     if len(since) - screened + screened / SCREENED_FOR_ONE < REFERENCE_EVERY:
         return None
-    return Measure(Phase.REFERENCE, chosen.settings, of=configuration(chosen))
+    return Measure(Phase.REFERENCE, chosen.settings, of=state.configuration(chosen))
 
 
 def _ranking(state: State) -> Step | None:

@@ -42,7 +42,7 @@ RECORDS: Mapping[str, Any] = {
     "beds": {"offsets": {ANY: NUMBERS}},
     "trial": {
         **PER_TRIAL, "phase": str, "of?": int, "asked?": int, "at?": str, "settings": VALUES,
-        "suggested": VALUES, "bindings": [str], "bed?": str, "repeats?": int,
+        "suggested": VALUES, "bindings": [str], "bed?": str, "repeats?": int, "capped?": [str],
     },
     "deployed": {
         **PER_TRIAL, "effective": VALUES, "differences": [str], "files?": TEXTS, "actions?": TEXTS,

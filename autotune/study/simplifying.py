@@ -19,7 +19,8 @@ def next_block(state: State, surrogate: Surrogate, space: Space, number: int) ->
     ``without`` is what has been reverted for good, and ``accepted`` the trial that measured this;
     ``refused`` sets of changes lose too much. ``measured`` counts the measurements it rests on.
     """
-    winner, last = state.by_number(number).settings, state.simplified or {}
+    leading, last = state.by_number(number), state.simplified or {}
+    winner = space.possible(leading.in_effect, leading.settings)
     done = state.finished(Phase.SIMPLIFIED)
     accepted, without = last.get("accepted"), tuple(last.get("without", ()))
     refused = list(last.get("refused", ()))

@@ -32,6 +32,7 @@ from autotune.study.context import (
 )
 from autotune.study.directory import EVENTS
 from autotune.study.ranking import Verdict
+from autotune.study.recorded import RecordedEnvironment
 from autotune.study.records import APPLIED, MEASURED
 from autotune.study.store import Store, first_record, state_of
 from autotune.target.beds import chosen
@@ -82,8 +83,8 @@ def _take_over(
         estimates = ranking.candidates(state)
         ranked = sorted(estimates, key=lambda trial: -estimates[trial].log_mean)
         configurations = transferred(
-            [state.by_number(trial).settings for trial in ranked],
-            stock.settings if stock else {},
+            [state.by_number(trial).in_effect for trial in ranked],
+            stock.in_effect if stock else {},
             environment.space,
         )
     store.transferred(earlier.name, configurations)
@@ -187,7 +188,7 @@ def open_search(environment: Environment, directory: Path) -> Iterator[Searcher]
 
     Raises AutotuneError for a storage that cannot be used, OSError if the disk is full.
     """
-    path = foreign_files.writable(directory, STORAGE)
+    path = foreign_files.writable(directory, STORAGE, foreign_files.DATABASE)
     with storage_errors(path):
         path.touch(mode=0o600)
         with open_sqlite(path) as storage:
@@ -195,7 +196,11 @@ def open_search(environment: Environment, directory: Path) -> Iterator[Searcher]
 
 
 def search(
-    environment: Environment, name: str, storage: BaseStorage, *, condensed: bool = False
+    environment: Environment | RecordedEnvironment,
+    name: str,
+    storage: BaseStorage,
+    *,
+    condensed: bool = False,
 ) -> Searcher:
     """The search of the study of this name in ``storage``."""
     target = environment.file.target
@@ -239,8 +244,9 @@ def _keep(context: TrialContext, verdict: Verdict) -> None:
     if verdict.verdict != "improved" or verdict.best is None:
         context.progress.note("nothing is kept: no configuration is proven to be better")
         return
-    fleet = context.session.fleet
-    fleet.deploy(context.store.state.by_number(verdict.best).settings)
+    fleet, settings = context.session.fleet, context.store.state.by_number(verdict.best).settings
+    context.space.check(settings)
+    fleet.deploy(settings)
     fleet.keep()
     context.progress.note(f"the configuration of trial {verdict.best} stays on the hosts")
 

@@ -13,7 +13,7 @@ import time
 import uuid
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -36,6 +36,7 @@ from autotune.study import journal, origin
 from autotune.study.directory import EVENTS, WORKERS
 from autotune.target.messages import nearest
 from autotune.target.read import TARGET
+from autotune.transports import waiting
 
 Record = Mapping[str, Any]
 T = TypeVar("T")
@@ -129,7 +130,7 @@ class Storage:
 
     def __init__(self, url: str, *, within: float = WITHIN) -> None:
         self.url = _checked(url)
-        self._within = within
+        self._within, self._is_awaited = within, False
         self._opened: list[RDBStorage] = []
         self._connections = Connections()  # of Optuna's storages
         self.engine: Engine = create_engine(
@@ -180,15 +181,28 @@ class Storage:
         """What ``act`` returns, repeated while the database is away. If it was never ``reached``, its
         URL may be wrong: the server must first say that it restarts. Raises AutotuneError."""
         end = time.monotonic() + self._within
-        while True:
-            try:
-                return act()
-            except AGAIN as error:
-                reached = reached or _restarts(error)
-                if not (reached and _away(error)) or time.monotonic() > end:
-                    with self.errors():
-                        raise
-            time.sleep(PAUSE)
+        with ExitStack() as away:
+            while True:
+                try:
+                    return act()
+                except AGAIN as error:
+                    reached = reached or _restarts(error)
+                    if not (reached and _away(error)) or time.monotonic() > end:
+                        with self.errors():
+                            raise
+                    if not self._is_awaited:
+                        away.enter_context(self._awaited())
+                time.sleep(PAUSE)
+
+    @contextmanager
+    def _awaited(self) -> Iterator[None]:
+        """One line at a time says that the database is away, however many threads wait for it."""
+        self._is_awaited = True
+        try:
+            with waiting.wait("the storage", "an answer of the database", self._within):
+                yield
+        finally:
+            self._is_awaited = False
 
     @property
     def shown(self) -> str:

@@ -114,8 +114,8 @@ class Store:
         repeats: int | None = None,
     ) -> Trial:
         """A new trial, on record before anything is changed for it."""
-        place = {key: value for key, value in (("bed", bed), ("repeats", repeats))
-                 if value is not None}  # fmt: skip
+        place: dict[str, Any] = {"bed": bed, "repeats": repeats, "capped": list(candidate.capped)}
+        place = {key: value for key, value in place.items() if value not in (None, [])}
         with self._lock:
             trials = self.state.trials
             number = trials[-1].number + 1 if trials else 0

@@ -45,7 +45,9 @@ def run(
 def begin(step: Measure, context: TrialContext) -> Trial:
     """Put the trial on record; it is over at once where no values keep the rules."""
     store = context.store
-    space = context.space.knowing(store.state.rss)
+    space = context.known_space
+    # They may come from a record, which is not sealed.
+    space.check(step.settings)
     same: dict[str, Any] = {"asked": step.asked, "suggested": step.suggested,
                             "bed": context.bed, "repeats": step.repeats}  # fmt: skip
     try:

@@ -88,6 +88,7 @@ def _offer_rates(
 ) -> tuple[Trial, str]:
     """Deploy the point and offer it every rate, in an order of its own; with the outcome of each."""
     store = context.store
+    context.space.check(point.settings)  # they may come from a record
     try:
         candidate = context.space.candidate({**context.space.baseline, **point.settings})
         changed = [b for b in candidate.bindings if b.parameter in point.settings]

@@ -64,6 +64,9 @@ def _load(target: Target) -> Iterator[Finding]:
         if getattr(load, key) is not None and (load.command or load.generator != generator):
             yield Finding(("load", key), f"`{key}` is for {generator} alone",
                           f"load: {{generator: {generator}, {key}: …}}")  # fmt: skip
+    if load.requests_per_run is not None and load.script is None:
+        yield Finding(("load", "requests_per_run"), "`requests_per_run` is for `script` alone",
+                      "load: {generator: k6, script: …, requests_per_run: …}")  # fmt: skip
     lists = [key for key in LISTS if getattr(load, key) is not None]
     if len(lists) > 1:
         yield Finding(("load", lists[1]), f"`{lists[0]}` and `{lists[1]}` exclude each other")

@@ -244,8 +244,10 @@ class Load(Model):
     """In place of `path`, a file of weighted requests: `autotune workload from-log` writes one."""
     script: Text | None = None
     """In place of `path`, a script of your own for k6: each arrival runs its default function."""
+    requests_per_run: Annotated[Whole, Field(ge=1, le=1000)] | None = None
+    """The most requests that a run of `script` makes, redirects included; without it, slow runs count."""
     max_rate: Annotated[PerSecond, MoreThanNothing] = 20_000.0
-    """No more than this is ever offered, in requests/s (with `script:`, in runs/s)."""
+    """No more than this is ever offered, in requests/s."""
     unpaced: Switch = False
     """Whether ab and memcaslap may load the stack or its caches: `max_rate` cannot bound them."""
     timeout: Annotated[Seconds, MoreThanNothing] = 2.0

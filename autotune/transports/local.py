@@ -12,6 +12,7 @@ from pathlib import Path
 
 from autotune import durable
 from autotune.errors import AutotuneError
+from autotune.transports import waiting
 from autotune.transports.base import Argv, Completed, HostUnreachable
 
 NOT_FOUND = 127  # exit statuses of a shell, for a command that could not be started
@@ -55,7 +56,8 @@ class LocalTransport:
             status = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_ALLOWED
             return Completed(tuple(argv), status, "", f"{error.filename}: {error.strerror}")
         try:
-            out, err = process.communicate(input, timeout=timeout)
+            with waiting.command(self.name, argv, timeout):
+                out, err = process.communicate(input, timeout=timeout)
         except subprocess.TimeoutExpired:
             _end(process)
             raise HostUnreachable(f"{words[0]} was not done after {timeout:g} s") from None

@@ -16,6 +16,7 @@ from paramiko import Channel, ChannelException, SSHException
 
 from autotune.errors import AutotuneError
 from autotune.transports import connection as connections
+from autotune.transports import waiting
 from autotune.transports.base import Argv, Completed, HostUnreachable, SshHost
 from autotune.transports.remote_shell import MarkedStream, Marks, shell_script
 
@@ -201,9 +202,10 @@ class SshTransport:
         env: Mapping[str, str] | None = None,
     ) -> Completed:
         """A command that is not done in time is killed, unless sudo runs it as another user."""
-        as_other = sudo and not self._is_root()
-        script = shell_script(argv, timeout=timeout, sudo=as_other, cwd=cwd, env=env)
-        return self._run(script, argv[0], input, timeout).completed(argv)
+        with waiting.command(self.name, argv, timeout):
+            as_other = sudo and not self._is_root()
+            script = shell_script(argv, timeout=timeout, sudo=as_other, cwd=cwd, env=env)
+            return self._run(script, argv[0], input, timeout).completed(argv)
 
     def put(self, content: bytes, path: str, *, mode: int = 0o644, sudo: bool = False) -> None:
         """Keeps owner and group of a file it replaces. Raises ``AutotuneError`` if it cannot."""
@@ -233,11 +235,12 @@ class SshTransport:
         return bool(self._live().user == "root")
 
     def _transfer(self, argv: Argv, content: bytes | None, *, sudo: bool) -> _Answer:
-        script = shell_script(argv, timeout=_TRANSFER, sudo=sudo and not self._is_root())
-        try:
-            return self._run(script, argv[0], content, _TRANSFER)
-        except ConnectionLost:
-            return self._run(script, argv[0], content, _TRANSFER)
+        with waiting.about("transfer of a file"), waiting.command(self.name, argv, _TRANSFER):
+            script = shell_script(argv, timeout=_TRANSFER, sudo=sudo and not self._is_root())
+            try:
+                return self._run(script, argv[0], content, _TRANSFER)
+            except ConnectionLost:
+                return self._run(script, argv[0], content, _TRANSFER)
 
     def _run(self, script: str, command: str, content: bytes | None, timeout: float) -> _Answer:
         start, marks = time.monotonic(), Marks()

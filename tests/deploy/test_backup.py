@@ -30,7 +30,9 @@ files = st.one_of(
 )
 states = st.builds(
     HostState,
-    st.dictionaries(st.text(), files, max_size=5),
+    st.dictionaries(
+        st.from_regex(r"(/[a-z][a-z0-9._@-]{0,9}){1,4}", fullmatch=True), files, max_size=5
+    ),
     st.dictionaries(st.text(min_size=1), st.booleans(), max_size=3),
     st.dictionaries(st.text(min_size=1), st.text(), max_size=3),
 )
@@ -100,3 +102,13 @@ def test_the_controllers_copy(tmp_path: Path) -> None:
 def test_a_record_that_makes_no_sense_says_where_it_is(content: bytes) -> None:
     with pytest.raises(AutotuneError, match=r"/somewhere is not a record of originals"):
         decode(content, "/somewhere")
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["", "etc/x", "/", "/etc/../root/x", "/etc//x", "/etc/./x", "/etc/x/", "/etc/\x1bx", "/a\nb"],
+)
+def test_only_paths_as_services_name_them_are_restored(path: str) -> None:
+    backup = HostBackup("web1", "shop", HostState({path: FileState()}, {}, {}))
+    with pytest.raises(AutotuneError, match="is not the path of a file"):
+        decode(encode(backup), "a copy")

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from math import isfinite
 from pathlib import Path
 from random import Random
-from types import FrameType
 from typing import Any
 
 from autotune.errors import AutotuneError
@@ -106,7 +105,7 @@ def run(entry: Entry, seed: int, inputs: int) -> Result:
         given = entry.mutation(random, entry.seeds)
         begun = time.process_time()
         try:
-            with _alarm():
+            with alarm(PATIENCE):
                 value = entry.parse(given)
                 entry.check(value)
             result.accepted += 1
@@ -130,14 +129,22 @@ def _place(error: BaseException) -> str:
 
 
 @contextmanager
-def _alarm() -> Iterator[None]:
-    def ring(_: int, __: FrameType | None) -> None:
-        raise Hang(f"more than {PATIENCE:g} s")
+def alarm(cpu: float, real: float = 0.0) -> Iterator[None]:
+    """Raise Hang after so many seconds of CPU, or of real time (0: no limit): others may have the CPU."""
 
-    before = signal.signal(signal.SIGPROF, ring)
-    signal.setitimer(signal.ITIMER_PROF, PATIENCE)  # of CPU: others may take it for seconds
+    def ring(*_: object) -> None:
+        raise Hang(f"more than {cpu:g} s")
+
+    limits = {
+        signal.SIGPROF: (signal.ITIMER_PROF, cpu),
+        signal.SIGALRM: (signal.ITIMER_REAL, real),
+    }
+    before = {number: signal.signal(number, ring) for number in limits}
+    for timer, seconds in limits.values():
+        signal.setitimer(timer, seconds)
     try:
         yield
     finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
+        for number, (timer, _) in limits.items():
+            signal.setitimer(timer, 0)
+            signal.signal(number, before[number])

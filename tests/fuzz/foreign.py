@@ -10,11 +10,10 @@ import io
 import json
 import os
 import shutil
-import signal
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -25,13 +24,13 @@ from autotune import outcome
 from autotune.cli import app
 from autotune.deploy.private_servers import PID_SUFFIX
 from autotune.errors import BUG
-from tests.fuzz.campaign import Hang
+from tests.fuzz.campaign import Hang, alarm
 from tests.modelled import noisy
 
 RECORDED = Path(__file__).parents[1] / "report" / "studies"
 # Seconds of CPU, and in all: another process may have the CPU. Searching and modelling take their time.
 WITHIN, COMPUTING, MOST = 5.0, 120.0, 300.0
-COMPUTE = ("run", "measure")
+COMPUTE = ("run", "measure", "explain")
 # A run of a model takes seconds, that of a command a moment; what is read from the stranger is the same.
 EVERY = 0.1
 TOY = """\
@@ -145,7 +144,7 @@ def _try(words: Sequence[str], result: Result, what: str) -> None:
     code: int | str
     try:
         with (
-            _alarm(COMPUTING if words[0] in COMPUTE else WITHIN),
+            alarm(COMPUTING if words[0] in COMPUTE else WITHIN, MOST),
             redirect_stdout(printed),
             redirect_stderr(errors),
         ):
@@ -175,23 +174,6 @@ _PLACES: dict[str, Path] = {}
 
 def _top(what: str, _: Result) -> Path:
     return _PLACES[what.partition(",")[0]]
-
-
-@contextmanager
-def _alarm(seconds: float) -> Iterator[None]:
-    def ring(*_: object) -> None:
-        raise Hang("it takes too long")
-
-    before = [signal.signal(number, ring) for number in (signal.SIGPROF, signal.SIGALRM)]
-    signal.setitimer(signal.ITIMER_PROF, seconds)
-    signal.setitimer(signal.ITIMER_REAL, MOST)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        for number, handler in zip((signal.SIGPROF, signal.SIGALRM), before, strict=True):
-            signal.signal(number, handler)
 
 
 def _made_export(directory: Path) -> Path:

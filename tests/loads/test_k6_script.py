@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import tarfile
 from collections import Counter
@@ -15,10 +16,11 @@ import pytest
 from autotune.environments.names import check
 from autotune.errors import TargetError
 from autotune.loads.base import LoadError, LoadResult, LoadSpec
-from autotune.loads.k6 import K6
-from autotune.loads.k6_script import K6Script, of_file, replaced
+from autotune.loads.k6 import K6, KINDS
+from autotune.loads.k6_script import TOO_MANY, K6Script, of_file, replaced
+from autotune.loads.offer import RateTooHigh
 from autotune.loads.registry import chosen, digests
-from autotune.loads.take import inspect, take
+from autotune.loads.take import count_requests, inspect, take
 from autotune.loads.workload import Unusable
 from autotune.services.base import Endpoint
 from autotune.target.read import read
@@ -140,6 +142,8 @@ load: {{generator: {generator}, script: {script}{more}}}
         ("k6", "shop.js", ", uris: u", "`uris` is for httperf alone"),
         ("k6", "shop.js", ", requests: u", "`requests` and `script` exclude each other"),
         ("k6", "shop.js", ", method: POST", "`method` and `script` exclude each other"),
+        ("k6", "shop.js", ", requests_per_run: 6", None),
+        ("k6", "shop.js", ", requests_per_run: 0", "must be at least 1"),
     ],
 )
 def test_a_target_names_it(
@@ -151,12 +155,57 @@ def test_a_target_names_it(
     if message is None:
         file = read(path)
         check(file)
-        assert isinstance(chosen(file), K6Script)
+        load = chosen(file)
+        assert isinstance(load, K6Script)
+        assert load.most == file.target.load.requests_per_run
         assert len(digests(file)["shop.js"]) == 64
         return
     with pytest.raises(TargetError) as error:
         check(read(path))
     assert message in " ".join(map(str, (error.value, *error.value.others)))
+
+
+# -- how many requests a run makes ------------------------------------------------------------------
+
+
+def visit(most: int | None = None) -> K6Script:
+    return K6Script(files=(("visit.js", "export default () => {}"),), most=most)
+
+
+def printed(most: object = 5, **counts: int) -> str:
+    return "\n" + json.dumps({"counts": counts, "lag": 0, "most": most})
+
+
+def test_the_longest_run_says_how_many_requests_each_makes() -> None:
+    assert visit().counted(printed(5, sent=30)).requests_each == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("ReferenceError: gone is not defined\n", "visit.js cannot be run: ReferenceError: gone"),
+        ("", "cannot be run: nothing"),
+        (printed("5"), "cannot be run"),
+        (printed(-1.5), "cannot be run"),
+        (printed(0), "no run of visit.js made a request within 60 s"),
+        (printed(1001, **{f"failed_{KINDS.index(TOO_MANY)}": 1}), "makes more than 1000 requests"),
+    ],
+)
+def test_runs_that_could_not_be_counted_are_no_count(text: str, why: str) -> None:
+    with pytest.raises(LoadError, match=why):
+        visit().counted(text)
+
+
+def test_a_reading_with_a_longer_run_is_refused() -> None:
+    spec, request = LoadSpec(10, 2.0), Request(Endpoint("198.18.0.1", 80), "/")
+    (process,) = visit(3).processes(request, spec)
+    assert process.rate == 30.0  # requests/s
+    with pytest.raises(
+        RateTooHigh, match=r"runs of visit\.js make more than 3 requests"
+    ) as refused:
+        visit(3).parse(process, printed(4, sent=20, **{f"failed_{KINDS.index(TOO_MANY)}": 1}),
+                       request, spec)  # fmt: skip
+    assert "requests_per_run" in (refused.value.hint or "")
 
 
 # -- a real k6 --------------------------------------------------------------------------------------
@@ -173,7 +222,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def run(site: Site, path: Path) -> LoadResult:
     """A reading in which the machine let k6 send all in time; disturbed ones are retaken."""
     for _ in range(10):
-        result = take(of_file(path), site.request(), PATIENT, HERE, max_rate=20_000.0)
+        result = take(of_file(path, 20), site.request(), PATIENT, HERE, max_rate=20_000.0)
         if "not sent" not in result.errors or "cannot be run" in (result.limited or ""):
             break
     return result
@@ -198,6 +247,32 @@ class TestReal:
         assert asked == {"/login": 60, "/account": 60, "/a": 60, "/b": 60, "/c?d=1": 60}
         assert {line[4] for line in lines if line[5] == '"abc"'} == {"/login", "/account"}
         assert {line[2] for line in lines} == {f"shop.example:{site.endpoint.port}"}
+
+    def test_requests_of_a_run_are_counted_one_by_one(self, site: Site, tmp_path: Path) -> None:
+        load = of_file(script(tmp_path, SHOP))
+        before = len(site.asked())
+        assert count_requests(load, site.request(), HERE, 40.0).requests_each == 5
+        asked = [line.split()[4] for line in site.asked()[before:]]
+        assert asked[:3] == ["/token", "/login", "/account"]
+        assert len(asked) > 5
+
+    def test_a_run_stops_before_it_makes_too_many(self, site: Site, tmp_path: Path) -> None:
+        text = "import http from 'k6/http'; export default () => { for (;;) http.get('/a'); };"
+        load, before = of_file(script(tmp_path, text), 3), len(site.asked())
+        with pytest.raises(RateTooHigh, match=r"runs of shop\.js make more than 3 requests"):
+            take(load, site.request(), replace(PATIENT, rate=4), HERE, max_rate=12.0)
+        assert len(site.asked()) - before == 3 * 6  # runs
+        with pytest.raises(LoadError, match="makes more than 1000 requests"):
+            count_requests(of_file(tmp_path / "shop.js"), site.request(), HERE, 4000.0)
+
+    def test_a_teardown_sends_nothing(self, site: Site, tmp_path: Path) -> None:
+        text = """import http from 'k6/http';
+        export const teardown = () => http.get('/broken');
+        export default () => http.get('/a');"""
+        before = len(site.asked())
+        result = run(site, script(tmp_path, text))
+        assert (result.limited, result.replies_ok) == (None, 60)
+        assert not any("/broken" in line for line in site.asked()[before:])
 
     @pytest.mark.parametrize(
         ("text", "kind"),
@@ -260,7 +335,7 @@ class TestReal:
             tmp_path, "import http from 'k6/http'; export default () => { http.get('/a') };"
         )
         tight = replace(PATIENT, limit=1e-6)
-        for load in (of_file(path), K6()):
+        for load in (of_file(path, 1), K6()):
             for _ in range(10):
                 result = take(load, site.request("/a"), tight, HERE, max_rate=20_000.0)
                 if "not sent" not in result.errors:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import random
 import socket
 import socketserver
@@ -20,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.environments import load_session
+from autotune.environments.answers import AnswerCheck
 from autotune.environments.load_meter import LoadMeter
 from autotune.loads import headroom, start
 from autotune.loads.answers import Page, Validator
@@ -33,7 +35,7 @@ from autotune.loads.k6_script import K6Script
 from autotune.loads.offer import LoadCommand, RateTooHigh, highest_rate, run_together
 from autotune.loads.oha import Oha
 from autotune.loads.own import OwnLoad
-from autotune.loads.take import take
+from autotune.loads.take import count_requests, take
 from autotune.loads.workload import kinds
 from autotune.measure import Limits, Reading, Slo, search
 from autotune.measure.warmup import warm_up
@@ -55,9 +57,9 @@ PAGES = (Visit(weight=2.0, path="/a"), Visit(path="/b"))
 SESSIONS = "/a think=1\n/b\n/c\n\n/d\n\n/e\n /e.css\n /e.js\n"
 
 
-def script() -> Load:
+def script(most: int | None) -> Load:
     text = "import http from 'k6/http';\nexport default () => http.get('/');\n"
-    return K6Script(files=(("visit.js", text),))
+    return K6Script(files=(("visit.js", text),), most=most)
 
 
 LOADS: dict[str, Callable[[], Load]] = {
@@ -70,7 +72,8 @@ LOADS: dict[str, Callable[[], Load]] = {
     "oha, paths": lambda: Oha().asking(PAGES),
     "k6": K6,
     "k6, visits": lambda: K6().asking(LISTED),
-    "k6, script": script,
+    "k6, script of one request": lambda: script(1),
+    "k6, script of several requests": lambda: script(7),
     "command": lambda: OwnLoad(("own",)),
 }
 RATES = st.one_of(st.floats(0.3, 60.0), st.floats(60.0, 40_000.0), st.sampled_from([1.0, 500.0]))
@@ -98,20 +101,21 @@ def test_all_processes_of_a_reading_stay_below_it(
     expect: bool, limit: float,
 ) -> None:  # fmt: skip
     each = [Recorder(f"load{number}") for number in range(hosts)]
-    spec = LoadSpec(share * max_rate, seconds, limit=limit, ramp=ramp)
+    load = LOADS[name]()
+    spec = LoadSpec(share * max_rate / load.requests_each, seconds, limit=limit, ramp=ramp)
     request = entry(entries, expect=expect)
     validator = None if expect else Validator((Page(Step(path="/")), Page(Step(path="/b"))))
     with batches() as started:
-        result = take(LOADS[name](), request, spec, *each, max_rate=max_rate, validator=validator)
+        result = take(load, request, spec, *each, max_rate=max_rate, validator=validator)
     assert result.limited  # nothing was run
     # A long ramp-in comes first, a short one goes over into the counted part.
     for part in [[batch] for batch in started] if ramp > 0.5 else [each]:
         assert highest(part) <= max_rate * ROUNDING
     assert sum(len(b.ran) for b in started) == sum(len(host.ran) for host in each)
-    # Each process sends its first request at once, so each may be one request ahead of its rate.
+    # Each process begins at once, so each may be one request, or one run, ahead of its rate.
     sent = sum(one.requests for one in offered(each))
-    processes = sum(len(host.ran) for host in each)
-    assert sent <= max_rate * (ramp + seconds) + processes
+    ahead = load.requests_each * sum(len(host.ran) for host in each)
+    assert sent <= max_rate * (ramp + seconds) + ahead
 
 
 @contextmanager
@@ -135,10 +139,57 @@ def batches() -> Iterator[list[Recorder]]:
 @settings(max_examples=10)
 def test_a_higher_rate_starts_nothing(name: str, max_rate: float, beyond: float) -> None:
     host = Recorder("load1")
+    load = LOADS[name]()
+    spec = LoadSpec(beyond * max_rate / load.requests_each, 1.0)
     with pytest.raises(RateTooHigh, match=r"exceed load\.max_rate"):
-        take(LOADS[name](), entry(1, expect=True), LoadSpec(beyond * max_rate, 1.0), host,
-             max_rate=max_rate)  # fmt: skip
+        take(load, entry(1, expect=True), spec, host, max_rate=max_rate)
     assert not host.ran
+
+
+def test_a_script_whose_requests_are_not_counted_is_not_started() -> None:
+    host = Recorder("load1")
+    with pytest.raises(RateTooHigh, match="a program without a rate limit"):
+        take(script(None), entry(1, expect=True), LoadSpec(0.1, 1.0), host, max_rate=500.0)
+    assert not host.ran
+
+
+class Counting(Recorder):
+    """A load host whose k6 made so many requests in its longest run."""
+
+    most = 5
+
+    def run(self, argv: Argv, *, input: bytes | None = None, timeout: float = 30.0) -> Completed:
+        done = super().run(argv, input=input, timeout=timeout)
+        summary = {"counts": {"sent": 30}, "lag": 0, "most": self.most}
+        return replace(done, stdout=json.dumps(summary), stderr="")
+
+
+@given(max_rate=st.floats(0.2, 40_000.0))
+@settings(max_examples=25)
+def test_requests_of_a_run_are_counted_below_it(max_rate: float) -> None:
+    host = Counting("load1")
+    load = count_requests(script(None), entry(1, expect=True), host, max_rate)
+    assert highest([host]) <= max_rate * ROUNDING
+    assert load.requests_each == host.most
+    assert count_requests(load, entry(1, expect=True), host, max_rate) is load
+    assert len(host.ran) == 1
+
+
+def test_a_session_asks_for_runs_by_their_requests() -> None:
+    host = Counting("load1")
+    meter = replace(meter_of(host, 500.0), load=script(None))
+    session = load_session.LoadSession(
+        Any,
+        meter,
+        Slo(),
+        Limits(max_rate=500.0),
+        SimpleNamespace(noise=None),  # type: ignore[arg-type]
+        highest_rate=meter.highest_rate,
+    )
+    assert session.limits.max_rate == 100.0
+    with pytest.raises(RateTooHigh, match=r"101 requests/s exceed load\.max_rate \(100/s\)"):
+        session.read(101.0, 1.0, Any, "sweep")  # type: ignore[arg-type]
+    assert len(host.ran) == 1  # the run that counted
 
 
 def test_a_generator_that_does_not_state_its_rate_is_not_started() -> None:
@@ -204,7 +255,7 @@ def test_a_session_offers_no_more_whoever_asks() -> None:
         session.read(2500.0, 1.0, Any, "sweep")  # type: ignore[arg-type]
 
 
-def meter(host: Recorder, max_rate: float) -> LoadMeter:
+def meter_of(host: Recorder, max_rate: float) -> LoadMeter:
     stack: Any = SimpleNamespace(parts=(), active=lambda _: ())
     request = entry(2, expect=False)
     return LoadMeter(Httperf(), request, Slo(), (host,), stack, (), 2.0, max_rate)
@@ -219,11 +270,17 @@ def test_a_closed_loop_is_paced(max_rate: float, clients: int) -> None:
         space=SimpleNamespace(candidate=lambda _: SimpleNamespace(settings={})),
         progress=SimpleNamespace(note=notes.append),
     )
-    ceilings._of_stack(context, meter(host, max_rate), CeilingRequest({}, None, (clients,)))
-    loads = [one for one in host.ran if "wrk" in one[0] and "command -v" not in one[0][2]]
+    meter = meter_of(host, max_rate)
+    page = Validator((Page(Step(path="/")),))
+    answers = AnswerCheck(meter.request, page, host, 0.01, max_rate, is_learned=True)
+    request = CeilingRequest({}, None, (clients,))
+    ceilings._of_stack(context, replace(meter, answers=answers), request)
+    ran = [one for one in host.ran if "command -v" not in one[0][2]]
+    loads = [place for place, one in enumerate(ran) if "wrk" in one[0]]
     assert len(loads) == 2
-    for one in loads:
-        assert highest([Recorder("load1", [one])]) <= max_rate * ROUNDING
+    assert len(ran) > 2  # whole answers are requested at the same time
+    for together in (ran[: loads[1]], ran[loads[1] :]) if loads[0] == 0 else (ran[:2], ran[2:]):
+        assert highest([Recorder("load1", together)]) <= max_rate * ROUNDING
 
 
 class Having(Recorder):

@@ -15,6 +15,7 @@ from autotune.optimize.samplers import choose
 from autotune.optimize.searcher import Outcome, Searcher
 from autotune.optimize.storage import open_sqlite
 from autotune.services.base import Action, Effect, Parameter
+from autotune.space.caps import Cap, Clamp
 from autotune.space.dimension import Dimension
 from autotune.space.space import Space
 
@@ -161,3 +162,49 @@ def test_an_unknown_sampler_names_the_nearest() -> None:
     with pytest.raises(AutotuneError) as caught:
         choose("tpee", Task(Space(SPACE, (), {})))
     assert "tpe" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize("kind", ["tpe", "gp", "hill-climb"])
+def test_values_that_proved_to_take_no_effect_are_not_suggested(
+    storage: RDBStorage, kind: str
+) -> None:
+    name, whole = "web.php_fpm.max_children", Space(SPACE, (), {})
+    search = Searcher(storage, "s", whole, kind, 1)
+    for number in range(6):
+        suggestion = search.ask()
+        search.record(suggestion.number, suggestion.values, told(number, 100.0 + number))
+    search.narrow(whole.clamped({name: Clamp(most=20)}))
+    for number in range(6, 14):
+        suggestion = search.ask()
+        assert float(suggestion.values[name]) <= 20
+        search.record(suggestion.number, suggestion.values, told(number, 100.0))
+    assert search.recorded() == frozenset(range(14))
+
+
+def test_a_suggestion_is_told_as_it_took_effect(storage: RDBStorage) -> None:
+    search, name = searcher(storage), "web.php_fpm.max_children"
+    suggestion = search.ask()
+    search.record(suggestion.number, {**suggestion.values, name: 7}, told(3, 100.0))
+    search.record(suggestion.number, {**suggestion.values, name: 7}, told(3, 100.0))
+    suggested, *learned = trials(storage)
+    assert suggested.state is optuna.trial.TrialState.FAIL
+    assert [(t.params[name], t.value, t.user_attrs["trial"]) for t in learned] == [(7, 100.0, 3)]
+    other = search.ask()
+    search.record(other.number, other.values, told(4, 90.0))
+    assert trials(storage)[-1].number == other.number  # as suggested: no trial of its own
+
+
+def test_a_pending_suggestion_has_the_values_that_take_effect(storage: RDBStorage) -> None:
+    """Limits that depend on another setting do not narrow the range, but they cap each suggestion."""
+    children, keepalive = "web.php_fpm.max_children", "lb.nginx.upstream_keepalive"
+    space = Space(SPACE, (), {}, caps={children: Cap(tuned=(keepalive,))})
+    search = Searcher(storage, "s", space, "random", 1)
+    replaced = 0
+    for number in range(12):
+        suggestion = search.ask()
+        pending = trials(storage)[suggestion.number]
+        assert pending.state is optuna.trial.TrialState.RUNNING
+        assert pending.params == suggestion.values == space.in_effect(suggestion.values)
+        replaced += suggestion.number > number + replaced
+        search.record(suggestion.number, suggestion.values, told(number, 100.0))
+    assert replaced

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.space.caps import Clamp
 from autotune.space.facts import HostFacts
 from tests.space.targets import ROOMY, fleet
 
@@ -51,3 +52,42 @@ def test_the_baseline_is_never_changed(tmp_path: Path) -> None:
     space = fleet(tmp_path, "", web1=host(64, tuned=False))
     assert space.candidate({}).settings == space.baseline
     assert space.candidate({}).bindings == ()
+
+
+@pytest.mark.parametrize(
+    ("clamp", "asked", "effective"),
+    [
+        (Clamp(most=1000), 4000, 1000),
+        (Clamp(most=1000), 900, 900),
+        (Clamp(least=80), 64, 80),
+        (Clamp(least=80, most=1000), 2000, 1000),
+        (Clamp(most=100), 300, 511),  # with the effect of the baseline, which is above the limit
+    ],
+)
+def test_a_limit_that_a_deployment_showed_caps_as_a_known_one(
+    tmp_path: Path, clamp: Clamp, asked: int, effective: int
+) -> None:
+    space = fleet(tmp_path, "", web1=host(65_535, tuned=False)).clamped({BACKLOG: clamp})
+    candidate = space.candidate({BACKLOG: asked})
+    assert candidate.settings[BACKLOG] == effective
+    assert candidate.capped == ((BACKLOG,) if asked != effective else ())
+    assert space.in_effect({BACKLOG: asked}) == {BACKLOG: effective}
+    assert space.has_effect_of(BACKLOG, effective, candidate.settings)
+    assert space.has_effect_of(BACKLOG, asked, candidate.settings) is (asked == effective)
+
+
+@pytest.mark.parametrize("clamp", [Clamp(most=1000), Clamp(least=80), Clamp(most=100), Clamp(1e9)])
+def test_the_searched_range_ends_at_the_limit(tmp_path: Path, clamp: Clamp) -> None:
+    whole = fleet(tmp_path, "", web1=host(65_535, tuned=False))
+    space = whole.clamped({BACKLOG: clamp})
+    before, after = (next(d for d in s.dimensions if d.name == BACKLOG) for s in (whole, space))
+    low, high = after.bounds
+    assert before.bounds[0] <= low <= float(after.baseline) <= high <= before.bounds[1]
+    assert low >= min(clamp.least, 511)
+    assert high <= max(clamp.most, 511)
+    assert space.clamped({"no.such.parameter": clamp}) is space
+
+
+def test_choices_and_text_are_never_limited(tmp_path: Path) -> None:
+    space = fleet(tmp_path, "", web1=host(4096, tuned=False))
+    assert space.clamped({"web.php_fpm.pm": Clamp(most=1)}) is space

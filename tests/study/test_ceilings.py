@@ -45,8 +45,9 @@ def of_stack(host: Host, *clients: int) -> ceilings.OfStack:
     )
     request: Any = SimpleNamespace(url="http://127.0.0.1/", method="GET", headers=(), body=None)
     meter: Any = SimpleNamespace(
-        begin_trial=lambda **_: (), load_hosts=[host], request=request, timeout=2.0, max_rate=1000.0
-    )
+        begin_trial=lambda **_: (), load_hosts=[host], request=request, timeout=2.0,
+        max_rate=1000.0, answers=None,
+    )  # fmt: skip
     measured = ceilings._of_stack(context, meter, CeilingRequest({}, None, clients))
     assert len(notes) == len(clients)
     return measured

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -95,3 +96,25 @@ def test_the_leaders_of_an_earlier_study_are_tried_first(studies: Path) -> None:
     assert record["of"] == "paper"
     tried = [t for t in events(studies / "paper-2", "trial") if t["phase"] == "known"]
     assert 1 <= len(tried) <= len(record["configurations"]) <= 3
+
+
+def test_a_study_of_somebody_else_is_explained_and_not_changed(
+    studies: Path, tmp_path: Path
+) -> None:
+    """It has no seal of this account here. Its hosts and its own storage are not needed."""
+    foreign = tmp_path / "received"
+    shutil.copytree(studies / "paper", foreign)
+    for name in ("seal", "study.db", "study.db-wal", "study.db-shm"):
+        (foreign / name).unlink(missing_ok=True)
+    before = {path: path.stat().st_mtime_ns for path in foreign.rglob("*")}
+    done = CliRunner().invoke(app, ["explain", "received", "--json", "--studies", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    theirs = printed("explanation", done.stdout.splitlines()[-1])
+    mine = explained(studies, "--json")
+    assert {**theirs, "study": "paper", "minimal": None} == {**mine, "minimal": None}
+    assert {path: path.stat().st_mtime_ns for path in foreign.rglob("*")} == before
+    refused = CliRunner().invoke(
+        app, ["explain", "received", "--measure", "--yes", "--studies", str(tmp_path)]
+    )
+    assert refused.exit_code != 0
+    assert "it is only read" in str(refused.exception)

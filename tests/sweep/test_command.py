@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -123,3 +124,15 @@ def test_nothing_to_vary_is_told(tmp_path: Path) -> None:
     file, wanted = request.from_options(path, None, None, None, [500.0], 1, peak=False)
     with pytest.raises(AutotuneError, match="nothing varies"):
         request.plan_of_request(file, wanted, prepare(file).space)
+
+
+@pytest.mark.parametrize("peak", [False, True])
+def test_a_plan_on_record_sets_nothing_but_parameters_of_the_target(
+    tmp_path: Path, peak: bool
+) -> None:
+    path, rates = modelled.written(tmp_path), [] if peak else [500.0]
+    file, wanted = request.from_options(path, [OVER[1]], None, None, rates, 1, peak=peak)
+    plan = request.plan_of_request(file, wanted, prepare(file).space)
+    forged = replace(plan, settings={**plan.settings, "web.nginx.user": "root; }"})
+    with pytest.raises(AutotuneError, match="settings that do not fit its target"):
+        runner.sweep(file, forged, tmp_path / "studies" / "s", modelled.Silent())

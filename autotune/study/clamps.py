@@ -1,0 +1,78 @@
+"""Values that took no effect in deployments, and the trials that are one configuration because of it.
+
+Both follow from the records of trials, so that sessions, test beds and workers of a study agree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import Protocol
+
+from autotune.services.base import Settings, Value
+from autotune.space.caps import UNLIMITED, Clamp, clamp_of
+
+
+class Tried(Protocol):
+    """A trial: see `study.records.Trial`."""
+
+    @property
+    def number(self) -> int: ...
+    @property
+    def of(self) -> int | None: ...
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def effective(self) -> Mapping[str, Value]: ...
+    @property
+    def in_effect(self) -> Settings: ...
+    @property
+    def clamped(self) -> tuple[str, ...]: ...
+    @property
+    def capped(self) -> tuple[str, ...]: ...
+    @property
+    def meets(self) -> bool: ...
+
+
+def shown(trials: Iterable[Tried]) -> dict[str, Clamp]:
+    """The limits that deployments showed, by parameter.
+
+    A limit that changes from trial to trial depends on other settings. It does not limit the parameter.
+    """
+    limits: dict[str, set[Clamp]] = {}
+    for trial in trials:
+        for name in trial.clamped:
+            clamp = clamp_of(trial.settings[name], trial.effective[name])
+            if clamp != UNLIMITED:
+                limits.setdefault(name, set()).add(clamp)
+    return {name: limit for name, clamps in limits.items() if (limit := _common(clamps))}
+
+
+def _common(clamps: Collection[Clamp]) -> Clamp | None:
+    """The one limit at each end; ``None`` if there are several."""
+    lows = {clamp.least for clamp in clamps} - {UNLIMITED.least}
+    highs = {clamp.most for clamp in clamps} - {UNLIMITED.most}
+    if len(lows) > 1 or len(highs) > 1:
+        return None
+    return Clamp(max(lows, default=UNLIMITED.least), min(highs, default=UNLIMITED.most))
+
+
+def same(trials: Iterable[Tried]) -> dict[int, int]:
+    """By the numbers of trials, the trial that stands for their configuration, where it is another one:
+    the first that met the objective, or else the first.
+
+    Trials are one configuration if the same values took effect and some values were clamped.
+    """
+    tried = [trial for trial in trials if trial.of is None]
+    if not any(trial.clamped or trial.capped for trial in tried):
+        return {}
+    groups: dict[frozenset[tuple[str, Value]], list[Tried]] = {}
+    for trial in tried:
+        groups.setdefault(frozenset(trial.in_effect.items()), []).append(trial)
+    clamped = (g for g in groups.values() if any(trial.clamped or trial.capped for trial in g))
+    return {
+        trial.number: first.number
+        for group in clamped
+        for first in [next((t for t in group if t.meets), group[0])]
+        for trial in group
+        if trial is not first
+    }

@@ -1,0 +1,157 @@
+"""Says what is being waited for when a command on a host takes long, on which host, and how long at most.
+
+Transports report every command. One thread watches them all. It sleeps while no command is late.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from math import inf
+
+from autotune.transports.base import Argv
+
+UNNOTICED = 8.0  # s that a command may take unnoticed
+REPEATED = (22.0, 60.0)  # s until the next line; the last one repeats
+Listener = Callable[[str], object]
+
+
+@dataclass
+class Wait:
+    """A command that runs. ``due`` is when the next line is, by the monotonic clock."""
+
+    what: str
+    host: str
+    begun: float
+    most: float
+    due: float
+    lines: int = 0
+
+    def line(self, now: float) -> str:
+        """What is waited for, after some seconds."""
+        return (
+            f"waiting for {self.host}: {self.what} ({now - self.begun:.0f} s so far, "
+            f"{self.most:.0f} s at most)"
+        )
+
+
+class Watcher:
+    """Tells listeners of late commands: the latest listener alone, so that no line is shown twice."""
+
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, unnoticed: float = UNNOTICED
+    ) -> None:
+        self._clock, self._unnoticed = clock, unnoticed
+        self._changed = threading.Condition()
+        self._waits: dict[int, Wait] = {}
+        self._listeners: list[Listener] = []
+        self._next = inf  # when the thread looks again
+        self._thread: threading.Thread | None = None
+        self._local = threading.local()
+
+    @contextmanager
+    def listening(self, listener: Listener) -> Iterator[None]:
+        """Lines go to ``listener`` meanwhile."""
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
+
+    @contextmanager
+    def about(self, what: str = "", *, usual: float = 0.0) -> Iterator[None]:
+        """Commands of this thread are called ``what`` meanwhile, and take ``usual`` seconds."""
+        before = self._described()
+        self._local.described = what or before[0], usual
+        try:
+            yield
+        finally:
+            self._local.described = before
+
+    @contextmanager
+    def command(self, host: str, argv: Argv, most: float) -> Iterator[None]:
+        """A command runs meanwhile, for ``most`` seconds at most."""
+        what, usual = self._described()
+        with self.wait(host, what or name_of(argv), most, usual=usual):
+            yield
+
+    @contextmanager
+    def wait(self, host: str, what: str, most: float, *, usual: float = 0.0) -> Iterator[None]:
+        """Something else is waited for meanwhile, for ``most`` seconds at most."""
+        now = self._clock()
+        wait = Wait(what, host, now, most, now + usual + self._unnoticed)
+        self._add(wait)
+        try:
+            yield
+        finally:
+            with self._changed:
+                del self._waits[id(wait)]
+            if wait.lines:
+                self._tell(f"{host}: {what} took {self._clock() - wait.begun:.0f} s")
+
+    def look(self) -> None:
+        """Tell of every command that is late now."""
+        now = self._clock()
+        with self._changed:
+            late = [wait for wait in self._waits.values() if wait.due <= now]
+            for wait in late:
+                wait.due = now + REPEATED[min(wait.lines, len(REPEATED) - 1)]
+                wait.lines += 1
+        for wait in late:
+            self._tell(wait.line(now))
+
+    def _described(self) -> tuple[str, float]:
+        described: tuple[str, float] = getattr(self._local, "described", ("", 0.0))
+        return described
+
+    def _add(self, wait: Wait) -> None:
+        with self._changed:
+            self._waits[id(wait)] = wait
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._watch, name="waiting", daemon=True)
+                self._thread.start()
+            elif wait.due < self._next:
+                self._changed.notify()
+
+    def _watch(self) -> None:
+        while True:
+            with self._changed:
+                self._next = min((wait.due for wait in self._waits.values()), default=inf)
+                left = self._next - self._clock()
+                if left > 0:
+                    self._changed.wait(None if self._next == inf else left)
+                    continue
+            self.look()
+
+    def _tell(self, line: str) -> None:
+        listeners = self._listeners[-1:]
+        for listener in listeners:
+            # A display that fails must not keep the next line from being shown.
+            with suppress(Exception):
+                listener(line)
+
+
+def name_of(argv: Argv) -> str:
+    """The program of a command, without what wraps it."""
+    words = [word.rpartition("/")[2] for word in argv]
+    while words:
+        if words[0] == "env":
+            words = words[1:]
+        elif words[0] in ("timeout", "sudo", "nice", "exec"):
+            words = words[1:]
+            while words and (words[0].startswith("-") or words[0][:1].isdigit()):
+                words = words[1:]
+        elif words[0] == "sh" and "-c" in words[1:2] and len(words) > 4:
+            words = words[4:]
+        elif "=" in words[0]:
+            words = words[1:]
+        else:
+            return words[0]
+    return "a command"
+
+
+WATCHER = Watcher()
+about, command, wait, listening = WATCHER.about, WATCHER.command, WATCHER.wait, WATCHER.listening

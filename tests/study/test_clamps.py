@@ -1,0 +1,185 @@
+"""Values that a deployment found clamped: what the study, its search and its ranking make of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.deploy.deployed import Deployed
+from autotune.deploy.deployment import differences
+from autotune.environments.peak import Peak
+from autotune.estimate import Estimate
+from autotune.optimize.storage import open_sqlite
+from autotune.services.base import Settings, Value
+from autotune.space.caps import Clamp, clamp_of
+from autotune.study import clamps
+from autotune.study.ranking import candidates
+from autotune.study.records import COUNTED, Phase, State, Trial
+from autotune.study.schedule import Measure
+from autotune.study.store import Store
+from autotune.study.trial import begin
+from autotune.target.model import Budget
+from tests.study.simulated import FormulaFleet, context, space, study
+
+CONNECTIONS = "lb.nginx.worker_connections"
+CHILDREN = "web.php_fpm.max_children"
+MOST, CHUNK = 1000, 8
+
+
+def taken(asked: Settings) -> dict[str, Value]:
+    """The values in effect on hosts that allow ``MOST`` connections and start children by the chunk."""
+    children = -(-int(asked[CHILDREN]) // CHUNK) * CHUNK
+    return {**asked, CONNECTIONS: min(int(asked[CONNECTIONS]), MOST), CHILDREN: children}
+
+
+class ClampingFleet(FormulaFleet):
+    def deploy(self, asked: Settings) -> Deployed:
+        effective = taken(asked)
+        done = super().deploy(effective)
+        differing = differences(asked, effective, space().active(asked))
+        return replace(done, effective=effective, differences=differing)
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    budget: dict[str, Any] = {"trials": 8, "time": "30m"}
+    directory = tmp_path_factory.mktemp("clamps") / "s"
+    return study(directory, budget=Budget(**budget), fleet=ClampingFleet())[1]
+
+
+def test_no_two_configurations_differ_only_in_clamped_values(searched: Store) -> None:
+    state = searched.state
+    effects = [tuple(sorted(state.by_number(n).in_effect.items())) for n in candidates(state)]
+    assert len(effects) == len(set(effects)) > 3
+    assert any(trial.clamped for trial in state.trials)
+
+
+def test_no_later_suggestion_exceeds_a_limit_that_was_shown(searched: Store) -> None:
+    assert searched.state.clamps[CONNECTIONS] == Clamp(most=MOST)
+    assert searched.state.clamps.get(CHILDREN) in (None, Clamp(least=CHUNK))
+    first = next(t.number for t in searched.state.trials if CONNECTIONS in t.clamped)
+    later = [t for t in searched.state.trials if t.number > first and t.phase in COUNTED]
+    assert all(float(t.settings[CONNECTIONS]) <= MOST for t in later)
+    of_search = [t for t in searched.state.trials if CONNECTIONS in t.clamped and t.of is None]
+    assert [t.phase for t in of_search] == ["recommended"]
+
+
+def test_the_search_learns_what_took_effect(searched: Store) -> None:
+    with open_sqlite(searched.directory / "study.db") as storage:
+        told = optuna.load_study(study_name="s", storage=storage).trials
+    complete = [t for t in told if t.state.is_finished() and "trial" in t.user_attrs]
+    assert len(complete) >= 8
+    for each in complete:
+        trial = searched.state.by_number(each.user_attrs["trial"])
+        differing = {n for n, v in each.params.items() if v != trial.in_effect[n]}
+        assert not differing & {CONNECTIONS, CHILDREN}, trial
+
+
+def test_a_session_that_resumes_knows_the_limits(searched: Store) -> None:
+    again = Store(searched.directory)
+    assert again.state.clamps == searched.state.clamps
+    assert again.state.trials == searched.state.trials
+    again.close()
+
+
+def test_a_limit_caps_the_candidates_of_every_stack_of_a_study(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    here = context(store, lambda _: 1.0, FormulaFleet(), seed=1, pace=0.0)
+    there = replace(here, bed="other")
+    asked = {**space().baseline, CONNECTIONS: 8000}
+    first = begin(Measure(Phase.SEARCH, asked), here)
+    store.deployed(first, ClampingFleet().deploy(first.settings))
+    second = begin(Measure(Phase.SEARCH, {**asked, CONNECTIONS: 4000}), there)
+    assert second.settings[CONNECTIONS] == MOST
+    assert second.capped == (CONNECTIONS,)
+    assert any("is the most that takes effect" in line for line in second.bindings)
+    store.deployed(second, ClampingFleet().deploy(second.settings))
+    assert store.state.configuration(store.state.by_number(second.number)) == first.number
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("asked", "effective", "shown"),
+    [
+        (23_170, 4096, Clamp(most=4096)),
+        (32, 64.0, Clamp(least=64)),
+        (5000, 4096, Clamp()),  # a value may have been rounded
+        (100, 128, Clamp()),
+        (0, 65_536, Clamp()),  # 0 stands for a default
+        (-1, 64, Clamp()),
+        ("on", "off", Clamp()),
+        (False, True, Clamp()),
+    ],
+)
+def test_only_what_cannot_be_rounding_is_a_limit(
+    asked: Value, effective: Value, shown: Clamp
+) -> None:
+    assert clamp_of(asked, effective) == shown
+
+
+NAMES = ("a", "b")
+VALUES = st.sampled_from([1, 4, 16, 64, 256])
+PEAK = Peak.of(Estimate.of(100.0, 0.05))
+
+
+@st.composite
+def records(draw: st.DrawFn) -> Trial:
+    asked = {name: draw(VALUES) for name in NAMES}
+    effective = {"a": min(asked["a"], draw(st.sampled_from([4, 16, 1000]))), "b": asked["b"]}
+    differing = differences(asked, effective, frozenset(NAMES))
+    phase = draw(st.sampled_from([Phase.BASELINE, Phase.RECOMMENDED, Phase.SEARCH]))
+    peak = draw(st.sampled_from([None, PEAK, replace(PEAK, verdict="screened")]))
+    return Trial(0, phase, asked, effective=effective, differences=tuple(map(str, differing)),
+                 peak=peak, failure=None if peak else "it does not start")  # fmt: skip
+
+
+@given(st.lists(records(), max_size=12))
+@settings(max_examples=100)
+def test_trials_with_the_same_clamped_effect_are_one_candidate(some: list[Trial]) -> None:
+    trials = tuple(replace(trial, number=number) for number, trial in enumerate(some))
+    state = State(trials=trials)
+    groups: dict[frozenset[Any], list[Trial]] = {}
+    for trial in trials:
+        groups.setdefault(frozenset(trial.in_effect.items()), []).append(trial)
+    for group in groups.values():
+        numbers = {state.configuration(trial) for trial in group}
+        clamped = any(trial.clamped for trial in group)
+        assert numbers == {next((t for t in group if t.meets), group[0]).number} or not clamped
+        assert clamped or numbers == {trial.number for trial in group}
+    listed = [frozenset(state.by_number(n).in_effect.items()) for n in candidates(state)]
+    assert all(listed.count(one) == 1 for one in listed if any(t.clamped for t in groups[one]))
+
+
+def test_a_limit_that_other_settings_move_is_none_of_the_parameter() -> None:
+    def trial(number: int, asked: int, effective: int) -> Trial:
+        values: Mapping[str, Value] = {"a": asked}
+        return Trial(number, Phase.SEARCH, values, effective={"a": effective},
+                     differences=(f"a: asked {asked}, in effect {effective}",))  # fmt: skip
+
+    first, same, other = trial(0, 9000, 1024), trial(1, 5000, 1024), trial(2, 9000, 4096)
+    assert clamps.shown([first, same]) == {"a": Clamp(most=1024)}
+    assert clamps.shown([first, same, other]) == {}
+
+
+def test_readings_of_one_configuration_are_pooled(tmp_path: Path) -> None:
+    first, second = Estimate.of(100.0, 0.05), Estimate.of(120.0, 0.05)
+    asked = [{"a": 9000}, {"a": 4000}]
+    trials = tuple(
+        Trial(number, Phase.SEARCH, values, effective={"a": 1024}, peak=Peak.of(peak),
+              differences=("a: asked, in effect 1024",))
+        for number, (values, peak) in enumerate(zip(asked, (first, second), strict=True))
+    )  # fmt: skip
+    (estimate,) = candidates(State(trials=trials)).values()
+    assert estimate == Estimate.pool([first, second])
+
+
+def test_learning_is_unchanged_where_nothing_is_clamped() -> None:
+    trial = Trial(0, Phase.SEARCH, {"a": 3, "b": 1}, suggested={"a": 7})
+    assert trial.learned == {"a": 7}
