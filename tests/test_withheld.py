@@ -14,7 +14,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from autotune.deploy import manifest
-from autotune.deploy.changes import nothing
+from autotune.masking import nothing
 from autotune.discovery.adopting import write
 from autotune.discovery.adoption import AdoptedTier
 from autotune.discovery.host_reading import DiscoveredHost
