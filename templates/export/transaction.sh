@@ -253,8 +253,9 @@ restore_file() {
     told=$(remove "$2" "$4" 2>&1)
   else
     return 0
-  fi && is_as_kept "$2" "$kept" && echo "restored: $2" || not_restored "$2: ${told:-others changed it}"
-  case $told in "$home"/*) echo "others had changed $2: theirs is kept as $told" >&2 ;; esac
+  fi || { not_restored "$2: $told"; return 0; }
+  [ -z "$told" ] || echo "others had changed $2: theirs is kept as $told" >&2
+  if is_as_kept "$2" "$kept"; then echo "restored: $2"; else not_restored "$2: ${reason:-others changed it}"; fi
 }
 reinstate() ( # PATH COPY DIGEST
   sum=$(sha256sum <"$2") && place=${1%/*}/.${1##*/}.autotune-new || exit

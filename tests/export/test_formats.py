@@ -70,7 +70,8 @@ def test_the_role_writes_every_file_of_every_host_with_the_script_of_the_host(
         for host in group["hosts"]:
             script = content[f"ansible/roles/autotune/files/{host}.sh"]
             assert script == scripts[f"shell/{host}.sh"]
-            assert written == [f"/{path}" for part, _, path in places if f".{host}." in part]
+            files = [f"/{path}" for part, _, path in places if f".{host}." in part]
+            assert sorted(written) == sorted(files)
 
 
 def test_every_handler_that_is_notified_is_there_and_no_other(modelled: Study) -> None:
@@ -81,7 +82,7 @@ def test_every_handler_that_is_notified_is_there_and_no_other(modelled: Study) -
     notified = {name for task in tasks for name in task.get("notify", [])}
     assert notified == known
     scripts = [data.decode() for path, data in content.items() if path.endswith(".sh")]
-    assert any(re.search(r"(?m)^  validate '1[ \d]*' \S*(nginx|apache)", text) for text in scripts)
+    assert any(re.search(r"(?m)^  validate '?[ \d]+'? \S*(nginx|apache)", text) for text in scripts)
 
 
 def test_a_unit_is_reloaded_where_that_is_all_it_needs(modelled: Study) -> None:
@@ -157,7 +158,7 @@ def test_the_role_validates_and_backs_up_before_it_changes_anything(modelled: St
         requests = [scripted(task)[1:2] for task in loaded if "block" not in task]
         assert requests == [["--check"], [], ["--prepare"]]
         (block,) = [task for task in loaded if "block" in task]
-        assert [scripted(task)[1:] for task in block["rescue"]][0][0] == "--restore"
+        assert scripted(block["rescue"][0])[1] == "--restore"
 
 
 def test_hosts_are_reached_as_the_target_reaches_them(modelled: Study) -> None:

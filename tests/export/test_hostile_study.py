@@ -54,6 +54,19 @@ def original(key: str, name: str, value: object) -> Change:
     return change
 
 
+def deployed(key: str, value: object) -> Change:
+    """A file of a host as deployed: its digest or its edits."""
+
+    def change(record: dict[str, Any], directory: Path) -> None:
+        record["hosts"][HOST]["files"]["/etc/apache2/apache2.conf"][key] = value
+
+    return change
+
+
+def hunk(first: object, *added: object) -> list[dict[str, Any]]:
+    return [{"first": first, "removed": [], "added": list(added)}]
+
+
 def file(path: str, content: str) -> Change:
     def change(record: dict[str, Any], directory: Path) -> None:
         place = directory / path
@@ -91,6 +104,16 @@ RECORDS: dict[str, Change] = {
     "kernel value with a line": of_host("sysctls", "net.core.somaxconn", f"1\n{EVIL}"),
     "earlier kernel value": original("sysctls", "", f"1'\n{EVIL}"),
     "earlier digest": original("files", "/etc/apache2/apache2.conf", f"x\n{EVIL}"),
+    "deployed digest": deployed("sha256", f"$({EVIL})"),
+    "deployed file's command": deployed("check", ["sh", "-c", EVIL]),
+    "number of a line": deployed("edits", hunk(f"1p;{EVIL}")),
+    "no number of a line": deployed("edits", hunk(True)),
+    "number before the file": deployed("edits", hunk(0)),
+    "lines in one": deployed("edits", hunk(1, f"a\nAUTOTUNE\n{EVIL}\n")),
+    "lines that overlap": deployed("edits", [*hunk(9), *hunk(8)]),
+    "earlier settings": lambda record, _: record["hosts"][HOST]["original"].update(
+        settings={"a": [EVIL]}
+    ),
     "earlier unit": original("units", "apache2.service", EVIL),
     "file of no service": file(f"web.{HOST}.apache/etc/cron.d/{MARK}", f"* * * * * root {EVIL}\n"),
     "file above": file(f"web.{HOST}.apache/etc/apache2/..{MARK}", EVIL),
