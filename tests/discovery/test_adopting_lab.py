@@ -284,9 +284,8 @@ def autotune(*words: str) -> str:
     return done.stdout
 
 
-def test_an_exported_role_changes_those_directives_of_the_hosts_own_files_alone(
-    ground: Ground, written: Written
-) -> None:
+def exported(ground: Ground, written: Written) -> tuple[Path, str]:
+    """The role of four edited directives, and the script of the host."""
     environment, study = prepare(read(written.target)), ground.directory / "studies" / "one"
     with context.opened(environment, study, News()) as opened:  # type: ignore[arg-type]  # takes every call
         context.open_study(environment, opened, study)
@@ -301,8 +300,6 @@ def test_an_exported_role_changes_those_directives_of_the_hosts_own_files_alone(
         assert acted(deployed.actions) == {f"web.{NAME}.nginx": Action.RELOAD,
                                            f"web.{NAME}.php_fpm": Action.RELOAD}  # fmt: skip
         opened.store.deployed(trial, deployed)
-    before, files_before = ground.pictures(), ground.sh(NAME, FILES)
-    assert "/etc/nginx/nginx.conf" in files_before
     role, script = ground.directory / "role", ground.directory / "script"
     words = ("export", "one", "--trial", str(trial.number), "--studies", str(study.parent))
     autotune(*words, "--format", "ansible", "--out", str(role))
@@ -314,6 +311,15 @@ def test_an_exported_role_changes_those_directives_of_the_hosts_own_files_alone(
     edited = re.findall(r'(?m)^  "\$@" \d+ (\S+) .* edited \|\| return$', text)
     assert edited == ["/etc/nginx/nginx.conf", "/etc/php/8.2/fpm/pool.d/www.conf"]
     assert not is_masked(text.encode())
+    return role, text
+
+
+def test_an_exported_role_changes_those_directives_of_the_hosts_own_files_alone(
+    ground: Ground, written: Written
+) -> None:
+    role, text = exported(ground, written)
+    before, files_before = ground.pictures(), ground.sh(NAME, FILES)
+    assert "/etc/nginx/nginx.conf" in files_before
 
     shown = played(role, "--check", "--diff")
     printed = (json.loads(line) for line in re.findall(r'(?m)^ +("[+-].*?"),?$', shown))
@@ -325,6 +331,28 @@ def test_an_exported_role_changes_those_directives_of_the_hosts_own_files_alone(
                        "-pm.max_spare_servers = 3", "+pm.max_spare_servers = 4"]  # fmt: skip
     assert differing(before, ground.pictures()) == []
 
+    refuses_others_edits(ground, role, text)
+    fails_and_restores(ground, text)
+
+    process = "systemctl show -P MainPID nginx php8.2-fpm"
+    running = ground.sh(NAME, process)
+    played(role)
+    assert ground.sh(NAME, process) == running  # all four take effect by a reload
+    assert "worker_connections 2000" in ground.sh(NAME, "cat /etc/nginx/nginx.conf")
+    assert served().startswith("site ")
+    assert re.search(rf"(?m)^{NAME} +: ok=\d+ +changed=0 ", played(role))
+    read_me = (role / "README.md").read_text()
+    typed = shlex.split(read_me.rpartition("```sh\n")[2].partition("```")[0].replace("HOST", NAME))
+    assert typed[:6] == ["ssh", NAME, "sudo", "sh", "-s", "--"]
+    rollback = (role / "ansible" / typed[-1].removeprefix("<")).read_text()
+    code, restored = scripted(ground, rollback, *typed[6:-1])
+    assert code == 0, restored
+    ground.sh(NAME, "rm -r /var/backups/autotune-*")
+    assert ground.sh(NAME, FILES) == files_before
+    assert served().startswith("site ")
+
+
+def refuses_others_edits(ground: Ground, role: Path, text: str) -> None:
     ground.sh(NAME, "echo '# by hand' >>/etc/nginx/nginx.conf")
     assert "is not the file that the study had before it" in played(role, failing=True)
     for option in ("--check", "--force"):
@@ -333,7 +361,9 @@ def test_an_exported_role_changes_those_directives_of_the_hosts_own_files_alone(
         assert "is not the file that the study had before it" in said
     ground.sh(NAME, "sed -i '$d' /etc/nginx/nginx.conf")
 
-    # It starts, and reloads, with the old configuration alone.
+
+def fails_and_restores(ground: Ground, text: str) -> None:
+    """nginx starts, and reloads, with the old configuration alone."""
     ground.sh(
         NAME,
         f"""mkdir -p {DROP_IN} && cat >{DROP_IN}/no.conf <<'END'
@@ -350,22 +380,6 @@ systemctl daemon-reload""",
     assert "worker_connections 768" in ground.sh(NAME, "cat /etc/nginx/nginx.conf")
     assert served().startswith("site ")
     ground.sh(NAME, f"rm -r {DROP_IN} /var/backups/autotune-*; systemctl daemon-reload")
-
-    process = "systemctl show -P MainPID nginx php8.2-fpm"
-    running = ground.sh(NAME, process)
-    played(role)
-    assert ground.sh(NAME, process) == running  # all four take effect by a reload
-    assert "worker_connections 2000" in ground.sh(NAME, "cat /etc/nginx/nginx.conf")
-    assert served().startswith("site ")
-    read_me = (role / "README.md").read_text()
-    typed = shlex.split(read_me.rpartition("```sh\n")[2].partition("```")[0].replace("HOST", NAME))
-    assert typed[:6] == ["ssh", NAME, "sudo", "sh", "-s", "--"]
-    rollback = (role / "ansible" / typed[-1].removeprefix("<")).read_text()
-    code, restored = scripted(ground, rollback, *typed[6:-1])
-    assert code == 0, restored
-    ground.sh(NAME, "rm -r /var/backups/autotune-*")
-    assert ground.sh(NAME, FILES) == files_before
-    assert served().startswith("site ")
 
 
 def test_apache_in_front_of_php_fpm_as_debian_has_it(ground: Ground) -> None:

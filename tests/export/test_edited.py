@@ -202,7 +202,7 @@ def test_a_patch_needs_no_other_lines(tmp_path: Path) -> None:
 
 def test_a_line_with_words_that_stay_on_the_host_is_not_exchanged() -> None:
     file = of_file(OWN, OWN.replace(f"password {SECRET};", f"password {SECRET} on;"))
-    with pytest.raises(AutotuneError, match="line 3 of .* changes, and has words") as raised:
+    with pytest.raises(AutotuneError, match="changes, and has words that stay") as raised:
         _check_words(open_study(STUDY), file)
     assert "autotune apply" in (raised.value.hint or "")
 

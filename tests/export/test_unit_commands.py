@@ -1,4 +1,4 @@
-"""Edits of units that an export may repeat: limits, and numbers of variables that a service understands."""
+"""Edits of units that an export may repeat: limits, and numbers of known variables."""
 
 from __future__ import annotations
 
