@@ -174,14 +174,14 @@ def _deployed_files(desired: DesiredState, host: str, backup: HostState) -> dict
     files = {path: DeployedFile(file.digest) for path, file in desired.hosts[host].files.items()
              if file.content is not None}  # fmt: skip
     for part in desired.parts_on(host):
-        for name, shown in desired.rendered[part.name].items() if part.site.own else ():
+        for name, masked in desired.rendered[part.name].items() if part.site.own else ():
             path = desired.layout.path(part, name)
             before = backup.files.get(path)
             after = desired.hosts[host].files[path]
             if path in files and before and before.content is not None:
                 outliner = desired.outliner(host, path) or nothing
                 edits = edit(before.content, after.content or b"",
-                             masked_bytes(before.content, outliner), masked_bytes(shown))  # fmt: skip
+                             masked_bytes(before.content, outliner), masked_bytes(masked))  # fmt: skip
                 files[path] = DeployedFile(after.digest, edits)
     return files
 

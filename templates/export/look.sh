@@ -1,4 +1,5 @@
 # -- how a path is, as autotune's own functions see it ---------------------------------------------
+plain="use \`autotune apply\`, or make it a plain file"
 refuse_path() { # PATH REASON
   printf '%s: %s\n' "$1" "$2" >&2
 }
@@ -15,13 +16,17 @@ look_at() {
     ;;
   esac
   case $seen in
-  absent) before=absent ;;
+  absent)
+    before=absent
+    route "${1%/*}"
+    [ ! -L "$missing" ] || reason="$missing is a symbolic link that leads nowhere: let it lead to a directory"
+    ;;
   "file "*) before=$(describe_file $seen) ;;
   "refused "*) reason=${seen#refused } ;;
-  "link "*) reason="it is a symbolic link" ;;
-  "directory "*) reason="it is a directory" ;;
-  hard-linked) reason="it has several names (hard links)" ;;
-  *) reason="it is neither a file nor a directory" ;;
+  "link "*) reason="it is a symbolic link: $plain" ;;
+  "directory "*) reason="it is a directory: $plain" ;;
+  hard-linked) reason="it has several names (hard links): $plain" ;;
+  *) reason="it is neither a file nor a directory: $plain" ;;
   esac
   [ -z "$reason" ]
 }

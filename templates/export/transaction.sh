@@ -15,7 +15,8 @@ for_one() { # FUNCTION PATH NUMBER PATH…
 open_work() { # a directory that only root can enter; it may hold secrets of files
   trap 'exit 1' HUP INT TERM
   trap close_work EXIT
-  work=$(umask 077 && mktemp -d) && survey "$backups/any" && for_each survey_path
+  work=$(umask 077 && mktemp -d) && survey "$backups/any" && for_each survey_path || return
+  [ ! -e "$backups" ] || is_ours "$backups"
 }
 close_work() {
   [ -z "$work" ] || rm -rf -- "$work"
@@ -170,11 +171,11 @@ names_file() { # NUMBER COMMAND…: the file is staged next to the real one, whi
 # -- backup -----------------------------------------------------------------------------------------
 is_ours() { # DIRECTORY: no other account can change it, or what is in it
   if is_exposed "$1/any"; then
-    echo "other accounts than root can write to a directory on the way to $1" >&2
+    echo "other accounts than root can write to a directory on the way to $1: let root own it" >&2
     return 1
   fi
   is_own "$1" >/dev/null && return
-  echo "other accounts than root can write to $1" >&2
+  echo "other accounts than root can write to $1: let root own it" >&2
   return 1
 }
 make_backup() { # DIRECTORY

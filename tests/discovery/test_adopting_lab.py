@@ -309,7 +309,7 @@ def exported(ground: Ground, written: Written) -> tuple[Path, str]:
     assert [str(path.relative_to(files)) for path in files.rglob("*")] == [f"{NAME}.sh"]
     assert (files / f"{NAME}.sh").read_text() == text
     edited = re.findall(r'(?m)^  "\$@" \d+ (\S+) .* edited \|\| return$', text)
-    assert edited == ["/etc/nginx/nginx.conf", "/etc/php/8.2/fpm/pool.d/www.conf"]
+    assert edited == ["/etc/php/8.2/fpm/pool.d/www.conf", "/etc/nginx/nginx.conf"]
     assert not is_masked(text.encode())
     return role, text
 
@@ -324,11 +324,11 @@ def test_an_exported_role_changes_those_directives_of_the_hosts_own_files_alone(
     shown = played(role, "--check", "--diff")
     printed = (json.loads(line) for line in re.findall(r'(?m)^ +("[+-].*?"),?$', shown))
     changed = [line for line in printed if not line.startswith(("+++", "---"))]
-    assert changed == ["+worker_rlimit_nofile 4064;",  # what so many connections need
+    assert changed == ["-pm.max_children = 5", "+pm.max_children = 9",
+                       "-pm.max_spare_servers = 3", "+pm.max_spare_servers = 4",
+                       "+worker_rlimit_nofile 4064;",  # what so many connections need
                        "-\tworker_connections 768;", "+    multi_accept on;",
-                       "+\tworker_connections 2000;",
-                       "-pm.max_children = 5", "+pm.max_children = 9",
-                       "-pm.max_spare_servers = 3", "+pm.max_spare_servers = 4"]  # fmt: skip
+                       "+\tworker_connections 2000;"]  # fmt: skip
     assert differing(before, ground.pictures()) == []
 
     refuses_others_edits(ground, role, text)
