@@ -15,7 +15,7 @@ for_one() { # FUNCTION PATH NUMBER PATH…
 open_work() { # a directory that only root can enter; it may hold secrets of files
   trap 'exit 1' HUP INT TERM
   trap close_work EXIT
-  work=$(umask 077 && mktemp -d) && survey "$backups/any" && for_each survey_path || return
+  work=$(umask 077 && mktemp -d -t autotune-export.XXXXXXXXXX) && survey "$backups/any" && for_each survey_path || return
   [ ! -e "$backups" ] || is_ours "$backups"
 }
 close_work() {
@@ -65,7 +65,8 @@ examine() {
   built=$(sha256sum <"$work/$1.new")
   built=${built%% *}
   if [ "$6" = kernel ]; then
-    [ "$built" = "$now" ] || : >"$work/$1.pending"
+    # The order of lines does not matter: the role writes each of them by itself.
+    [ "$(sort "$work/$1.old" | sha256sum)" = "$(sort "$work/$1.new" | sha256sum)" ] || : >"$work/$1.pending"
   elif [ "$built" = "$4" ]; then
     : >"$work/$1.pending"
   else
@@ -338,7 +339,8 @@ stage_and_validate() {
 }
 check() {
   examine_all
-  for_each show_changes && for_each_value show_value && show_units || exit 1
+  for_each show_changes && for_each_value show_value || exit 1
+  ! is_needed || show_units
   refuse_differing
 }
 show_value() { # NAME VALUE

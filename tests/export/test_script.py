@@ -94,7 +94,8 @@ class Machine:
         return subprocess.run(
             ["sh", "-s", "--", *options],
             input=below.replace("sleep 2", ":"),
-            env={"PATH": path, "UNITS": f"{self.top}/units", "KERNEL": f"{self.top}/kernel"},
+            env={"PATH": path, "UNITS": f"{self.top}/units", "KERNEL": f"{self.top}/kernel",
+                 "TMPDIR": f"{self.top}/lib"},
             text=True, capture_output=True, check=False,
         )  # fmt: skip
 
@@ -105,7 +106,14 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def made(tmp_path: Path) -> Machine:
-    for directory in ("bin", "units/broken", "kernel", "root/etc/nginx", "root/etc/sysctl.d"):
+    for directory in (
+        "bin",
+        "units/broken",
+        "kernel",
+        "lib",
+        "root/etc/nginx",
+        "root/etc/sysctl.d",
+    ):
         (tmp_path / directory).mkdir(parents=True)
     for name, text in (("systemctl", SYSTEMCTL), ("sysctl", SYSCTL)):
         (tmp_path / "bin" / name).write_text(text)
