@@ -26,8 +26,8 @@ from autotune.unified_diff import Hunk, edit_diff, file_diff, split
 SYSCTL_FILE = "/etc/sysctl.d/99-autotune.conf"
 ABSENT = "absent"  # the digest of no file
 SAFETY = (
-    "Files in a directory of another account are changed as `autotune apply` changes them. If there is "
-    "no safe way, nothing is changed, and the reason is shown."
+    "Files in a directory of another account are changed as `autotune apply` changes them, with Perl or "
+    "Python 3 on the host. If there is no safe way, nothing is changed, and the reason is shown."
 )
 APPLY = "`autotune export` without --format, then `autotune apply`: it edits what is there"
 MODEL = "Of a model: no host was measured. What it is worth on real hosts is not known."

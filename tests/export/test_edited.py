@@ -152,7 +152,7 @@ def test_any_edit_makes_the_file_that_was_deployed(machine: Machine) -> None:
     """Lines at both ends, files without an end of line, bytes that are not UTF-8, empty files."""
     chance, files, expected = Random(7), list[HostFile](), dict[Path, bytes]()
     words = ["a", "b;", "AUTOTUNE", "  c \\", "$x `y`", "\u00e9", "\t", "%s", "-n", f"k {SECRET}"]
-    for number in range(40):
+    for number in range(25):
         texts = []
         for _ in range(2):
             lines = [chance.choice(words) for _ in range(chance.randrange(9))]
