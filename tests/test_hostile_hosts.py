@@ -24,7 +24,8 @@ from autotune.deploy.runtime import Layout
 from autotune.discovery.adopting import quoted, write
 from autotune.errors import AutotuneError
 from autotune.export import ansible
-from autotune.export.host_files import HostFile, Hosts, script
+from autotune.export.host_files import HostFile, Hosts
+from autotune.export.scripts import script
 from autotune.report.page import write_page
 from autotune.report.studies import open_study
 from autotune.report.text import report_lines

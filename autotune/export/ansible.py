@@ -20,8 +20,9 @@ from ruamel.yaml.comments import TaggedScalar
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from autotune.deploy.stack import start_order
-from autotune.export.host_files import MODEL, SYSCTL_FILE, HostFile, Hosts, script, title
+from autotune.export.host_files import MODEL, SYSCTL_FILE, HostFile, Hosts
 from autotune.export.refusal import Refused
+from autotune.export.scripts import script, title
 from autotune.export.texts import line
 from autotune.report.studies import Study
 from autotune.study.records import Trial

@@ -8,7 +8,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from autotune.deploy.deployed import Original
-from autotune.export.host_files import HostFile, Hosts, script
+from autotune.export.host_files import HostFile, Hosts
+from autotune.export.scripts import script
 from autotune.unified_diff import edit
 
 UNIT = "app.service"

@@ -12,7 +12,8 @@ import pytest
 
 from autotune.deploy.deployed import Original
 from autotune.errors import AutotuneError
-from autotune.export.host_files import HostFile, Hosts, _check_words, _diff, script
+from autotune.export.host_files import HostFile, Hosts, _check_words
+from autotune.export.scripts import _diff, script
 from autotune.report.studies import open_study
 from autotune.unified_diff import edit, split
 from tests.export.test_script import Machine, made

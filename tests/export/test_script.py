@@ -14,7 +14,8 @@ from shutil import which
 import pytest
 
 from autotune.deploy.deployed import Original
-from autotune.export.host_files import HostFile, Hosts, script
+from autotune.export.host_files import HostFile, Hosts
+from autotune.export.scripts import script
 
 SYSTEMCTL = r"""#!/bin/sh
 # Units are files below $UNITS: "enabled active"; a unit in $UNITS/broken does not start.
