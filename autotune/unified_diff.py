@@ -1,4 +1,4 @@
-"""What differs between two files or trees: lines to exchange, and diffs as `patch -p1` takes them."""
+"""Differences between files or trees: lines to exchange, and diffs as `patch -p1` takes them."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def file_diff(before: Files, after: Files, a: str, b: str) -> str:
 
 
 def edit_diff(path: str, hunks: Iterable[Hunk]) -> str:
-    """A unified diff of one file, without any lines around those that are exchanged."""
+    """A unified diff of one file, without context lines."""
     diff, shift = [f"--- a/{path}\n+++ b/{path}\n"], 0
     for hunk in hunks:
         old, new = len(hunk.removed), len(hunk.added)
-        # Without lines, a range is named by the line in front of it.
+        # An empty range has the number of the line in front of it.
         start, start_new = hunk.first - (old == 0), hunk.first + shift - (new == 0)
         diff.append(f"@@ -{start},{old} +{start_new},{new} @@\n")
         diff += [_ended(f"-{line}") for line in hunk.removed]

@@ -82,10 +82,10 @@ class Fleet(Protocol):
 
 @dataclass(frozen=True)
 class FileManifest:
-    """A file of one host: its ``mode``, the command that validates it (``None``: there is none, or it
-    depends on contents of files), and what each unit that reads it needs after a change.
+    """A file of one host: its ``mode``, and the action that each unit needs after a change of it.
 
-    ``edited``: the host's own file is edited.
+    ``check`` is the command that validates it. ``None``: the software has no such command, or the command
+    depends on contents of files. ``edited``: the host's own file is edited.
     """
 
     mode: int
@@ -98,7 +98,7 @@ class FileManifest:
 class Original:
     """A host before the study: SHA-256 by file (``None``: it was absent), units, kernel values.
 
-    ``settings`` are those that its files had; ``None`` if they are not known.
+    ``settings`` are the values that its files set; ``None`` if they are not known.
     """
 
     files: Mapping[str, str | None] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class Original:
 
 @dataclass(frozen=True)
 class DeployedFile:
-    """A file as it was deployed: its SHA-256 on the host, where it has its own words again.
+    """A file as it was deployed. ``sha256`` is its digest on the host, with the words that are masked here.
 
     ``edits`` turn the host's own file into it. ``None``: it is a whole file, or the edits are not known.
     """
@@ -159,7 +159,7 @@ def host_records(
 def _settings_of(
     desired: DesiredState, host: str, backup: HostState, baseline: DesiredState | None
 ) -> Settings | None:
-    """The settings of a host's services before the study, if its files were those of the baseline."""
+    """The settings of a host's services before the study, if the host had the baseline's files."""
     if baseline is None or any(
         path not in backup.files or backup.files[path].digest != file.digest
         for path, file in baseline.hosts[host].files.items()
@@ -170,7 +170,7 @@ def _settings_of(
 
 
 def _deployed_files(desired: DesiredState, host: str, backup: HostState) -> dict[str, DeployedFile]:
-    """The files of a host, with the edits of those that it had before."""
+    """The files of a host, with edits of its own files."""
     files = {path: DeployedFile(file.digest) for path, file in desired.hosts[host].files.items()
              if file.content is not None}  # fmt: skip
     for part in desired.parts_on(host):

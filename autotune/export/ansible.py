@@ -2,8 +2,8 @@
 
 ``ansible/`` holds ``site.yml``, ``inventory.yml`` and the role ``autotune``. The role has the scripts of
 `--format shell` as its files. The script of a host validates and backs up all files before the first
-change, writes one file for each task, and rolls the host back if a task fails. Kernel values, units and
-the health check are modules of ansible-core. Hosts that are alike share their tasks.
+change. It writes one file for each task, and rolls the host back if a task fails. Kernel values, units
+and the health check are modules of ansible-core. Hosts that are alike share their tasks.
 """
 
 from __future__ import annotations

@@ -43,8 +43,8 @@ ANY_HOST = HostFacts(cpus=1.0, memory=2**30)  # it decides on values, not on nam
 
 @dataclass(frozen=True)
 class DerivedHosts:
-    """``manifests`` by host; ``contents`` by tier, host and path. ``edits``, by host and path, are those
-    of hosts' own files."""
+    """``manifests`` by host; ``contents`` by tier, host and path; ``edits`` of hosts' own files by host
+    and path."""
 
     manifests: Mapping[str, HostManifest]
     contents: Mapping[tuple[str, str, str], bytes]

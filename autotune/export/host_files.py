@@ -1,4 +1,4 @@
-"""What a trial changes on each host: files, units and kernel values."""
+"""The files, units and kernel values that a trial changes on each host."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from autotune.unified_diff import Hunk, split
 SYSCTL_FILE = "/etc/sysctl.d/99-autotune.conf"
 ABSENT = "absent"  # the digest of no file
 SAFETY = (
-    "Files in a directory of another account are changed as `autotune apply` changes them, with Perl or "
-    "Python 3 on the host. If there is no safe way, nothing is changed, and the reason is shown."
+    "Files in a directory of another account are changed as with `autotune apply`. The host then needs "
+    "Perl or Python 3. Without a safe way, nothing is changed, and the reason is shown."
 )
 APPLY = "`autotune export` without --format, then `autotune apply`: it edits what is there"
 MODEL = "Of a model: no host was measured. What it is worth on real hosts is not known."
@@ -33,12 +33,12 @@ MODEL = "Of a model: no host was measured. What it is worth on real hosts is not
 
 @dataclass(frozen=True)
 class HostFile:
-    """One file on one host. ``check`` is the command that validates it; ``units`` are those that read it,
-    each with what it needs after a change: ``reload`` or ``restart``.
+    """One file on one host. ``check`` is the command that validates it. ``units`` read it, each with the
+    action that it needs after a change: ``reload`` or ``restart``.
 
     ``original`` is the SHA-256 of the file this one replaces, or ``absent``; ``None``: not recorded.
-    ``edits`` make it of that file, on the host; then ``deployed`` is its SHA-256, and ``content`` has
-    masked words.
+    ``edits``: the host edits its own file; ``deployed`` is the digest of the result, and ``content``
+    contains masked words.
     """
 
     host: str
@@ -165,8 +165,8 @@ def _host_file(
 
 
 def _check_words(study: Study, file: HostFile) -> None:
-    """Raises AutotuneError if a file needs words that are masked here, or if its edits are not those of
-    its content."""
+    """Raises AutotuneError if a file needs words that are masked here, or if its edits contradict its
+    content."""
     if file.edits is None:
         if is_masked(file.content):
             raise AutotuneError(

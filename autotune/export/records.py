@@ -1,4 +1,4 @@
-"""What a study recorded of its hosts, as typed values: other people may have written it."""
+"""Records of hosts in a study, as typed values: other people may have written them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trial changes on each host as a shell script, or as a patch.
+"""Shell scripts and patches that make the changes of a trial on each host.
 
 Names are quoted, and contents are here-documents, so that nothing in a configuration is run.
 """

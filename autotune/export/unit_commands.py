@@ -1,8 +1,8 @@
-"""Whether a file that a service manager reads could run a command as root.
+"""Checks of files that a service manager reads: none may run a command as root.
 
-A unit, or a file of its variables, is exported if it sets only limits and numbers, if autotune's own
-template makes it, or if an edit exchanges only lines of that kind. The host compares the lines that an
-edit removes, and keeps all others.
+A unit, or a file of its variables, is exported in three cases. It sets only limits and numbers; or
+autotune's own template makes it; or an edit exchanges only limits and numbers. The host compares the
+lines that an edit removes, and keeps all others.
 """
 
 from __future__ import annotations
