@@ -109,7 +109,7 @@ class Original:
 
 @dataclass(frozen=True)
 class DeployedFile:
-    """A file as it was deployed. ``sha256`` is its digest on the host, with the words that are masked here.
+    """A deployed file. ``sha256`` is its digest on the host, with the words that are masked here.
 
     ``edits`` turn the host's own file into it. ``None``: it is a whole file, or the edits are not known.
     """
