@@ -1,12 +1,26 @@
-"""What differs between two trees of files, as `patch -p1` takes it."""
+"""Differences between files or trees: lines to exchange, and diffs as `patch -p1` takes them."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from autotune import config_text
 
 Files = Mapping[str, bytes]
 NO_END = "\\ No newline at end of file\n"
+
+
+@dataclass(frozen=True)
+class Hunk:
+    """Lines that replace others. ``first`` is the number of the first line that is ``removed``, or of the
+    line that the ``added`` ones come in front of. Lines have their ends, and no words that are masked."""
+
+    first: int
+    removed: tuple[str, ...]
+    added: tuple[str, ...]
 
 
 def file_diff(before: Files, after: Files, a: str, b: str) -> str:
@@ -18,14 +32,64 @@ def file_diff(before: Files, after: Files, a: str, b: str) -> str:
             "/dev/null" if old is None else f"{a}/{path}",
             "/dev/null" if new is None else f"{b}/{path}",
         )
-        diff += [
-            line if line.endswith("\n") else f"{line}\n{NO_END}"
-            for line in difflib.unified_diff(_lines(old), _lines(new), *labels)
-        ]
+        lines = difflib.unified_diff(split(old or b""), split(new or b""), *labels)
+        diff += map(_ended, lines)
     return "".join(diff)
 
 
-def _lines(content: bytes | None) -> list[str]:
-    # Bytes that are no text pass through unharmed; only "\n" ends a line, as `patch` sees it.
-    text = (content or b"").decode("utf-8", "surrogateescape")
-    return [line for line in text.replace("\n", "\n\0").split("\0") if line]
+def edit_diff(path: str, hunks: Iterable[Hunk]) -> str:
+    """A unified diff of one file, without context lines."""
+    diff, shift = [f"--- a/{path}\n+++ b/{path}\n"], 0
+    for hunk in hunks:
+        old, new = len(hunk.removed), len(hunk.added)
+        # An empty range has the number of the line in front of it.
+        start, start_new = hunk.first - (old == 0), hunk.first + shift - (new == 0)
+        diff.append(f"@@ -{start},{old} +{start_new},{new} @@\n")
+        diff += [_ended(f"-{line}") for line in hunk.removed]
+        diff += [_ended(f"+{line}") for line in hunk.added]
+        shift += new - old
+    return "".join(diff) if len(diff) > 1 else ""
+
+
+def _ended(line: str) -> str:
+    return line if line.endswith("\n") else f"{line}\n{NO_END}"
+
+
+def split(content: bytes) -> list[str]:
+    """The lines of a file with their ends; only a line feed ends a line, as for ``sed``."""
+    return re.findall(r"[^\n]*\n|[^\n]+", config_text.decode(content))
+
+
+def edit(
+    before: bytes, after: bytes, shown_before: bytes, shown_after: bytes
+) -> tuple[Hunk, ...] | None:
+    """What turns one file into another, in the words of their masked versions.
+
+    ``None`` if these have other lines than the files, or bytes that are not UTF-8 in lines that differ.
+    """
+    old, new = split(before), split(after)
+    shown_old, shown_new = split(shown_before), split(shown_after)
+    if (len(old), len(new)) != (len(shown_old), len(shown_new)):
+        return None
+    hunks = tuple(
+        Hunk(first + 1, tuple(shown_old[first:last]), tuple(shown_new[start:end]))
+        for first, last, start, end in _differences(old, new)
+    )
+    texts = (line for hunk in hunks for line in (*hunk.removed, *hunk.added))
+    return hunks if all(map(config_text.is_utf8, texts)) else None
+
+
+def _differences(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int, int, int]]:
+    """The ranges of lines that differ: where they begin and end in the old file, and in the new one."""
+    same = 0
+    while same < min(len(old), len(new)) and old[same] == new[same]:
+        same += 1
+    tail = 0
+    while tail < min(len(old), len(new)) - same and old[-1 - tail] == new[-1 - tail]:
+        tail += 1
+    matcher = difflib.SequenceMatcher(
+        None, old[same : len(old) - tail], new[same : len(new) - tail], autojunk=False
+    )
+    for tag, first, last, start, end in matcher.get_opcodes():
+        if tag != "equal":
+            yield first + same, last + same, start + same, end + same

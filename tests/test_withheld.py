@@ -14,12 +14,11 @@ import pytest
 from ruamel.yaml import YAML
 
 from autotune.deploy import manifest
-from autotune.deploy.changes import nothing
 from autotune.discovery.adopting import write
 from autotune.discovery.adoption import AdoptedTier
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.export.write import export_files
-from autotune.masking import masked, masked_beside, unmasked, withheld, without
+from autotune.masking import masked, masked_beside, nothing, unmasked, withheld, without
 from autotune.report.diff import diff_text
 from autotune.report.page import page
 from autotune.report.studies import open_study

@@ -15,7 +15,7 @@ from autotune.deploy.desired_state import (
 from autotune.deploy.host import contents
 from autotune.deploy.host_state import FileState, HostPlan, HostState, ObservedHost
 from autotune.deploy.runtime import RuntimeHost
-from autotune.masking import Outline, masked_beside, masked_bytes
+from autotune.masking import masked_beside, masked_bytes, nothing
 from autotune.services.base import Action, Settings
 from autotune.unified_diff import Files, file_diff
 
@@ -101,11 +101,6 @@ def host_changes(
                for unit, action in plan.act.items()},
         },
     )  # fmt: skip
-
-
-def nothing(_: str) -> Outline:
-    """The outline of a file whose syntax nobody knows: nothing of it is shown."""
-    return Outline()
 
 
 def settings_before(name: str, base: DesiredState, observed: ObservedHost) -> Settings | None:

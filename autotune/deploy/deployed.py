@@ -11,7 +11,9 @@ from autotune.deploy.desired_state import DesiredState, required_actions
 from autotune.deploy.host_state import HostState
 from autotune.deploy.stack import Part
 from autotune.errors import AutotuneError
+from autotune.masking import masked_bytes, nothing
 from autotune.services.base import Action, Argv, Settings, Value, config_files
+from autotune.unified_diff import Hunk, edit
 
 
 @dataclass(frozen=True)
@@ -78,26 +80,42 @@ class Fleet(Protocol):
         return
 
 
-FILE = "%s"  # stands for the file in a check, as Ansible's ``validate`` has it
-
-
 @dataclass(frozen=True)
 class FileManifest:
-    """A file of one host: its ``mode``, how its software validates it (``None``: it cannot validate one
-    file alone), and what each unit that reads it needs after a change."""
+    """A file of one host: its ``mode``, and the action that each unit needs after a change of it.
+
+    ``check`` is the command that validates it. ``None``: the software has no such command, or the command
+    depends on contents of files. ``edited``: the host's own file is edited.
+    """
 
     mode: int
     check: Argv | None
     units: Mapping[str, str]
+    edited: bool = False
 
 
 @dataclass(frozen=True)
 class Original:
-    """A host before the study: SHA-256 by file (``None``: it was absent), units, kernel values."""
+    """A host before the study: SHA-256 by file (``None``: it was absent), units, kernel values.
+
+    ``settings`` are the values that its files set; ``None`` if they are not known.
+    """
 
     files: Mapping[str, str | None] = field(default_factory=dict)
     units: Mapping[str, bool] = field(default_factory=dict)
     sysctls: Mapping[str, str] = field(default_factory=dict)
+    settings: Settings | None = None
+
+
+@dataclass(frozen=True)
+class DeployedFile:
+    """A deployed file. ``sha256`` is its digest on the host, with the words that are masked here.
+
+    ``edits`` turn the host's own file into it. ``None``: it is a whole file, or the edits are not known.
+    """
+
+    sha256: str
+    edits: tuple[Hunk, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -113,31 +131,68 @@ class HostManifest:
 
 @dataclass(frozen=True)
 class HostRecord:
-    """What a study records of a host: its units and kernel values under a deployment, and what it
-    ``original`` had. Commands, paths and modes are not recorded: services have them."""
+    """What a study records of a host: its units, kernel values and files under a deployment, and what it
+    ``original`` had. Commands and modes are not recorded: services have them."""
 
     units: Mapping[str, bool] = field(default_factory=dict)
     sysctls: Mapping[str, str] = field(default_factory=dict)
     original: Original = field(default_factory=Original)
+    files: Mapping[str, DeployedFile] = field(default_factory=dict)
 
 
 def host_records(
-    desired: DesiredState, originals: Mapping[str, HostState]
+    desired: DesiredState,
+    originals: Mapping[str, HostState],
+    baseline: DesiredState | None = None,
 ) -> dict[str, HostRecord]:
     """Host → what is recorded of it. ``originals``: each host before the study, as far as it is backed
-    up."""
-    return {host: HostRecord(dict(state.units), dict(state.sysctls),
-                             _original(originals.get(host, HostState())))
-            for host, state in desired.hosts.items()}  # fmt: skip
+    up. ``baseline``: the state of hosts whose settings are those in place."""
+    records = {}
+    for host, state in desired.hosts.items():
+        backup = originals.get(host, HostState())
+        original = _original(backup, _settings_of(desired, host, backup, baseline))
+        files = _deployed_files(desired, host, backup)
+        records[host] = HostRecord(dict(state.units), dict(state.sysctls), original, files)
+    return records
 
 
-def _original(backup: HostState) -> Original:
+def _settings_of(
+    desired: DesiredState, host: str, backup: HostState, baseline: DesiredState | None
+) -> Settings | None:
+    """The settings of a host's services before the study, if the host had the baseline's files."""
+    if baseline is None or any(
+        path not in backup.files or backup.files[path].digest != file.digest
+        for path, file in baseline.hosts[host].files.items()
+    ):
+        return None
+    owners = tuple(f"{part.owner}." for part in desired.parts_on(host))
+    return {name: value for name, value in baseline.settings.items() if name.startswith(owners)}
+
+
+def _deployed_files(desired: DesiredState, host: str, backup: HostState) -> dict[str, DeployedFile]:
+    """The files of a host, with edits of its own files."""
+    files = {path: DeployedFile(file.digest) for path, file in desired.hosts[host].files.items()
+             if file.content is not None}  # fmt: skip
+    for part in desired.parts_on(host):
+        for name, masked in desired.rendered[part.name].items() if part.site.own else ():
+            path = desired.layout.path(part, name)
+            before = backup.files.get(path)
+            after = desired.hosts[host].files[path]
+            if path in files and before and before.content is not None:
+                outliner = desired.outliner(host, path) or nothing
+                edits = edit(before.content, after.content or b"",
+                             masked_bytes(before.content, outliner), masked_bytes(masked))  # fmt: skip
+                files[path] = DeployedFile(after.digest, edits)
+    return files
+
+
+def _original(backup: HostState, settings: Settings | None) -> Original:
     digests = {
         path: None if file.absent else hashlib.sha256(file.content or b"").hexdigest()
         for path, file in backup.files.items()
         if file.link is None
     }
-    return Original(digests, dict(backup.units), dict(backup.sysctls))
+    return Original(digests, dict(backup.units), dict(backup.sysctls), settings)
 
 
 def host_manifest(desired: DesiredState, host: str, before: Settings | None) -> HostManifest:
@@ -147,8 +202,9 @@ def host_manifest(desired: DesiredState, host: str, before: Settings | None) -> 
     files = {
         file.path: FileManifest(
             file.mode,
-            _check(part, file.path, desired),
+            _check(part, desired),
             {unit: action.name.lower() for unit, action in concerned.get(file.path, {}).items()},
+            part.site.own is not None,
         )
         for part in desired.parts_on(host)
         for file in config_files(part.service, part.site)
@@ -158,15 +214,13 @@ def host_manifest(desired: DesiredState, host: str, before: Settings | None) -> 
     return HostManifest(files, dict(state.units), dict(state.sysctls), restarts)
 
 
-def _check(part: Part, path: str, desired: DesiredState) -> Argv | None:
-    """The software's own check, if it takes the path of the file to validate.
+def _check(part: Part, desired: DesiredState) -> Argv | None:
+    """The command with which the software of a part validates its files.
 
-    A check with words from the content of files is left out: contents are not trusted with commands.
+    A command with words from the content of files is left out: contents are not trusted with commands.
     """
     files = desired.rendered[part.name]
     how = part.service.validate(part.site, files)
     if how != part.service.validate(part.site, dict.fromkeys(files, b"")):
         return None
-    if not isinstance(how, tuple) or path not in how:
-        return None
-    return tuple(FILE if word == path else word for word in how)
+    return how if isinstance(how, tuple) else None

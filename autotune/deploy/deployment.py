@@ -369,7 +369,14 @@ class Deployment(Fleet):
         if not self.runtime.installed:
             return {}
         originals = {host: self.hosts[host].original for host in desired.hosts}
-        return host_records(desired, originals)
+        return host_records(desired, originals, self._known_baseline())
+
+    def _known_baseline(self) -> DesiredState | None:
+        """The baseline, unless it has words of files that this study has not backed up."""
+        try:
+            return self._baseline()
+        except AutotuneError:
+            return None
 
 
 def _revert(

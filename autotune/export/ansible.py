@@ -1,11 +1,9 @@
 """An Ansible role that applies a trial's configuration: validated files, least action.
 
-``ansible/`` holds ``site.yml``, ``inventory.yml`` and the role ``autotune``. Hosts that are alike share
-their tasks, which refuse files that are not those expected and back up the others; stop the units of
-other deployments; copy files (each validated by its own software before it replaces anything, each with
-the owner and bits of the one it replaces); let handlers reload or restart what read a changed file; and
-start the chosen units and check that they stay up. A host on which any of this fails is rolled back.
-Only modules of ansible-core are used.
+``ansible/`` holds ``site.yml``, ``inventory.yml`` and the role ``autotune``. The role has the scripts of
+`--format shell` as its files. The script of a host validates and backs up all files before the first
+change. It writes one file for each task, and rolls the host back if a task fails. Kernel values, units
+and the health check are modules of ansible-core. Hosts that are alike share their tasks.
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from __future__ import annotations
 import io
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,27 +20,16 @@ from ruamel.yaml.comments import TaggedScalar
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from autotune.deploy.stack import start_order
-from autotune.export.host_files import (
-    MODEL,
-    STAGED,
-    SYSCTL_FILE,
-    HostFile,
-    Hosts,
-    filled,
-    line,
-    safe_paths,
-    staged_check,
-    title,
-)
+from autotune.export.host_files import MODEL, SYSCTL_FILE, HostFile, Hosts
 from autotune.export.refusal import Refused
+from autotune.export.scripts import script, title
+from autotune.export.texts import line
 from autotune.report.studies import Study
 from autotune.study.records import Trial
 from autotune.target.model import Host, Target
 
 ROLE = "ansible/roles/autotune"
-ROLLBACK, SAFE = "rollback", "safe-paths"  # below its files
-HERE = "{{ inventory_hostname }}"
-FOUND = "autotune_found"  # the stat results of the paths that are written
+SHOWN, WRITTEN = "autotune_shown", "autotune_written"  # what the script printed
 UNITS = "autotune_units"  # the units to stop that exist on the host
 # `service_facts` knows them, too, but queries each of a host's hundreds of units, which takes seconds.
 # Where there is no systemd there is nothing to stop. On one line: YAML would break it behind a blank.
@@ -51,8 +38,8 @@ THERE = (
     'not-found|"") ;; *) echo "$u"; esac; done'
 )
 LOAD_KERNEL = "Load kernel values"
-# Characters a line: those to break lines at, the most that linters take, and a line that is never broken.
-WIDTHS, LONGEST, UNBROKEN = (120, 112, 104, 96, 88, 80), 160, 1 << 16
+# Characters a line: those to break lines at, and the most that linters take.
+WIDTHS, LONGEST = (120, 112, 104, 96, 88, 80), 160
 
 
 class Template(str):
@@ -64,15 +51,9 @@ class Template(str):
 def ansible(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
     """Relative path → content: a role for the hosts that change."""
     kinds = _alike(study.target, hosts)
-    content = {f"{ROLE}/files/{file.host}{file.path}": file.content for file in hosts.files}
-    content |= {
-        f"{ROLE}/files/{ROLLBACK}/{host}.sh": rollback(host, hosts, backup_of(study, trial))
-        for host in hosts.units
-    }
-    content |= {
-        f"{ROLE}/files/{SAFE}/{host}.sh": safe_paths(
-            host, hosts, None, f"{backup_of(study, trial)}/"
-        ).encode()
+    notice = MODEL if study.target.simulated else None
+    content = {
+        f"{ROLE}/files/{host}.sh": script(title(study, trial), host, hosts, notice).encode()
         for host in hosts.units
     }
     tasks = {f"{ROLE}/tasks/{name}.yml": list(_tasks(names[0], hosts, backup_of(study, trial)))
@@ -103,11 +84,8 @@ def ansible(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
         f"{ROLE}/handlers/main.yml": list(_handlers(hosts)),
         f"{ROLE}/meta/main.yml": _meta(study),
     }
-    notice = f"# {MODEL}\n".encode() if study.target.simulated else b""
-    # Paths are keys of the variables, and a key is not read back if it goes over two lines.
-    widths = {f"{ROLE}/vars/main.yml": (UNBROKEN,)}
-    return content | {path: notice + _linted(document, widths.get(path, WIDTHS))
-                      for path, document in documents.items()}  # fmt: skip
+    comment = f"# {notice}\n".encode() if notice else b""
+    return content | {path: comment + _linted(document) for path, document in documents.items()}
 
 
 def backup_of(study: Study, trial: Trial) -> str:
@@ -117,26 +95,9 @@ def backup_of(study: Study, trial: Trial) -> str:
     return f"/var/backups/autotune-{name}-{trial.number}"
 
 
-def rollback(host: str, hosts: Hosts, backup: str) -> bytes:
-    """The script that undoes the role on a host, however far the role got."""
-    script = filled(
-        "rollback.sh.j2", host=host, hosts=hosts, backup=backup, kernel_file=SYSCTL_FILE
-    )
-    return script.encode()
-
-
 def _variables(hosts: Hosts) -> dict[str, Any]:
-    """By host: the digests that a file may have before it is written, its new digest, kernel values."""
-    return {
-        "autotune_expected": {
-            host: {f.path: [f.original, f.digest] for f in hosts.of(host) if f.original}
-            for host in hosts.units
-        },
-        "autotune_written": {
-            host: {file.path: file.digest for file in hosts.of(host)} for host in hosts.units
-        },
-        "autotune_kernel": {host: dict(values) for host, values in hosts.sysctls.items()},
-    }
+    """Kernel values by host."""
+    return {"autotune_kernel": {host: dict(values) for host, values in hosts.sysctls.items()}}
 
 
 def _alike(target: Target, hosts: Hosts) -> dict[str, list[str]]:
@@ -187,36 +148,48 @@ def _connection(host: Host) -> dict[str, Any]:
 
 
 def _tasks(host: str, hosts: Hosts, backup: str) -> Iterator[dict[str, Any]]:
-    files = hosts.of(host)
-    kernel = [SYSCTL_FILE] if hosts.sysctls[host] else []
-    yield _safe()
-    yield from _looked_at([*dict.fromkeys(file.path for file in files)], kernel, backup)
+    yield _shown()
+    yield {
+        "name": "Show what changes",
+        "ansible.builtin.debug": {"var": f"{SHOWN}.stdout_lines"},
+        "when": ["ansible_check_mode or ansible_diff_mode", f"{SHOWN}.stdout_lines | length > 0"],
+    }
+    yield _scripted("Validate all files, and back up what they replace", "--prepare", backup) | {
+        "changed_when": False,
+        "when": "not ansible_check_mode",
+    }
     yield {
         "name": "Configure the host, or leave it as it was",
-        "block": list(_configured(host, hosts)),
-        "rescue": list(_rolled_back()),
+        "block": list(_configured(host, hosts, backup)),
+        "rescue": list(_rolled_back(backup)),
     }
 
 
-def _safe() -> dict[str, Any]:
-    """Nothing can race with the role on paths that root alone can change."""
-    script = f"lookup('ansible.builtin.file', '{SAFE}/' ~ inventory_hostname ~ '.sh')"
+def _scripted(name: str, request: str, *words: str) -> dict[str, Any]:
+    """The host's script, requested to do something."""
+    force = Template("{{ '--force' if autotune_overwrite | bool else '--no-force' }}")
+    script = "lookup('ansible.builtin.file', inventory_hostname ~ '.sh')"
     return {
-        "name": "Refuse paths that other accounts than root can change",
-        "ansible.builtin.command": {"argv": ["sh", "-s"], "stdin": Template(f"{{{{ {script} }}}}")},
+        "name": name,
+        "ansible.builtin.command": {
+            "argv": ["sh", "-s", "--", force, request, *words],
+            "stdin": Template(f"{{{{ {script} }}}}"),
+        },
+    }
+
+
+def _shown() -> dict[str, Any]:
+    """It fails if a file is not as expected, or its place is not safe; it changes nothing."""
+    return _scripted("See what would change", "--check") | {
+        "register": SHOWN,
         "changed_when": False,
         "check_mode": False,
     }
 
 
-def _rolled_back() -> Iterator[dict[str, Any]]:
+def _rolled_back(backup: str) -> Iterator[dict[str, Any]]:
     """The play fails even after the rollback, so that no other host changes."""
-    script = f"lookup('ansible.builtin.file', '{ROLLBACK}/' ~ inventory_hostname ~ '.sh')"
-    yield {
-        "name": "Roll back",
-        "ansible.builtin.command": {"argv": ["sh", "-s"], "stdin": Template(f"{{{{ {script} }}}}")},
-        "changed_when": True,
-    }
+    yield _scripted("Roll back", "--restore", backup) | {"changed_when": True}
     yield {
         "name": "Say what failed",
         "ansible.builtin.fail": {
@@ -228,8 +201,8 @@ def _rolled_back() -> Iterator[dict[str, Any]]:
     }
 
 
-def _configured(host: str, hosts: Hosts) -> Iterator[dict[str, Any]]:
-    units, files = hosts.units[host], hosts.of(host)
+def _configured(host: str, hosts: Hosts, backup: str) -> Iterator[dict[str, Any]]:
+    units = hosts.units[host]
     others = sorted(unit for unit, runs in units.items() if not runs)
     if others:
         yield {
@@ -242,7 +215,8 @@ def _configured(host: str, hosts: Hosts) -> Iterator[dict[str, Any]]:
     for unit in others:
         task = _unit(f"Stop {unit}, which another deployment needs", unit, "stopped", enabled=False)
         yield task | {"when": f"{unit!r} in {UNITS}.stdout_lines"}
-    yield from _written(files, hosts)
+    for file in hosts.of(host):
+        yield _written(file, hosts, backup)
     running = sorted(unit for unit, runs in units.items() if runs)
     if hosts.sysctls[host]:
         yield _kernel_values(running)
@@ -251,78 +225,6 @@ def _configured(host: str, hosts: Hosts) -> Iterator[dict[str, Any]]:
     for unit in running:
         yield _unit(f"Run {unit}", unit, "started", enabled=hosts.starts(host, unit) or None)
     yield from _health(running)
-
-
-def _directories(paths: Iterable[str]) -> list[str]:
-    above = {path.rpartition("/")[0] for path in paths}
-    return sorted(path for path in above if path.count("/") > 1)  # every host has /etc
-
-
-def _looked_at(
-    written: Sequence[str], kernel: Sequence[str], backup: str
-) -> Iterator[dict[str, Any]]:
-    """Refuses files that are not as expected, and backs up what is about to be replaced."""
-    yield {
-        "name": "See what there is",
-        "ansible.builtin.stat": {
-            "path": Template("{{ item }}"), "follow": True, "checksum_algorithm": "sha256",
-        },
-        "loop": [*_directories(written), *written, *kernel],
-        "register": FOUND,
-    }  # fmt: skip
-    each = {"loop": Template(f"{{{{ {FOUND}.results }}}}"),
-            "loop_control": {"label": Template("{{ item.item }}")}}  # fmt: skip
-    yield {
-        "name": "Refuse files that are not those the study had before it",
-        "ansible.builtin.assert": {
-            "that": "(item.stat.checksum | default('absent')) in "
-            "autotune_expected[inventory_hostname][item.item]",
-            "fail_msg": Template(
-                "{{ item.item }} is not the file that the study had before it: it is not "
-                "overwritten without -e autotune_overwrite=true"
-            ),
-            "quiet": True,
-        },
-        **each,
-        "when": [
-            "not autotune_overwrite | bool",
-            "item.item in autotune_expected[inventory_hostname]",
-        ],
-    }
-    yield from _backed_up(each, backup)
-
-
-def _backed_up(each: Mapping[str, Any], backup: str) -> Iterator[dict[str, Any]]:
-    """Copies each file that is about to be replaced, if it is an original."""
-    digests = "autotune_written[inventory_hostname]"
-    originals = {
-        **each,
-        "diff": False,
-        "when": [
-            "not ansible_check_mode",
-            "item.stat.isreg | default(false)",
-            f"item.item in {digests}",
-            # What an earlier run of the role made is no original.
-            f"item.stat.checksum != {digests}[item.item]",
-        ],
-    }
-    yield {
-        "name": "Make the directories of the backup",
-        "ansible.builtin.file": {
-            "path": Template(f"{backup}{{{{ item.item | dirname }}}}"), "state": "directory",
-            "owner": "root", "group": "root", "mode": _octal(0o700),
-        },
-        **originals,
-    }  # fmt: skip
-    yield {
-        "name": "Back up what is replaced",
-        "ansible.builtin.copy": {
-            "src": Template("{{ item.item }}"),
-            "dest": Template(f"{backup}{{{{ item.item }}}}"), "remote_src": True,
-            "force": False, "mode": "preserve",  # the first backup stays: it has the originals
-        },
-        **originals,
-    }  # fmt: skip
 
 
 def _kernel_values(running: Iterable[str]) -> dict[str, Any]:
@@ -363,43 +265,17 @@ def _health(running: Sequence[str]) -> Iterator[dict[str, Any]]:
     }
 
 
-def _written(files: Iterable[HostFile], hosts: Hosts) -> Iterator[dict[str, Any]]:
-    """Files that exist keep their owner and their bits; new files and directories are root's."""
-    by_path = {file.path: file for file in files}
-    directories = _directories(by_path)
-    for index, directory in enumerate(directories):
-        yield {
-            "name": f"Make {directory}",
-            "ansible.builtin.file": {
-                "path": directory, "state": "directory", "owner": "root", "group": "root",
-                "mode": _octal(0o755),
-            },
-            "when": f"not {FOUND}.results[{index}].stat.exists",
-        }  # fmt: skip
-    for index, file in enumerate(by_path.values(), len(directories)):
-        yield _copy(file, f"{FOUND}.results[{index}].stat", hosts)
-
-
-def _copy(file: HostFile, stat: str, hosts: Hosts) -> dict[str, Any]:
-    """No owner is named, so the copy keeps the owner of the file it replaces."""
-    copy: dict[str, Any] = {
-        "src": Template(HERE + file.path.replace("{", "{{ '{' }}")),
-        "dest": file.path,
-        "mode": Template(f"{{{{ {stat}.mode | default('0{file.mode:o}') }}}}"),
-    }
-    if file.check:
-        copy["validate"] = _quoted(_beside(file))
-    task = {"name": f"Write {file.path}", "ansible.builtin.copy": copy}
+def _written(file: HostFile, hosts: Hosts, backup: str) -> dict[str, Any]:
+    """The script writes one file, or in check mode only compares it."""
+    request = Template("{{ '--compare' if ansible_check_mode else '--write' }}")
     notified = [_handler(file.host, unit, hosts) for unit in sorted(file.units)]
-    return task | ({"notify": notified} if notified else {})
-
-
-def _beside(file: HostFile) -> str:
-    """The command that validates a copy beside the file: some software looks for includes there."""
-    check = staged_check(file.check or (), file.path)
-    copy = shlex.quote(f"{file.path}{STAGED}")
-    script = f'cp "$1" {copy} && {check}; code=$?; rm -f {copy}; exit $code'
-    return f"sh -c {shlex.quote(script.replace('%', '%%'))} sh %s"
+    return {
+        **_scripted(f"Write {file.path}", request, backup, file.path),
+        "register": WRITTEN,
+        "changed_when": f"{WRITTEN}.stdout_lines[-1:] == ['changed']",
+        "check_mode": False,
+        **({"notify": notified} if notified else {}),
+    }
 
 
 def _handler(host: str, unit: str, hosts: Hosts) -> str:
@@ -467,10 +343,10 @@ def _inert(document: Any) -> Any:
     return document
 
 
-def _linted(document: Any, widths: tuple[int, ...]) -> bytes:
+def _linted(document: Any) -> bytes:
     """At the first of the widths where linters find nothing, or else at the last. The writer breaks a
     line behind the word that goes beyond the width, however long it is, and may leave a space there."""
-    for width in widths:
+    for width in WIDTHS:
         content = _yaml(document, width)
         lines = content.decode().splitlines()
         if all(len(line) <= LONGEST and line == line.rstrip() for line in lines):

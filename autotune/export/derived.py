@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from fnmatch import fnmatchcase
 from hashlib import sha256
 from itertools import product
 from pathlib import PurePosixPath
@@ -20,14 +18,14 @@ from typing import Any
 from autotune.deploy import manifest
 from autotune.deploy import stack as stacks
 from autotune.deploy.deployed import HostManifest, HostRecord, Original, host_manifest
-from autotune.deploy.desired_state import DesiredState, desired_state, render
+from autotune.deploy.desired_state import DesiredState, desired_state
 from autotune.deploy.stack import Part, Stack, StackContext
 from autotune.discovery import in_place
 from autotune.environments.stack import overrides
-from autotune.errors import RenderError
 from autotune.export.refusal import RENDERED, Refused
+from autotune.export.unit_commands import check_commands, is_below
 from autotune.report.studies import Study
-from autotune.services import unit_environment, unit_files
+from autotune.services import unit_files
 from autotune.services.base import Own, Settings, config_files
 from autotune.services.registry import adoptions, placed
 from autotune.space.facts import HostFacts
@@ -37,65 +35,20 @@ from autotune.target.fields import FILE, UNIT
 from autotune.target.model import Target
 from autotune.target.read import read
 from autotune.target.runtimes import runtime_module
+from autotune.unified_diff import Hunk
 
-PROGRAMS = ("/usr/sbin/", "/usr/bin/", "/usr/local/sbin/", "/usr/local/bin/", "/sbin/", "/bin/", "")
 ACCOUNT = ("www-data", "www-data")
 ANY_HOST = HostFacts(cpus=1.0, memory=2**30)  # it decides on values, not on names
-# What a unit's file may hold that is not derived: limits, and variables without paths.
-_WITHOUT_COMMANDS = re.compile(
-    r"""|\[Service\]|[#;].*|LimitNOFILE=[0-9:]+"""
-    r"""|Environment=("?)[A-Z][A-Z0-9_]*=[\w .=,+-]*\1|([A-Z][A-Z0-9_]*=[\w.=,+-]*)"""
-)
-_LOADER = re.compile(r"\bLD_")
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
 class DerivedHosts:
-    """``manifests`` by host; ``contents`` by tier, host and path."""
+    """``manifests`` by host; ``contents`` by tier, host and path; ``edits`` of hosts' own files by host
+    and path."""
 
     manifests: Mapping[str, HostManifest]
     contents: Mapping[tuple[str, str, str], bytes]
-
-
-def record_of(study: Study, host: str, record: Mapping[str, Any]) -> HostRecord:
-    """The typed record of a host. Raises AutotuneError for any other content."""
-    try:
-        original = record["original"]
-        _check_keys(record, HostRecord)
-        _check_keys(original, Original)
-        before = Original(
-            {str(path): _digest(value) for path, value in original["files"].items()},
-            _units(original["units"]),
-            _texts(original["sysctls"]),
-        )
-        return HostRecord(_units(record["units"]), _texts(record["sysctls"]), before)
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise Refused(study, f"its record of host {host} is invalid: {error}") from error
-
-
-def _check_keys(record: Mapping[str, Any], kind: type[HostRecord | Original]) -> None:
-    """Raises ValueError for a key that this kind of record does not have."""
-    if unknown := sorted(record.keys() - kind.__dataclass_fields__.keys()):
-        raise ValueError(f"unknown key {unknown[0]!r}")
-
-
-def _digest(value: object) -> str | None:
-    if value is None or (isinstance(value, str) and _DIGEST.fullmatch(value)):
-        return value
-    raise ValueError(f"{value!r} is not a SHA-256 digest")
-
-
-def _units(units: Mapping[str, Any]) -> dict[str, bool]:
-    if wrong := [name for name, runs in units.items() if not isinstance(runs, bool)]:
-        raise ValueError(f"the state of unit {wrong[0]!r} is neither true nor false")
-    return dict(units)
-
-
-def _texts(values: Mapping[str, Any]) -> dict[str, str]:
-    if wrong := [name for name, value in values.items() if not isinstance(value, str)]:
-        raise ValueError(f"kernel value {wrong[0]!r} is not text")
-    return dict(values)
+    edits: Mapping[tuple[str, str], tuple[Hunk, ...]]
 
 
 def derive(
@@ -124,10 +77,21 @@ def derive(
         for path, content in desired.rendered[part.name].items()
         if not desired.absent(part, path)
     }
+    edits = {(part.site.host, path): hunks for part in desired.parts
+             for path in desired.rendered[part.name]
+             if (hunks := _edits(part, path, records)) is not None}  # fmt: skip
     for part in desired.parts:
         for path, content in desired.rendered[part.name].items():
-            _check_commands(study, desired, part, path, content)
-    return DerivedHosts(manifests, contents)
+            check_commands(study, desired, part, path, content, edits.get((part.site.host, path)))
+    return DerivedHosts(manifests, contents, edits)
+
+
+def _edits(part: Part, path: str, records: Mapping[str, HostRecord]) -> tuple[Hunk, ...] | None:
+    """The recorded edits of a file that the host had before, if its service edits the host's own."""
+    record = records[part.site.host]
+    if part.site.own is None or path not in record.files or record.original.files.get(path) is None:
+        return None
+    return record.files[path].edits
 
 
 def _agree(study: Study, host: str, record: HostRecord, desired: DesiredState) -> None:
@@ -148,7 +112,9 @@ def _agree(study: Study, host: str, record: HostRecord, desired: DesiredState) -
 
 
 def _settings_before(base: DesiredState | None, host: str, before: Original) -> Settings | None:
-    """The baseline's settings if the host had the baseline's files before the study."""
+    """The settings that a host's files had before the study; for a model, the baseline's."""
+    if before.settings is not None:
+        return before.settings
     if base is None or host not in base.hosts:
         return None
     same = all(
@@ -256,20 +222,13 @@ def _check_own(study: Study, part: Part, own: Own) -> None:
         raise Refused(study, f"{own.unit!r} is not a unit that can run {part.name}", hint)
     for file in own.files:
         is_own = re.fullmatch(FILE, file.path) and (
-            any(_is_below(file.path, pattern) for pattern in (adoption.paths if adoption else ()))
+            any(is_below(file.path, pattern) for pattern in (adoption.paths if adoption else ()))
             or _is_drop_in(file.path, part)
         )
         if not is_own:
             raise Refused(study, f"{part.service.title} does not read {file.path!r}", hint)
         if file.mode & ~0o777:
             raise Refused(study, f"{file.path} has the mode {file.mode:o}", hint)
-
-
-def _is_below(path: str, pattern: str) -> bool:
-    """True if a shell's pattern, relative to ``/``, matches the path or a directory above it."""
-    words = PurePosixPath(pattern).parts
-    parts = PurePosixPath(path).parts[1:]
-    return len(parts) >= len(words) and all(map(fnmatchcase, parts, words))
 
 
 def _is_drop_in(path: str, part: Part) -> bool:
@@ -311,48 +270,3 @@ def _with_programs(part: Part) -> Iterator[Part]:
     for paths in product(*programs.values()):
         names = dict(zip(programs, paths, strict=True))
         yield replace(part, site=replace(part.site, programs=names))
-
-
-# -- files that hold commands for root ----------------------------------------------------------------
-
-
-def _check_commands(
-    study: Study, desired: DesiredState, part: Part, path: str, content: bytes
-) -> None:
-    """Raises AutotuneError for a file of a unit, or of its variables, that could run a command."""
-    if not _holds_commands(path) or has_no_commands(content):
-        return
-    if part.site.own is None and _is_rendered(study, desired, part, path, content):
-        return
-    raise Refused(
-        study,
-        f"{path} of {part.site.host} sets more than limits and numbers for its unit",
-        "`autotune export` without --format, then `autotune apply`",
-    )
-
-
-def _holds_commands(path: str) -> bool:
-    return path.startswith(tuple(f"{place}/" for place in unit_files.PLACES)) or any(
-        _is_below(path, pattern) for pattern in (*unit_environment.FILES, "etc/sysconfig/*")
-    )
-
-
-def has_no_commands(content: bytes) -> bool:
-    """True if a unit's file only sets limits, and variables that name no path."""
-    text = re.sub(r"\\\n[ \t]*", "", content.decode("utf-8", "replace"))
-    lines = [line.strip() for line in text.split("\n")]
-    return all(_WITHOUT_COMMANDS.fullmatch(line) and not _LOADER.search(line) for line in lines)
-
-
-def _is_rendered(
-    study: Study, desired: DesiredState, part: Part, path: str, content: bytes
-) -> bool:
-    """True if autotune's own template makes this content, in one of the places of its programs."""
-    for directory in PROGRAMS:
-        programs = {name: f"{directory}{program}" for name, program in part.site.programs.items()}
-        site = replace(part.site, programs=programs)
-        with suppress(RenderError):
-            by_path = render(part.service, site, desired.settings, study.target.data)
-            if by_path.get(path) == content:
-                return True
-    return False

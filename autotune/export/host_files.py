@@ -1,54 +1,44 @@
-"""What a trial changes on each host: files, units, kernel values; as a shell script, as a patch.
-
-The script is for those who have nothing but a shell there. Every name is quoted and contents are
-here-documents, so that nothing in a configuration is run.
-"""
+"""The files, units and kernel values that a trial changes on each host."""
 
 from __future__ import annotations
 
-import base64
-import re
-import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from hashlib import sha256
-from typing import Any
-
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from autotune.deploy.deployed import HostManifest, HostRecord, Original
-from autotune.deploy.host_state import kernel_file
 from autotune.errors import AutotuneError
 from autotune.export.checks import ORDINARY
-from autotune.export.derived import derive, record_of
+from autotune.export.derived import DerivedHosts, derive
+from autotune.export.records import record_of
 from autotune.export.refusal import Refused
+from autotune.export.unit_commands import holds_commands
 from autotune.masking import is_masked
 from autotune.report.diff import rendered
 from autotune.report.studies import Study
 from autotune.report.view import conclusion
 from autotune.study.records import Trial
 from autotune.target import runtimes
-from autotune.target.shipped import shipped
-from autotune.unified_diff import file_diff
+from autotune.unified_diff import Hunk, split
 
 SYSCTL_FILE = "/etc/sysctl.d/99-autotune.conf"
-STAGED = ".autotune-new"  # after the path of a file that is validated before it replaces anything
 ABSENT = "absent"  # the digest of no file
-DELIMITER = "AUTOTUNE"
 SAFETY = (
-    "Each directory on the way to a file must belong to root, and root alone may write to it: otherwise "
-    "nothing is changed, and `autotune apply` is the way."
+    "Files in a directory of another account are changed as with `autotune apply`. The host then needs "
+    "Perl or Python 3. Without a safe way, nothing is changed, and the reason is shown."
 )
+APPLY = "`autotune export` without --format, then `autotune apply`: it edits what is there"
 MODEL = "Of a model: no host was measured. What it is worth on real hosts is not known."
 
 
 @dataclass(frozen=True)
 class HostFile:
-    """One file on one host. ``check`` has ``%s`` where the file's path belongs; ``units`` are those
-    that read it, each with what it needs after a change: ``reload`` or ``restart``.
+    """One file on one host. ``check`` is the command that validates it. ``units`` read it, each with the
+    action that it needs after a change: ``reload`` or ``restart``.
 
     ``original`` is the SHA-256 of the file this one replaces, or ``absent``; ``None``: not recorded.
+    ``edits``: the host edits its own file; ``deployed`` is the digest of the result, and ``content``
+    contains masked words.
     """
 
     host: str
@@ -59,10 +49,18 @@ class HostFile:
     check: tuple[str, ...] | None
     units: Mapping[str, str]
     original: str | None = None
+    edits: tuple[Hunk, ...] | None = None
+    deployed: str = ""
 
     @property
     def digest(self) -> str:
-        return sha256(self.content).hexdigest()
+        """The SHA-256 of the file as it will be on the host."""
+        return self.deployed if self.edits is not None else sha256(self.content).hexdigest()
+
+    @property
+    def sets_unit(self) -> bool:
+        """True if a service manager reads it: its lines may continue others."""
+        return holds_commands(self.path)
 
 
 @dataclass(frozen=True)
@@ -113,9 +111,7 @@ def hosts_of(study: Study, trial: Trial, *, everything: bool = False) -> Hosts:
     before = _originals(study, records, base)
     for original in before.values():
         _check_names(study, original.sysctls.values())
-    files = tuple(
-        _host_file(place, content, manifests, before) for place, content in derived.contents.items()
-    )
+    files = tuple(_host_file(place, derived, records, before) for place in derived.contents)
     hosts = Hosts(
         files,
         {host: of_host.units for host, of_host in manifests.items()},
@@ -123,7 +119,9 @@ def hosts_of(study: Study, trial: Trial, *, everything: bool = False) -> Hosts:
         before,
     )
     chosen = hosts if everything else _changed(hosts, manifests)
-    return _without_secrets(chosen)
+    for file in chosen.files:
+        _check_words(study, file)
+    return chosen
 
 
 def _check_runtimes(study: Study) -> None:
@@ -144,24 +142,49 @@ def _check_runtimes(study: Study) -> None:
 
 def _host_file(
     place: tuple[str, str, str],
-    content: bytes,
-    manifests: Mapping[str, HostManifest],
+    derived: DerivedHosts,
+    records: Mapping[str, HostRecord],
     before: Mapping[str, Original],
 ) -> HostFile:
     tier, host, path = place
-    file, digests = manifests[host].files[path], before[host].files
+    file, digests = derived.manifests[host].files[path], before[host].files
     original = (digests[path] or ABSENT) if path in digests else None
-    return HostFile(host, tier, path, content, file.mode, file.check, file.units, original)
+    edits = derived.edits.get((host, path))
+    return HostFile(
+        tier=tier,
+        host=host,
+        path=path,
+        content=derived.contents[place],
+        mode=file.mode,
+        check=file.check,
+        units=file.units,
+        original=original,
+        edits=edits,
+        deployed=records[host].files[path].sha256 if edits is not None else "",
+    )
 
 
-def _without_secrets(hosts: Hosts) -> Hosts:
-    for file in hosts.files:
+def _check_words(study: Study, file: HostFile) -> None:
+    """Raises AutotuneError if a file needs words that are masked here, or if its edits contradict its
+    content."""
+    if file.edits is None:
         if is_masked(file.content):
             raise AutotuneError(
-                f"{file.path} of {file.host} has words that stay on its host",
-                hint="`autotune export` without --format, then `autotune apply`: it keeps them",
+                f"{file.path} of {file.host} has words that stay on its host", hint=APPLY
             )
-    return hosts
+        return
+    lines, shift = split(file.content), 0
+    for hunk in file.edits:
+        start = hunk.first - 1 + shift
+        if tuple(lines[start : start + len(hunk.added)]) != hunk.added:
+            raise Refused(study, f"its edits of {file.path} are not in the file that it recorded")
+        shift += len(hunk.added) - len(hunk.removed)
+        if any(is_masked(text.encode("utf-8", "replace")) for text in (*hunk.removed, *hunk.added)):
+            raise AutotuneError(
+                f"line {hunk.first} of {file.path} of {file.host} changes, and has words that stay on "
+                "its host",
+                hint=APPLY,
+            )
 
 
 def _records(study: Study, trial: Trial) -> dict[str, HostRecord]:
@@ -174,14 +197,14 @@ def _records(study: Study, trial: Trial) -> dict[str, HostRecord]:
     return {host: record_of(study, host, record) for host, record in hosts.items()}
 
 
-def _by_host(files: Mapping[str, bytes]) -> dict[tuple[str, str, str], bytes]:
+def by_host(files: Mapping[str, bytes]) -> dict[tuple[str, str, str], bytes]:
     """Tier, host and path → content, of files by ``tier.host.service/path``."""
-    by_host = {}
+    files_by_place = {}
     for place, content in files.items():
         part, _, path = place.partition("/")
         tier, host, _ = part.split(".", 2)
-        by_host[tier, host, f"/{path}"] = content
-    return by_host
+        files_by_place[tier, host, f"/{path}"] = content
+    return files_by_place
 
 
 def _originals(
@@ -190,8 +213,9 @@ def _originals(
     """Hosts before the study: as backed up, else (models) as in its baseline."""
     of_baseline = _records(study, base[0]) if base else {}
     digests: dict[str, dict[str, str | None]] = {host: {} for host in records}
-    for (_, host, path), content in (_by_host(base[1]) if base else {}).items():
-        digests.setdefault(host, {})[path] = sha256(content).hexdigest()
+    for (_, host, path), content in (by_host(base[1]) if base else {}).items():
+        if not is_masked(content):
+            digests.setdefault(host, {})[path] = sha256(content).hexdigest()
     originals = {}
     for host, of_host in records.items():
         backup, plain = of_host.original, of_baseline.get(host, HostRecord())
@@ -199,6 +223,7 @@ def _originals(
             {**digests[host], **backup.files},
             {**plain.units, **backup.units},
             {**plain.sysctls, **backup.sysctls},
+            backup.settings,
         )
     return originals
 
@@ -234,139 +259,3 @@ def _check_names(study: Study, names: Iterable[str]) -> None:
     """Check units and kernel values: they become lines of a file, and words of commands for root."""
     if strange := [name for name in names if not ORDINARY.fullmatch(name)]:
         raise Refused(study, f"{strange[0]!r} is neither a unit nor a kernel value")
-
-
-def shell(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
-    """``shell/HOST.sh`` for each host that changes."""
-    notice = MODEL if study.target.simulated else None
-    return {
-        f"shell/{host}.sh": script(title(study, trial), host, hosts, notice).encode()
-        for host in hosts.units
-    }
-
-
-def title(study: Study, trial: Trial) -> str:
-    """What an export is, on one line."""
-    return f"Configuration of trial {trial.number} of study {line(study.name)}"
-
-
-def script(heading: str, host: str, hosts: Hosts, notice: str | None = None) -> str:
-    """The script that configures one host, as root, in a POSIX shell with systemd's and GNU's tools."""
-    units = hosts.units[host]
-    return filled(
-        "host.sh.j2",
-        title=heading,
-        notice=notice,
-        host=host,
-        files=hosts.of(host),
-        running=[unit for unit, runs in units.items() if runs],
-        starting=[unit for unit, runs in units.items() if runs and hosts.starts(host, unit)],
-        reloading=[unit for unit, runs in units.items() if runs and hosts.reloads(host, unit)],
-        stopped=[unit for unit, runs in units.items() if not runs],
-        sysctls=hosts.sysctls[host],
-        kernel_file=SYSCTL_FILE,
-    )
-
-
-def patch(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
-    """``patch/HOST.patch``, for ``patch -p1 -d /``, and the digests it expects, for ``sha256sum -c``.
-
-    Raises AutotuneError where a host has another file than the one whose content is recorded.
-    """
-    baseline = conclusion(study.state).baseline
-    before = _by_host(rendered(study.directory, baseline.trial)) if baseline else {}
-    notice = MODEL if study.target.simulated else None
-    content: dict[str, bytes] = {}
-    for host in hosts.units:
-        diffs = [f"{title(study, trial)}, for {host}\n"]
-        digests = [f"# {MODEL}\n"] if study.target.simulated else []
-        diffs += digests
-        for file in hosts.of(host):
-            old = None if file.original == ABSENT else before.get((file.tier, host, file.path))
-            if old is not None and sha256(old).hexdigest() != file.original:
-                raise AutotuneError(
-                    f"{file.path} of {host} was not the baseline's: its content is not recorded",
-                    hint="--format ansible or shell; `autotune init --from` tunes hosts' own files",
-                )
-            place = file.path.removeprefix("/")
-            diffs.append(
-                file_diff({place: old} if old is not None else {}, {place: file.content}, "a", "b")
-            )
-            if old is not None:
-                digests.append(f"{file.original}  {file.path}\n")
-        if values := hosts.sysctls[host]:
-            diffs.append(
-                file_diff({}, {SYSCTL_FILE.removeprefix("/"): kernel_file(values)}, "a", "b")
-            )
-        content[f"patch/{host}.patch"] = "".join(diffs).encode("utf-8", "surrogateescape")
-        content[f"patch/{host}.paths.sh"] = safe_paths(host, hosts, notice).encode()
-        content[f"patch/{host}.sha256"] = "".join(digests).encode()
-    return content
-
-
-def safe_paths(host: str, hosts: Hosts, notice: str | None, *others: str) -> str:
-    """A script that fails unless root alone can change each path that is written on a host."""
-    kernel = [SYSCTL_FILE] if hosts.sysctls[host] else []
-    paths = [*dict.fromkeys(file.path for file in hosts.of(host)), *kernel, *others]
-    return filled("safe_paths.sh.j2", paths=paths, notice=notice)
-
-
-def filled(template: str, **values: Any) -> str:
-    """A template of ``templates/export`` with these values in it."""
-    return _templates().get_template(template).render(**values)
-
-
-@cache
-def _templates() -> Environment:
-    environment = Environment(
-        loader=FileSystemLoader(str(shipped("templates") / "export")),
-        undefined=StrictUndefined,
-        autoescape=False,  # noqa: S701  scripts and plain text; a script quotes for the shell
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.globals |= {"absent": ABSENT}
-    environment.filters |= {
-        "quoted": shlex.quote,
-        "markdown": markdown,
-        "code": code,
-        "directory": lambda path: path.rpartition("/")[0],
-        "here_document": _here_document,
-        "line": line,
-        "command": staged_check,
-    }
-    return environment
-
-
-def line(text: object) -> str:
-    """Text on one line, without control characters."""
-    return "".join(c if c.isprintable() else "?" for c in str(text))
-
-
-def markdown(text: object) -> str:
-    """Text on one line that Markdown shows as it is: no code, links, images or HTML."""
-    return re.sub(r"([`<&\\]|\](?=\())", r"\\\1", line(text))
-
-
-def code(text: object) -> str:
-    """The content of a code span on one line."""
-    return line(text).replace("`", "'")
-
-
-def _here_document(content: bytes) -> str:
-    """A command that prints ``content``: as it is where a person can read it, else from base64."""
-    text = content.decode("utf-8", "replace")
-    plain = text.encode() == content and text.endswith("\n")
-    if (
-        plain
-        and all(c.isprintable() or c in "\t\n" for c in text)
-        and DELIMITER not in text.split("\n")
-    ):
-        return f"cat <<'{DELIMITER}'\n{text}{DELIMITER}"
-    return f"base64 -d <<'{DELIMITER}'\n{base64.encodebytes(content).decode()}{DELIMITER}"
-
-
-def staged_check(check: tuple[str, ...], path: str) -> str:
-    """The command that validates what is staged beside ``path``."""
-    return shlex.join(f"{path}{STAGED}" if word == "%s" else word for word in check)

@@ -12,8 +12,10 @@ from autotune import foreign_files
 from autotune.errors import AutotuneError
 from autotune.export.ansible import ansible, backup_of
 from autotune.export.checks import check_trial
-from autotune.export.host_files import MODEL, SAFETY, Hosts, filled, hosts_of, patch, shell
+from autotune.export.host_files import MODEL, SAFETY, Hosts, hosts_of
 from autotune.export.manifest import manifest
+from autotune.export.scripts import patch, shell
+from autotune.export.texts import filled
 from autotune.report.diff import rendered, trial_named
 from autotune.report.parameters import active, changes, declared, described
 from autotune.report.studies import Study

@@ -8,9 +8,8 @@ from hashlib import sha256
 from pathlib import Path, PurePath
 
 from autotune import foreign_files
-from autotune.deploy.changes import nothing
 from autotune.errors import AutotuneError
-from autotune.masking import Outliner, masked_beside, masked_bytes
+from autotune.masking import Outliner, masked_beside, masked_bytes, nothing
 from autotune.report import format as fmt
 from autotune.report.parameters import NONE, Declared, changes, declared
 from autotune.report.studies import Study

@@ -30,6 +30,9 @@ READING = {
 # A call of a benchmark command is recorded as a reading; every other reading has these too.
 LOADED = {"rate": NUMBER, "intended": int, "violations": int, "histogram": COUNTS}
 
+# A host under a deployment; an export reads what is in it.
+HOST = {"units": dict, "sysctls": dict, "files": dict, "original": dict}
+
 RECORDS: Mapping[str, Any] = {
     "study": {
         "schema?": int, "name?": str, "started": str, "autotune?": str, "source?": str,
@@ -46,7 +49,7 @@ RECORDS: Mapping[str, Any] = {
     },
     "deployed": {
         **PER_TRIAL, "effective": VALUES, "differences": [str], "files?": TEXTS, "actions?": TEXTS,
-        "hosts?": {ANY: dict},
+        "hosts?": {ANY: HOST},
     },
     "warm-up": {
         **PER_TRIAL, "settled": bool, "windows": int, "hits?": NUMBER,

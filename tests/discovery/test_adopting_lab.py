@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -262,6 +264,13 @@ def test_a_short_study_from_the_command_line(ground: Ground, written: Written) -
     assert unmasked(pool.read_bytes(), own, "www.conf", outliner(service, "www.conf")) == own
 
 
+def scripted(ground: Ground, text: str, *options: str) -> tuple[int, str]:
+    """The exit status of a script on the host, and what it printed."""
+    argv = ["sh", "-s", "--", *options]
+    done = ground.transports[NAME].run(argv, input=text.encode(), timeout=240.0)
+    return done.returncode, done.stdout + done.stderr
+
+
 def called(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "autotune", *words],
@@ -275,12 +284,8 @@ def autotune(*words: str) -> str:
     return done.stdout
 
 
-@pytest.mark.xfail(
-    reason="a role or script has no edits of files yet, whose words stay on their host", strict=True
-)
-def test_an_exported_role_changes_those_directives_of_the_hosts_own_files_alone(
-    ground: Ground, written: Written
-) -> None:
+def exported(ground: Ground, written: Written) -> tuple[Path, str]:
+    """The role of four edited directives, and the script of the host."""
     environment, study = prepare(read(written.target)), ground.directory / "studies" / "one"
     with context.opened(environment, study, News()) as opened:  # type: ignore[arg-type]  # takes every call
         context.open_study(environment, opened, study)
@@ -295,34 +300,70 @@ def test_an_exported_role_changes_those_directives_of_the_hosts_own_files_alone(
         assert acted(deployed.actions) == {f"web.{NAME}.nginx": Action.RELOAD,
                                            f"web.{NAME}.php_fpm": Action.RELOAD}  # fmt: skip
         opened.store.deployed(trial, deployed)
-    before, files_before = ground.pictures(), ground.sh(NAME, FILES)
-    assert "/etc/nginx/nginx.conf" in files_before
     role, script = ground.directory / "role", ground.directory / "script"
     words = ("export", "one", "--trial", str(trial.number), "--studies", str(study.parent))
     autotune(*words, "--format", "ansible", "--out", str(role))
     autotune(*words, "--format", "shell", "--out", str(script))
     files = role / "ansible/roles/autotune/files"
-    copied = [str(path.relative_to(files)) for path in files.rglob("*") if path.is_file()]
-    pool = f"{NAME}/etc/php/8.2/fpm/pool.d/www.conf"
-    assert sorted(copied) == [f"{NAME}/etc/nginx/nginx.conf", pool, f"rollback/{NAME}.sh",
-                              f"safe-paths/{NAME}.sh"]  # fmt: skip
+    text = (script / "shell" / f"{NAME}.sh").read_text()
+    assert [str(path.relative_to(files)) for path in files.rglob("*")] == [f"{NAME}.sh"]
+    assert (files / f"{NAME}.sh").read_text() == text
+    edited = re.findall(r'(?m)^  "\$@" \d+ (\S+) .* edited \|\| return$', text)
+    assert edited == ["/etc/php/8.2/fpm/pool.d/www.conf", "/etc/nginx/nginx.conf"]
+    assert not is_masked(text.encode())
+    return role, text
+
+
+def test_an_exported_role_changes_those_directives_of_the_hosts_own_files_alone(
+    ground: Ground, written: Written
+) -> None:
+    role, text = exported(ground, written)
+    before, files_before = ground.pictures(), ground.sh(NAME, FILES)
+    assert "/etc/nginx/nginx.conf" in files_before
 
     shown = played(role, "--check", "--diff")
-    changed = re.findall(r"(?m)^[+-](?![+-]).*", shown)
-    assert changed == ["+worker_rlimit_nofile 4064;",  # what so many connections need
+    printed = (json.loads(line) for line in re.findall(r'(?m)^ +("[+-].*?"),?$', shown))
+    changed = [line for line in printed if not line.startswith(("+++", "---"))]
+    assert changed == ["-pm.max_children = 5", "+pm.max_children = 9",
+                       "-pm.max_spare_servers = 3", "+pm.max_spare_servers = 4",
+                       "+worker_rlimit_nofile 4064;",  # what so many connections need
                        "-\tworker_connections 768;", "+    multi_accept on;",
-                       "+\tworker_connections 2000;",
-                       "-pm.max_children = 5", "+pm.max_children = 9",
-                       "-pm.max_spare_servers = 3", "+pm.max_spare_servers = 4"]  # fmt: skip
+                       "+\tworker_connections 2000;"]  # fmt: skip
     assert differing(before, ground.pictures()) == []
 
-    text = (script / "shell" / f"{NAME}.sh").read_text()
+    refuses_others_edits(ground, role, text)
+    fails_and_restores(ground, text)
+
+    process = "systemctl show -P MainPID nginx php8.2-fpm"
+    running = ground.sh(NAME, process)
+    played(role)
+    assert ground.sh(NAME, process) == running  # all four take effect by a reload
+    assert "worker_connections 2000" in ground.sh(NAME, "cat /etc/nginx/nginx.conf")
+    assert served().startswith("site ")
+    assert re.search(rf"(?m)^{NAME} +: ok=\d+ +changed=0 ", played(role))
+    read_me = (role / "README.md").read_text()
+    typed = shlex.split(read_me.rpartition("```sh\n")[2].partition("```")[0].replace("HOST", NAME))
+    assert typed[:6] == ["ssh", NAME, "sudo", "sh", "-s", "--"]
+    rollback = (role / "ansible" / typed[-1].removeprefix("<")).read_text()
+    code, restored = scripted(ground, rollback, *typed[6:-1])
+    assert code == 0, restored
+    ground.sh(NAME, "rm -r /var/backups/autotune-*")
+    assert ground.sh(NAME, FILES) == files_before
+    assert served().startswith("site ")
+
+
+def refuses_others_edits(ground: Ground, role: Path, text: str) -> None:
     ground.sh(NAME, "echo '# by hand' >>/etc/nginx/nginx.conf")
     assert "is not the file that the study had before it" in played(role, failing=True)
-    assert "refused 1" in ground.sh(NAME, f"sh -s 2>&1 <<'END' || echo refused $?\n{text}\nEND")
+    for option in ("--check", "--force"):
+        code, said = scripted(ground, text, option)
+        assert code == 1
+        assert "is not the file that the study had before it" in said
     ground.sh(NAME, "sed -i '$d' /etc/nginx/nginx.conf")
 
-    # It starts, and reloads, with the old configuration alone.
+
+def fails_and_restores(ground: Ground, text: str) -> None:
+    """nginx starts, and reloads, with the old configuration alone."""
     ground.sh(
         NAME,
         f"""mkdir -p {DROP_IN} && cat >{DROP_IN}/no.conf <<'END'
@@ -332,25 +373,13 @@ ExecReload=/bin/sh -c '! grep -q "worker_connections 2000" /etc/nginx/nginx.conf
 END
 systemctl daemon-reload""",
     )
-    failed = ground.sh(NAME, f"sh -s 2>&1 <<'END' || echo failed $?\n{text}\nEND")
-    assert "failed 1" in failed
+    code, failed = scripted(ground, text)
+    assert code == 1
     assert "restored: /etc/nginx/nginx.conf" in failed
     assert "restored: nginx.service, disabled active" in failed
     assert "worker_connections 768" in ground.sh(NAME, "cat /etc/nginx/nginx.conf")
     assert served().startswith("site ")
     ground.sh(NAME, f"rm -r {DROP_IN} /var/backups/autotune-*; systemctl daemon-reload")
-
-    process = "systemctl show -P MainPID nginx php8.2-fpm"
-    running = ground.sh(NAME, process)
-    played(role)
-    assert ground.sh(NAME, process) == running  # all four take effect by a reload
-    assert "worker_connections 2000" in ground.sh(NAME, "cat /etc/nginx/nginx.conf")
-    assert served().startswith("site ")
-    read_me = (role / "README.md").read_text()
-    ground.sh(NAME, read_me.rpartition("```sh\n")[2].partition("```")[0])
-    ground.sh(NAME, "rm -r /var/backups/autotune-*")
-    assert ground.sh(NAME, FILES) == files_before
-    assert served().startswith("site ")
 
 
 def test_apache_in_front_of_php_fpm_as_debian_has_it(ground: Ground) -> None:

@@ -51,21 +51,27 @@ def document(content: dict[str, bytes], path: str) -> Any:
             for task in (*entry.get("block", [entry]), *entry.get("rescue", ()))]  # fmt: skip
 
 
-def test_the_role_copies_every_file_of_every_host(modelled: Study) -> None:
-    content = exported(modelled, "ansible")
-    for path, data in exported(modelled, "files").items():
-        if path.startswith("files/"):
-            part, _, place = path.removeprefix("files/").partition("/")
-            host = part.split(".")[1]
-            assert content[f"ansible/roles/autotune/files/{host}/{place}"] == data
+def scripted(task: dict[str, Any]) -> list[str]:
+    """The words of a task that runs the script of its host; none for any other task."""
+    command = task.get("ansible.builtin.command", {})
+    return command["argv"][3:] if "stdin" in command else []
+
+
+def test_the_role_writes_every_file_of_every_host_with_the_script_of_the_host(
+    modelled: Study,
+) -> None:
+    content, scripts = exported(modelled, "ansible"), exported(modelled, "shell")
+    places = [path.removeprefix("files/").partition("/")
+              for path in exported(modelled, "files") if path.startswith("files/")]  # fmt: skip
     groups = document(content, "inventory.yml")["all"]["children"]
     for tier, group in groups.items():
-        for task in document(content, f"roles/autotune/tasks/{tier}.yml"):
-            if (copy := task.get("ansible.builtin.copy")) and "remote_src" not in copy:
-                for host in group["hosts"]:
-                    source = copy["src"].replace("{{ inventory_hostname }}", host)
-                    assert f"ansible/roles/autotune/files/{source}" in content
-                    assert re.search(r"\b0[0-7]{3}\b", copy["mode"])
+        tasks = document(content, f"roles/autotune/tasks/{tier}.yml")
+        written = [words[3] for words in map(scripted, tasks) if "--write" in " ".join(words)]
+        for host in group["hosts"]:
+            script = content[f"ansible/roles/autotune/files/{host}.sh"]
+            assert script == scripts[f"shell/{host}.sh"]
+            files = [f"/{path}" for part, _, path in places if f".{host}." in part]
+            assert sorted(written) == sorted(files)
 
 
 def test_every_handler_that_is_notified_is_there_and_no_other(modelled: Study) -> None:
@@ -75,10 +81,8 @@ def test_every_handler_that_is_notified_is_there_and_no_other(modelled: Study) -
              for t in document(content, f"roles/autotune/tasks/{tier}.yml")]  # fmt: skip
     notified = {name for task in tasks for name in task.get("notify", [])}
     assert notified == known
-    copies = [t["ansible.builtin.copy"] for t in tasks if "ansible.builtin.copy" in t]
-    checks = [copy["validate"] for copy in copies if "validate" in copy]
-    assert checks
-    assert all(" %s" in check for check in checks)
+    scripts = [data.decode() for path, data in content.items() if path.endswith(".sh")]
+    assert any(re.search(r"(?m)^  validate '?[ \d]+'? \S*(nginx|apache)", text) for text in scripts)
 
 
 def test_a_unit_is_reloaded_where_that_is_all_it_needs(modelled: Study) -> None:
@@ -115,20 +119,6 @@ def test_the_role_needs_nothing_but_ansible_core(modelled: Study) -> None:
     assert b"ansible.builtin" in content["README.md"]
 
 
-def test_the_role_leaves_owners_and_bits_of_what_is_there(modelled: Study) -> None:
-    content = exported(modelled, "ansible")
-    for task in document(content, "roles/autotune/tasks/store.yml"):
-        if (file := task.get("ansible.builtin.file")) and "loop" not in task:
-            assert file["state"] == "directory"
-            assert re.fullmatch(r"not autotune_found\.results\[\d+\]\.stat\.exists", task["when"])
-        if (copy := task.get("ansible.builtin.copy")) and "loop" not in task:
-            assert "owner" not in copy
-            assert ".stat.mode | default('0644')" in copy["mode"]
-    for path, data in exported(modelled, "shell").items():
-        if path.startswith("shell/"):
-            assert b'chown --reference="$2" "$2$staged"' in data
-
-
 def test_a_host_of_two_tiers_has_tasks_of_its_own(
     modelled: Study,
 ) -> None:
@@ -161,18 +151,14 @@ def test_a_host_of_two_tiers_has_tasks_of_its_own(
     }
 
 
-def test_what_the_role_made_itself_is_not_backed_up_as_an_original(modelled: Study) -> None:
+def test_the_role_validates_and_backs_up_before_it_changes_anything(modelled: Study) -> None:
     content = exported(modelled, "ansible")
-    written = document(content, "roles/autotune/vars/main.yml")["autotune_written"]
-    for host, files in written.items():
-        for path, digest in files.items():
-            assert sha256(content[f"{role.ROLE}/files/{host}{path}"]).hexdigest() == digest
     for tier in modelled.target.tiers:
-        tasks = document(content, f"roles/autotune/tasks/{tier}.yml")
-        (backup,) = [task for task in tasks if task["name"] == "Back up what is replaced"]
-        assert backup["when"][-1] == (
-            "item.stat.checksum != autotune_written[inventory_hostname][item.item]"
-        )
+        loaded = YAML(typ="safe").load(content[f"ansible/roles/autotune/tasks/{tier}.yml"].decode())
+        requests = [scripted(task)[1:2] for task in loaded if "block" not in task]
+        assert requests == [["--check"], [], ["--prepare"]]
+        (block,) = [task for task in loaded if "block" in task]
+        assert scripted(block["rescue"][0])[1] == "--restore"
 
 
 def test_hosts_are_reached_as_the_target_reaches_them(modelled: Study) -> None:

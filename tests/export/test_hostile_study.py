@@ -54,6 +54,19 @@ def original(key: str, name: str, value: object) -> Change:
     return change
 
 
+def deployed(key: str, value: object) -> Change:
+    """A file of a host as deployed: its digest or its edits."""
+
+    def change(record: dict[str, Any], directory: Path) -> None:
+        record["hosts"][HOST]["files"]["/etc/apache2/apache2.conf"][key] = value
+
+    return change
+
+
+def hunk(first: object, *added: object) -> list[dict[str, Any]]:
+    return [{"first": first, "removed": [], "added": list(added)}]
+
+
 def file(path: str, content: str) -> Change:
     def change(record: dict[str, Any], directory: Path) -> None:
         place = directory / path
@@ -91,6 +104,16 @@ RECORDS: dict[str, Change] = {
     "kernel value with a line": of_host("sysctls", "net.core.somaxconn", f"1\n{EVIL}"),
     "earlier kernel value": original("sysctls", "", f"1'\n{EVIL}"),
     "earlier digest": original("files", "/etc/apache2/apache2.conf", f"x\n{EVIL}"),
+    "deployed digest": deployed("sha256", f"$({EVIL})"),
+    "deployed file's command": deployed("check", ["sh", "-c", EVIL]),
+    "number of a line": deployed("edits", hunk(f"1p;{EVIL}")),
+    "no number of a line": deployed("edits", hunk(True)),
+    "number before the file": deployed("edits", hunk(0)),
+    "lines in one": deployed("edits", hunk(1, f"a\nAUTOTUNE\n{EVIL}\n")),
+    "lines that overlap": deployed("edits", [*hunk(9), *hunk(8)]),
+    "earlier settings": lambda record, _: record["hosts"][HOST]["original"].update(
+        settings={"a": [EVIL]}
+    ),
     "earlier unit": original("units", "apache2.service", EVIL),
     "file of no service": file(f"web.{HOST}.apache/etc/cron.d/{MARK}", f"* * * * * root {EVIL}\n"),
     "file above": file(f"web.{HOST}.apache/etc/apache2/..{MARK}", EVIL),
@@ -182,6 +205,67 @@ def test_a_host_is_not_exported_without_its_secrets(modelled: Study, fmt: str) -
     with pytest.raises(AutotuneError, match="words that stay on its host") as raised:
         export_files(study, study.state.by_number(1), fmt, everything=True)
     assert "autotune apply" in (raised.value.hint or "")
+
+
+@pytest.fixture
+def edited(modelled: Study) -> Study:
+    """The study, as if the store had its own file with a secret, and one line was changed."""
+    study, part = copy_of(modelled, "edited"), "store.db1.redis"
+    digest = sha256(b"the host's own file").hexdigest()
+    change = {"first": 2, "removed": ["hz 10\n"], "added": ["hz 20\n"]}
+    records = [json.loads(json.dumps(record)) for record in study.records]
+    own_file = {"template": "x", "mode": "0644", "text": "own"}
+    own = {part: {"files": {REDIS: own_file}, "listen": ""}}
+    records[0]["adopted"] = {"own": own, "values": {}, "left": {}, "notes": []}
+    for record in records:
+        if record["event"] == "deployed":
+            directory = study.directory / "configs" / str(record["trial"])
+            if directory.exists():
+                file(f"{part}{REDIS}", SHOWN_FILE)(record, directory)
+            host = record["hosts"]["db1"]
+            host["files"][REDIS] = {"sha256": "1" * 64, "edits": [change]}
+            host["original"]["files"] = {REDIS: digest}
+    journal = study.directory / "events.jsonl"
+    journal.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return open_study(study.directory)
+
+
+REDIS = "/etc/redis/redis.conf"
+SHOWN_FILE = "# autotune-masked-1-of-2\nhz 20\nkey autotune-masked-2-of-2;\n"
+
+
+@pytest.mark.parametrize("fmt", HOST_FORMATS)
+def test_a_hosts_own_file_is_exported_as_edits(edited: Study, fmt: str) -> None:
+    content = export_files(edited, edited.state.by_number(1), fmt, everything=True)
+    written = {path: data.decode() for path, data in content.items()
+               if path not in ("changes.diff", "target.yaml")}  # fmt: skip
+    assert not [path for path, text in written.items() if "autotune-masked-1" in text]
+    text = "".join(text for path, text in written.items() if "db1" in path)
+    assert "hz 20\n" in text
+    digests = {file["path"]: (file["before"], file["after"]) for file
+               in json.loads(written["manifest.json"])["hosts"]["db1"]["files"]}  # fmt: skip
+    assert digests[REDIS] == (sha256(b"the host's own file").hexdigest(), "1" * 64)
+    assert all(digest in written["README.md"] for digest in digests[REDIS])
+    if fmt == "patch":
+        assert "@@ -2,1 +2,1 @@\n-hz 10\n+hz 20\n" in text
+        assert f"{digests[REDIS][0]}  {REDIS}\n" in text
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"added": ["hz autotune-masked-1-of-2;\n"]}, "its edits of .* are not in the file"),
+        ({"removed": ["autotune-masked-1-of-2\n"]}, "has words that stay on its host"),
+        ({"first": 3}, "its edits of .* are not in the file"),
+    ],
+)
+def test_edits_that_are_not_those_of_the_file_are_refused(
+    edited: Study, change: dict[str, Any], why: str
+) -> None:
+    study = changed(edited, "deployed", lambda record: record["hosts"]["db1"]["files"][REDIS]["edits"]
+                    [0].update(change))  # fmt: skip
+    with pytest.raises(AutotuneError, match=why):
+        export_files(study, study.state.by_number(1), "shell", everything=True)
 
 
 @pytest.mark.parametrize("fmt", [*HOST_FORMATS, "files", "yaml", "json"])

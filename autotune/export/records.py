@@ -1,0 +1,100 @@
+"""Records of hosts in a study, as typed values: other people may have written them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from autotune.deploy.deployed import DeployedFile, HostRecord, Original
+from autotune.export.refusal import Refused
+from autotune.report.studies import Study
+from autotune.services.base import Settings
+from autotune.unified_diff import Hunk
+
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+_LINES = 1_000_000  # more than any configuration file has
+
+
+def record_of(study: Study, host: str, record: Mapping[str, Any]) -> HostRecord:
+    """The typed record of a host. Raises AutotuneError for any other content."""
+    try:
+        original = record["original"]
+        _check_keys(record, HostRecord)
+        _check_keys(original, Original)
+        before = Original(
+            {str(path): _digest(value) for path, value in original["files"].items()},
+            _units(original["units"]),
+            _texts(original["sysctls"]),
+            _settings(original["settings"]),
+        )
+        files = {str(path): _file(file) for path, file in record["files"].items()}
+        return HostRecord(_units(record["units"]), _texts(record["sysctls"]), before, files)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise Refused(study, f"its record of host {host} is invalid: {error}") from error
+
+
+def _check_keys(
+    record: Mapping[str, Any], kind: type[HostRecord | Original | DeployedFile | Hunk]
+) -> None:
+    """Raises ValueError for a key that this kind of record does not have."""
+    if unknown := sorted(record.keys() - kind.__dataclass_fields__.keys()):
+        raise ValueError(f"unknown key {unknown[0]!r}")
+
+
+def _digest(value: object) -> str | None:
+    return None if value is None else _sha256(value)
+
+
+def _sha256(value: object) -> str:
+    if isinstance(value, str) and _DIGEST.fullmatch(value):
+        return value
+    raise ValueError(f"{value!r} is not a SHA-256 digest")
+
+
+def _file(file: Mapping[str, Any]) -> DeployedFile:
+    _check_keys(file, DeployedFile)
+    edits = file["edits"]
+    return DeployedFile(_sha256(file["sha256"]), None if edits is None else _edits(edits))
+
+
+def _edits(edits: list[Mapping[str, Any]]) -> tuple[Hunk, ...]:
+    """Hunks in their order, that do not overlap."""
+    hunks, last = [], 1
+    for each in edits:
+        _check_keys(each, Hunk)
+        first = each["first"]
+        if type(first) is not int or not last <= first <= _LINES:
+            raise ValueError(f"{first!r} is not the number of a line after line {last - 1}")
+        hunk = Hunk(first, _lines(each["removed"]), _lines(each["added"]))
+        last = first + len(hunk.removed)
+        hunks.append(hunk)
+    return tuple(hunks)
+
+
+def _lines(lines: list[Any]) -> tuple[str, ...]:
+    for line in lines:
+        if not isinstance(line, str) or not line or "\n" in line[:-1]:
+            raise ValueError(f"{line!r} is not a line")
+    return tuple(lines)
+
+
+def _units(units: Mapping[str, Any]) -> dict[str, bool]:
+    if wrong := [name for name, runs in units.items() if not isinstance(runs, bool)]:
+        raise ValueError(f"the state of unit {wrong[0]!r} is neither true nor false")
+    return dict(units)
+
+
+def _texts(values: Mapping[str, Any]) -> dict[str, str]:
+    if wrong := [name for name, value in values.items() if not isinstance(value, str)]:
+        raise ValueError(f"kernel value {wrong[0]!r} is not text")
+    return dict(values)
+
+
+def _settings(settings: Mapping[str, Any] | None) -> Settings | None:
+    """Settings that are only compared with others."""
+    if settings is None:
+        return None
+    if wrong := [n for n, value in settings.items() if not isinstance(value, str | int | float)]:
+        raise ValueError(f"setting {wrong[0]!r} is not a value")
+    return dict(settings)

@@ -1,0 +1,100 @@
+# -- the transaction: every file is built and validated before any is replaced ---------------------
+# Functions of files get: NUMBER PATH MODE DIGEST ORIGINAL KIND. The digests are of the new file and of
+# the one before: "absent" for none, "-" if it is not recorded. KIND is whole, edited or kernel.
+backups=/var/backups
+work= backup= force= differing= lost=
+
+for_each() { # FUNCTION [PATH]: for the file at PATH, or for all
+  each_file for_one "$1" "${2-}"
+}
+for_one() { # FUNCTION PATH NUMBER PATH…
+  run=$1 chosen=$2
+  shift 2
+  [ -n "$chosen" ] && [ "$chosen" != "$2" ] || "$run" "$@"
+}
+open_work() { # a directory that only root can enter; it may hold secrets of files
+  trap 'exit 1' HUP INT TERM
+  trap close_work EXIT
+  work=$(umask 077 && mktemp -d -t autotune-export.XXXXXXXXXX) && survey "$backups/any" && for_each survey_path || return
+  [ ! -e "$backups" ] || is_ours "$backups"
+}
+close_work() {
+  [ -z "$work" ] || rm -rf -- "$work"
+}
+survey_path() {
+  survey "$2"
+}
+is_pending() { # NUMBER: it is to be written
+  [ -e "$work/$1.pending" ]
+}
+any_pending() {
+  for each in "$work"/*.pending; do [ ! -e "$each" ] || return 0; done
+  return 1
+}
+cannot() { # PATH REASON: nothing was changed
+  refuse_path "$1" "$2"
+  echo "nothing was changed" >&2
+  return 1
+}
+
+# -- building ---------------------------------------------------------------------------------------
+lines() { # FIRST LAST: of the file on this host
+  sed -n "$1,$2p" "$old"
+}
+dropped() { # FIRST LAST: those lines of the file on this host, which are the input, are not in the new one
+  cat >"$work/dropped" && lines "$1" "$2" | cmp -s - "$work/dropped" && return
+  echo "lines $1 to $2 are not those that the study exchanged" >&2
+  return 1
+}
+begins_line() { # NUMBER: that line does not continue the one in front of it
+  [ "$1" -gt 1 ] || return 0
+  case $(lines "$(($1 - 1))" "$(($1 - 1))") in *\\) echo "line $1 continues another" >&2; return 1 ;; esac
+}
+examine() {
+  look_at "$2" || { cannot "$2" "$reason"; return; }
+  now=${before%% *}
+  printf '%s\n' "$before" >"$work/$1.before"
+  printf '%s\n' "$staging" >"$work/$1.staged"
+  printf '%s\n' "$2" >"$work/$1.path"
+  rm -f -- "$work/$1.pending"
+  [ "$now" != "$4" ] || return 0
+  is_expected "$@" || return 0
+  read_old "$1" "$2" || return
+  old=$work/$1.old
+  content "$1" >"$work/$1.new" || { cannot "$2" "it cannot be edited: use \`autotune apply\`"; return; }
+  built=$(sha256sum <"$work/$1.new")
+  built=${built%% *}
+  if [ "$6" = kernel ]; then
+    # The order of lines does not matter: the role writes each of them by itself.
+    [ "$(sort "$work/$1.old" | sha256sum)" = "$(sort "$work/$1.new" | sha256sum)" ] || : >"$work/$1.pending"
+  elif [ "$built" = "$4" ]; then
+    : >"$work/$1.pending"
+  else
+    cannot "$2" "the new file would not be the one that the study measured: use \`autotune apply\`"
+  fi
+}
+is_expected() { # prints why a file may not be written; fails if it cannot be built either
+  case $6:$5 in kernel:* | *:"$now" | whole:-) return 0 ;; esac
+  if [ "$6" = edited ]; then
+    echo "$2 is not the file that the study had before it, and only lines of that file are exchanged:" \
+      "--force has no effect, and \`autotune apply\` edits what is there" >&2
+    differing=yes
+    return 1
+  fi
+  [ -z "$force" ] || return 0
+  echo "$2 is not the file that the study had before it: it is not overwritten without --force" >&2
+  differing=yes
+}
+read_old() { # NUMBER PATH
+  : >"$work/$1.old"
+  [ "$now" != absent ] || return 0
+  encoded=$(contents "$2" 2>&1) && printf %s "$encoded" | base64 -d >"$work/$1.old" 2>/dev/null
+  read_now=$(sha256sum <"$work/$1.old")
+  [ "${read_now%% *}" != "$now" ] || return 0
+  cannot "$2" "it was changed while it was read: run this again"
+}
+show_changes() { # only lines that differ
+  is_pending "$1" || return 0
+  diff -U0 --label "$2" --label "$2" -- "$work/$1.old" "$work/$1.new"
+  [ $? -le 1 ]
+}

@@ -1,0 +1,35 @@
+# -- how a path is, as autotune's own functions see it ---------------------------------------------
+plain="use \`autotune apply\`, or make it a plain file"
+refuse_path() { # PATH REASON
+  printf '%s: %s\n' "$1" "$2" >&2
+}
+# PATH: sets `before`, the digest, mode and owner of the file, or "absent", and `staging`, where a new
+# version waits. If it is no plain file, it fails, and `reason` shows why.
+look_at() {
+  reason=
+  seen=$(look "$1" 2>&1) || { reason=$seen; return 1; }
+  staging=${1%/*}/.${1##*/}.autotune-new
+  case $seen in
+  "apart "*)
+    staging=${seen#apart }
+    staging=${staging%%"$tab"*} seen=${seen#*"$tab"}
+    ;;
+  esac
+  case $seen in
+  absent)
+    before=absent
+    route "${1%/*}"
+    [ ! -L "$missing" ] || reason="$missing is a symbolic link that leads nowhere: let it lead to a directory"
+    ;;
+  "file "*) before=$(describe_file $seen) ;;
+  "refused "*) reason=${seen#refused } ;;
+  "link "*) reason="it is a symbolic link: $plain" ;;
+  "directory "*) reason="it is a directory: $plain" ;;
+  hard-linked) reason="it has several names (hard links): $plain" ;;
+  *) reason="it is neither a file nor a directory: $plain" ;;
+  esac
+  [ -z "$reason" ]
+}
+describe_file() { # file MODE OWNER TIME DIGEST
+  echo "$5 $2 $3"
+}

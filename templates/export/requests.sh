@@ -1,0 +1,190 @@
+# -- change and restoration --------------------------------------------------------------------------
+swap_file() {
+  is_pending "$1" || return 0
+  read -r was bits account <"$work/$1.before"
+  [ "$was" != absent ] || was=
+  told=$(swap "$2" "$(cat "$work/$1.staged")" '' "$was" 2>&1) || { echo "$2: $told" >&2; return 1; }
+  [ -z "$told" ] || echo "others had changed $2: theirs is kept as $told" >&2
+}
+verify_file() { # others have not changed it since
+  is_pending "$1" || return 0
+  sum=$(sha256sum <"$work/$1.new")
+  look_at "$2" && [ "${before%% *}" = "${sum%% *}" ] && return
+  echo "$2: others changed it during the deployment" >&2
+  return 1
+}
+restore_file() {
+  kept=$backup/files$2 told=
+  if [ -e "$kept" ]; then
+    is_as_kept "$2" "$kept" || told=$(reinstate "$2" "$kept" "$4" 2>&1)
+  elif grep -qxF -- "$2" "$backup/absent"; then
+    told=$(remove "$2" "$4" 2>&1)
+  else
+    return 0
+  fi || { not_restored "$2: $told"; return 0; }
+  [ -z "$told" ] || echo "others had changed $2: theirs is kept as $told" >&2
+  if is_as_kept "$2" "$kept"; then echo "restored: $2"; else not_restored "$2: ${reason:-others changed it}"; fi
+}
+reinstate() ( # PATH COPY DIGEST
+  sum=$(sha256sum <"$2") && place=${1%/*}/.${1##*/}.autotune-new || exit
+  if is_exposed "$1"; then
+    [ "$top" != ! ] || { echo "$real"; exit 1; }
+    make_apart "$apart" || exit
+    place=$apart
+  else
+    made "${1%/*}" || exit
+  fi
+  rm -f -- "$place" && cp -a -- "$2" "$place" && swap "$1" "$place" '' "${sum%% *}" "$3"
+)
+is_as_kept() { # PATH COPY: in content, mode and owner; both may be absent
+  look_at "$1" || return
+  [ -e "$2" ] || { [ "$before" = absent ]; return; }
+  sum=$(sha256sum <"$2")
+  [ "$before" = "${sum%% *} $(stat -c '%a %u:%g' -- "$2")" ]
+}
+not_restored() {
+  echo "NOT restored: $1" >&2
+  lost=yes
+}
+restore() { # all that the backup has
+  trap - EXIT HUP INT TERM
+  lost=
+  while read -r unit enabled active; do
+    [ "$active" = active ] || systemctl stop "$unit"
+    case $enabled in enabled | disabled) systemctl "${enabled%d}" "$unit" ;; esac
+  done <"$backup/units"
+  for_each unstage_file
+  for_each restore_file
+  remove_directories
+  while IFS= read -r value; do
+    if sysctl -q -w "$value"; then echo "restored: $value"; else not_restored "$value"; fi
+  done <"$backup/kernel"
+  systemctl daemon-reload
+  while read -r unit enabled active; do
+    if [ "$active" = active ]; then
+      systemctl reset-failed "$unit" 2>/dev/null
+      systemctl restart "$unit"
+    fi
+  done <"$backup/units"
+  sleep 2 # a service that stops right after its start has stopped by then
+  while read -r unit state; do
+    if [ "$(unit_state "$unit")" = "$state" ]; then
+      echo "restored: $unit, $state"
+    else
+      not_restored "$unit, which was $state and is $(unit_state "$unit")"
+    fi
+  done <"$backup/units"
+  close_work
+  if [ -n "$lost" ]; then
+    echo "the originals are in $backup" >&2
+    return 1
+  fi
+  : >"$backup/done"
+}
+fail() {
+  echo "failed: restoring what was there before from $backup" >&2
+  restore
+  exit 1
+}
+discard_all() {
+  for_each drop_staged
+  [ ! -e "$backup/directories" ] || remove_directories
+  rm -rf -- "$backup"
+  close_work
+}
+
+# -- what can be requested ----------------------------------------------------------------------------
+examine_all() { # fails if a file is not as expected
+  open_work && for_each examine || exit 1
+}
+refuse_differing() {
+  [ -z "$differing" ] || { echo "nothing was changed" >&2; exit 1; }
+}
+stage_and_validate() {
+  for_each stage_file && check_files
+}
+check() {
+  examine_all
+  for_each show_changes && for_each_value show_value || exit 1
+  ! is_needed || show_units
+  refuse_differing
+}
+show_value() { # NAME VALUE
+  now=$(value_of "$1")
+  [ "$now" = "$2" ] || echo "$1 $now -> $2"
+}
+is_needed() { # something is not as configured, or an earlier run was interrupted
+  any_pending || ! for_each_value is_value || ! are_units && return
+  for each in "$backups"/autotune-20[0-9]*/complete; do
+    [ ! -e "$each" ] || [ -e "${each%complete}done" ] || return 0
+  done
+  return 1
+}
+is_value() { # NAME VALUE
+  [ "$(value_of "$1")" = "$2" ]
+}
+configure() {
+  examine_all
+  refuse_differing
+  is_needed || { echo "nothing to change"; exit 0; }
+  trap discard_all EXIT
+  make_backup "$backups/autotune-$(date +%Y%m%d-%H%M%S)-$$" && stage_and_validate &&
+    for_each keep_file && complete_backup || exit 1
+  trap fail EXIT
+  stop_units && for_each swap_file && act && for_each verify_file || exit 1
+  trap - EXIT HUP INT TERM
+  : >"$backup/done"
+  close_work
+  echo "done; what was there before is in $backup: --restore $backup restores it"
+}
+restore_from() { # DIRECTORY
+  case $1 in /*) ;; *) echo "$1 is not an absolute path" >&2; exit 1 ;; esac
+  backup=$1
+  if [ ! -f "$backup/complete" ]; then echo "$backup is not a complete backup" >&2; exit 1; fi
+  open_work && is_ours "$backup" && for_each check_place && restore
+}
+check_place() {
+  is_exposed "$2" && [ "$top" = ! ] || return 0
+  refuse_path "$2" "$real"
+  return 1
+}
+# DIRECTORY: validates all files, and makes a backup. One that was never restored stays in use: it has how
+# units and kernel values were, and the originals of files that are changed already.
+prepare() {
+  examine_all
+  refuse_differing
+  if [ -e "$1/complete" ] && [ ! -e "$1/done" ]; then
+    is_ours "$1" || exit 1
+    backup=$1
+    trap drop_and_close EXIT
+  else
+    trap discard_all EXIT
+    make_backup "$1" || exit 1
+  fi
+  stage_and_validate && for_each keep_file || exit 1
+  [ -e "$backup/complete" ] || complete_backup || exit 1
+  trap drop_and_close EXIT
+}
+drop_and_close() {
+  for_each drop_staged
+  remove_directories
+  close_work
+}
+# DIRECTORY PATH: after `prepare` with this directory.
+write() {
+  open_work && for_each examine "$2" || exit 1
+  refuse_differing
+  if ! any_pending; then echo unchanged; exit 0; fi
+  backup=$1
+  is_ours "$backup" && [ -e "$backup/complete" ] || { echo "$backup is not a complete backup" >&2; exit 1; }
+  trap drop_and_close EXIT
+  for_each keep_file "$2" && for_each stage_file "$2" && for_each swap_file "$2" &&
+    for_each verify_file "$2" || exit 1
+  trap close_work EXIT
+  echo changed
+}
+compare() { # DIRECTORY PATH: prints whether `write` would change the file
+  open_work && for_each examine "$2" || exit 1
+  refuse_differing
+  if any_pending; then echo changed; else echo unchanged; fi
+}

@@ -1,0 +1,132 @@
+# -- staging and validation -------------------------------------------------------------------------
+stage_file() { # with the owner and mode that the file had when it was examined
+  is_pending "$1" || return 0
+  read -r was bits account <"$work/$1.before"
+  [ "$was" != absent ] || bits=$3 account=0:0
+  name_missing "${2%/*}" >>"$backup/directories"
+  place=$(cat "$work/$1.staged")
+  told=$(stage "$2" "$place" "$3" - "$(base64 -w 0 <"$work/$1.new")" '' "$account" "$bits" 2>&1) &&
+    cmp -s -- "$work/$1.new" "$place" && return
+  cannot "$2" "it cannot be staged: $told"
+}
+name_missing() { # DIRECTORY: it and those above that do not exist, the lowest first
+  above=$1
+  while [ -n "$above" ] && [ ! -d "$above/" ]; do
+    printf '%s\n' "$above"
+    above=${above%/*}
+  done
+}
+drop_staged() {
+  is_pending "$1" || return 0
+  unstage "$2" >/dev/null 2>&1
+  return 0
+}
+unstage_file() { # also what an earlier run staged
+  unstage "$2" >/dev/null 2>&1
+  return 0
+}
+remove_directories() {
+  while IFS= read -r directory; do rmdir -- "$directory" 2>/dev/null; done <"$backup/directories"
+  return 0
+}
+# NUMBERS COMMAND…: it accepts what is staged of these files. A command with the paths of all of them gets
+# those of staged files. Otherwise, they are mounted over the real ones, for the command alone.
+validate() {
+  numbers=
+  direct=yes count=0
+  for number in $1; do is_pending "$number" && numbers="$numbers $number" && count=$((count + 1)); done
+  shift
+  [ "$count" -gt 0 ] || return 0
+  for number in $numbers; do
+    names_file "$number" "$@" || direct=
+  done
+  for number in $numbers; do
+    place=$(cat "$work/$number.staged") path=$(cat "$work/$number.path")
+    if [ -z "$direct" ]; then
+      set -- "$place" "$path" "$@"
+      continue
+    fi
+    of=$#
+    while [ "$of" -gt 0 ]; do
+      word=$1 of=$((of - 1))
+      shift
+      [ "$word" != "$path" ] || word=$place
+      set -- "$@" "$word"
+    done
+  done
+  [ -n "$direct" ] || set -- with_files "$count" "$@"
+  told=$("$@" 2>&1) && return
+  printf '%s\n' "$told" >&2
+  echo "the software refuses its configuration; nothing was changed" >&2
+  return 1
+}
+names_file() { # NUMBER COMMAND…: the file is staged next to the real one, which the command names
+  path=$(cat "$work/$1.path")
+  [ "$(cat "$work/$1.staged")" = "${path%/*}/.${path##*/}.autotune-new" ] || return
+  shift
+  for word; do [ "$word" != "$path" ] || return 0; done
+  return 1
+}
+
+# -- backup -----------------------------------------------------------------------------------------
+is_ours() { # DIRECTORY: no other account can change it, or what is in it
+  if is_exposed "$1/any"; then
+    echo "other accounts than root can write to a directory on the way to $1: let root own it" >&2
+    return 1
+  fi
+  is_own "$1" >/dev/null && return
+  echo "other accounts than root can write to $1: let root own it" >&2
+  return 1
+}
+make_backup() { # DIRECTORY
+  mkdir -p -- "$backups" && is_ours "$backups" && rm -rf -- "$1" && mkdir -m 0700 -- "$1" || return
+  backup=$1
+  for list in units kernel directories absent; do : >"$backup/$list" || return; done
+}
+keep_file() {
+  is_pending "$1" || return 0
+  kept=$backup/files$2
+  read -r was bits account <"$work/$1.before"
+  if [ -e "$kept" ] || grep -qxF -- "$2" "$backup/absent"; then
+    [ "$6" != kernel ] || return 0 # others write to this file, too: the first backup has the original
+    grep -vxF -- "$2" "$backup/absent" >"$backup/absent.new"
+    mv -f -- "$backup/absent.new" "$backup/absent" && rm -f -- "$kept" || return
+  fi
+  if [ "$was" = absent ]; then
+    printf '%s\n' "$2" >>"$backup/absent"
+    return
+  fi
+  mkdir -p -- "${kept%/*}" && told=$(copy_of "$2" "$kept" 2>&1) && sync -- "$kept" || {
+    cannot "$2" "there is no backup of it: $told"
+    return
+  }
+  sum=$(sha256sum <"$kept")
+  [ "${sum%% *}" = "$was" ] || cannot "$2" "it was changed while it was copied: run this again"
+}
+copy_of() ( # PATH COPY
+  if is_exposed "$1"; then
+    enter || { echo "$why"; exit 1; }
+    copy_exposed "./${1##*/}" "$2"
+  else
+    cp -a -- "$1" "$2"
+  fi
+)
+complete_backup() {
+  for_each_unit keep_unit && for_each_value keep_value && : >"$backup/complete" && sync -- "$backup"
+}
+keep_unit() { # UNIT
+  echo "$1 $(unit_state "$1")" >>"$backup/units"
+}
+keep_value() { # NAME VALUE
+  printf '%s=%s\n' "$1" "$(value_of "$1")" >>"$backup/kernel"
+}
+value_of() { # NAME: with one blank between words
+  set -- $(sysctl -n "$1")
+  echo "$*"
+}
+unit_state() { # UNIT: how it starts at boot, and whether it runs
+  enabled=$(systemctl is-enabled "$1" 2>/dev/null)
+  active=$(systemctl is-active "$1" 2>/dev/null)
+  [ "$active" = active ] || active=inactive
+  echo "${enabled:-unknown} $active"
+}

@@ -1,0 +1,64 @@
+"""An exported script for a file in a directory of another account, run on this machine."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from hashlib import sha256
+from pathlib import Path
+
+from autotune.deploy.deployed import Original
+from autotune.export.host_files import HostFile, Hosts
+from autotune.export.scripts import script
+from autotune.unified_diff import edit
+
+UNIT = "app.service"
+# What validates a file, by the name that the software knows it by.
+READS = '[ "$(cat "$1")" = "$2" ] || { echo "validation reads $(cat "$1")"; exit 1; }'
+SYSTEMCTL = """#!/bin/sh
+case $1 in is-enabled) echo enabled ;; is-active) echo active ;; esac
+"""
+
+
+def of_file(conf: str, new: str, old: str | None = None) -> str:
+    """The script for a whole file, or for an edit of ``old``."""
+    edits = None if old is None else edit(old.encode(), new.encode(), old.encode(), new.encode())
+    file = HostFile(
+        host="h1",
+        tier="app",
+        path=conf,
+        content=new.encode(),
+        mode=0o644,
+        check=("sh", "-c", READS, "sh", conf, new.removesuffix("\n")),
+        units={UNIT: "restart"},
+        original=None if old is None else sha256(old.encode()).hexdigest(),
+        edits=edits,
+        deployed=sha256(new.encode()).hexdigest(),
+    )
+    before = {"h1": Original({}, {UNIT: True}, {})}
+    return script("Trial 3", "h1", Hosts((file,), {"h1": {UNIT: True}}, {"h1": {}}, before))
+
+
+class Runner:
+    """Runs scripts with a place of their own for backups, and with units that always run."""
+
+    def __init__(self, place: Path) -> None:
+        self.place, self.backups = place, place / "backups"
+        (place / "bin").mkdir()
+        systemctl = place / "bin" / "systemctl"
+        systemctl.write_text(SYSTEMCTL)
+        systemctl.chmod(0o755)
+
+    def run(self, text: str, *options: str) -> subprocess.CompletedProcess[str]:
+        text = re.sub("/var/backups", str(self.backups), text)
+        text = re.sub("/var/lib/autotune", str(self.place / "autotune"), text)
+        return subprocess.run(
+            ["sh", "-s", "--", *options],
+            input=text.replace("sleep 2", ":"),
+            env={"PATH": f"{self.place / 'bin'}:/usr/sbin:/usr/bin:/sbin:/bin"},
+            text=True, capture_output=True, check=False, timeout=60,
+        )  # fmt: skip
+
+    def newest(self) -> str:
+        """The newest backup of a script; empty if there is none."""
+        return max(map(str, self.backups.glob("autotune-20*")), default="")

@@ -1,0 +1,66 @@
+"""Edits of units that an export may repeat: limits, and numbers of known variables."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from autotune.deploy.stack import Part
+from autotune.errors import AutotuneError
+from autotune.export.unit_commands import check_commands
+from autotune.report.studies import open_study
+from autotune.services.registry import named
+from autotune.unified_diff import Hunk
+from tests.deploy.test_desired_state import wanted
+
+STUDY = Path(__file__).parents[1] / "report" / "studies" / "improved"
+UNIT = "/etc/systemd/system/app.service"
+VARIABLES = "/etc/default/app"
+EDITS = {
+    "limit": (UNIT, ["LimitNOFILE=1024"], ["LimitNOFILE=65536:65536"], True),
+    "variable": (UNIT, ['Environment="WEB_CONCURRENCY=2"'], ['Environment="WEB_CONCURRENCY=8"'], True),
+    "variable of a file": (VARIABLES, ["UV_THREADPOOL_SIZE=4"], ["UV_THREADPOOL_SIZE=16"], True),
+    "option": (
+        UNIT,
+        ['Environment="NODE_OPTIONS=--enable-source-maps"'],
+        ['Environment="NODE_OPTIONS=--enable-source-maps --max-semi-space-size=32"'],
+        True,
+    ),
+    "another option": (UNIT, [], ['Environment="NODE_OPTIONS=--inspect=9229"'], False),
+    "module": (UNIT, [], ['Environment="NODE_OPTIONS=--require=evil.js"'], False),
+    "unknown variable": (UNIT, [], ['Environment="BASH_ENV=1"'], False),
+    "second variable": (UNIT, [], ["Environment=WORKERS=1 LD_PRELOAD=evil.so"], False),
+    "command": (UNIT, ["ExecStart=/usr/bin/node a"], ["ExecStart=/usr/bin/node b"], False),
+    "account goes": (UNIT, ["User=www-data"], [], False),
+    "account": (UNIT, ["User=1000"], ["User=0"], False),
+    "line that goes on": (UNIT, [], ["LimitNOFILE=1024\\"], False),
+    "section": (UNIT, [], ["[Service]"], False),
+    "empty line goes": (UNIT, [""], [], False),
+    "another kind of file": ("/etc/app/app.conf", ["ExecStart=a"], ["ExecStart=b"], True),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def part(tmp_path_factory: pytest.TempPathFactory) -> Part:
+    (service,) = named("nodejs")
+    return replace(wanted(tmp_path_factory.mktemp("target")).parts[0], service=service)
+
+
+@pytest.mark.parametrize("name", EDITS)
+def test_an_edit_of_a_unit(part: Part, name: str) -> None:
+    path, removed, added, allowed = EDITS[name]
+    hunk = Hunk(2, tuple(f"{line}\n" for line in removed), tuple(f"{line}\n" for line in added))
+
+    def check() -> None:
+        desired = cast(Any, None)  # an edit is compared with nothing
+        check_commands(open_study(STUDY), desired, part, path, b"", (hunk,))
+
+    if allowed:
+        check()
+        return
+    with pytest.raises(AutotuneError, match="sets more than limits and numbers") as raised:
+        check()
+    assert "autotune apply" in (raised.value.hint or "")
