@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ExitCode:
+    """A status that the program exits with; ``details`` are for the reference page."""
+
+    code: int
+    when: str
+    details: str = ""
+
 
 OPERATIONAL = 1
 USAGE = 2
@@ -13,6 +24,22 @@ LOCKED = 5
 CHANGES_PRESENT = 6
 BUG = 70
 INTERRUPTED = 130
+
+EXIT_CODES = (
+    ExitCode(0, "success", "The command did what it was asked to do."),
+    ExitCode(OPERATIONAL, "error",
+        "The message names what failed, and a hint what to do. Hosts are restored first."),
+    ExitCode(USAGE, "wrong usage", "An option or an argument is unknown, missing or out of range."),
+    ExitCode(INVALID_TARGET, "invalid target", "The message starts with file, line and column."),
+    ExitCode(NOT_IMPROVED, "no proven improvement, or capacity below `--at-least`",
+        "Only with `--exit-code`, for `run`, `resume`, `worker` and `measure`."),
+    ExitCode(LOCKED, "locked", "Another tuner uses the study or a host. The message names it."),
+    ExitCode(CHANGES_PRESENT, "changes present",
+        "Only with `plan --exit-code`: a host differs from the baseline of the target."),
+    ExitCode(BUG, "bug", "The message names a log to attach to a report."),
+    ExitCode(INTERRUPTED, "interrupted",
+        "Ctrl-C, SIGTERM or SIGHUP. Hosts are restored; `resume` continues a study."),
+)  # fmt: skip
 
 
 class AutotuneError(Exception):

@@ -40,5 +40,9 @@ def text() -> str:
     return "".join(parts)
 
 
-if __name__ == "__main__":
+def write() -> None:
     FILE.write_text(text(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write()

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from typer.core import TyperCommand, TyperGroup
 
+from autotune import errors
+
 if TYPE_CHECKING:
     from typer._click.core import Context
     from typer._click.formatting import HelpFormatter
@@ -17,11 +19,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = {
     "Look": ("status", "report", "diff", "explain", "schema"),
     "Hand over": ("export", "apply", "restore"),
 }
-EXIT_CODES = (
-    "0 fine, 1 something went wrong, 2 usage, 3 invalid target, 4 no proven improvement or less than "
-    "`--at-least` (with `--exit-code`), 5 locked by another tuner, 6 changes present (`plan "
-    "--exit-code`), 70 a bug, 130 interrupted."
-)
+EXIT_CODES = ", ".join(f"{each.code} {each.when}" for each in errors.EXIT_CODES) + "."
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "autotune": (
         "autotune init --example paper && autotune run targets/paper.yaml --yes",
