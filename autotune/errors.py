@@ -31,7 +31,7 @@ EXIT_CODES = (
         "The message names what failed, and a hint what to do. Hosts are restored first."),
     ExitCode(USAGE, "wrong usage", "An option or an argument is unknown, missing or out of range."),
     ExitCode(INVALID_TARGET, "invalid target", "The message starts with file, line and column."),
-    ExitCode(NOT_IMPROVED, "no proven improvement, or capacity below `--at-least`",
+    ExitCode(NOT_IMPROVED, "no proven improvement (or below `--at-least`)",
         "Only with `--exit-code`, for `run`, `resume`, `worker` and `measure`."),
     ExitCode(LOCKED, "locked", "Another tuner uses the study or a host. The message names it."),
     ExitCode(CHANGES_PRESENT, "changes present",

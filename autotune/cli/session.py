@@ -34,8 +34,10 @@ if TYPE_CHECKING:
 def prepared(
     target: Path, overrides: Iterable[Override] = (), beds: str | None = None
 ) -> Environment:
-    """The environment of a target file, with what options say; that of ``beds``, as `--beds` names
-    them. Raises TargetError, AutotuneError."""
+    """The environment of a target file with the overrides of options, or of its ``beds``.
+
+    Raises TargetError, AutotuneError.
+    """
     from autotune.environments.base import prepare
     from autotune.target.read import read
 
@@ -82,7 +84,7 @@ def looking(storage: str | None, studies: Path, name: str) -> Iterator[Callable[
 
 
 def confirm(what: str, *, yes: bool, quiet: bool = False) -> None:
-    """Say what is about to be done and ask whether to. Raises AutotuneError, Exit."""
+    """Print what is about to happen, and ask for confirmation. Raises AutotuneError, Exit."""
     if not (yes and quiet):
         width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
         for line, _ in wrapped(((line, "") for line in what.splitlines()), width):
@@ -204,12 +206,12 @@ def run_sweep_session(
 
 @contextmanager
 def _resumable(study: str) -> Iterator[None]:
-    """Say how to continue what is stopped."""
+    """Print how to continue a stopped study."""
     try:
         yield
     except KeyboardInterrupt:
         echo(
-            f"stopped, the hosts are restored; continue with: autotune resume {study}",
+            f"stopped; the hosts are restored. Continue with `autotune resume {study}`",
             err=True,
         )
         raise typer.Exit(errors.INTERRUPTED) from None

@@ -17,7 +17,7 @@ class Untuned:
 class Reference:
     """The facts about a service that no other data of its folder contains, in Markdown.
 
-    ``recognised``: how a running instance is recognised. ``edited``: the file that a change is written to.
+    ``recognised``: signs of a running instance. ``edited``: the file that a change is written to.
     ``validated``: the check before a change. ``read_back``: where effective values come from.
     """
 

@@ -19,14 +19,14 @@ def chosen(target: Target, names: str) -> tuple[str, ...]:
     if not target.beds:
         raise AutotuneError(
             f"target {target.name} has no beds",
-            hint="copies of the stack: `beds: {a: {hosts: {web1: {address: …}}}, b: …}`",
+            hint="declare copies of the stack: `beds: {a: {hosts: {web1: {address: …}}}, b: …}`",
         )
     if names == ALL:
         return tuple(target.beds)
     beds = tuple(dict.fromkeys(name.strip() for name in names.split(",")))
     for name in beds:
         if name not in target.beds:
-            raise AutotuneError(f"there is no bed {name!r}", hint=instead(name, target.beds))
+            raise AutotuneError(f"unknown bed {name!r}", hint=instead(name, target.beds))
     return beds
 
 

@@ -56,6 +56,6 @@ def _assignment(text: str) -> tuple[tuple[str, str], Any]:
     if not (name.strip() and equals and value.strip()):
         raise AutotuneError(
             f"{SET} {text}: not an assignment",
-            hint=f"{SET} TIER.SERVICE.PARAMETER=VALUE; `autotune params` lists them",
+            hint=f"write {SET} TIER.SERVICE.PARAMETER=VALUE; `autotune params` lists parameters",
         )
     return ("parameters", name.strip()), scalar(value.strip())

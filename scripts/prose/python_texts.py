@@ -39,7 +39,8 @@ def texts(
 ) -> Iterator[Text]:
     """Every text of a module, in the order of its lines.
 
-    The docstrings of functions named in ``commands`` and of classes named in ``models`` are help.
+    The docstrings of functions named in ``commands`` are help, those of classes named in ``models``
+    are messages.
     """
     tree = ast.parse(source)
     walk = _Strings(commands, models)
@@ -108,13 +109,13 @@ class _Strings(ast.NodeVisitor):
         self._documented = ""
 
     def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        self._define(node, is_help=node.name in self._commands)
+        self._define(node, "help" if node.name in self._commands else "docstrings")
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
-        self._define(node, is_help=node.name in self._models)
+        self._define(node, "messages" if node.name in self._models else "docstrings")
 
-    def _define(self, node: ast.FunctionDef | ast.ClassDef, *, is_help: bool) -> None:
-        before, self._documented = self._documented, "help" if is_help else "docstrings"
+    def _define(self, node: ast.FunctionDef | ast.ClassDef, surface: str) -> None:
+        before, self._documented = self._documented, surface
         self.generic_visit(node)
         self._documented = before
 

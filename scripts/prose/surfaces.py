@@ -27,8 +27,8 @@ PRINTED = ("cli.md",)
 _PARAGRAPH = re.compile(r"\n\s*\n|\n\s*(?=[-*] |\d\. )")
 # First words of the help of commands; any other is reported.
 _IMPERATIVES = re.compile(
-    "Add|Apply|Check|Compare|Continue|Convert|Create|Diff|Export|Join|List|Measure|Open|Print|Read"
-    "|Remove|Report|Restore|Run|Set|Show|Start|Sweep|Try|Tune|Write"
+    "Add|Apply|Check|Compare|Continue|Convert|Create|Diff|Explain|Export|Join|List|Measure|Open|Print|Read"
+    "|Remove|Report|Restore|Run|Set|Show|Start|Sweep|Try|Tune|Validate|Write"
 )
 
 

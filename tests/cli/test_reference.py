@@ -23,7 +23,7 @@ from autotune.services.base import Endpoint, Role, Service, Site, TrialStart
 from autotune.services.reference import STARTS
 from autotune.services.registry import ALL, references
 from scripts import reference_results
-from scripts.cli_reference import FILE, MANUAL, REPOSITORY, commands, manual, text
+from scripts.cli_reference import FILE, MANUAL, REPOSITORY, commands, help_of, manual, text
 from scripts.reference import troubleshooting
 from scripts.reference.__main__ import MODULES
 
@@ -134,6 +134,16 @@ def test_every_option_says_what_it_is_for(words: list[str]) -> None:
     for option in options:
         following = lines[lines.index(f"  {option}") + 1]
         assert re.search(r"\S  +\S", option) or following.startswith("     "), option
+
+
+def test_names_of_arguments_and_values_are_in_capitals() -> None:
+    """No types of Python, no braces, no ranges as formulas; `all|A,B` and `[ADDRESS:]PORT` are fine."""
+    for words in [[], *commands()]:
+        text = help_of(words)
+        assert not re.search(r"[<{}]|\bx>=", text.split("Examples:")[0].replace("{time: …}", "").replace(
+            "{trials: …}", "")), words  # fmt: skip
+        options = re.findall(r"(?m)^  (?:-\w, )?--[\w-]+ ?(\S*)", text)
+        assert [name for name in options if re.fullmatch(r"[a-z]+", name)] == [], words
 
 
 def test_every_page_is_in_the_navigation_of_the_site() -> None:

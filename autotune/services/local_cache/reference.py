@@ -9,7 +9,7 @@ REFERENCE = Reference(
     " cache is used.",
     edited="`/etc/systemd/system/autotune-local-cache.service`, a unit that exists only during the"
     " study or after `apply`.",
-    validated="systemd must start the unit. On a private server, autotune starts a second instance first.",
+    validated="systemd must start the unit. For a study alone, autotune starts it twice.",
     read_back="`memcached-tool HOST:PORT settings`. `ttl` is a setting of the application and is"
     " not read back.",
     untuned=(
