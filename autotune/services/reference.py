@@ -1,4 +1,4 @@
-"""What the reference page of a service says: typed text, one `REFERENCE` in each service's folder."""
+"""The text of a service's reference page: one `REFERENCE` in the folder of each service."""
 
 from __future__ import annotations
 
