@@ -4,6 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class ExitCode:
+    """A status that the program exits with; ``details`` are for the reference page."""
+
+    code: int
+    when: str
+    details: str = ""
+
 
 OPERATIONAL = 1
 USAGE = 2
@@ -14,12 +25,28 @@ CHANGES_PRESENT = 6
 BUG = 70
 INTERRUPTED = 130
 
+EXIT_CODES = (
+    ExitCode(0, "success", "The command did what it was asked to do."),
+    ExitCode(OPERATIONAL, "error",
+        "The message names what failed, and a hint what to do. Hosts are restored first."),
+    ExitCode(USAGE, "wrong usage", "An option or an argument is unknown, missing or out of range."),
+    ExitCode(INVALID_TARGET, "invalid target", "The message starts with file, line and column."),
+    ExitCode(NOT_IMPROVED, "no proven improvement (or below `--at-least`)",
+        "Only with `--exit-code`, for `run`, `resume`, `worker` and `measure`."),
+    ExitCode(LOCKED, "locked", "Another tuner uses the study or a host. The message names it."),
+    ExitCode(CHANGES_PRESENT, "changes present",
+        "Only with `plan --exit-code`: a host differs from the baseline of the target."),
+    ExitCode(BUG, "bug", "The message names a log to attach to a report."),
+    ExitCode(INTERRUPTED, "interrupted",
+        "Ctrl-C, SIGTERM or SIGHUP. Hosts are restored; `resume` continues a study."),
+)  # fmt: skip
+
 
 class AutotuneError(Exception):
     """Something went wrong that is not a bug of autotune.
 
-    ``message`` says what happened, ``hint`` what to do about it; both are printed, without a
-    traceback, and the program ends with ``exit_code``.
+    ``message`` names the failure, ``hint`` the fix. Both are printed without a traceback, and the
+    program exits with ``exit_code``.
     """
 
     exit_code = OPERATIONAL
@@ -59,14 +86,14 @@ class TargetError(AutotuneError):
 
 
 class Mistakes:
-    """Collects what is wrong with a target, so that all of it is told at once."""
+    """Collects the errors of a target, so that all are reported together."""
 
     def __init__(self) -> None:
         self._errors: list[TargetError] = []
 
     @contextmanager
     def collected(self) -> Iterator[None]:
-        """Keep the TargetError that is raised within, and go on."""
+        """Collect a TargetError that is raised within, and continue."""
         try:
             yield
         except TargetError as error:
@@ -89,7 +116,7 @@ class LockedError(AutotuneError):
 def joined(errors: Iterable[AutotuneError], *, after: Iterable[str] = ()) -> AutotuneError:
     """Several errors as one, each line once. First come the lines ``after``, which say what was done.
 
-    The error is of the class of all errors if they share one, else an AutotuneError.
+    If all errors have one class, the joined error has it, too. Otherwise it is an AutotuneError.
     """
     lines = list(after)
     first, *others = errors

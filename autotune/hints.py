@@ -1,6 +1,6 @@
-"""What to type instead of an option or a command that autotune does not have.
+"""Hints for unknown options and commands.
 
-A hint names the command that was typed, or one that sends no load, unless the typed one sends it.
+A hint names the typed command or a command that sends no load, unless the typed command sends load.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ LOADING = frozenset({"run", "resume", "worker", "measure", "sweep"})
 _OF_TARGETS = LOADING - {"resume"} | {"check", "plan", "params", "apply", "restore"}
 _OF_STUDIES = frozenset({"status", "report", "diff", "export", "explain", "resume", "restore"})
 _PREVIEWS = {
-    "apply": "without --yes, `autotune apply` shows what would change and asks",
-    "restore": "`autotune restore` has no preview; it keeps and names files that others have changed",
+    "apply": "without --yes, `autotune apply` shows the changes and asks",
+    "restore": "`autotune restore` has no preview; it keeps and lists files that others have changed",
     **dict.fromkeys(LOADING, "`autotune plan TARGET` shows what a run would do"),
 }
 _OPTIONS = {"dry-run": "n", "quiet": "q", "output": "o", "verbose": "v", "target": "t"}
@@ -44,23 +44,23 @@ _COMMANDS = {
 
 
 def command_hint(command: str) -> str | None:
-    """What does here what ``command`` does elsewhere."""
+    """The hint for a command of other programs, or None."""
     return _COMMANDS.get(command)
 
 
 def option_hint(option: str, command: str) -> str:
-    """What to type instead of ``option``, which ``command`` does not have; "" is autotune itself."""
+    """The hint for an unknown option of a command; "" is autotune itself."""
     name = _SHORT.get(option.lstrip("-"), option.lstrip("-"))
     if not command:
-        return f"after the command: `autotune COMMAND {option}`, if the command has it"
+        return f"put it after the command: `autotune COMMAND {option}`"
     return _of_command(command, option).get(name, f"`autotune {command} --help` lists its options")
 
 
 def _of_command(command: str, option: str) -> dict[str, str]:
-    """The hints that fit a command, by the option that it does not have."""
+    """The hints of a command, by unknown option."""
     hints = {
-        "yes": f"`autotune {command}` asks nothing: leave {option} out",
-        "quiet": "progress goes to standard error: `2>/dev/null` keeps the result alone",
+        "yes": f"`autotune {command}` needs no confirmation: omit {option}",
+        "quiet": "progress goes to standard error: add `2>/dev/null` for the result only",
     }
     if command in _PREVIEWS:
         hints["dry-run"] = _PREVIEWS[command]
@@ -80,7 +80,7 @@ def _of_command(command: str, option: str) -> dict[str, str]:
 
 
 def room_hint(command: str) -> str:
-    """What to do once there is room on a disk that was full during ``command``."""
-    again = ("`autotune resume` or `autotune restore` goes on" if command in LOADING
+    """The hint for a full disk during ``command``."""
+    again = ("run `autotune resume` or `autotune restore`" if command in LOADING
              else "run the same command again")  # fmt: skip
-    return f"make room, then {again}"
+    return f"free disk space, then {again}"

@@ -1,4 +1,4 @@
-"""How the program ends: a message, a hint and an exit code for everything that can happen."""
+"""The end of the program: message, hint and exit status for every outcome."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ from autotune.hints import command_hint, option_hint, room_hint
 from autotune.streams import OutputFailed, abandon_output
 from autotune.terminal import echo
 
-# Errors of the system that autotune cannot resolve, with what the user can do.
+# Errors of the system that autotune cannot resolve, with hints.
 ENVIRONMENT: dict[int, str | None] = {
-    errno.EACCES: "name a place that you may write to, or run it as who may",
-    errno.EPERM: "name a place that you may write to, or run it as who may",
-    errno.EROFS: "name a place that can be written to",
+    errno.EACCES: "name a writable path, or use an account that may write there",
+    errno.EPERM: "name a writable path, or use an account that may write there",
+    errno.EROFS: "name a writable path",
     errno.ENOENT: None,
     errno.ENOTDIR: "name a directory",
     errno.EISDIR: "name a file",
-    errno.ENAMETOOLONG: "give it a shorter name",
+    errno.ENAMETOOLONG: "use a shorter name",
     errno.EMFILE: "`ulimit -n` allows too few open files",
 }
 
 
 class Interrupted(KeyboardInterrupt):
-    """SIGTERM or SIGHUP: ends a command just as Ctrl-C does, with everything restored."""
+    """SIGTERM or SIGHUP: stops a command as Ctrl-C does, with all hosts restored."""
 
 
 def end(act: Callable[[], Any], *, as_json: bool, command: str = "") -> int:
-    """Run ``command``; its exit code. Tells the user what went wrong, never with a traceback."""
+    """Run a command and return its exit status. Prints errors, never a traceback."""
     try:
         return _end(act, as_json=as_json, command=command)
     except OutputFailed as error:
@@ -90,7 +90,7 @@ def _interrupt(*_: object) -> None:
 
 
 def _say_error(error: AutotuneError, *, as_json: bool) -> int:
-    """All mistakes of a target, each with its line; as JSON one object, which leads with the first."""
+    """Print all mistakes of a target with their lines; as JSON, one object with the first on top."""
     mistakes = [error, *error.others] if isinstance(error, errors.TargetError) else [error]
     for mistake in mistakes:
         echo(f"autotune: {mistake.message}", err=True)
@@ -120,7 +120,7 @@ def _print(message: str, hint: str | None, code: int, **more: Any) -> None:
 
 
 def _say_usage(error: TyperException, *, as_json: bool) -> int:
-    """A command line that makes no sense; Typer words it, with the usage, better than we could."""
+    """Print a usage error in the words of Typer, with a hint."""
     error.show()  # type: ignore[attr-defined]  # every one that reaches here has it
     command = re.search("No such command '(.*?)'", str(error))
     meant = command_hint(command[1]) if command else None
@@ -128,7 +128,7 @@ def _say_usage(error: TyperException, *, as_json: bool) -> int:
         meant = option_hint(option, _command_of(getattr(error, "ctx", None)))
     if meant:
         echo(f"  hint: {meant}", err=True)
-    hint = meant or "--help says how it is called"
+    hint = meant or "`--help` shows the usage"
     if as_json:
         _print(str(error), hint, errors.USAGE)
     return errors.USAGE
@@ -144,7 +144,7 @@ def _command_of(context: Any) -> str:
 
 
 def _say_refusal(error: OSError, command: str, *, as_json: bool) -> int:
-    """What the system does not let us do, and what to do about it."""
+    """Print an error of the system, with a hint."""
     hints = ENVIRONMENT | dict.fromkeys((errno.ENOSPC, errno.EDQUOT), room_hint(command))
     if error.errno not in hints:
         return _say_bug(as_json=as_json)
@@ -160,5 +160,5 @@ def _say_bug(*, as_json: bool) -> int:
     ) as log:
         traceback.print_exc(file=log)
     last = traceback.format_exc().strip().splitlines()[-1]
-    hint = f"please report it with {log.name}"
+    hint = f"report it, and attach {log.name}"
     return _say(f"this is a bug in autotune: {last}", hint, errors.BUG, as_json=as_json)

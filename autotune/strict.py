@@ -16,7 +16,7 @@ _DECIMAL = re.compile(r"[+-]?(?:[0-9]{1,300}(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[
 def whole(text: str, unit: int = 1) -> int:
     """A count in ASCII digits, times ``unit``; it fits a signed 64-bit number. Raises ValueError."""
     if not _WHOLE.fullmatch(text) or int(text) * unit >= LARGEST // 2:
-        raise ValueError(f"{text[:40]!r} is no count")
+        raise ValueError(f"{text[:40]!r} is not a whole number")
     return int(text) * unit
 
 
@@ -54,7 +54,7 @@ def octal(text: str) -> int:
 def decimal(text: str) -> float:
     """A number as programs print it, finite and below ``LARGEST``. Raises ValueError."""
     if not _DECIMAL.fullmatch(text):
-        raise ValueError(f"{text[:40]!r} is no number")
+        raise ValueError(f"{text[:40]!r} is not a number")
     number = float(text)
     if abs(number) > LARGEST:
         raise ValueError(f"{text[:40]} is more than anything that is counted")
@@ -88,4 +88,4 @@ def _integer(text: str) -> int:
 
 
 def _no_number(text: str) -> Any:
-    raise ValueError(f"{text} is no number")
+    raise ValueError(f"{text} is not a number")

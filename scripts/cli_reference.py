@@ -86,7 +86,12 @@ def commands() -> list[list[str]]:
     return found
 
 
-if __name__ == "__main__":
-    os.environ.pop("NO_COLOR", None)
+def write() -> None:
+    """Write the page and the man page."""
     FILE.write_text(text(), encoding="utf-8")
     MANUAL.write_text(manual(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    os.environ.pop("NO_COLOR", None)
+    write()

@@ -77,7 +77,8 @@ RUNTIME_NAMES = {
     "cli/lab.py": "hosts of a lab are machines that boot like others",
     "lab/": "hosts of a lab are machines that boot like others",
 }
-# Lines of a service's folder. A longer one has to say why it is not two, and grows no further.
+# Lines of a service's folder, without the text of its reference page. A longer one has to say why it is
+# not two, and grows no further.
 LONGEST_FOLDER = 450
 LONGER_FOLDERS = {
     # One program in two roles that share most of what it has: balancing, and serving in front of
@@ -183,8 +184,9 @@ def test_a_folder_is_imported_by_itself_alone(folder: str) -> None:
 
 @pytest.mark.parametrize("folder", sorted({type(s).__module__.split(".")[2] for s in ALL}))
 def test_a_folder_is_short_enough_to_be_read(folder: str) -> None:
-    lines = [line for path in (PACKAGE / "services" / folder).rglob("*") if path.suffix != ".pyc"
-             and path.is_file() for line in path.read_text().splitlines()]  # fmt: skip
+    files = [path for path in (PACKAGE / "services" / folder).rglob("*")
+             if path.is_file() and path.suffix != ".pyc" and path.name != "reference.py"]  # fmt: skip
+    lines = [line for path in files for line in path.read_text().splitlines()]
     assert 0 < len(lines) <= LONGER_FOLDERS.get(folder, LONGEST_FOLDER)
 
 

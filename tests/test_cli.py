@@ -133,4 +133,4 @@ def test_load_is_not_sent_without_leave(tmp_path: Path, capsys: pytest.CaptureFi
     words = ["run", str(tmp_path / "none.yaml")]
     code = outcome.end(lambda: app(words, standalone_mode=False), as_json=False)
     assert code == errors.INVALID_TARGET
-    assert "cannot be read" in capsys.readouterr().err
+    assert "no such file" in capsys.readouterr().err

@@ -1,6 +1,6 @@
-"""The command line. Each command parses, calls and prints; the work is done by the packages it calls.
+"""The command line: each command parses its options, calls other packages and prints.
 
-Every import that costs time is inside the command that needs it.
+Slow imports are inside the command that needs them.
 """
 
 from __future__ import annotations
@@ -36,8 +36,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
-    help="Finds the settings with which a whole stack carries the most load within its latency "
-    "SLO, proves the gain, and hands over the files.",
+    help="Tune a multi-tier web stack for the highest load within its SLO.",
 )
 for command in COMMANDS:
     app.command(cls=Command)(command)
@@ -62,7 +61,7 @@ def _root(
 
 
 def main() -> None:
-    """Entry point: every way to end has its exit code, and none is a traceback."""
+    """Entry point: runs a command and exits with its status, never with a traceback."""
     # A model of few trials gains nothing from more threads, which busy-wait for each other.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     prepare_streams()

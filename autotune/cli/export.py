@@ -1,4 +1,4 @@
-"""Commands that hand a configuration over: `export`, `apply`; and `restore`, what was there before."""
+"""Commands that apply a configuration or undo it: `export`, `apply` and `restore`."""
 
 from __future__ import annotations
 
@@ -26,35 +26,39 @@ from autotune.terminal import echo
 
 def export(
     study: StudyName,
-    out: Annotated[Path, typer.Option(help="A directory that is empty or not there yet.")],
+    out: Annotated[Path, typer.Option(metavar="DIR", help="New or empty directory to write to.")],
     format_: Annotated[
         str,
         typer.Option(
             "--format",
-            help="files, ansible, shell, patch, yaml or json.",
+            metavar="FORMAT",
+            help="Format: files, ansible, shell, patch, yaml or json.",
             autocompletion=completion.formats,
         ),
     ] = "files",
     trial: Annotated[
         str | None,
         typer.Option(
-            help="Another trial than the winner, whatever it proved.",
+            metavar="TRIAL",
+            help="Export this trial instead of the winner. No gain is claimed.",
             autocompletion=completion.trials,
         ),
     ] = None,
     minimal: Annotated[
-        bool, typer.Option("--minimal", help="Only the changes that `explain --measure` kept.")
+        bool,
+        typer.Option("--minimal", help="Export only the changes that `explain --measure` kept."),
     ] = False,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also what the study deployed and did not change.")
+        bool, typer.Option("--all", help="Also export settings that the study did not change.")
     ] = False,
     of_a_model: Annotated[
-        bool, typer.Option("--of-a-model", help="Even if no host was measured; it is marked so.")
+        bool,
+        typer.Option("--of-a-model", help="Allow the export of a model's result, and mark it."),
     ] = False,
     storage: StorageUrl = None,
     studies: Studies = STUDIES,
 ) -> None:
-    """Write what the winner changes, where it comes from, how to apply it and to roll back."""
+    """Export the winning configuration, with instructions to apply and roll back."""
     from autotune.export.write import minimal_trial, write_export
     from autotune.report.studies import open_study
     from autotune.study.directory import find
@@ -72,14 +76,14 @@ def export(
 
 def apply(
     export_: Annotated[
-        Path, typer.Argument(metavar="EXPORT", help="What `autotune export` wrote.")
+        Path, typer.Argument(metavar="EXPORT", help="Directory that `autotune export` wrote.")
     ],
     target: TargetPath,
     yes: Yes = False,
     json_: Json = False,
     studies: Studies = STUDIES,
 ) -> None:
-    """Put an exported configuration on a target's hosts, in one transaction."""
+    """Apply an exported configuration to a target's hosts, in one transaction."""
     from autotune.study import applying
     from autotune.study.context import check_stays
     from autotune.study.directory import new_directory
@@ -95,8 +99,8 @@ def apply(
     changes = changes_of(environment.space.as_given(settings).settings)
     planned = changes_json(changes)
     about = (
-        f"{plural(len(settings), 'setting')} for {', '.join(changes)}; changed from the baseline: "
-        f"{changed}."
+        f"{plural(len(settings), 'setting')} for {', '.join(changes)}. "
+        f"{changed} of them differ from the baseline."
     )
     diffs = [change["diff"].rstrip("\n") for change in planned.values() if change["diff"]]
     confirm("\n".join([*diffs, about, *changes_text(planned)]), yes=yes)
@@ -117,14 +121,15 @@ def restore(
     what: Annotated[
         str,
         typer.Argument(
-            help="A target file or a study.",
+            metavar="TARGET|STUDY",
+            help="Target file or study.",
             show_default=False,
             autocompletion=completion.targets_and_studies,
         ),
     ],
     studies: Studies = STUDIES,
 ) -> None:
-    """Restore the hosts of a killed study, and end its private servers."""
+    """Restore hosts after a crash, and stop private servers."""
     from autotune.study import restore as restores
     from autotune.study.directory import find
 
@@ -132,7 +137,7 @@ def restore(
     if path.is_file():
         lines = restores.restore_target(path, studies)
     else:
-        hosts = "`autotune restore TARGET`, with its file, restores from the copies on its hosts"
+        hosts = "`autotune restore TARGET` restores from the copies on the hosts"
         lines = restores.restore_study(find(what, studies, hosts))
-    for line in lines or [f"{what}: nothing was left behind"]:
+    for line in lines or [f"{what}: nothing to restore"]:
         echo(line)

@@ -1,27 +1,29 @@
-"""How `--help` looks: commands in groups with their whole summaries, examples, exit codes."""
+"""The layout of `--help`: groups of commands, examples, exit codes, one style of names."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from typer.core import TyperCommand, TyperGroup
 
+from autotune import errors
+
 if TYPE_CHECKING:
     from typer._click.core import Context
     from typer._click.formatting import HelpFormatter
 
+_TYPE = re.compile(r" <[^>]*>$")
+_BETWEEN = re.compile(r"(\d+)<=x<=(\d+)")
+_AT_LEAST = re.compile(r"x>=(\d+)")
 GROUPS: Mapping[str, tuple[str, ...]] = {
     "Set up": ("init", "check", "params", "workload", "lab"),
     "Tune": ("plan", "run", "worker", "resume", "measure", "sweep"),
-    "Look": ("status", "report", "diff", "explain", "schema"),
-    "Hand over": ("export", "apply", "restore"),
+    "Inspect": ("status", "report", "diff", "explain", "schema"),
+    "Apply": ("export", "apply", "restore"),
 }
-EXIT_CODES = (
-    "0 fine, 1 something went wrong, 2 usage, 3 invalid target, 4 no proven improvement or less than "
-    "`--at-least` (with `--exit-code`), 5 locked by another tuner, 6 changes present (`plan "
-    "--exit-code`), 70 a bug, 130 interrupted."
-)
+EXIT_CODES = ", ".join(f"{each.code} {each.when}" for each in errors.EXIT_CODES) + "."
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "autotune": (
         "autotune init --example paper && autotune run targets/paper.yaml --yes",
@@ -55,7 +57,27 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 
 
 class Command(TyperCommand):
-    """A command whose help ends with examples."""
+    """A command whose help has examples, and shows arguments and values in capitals."""
+
+    def collect_usage_pieces(self, ctx: Context) -> list[str]:
+        """The usage line without braces around required arguments."""
+        return [
+            piece.replace("{", "").replace("}", "") for piece in super().collect_usage_pieces(ctx)
+        ]
+
+    def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """Arguments without their Python types, and ranges in words."""
+        records: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
+        for parameter in self.get_params(ctx):
+            if record := parameter.get_help_record(ctx):
+                name, text = record
+                is_argument = parameter.param_type_name == "argument"
+                name = _TYPE.sub("", name) if is_argument else name
+                records["Arguments" if is_argument else "Options"].append((name, _ranges(text)))
+        for title, rows in records.items():
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
     def format_epilog(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Lines as they are typed: nothing is wrapped."""
@@ -76,6 +98,11 @@ class Commands(TyperGroup):
         _write_examples("autotune", formatter)
         with formatter.section("Exit codes"):
             formatter.write_text(EXIT_CODES.replace("`", ""))
+
+
+def _ranges(text: str) -> str:
+    """Ranges of numbers in words: `x>=10` is "at least 10"."""
+    return _AT_LEAST.sub(r"at least \1", _BETWEEN.sub(r"from \1 to \2", text))
 
 
 def _summary(text: str | None) -> str:

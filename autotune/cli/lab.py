@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotune.cli import completion
+from autotune.cli.help import Command
 from autotune.cli.options import Json, TargetPath
 from autotune.cli.output import print_json
 from autotune.target.messages import plural
@@ -21,31 +22,35 @@ if TYPE_CHECKING:
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="Hosts to try a target on: systemd machines on a private bridge of this one.",
+    help="Run the hosts of a target as systemd machines on this one.",
 )
 
 What = Annotated[
     str,
     typer.Argument(
         metavar="TARGET",
-        help="A target file, or a lab's name.",
+        help="Target file or lab name.",
         show_default=False,
         autocompletion=completion.targets,
     ),
 ]
 Directory = Annotated[
     Path | None,
-    typer.Option("--dir", help="Where the lab is kept (/var/lib/autotune/labs/NAME)."),
+    typer.Option(
+        "--dir",
+        metavar="DIR",
+        help="Directory of the lab. [default: /var/lib/autotune/labs/NAME]",
+    ),
 ]
 
 
-@app.command()
+@app.command(cls=Command)
 def up(
     target: TargetPath,
     directory: Directory = None,
     json_: Json = False,
 ) -> None:
-    """Make and boot the target's hosts, with its site; those that run already are left alone."""
+    """Start a target's hosts and application. Running hosts are not changed."""
     from autotune.lab import target_labs
 
     raised = target_labs.up(target, directory)
@@ -59,23 +64,22 @@ def up(
         )
         return
     for host in raised.lab.hosts:
-        state = "started" if host.name in raised.started else "is up already"
+        state = "started" if host.name in raised.started else "is already running"
         echo(f"{host.name} ({host.address}) {state}")
     if raised.started:
         echo(f"{plural(len(raised.started), 'host')} started in {raised.seconds:.1f} s", err=True)
     if raised.site:
-        echo("its application is on them, with its data: files of theirs to tune", err=True)
+        echo("the application and its data are installed", err=True)
     if raised.unnamed:
         echo(
-            f"{target} does not reach them yet; give it\n"
-            f"  ssh: {{config: {raised.lab.ssh_config}}}",
+            f"add `ssh: {{config: {raised.lab.ssh_config}}}` to {target} to reach the hosts",
             err=True,
         )
 
 
-@app.command()
+@app.command(cls=Command)
 def down(what: What, directory: Directory = None, json_: Json = False) -> None:
-    """Remove a target's hosts and all that belongs to them, also after a killed `up`."""
+    """Remove a target's hosts, also after an interrupted `up`."""
     from autotune.lab import target_labs
 
     removed = target_labs.down(what, directory)
@@ -83,12 +87,12 @@ def down(what: What, directory: Directory = None, json_: Json = False) -> None:
         _print(removed)
         return
     running = [host.name for host in removed.hosts]
-    echo(f"{', '.join(running)} removed" if running else "no host was left; all is removed")
+    echo(f"{', '.join(running)} removed" if running else "no host was running; the lab is removed")
 
 
-@app.command()
+@app.command(cls=Command)
 def status(what: What, directory: Directory = None, json_: Json = False) -> None:
-    """Which hosts run, and whether their SSH servers answer."""
+    """Show which hosts run and accept SSH."""
     from autotune.lab import target_labs
 
     lab = target_labs.look(what, directory)
@@ -96,20 +100,27 @@ def status(what: What, directory: Directory = None, json_: Json = False) -> None
         _print(lab)
         return
     if not lab.hosts:
-        echo(f"there is no lab in {lab.directory}")
+        echo(f"no lab in {lab.directory}")
     for host in lab.hosts:
-        state = "stopped" if not host.running else "up" if host.ssh else "up, SSH does not answer"
+        state = (
+            "stopped" if not host.running else "up" if host.ssh else "up, but SSH does not respond"
+        )
         echo(f"{host.name} ({host.address}) {state}")
 
 
-@app.command(context_settings={"ignore_unknown_options": True})
+@app.command(cls=Command, context_settings={"ignore_unknown_options": True})
 def ssh(
     what: What,
-    host: Annotated[str | None, typer.Argument(help="The host; needless if it is one.")] = None,
-    command: Annotated[list[str] | None, typer.Argument(help="What to run there.")] = None,
+    host: Annotated[
+        str | None,
+        typer.Argument(metavar="HOST", help="Host name. Optional if the lab has one host."),
+    ] = None,
+    command: Annotated[
+        list[str] | None, typer.Argument(metavar="COMMAND", help="Command to run.")
+    ] = None,
     directory: Directory = None,
 ) -> None:
-    """Open a terminal on a host of a lab, or run a command there."""
+    """Open a terminal on a lab host, or run a command there."""
     from autotune.lab import target_labs
 
     argv = target_labs.terminal(what, host, directory)

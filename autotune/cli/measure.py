@@ -1,4 +1,4 @@
-"""Commands that measure without searching: `measure` a configuration, `sweep` a grid of them."""
+"""Commands that measure without a search: `measure` and `sweep`."""
 
 from __future__ import annotations
 
@@ -15,33 +15,38 @@ from autotune.cli.session import confirm, prepared, reporting, run_sweep_session
 from autotune.errors import AutotuneError
 from autotune.terminal import echo
 
-Config = Annotated[Path | None, typer.Option(help="An export whose settings are measured.")]
+Config = Annotated[
+    Path | None, typer.Option(metavar="EXPORT", help="Export to measure. [default: the baseline]")
+]
 Against = Annotated[
     str | None,
     typer.Option(
-        help="Alternate with it and give the gain: `baseline`, `recommended`, `advised`, `published`, or "
-        "another export.",
+        metavar="REFERENCE",
+        help="Alternate with `baseline`, `recommended`, `advised`, `published` or an export; show "
+        "the gain.",
         autocompletion=completion.references,
     ),
 ]
-Repeat = Annotated[int, typer.Option(min=1, max=100, help="Measure this many times.")]
+Repeat = Annotated[int, typer.Option(min=1, max=100, metavar="N", help="Number of measurements.")]
 CacheTier = Annotated[
     str | None,
     typer.Option(
-        help="Measure this tier's caches alone too: their ceiling.",
+        metavar="TIER",
+        help="Also measure the ceiling of this tier's caches.",
         autocompletion=completion.cache_tiers,
     ),
 ]
 Closed = Annotated[
-    bool, typer.Option("--closed", help="A closed loop of clients instead: a ceiling.")
+    bool, typer.Option("--closed", help="Use a closed loop of clients, which shows a ceiling.")
 ]
 Concurrency = Annotated[
-    str, typer.Option(help="With --closed: comma-separated numbers of concurrent clients.")
+    str, typer.Option(metavar="N,N", help="With --closed: numbers of concurrent clients.")
 ]
 SweepTarget = Annotated[
     Path,
     typer.Argument(
-        help="A target, or a sweep file that names one.",
+        metavar="TARGET",
+        help="Target, or sweep file that names one.",
         show_default=False,
         autocompletion=completion.targets,
     ),
@@ -49,38 +54,52 @@ SweepTarget = Annotated[
 Over = Annotated[
     list[str] | None,
     typer.Option(
-        help="What varies: NAME=LOW:HIGH:STEP or NAME=A,B,C; service=all is every deployment.",
+        metavar="NAME=VALUES",
+        help="Vary a setting: `LOW:HIGH:STEP`, `A,B,C`, or `all` deployments.",
         autocompletion=completion.parameters,
     ),
 ]
 HostCounts = Annotated[
     list[str] | None,
-    typer.Option(help="Numbers of hosts to use: TIER=1,2,3.", autocompletion=completion.hosts),
+    typer.Option(
+        metavar="TIER=N,N",
+        help="Vary the number of hosts of a tier.",
+        autocompletion=completion.hosts,
+    ),
 ]
 With = Annotated[
     list[str] | None,
     typer.Option(
         "--with",
-        help="What holds at every point: NAME=VALUE.",
+        metavar="NAME=VALUE",
+        help="Fix a setting at all points; may be repeated.",
         autocompletion=completion.parameters,
     ),
 ]
-Rates = Annotated[list[float] | None, typer.Option(help="Requests/s to offer at every point.")]
-Capacity = Annotated[
-    bool, typer.Option("--peak", help="Search for the capacity of every point instead.")
+Rates = Annotated[
+    list[float] | None,
+    typer.Option(metavar="N", help="Offer N requests/s at all points; may be repeated."),
 ]
+Capacity = Annotated[bool, typer.Option("--peak", help="Search for the capacity of each point.")]
 SweepRepeat = Annotated[
-    int | None, typer.Option(min=1, max=100, help="Measurements of a point (3).")
+    int | None,
+    typer.Option(min=1, max=100, metavar="N", help="Measurements per point. [default: 3]"),
 ]
-SweepHtml = Annotated[Path | None, typer.Option(help="Where to draw it (STUDY/sweep.html).")]
+SweepHtml = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="File for the plots. [default: STUDY/sweep.html]"),
+]
 
 
 AtLeast = Annotated[
     str | None,
-    typer.Option(metavar="RATE", help="Say whether the capacity is that high, such as 1200/s."),
+    typer.Option(metavar="RATE", help="Check that the capacity reaches this rate, such as 1200/s."),
 ]
 Failing = Annotated[
-    bool, typer.Option("--exit-code", help="With --at-least: end with 4 when it is lower.")
+    bool,
+    typer.Option(
+        "--exit-code", help="With --at-least: exit with status 4 if the capacity is lower."
+    ),
 ]
 
 
@@ -99,7 +118,7 @@ def measure(
     verbose: Verbose = False,
     studies: Studies = STUDIES,
 ) -> None:
-    """The capacity of the stack as it is, or of an exported configuration, with its interval."""
+    """Measure the capacity of a configuration, with its interval."""
     from autotune.report import measured
     from autotune.report.ceilings import ceiling_lines, ceilings_json
     from autotune.report.studies import open_study
@@ -109,7 +128,10 @@ def measure(
     environment = prepared(target)
     least = measuring.least(environment, at_least, ceiling=closed or tier is not None)
     if exit_code and least is None:
-        raise AutotuneError("--exit-code needs a capacity", hint="--at-least 1200/s --exit-code")
+        raise AutotuneError(
+            "--exit-code needs --at-least",
+            hint="add `--at-least RATE`, such as `--at-least 1200/s`",
+        )
     request = measuring.requested(environment, config, against, repeat)
     bounds = ceilings.requested(environment, request, tier, concurrency) if closed or tier else None
     confirm(environment.announce(study=False), yes=yes)
@@ -142,7 +164,7 @@ def sweep(
     verbose: Verbose = False,
     studies: Studies = STUDIES,
 ) -> None:
-    """Measure a grid of settings or host counts in shuffled order, and draw it."""
+    """Measure a grid of settings or host counts, and plot it."""
     from autotune.environments.base import prepare
     from autotune.study.directory import new_directory
     from autotune.sweep import request

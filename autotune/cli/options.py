@@ -1,4 +1,4 @@
-"""Arguments and options that several commands have."""
+"""Arguments and options of several commands."""
 
 from __future__ import annotations
 
@@ -15,35 +15,49 @@ if TYPE_CHECKING:
 
 TargetPath = Annotated[
     Path,
-    typer.Argument(help="The target file.", show_default=False, autocompletion=completion.targets),
+    typer.Argument(
+        metavar="TARGET",
+        help="Target file.",
+        show_default=False,
+        autocompletion=completion.targets,
+    ),
 ]
 StudyName = Annotated[
     str,
     typer.Argument(
-        help="A study's name or directory.", show_default=False, autocompletion=completion.studies
+        metavar="STUDY",
+        help="Name or directory of a study.",
+        show_default=False,
+        autocompletion=completion.studies,
     ),
 ]
 TrialName = Annotated[
     str,
     typer.Argument(
-        help="A trial: its number, `baseline` or `best`; or `hosts`, as they are now.",
+        metavar="A",
+        help="Trial number, `baseline`, `best`, or `hosts` for their current files.",
         autocompletion=completion.trials,
     ),
 ]
-Studies = Annotated[Path, typer.Option("--studies", help="Directory that studies live in.")]
+Studies = Annotated[
+    Path, typer.Option("--studies", metavar="DIR", help="Directory of the studies.")
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also show each reading.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress, only the result.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show only the result.")]
 LogFile = Annotated[
     Path | None,
-    typer.Option("--log-file", help="Also write each trial and reading to this file."),
+    typer.Option(
+        "--log-file", metavar="FILE", help="Also write each trial and reading to this file."
+    ),
 ]
 MetricsFile = Annotated[
     Path | None,
     typer.Option(
         "--metrics-file",
-        help="Write metrics after each trial, for the node exporter's textfile collector (*.prom).",
+        metavar="FILE",
+        help="Write Prometheus metrics to this file after each trial.",
     ),
 ]
 MetricsPort = Annotated[
@@ -51,22 +65,22 @@ MetricsPort = Annotated[
     typer.Option(
         "--metrics-port",
         metavar="[ADDRESS:]PORT",
-        help="Serve the same at /metrics for as long as the study runs, on loopback by default.",
+        help="Serve metrics at /metrics during the study, on loopback by default.",
     ),
 ]
 ExitCode = Annotated[
-    bool, typer.Option("--exit-code", help="End with 4 when there is no proven improvement.")
+    bool, typer.Option("--exit-code", help="Exit with status 4 without a proven improvement.")
 ]
 Beds = Annotated[
     str | None,
-    typer.Option(metavar="all|A,B", help="These `beds:` of the target, all at once."),
+    typer.Option(metavar="all|A,B", help="Test beds of the target to use."),
 ]
 StorageUrl = Annotated[
     str | None,
     typer.Option(
         "--storage",
         metavar="URL",
-        help="A PostgreSQL database that several machines share a study in.",
+        help="PostgreSQL database of a study that several machines share.",
     ),
 ]
 STUDIES = Path("studies")
@@ -74,7 +88,7 @@ STUDIES = Path("studies")
 
 @dataclass(frozen=True)
 class Detail:
-    """How much of its progress a command shows."""
+    """Where a command shows its progress, and how much."""
 
     verbose: bool = False
     quiet: bool = False
@@ -84,7 +98,7 @@ class Detail:
 
 
 def listening(port: str | None) -> MetricsServer | None:
-    """What serves metrics, listening before anything is asked or done. Raises AutotuneError."""
+    """A metrics server that already listens, or None. Raises AutotuneError."""
     if port is None:
         return None
     from autotune.report.metrics_server import MetricsServer

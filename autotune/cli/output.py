@@ -15,7 +15,7 @@ from autotune.terminal import columns, echo, show, wrapped
 
 
 def print_json(document: Any) -> None:
-    """One object on one line."""
+    """Print one object on one line."""
     text = json.dumps(document, ensure_ascii=False)
     # JSON may contain the control characters after ASCII, which some terminals obey.
     echo("".join(f"\\u{ord(c):04x}" if "\x7f" <= c <= "\x9f" else c for c in text))
@@ -29,10 +29,10 @@ def print_study(
     at: Sequence[float] = (),
     brief: bool = False,
 ) -> None:
-    """The report of a study; with ``exit_code``, exit with 4 unless it has improved.
+    """Print the report of a study; with ``exit_code``, exit with status 4 without an improvement.
 
-    ``at`` are rates in requests/s to say the latency of, before and after; ``brief``: the verdict
-    alone, within 80 columns.
+    ``at``: rates (requests/s) whose latency is printed, before and after. ``brief``: only the verdict,
+    within 80 columns.
     """
     from autotune.report.studies import open_study
     from autotune.report.summary import answer, summary
@@ -52,19 +52,19 @@ def print_study(
 
 
 def print_table(directory: Path, name: str) -> None:
-    """A table of a study as CSV. Raises AutotuneError."""
+    """Print a table of a study as CSV. Raises AutotuneError."""
     from autotune.report.numbers import TABLES, table
     from autotune.report.studies import open_study
     from autotune.report.view import study_view
     from autotune.target.messages import instead
 
     if name not in TABLES:
-        raise AutotuneError(f"there is no table {name!r}", hint=instead(name, TABLES))
+        raise AutotuneError(f"unknown table {name!r}", hint=instead(name, TABLES))
     echo(table(study_view(open_study(directory)), name), end="")
 
 
 def print_sweep(directory: Path, html: Path | None, *, json_: bool) -> None:
-    """What a sweep has found so far; drawn into ``html`` if that is named."""
+    """Print the results of a sweep so far, and plot them in ``html`` if given."""
     from autotune.sweep import output, results
 
     sweep = results.load(directory)

@@ -1,4 +1,4 @@
-"""Commands about a study: `status`, `report`, `diff` and `explain`; `schema`, what their JSON is."""
+"""Commands that inspect a study: `status`, `report`, `diff`, `explain` and `schema`."""
 
 from __future__ import annotations
 
@@ -36,14 +36,20 @@ T = TypeVar("T")
 def status(
     study: Annotated[
         str | None,
-        typer.Argument(help="A study; all of them without one.", autocompletion=completion.studies),
+        typer.Argument(
+            metavar="STUDY",
+            help="Study to show. [default: all]",
+            autocompletion=completion.studies,
+        ),
     ] = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Follow until finished.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Follow the study until it finishes.")
+    ] = False,
     json_: Json = False,
     storage: StorageUrl = None,
     studies: Studies = STUDIES,
 ) -> None:
-    """Where a study stands, also while it runs."""
+    """Show the state of studies, also while they run."""
     from autotune.report import status as statuses
     from autotune.report.studies import open_study
     from autotune.report.view import study_view
@@ -53,7 +59,7 @@ def status(
     if watch:
         if study is None or json_:
             raise AutotuneError(
-                "--watch follows one study, for people", hint="status STUDY --watch"
+                "--watch needs a study, and excludes --json", hint="`autotune status STUDY --watch`"
             )
         with looking(storage, studies, study) as look:
             statuses.watch(look, sys.stdout)
@@ -70,14 +76,14 @@ def status(
             print_json({"schema": 1, "studies": drawn})
             return
         if not drawn:
-            echo(f"no studies in {studies}: `autotune run TARGET` makes one", err=True)
+            echo(f"no studies in {studies}: `autotune run TARGET` starts one", err=True)
         for text in drawn:
             lines = [*str(text).splitlines(), ""]
             show(wrapped(((line, "") for line in lines), columns()))
 
 
 def _readable(root: Path, render: Callable[[StudyView], T]) -> Iterator[T]:
-    """All studies but the damaged ones; those are named on standard error."""
+    """All studies except damaged ones, whose names go to standard error."""
     from autotune.report.studies import open_study
     from autotune.report.view import study_view
     from autotune.study.directory import names
@@ -96,32 +102,35 @@ def _readable(root: Path, render: Callable[[StudyView], T]) -> Iterator[T]:
 def report(
     study: StudyName,
     html: Annotated[
-        Path | None, typer.Option(help="Write the report as one HTML file that needs no network.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the report as one self-contained HTML file."),
     ] = None,
     open_: Annotated[
-        bool, typer.Option("--open", help="Open the HTML report (STUDY/report.html).")
+        bool, typer.Option("--open", help="Open the HTML report in a browser.")
     ] = False,
     at: Annotated[
         list[str] | None,
         typer.Option(
-            "--at", metavar="RATE", help="Latency at a rate, such as 800/s; may be repeated."
+            "--at",
+            metavar="RATE",
+            help="Show latency at this rate, such as 800/s; may be repeated.",
         ),
     ] = None,
     csv: Annotated[
         str | None,
-        typer.Option("--csv", metavar="TABLE", help="Print `trials` or `readings` as CSV instead."),
+        typer.Option("--csv", metavar="TABLE", help="Print `trials` or `readings` as CSV."),
     ] = None,
     json_: Json = False,
     storage: StorageUrl = None,
     studies: Studies = STUDIES,
 ) -> None:
-    """The verdict of a study and what stands behind it; of a sweep, its figures."""
+    """Show a study's verdict and evidence, or a sweep's results."""
     from autotune.study.directory import find
     from autotune.study.origin import reading
     from autotune.sweep.plan import is_sweep
 
     if open_ and storage and not html:
-        raise AutotuneError("--open with --storage needs a file", hint="add --html FILE")
+        raise AutotuneError("--open with --storage needs --html", hint="add `--html FILE`")
     with studies_in(storage, studies, [study]) as root:
         directory, rates = find(study, root), _rates(at or ())
         with reading(directory):
@@ -150,7 +159,7 @@ def _report(
         path = html or writable(directory, "report.html")
         echo(f"wrote {write_page(open_study(directory), path)}", err=True)
         if open_ and typer.launch(path.resolve().as_uri()):
-            raise AutotuneError("no browser could be opened", hint=f"open {path} yourself")
+            raise AutotuneError("cannot open a browser", hint=f"open {path} yourself")
     if csv is not None:
         print_table(directory, csv)
     elif json_ or not html:
@@ -158,15 +167,15 @@ def _report(
 
 
 def _rates(texts: Iterable[str]) -> list[float]:
-    """Rates as the user wrote them, in requests/s. Raises AutotuneError."""
+    """The rates of `--at`, in requests/s. Raises AutotuneError."""
     from autotune.target.units import rate
 
     try:
         rates = [rate(text) for text in texts]
     except ValueError as error:
-        raise AutotuneError(f"--at: {error}", hint="such as --at 800/s") from None
+        raise AutotuneError(f"--at: {error}", hint="give a rate, such as `--at 800/s`") from None
     if 0 in rates:
-        raise AutotuneError("--at: must be more than nothing", hint="such as --at 800/s")
+        raise AutotuneError("--at must be above 0", hint="give a rate, such as `--at 800/s`")
     return rates
 
 
@@ -174,15 +183,18 @@ def diff(
     study: StudyName,
     a: TrialName = "baseline",
     b: Annotated[
-        str, typer.Argument(help="The trial to compare it with.", autocompletion=completion.trials)
+        str,
+        typer.Argument(
+            metavar="B", help="Trial to compare with.", autocompletion=completion.trials
+        ),
     ] = "best",
     parameters: Annotated[
-        bool, typer.Option("--parameters", help="Compare the settings, not the files.")
+        bool, typer.Option("--parameters", help="Compare settings instead of files.")
     ] = False,
     storage: StorageUrl = None,
     studies: Studies = STUDIES,
 ) -> None:
-    """Diff two configurations of a study, or one and the hosts, file by file."""
+    """Compare two configurations of a study, or one with the hosts."""
     from autotune.report.diff import diff_lines, diff_text
     from autotune.report.studies import open_study
     from autotune.study.directory import find
@@ -197,16 +209,18 @@ def diff(
 def explain(
     study: StudyName,
     measure: Annotated[
-        bool, typer.Option("--measure", help="Spend measurements on the smallest set of changes.")
+        bool, typer.Option("--measure", help="Measure which changes the gain needs.")
     ] = False,
-    most: Annotated[int, typer.Option(min=10, help="Measurements that may be spent.")] = 60,
+    most: Annotated[
+        int, typer.Option(min=10, metavar="N", help="Maximum number of measurements.")
+    ] = 60,
     yes: Yes = False,
     json_: Json = False,
     verbose: Verbose = False,
     storage: StorageUrl = None,
     studies: Studies = STUDIES,
 ) -> None:
-    """Why the winner wins: what matters, what depends on what, which changes carry the gain."""
+    """Explain a gain: which changes contribute, and by how much."""
     from autotune.study import explaining, origin, start
     from autotune.study.directory import find
 
@@ -230,11 +244,13 @@ def schema(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="An object's; their names without one.", autocompletion=completion.schemas
+            metavar="NAME",
+            help="Schema to print. [default: list the names]",
+            autocompletion=completion.schemas,
         ),
     ] = None,
 ) -> None:
-    """The JSON Schema of what commands print under --json."""
+    """Print the JSON Schema of the output with --json."""
     from autotune.cli.schemas import OBJECTS
     from autotune.cli.schemas import schema as schema_of
     from autotune.target.messages import instead
@@ -243,5 +259,5 @@ def schema(
         echo("\n".join(f"{each:13}{commands}" for each, (_, commands) in OBJECTS.items()))
         return
     if name not in OBJECTS:
-        raise AutotuneError(f"there is no schema {name!r}", hint=instead(name, OBJECTS))
+        raise AutotuneError(f"unknown schema {name!r}", hint=instead(name, OBJECTS))
     echo(json.dumps(schema_of(name), indent=2))

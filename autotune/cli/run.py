@@ -32,12 +32,14 @@ from autotune.cli.session import confirm, prepared, run_session, run_sweep_sessi
 from autotune.cli.shared import measure
 from autotune.errors import AutotuneError
 
-Name = Annotated[str | None, typer.Option(help="In place of the target's `name:`.")]
-Trials = Annotated[int | None, typer.Option(help="In place of the target's `budget: {trials: …}`.")]
+Name = Annotated[str | None, typer.Option(metavar="NAME", help="Override the target's `name:`.")]
+Trials = Annotated[
+    int | None, typer.Option(metavar="N", help="Override the target's `budget: {trials: …}`.")
+]
 Time = Annotated[
     str | None,
     typer.Option(
-        metavar="DURATION", help="In place of the target's `budget: {time: …}`, such as 15m."
+        metavar="DURATION", help="Override the target's `budget: {time: …}`, such as 15m."
     ),
 ]
 Set = Annotated[
@@ -45,7 +47,7 @@ Set = Annotated[
     typer.Option(
         "--set",
         metavar="NAME=VALUE",
-        help="Fix a parameter, in place of what the target says of it; may be repeated.",
+        help="Fix a parameter; may be repeated.",
         autocompletion=completion.parameters,
     ),
 ]
@@ -63,13 +65,14 @@ def run(
     exit_code: ExitCode = False,
     keep: Annotated[
         bool,
-        typer.Option("--keep", help="Leave a proven winner in place; private servers end."),
+        typer.Option("--keep", help="Leave a proven winner in place."),
     ] = False,
     from_: Annotated[
         str | None,
         typer.Option(
             "--from",
-            help="A study whose best configurations come first.",
+            metavar="STUDY",
+            help="Start with the best configurations of this study.",
             autocompletion=completion.studies,
         ),
     ] = None,
@@ -90,13 +93,14 @@ def run(
     overrides = [(option, str(value)) for option, value in options.items() if value is not None]
     if storage is not None and (from_ or not beds):
         raise AutotuneError(
-            "--storage goes with --beds, and without --from",
-            hint="name at least one of the target's `beds:`; its `try:` has configurations to begin with",
+            "--storage needs --beds, and excludes --from",
+            hint="name at least one bed; `try:` of the target lists configurations to start with",
         )
     environment = prepared(target, [*overrides, *(("--set", text) for text in set_ or ())], beds)
     if keep and beds:
         raise AutotuneError(
-            "--keep is for one stack", hint="`autotune export`, then `autotune apply`"
+            "--keep and --beds exclude each other",
+            hint="run `autotune export`, then `autotune apply`",
         )
     detail = Detail(verbose, quiet, log_file, metrics_file, listening(metrics_port))
     if keep:
@@ -136,7 +140,7 @@ def resume(
     storage: StorageUrl = None,
     studies: Studies = STUDIES,
 ) -> None:
-    """Continue a study that was stopped or killed; nothing is measured twice."""
+    """Continue a study after a stop or crash, without repeating measurements."""
     from autotune.study import start
     from autotune.study.directory import find
     from autotune.sweep.plan import is_sweep

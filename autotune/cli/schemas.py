@@ -572,7 +572,7 @@ def schema(name: str) -> dict[str, Any]:
     generated = TypeAdapter(OBJECTS[name][0]).json_schema()
     # Docstrings quote names with two backticks; titles made of names say nothing.
     document = _without_titles(json.loads(json.dumps(generated).replace("``", "`")))
-    about = f"What autotune prints under --json: {OBJECTS[name][1]}."
+    about = f"Output of autotune with --json: {OBJECTS[name][1]}."
     return {"$schema": DIALECT, "title": f"autotune {name}", "$comment": about, **document}
 
 

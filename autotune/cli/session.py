@@ -34,8 +34,10 @@ if TYPE_CHECKING:
 def prepared(
     target: Path, overrides: Iterable[Override] = (), beds: str | None = None
 ) -> Environment:
-    """The environment of a target file, with what options say; that of ``beds``, as `--beds` names
-    them. Raises TargetError, AutotuneError."""
+    """The environment of a target file with the overrides of options, or of its ``beds``.
+
+    Raises TargetError, AutotuneError.
+    """
     from autotune.environments.base import prepare
     from autotune.target.read import read
 
@@ -52,8 +54,10 @@ def prepared(
 def studies_in(
     storage: str | None, studies: Path, names: Iterable[str] | None = None
 ) -> Iterator[Path]:
-    """The directory of studies; with a ``storage`` one that has copies of those of these ``names`` in it,
-    or of all, meanwhile. Raises AutotuneError."""
+    """The directory of the studies; with a ``storage``, a temporary one with copies.
+
+    ``names`` are the studies to copy, by default all. Raises AutotuneError.
+    """
     if storage is None:
         yield studies
         return
@@ -67,7 +71,7 @@ def studies_in(
 
 @contextmanager
 def looking(storage: str | None, studies: Path, name: str) -> Iterator[Callable[[], Path]]:
-    """Where a study is, with all that is on record whenever it is asked for. Raises AutotuneError."""
+    """A function that returns the directory of a study with its latest records. Raises AutotuneError."""
     from autotune.study.directory import find
 
     if storage is None:
@@ -82,7 +86,7 @@ def looking(storage: str | None, studies: Path, name: str) -> Iterator[Callable[
 
 
 def confirm(what: str, *, yes: bool, quiet: bool = False) -> None:
-    """Say what is about to be done and ask whether to. Raises AutotuneError, Exit."""
+    """Print what is about to happen, and ask for confirmation. Raises AutotuneError, Exit."""
     if not (yes and quiet):
         width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
         for line, _ in wrapped(((line, "") for line in what.splitlines()), width):
@@ -101,8 +105,7 @@ def confirm(what: str, *, yes: bool, quiet: bool = False) -> None:
 def reporting(
     environment: Environment, directory: Path, detail: Detail, *, paged: bool = True
 ) -> Iterator[ProgressReporter]:
-    """Progress on standard error, in a log file where one is asked for and, if ``paged``, in the
-    study's own page."""
+    """Progress on standard error, in the log file if there is one and, if ``paged``, in the HTML page."""
     from autotune.environments.beds import Beds
     from autotune.report.progress import Plain, Several, WithPage
     from autotune.study.store import Follow
@@ -149,9 +152,9 @@ def reporter(
     verbose: bool = False,
     lines: bool = False,
 ) -> Progress:
-    """A live panel where ``stream`` is a terminal that can be redrawn, plain lines otherwise.
+    """A live panel if ``stream`` is a terminal that can be redrawn, otherwise plain lines.
 
-    ``TERM=dumb``, ``verbose`` and ``lines`` ask for lines; ``NO_COLOR`` for a panel without colours.
+    ``TERM=dumb``, ``verbose`` and ``lines`` select lines. ``NO_COLOR`` selects a panel without colours.
     """
     if verbose or lines or not stream.isatty() or environment.get("TERM") == "dumb":
         from autotune.report.progress import Plain
@@ -173,7 +176,7 @@ def run_session(
 ) -> None:
     """Run a study's session; with ``json_``, one that is stopped prints its results so far too.
 
-    ``again``: what `autotune resume` is to be told, if not the study's name.
+    ``again``: the arguments of `autotune resume`, if not the study's name.
     """
     with _resumable(again or directory.name):
         try:
@@ -194,7 +197,7 @@ def run_sweep_session(
     json_: bool,
     detail: Detail,
 ) -> None:
-    """Run a sweep's session, and draw it at the end; without a plan, what is left of its own."""
+    """Run a sweep, and plot it at the end; without ``plan``, the rest of its recorded plan."""
     from autotune.sweep import runner
 
     with (
@@ -207,12 +210,12 @@ def run_sweep_session(
 
 @contextmanager
 def _resumable(study: str) -> Iterator[None]:
-    """Say how to continue what is stopped."""
+    """Print how to continue a stopped study."""
     try:
         yield
     except KeyboardInterrupt:
         echo(
-            f"stopped, the hosts are restored; continue with: autotune resume {study}",
+            f"stopped; the hosts are restored. Continue with `autotune resume {study}`",
             err=True,
         )
         raise typer.Exit(errors.INTERRUPTED) from None

@@ -1,4 +1,4 @@
-"""Studies in a storage: `autotune worker`, and what `run` and `resume` do with `--storage`."""
+"""Studies in a shared database: `autotune worker`, and `--storage` of `run` and `resume`."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def worker(
     target: TargetPath,
     bed: Annotated[
         str,
-        typer.Option("--bed", metavar="all|A,B", help="`beds:` of the target to measure on."),
+        typer.Option("--bed", metavar="all|A,B", help="Test beds of the target to use."),
     ],
     storage: Annotated[
-        str, typer.Option(metavar="URL", help="The PostgreSQL database that the study is in.")
+        str, typer.Option(metavar="URL", help="PostgreSQL database of the shared study.")
     ],
     name: Annotated[
-        str | None, typer.Option(help="The study, if it is not named as its target.")
+        str | None, typer.Option(metavar="NAME", help="Study to join. [default: the target's name]")
     ] = None,
     yes: Yes = False,
     json_: Json = False,
@@ -55,7 +55,7 @@ def worker(
     exit_code: ExitCode = False,
     studies: Studies = STUDIES,
 ) -> None:
-    """Join a study in a storage, with test beds that are reached from this machine."""
+    """Join a shared study, with test beds that this machine can reach."""
     from autotune.study.joining import joining
     from autotune.study.storage import Storage
     from autotune.target.read import read
@@ -79,7 +79,7 @@ def measure(
     json_: bool,
     exit_code: bool,
 ) -> None:
-    """Take part in a study until it ends, and print what it shows."""
+    """Take part in a study until it ends, and print its results."""
     from autotune.study.joining import join
 
     directory = studies / study.name

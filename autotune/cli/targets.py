@@ -1,4 +1,4 @@
-"""Commands about a target: `init`, `check`, `plan`; and `params`, what a target may tune."""
+"""Commands about a target: `init`, `check`, `plan` and `params`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ def init(
     example: Annotated[
         str | None,
         typer.Option(
-            help="Which shipped target to start from (local).", autocompletion=completion.examples
+            metavar="NAME",
+            help="Example to copy. [default: local]",
+            autocompletion=completion.examples,
         ),
     ] = None,
     from_: Annotated[
@@ -30,18 +32,25 @@ def init(
         typer.Option(
             "--from",
             metavar="USER@HOST,…",
-            help="Adopt what runs on these hosts: their own files become templates.",
+            help="Adopt the running services of these hosts, with their files.",
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Where to write it (targets/NAME.yaml).")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="File to write. [default: targets/NAME.yaml]"),
+    ] = None,
     ssh_config: Annotated[
-        Path | None, typer.Option(help="With --from: an ssh_config in place of ~/.ssh/config.")
+        Path | None,
+        typer.Option(metavar="FILE", help="With --from: file to use instead of ~/.ssh/config."),
     ] = None,
     path: Annotated[
-        str | None, typer.Option(help="With --from: what to request (/index.php or /).")
+        str | None,
+        typer.Option(
+            metavar="PATH", help="Path to request, with --from. [default: /index.php or /]"
+        ),
     ] = None,
 ) -> None:
-    """Write a target file to start from: a shipped one, or one of a stack that runs already."""
+    """Write a target file, from an example or from running hosts."""
     if from_ is not None and example is not None:
         raise AutotuneError("--example and --from exclude each other", hint="give one of them")
     if from_ is not None:
@@ -52,7 +61,7 @@ def init(
     example = example or "local"
     written = write_example(example, out or Path("targets") / f"{example}.yaml")
     echo(f"wrote {written}")
-    echo(f"next: autotune check {written}", err=True)
+    echo(f"next: `autotune check {written}`", err=True)
 
 
 def _adopt(hosts: str, out: Path | None, ssh_config: Path | None, path: str | None) -> None:
@@ -62,25 +71,23 @@ def _adopt(hosts: str, out: Path | None, ssh_config: Path | None, path: str | No
     for line in written.tiers:
         echo(line)
     for line in written.notes:
-        echo(f"  left as it is: {line}")
+        echo(f"  not tuned: {line}")
     echo(
         f"wrote {written.target} and {written.templates}: {plural(written.parameters, 'parameter')}"
     )
-    echo(f"next: look it through, then autotune check {written.target}", err=True)
+    echo(f"next: review it, then run `autotune check {written.target}`", err=True)
 
 
 def check(
     target: TargetPath,
     headroom: Annotated[
         bool,
-        typer.Option(
-            "--headroom", help="Also load a private server, to see what load can be made."
-        ),
+        typer.Option("--headroom", help="Also measure how much load the load hosts can generate."),
     ] = False,
     beds: Beds = None,
     json_: Json = False,
 ) -> None:
-    """Read, render and natively validate a target; changes nothing."""
+    """Validate a target and its hosts, without changing anything."""
     environment = prepared(target, beds=beds)
     result = environment.check()
     load = environment.headroom() if headroom else None
@@ -100,10 +107,10 @@ def plan(
     target: TargetPath,
     json_: Json = False,
     exit_code: Annotated[
-        bool, typer.Option("--exit-code", help="End with 6 when a run would change anything.")
+        bool, typer.Option("--exit-code", help="Exit with status 6 if a run would change anything.")
     ] = False,
 ) -> None:
-    """Show what a run would do: files, restarts, memory, load and time. Changes nothing."""
+    """Show what a run would change and send, without changing anything."""
     from autotune.study.plan import plan as plans
     from autotune.study.plan import text
 
@@ -121,18 +128,22 @@ def params(
     service: Annotated[
         str | None,
         typer.Argument(
-            help="A service; all of them without one.", autocompletion=completion.services
+            metavar="SERVICE",
+            help="Service to list. [default: all]",
+            autocompletion=completion.services,
         ),
     ] = None,
     target: Annotated[
         Path | None,
         typer.Option(
-            help="With the services that this target declares.", autocompletion=completion.targets
+            metavar="TARGET",
+            help="Include the services that this target declares.",
+            autocompletion=completion.targets,
         ),
     ] = None,
     json_: Json = False,
 ) -> None:
-    """The catalogue of parameters: meaning, unit, range, stock and recommended values, source."""
+    """List the parameters of the catalogue."""
     from autotune.report.parameters import catalogue_json, catalogue_text
     from autotune.services.registry import declare
     from autotune.target.read import read, user_services

@@ -1,4 +1,4 @@
-"""`autotune workload`: what users ask for, as a file that a target's `load: {requests: …}` names."""
+"""`autotune workload`: files of weighted requests for `load: {requests: FILE}`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from autotune.cli.help import Command
 from autotune.cli.options import Json
 from autotune.cli.output import print_json
 from autotune.errors import AutotuneError
@@ -18,7 +19,7 @@ from autotune.terminal import echo
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
-    help="What users ask for, as a file of weighted requests.",
+    help="Create a list of weighted requests.",
 )
 
 
@@ -27,29 +28,35 @@ def _root() -> None:
     pass
 
 
-@app.command("from-log")
+@app.command("from-log", cls=Command)
 def from_log(
     log: Annotated[
         Path,
         typer.Argument(
             metavar="LOG",
-            help="A web server's access log, in combined or common format; also .gz.",
+            help="Access log in combined or common format, or compressed (.gz).",
             show_default=False,
         ),
     ],
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", help="The file to write (standard output).")
+        Path | None,
+        typer.Option(
+            "-o", "--out", metavar="FILE", help="File to write. [default: standard output]"
+        ),
     ] = None,
     unsafe: Annotated[
         bool, typer.Option("--unsafe", help="Keep POST and other methods that may change data.")
     ] = False,
     json_: Json = False,
 ) -> None:
-    """Write what a log's users asked for, by how often, without what may change data or be secret."""
+    """Convert an access log to a list of weighted requests.
+
+    Skips methods that may change data, and masks secrets.
+    """
     from autotune.loads import access_log
 
     if out is not None and out.exists():
-        raise AutotuneError(f"{out} exists already", hint="name another file with --out")
+        raise AutotuneError(f"{out} already exists", hint="name another file with --out")
     try:
         with (
             gzip.open(log, "rt", errors="replace")
@@ -59,12 +66,12 @@ def from_log(
             recorded = access_log.read(lines, unsafe=unsafe)
     except (OSError, EOFError, zlib.error) as error:
         why = getattr(error, "strerror", None) or error
-        raise AutotuneError(f"{log}: cannot be read: {why}") from error
+        raise AutotuneError(f"cannot read {log}: {why}") from error
     left_out = list(recorded.account())
     if not recorded.requests:
         raise AutotuneError(
-            "\n".join([f"{log}: no request that could be sent again", *left_out]),
-            hint="the web server has to write it in combined or common format",
+            "\n".join([f"{log} contains no usable request", *left_out]),
+            hint="supported formats are combined and common",
         )
     if out is not None:
         out.write_text(recorded.text(log.name), encoding="utf-8")
@@ -84,4 +91,4 @@ def from_log(
     for line in left_out:
         echo(f"left out: {line}", err=True)
     if out is not None:
-        echo(f"wrote {out}; a target takes it as `load: {{requests: {out.name}}}`", err=True)
+        echo(f"wrote {out}; use it in a target as `load: {{requests: {out.name}}}`", err=True)

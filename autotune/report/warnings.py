@@ -1,4 +1,4 @@
-"""What to know before trusting a verdict: a number, its threshold, what to do."""
+"""Warnings about a verdict: a figure, its threshold and advice."""
 
 from __future__ import annotations
 
@@ -26,8 +26,58 @@ DISTURBED = 1 / 10  # of the readings
 
 
 @dataclass(frozen=True)
+class WarningKind:
+    """A warning as the reference lists it; ``meaning`` holds for every study."""
+
+    code: str
+    meaning: str
+    remedy: str
+
+
+KINDS = {kind.code: kind for kind in (
+    WarningKind("simulated", "The stack is a model. No host was measured.",
+        "remove `simulated:` from the target to measure real hosts"),
+    WarningKind("insecure", "Certificates were not checked, so another server may have responded.",
+        "name the authority that signed the certificate: `load: {ca: FILE}`"),
+    WarningKind("wrong-answers", "Responses under load differ from the expected response. They count as"
+        " errors.", "if these responses are correct, set `load: {expect: {body: …}}`"),
+    WarningKind("few-answers", "Few whole responses were checked, so wrong ones may be unnoticed.",
+        "raise `budget.time`, or use a generator that checks every response"),
+    WarningKind("not-remeasured", "The best capacity was measured once, during the search. Such values"
+        " are about a tenth too high.", "raise `budget.time`, so that time is left for the proof"),
+    WarningKind("few-pairs", "The gain comes from too few alternating pairs for a reliable interval.",
+        "raise `budget.time`, or lower `budget.trials`"),
+    WarningKind("few-repeats", "Few measurements confirm that the best configuration meets the SLO.",
+        f"export it, then run `autotune measure TARGET --config EXPORT --repeat {LEAST_PAIRS}`"),
+    WarningKind("unsettled", "Some measurements behind the verdict did not converge. The interval is"
+        " wider, but valid.", "reduce other load on the hosts"),
+    WarningKind("noisy", "Repeated measurements of one configuration differ more than on an idle host.",
+        "stop other work on the hosts, and run the load generator on another host"),
+    WarningKind("drift", "The capacity of the baseline changed during the study. The gain is still valid;"
+        " the search may have been misled.", "repeat the study on hosts without other work"),
+    WarningKind("took-effect-differently", "An effective value differs from the requested one. The"
+        " capacity was measured with the effective value.",
+        "find the limit on the host that caps the setting"),
+    WarningKind("bound-by-rule", "A constraint of the target limited values of the best configuration.",
+        "relax the constraint if it is stricter than necessary"),
+    WarningKind("warm-up-cut-short", "The warm-up ended before latencies were stable.",
+        "check that the data set fits the cache: a cold cache lowers the capacity"),
+    WarningKind("cpu-steal", "The hypervisor took CPU time from the hosts during many readings.",
+        "repeat at a quieter time, or use hosts with dedicated CPUs"),
+    WarningKind(LIMITED, "The load could not be raised up to the capacity. The true capacity is higher.",
+        "raise `load.max_rate`, or add hosts to `load.hosts`"),
+    WarningKind("many-failed", "Many trials failed, so the search learned little.",
+        "narrow the ranges that the failures name, under `parameters:`"),
+    WarningKind("few-trials", "The time ended before half of the configurations were measured.",
+        "raise `budget.time`"),
+    WarningKind("time-not-loading", "Restarts and other overhead took much of the time.",
+        "restarts take most of it: fix the parameters that need one (`fixed:`)"),
+)}  # fmt: skip
+
+
+@dataclass(frozen=True)
 class StudyWarning:
-    """``value`` is beyond ``threshold``; ``text`` says what that means, ``remedy`` what to do."""
+    """``value`` exceeds ``threshold``; ``text`` is the consequence in this study."""
 
     code: str
     value: float
@@ -36,8 +86,14 @@ class StudyWarning:
     remedy: str
 
 
+def _warning(
+    code: str, value: float, threshold: float, text: str, remedy: str = ""
+) -> StudyWarning:
+    return StudyWarning(code, value, threshold, text, remedy or KINDS[code].remedy)
+
+
 def warnings(view: StudyView) -> tuple[StudyWarning, ...]:
-    """All that apply, those that touch the conclusion first."""
+    """All warnings of a study; the most serious come first."""
     checks = (
         _model,
         _certificates,
@@ -55,26 +111,22 @@ def warnings(view: StudyView) -> tuple[StudyWarning, ...]:
 
 def _model(view: StudyView) -> Iterator[StudyWarning]:
     if view.target.simulated is not None:
-        yield StudyWarning(
+        yield _warning(
             "simulated", 1, 0,
-            "the stack is a model: its capacity, its gain and its bottleneck are the model's, and no "
-            "host was touched",
-            "take `simulated:` out of the target to measure real hosts",
+            "the stack is a model: no host was measured, and all figures are the model's",
         )  # fmt: skip
 
 
 def _certificates(view: StudyView) -> Iterator[StudyWarning]:
     if view.target.load.insecure:
-        yield StudyWarning(
+        yield _warning(
             "insecure", 1, 0,
-            "any certificate was good enough (`insecure: true`): nothing proves that the answers were "
-            "the site's own",
-            "name the authority that signed it: `load: {ca: FILE}`",
+            "certificates were not checked (`insecure: true`): another server may have responded",
         )  # fmt: skip
 
 
 def _answers(view: StudyView) -> Iterator[StudyWarning]:
-    """Wrong answers under load, and trials in which few answers were looked at."""
+    """Wrong responses under load, and trials in which few responses were checked."""
     counts = {number: of for number, of in view.study.counts.items() if of.looked_at}
     looked_at = sum(of.looked_at for of in counts.values())
     wrong = sum(of.wrong for of in counts.values())
@@ -82,42 +134,38 @@ def _answers(view: StudyView) -> Iterator[StudyWarning]:
     if examples:
         trials = [number for number, of in counts.items() if of.example]
         share = 100 * wrong / looked_at
-        yield StudyWarning(
+        yield _warning(
             "wrong-answers", wrong, 0,
-            f"{share:.2g} % of {looked_at:,} answers under load differ from right ones, in "
+            f"{share:.2g} % of {looked_at:,} checked responses were wrong, in "
             f"{plural(len(trials), 'trial')} ({fmt.listed(trials)}). Example: {examples[0]}",
-            "wrong answers count as errors; if they are right, say so: `load: {expect: {body: …}}`",
         )  # fmt: skip
     few = [number for number, of in counts.items() if of.readings and of.looked_at < ENOUGH]
     exact = view.state.answers == ()
     if few and not exact:
         fewest = min(counts[number].looked_at for number in few)
         unseen = 100 * (1 - 0.05 ** (1 / fewest))
-        yield StudyWarning(
+        yield _warning(
             "few-answers", fewest, ENOUGH,
-            f"in {plural(len(few), 'trial')} ({fmt.listed(few)}) few whole answers were checked, "
-            f"{fewest} at least: up to {unseen:.2g} % of wrong ones may be unnoticed",
-            "raise budget.time, or take a generator that checks every answer",
+            f"only {fewest} responses were checked in some of {plural(len(few), 'trial')} "
+            f"({fmt.listed(few)}): up to {unseen:.2g} % wrong responses may be unnoticed",
         )  # fmt: skip
 
 
 def _proof(view: StudyView) -> Iterator[StudyWarning]:
-    """How often the gain was measured after the best had been selected."""
+    """How often the gain was measured after the selection of the best configuration."""
     best, gain, units = view.conclusion.best, view.conclusion.gain, view.units
     if best is not None and best.fresh is None and best.own is not None:
-        yield StudyWarning(
+        yield _warning(
             "not-remeasured", 0, 1,
-            f"trial {best.trial.number}'s {units.amount(units.of(best.own.peak))} come from the "
-            "search, whose best overstates itself by about a tenth; not reproduced",
-            f"`autotune resume {view.name}` measures it again" if view.verdict == STOPPED else
-            "raise budget.time, so that some is left for proof",
+            f"the {units.amount(units.of(best.own.peak))} of trial {best.trial.number} were measured "
+            "once, during the search; such values are about a tenth too high",
+            f"`autotune resume {view.name}` measures it again" if view.verdict == STOPPED else "",
         )  # fmt: skip
     if gain is not None and gain.pairs < LEAST_PAIRS:
-        yield StudyWarning(
+        yield _warning(
             "few-pairs", gain.pairs, LEAST_PAIRS,
-            f"the gain rests on {plural(gain.pairs, 'alternating pair')}; "
-            f"{LEAST_PAIRS} or more make an interval that holds",
-            "raise budget.time, or lower budget.trials",
+            f"the gain comes from {plural(gain.pairs, 'alternating pair')}; "
+            f"a reliable interval needs {LEAST_PAIRS}",
         )  # fmt: skip
     if (
         gain is None
@@ -125,40 +173,37 @@ def _proof(view: StudyView) -> Iterator[StudyWarning]:
         and best
         and 0 < best.measured_again < LEAST_PAIRS
     ):
-        yield StudyWarning(
+        yield _warning(
             "few-repeats", best.measured_again, LEAST_PAIRS,
-            "that the best meets the SLO rests on "
-            f"{plural(best.measured_again, 'later measurement')}",
-            f"export it, and `autotune measure TARGET --config EXPORT --repeat {LEAST_PAIRS}`",
+            f"only {plural(best.measured_again, 'later measurement')} confirmed that the best "
+            "configuration meets the SLO",
         )  # fmt: skip
 
 
 def _behind_verdict(view: StudyView) -> list[Trial]:
-    """The trials that the verdict rests on."""
+    """The trials that the verdict uses."""
     sides = view.conclusion.sides.values()
     return [trial for side in sides for trial in (side.repeats or (side.trial,))]
 
 
 def _noise(view: StudyView) -> Iterator[StudyWarning]:
-    """Measurements behind the verdict that did not converge, or do not agree."""
+    """Measurements behind the verdict that did not converge, or that differ."""
     trials = _behind_verdict(view)
     numbers = [trial.number for trial in trials if trial.peak and trial.peak.verdict == "unsettled"]
     if numbers:
-        yield StudyWarning(
+        yield _warning(
             "unsettled", len(numbers), 0,
             f"{len(numbers)} of the {len(trials)} measurements behind the verdict did "
-            f"not converge (trials {fmt.listed(numbers)})",
-            "reduce background load on the hosts; the interval is wider but still valid",
+            f"not converge (trials {fmt.listed(numbers)}); the interval is wider, but valid",
         )  # fmt: skip
     for label, side in view.conclusion.sides.items():
         peaks = [t.peak.peak for t in side.repeats if t.peak and t.peak.feasible]
         spread = stdev(map(log, peaks)) if len(peaks) >= LEAST_PAIRS else 0.0
         if spread > SCATTER:
-            yield StudyWarning(
+            yield _warning(
                 "noisy", round(spread, 4), SCATTER,
-                f"{len(peaks)} measurements of the {label} scatter by {100 * spread:.1f} %; "
-                f"up to {100 * SCATTER:g} % is what a quiet machine does",
-                "end other work on the hosts, and keep the load generator off their CPUs",
+                f"{len(peaks)} measurements of the {label} vary by {100 * spread:.1f} %; "
+                f"idle hosts vary by up to {100 * SCATTER:g} %",
             )  # fmt: skip
 
 
@@ -168,89 +213,80 @@ def _drift(view: StudyView) -> Iterator[StudyWarning]:
         return
     drift = side.fresh.peak / side.own.peak - 1
     if abs(drift) > DRIFT:
-        yield StudyWarning(
+        yield _warning(
             "drift", round(drift, 4), DRIFT,
-            f"the baseline carried {100 * abs(drift):.0f} % {'more' if drift > 0 else 'less'} when it "
-            "was measured again at the end: the machine changed meanwhile. The gain, measured in "
-            "alternation, does not suffer; the search may have",
-            "repeat the study on a machine that is otherwise idle",
+            f"drift: the baseline {'gained' if drift > 0 else 'lost'} {100 * abs(drift):.0f} % during "
+            "the study. The gain is still valid (alternating pairs), but the search may have been misled",
         )  # fmt: skip
 
 
 def _settings(view: StudyView) -> Iterator[StudyWarning]:
-    """Where the best's settings are not those that were asked for."""
+    """Settings of the best configuration that differ from the requested ones."""
     best = view.conclusion.best
     if best is None:
         return
     if differences := best.latest.differences:
-        yield StudyWarning(
+        yield _warning(
             "took-effect-differently", len(differences), 0,
             f"effective value ≠ requested for {plural(len(differences), 'setting')} of the best: "
             + "; ".join(differences),
-            "the capacity was measured with the values in effect; look for what caps them on the host",
         )  # fmt: skip
     # Only the target's constraints count: a service's own order of its values (spare servers within
     # children) cannot be relaxed.
     constraints = view.target.constraints
     bound = [text for text in best.trial.bindings if any(rule in text for rule in constraints)]
     if bound:
-        yield StudyWarning(
+        yield _warning(
             "bound-by-rule", len(bound), 0,
-            f"{plural(len(bound), 'value')} of the best had to give way to a constraint: "
+            f"a constraint limited {plural(len(bound), 'value')} of the best configuration: "
             + "; ".join(bound),
-            "if the constraint is stricter than it needs to be, there may be more to gain",
         )  # fmt: skip
 
 
 def _readings(view: StudyView) -> Iterator[StudyWarning]:
-    """Load that was sent to caches still cold, under CPU steal, or not sent."""
+    """Load on cold caches, readings with CPU steal, and load that was not sent."""
     counts = view.study.counts
     cold = [number for number, of in counts.items() if of.warmed >= MOST_WINDOWS]
     if cold:
         affected = sorted({trial.number for trial in _behind_verdict(view)}.intersection(cold))
-        yield StudyWarning(
+        yield _warning(
             "warm-up-cut-short", len(cold), 0,
-            f"the warm-up of {plural(len(cold), 'trial')} was still moving after "
-            f"{MOST_WINDOWS} windows"
-            + (f"; behind the verdict: trial {fmt.listed(affected)}" if affected else ""),
-            "a cold cache lowers capacity: check that the data set fits what `data:` says",
+            f"latencies of {plural(len(cold), 'trial')} were not stable after {MOST_WINDOWS} windows "
+            "of warm-up"
+            + (f"; the verdict uses trial {fmt.listed(affected)}" if affected else ""),
         )  # fmt: skip
     discarded = sum(of.disturbed for of in counts.values())
     disturbed = discarded + sum(of.stolen for of in counts.values())
     total = sum(of.readings + of.warmed for of in counts.values()) + discarded
     if disturbed > DISTURBED * total:
         done = "discarded and repeated" if discarded else "corrected"
-        yield StudyWarning(
-            "cpu-total-away", disturbed, round(DISTURBED * total, 1),
-            f"{disturbed} of {plural(total, 'reading')} {done}: CPU steal on the hosts",
-            "choose a quieter hour, or hosts with CPUs of their own",
+        yield _warning(
+            "cpu-steal", disturbed, round(DISTURBED * total, 1),
+            f"CPU steal: {disturbed} of {plural(total, 'reading')} {done}",
         )  # fmt: skip
     peaks = {trial.number: trial.peak for trial in view.state.trials}
     limited = [number for number, peak in peaks.items() if peak and peak.limited]
     if limited:
-        yield StudyWarning(
+        yield _warning(
             LIMITED, len(limited), 0,
-            f"in {plural(len(limited), 'trial')} ({fmt.listed(limited)}) the load could not be raised to "
-            f"the capacity (load.max_rate is {fmt.rate(view.target.load.max_rate)} requests/s)",
-            "raise load.max_rate, or add hosts to load.hosts: the true capacity is higher",
+            f"the load did not reach the capacity in {plural(len(limited), 'trial')} "
+            f"({fmt.listed(limited)}); `load.max_rate`: {fmt.rate(view.target.load.max_rate)} requests/s",
         )  # fmt: skip
 
 
 def _trials(view: StudyView) -> Iterator[StudyWarning]:
     finished, allowed = view.state.counted(), view.target.budget.trials
     tried, failed = len(finished), sum(map(unusable, finished))
-    # Where nothing at all worked, the verdict says so.
+    # If all trials failed, the verdict is enough.
     if FAILED * tried < failed < tried:
-        yield StudyWarning(
+        yield _warning(
             "many-failed", failed, round(FAILED * tried, 1),
-            f"{failed} of {plural(tried, 'trial')} failed and taught the search little",
-            "narrow the ranges that the causes name, under `parameters:`",
+            f"{failed} of {plural(tried, 'trial')} failed, so the search learned little",
         )  # fmt: skip
     if view.verdict != STOPPED and tried < TRIED * allowed:
-        yield StudyWarning(
+        yield _warning(
             "few-trials", tried, TRIED * allowed,
-            f"the time was enough for {tried} of {plural(allowed, 'trial')}; there may be more to gain",
-            "raise budget.time",
+            f"the time was enough for {tried} of {plural(allowed, 'trial')}; more gain is possible",
         )  # fmt: skip
 
 
@@ -260,9 +296,8 @@ def _time(view: StudyView) -> Iterator[StudyWarning]:
     total = view.state.elapsed
     idle = total - view.state.average_seconds.get("load", 0.0)
     if total and idle / total > IDLE:
-        yield StudyWarning(
+        yield _warning(
             "time-not-loading", round(idle / total, 3), IDLE,
             f"{fmt.share(idle, total)} of wall-clock time was overhead (target ≤ {100 * IDLE:g} %); "
-            'see "Time"',
-            "restarts cost most: `fixed:` parameters that need them save time",
+            'see "Time" in the report',
         )  # fmt: skip

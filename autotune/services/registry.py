@@ -20,6 +20,7 @@ from autotune.services import declared
 from autotune.services.adoption import Adoption
 from autotune.services.base import Conditions, Role, Service
 from autotune.services.diagnosis import NOTHING, Diagnosis
+from autotune.services.reference import Reference
 from autotune.target.model import Target
 from autotune.target.service import ServiceSpec
 
@@ -111,8 +112,11 @@ def speaks(deployments: Iterable[str], protocol: str) -> bool:
 
 
 def folder_declares(service: Service, name: str) -> object:
-    """``ADOPTION`` or ``DIAGNOSIS`` of a service: its own attribute first, then that of the module of
-    this name in its folder or, without one, of its `service.py`. None where it declares none."""
+    """``ADOPTION``, ``DIAGNOSIS`` or ``REFERENCE`` of a service; None if it declares none.
+
+    Its own attribute comes first, then the one of the module of this name in its folder, then the one
+    of its `service.py`.
+    """
     if (own := getattr(service, name.lower(), None)) is not None:
         return own
     own_module = type(service).__module__
@@ -131,6 +135,12 @@ def outliner(service: Service, path: str) -> Outliner | None:
     """What of a host's own file of a service may be shown; None for a service that adopts no files."""
     adoption = folder_declares(service, "ADOPTION")
     return adoption.understood.outliner(path) if isinstance(adoption, Adoption) else None
+
+
+def references() -> dict[str, Reference]:
+    """The texts of the reference pages by the names of services, of those that have one."""
+    declared = {s.name: folder_declares(s, "REFERENCE") for s in reversed(ALL)}
+    return {name: text for name, text in declared.items() if isinstance(text, Reference)}
 
 
 def programs() -> tuple[Adoption, ...]:

@@ -1,6 +1,6 @@
-"""What a target says in one place must fit what it says in another.
+"""Rules across several keys of a target.
 
-A target is a stack, or a command of the user's own, and never half of each.
+A target is either a stack or a command, never parts of both.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from autotune.target.messages import format_value, instead, same
 from autotune.target.model import OF_A_STACK, Load, ParameterRule, Target
 from autotune.target.units import duration_text, fraction_text
 
-# Keys that only a stack has, and those that only a command has.
+# Keys of a stack only, and keys of a command only.
 STACK = (*OF_A_STACK, "ssh", "project", "load", "data", "simulated", "replace", "services",
          "beds")  # fmt: skip
 COMMAND = ("maximize", "minimize", "unit", "timeout")
@@ -32,7 +32,7 @@ EXAMPLES = {
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that does not fit, where, and what may help."""
+    """A broken rule, its place, and a hint."""
 
     location: Location
     message: str
@@ -40,7 +40,7 @@ class Finding:
 
 
 def findings(target: Target) -> Iterator[Finding]:
-    """What does not fit, in no particular order; what kind of target it is comes first."""
+    """The broken rules, in no particular order; those about the kind of target come first."""
     of_kind = list(_stack(target) if target.command is None else _command(target))
     if of_kind or target.command:
         yield from of_kind
@@ -50,7 +50,7 @@ def findings(target: Target) -> Iterator[Finding]:
     yield from _load(target)
     yield from _neighbours(target)
     yield from _local_caches(target)
-    yield from _circles(target)
+    yield from _cycles(target)
     yield from _ports(target)
     yield from _objective(target)
 
@@ -62,7 +62,7 @@ def _load(target: Target) -> Iterator[Finding]:
         yield Finding(("load", "command"), "`generator` and `command` exclude each other")
     for key, generator in (("uris", "httperf"), ("sessions", "httperf"), ("script", "k6")):
         if getattr(load, key) is not None and (load.command or load.generator != generator):
-            yield Finding(("load", key), f"`{key}` is for {generator} alone",
+            yield Finding(("load", key), f"`{key}` needs `generator: {generator}`",
                           f"load: {{generator: {generator}, {key}: …}}")  # fmt: skip
     if load.requests_per_run is not None and load.script is None:
         yield Finding(("load", "requests_per_run"), "`requests_per_run` is for `script` alone",
@@ -82,35 +82,39 @@ def _request(load: Load) -> Iterator[Finding]:
         for key in ("path", "host"):
             if key in load.model_fields_set:
                 yield Finding(("load", key), f"`{key}` and `url` exclude each other",
-                              "the URL has both")  # fmt: skip
+                              "the URL contains both")  # fmt: skip
         port = re.match(r"https?://[^/:]*:([0-9]+)", load.url)
         if port and not 1 <= int(port[1]) <= 65535:
-            yield Finding(("load", "url"), f"url: {port[1]} is no port", "ports go from 1 to 65535")
+            yield Finding(
+                ("load", "url"), f"url: invalid port {port[1]}", "use a port from 1 to 65535"
+            )
     yield from _tls(load)
     yield from _expect(load)
     if load.body and load.method in ("GET", "HEAD"):
-        yield Finding(("load", "body"), f"{load.method} has no body", "load: {method: POST, …}")
+        yield Finding(
+            ("load", "body"), f"a {load.method} request has no body", "load: {method: POST, …}"
+        )
     yield from _secrets(load)
 
 
 def _expect(load: Load) -> Iterator[Finding]:
     if load.expect and load.script:
         yield Finding(("load", "expect"), "`expect` and `script` exclude each other",
-                      "`check()` in the script decides whether an answer is right")  # fmt: skip
+                      "`check()` in the script decides whether a response is correct")  # fmt: skip
     if load.expect and load.expect.reads_body and load.method == "HEAD":
-        yield Finding(("load", "expect"), "the answer to HEAD has no body", "load: {method: GET}")
+        yield Finding(("load", "expect"), "a response to HEAD has no body", "load: {method: GET}")
 
 
 def _secrets(load: Load) -> Iterator[Finding]:
     for key, place in (("path", load.path), ("url", load.url), ("body", load.body)):
         if place and spans(place):
-            message = f"`{key}` may hold a secret, and a target and its studies are shown around"
+            message = f"`{key}` may contain a secret, and targets and studies are shared"
             hint = 'send it in a header: `headers: {X-Token: "${TOKEN}"}`'
             yield Finding(("load", key), message, hint)
     for name, value in load.headers.items():
         if is_secret_header(name) and "${" not in value:
-            message = f"{name!r} may hold a secret, and a target and its studies are shown around"
-            hint = f"write `{name}: ${{TOKEN}}`, and set TOKEN where autotune runs"
+            message = f"{name!r} may contain a secret, and targets and studies are shared"
+            hint = f"write `{name}: ${{TOKEN}}`, and set TOKEN in autotune's environment"
             yield Finding(("load", "headers", name), message, hint)
 
 
@@ -118,7 +122,7 @@ def _tls(load: Load) -> Iterator[Finding]:
     if not load.tls:
         for key in ("insecure", "ca", "http"):
             if key in load.model_fields_set and getattr(load, key) not in (False, "1.1"):
-                yield Finding(("load", key), f"{key}: is for TLS", "load: {url: https://…}")
+                yield Finding(("load", key), f"{key}: needs an https URL", "load: {url: https://…}")
     if load.insecure and load.ca:
         yield Finding(("load", "insecure"), "`insecure` and `ca` exclude each other")
 
@@ -135,29 +139,31 @@ def _hosts(target: Target) -> Iterator[Finding]:
 
 
 def _beds(target: Target) -> Iterator[Finding]:
-    """Every bed has hosts of its own, unless all of them are models."""
+    """Beds share no host, unless all of them are models."""
     addresses: dict[str, str] = {}
     for name, bed in target.beds.items():
         for host in bed.hosts:
             if host not in target.hosts:
                 hint = instead(host, target.hosts)
-                yield Finding(("beds", name, "hosts", host), f"there is no host {host!r}", hint)
+                yield Finding(("beds", name, "hosts", host), f"unknown host {host!r}", hint)
         if target.simulated is None and bed.simulated is not None:
-            message = "a model beside hosts: `simulated:` of a bed replaces that of the target"
+            message = "`simulated:` of a bed needs `simulated:` in the target"
             yield Finding(("beds", name, "simulated"), message)
         for host in target.hosts if target.simulated is None else ():
             address = of_bed(target, name).hosts[host].address
             other = addresses.setdefault(address, name)
             if other != name:
-                message = f"bed {name!r}: host {host!r} is at {address}, as one of bed {other!r} is"
-                hint = "give it an address of its own: `hosts: {NAME: {address: …}}`, or `{bed}` in one"
+                message = f"bed {name!r}: host {host!r} uses the address {address} of bed {other!r}"
+                hint = (
+                    "give the host another address: `hosts: {NAME: {address: …}}`, or use `{bed}`"
+                )
                 yield Finding(("beds", name), message, hint)
     if target.beds:
         return
     for name, described in target.hosts.items():
         if PLACEHOLDER in described.address:
-            message = f"{PLACEHOLDER} in {described.address} stands for a bed, and there are none"
-            yield Finding(("hosts", name, "address"), message, "`beds: {a: {}, b: {}}`")
+            message = f"{PLACEHOLDER} in {described.address} needs `beds:`"
+            yield Finding(("hosts", name, "address"), message, "such as `beds: {a: {}, b: {}}`")
 
 
 def _neighbours(target: Target) -> Iterator[Finding]:
@@ -166,10 +172,10 @@ def _neighbours(target: Target) -> Iterator[Finding]:
         others = {other: target.tiers[other] for other in target.tiers if other != name}
         if name in (tier.forwards_to, *tier.uses):
             key = "forwards_to" if tier.forwards_to == name else "uses"
-            yield Finding((*place, key), f"tier {name!r} cannot have itself behind it")
+            yield Finding((*place, key), f"tier {name!r} cannot depend on itself")
             continue
         if tier.forwards_to is not None and tier.forwards_to not in others:
-            message = f"there is no tier {tier.forwards_to!r}"
+            message = f"unknown tier {tier.forwards_to!r}"
             yield Finding((*place, "forwards_to"), message, instead(tier.forwards_to, others))
         yield from _known((*place, "uses"), "tier", tier.uses, others)
 
@@ -179,7 +185,7 @@ def _known(
 ) -> Iterator[Finding]:
     for index, name in enumerate(names):
         if name not in existing:
-            message = f"there is no {what} {name!r}"
+            message = f"unknown {what} {name!r}"
             yield Finding((*place, index), message, instead(name, existing))
     yield from _twice(place, names)
 
@@ -187,31 +193,31 @@ def _known(
 def _twice(place: tuple[str, ...], names: tuple[str, ...]) -> Iterator[Finding]:
     for index, name in enumerate(names):
         if name in names[:index]:
-            yield Finding((*place, index), f"{name!r} is there twice")
+            yield Finding((*place, index), f"{name!r} is listed twice")
 
 
 def _local_caches(target: Target) -> Iterator[Finding]:
     for name, tier in target.tiers.items():
         if tier.local_cache and not tier.app:
-            message = f"tier {name!r} has no application that could ask a local cache"
-            yield Finding(("tiers", name, "local_cache"), message, "leave `local_cache:` out")
+            message = f"tier {name!r} has no `app:` to use a local cache"
+            yield Finding(("tiers", name, "local_cache"), message, "remove `local_cache:`")
 
 
-def _circles(target: Target) -> Iterator[Finding]:
+def _cycles(target: Target) -> Iterator[Finding]:
     # A tier that needs itself is a finding of its own.
     needs = {
         name: [needed for needed in tier.needs if needed in target.tiers and needed != name]
         for name, tier in target.tiers.items()
     }
-    if circle := _circle(needs):
-        first = circle[0]
-        key = "forwards_to" if target.tiers[first].forwards_to == circle[1] else "uses"
-        message = f"tiers depend on each other in a circle: {' → '.join(circle)}"
+    if cycle := _cycle(needs):
+        first = cycle[0]
+        key = "forwards_to" if target.tiers[first].forwards_to == cycle[1] else "uses"
+        message = f"dependency cycle between tiers: {' → '.join(cycle)}"
         yield Finding(("tiers", first, key), message)
 
 
-def _circle(graph: Mapping[str, Iterable[str]]) -> list[str]:
-    """A circle of names, from the one that ``graph`` has first back to it; empty without any."""
+def _cycle(graph: Mapping[str, Iterable[str]]) -> list[str]:
+    """A cycle of names, from the first in ``graph`` back to it; empty without a cycle."""
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -229,36 +235,38 @@ def _ports(target: Target) -> Iterator[Finding]:
                 continue
             other = users.setdefault((target.hosts[host].address, tier.port), name)
             if other != name:
-                message = f"port {tier.port} on host {host!r} is that of tier {other!r} already"
-                hint = "leave `port:` out to have a free one"
+                message = f"port {tier.port} on host {host!r} is already used by tier {other!r}"
+                hint = "remove `port:` to use a free port"
                 yield Finding(("tiers", name, "port"), message, hint)
 
 
 def _objective(target: Target) -> Iterator[Finding]:
     slo, timeout = target.slo.slo, target.load.timeout
-    # Requests given up early never show how late they were, and relieve an overloaded server.
+    # Requests given up early hide how late they were, and relieve an overloaded server.
     if timeout < 2 * slo.limit:
         least = duration_text(2 * slo.limit)
-        near = f"{duration_text(timeout)} is too near the latency limit, {duration_text(slo.limit)}"
+        near = (
+            f"{duration_text(timeout)} is too close to the latency limit {duration_text(slo.limit)}"
+        )
         written = "timeout" in target.load.model_fields_set
         place = ("load", "timeout") if written else ("slo",)
-        yield Finding(place, f"timeout: {near}", f"give it more: `load: {{timeout: {least}}}`")
+        yield Finding(place, f"timeout: {near}", f"raise it: `load: {{timeout: {least}}}`")
     # Errors are late requests too (Slo.allowed), so a larger allowance could never be used.
     if slo.errors > slo.allowed + 1e-12:
-        more = f"{fraction_text(slo.errors)} is more than the {slo.allowed * 100:g}%"
-        message = f"errors: {more} that may be late or fail together"
+        more = f"{fraction_text(slo.errors)} exceeds the {slo.allowed * 100:g}%"
+        message = f"errors: {more} of requests that may be late or fail"
         yield Finding(("slo", "errors"), message)
 
 
 def _stack(target: Target) -> Iterator[Finding]:
     for key in COMMAND:
         if key in target.model_fields_set:
-            yield Finding((key,), f"`{key}:` means nothing without `command:`")
+            yield Finding((key,), f"`{key}:` needs `command:`")
     for name, rule in target.parameters.items():
         for key in DECLARING:
             if getattr(rule, key) is not None:
-                message = f"`{key}:` is for parameters that a `command:` takes"
-                hint = "leave it out: `autotune params` lists the parameters of a stack"
+                message = f"`{key}:` applies only to parameters of a `command:`"
+                hint = "remove it: `autotune params` lists the parameters of a stack"
                 yield Finding(("parameters", name, key), message, hint)
     for key in OF_A_STACK:
         if key not in target.model_fields_set:
@@ -268,37 +276,41 @@ def _stack(target: Target) -> Iterator[Finding]:
 def _command(target: Target) -> Iterator[Finding]:
     for key in STACK:
         if key in target.model_fields_set:
-            message = f"`{key}:` means nothing beside `command:`, which does its own measuring"
-            yield Finding((key,), message, "leave it out")
+            message = f"`{key}:` and `command:` exclude each other"
+            yield Finding((key,), message, "remove it")
     if target.maximize and target.minimize:
         yield Finding(("minimize",), "`maximize` and `minimize` exclude each other")
     if not target.parameters:
         example = "such as `parameters: {threads: {range: [1, 16], default: 4}}`"
-        yield Finding(("parameters",), "there is nothing to tune: `parameters` is empty", example)
+        yield Finding(("parameters",), "nothing to tune: `parameters` is empty", example)
     for name, rule in target.parameters.items():
         yield from _declared(target, name, rule)
     conditions = {name: rule.when or () for name, rule in target.parameters.items()}
     graph = {name: [o for o in others if o in conditions] for name, others in conditions.items()}
-    if circle := _circle(graph):
-        message = f"conditions go in a circle: {' → '.join(circle)}"
-        yield Finding(("parameters", circle[0], "when"), message)
+    if cycle := _cycle(graph):
+        message = f"condition cycle: {' → '.join(cycle)}"
+        yield Finding(("parameters", cycle[0], "when"), message)
 
 
 def _declared(target: Target, name: str, rule: ParameterRule) -> Iterator[Finding]:
     place = ("parameters", name)
     if rule.drop:
-        yield Finding((*place, "drop"), f"{name}: there is nothing to drop it from", "leave it out")
+        yield Finding(
+            (*place, "drop"),
+            f"{name}: `drop` applies only to parameters of the catalogue",
+            "remove it",
+        )
     elif rule.range is None and rule.choices is None and rule.fixed is None:
-        message = f"{name}: what may it be? A `range`, `choices` or a `fixed` value"
+        message = f"{name} needs `range`, `choices` or `fixed`"
         yield Finding(place, message)
     others = {other: target.parameters[other] for other in target.parameters if other != name}
     for other, values in (rule.when or {}).items():
         if other not in others:
             hint = instead(other, others)
-            yield Finding((*place, "when", other), f"there is no parameter {other!r}", hint)
+            yield Finding((*place, "when", other), f"unknown parameter {other!r}", hint)
             continue
         for value in values:
             choices = others[other].choices
             if choices is not None and not any(same(value, choice) for choice in choices):
-                message = f"{other} is never {format_value(value)}"
+                message = f"{other} cannot be {format_value(value)}"
                 yield Finding((*place, "when", other), message)

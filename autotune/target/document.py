@@ -1,4 +1,4 @@
-"""A YAML file that remembers where each of its nodes stands."""
+"""A YAML file with the line and column of each node."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ DEEPEST = 20
 MOST_OPEN = 100  # brackets; the parser's time grows with the square of them
 START = "`autotune init` writes a target to start from"
 CORE = "tag:yaml.org,2002:"
-# What the parser's message contains → what to say, what to do. The first match is used.
+# Pattern of the parser's message → message, hint. The first match is used.
 WORDS: tuple[tuple[str, str, str | None], ...] = (
-    (r"character '\\t'", "a tab where YAML wants spaces", "indent with spaces"),
+    (r"character '\\t'", "a tab instead of spaces", "indent with spaces"),
     (
         r"character '(?P<it>.)' that cannot start",
         "a value cannot start with '{it}'",
@@ -37,18 +37,18 @@ WORDS: tuple[tuple[str, str, str | None], ...] = (
     ),
     (
         r"mapping values are not allowed",
-        "a ':' that does not belong here",
-        "check the indentation of this line and the one above, or quote text that has ': ' in it",
+        "an unexpected ':'",
+        "check the indentation of this line and the one above, or quote text that contains ': '",
     ),
     (
         r"expected <block end>",
         "indented differently from the lines it belongs with",
-        "start it in the same column as the keys or items beside it",
+        "start it in the same column as the keys or items around it",
     ),
     (
         r"expected ',' or '(?P<it>.)'",
         "a ',' or the closing '{it}' is missing",
-        "close it, or quote text that has a bracket, a brace, a ',' or ': ' in it",
+        "close it, or quote text that contains a bracket, a brace, a ',' or ': '",
     ),
     (
         r"expected the node content",
@@ -57,17 +57,17 @@ WORDS: tuple[tuple[str, str, str | None], ...] = (
     ),
     (
         r"expected '<document start>'",
-        "this does not go on from what is above it",
-        "a target is one setting a line, such as `name: shop`",
+        "this does not continue the lines above",
+        "write one setting per line, such as `name: shop`",
     ),
-    (r"unexpected end of stream", "a quote that is never closed", None),
+    (r"unexpected end of stream", "an unclosed quote", None),
     (r"could not find expected ':'", "a key without its ':'", None),
     (
         r"undefined alias '(?P<it>.*)'",
-        "'*{it}' refers to an anchor that is not there",
-        "write `&{it}` before the value it stands for, further up",
+        "unknown anchor '*{it}'",
+        "define it above: write `&{it}` before its value",
     ),
-    (r"another document", "a second target in the same file", "one target a file"),
+    (r"another document", "a second target in the same file", "write one target per file"),
     (r"unknown escape character", "an unknown escape in a quoted text", "use single quotes"),
 )
 # A mistake in one of these is reported where it begins, not where the parser gave up.
@@ -89,8 +89,8 @@ LOOKED_AT = (
 class Document:
     """The tree of a target file, as plain values, and the file it came from.
 
-    ``places`` has the line and column (from 1) of each key and each item of a list. ``origins`` says
-    of what does not come from the file where it comes from: `--set web.nginx.backlog=511`.
+    ``places`` maps keys and items of lists to line and column (from 1). ``origins`` maps values from
+    elsewhere to their origin: `--set web.nginx.backlog=511`.
     """
 
     path: Path
@@ -107,14 +107,14 @@ class Document:
         return self.places[steps] if steps else (1, 1)
 
     def value(self, location: Location) -> Any:
-        """What is at ``location``, which is there."""
+        """The value at ``location``, which exists."""
         value: Any = self.root
         for step in location:
             value = value[step]
         return value
 
     def before(self, location: Location) -> str:
-        """What the line of the node at ``location`` has before it."""
+        """The part of its line before the node at ``location``."""
         line, column = self.position(location)
         return self.text.split("\n")[line - 1][: column - 1].rstrip() if self.text else ""
 
@@ -129,9 +129,9 @@ class Document:
     def unknown(
         self, location: Location, what: str, valid: Iterable[str], name: str = ""
     ) -> TargetError:
-        """An error for a name that does not exist, with the nearest one that does.
+        """An error for an unknown name, with the nearest valid name as hint.
 
-        The name is that of the key at ``location``, or its value ``name``.
+        The name is ``name``, or else the key at ``location``.
         """
         name = name or str(location[-1])
         return self.error(location, f"unknown {what} {name!r}", hint=instead(name, sorted(valid)))
@@ -169,15 +169,16 @@ def load(
         node = _compose(path, text)
         root = None if node is None else tree.value(node, ())
     except RecursionError:
-        raise TargetError(f"{path}:1:1: nested too deeply for a target") from None
+        raise _pointing(path, "", (1, 1), "nested too deeply for a target") from None
     if not isinstance(root, dict):
-        content = "this file is empty" if root is None else f"this is {format_value(root)}"
-        raise TargetError(f"{path}:1:1: {what} is a mapping of settings; {content}", hint=start)
+        content = "an empty file" if root is None else format_value(root)
+        message = f"{what} must be a mapping of settings, not {content}"
+        raise _pointing(path, "", (1, 1), message, start)
     return Document(path, root, tree.places, text)
 
 
 def _nearest_target(path: Path, start: str) -> str:
-    """The hint for a target, or a file beside it, that is not there."""
+    """The hint for a file that does not exist."""
     others = [*Path().glob("*.yaml"), *Path("targets").glob("*.yaml"), *path.parent.glob("*.yaml")]
     names = {other.stem: other for other in others}
     meant = nearest(path.stem, names)
@@ -187,24 +188,23 @@ def _nearest_target(path: Path, start: str) -> str:
 def read_text(
     path: Path, what: str = "a target", start: str = START, *, foreign: bool = False
 ) -> str:
-    """What a file holds. Raises TargetError where it cannot be read or is no text."""
+    """The text of a file. Raises TargetError if it cannot be read or is not text."""
     try:
         content = _read(path, foreign=foreign)
     except ForeignFileError as error:
         hint = error.hint if foreign else start
-        raise TargetError(f"{path}: cannot be read: it {error.reason}", hint=hint) from None
+        raise TargetError(f"{path}: {error.reason}", hint=hint) from None
     except OSError as error:
         hint = _nearest_target(path, start) if isinstance(error, FileNotFoundError) else None
         if isinstance(error, IsADirectoryError):
             hint = f"name {what} file, such as targets/local.yaml" if start is START else start
         reason = (error.strerror or str(error)).lower()
-        raise TargetError(f"{path}: cannot be read: {reason}", hint=hint) from None
+        raise TargetError(f"{path}: {reason}", hint=hint) from None
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         place = _after(content[: error.start].decode())
-        hint = f"save it as UTF-8; {start}"
-        raise TargetError(f"{path}:{place}: not UTF-8 text", hint=hint) from None
+        raise _pointing(path, "", place, "not UTF-8 text", f"save it as UTF-8; {start}") from None
 
 
 def _read(path: Path, *, foreign: bool) -> bytes:
@@ -222,7 +222,7 @@ def _compose(path: Path, text: str) -> Node | None:
     for bracket in re.findall(r"[][{}]", text):
         opened = max(0, opened + (1 if bracket in "[{" else -1))
         if opened > MOST_OPEN:
-            raise TargetError(f"{path}:1:1: nested too deeply for a target")
+            raise _pointing(path, "", (1, 1), "nested too deeply for a target")
     try:
         # Composed only: values are made below, where the place of each is known.
         node: Node | None = YAML(typ="safe", pure=True).compose(text)
@@ -231,18 +231,16 @@ def _compose(path: Path, text: str) -> Node | None:
         raise _pointing(path, text, _place(mark), message, hint) from None
     except ReaderError as error:
         place = _after(text[: error.position])
-        raise TargetError(
-            f"{path}:{place}: a character that text cannot have (code {error.character})",
-            hint="delete it",
-        ) from None
+        message = f"invalid character (code {error.character})"
+        raise _pointing(path, "", place, message, "delete it") from None
     except YAMLError as error:
         first = str(error).split("\n", 1)[0]
-        raise TargetError(f"{path}:1:1: not valid YAML: {first}") from None
+        raise _pointing(path, "", (1, 1), f"not valid YAML: {first}") from None
     return node
 
 
 def explain_yaml_error(error: MarkedYAMLError) -> tuple[StreamMark | None, str, str | None]:
-    """Where the mistake is, what it is, and what to do about it."""
+    """The place of a mistake, the message and the hint."""
     problem, context = error.problem or "", error.context or ""
     mark = error.problem_mark or error.context_mark
     begins = error.context_mark
@@ -257,7 +255,7 @@ def explain_yaml_error(error: MarkedYAMLError) -> tuple[StreamMark | None, str, 
 
 
 def scalar(text: str) -> Any:
-    """What a target would read ``text`` as, where it is one value; else the text itself."""
+    """The value of ``text`` in a target if it is one value, else the text itself."""
     path = Path()
     try:
         node = _compose(path, text)
@@ -268,7 +266,7 @@ def scalar(text: str) -> Any:
 
 
 class _Tree:
-    """Makes plain values out of YAML nodes and notes where they stand."""
+    """Makes plain values of YAML nodes, and records their places."""
 
     def __init__(self, path: Path, text: str) -> None:
         self.path, self.text = path, text
@@ -281,7 +279,7 @@ class _Tree:
         if len(location) > DEEPEST:
             raise self._error(node, "nested too deeply for a target")
         if len(self.places) > MOST_VALUES:
-            raise self._error(node, f"more than {MOST_VALUES} values, so hardly a target")
+            raise self._error(node, f"too large for a target: more than {MOST_VALUES} values")
         if isinstance(node, MappingNode):
             return {key: self._placed((*location, key), key_node, item)
                     for key, (key_node, item) in self._entries(node).items()}  # fmt: skip
@@ -310,7 +308,7 @@ class _Tree:
             key = str(key_node.value)
             if key in own:
                 line, _ = _place(own[key][0].start_mark)
-                raise self._error(key_node, f"{key!r} is there twice; first on line {line}")
+                raise self._error(key_node, f"duplicate key {key!r}, first on line {line}")
             own[key] = (key_node, item)
         return {**merged, **own}
 
@@ -323,7 +321,7 @@ class _Tree:
                 raise self._error(node, message, "`<<: *NAME`, and `&NAME` before that mapping")
             self._merges += 1
             if self._merges > MOST_MERGES:
-                message = f"more than {MOST_MERGES} merges (`<<`), so hardly a target"
+                message = f"too large for a target: more than {MOST_MERGES} merges (`<<`)"
                 raise self._error(node, message)
             yield source
 
@@ -337,10 +335,10 @@ class _Tree:
         if kind == "bool" and text.lower() in ("true", "false"):
             return text.lower() == "true"
         if kind not in ("int", "float"):
-            raise self._error(node, f"the tag '{node.tag}' means nothing in a target")
+            raise self._error(node, f"unsupported tag '{node.tag}'")
         number = _number(text, kind)
         if number is None:
-            raise self._error(node, f"{format_value(text)} is not a number that can be used")
+            raise self._error(node, f"{format_value(text)} is not a usable number")
         return number
 
     def _error(self, node: Node, message: str, hint: str | None = None) -> TargetError:
@@ -359,10 +357,10 @@ def _number(text: str, kind: str) -> int | float | None:
     return number if abs(number) < 2**63 else None
 
 
-def _after(before: str) -> str:
-    """Line and column of what follows ``before``."""
+def _after(before: str) -> Place:
+    """The line and column after ``before``."""
     lines = before.split("\n")
-    return f"{len(lines)}:{len(lines[-1]) + 1}"
+    return len(lines), len(lines[-1]) + 1
 
 
 def _place(mark: StreamMark | None) -> Place:

@@ -1,4 +1,4 @@
-"""`expect:` of a load or of one request: what a right answer is like, whatever else it says."""
+"""`expect:` of a load or of one request: the properties of a correct response."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from autotune.target.messages import format_value
 from autotune.target.units import size_text
 
 ANY_2XX = frozenset(range(200, 300))
-# A failure of the server is never a right answer.
+# A failure of the server is never a correct response.
 _Status = Annotated[Whole, Field(ge=200, le=499)]
 _Statuses = Annotated[
     tuple[_Status, ...],
@@ -30,34 +30,32 @@ _Statuses = Annotated[
 
 
 class Expect(Model):
-    """What a right answer has. An answer that lacks any of it is a violation."""
+    """Properties of a correct response. A response without one of them is a violation."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
     status: _Statuses = ()
-    """Its status, or a list of them; without it, any 2xx."""
+    """Status, or a list of statuses. Default: any 2xx."""
     header: dict[Annotated[str, Field(pattern=HEADER)], Text] = Field(
         default={}, json_schema_extra={"additionalProperties": False}
     )
-    """Headers it has, each with text that the value contains; upper and lower case are the same."""
+    """Headers, each with text that its value contains. Case does not matter."""
     body: Some = ()
-    """Text that the body contains; every one of a list. It decides in place of the reference answer."""
+    """Text, or a list of texts, that the body contains. Reference responses are then not used."""
     not_body: Some = ()
-    """Text that the body must not contain; none of a list."""
+    """Text, or a list of texts, that the body must not contain."""
     min_bytes: Annotated[Bytes, MoreThanNothing] | None = None
-    """The smallest body, such as `10KB`."""
+    """Smallest size of the body, such as `10KB`."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Expect:
         if not (self.status or self.header or self.body or self.not_body or self.min_bytes):
-            raise ValueError(
-                "expect: says nothing; give `status`, `header`, `body`, `not_body` or `min_bytes`"
-            )
+            raise ValueError("expect: needs `status`, `header`, `body`, `not_body` or `min_bytes`")
         return self
 
     @property
     def statuses(self) -> frozenset[int]:
-        """The right statuses."""
+        """The correct statuses."""
         return frozenset(self.status) or ANY_2XX
 
     @property
@@ -68,10 +66,9 @@ class Expect(Model):
     def unmet(
         self, status: int, headers: Mapping[str, str] | None, body: str, size: int
     ) -> str | None:
-        """What an answer lacks, in words; ``None`` if it is right.
+        """The first missing property in words, or ``None`` for a correct response.
 
-        ``headers`` have names in lower case (``None``: they are not known), ``size`` is that of the
-        body in bytes.
+        ``headers`` have names in lower case (``None``: unknown); ``size`` is that of the body, in bytes.
         """
         return next(self._lacking(status, headers, body, size), None)
 

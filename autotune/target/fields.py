@@ -1,4 +1,4 @@
-"""What the target's settings are made of: names, texts and numbers, and how a finding is placed."""
+"""The types of a target's values: names, texts, numbers and amounts; errors at a key."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ COMPOSED = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
 UNIT = r"^[A-Za-z0-9_][A-Za-z0-9_.@:-]*\.service$"
 PARAMETER = r"^[A-Za-z_][A-Za-z0-9_]{0,62}$"
 
-# What each pattern asks for, in words.
+# Each pattern in words.
 EXPECTED = {
     NAME: "a name: letters, digits, '-' and '_', a letter first",
     TIER: "a tier's name: small letters, digits and '_', a letter first",
@@ -78,7 +78,7 @@ class Model(BaseModel):
 
     @classmethod
     def keys(cls) -> list[str]:
-        """The keys a user may write here."""
+        """The keys that are valid here."""
         return [field.alias or name for name, field in cls.model_fields.items()]
 
 
@@ -88,12 +88,12 @@ def one_or_many(value: object) -> object:
 
 def _scalar(value: object) -> bool | int | float | str:
     if isinstance(value, float) and not isfinite(value):
-        raise ValueError(f"{format_value(value)} is not a number that can be used")
+        raise ValueError(f"{format_value(value)} is not a usable number")
     if isinstance(value, str) and not re.fullmatch(TEXT, value):
         raise ValueError(f"{format_value(value)} is not {EXPECTED[TEXT]}")
     if isinstance(value, bool | int | float | str):
         return value
-    raise ValueError(f"must be one number, word or true/false, this is {format_value(value)}")
+    raise ValueError(f"must be one number, word or true/false, not {format_value(value)}")
 
 
 # Strict, or `true` would count as 1 and '2' as 2.
@@ -108,7 +108,7 @@ Scalar = Annotated[
     PlainValidator(_scalar),
     WithJsonSchema({"type": ["boolean", "number", "string"]}),
 ]
-# One of them may be written without the brackets of a list.
+# A single value needs no brackets.
 _NOT_EMPTY = Field(min_length=1)
 Some = Annotated[
     tuple[Text, ...], BeforeValidator(one_or_many, json_schema_input_type=Text | list[Text])
@@ -120,7 +120,7 @@ Names = Annotated[
 
 
 def at(key: str, message: str, value: object = None) -> ValidationError:
-    """A finding about one key of the mapping that is being validated."""
+    """An error at one key of the mapping that is validated."""
     finding = InitErrorDetails(
         type=PydanticCustomError("finding", "{message}", {"message": message}),
         loc=(key,),
@@ -130,7 +130,7 @@ def at(key: str, message: str, value: object = None) -> ValidationError:
 
 
 def unknown(key: str) -> ValidationError:
-    """The finding that a key does not exist here."""
+    """The error for an unknown key."""
     finding = cast("InitErrorDetails", {"type": "extra_forbidden", "loc": (key,), "input": None})
     return ValidationError.from_exception_data("target", [finding])
 
@@ -141,7 +141,7 @@ def at_least(text: str, why: str = "") -> AfterValidator:
 
     def check(value: float) -> float:
         if value < least:
-            raise ValueError(f"must be at least {text}{why}, this is {duration_text(value)}")
+            raise ValueError(f"must be at least {text}{why}, not {duration_text(value)}")
         return value
 
     return AfterValidator(check)
@@ -149,7 +149,7 @@ def at_least(text: str, why: str = "") -> AfterValidator:
 
 def _positive(value: float) -> float:
     if value <= 0:
-        raise ValueError("must be more than nothing")
+        raise ValueError("must be above 0")
     return value
 
 

@@ -10,7 +10,7 @@ MOST_NAMES = 25  # that a hint lists
 
 
 def same(value: object, other: object) -> bool:
-    """Whether two values are the same in a configuration file, where 1 is not true."""
+    """True if two values are the same in a configuration file, where 1 is not true."""
     return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 
@@ -43,7 +43,7 @@ def instead(name: str, names: Iterable[str]) -> str:
     """The hint for a name that does not exist: the nearest one that does, or all of them."""
     names = list(names)
     if not names:
-        return "there are none"
+        return "none exist"
     if meant := nearest(name, names):
         return f"did you mean {meant!r}?"
     more = f", … ({len(names)} in all)" if len(names) > MOST_NAMES else ""

@@ -1,4 +1,4 @@
-"""What a user wrote in a target file, as frozen values in base units."""
+"""The values of a target file, frozen and in base units."""
 
 from __future__ import annotations
 
@@ -88,22 +88,22 @@ _NAMED = Field(min_length=1, json_schema_extra={"additionalProperties": False})
 
 
 class Host(Model):
-    """A machine. ``cpus`` and ``memory`` narrow what its own facts say."""
+    """A host. ``cpus`` and ``memory`` limit what the stack may use."""
 
     model_config = ConfigDict(json_schema_extra=_NEEDS_ADDRESS)
 
     address: Annotated[str, Field(pattern=ADDRESS)] = "127.0.0.1"
-    """Host name or address; needed unless the transport is local."""
+    """Host name or address. Required unless the transport is local."""
     transport: Literal["local", "ssh"] = "ssh"
-    """`ssh`, or `local` for the machine autotune runs on."""
+    """`ssh`, or `local` for the machine that autotune runs on."""
     user: Annotated[str, Field(pattern=USER)] | None = None
-    """Who to log in as; without it, what ~/.ssh/config says."""
+    """Login name. Default: from ~/.ssh/config."""
     port: Port | None = None
-    """SSH port; without it, what ~/.ssh/config says."""
+    """SSH port. Default: from ~/.ssh/config."""
     cpus: Annotated[Number, Field(gt=0)] | None = None
-    """CPUs the stack may use there; may be a fraction."""
+    """CPUs that the stack may use there, such as 1.5."""
     memory: Annotated[Bytes, MoreThanNothing] | None = None
-    """Memory the stack may use there."""
+    """Memory that the stack may use there."""
 
     @model_validator(mode="after")
     def _reachable(self) -> Host:
@@ -112,7 +112,7 @@ class Host(Model):
             raise ValueError("'address' is missing; only a host with `transport: local` needs none")
         name, _, port = self.address.rpartition(":")
         if port.isdigit() and name and ":" not in name:
-            raise at("address", f"address: it has a port; write `address: {name}, port: {port}`")
+            raise at("address", f"address: contains a port; write `address: {name}, port: {port}`")
         if re.fullmatch(r"[0-9.]+|[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*", self.address):
             _check_ip(self.address)
         return self
@@ -123,230 +123,230 @@ def _check_ip(address: str) -> None:
         ip_address(address)
     except ValueError:
         example = "2001:db8::1" if ":" in address else "10.0.0.11"
-        message = f"address: {address} is no IP address, such as {example}"
+        message = f"address: {address} is not a valid IP address, such as {example}"
         raise at("address", message) from None
 
 
 class Ssh(Model):
-    """How hosts are reached over SSH; without it, as `ssh` itself does."""
+    """SSH settings. Default: as for the `ssh` command."""
 
     config: Text | None = None
-    """An ssh_config(5) file in place of ~/.ssh/config, as `ssh -F` takes it; relative to this file."""
+    """File to use instead of ~/.ssh/config, as with `ssh -F`. Relative to this file."""
 
 
 class Tier(Model):
-    """Hosts that do the same job with the same settings; several services are a choice to make."""
+    """Hosts with the same role and the same settings."""
 
     hosts: Names
-    """The hosts of this tier, by their names under `hosts:`."""
+    """Hosts of this tier, by their names under `hosts:`."""
     service: Names
-    """What runs there; a list is a choice the search makes."""
+    """Service that runs there. From a list, the search chooses one."""
     forwards_to: str | None = None
-    """The tier that requests go on to."""
+    """Tier that receives the requests from this tier."""
     uses: Some = ()
-    """The tiers its application calls, such as a cache and a store."""
+    """Tiers that its application calls, such as a cache and a store."""
     app: Text | None = None
-    """The application it serves."""
+    """Application that it serves: `reference`, for the reference application."""
     local_cache: Switch = False
-    """Whether the search may put a small cache on each host, in front of the cache tier."""
+    """Let the search add a small cache on each host, in front of the cache tier."""
     runtime: RuntimeName = runtimes.DEFAULT
-    """`systemd` reloads the distribution's units; `containers` are those of a Compose project, of
-    Docker or Podman; `embedded` runs private processes."""
+    """`systemd`: units of the distribution. `containers`: a Compose project of Docker or Podman.
+    `embedded`: private processes of the study."""
     container: Annotated[str, Field(pattern=COMPOSED)] | None = None
-    """Its service in the Compose project; without it, the one with the tier's name."""
+    """Service in the Compose project. Default: the name of the tier."""
     port: Port | None = None
-    """Where it listens; without it, a free port (embedded) or the service's own."""
+    """Port that it listens on. Default: the port of the service, or a free port (`embedded`)."""
     templates: Text | None = None
-    """Directory of templates that override the shipped ones, relative to this file."""
+    """Directory of templates that override the shipped templates. Relative to this file."""
     replace: Switch = False
-    """Whether its hosts' configuration files are replaced whole by autotune's own, not edited."""
+    """Replace whole configuration files instead of editing them."""
     allow_data_loss: Switch = False
-    """Whether services that keep data in memory alone may be restarted, which loses it."""
+    """Allow restarts that lose data kept only in memory."""
 
     @property
     def needs(self) -> tuple[str, ...]:
-        """The tiers it depends on."""
+        """The tiers that it depends on."""
         return (*self.uses, *((self.forwards_to,) if self.forwards_to else ()))
 
     @property
     def installed(self) -> bool:
-        """Whether its services are those installed on its hosts, and not private ones of a study."""
+        """True if its services are installed on the hosts, not private to a study."""
         return runtimes.is_installed(self.runtime)
 
     @property
     def isolated(self) -> bool:
-        """Whether its services have file systems and limits of their own, apart from their host's."""
+        """True if its services have their own file systems and limits."""
         return runtimes.is_isolated(self.runtime)
 
 
 def _version(value: object) -> object:
-    """HTTP's version, which YAML may take for a number."""
+    """The HTTP version as text; YAML may read it as a number."""
     return str(value) if value in (1.1, 2) and not isinstance(value, bool) else value
 
 
 class Project(Model):
-    """The Compose project that the services of tiers belong to, on each of their hosts."""
+    """Compose project of the tiers with `runtime: containers`."""
 
     name: Annotated[str, Field(pattern=COMPOSED)]
-    """Its name, as `docker compose ls` has it."""
+    """Name of the project, as `docker compose ls` prints it."""
     files: Annotated[
         tuple[Annotated[str, Field(pattern=COMPOSE_FILE)], ...],
         BeforeValidator(one_or_many, json_schema_input_type=str | list[str]),
         Field(min_length=1),
     ]
-    """Its Compose files on the hosts, by their whole paths, in the order that `-f` takes them."""
+    """Absolute paths of its Compose files on the hosts, in the order for `-f`."""
     engine: Literal["docker", "podman"] = "docker"
-    """What runs its containers: `docker compose` or `podman-compose` makes them."""
+    """Container engine. Containers are created with `docker compose` or `podman-compose`."""
     account: Annotated[str, Field(pattern=USER)] | None = None
-    """Whose containers they are, where the engine runs without root."""
+    """Account of the containers, if the engine runs without root."""
 
 
 class Load(Model):
-    """How load is made. It is only ever sent to the target's own entry hosts, or to `vip`."""
+    """Load to send. It goes only to the hosts of the entry tier, or to `vip`."""
 
     generator: Text = "httperf"
-    """The program that makes the load."""
+    """Program that generates the load."""
     command: Annotated[tuple[Word, ...], Field(min_length=1)] | None = None
-    """In place of `generator`, a program of your own: told a rate, it answers with a reading."""
+    """Your own generator, instead of `generator`: a program and its arguments."""
     hosts: Some = ()
-    """The hosts it runs on; without any, this machine."""
+    """Hosts that run the generator. Default: this machine."""
     path: Annotated[str, Field(pattern=PATH)] = "/"
-    """What is requested from the entry point."""
+    """Path to request."""
     url: Annotated[str, Field(pattern=URL)] | None = None
-    """In place of `path`, as users write it: https, the site's name, a port. The name is only what is
-    asked for: connections go to the hosts of the entry tier by their addresses, all alike."""
+    """URL to request, instead of `path`. Its name is used for the Host header and TLS. Connections go to
+    the addresses of the entry tier's hosts."""
     vip: Annotated[str, Field(pattern=ADDRESS)] | None = None
-    """Where connections go in place of the entry tier's hosts: the address that they share."""
+    """Shared address of the entry tier's hosts. Connections go there instead."""
     host: Annotated[str, Field(pattern=ADDRESS)] | None = None
-    """The site's name where the URL has none: Host header, and the name in TLS."""
+    """Name for the Host header and TLS, if there is no `url`."""
     method: Annotated[str, Field(pattern=METHOD)] = "GET"
-    """How it is requested."""
+    """Method of the request."""
     headers: dict[Annotated[str, Field(pattern=HEADER)], Text] = Field(
         default={}, json_schema_extra={"additionalProperties": False}
     )
-    """What is sent along; `${NAME}` stands for a variable of autotune's environment."""
+    """Headers to send. `${NAME}` is a variable from autotune's environment."""
     body: Annotated[str, Field(min_length=1)] | None = None
-    """What is sent with a method such as POST, as a form unless `headers` say otherwise."""
+    """Body of the request. Default content type: a form."""
     insecure: Switch = False
-    """Whether any certificate will do."""
+    """Do not check certificates."""
     ca: Text | None = None
-    """A file with the authority that signed the certificate, relative to this file."""
+    """File with the authority that signed the certificate. Relative to this file."""
     http: Annotated[
         Literal["1.1", "2"],
         BeforeValidator(_version, json_schema_input_type=Literal[1.1, 2, "1.1", "2"]),
     ] = "1.1"
-    """The version of HTTP."""
+    """HTTP version."""
     uris: Text | None = None
-    """In place of `path`, a file of paths, one a line: they are requested in turn."""
+    """File with one path per line, instead of `path`. Paths are requested in order."""
     sessions: Text | None = None
-    """In place of `path`, a file of sessions as httperf reads them: requests with pauses."""
+    """File with httperf sessions, instead of `path`."""
     requests: Text | None = None
-    """In place of `path`, a file of weighted requests: `autotune workload from-log` writes one."""
+    """File with weighted requests, instead of `path`. `autotune workload from-log` writes one."""
     script: Text | None = None
-    """In place of `path`, a script of your own for k6: each arrival runs its default function."""
+    """Your own k6 script, instead of `path`. Each arrival runs its default function."""
     requests_per_run: Annotated[Whole, Field(ge=1, le=1000)] | None = None
-    """The most requests that a run of `script` makes, redirects included; without it, slow runs count."""
+    """Most requests of one run of `script`, redirects included. Default: counted in slow runs."""
     max_rate: Annotated[PerSecond, MoreThanNothing] = 20_000.0
-    """No more than this is ever offered, in requests/s."""
+    """Highest rate that autotune ever offers, in requests/s."""
     unpaced: Switch = False
-    """Whether ab and memcaslap may load the stack or its caches: `max_rate` cannot bound them."""
+    """Allow ab and memcaslap, which `max_rate` cannot limit."""
     timeout: Annotated[Seconds, MoreThanNothing] = 2.0
-    """When a request is given up; at least twice the latency limit."""
+    """Time after which a request fails. At least twice the latency limit."""
     expect: Expect | None = None
-    """What a right answer has; without it, answers are compared with reference answers."""
+    """Properties of a correct response. Default: as the responses before the first trial."""
 
     @property
     def one_page(self) -> bool:
-        """Whether every request asks for the same, so that there is one right answer."""
+        """True if all requests are the same, so that there is one correct response."""
         return not self.listed and self.method == "GET"
 
     @property
     def listed(self) -> bool:
-        """True if a file says what is requested, in place of `path`."""
+        """True if a file lists the requests, instead of `path`."""
         return bool(self.uris or self.sessions or self.requests or self.script)
 
     @property
     def tls(self) -> bool:
-        """Whether connections are encrypted."""
+        """True if connections are encrypted."""
         return (self.url or "").startswith("https:")
 
     @property
     def page(self) -> str:
-        """What is asked for, in a word."""
+        """The URL, or the name and path, that is requested."""
         return self.url or f"{self.host or ''}{self.path}"
 
 
 class Data(Model):
-    """The data set behind the reference application."""
+    """Data set of the reference application."""
 
     pairs: Annotated[Whole, Field(ge=1000, le=10**10)] = 100_000
-    """Keys in the store."""
+    """Number of keys in the store."""
     keys_per_request: Annotated[Whole, Field(ge=1, le=1000)] = 100
-    """Keys one request asks for."""
+    """Keys that one request reads."""
     skew: Annotated[Number, Field(gt=0, lt=1)] = 0.9
-    """Popularity of the key of rank r falls as r to minus this."""
+    """Exponent of the popularity: the key of rank r is read in proportion to r^-skew."""
     store_latency: Seconds = 0.003
-    """Pause for a batch of misses: the disk behind the store."""
+    """Pause for a batch of misses, as from a slow disk."""
 
 
 class Budget(Model):
-    """How long a study may take and how many configurations it may try, baseline included."""
+    """Limits of a study."""
 
     trials: Annotated[Whole, Field(ge=3, le=10_000)] = 40
-    """Configurations to measure: baseline, at least one candidate, the confirmation."""
+    """Number of configurations to measure, baseline and confirmation included."""
     time: Annotated[Seconds, at_least("30s", " (the baseline alone takes that)")] = 2700.0
-    """Time for the whole study."""
+    """Duration of the whole study."""
 
 
 class Search(Model):
-    """How the next configuration is chosen."""
+    """Method of the search."""
 
     sampler: Text = "auto"
-    """The method; `auto` chooses by the size of the space and the budget."""
+    """Sampler. `auto` chooses by the size of the space and the budget."""
     seed: Annotated[Whole, Field(ge=0, lt=2**32)] = 1
-    """Makes the suggestions repeatable."""
+    """Seed of the suggestions."""
 
 
 class Simulated(Model):
-    """A queueing model in place of the hosts: none is touched, and time is virtual.
+    """Queueing model instead of the hosts, in virtual time. No host is contacted.
 
-    Readings scatter as on real machines; every number of a study is the model's.
+    Readings vary as on real hosts. All figures of a study are the model's.
     """
 
     seed: Annotated[Whole, Field(ge=0, lt=2**32)] = 1
-    """Makes the readings repeatable."""
+    """Seed of the readings."""
     noise: Fraction = 0.03
-    """Scatter of the capacity from reading to reading, as a standard deviation."""
+    """Standard deviation of the capacity between readings."""
     drift: Fraction = 0.0
-    """How far the capacity slowly swings, up and down."""
+    """Amplitude of a slow change of the capacity."""
     outliers: Fraction = 0.03
-    """Part of the readings that something else disturbs."""
+    """Fraction of disturbed readings."""
     capacity: Annotated[Number, Field(gt=0, le=100)] = 1.0
-    """What all of it carries, relative to what the model says."""
+    """Capacity relative to the model's default."""
 
 
 class Bed(Model):
-    """A test bed: a copy of the stack on hosts of its own."""
+    """Test bed: a copy of the stack on other hosts."""
 
     hosts: Annotated[
         dict[Annotated[str, Field(pattern=NAME)], Host],
         Field(json_schema_extra={"additionalProperties": False}),
     ] = Field(default={})
-    """Its hosts, in place of the target's of the same names."""
+    """Its hosts, which replace the target's hosts of the same names."""
     simulated: Simulated | None = None
-    """Its model, in place of the target's `simulated:`."""
+    """Its model, which replaces the target's `simulated:`."""
 
 
 _PERCENTILE = r"p[0-9]{1,2}(\.[0-9]+)?"
 
 
 class SloSpec(Model):
-    """At most this latency at one percentile of the user's choosing, and at most these errors."""
+    """Latency limit at one percentile, such as p95 or p99.9, and limit of errors."""
 
     quantile: float
     limit: Seconds
     errors: Fraction = 0.001
-    """Largest part of the requests that may fail outright; no more than may be late."""
+    """Largest fraction of requests that may fail. At most the fraction that may be late."""
 
     @model_validator(mode="before")
     @classmethod
@@ -361,17 +361,17 @@ class SloSpec(Model):
             raise ValueError("name one percentile and its limit, such as `p99: 50ms`")
         first, *more = percentiles
         if more:
-            raise at(more[0], f"one percentile is the objective, and {first} is given already")
+            raise at(more[0], f"only one percentile is allowed, and {first} is already given")
         percent = Decimal(first[1:])
         quantile = float(percent / 100)
         if not 0.5 <= quantile < 1:
-            raise at(first, "the objective is a percentile from p50 to below p100")
+            raise at(first, "the percentile must be at least p50 and below p100")
         try:
             limit = duration(value[first])
         except ValueError as error:
             raise at(first, f"{first}: {error}") from None
         if limit <= 0:
-            raise at(first, f"{first}: the limit must be more than nothing")
+            raise at(first, f"{first}: the limit must be above 0")
         # Failed requests are late ones too, so no more may fail than may be late.
         errors = value.get("errors", f"{min(Decimal('0.1'), 100 - percent)}%")
         return {"quantile": quantile, "limit": value[first], "errors": errors}
@@ -420,7 +420,7 @@ _STACK_OR_COMMAND: JsonDict = {
 
 @dataclass(frozen=True)
 class Goal:
-    """Whether a benchmark's value is to be made large or small, what it is and its unit."""
+    """Direction, name and unit of a benchmark's value."""
 
     maximize: bool
     name: str
@@ -431,60 +431,58 @@ Named = Annotated[Text | Literal[True] | None, Field(union_mode="left_to_right")
 
 
 class Target(Model):
-    """A stack, its latency objective, and what may be changed to meet it at a higher rate.
-
-    Or a command that tells how good a configuration is, and the parameters that it takes.
-    """
+    """A stack with its latency objective and parameters, or a command with its parameters."""
 
     model_config = ConfigDict(json_schema_extra=_STACK_OR_COMMAND)
 
     name: Annotated[str, Field(pattern=NAME)]
-    """Names the study."""
+    """Name of the study."""
     slo: SloSpec = SloSpec.model_validate({"p99": "50ms"})
-    """The objective: a latency limit at a percentile, such as `{p99: 50ms, errors: 0.1%}`."""
+    """Latency objective, such as `{p99: 50ms, errors: 0.1%}`."""
     hosts: Annotated[dict[Annotated[str, Field(pattern=NAME)], Host], _NAMED] = Field(default={})
-    """The machines, by names of your choosing."""
+    """Hosts, by names that you choose."""
     ssh: Ssh = Ssh()
     tiers: Annotated[dict[Annotated[str, Field(pattern=TIER)], Tier], _NAMED] = Field(default={})
-    """What runs on them, from the load balancer to the store."""
+    """Tiers of the stack, from the load balancer to the store."""
     project: Project | None = None
-    """The Compose project that tiers run in."""
+    """Compose project of tiers that run in containers."""
     services: ServiceSpecs = Field(default={})
-    """Software that autotune does not ship, by the name that a tier's `service:` has for it."""
+    """Services that you declare, by the names that `service:` uses."""
     replace: Switch = False
-    """`replace: true` for every tier: configuration files are replaced whole, not edited."""
+    """Replace whole configuration files in all tiers instead of editing them."""
     parameters: dict[Text, ParameterRule] = Field(default={})
-    """Adjusts the catalogue, by `tier.service.parameter`; or declares what `command` takes."""
+    """Rules for parameters, by `tier.service.parameter`; with `command`, its parameters."""
     constraints: tuple[Text, ...] = ()
-    """Rules every trial keeps, such as `web.php_fpm.max_children * 30 MB <= 70% of web.memory`."""
+    """Rules that every trial keeps, such as
+    `web.php_fpm.max_children * 30 MB <= 70% of web.memory`."""
     try_first: tuple[dict[Text, Scalar], ...] = Field(default=(), alias="try")
-    """Configurations to try before the search; what one leaves out is as in the baseline."""
+    """Configurations to measure before the search. Other settings are as in the baseline."""
     load: Load = Load()
     data: Data = Data()
     budget: Budget = Budget()
     tune: Literal["core", "all"] = "core"
-    """Which parameters the search changes: those known to matter, before any others, or `all`."""
+    """`core`: search parameters with a large effect first. `all`: search all at once."""
     search: Search = Search()
     simulated: Simulated | None = None
-    """Makes the stack a model: no host is touched, and every figure is the model's."""
+    """Use a model instead of the hosts."""
     beds: Annotated[
         dict[Annotated[str, Field(pattern=NAME)], Bed],
         Field(json_schema_extra={"additionalProperties": False}),
     ] = Field(default={})
-    """Copies of the stack that one study may measure on at once: `autotune run --beds all`."""
+    """Copies of the stack that one study measures concurrently: `autotune run --beds all`."""
     command: Annotated[tuple[Word, ...], Field(min_length=1)] | None = None
-    """In place of tiers: a program and its arguments, called for each trial in this directory."""
+    """Program and arguments to run for each trial, instead of tiers. Runs in this directory."""
     maximize: Named = None
-    """What the command's value is, such as `throughput`; the more of it the better."""
+    """Name of the command's value, such as `throughput`. Larger is better."""
     minimize: Named = None
-    """What the command's value is, such as `seconds per run`; the less of it the better."""
+    """Name of the command's value, such as `seconds per run`. Smaller is better."""
     unit: Text | None = None
-    """What the command's value is counted in, for reports."""
+    """Unit of the command's value, for reports."""
     timeout: Annotated[Seconds, MoreThanNothing] = 600.0
-    """When a call of the command is given up."""
+    """Time after which a run of the command is stopped."""
 
     def edits(self, tier: str) -> bool:
-        """Whether the files that lie on a tier's hosts are edited, for lack of others to write."""
+        """True if autotune edits the files on a tier's hosts instead of replacing them."""
         described = self.tiers[tier]
         return described.installed and not (
             self.replace or described.replace or described.templates or self.simulated
@@ -492,7 +490,7 @@ class Target(Model):
 
     @property
     def goal(self) -> Goal | None:
-        """What the command's value is to become; ``None`` for a stack."""
+        """The objective of the command; ``None`` for a stack."""
         if self.command is None:
             return None
         word = self.minimize or self.maximize

@@ -1,4 +1,4 @@
-"""Read and validate a target file; errors of pydantic in the words of the file."""
+"""Read and validate a target file, with errors in terms of the file."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ MISSING = {
     "name": "name: shop",
     "hosts": "hosts: web1",
     "service": "service: nginx",
-    "meaning": "meaning: Connections at one time.",
+    "meaning": "meaning: Concurrent connections.",
     "default": "default: 100",
     "role": "role: proxy",
     "port": "port: 8080",
@@ -56,24 +56,24 @@ ELSEWHERE = {
     "avg": "name a percentile and its limit, such as `p99: 50ms`",
 }
 HINTS = {
-    "dict_type": "write `name: …` for each, in braces or on a line of its own",
-    "tuple_type": "put it in brackets, or each on a line of its own after '- '",
+    "dict_type": "write `name: …` for each entry",
+    "tuple_type": "put it in brackets, or write each value after '- ' on a new line",
 }
 
-# What a value that its pattern refuses contains, or a key that is unknown → what to do.
+# Pattern of a refused value, or of an unknown key → hint.
 PATTERN_HINTS = (
-    (ADDRESS, "@", f"write who logs in as `user:`; {LOGIN}"),
-    (ADDRESS, "://", "the name or address alone; what is asked for goes into `load: {url: …}`"),
-    (ADDRESS, r"^\[", "without the brackets, in quotes"),
-    (METHOD, "", "in capitals, such as GET or POST"),
-    (PATH, "://", "a whole URL is `load: {url: …}`"),
-    (PATH, r"[^\x00-\x7f]", "other letters as a browser sends them, such as %C3%BC for ü"),
-    (URL, "@", "a password goes into `headers: {Authorization: 'Basic ${TOKEN}'}`"),
+    (ADDRESS, "@", f"give the login as `user:`; {LOGIN}"),
+    (ADDRESS, "://", "give only the name or address; `load: {url: …}` takes a URL"),
+    (ADDRESS, r"^\[", "remove the brackets, and quote the address"),
+    (METHOD, "", "write it in capitals, such as GET or POST"),
+    (PATH, "://", "`load: {url: …}` takes a whole URL"),
+    (PATH, r"[^\x00-\x7f]", "encode other letters, such as %C3%BC for ü"),
+    (URL, "@", "send a password as `headers: {Authorization: 'Basic ${TOKEN}'}`"),
 )
 NAME_HINTS = (
-    ("\xa0", r"replace the no-break space (\xa0) by a plain one"),
-    (":", "a space goes after the ':'"),
-    ("^x-", "an anchor stands where it is first used: `web1: &common {…}`, then `<<: *common`"),
+    ("\xa0", r"replace the no-break space (\xa0) with a plain space"),
+    (":", "add a space after the ':'"),
+    ("^x-", "define an anchor at its first use: `web1: &common {…}`, then `<<: *common`"),
 )
 
 # Kind of finding → what is wrong with {got}.
@@ -81,20 +81,20 @@ WORDS = {
     "int_type": "{got} is not a whole number",
     "int_from_float": "{got} is not a whole number",
     "float_type": "{got} is not a number",
-    "finite_number": "{got} is not a number that can be used",
-    "bool_type": "true or false, not {got}",
+    "finite_number": "{got} is not a usable number",
+    "bool_type": "must be true or false, not {got}",
     "string_type": "{got} is not text",
     "string_too_short": "must not be empty",
     "too_short": "must not be empty",
-    "too_long": "takes {max_length} values, not {actual_length}",
-    "literal_error": "must be {expected}, this is {got}",
-    "greater_than": "must be more than {gt}, this is {got}",
-    "greater_than_equal": "must be at least {ge}, this is {got}",
-    "less_than": "must be less than {lt}, this is {got}",
-    "less_than_equal": "must be at most {le}, this is {got}",
-    "dict_type": "must have keys of its own, this is {got}",
-    "model_type": "must have keys of its own, this is {got}",
-    "tuple_type": "must be a list, this is {got}",
+    "too_long": "needs {max_length} values, not {actual_length}",
+    "literal_error": "must be {expected}, not {got}",
+    "greater_than": "must be above {gt}, not {got}",
+    "greater_than_equal": "must be at least {ge}, not {got}",
+    "less_than": "must be below {lt}, not {got}",
+    "less_than_equal": "must be at most {le}, not {got}",
+    "dict_type": "must be a mapping, not {got}",
+    "model_type": "must be a mapping, not {got}",
+    "tuple_type": "must be a list, not {got}",
     "missing": "is missing",
     "finding": "{message}",
 }
@@ -111,16 +111,16 @@ class TargetFile:
     target: Target
     document: Document
     overrides: tuple[Override, ...] = ()
-    """What a run was told in place of what the file says."""
+    """Options of a run that override the file."""
     adopted: Mapping[str, Any] | None = None
-    """The hosts' own files as a study found them when it began; without it they are read."""
+    """The hosts' files at the start of the study. Default: read them."""
 
     @property
     def path(self) -> Path:
         return self.document.path
 
     def of_bed(self, name: str) -> TargetFile:
-        """The same with the hosts of a test bed; what is wrong is said with a place in this file."""
+        """This file with the hosts of a test bed. Errors have places in this file."""
         return replace(self, target=of_bed(self.target, name))
 
 
@@ -152,7 +152,7 @@ def read_recorded(study: Path) -> TargetFile:
     try:
         return _checked(load(study / TARGET, foreign=True), ())
     except TargetError as error:
-        error.hint = error.hint or "the study is damaged: put its target.yaml back from a copy"
+        error.hint = error.hint or "the study is damaged: restore its target.yaml from a copy"
         raise
 
 
@@ -170,8 +170,9 @@ def user_services() -> dict[str, ServiceSpec]:
 
 
 def read_addresses(path: Path, *, foreign: bool = False) -> TargetFile:
-    """As much of a target as says how its hosts are reached: its other keys may be those of another
-    version. Raises TargetError as ``read`` does where even that cannot be read.
+    """The parts of a target that are needed to reach its hosts; other keys may be invalid.
+
+    Raises TargetError as ``read`` does if these parts are invalid.
 
     ``foreign``: as in ``read_recorded``.
     """
@@ -218,7 +219,7 @@ def _names(value: Any) -> tuple[str, ...]:
 
 
 def validated(document: Document, kind: type[Kind]) -> Kind:
-    """What a document says. Raises TargetError with all mistakes."""
+    """The validated values of a document. Raises TargetError with all mistakes."""
     try:
         return kind.model_validate(document.root)
     except ValidationError as error:
@@ -231,9 +232,9 @@ def validated(document: Document, kind: type[Kind]) -> Kind:
 
 
 def _distinct(document: Document, problems: list[ErrorDetails]) -> Iterable[ErrorDetails]:
-    """One problem a place.
+    """One problem per place.
 
-    What is missing is often there under a misspelt name: that one is told, where there is one.
+    A missing key may be present under a misspelt name. Then only the misspelt name is reported.
     """
     misspelt = {p["loc"][:-1] for p in problems if p["type"] == "extra_forbidden"}
     kept = [p for p in problems if p["type"] != "missing" or p["loc"][:-1] not in misspelt]
@@ -263,7 +264,7 @@ def _unknown(document: Document, location: Location, kind: type[Model]) -> Targe
 
 
 def _key_hint(document: Document, location: Location, name: str, keys: list[str]) -> str | None:
-    """What somebody may have meant who wrote a key that no near one explains."""
+    """The hint for an unknown key without a similar valid key."""
     for written, hint in NAME_HINTS:
         if re.search(written, name):
             return hint
@@ -271,7 +272,7 @@ def _key_hint(document: Document, location: Location, name: str, keys: list[str]
         return None
     value = document.value(location)
     if value is None and document.before(location).endswith(","):
-        return "a ',' ends a value: none within a number, and several values in brackets, `[a, b]`"
+        return "a ',' ends a value: write numbers without it, and lists in brackets, `[a, b]`"
     if location[0] == "parameters" and isinstance(value, dict):
         return f"a parameter's name is one word: `{location[1]}.{name}.PARAMETER: {{fixed: VALUE}}`"
     return ELSEWHERE.get(name.lower())
@@ -288,7 +289,7 @@ def _missing(document: Document, location: Location) -> TargetError:
 
 
 def keys_at(location: Location, kind: type[Model] = Target) -> list[str]:
-    """The keys a user may write in the mapping at ``location``."""
+    """The keys that are valid in the mapping at ``location``."""
     here: Any = kind
     for step in location:
         # Every mapping in a file is either a model, a dict from names to models, a list of them, or
@@ -307,11 +308,11 @@ def _message(problem: ErrorDetails) -> str:
         return str(context["error"])
     if problem["type"] == "string_pattern_mismatch":
         login = context["pattern"] in (ADDRESS, USER)
-        # `root:hunter2@web1`: what may hold a password is not repeated on a screen or in a log.
+        # `root:hunter2@web1`: a possible password must not appear on a screen or in a log.
         hidden = "@" in value or (login and ":" in value)
         got = "this" if hidden else format_value(value)
         return f"{got} is not {EXPECTED[context['pattern']]}"
-    words = WORDS.get(problem["type"], "{got} does not fit here")
+    words = WORDS.get(problem["type"], "{got} is not valid here")
     return words.format(**{"got": format_value(value), **context})
 
 
@@ -324,7 +325,7 @@ def _hint(problem: ErrorDetails, location: Location, of: type[Model]) -> str | N
     if kind == "model_type":
         return _mapping_hint(location, value, of)
     if kind == "string_type" and isinstance(value, bool | int | float):
-        return f'if it is meant as text: "{format_value(value)}"'
+        return f'quote it if it is text: "{format_value(value)}"'
     if kind in ("int_type", "int_from_float", "float_type"):
         return _number_hint(value)
     if kind == "literal_error" and isinstance(value, str):
@@ -335,7 +336,7 @@ def _hint(problem: ErrorDetails, location: Location, of: type[Model]) -> str | N
 
 
 def _number_hint(value: object) -> str | None:
-    """Who wrote a number as text, or a whole one as none."""
+    """The hint for a number that is text, or for a whole number with a fraction."""
     try:
         number = float(value) if isinstance(value, str | float) else float("nan")
     except ValueError:
@@ -354,7 +355,7 @@ def _pattern_hint(pattern: str | None, value: str) -> str | None:
 
 def _mapping_hint(location: Location, value: object, of: type[Model]) -> str:
     if value is None:
-        return "leave the key out to keep its defaults"
+        return "remove the key to use its defaults"
     if location[0] == "parameters" and isinstance(value, bool | int | float | str):
-        return f"to hold it at that value: `{{fixed: {value}}}`"
-    return f"its keys: {', '.join(keys_at(location, of))}"
+        return f"to fix it at that value: `{{fixed: {value}}}`"
+    return f"valid keys: {', '.join(keys_at(location, of))}"

@@ -19,7 +19,7 @@ MOST = 1000  # different ones
 JSON_LINES = (".jsonl", ".ndjson")
 WHAT = "a file of requests"
 START = (
-    "`requests: [{path: /}]`; `autotune workload from-log` writes one; `uris:` takes plain paths"
+    "write `requests: [{path: /}]`, or use `autotune workload from-log`; `uris:` takes plain paths"
 )
 Item = TypeVar("Item")
 Path_ = Annotated[str, Field(pattern=PATH)]
@@ -27,7 +27,7 @@ Path_ = Annotated[str, Field(pattern=PATH)]
 
 def _some(items: tuple[Item, ...]) -> tuple[Item, ...]:
     if not 1 <= len(items) <= MOST:
-        raise ValueError(f"1 to {MOST} of them, not {len(items)}")
+        raise ValueError(f"needs 1 to {MOST} entries, not {len(items)}")
     return items
 
 
@@ -39,19 +39,19 @@ class Step(Model):
     body: Annotated[str, Field(min_length=1)] | None = None
     think: Seconds = 0.0
     expect: Expect | None = None
-    """What a right answer has, in place of what `load: {expect: …}` says."""
+    """Properties of a correct response, instead of `load: {expect: …}`."""
 
     @model_validator(mode="after")
     def _body_of_its_method(self) -> Step:
         if self.body is not None and self.method in ("GET", "HEAD"):
-            raise ValueError(f"{self.method} has no body; write `method: POST`")
+            raise ValueError(f"a {self.method} request has no body; write `method: POST`")
         if self.method == "HEAD" and self.expect and self.expect.reads_body:
-            raise ValueError("the answer to HEAD has no body that `expect` could be about")
+            raise ValueError("a response to HEAD has no body for `expect` to check")
         return self
 
 
 class Visit(Model):
-    """A request, or a session of several; ``weight`` says how often it is made beside the others."""
+    """A request, or a session of several. ``weight`` is its relative frequency."""
 
     weight: Annotated[Number, MoreThanNothing] = 1.0
     path: Path_ | None = None
@@ -59,12 +59,12 @@ class Visit(Model):
     body: Annotated[str, Field(min_length=1)] | None = None
     session: Annotated[tuple[Step, ...], AfterValidator(_some)] | None = None
     expect: Expect | None = None
-    """What a right answer has, in place of what `load: {expect: …}` says."""
+    """Properties of a correct response, instead of `load: {expect: …}`."""
 
     @model_validator(mode="after")
     def _either(self) -> Visit:
         if (self.path is None) == (self.session is None):
-            raise ValueError("a `path`, or a `session` of several")
+            raise ValueError("needs either `path` or `session`")
         if self.path is None and (self.body or self.expect or "method" in self.model_fields_set):
             raise ValueError("`method`, `body` and `expect` belong to the requests of the session")
         assert self.steps  # the rules of a `Step` hold for a single request too
@@ -80,7 +80,7 @@ class Visit(Model):
 
 class Requests(Model):
     requests: Annotated[tuple[Visit, ...], AfterValidator(_some)]
-    """What is asked for."""
+    """The requests."""
 
 
 def read(path: Path) -> tuple[Visit, ...]:
@@ -104,7 +104,7 @@ def _json_lines(path: Path) -> Document:
                 visits.append(json.loads(line))
             except ValueError as error:
                 why = f"not JSON: {getattr(error, 'msg', error)}"
-                hint = 'a line is {"path": "/a", "weight": 3}'
+                hint = 'write lines such as `{"path": "/a", "weight": 3}`'
                 raise document.error(["requests", index], why, hint=hint) from None
     mistakes.raise_all()
     return document

@@ -1,4 +1,4 @@
-"""What a target says about one parameter: of the catalogue, or of its own benchmark."""
+"""The rule of a target for one parameter."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from autotune.target.units import magnitude
 
 def _only_true(value: object) -> object:
     if value is not True:
-        raise ValueError("only `true` means something; leave `drop` out to keep the parameter")
+        raise ValueError("must be `true`; remove `drop` to keep the parameter")
     return value
 
 
-# One value may be written without the brackets of a list.
+# A single value needs no brackets.
 Conditions = Annotated[
     Annotated[tuple[Scalar, ...], Field(min_length=1)],
     BeforeValidator(
@@ -27,42 +27,40 @@ Conditions = Annotated[
 
 
 class ParameterRule(Model):
-    """Adjusts one parameter of the catalogue: narrow it, fix it, drop it, move its baseline.
+    """Rule for one parameter: its range, a fixed value or its baseline.
 
-    Whether its values suit the parameter can only be said beside the catalogue; what is checked
-    here holds for any parameter. Beside `command:` it declares a parameter of the user's own.
+    Only checks that hold for any parameter are made here; others need the catalogue. With `command:`,
+    the rule declares a parameter.
     """
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
     range: tuple[Scalar, Scalar] | None = None
-    """Lowest and highest value to try, both included: `[64, 8192]` or `[6MB, 8MB]`."""
+    """Lowest and highest value to try: `[64, 8192]` or `[6MB, 8MB]`."""
     log: Switch | None = None
-    """Whether the search steps by ratios (true) or by differences (false)."""
+    """Search on a logarithmic scale."""
     choices: Annotated[tuple[Scalar, ...], Field(min_length=1)] | None = None
-    """The values to choose from."""
+    """Values to choose from."""
     fixed: Scalar | None = None
-    """The one value it has in every trial, the baseline included."""
+    """Value in all trials, the baseline included."""
     default: Scalar | None = None
-    """Its value in the baseline: where the stack stands today."""
+    """Value in the baseline: the current value of the stack."""
     derive: Annotated[str, Field(min_length=1)] | None = None
-    """What it follows from, instead of being searched: `ServerLimit * ThreadsPerChild`."""
+    """Expression that computes the value: `ServerLimit * ThreadsPerChild`."""
     drop: Annotated[Literal[True], BeforeValidator(_only_true)] | None = None
-    """Leave it out of the search: it keeps its baseline."""
+    """Exclude it from the search. It keeps its baseline value."""
     when: dict[Text, Conditions] | None = None
-    """Beside `command:`, the values of other parameters with which it means something."""
+    """With `command:`: values of other parameters that it depends on."""
     unit: Text | None = None
-    """Beside `command:`, what it is counted in, for reports."""
+    """With `command:`: its unit, for reports."""
     meaning: Text | None = None
-    """Beside `command:`, what it does, for reports."""
+    """With `command:`: its meaning, for reports."""
 
     @model_validator(mode="after")
     def _says_one_thing(self) -> ParameterRule:
         present = [key for key in ParameterRule.model_fields if getattr(self, key) is not None]
         if not present:
-            raise ValueError(
-                "says nothing; give `range`, `choices`, `fixed`, `derive`, `default` or `drop`"
-            )
+            raise ValueError("needs `range`, `choices`, `fixed`, `derive`, `default` or `drop`")
         kinds = [key for key in present if key in ("range", "choices", "fixed", "derive", "drop")]
         if len(kinds) > 1:
             raise at(kinds[1], f"`{kinds[0]}` and `{kinds[1]}` exclude each other")
@@ -70,7 +68,7 @@ class ParameterRule(Model):
                       "log": ("choices", "fixed", "drop", "derive")}  # fmt: skip
         for key, alone in ((key, alone) for alone, keys in alone_with.items() for key in keys):
             if key in present and alone in present:
-                raise at(alone, f"`{alone}` means nothing beside `{key}`")
+                raise at(alone, f"`{alone}` and `{key}` exclude each other")
         return self
 
     @model_validator(mode="after")
@@ -80,7 +78,7 @@ class ParameterRule(Model):
         choices = self.choices or ()
         for index, choice in enumerate(choices):
             if _among(choice, choices[:index]):
-                raise at("choices", f"{format_value(choice)} is there twice")
+                raise at("choices", f"{format_value(choice)} is listed twice")
         if choices and self.default is not None and not _among(self.default, choices):
             raise at("default", f"{format_value(self.default)} is not among the choices")
         return self

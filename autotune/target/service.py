@@ -1,4 +1,4 @@
-"""A service that a target, or a file of the user's own, declares: plain data, as it is written."""
+"""A service that a target or a file of the user declares, as plain data."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def _pattern(text: str) -> str:
     try:
         groups = re.compile(text, re.MULTILINE).groups
     except re.error as error:
-        raise ValueError(f"{format_value(text)} is no regular expression: {error}") from None
+        raise ValueError(f"{format_value(text)} is not a regular expression: {error}") from None
     if groups != 1:
-        raise ValueError(f"{format_value(text)} has {groups} groups: the value is the only one")
+        raise ValueError(f"{format_value(text)} has {groups} groups; it needs exactly one")
     return text
 
 
@@ -48,72 +48,73 @@ Pattern = Annotated[Text, AfterValidator(_pattern)]
 
 def _lines(text: str) -> str:
     if not re.fullmatch(TEXT, re.sub(r"[\n\t]", " ", text)):
-        raise ValueError("has characters that text cannot have")
+        raise ValueError("contains invalid characters")
     return text
 
 
 class ServiceFile(Model):
-    """A file of a service. Without `text` or `template` it is only ever edited as it lies there."""
+    """File of a service. Without `text` and `template`, autotune only edits it."""
 
     text: Annotated[str, Field(min_length=1), AfterValidator(_lines)] | None = None
-    """The whole file, as a Jinja2 template of the parameters."""
+    """Whole file, as a Jinja2 template of the parameters."""
     template: Text | None = None
-    """Instead, the name of a template in the tier's `templates:` directory."""
+    """Name of a template in the tier's `templates:` directory, instead of `text`."""
     mode: Annotated[str, Field(pattern=r"^0[0-7]{3}$")] = "0644"
-    """Its permission bits, in octal, in quotes."""
+    """Mode in octal, in quotes."""
 
 
 class ServiceParameter(Model):
-    """One setting of a declared service, and where it stands in its files."""
+    """Parameter of a declared service, and its place in the files."""
 
     meaning: Text
-    """What it does, for people."""
+    """Meaning, for reports."""
     default: Scalar
-    """What the software takes where its files say nothing, and the baseline where they are not read."""
+    """Default of the software. It is the baseline if the files do not set the parameter."""
     range: tuple[Scalar, Scalar] | None = None
-    """Lowest and highest value, both included; either may be over the host, as `2 * cpus`."""
+    """Lowest and highest value. Both may use facts of the host: `2 * cpus`."""
     choices: Annotated[tuple[Scalar, ...], Field(min_length=2)] | None = None
-    """The values to choose from, as the file has them."""
+    """Values to choose from, as written in the file."""
     unit: Text | None = None
-    """What it is counted in: `ms`, `MB` …"""
+    """Unit, such as `ms` or `MB`."""
     log: Switch = False
-    """Whether the search steps by ratios (true) or by differences (false)."""
+    """Search on a logarithmic scale."""
     action: Literal["none", "reload", "restart"] = "restart"
-    """What a change of it needs."""
+    """Cost of a change."""
     directive: Text | None = None
-    """The words before and after its value `{}`, as `keep-alive = {}`; `*` stands for any words."""
+    """Line with `{}` in place of the value: `keep-alive = {}`. `*` matches any words."""
     section: Text | None = None
-    """The section it counts in: `global` or `mysqld`; without one, the whole file."""
+    """Section of the line, such as `global`. Default: the whole file."""
     file: Annotated[str, Field(pattern=FILE)] | None = None
-    """The file it is in; without it, the first of `files:`."""
+    """File of the line. Default: the first of `files:`."""
     recommended: Scalar | None = None
-    """What guides advise."""
+    """Value that guides recommend."""
     source: Text = "the target"
-    """Who says so."""
+    """Source of the recommendation."""
     effect: Literal["capacity", "small", "cosmetic"] = "capacity"
-    """How much it may matter: the search begins with those of `capacity`."""
+    """Expected effect. The search starts with `capacity`."""
     direction: Literal["", "+", "-"] = ""
-    """Where guides move it."""
+    """Direction in which guides change it."""
     safe: tuple[Scalar, Scalar] | None = None
-    """Values between which no guide warns of it."""
+    """Range in which no guide warns."""
     on_demand: Switch = False
-    """Whether it keeps its default unless `parameters:` give it a range or choices."""
+    """Tune it only if `parameters:` give it a range or choices."""
     capped_by: Literal["net.core.somaxconn"] | None = None
-    """The kernel setting above which a value has no effect."""
+    """Kernel setting that caps the value."""
     when: dict[Text, Conditions] = Field(default={})
-    """Other parameters of the service, by their names, and the values with which it means something."""
+    """Values of other parameters of the service that it depends on."""
 
     @model_validator(mode="after")
     def _has_values(self) -> ServiceParameter:
         if (self.range is None) == (self.choices is None):
-            raise ValueError("what may it be? A `range` or `choices`, and not both")
+            raise ValueError("needs either `range` or `choices`")
         if self.choices and not any(same(self.default, choice) for choice in self.choices):
             raise at("default", f"{format_value(self.default)} is not among the choices")
         if self.choices is None and isinstance(self.default, bool):
             raise at("default", f"{format_value(self.default)} is not a number")
         if self.directive is not None and self.directive.count("{}") != 1:
             raise at(
-                "directive", f"{format_value(self.directive)} says with `{{}}` where its value is"
+                "directive",
+                f"{format_value(self.directive)} must contain `{{}}` once, in place of the value",
             )
         for key in ("default", "recommended", "range", "safe"):
             for value in _several(getattr(self, key)):
@@ -129,78 +130,78 @@ def _several(value: object) -> tuple[object, ...]:
 
 
 class Answers(Model):
-    """A command that prints numbers and words, and where they are in what it prints."""
+    """Command, and regular expressions for values in its output."""
 
     command: Argv
-    """The program and its arguments, no shell; `{host}` and `{port}` stand for where it listens."""
+    """Program and arguments, without a shell. `{host}` and `{port}` are replaced."""
     values: Annotated[dict[Text, Pattern], Field(min_length=1)]
-    """Names, each with a regular expression whose only group is the value."""
+    """Names with regular expressions. The only group of each is the value."""
 
 
 class Counters(Answers):
-    """What the software counts of itself, asked for before and after each reading."""
+    """Counters of the software, read before and after each reading."""
 
     levels: Some = ()
-    """Those that go up and down; others only ever grow."""
+    """Counters that rise and fall. All others only grow."""
 
 
 class ServiceNeeds(Model):
-    """What it takes of its host at the worst, as expressions over its parameters."""
+    """Worst-case resources, as expressions over parameters."""
 
     memory: Text | None = None
-    """Bytes: `connections * 64 KB + 20 MB`."""
+    """Memory in bytes: `connections * 64 KB + 20 MB`."""
     connections: Text | None = None
-    """Clients at one time."""
+    """Concurrent clients."""
     descriptors: Text | None = None
-    """Descriptors that one of its processes opens."""
+    """Open files of one process."""
     workers: Text | None = None
-    """Processes or threads that work on a request each."""
+    """Workers: processes or threads that serve one request each."""
 
 
 Resource = Literal["cpu", "workers", "connections", "descriptors", "memory", "network", "cache"]
 
 
 class ServiceSpec(Model):
-    """Software that autotune does not ship: a unit of its hosts, its files, its parameters."""
+    """Service that you declare: unit, files and parameters."""
 
     title: Text | None = None
-    """What people call it."""
+    """Title, for reports."""
     role: Literal["proxy", "http_cache", "web", "app", "cache", "store", "database"]
-    """What it does in its tier."""
+    """Role in its tier."""
     port: Port
-    """Where it listens, unless its tier says otherwise."""
+    """Default port."""
     unit: Annotated[str, Field(pattern=UNIT)]
-    """The unit that runs it: `lighttpd.service`."""
+    """Unit, such as `lighttpd.service`."""
     listens: Switch = True
-    """Whether its unit itself listens there; not so where it only applies settings elsewhere."""
+    """False for a unit that only applies settings and listens nowhere."""
     packages: Some = ()
-    """The distribution's packages that bring it."""
+    """Packages of the distribution."""
     reload: Switch = False
-    """Whether reloading the unit is enough for parameters with `action: reload`."""
+    """True if the unit supports a reload, for parameters with `action: reload`."""
     keeps_data: Switch = False
-    """Whether what it holds is the user's, as with a database."""
+    """True if it stores user data, as a database does."""
     forgets_on_restart: Switch = False
-    """Whether it begins with nothing after a restart, as a cache does."""
+    """True if a restart empties it, as for a cache."""
     files: Annotated[
         dict[Annotated[str, Field(pattern=FILE)], ServiceFile],
         Field(min_length=1, json_schema_extra={"additionalProperties": False}),
     ]
-    """Its configuration files, by their paths on its hosts; drop-ins of its unit too."""
+    """Configuration files and drop-ins, by their paths on the hosts."""
     check: Argv | None = None
-    """How the software validates its files: a command with the path of one, no shell."""
+    """Command that validates the files, without a shell."""
     read: tuple[Answers, ...] = ()
-    """Commands that show what is in effect, and the parameters in what they print."""
+    """Commands that print effective values."""
     counters: Counters | None = None
-    """What it counts, for diagnosis."""
+    """Counters, for the diagnosis."""
     needs: ServiceNeeds = ServiceNeeds()
-    """What it takes of its host, for the rules of memory, connections and descriptors."""
+    """Resources, for the memory, connection and file limits."""
     helps: dict[Resource, Some] = Field(default={})
-    """Which parameters help where a resource ran out, and how: `connections: [maxconn+]`."""
+    """Parameters that help if a resource reached its limit: `connections: [maxconn+]`."""
     parameters: Annotated[
         dict[Annotated[str, Field(pattern=PARAMETER)], ServiceParameter],
         Field(min_length=1, json_schema_extra={"additionalProperties": False}),
     ]
-    """Its settings, by names of your choosing."""
+    """Parameters, by names that you choose."""
 
     @model_validator(mode="after")
     def _names_what_is_there(self) -> ServiceSpec:
@@ -208,7 +209,7 @@ class ServiceSpec(Model):
         names |= {word.rstrip("+-") for words in self.helps.values() for word in words}
         names |= {other for p in self.parameters.values() for other in p.when}
         if unknown := sorted(names - {*self.parameters}):
-            raise at("parameters", f"there is no parameter {unknown[0]!r}")
+            raise at("parameters", f"unknown parameter {unknown[0]!r}")
         for name, parameter in self.parameters.items():
             if parameter.file is not None and parameter.file not in self.files:
                 raise at("files", f"{name}: {parameter.file} is not among the `files:`")
@@ -222,6 +223,6 @@ ServiceSpecs = Annotated[
 
 
 def user_files() -> dict[str, Path]:
-    """The declarations of the user's own, by the names of the services."""
+    """The user's files with declarations, by the names of the services."""
     settings = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
     return {path.stem: path for path in sorted((Path(settings) / USERS).glob("*.yaml"))}

@@ -1,4 +1,4 @@
-"""What ships with autotune beside its code, and copies of it to start from."""
+"""Files that ship with autotune, and copies of the example targets."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def examples() -> dict[str, Path]:
 
 
 def write_example(name: str, out: Path) -> Path:
-    """Copy a shipped target to ``out``, with the programs it calls beside it.
+    """Copy a shipped target and the programs that it calls to ``out``.
 
     Raises AutotuneError for an unknown one or a file there.
     """
     shipped_targets = examples()
     if name not in shipped_targets:
-        raise AutotuneError(f"there is no example {name!r}", hint=instead(name, shipped_targets))
+        raise AutotuneError(f"unknown example {name!r}", hint=instead(name, shipped_targets))
     source = shipped_targets[name]
     programs = [path for path in source.parent.glob(f"{name}.*") if path != source]
     copies = {out: source, **{out.parent / path.name: path for path in programs}}
     for copy in copies:
         if copy.exists():
-            raise AutotuneError(f"{copy} exists already", hint="name another file with --out")
+            raise AutotuneError(f"{copy} already exists", hint="name another file with --out")
     out.parent.mkdir(parents=True, exist_ok=True)
     for copy, path in reversed(copies.items()):
         copy.write_bytes(path.read_bytes())

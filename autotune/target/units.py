@@ -1,7 +1,7 @@
 """Quantities as people write them, with their unit, to plain numbers in the base unit and back.
 
-Base units: seconds, bytes, requests/s, fraction of one. A bare number is refused wherever a unit
-would change its meaning.
+Base units: seconds, bytes, requests/s, fraction of one. A bare number is refused if it needs
+a unit.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def fraction(text: object) -> float:
 
 
 def magnitude(value: object) -> tuple[str, float] | None:
-    """What kind of quantity ``value`` is and how much in the base unit; ``None`` for a word.
+    """The kind of a quantity and its amount in the base unit; ``None`` for a word.
 
     A bare number is of kind ``"a number"``.
     """
@@ -86,7 +86,7 @@ def in_unit(value: object, unit: str) -> object:
         if unit in units and match[2] in units:
             number = _amount(match[1], units[match[2]]) / units[unit]
             return int(number) if number == int(number) else number
-    expected = "this parameter has no unit: write the number alone"
+    expected = "this parameter has no unit: write only the number"
     if unit:
         expected = f"this parameter is counted in {unit}, such as {match[1]}{unit}"
     raise ValueError(f"{value!r}: {expected}")
@@ -97,7 +97,7 @@ def _quantity(text: object, kind: str) -> float:
     is_number = isinstance(text, int | float) and not isinstance(text, bool)
     match = _QUANTITY.fullmatch(str(text)) if isinstance(text, str) or is_number else None
     if text is None:
-        raise ValueError(f"there is no value; {write}")
+        raise ValueError(f"no value given; {write}")
     if match is None:
         raise ValueError(f"{format_value(text)} is not {kind}; {write}")
     if not match[2]:
@@ -111,7 +111,7 @@ def _amount(number: str, unit: float) -> float:
     # Decimal, so that 0.7% is the float 0.007 and not its neighbour.
     amount = float(Decimal(number) * Decimal(repr(unit)))
     if amount > LARGEST:
-        raise ValueError(f"{number} is too large a number")
+        raise ValueError(f"{number} is too large")
     return amount
 
 

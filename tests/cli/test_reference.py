@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import re
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from typer.main import get_command
 
+from autotune import errors
 from autotune.cli import app
 from autotune.cli.help import GROUPS
-from scripts import parameter_reference, reference_results
-from scripts.cli_reference import FILE, MANUAL, REPOSITORY, commands, manual, text
+from autotune.environments.peak import LIMITED
+from autotune.loads.reference import REFERENCES
+from autotune.loads.registry import CLOSED, LOADS
+from autotune.report import warnings
+from autotune.services.base import Endpoint, Role, Service, Site, TrialStart
+from autotune.services.reference import STARTS
+from autotune.services.registry import ALL, references
+from scripts import reference_results
+from scripts.cli_reference import FILE, MANUAL, REPOSITORY, commands, help_of, manual, text
+from scripts.reference import troubleshooting
+from scripts.reference.__main__ import MODULES
 
 DOCS = FILE.parent
 SWEEPS = REPOSITORY / "targets" / "sweeps"
+PAGES = {path: page for module in MODULES for path, page in module.pages().items()}
+EVERY_PAGE = sorted(DOCS.rglob("*.md"))
+SHELLS = ("sh", "perl")
 REFERENCE = text()
 
 
@@ -29,9 +45,72 @@ def test_the_man_page_is_what_help_says() -> None:
         assert f".SH AUTOTUNE {' '.join(words).upper()}\n" in MANUAL.read_text()
 
 
-def test_the_page_of_parameters_is_the_catalogue() -> None:
-    page = parameter_reference.FILE.read_text()
-    assert page == parameter_reference.text(), "run python -m scripts.parameter_reference"
+@pytest.mark.parametrize("path", PAGES, ids=str)
+def test_a_generated_page_is_made_from_the_code(path: Path) -> None:
+    assert (REPOSITORY / path).read_text() == PAGES[path], "run python -m scripts.reference"
+
+
+def test_every_service_has_a_page_and_no_page_is_left_over() -> None:
+    names = {service.name for service in ALL}
+    assert {*references()} == names
+    assert {path.name for path in (DOCS / "services").iterdir()} == {
+        "README.md", *(f"{name}.md" for name in names)
+    }  # fmt: skip
+
+
+def program(argv: Sequence[str]) -> str:
+    """The program of a command without its version: `php-fpm8.4` is `php-fpm`."""
+    return Path(argv[0]).name.rstrip("0123456789.")
+
+
+@pytest.mark.parametrize("service", [s for s in ALL if s.role != Role.HOST], ids=lambda s: s.key)
+def test_a_page_of_a_service_names_the_programs_that_check_and_show_it(service: Service) -> None:
+    """Of scripts only the names inside are known, so those are not looked for."""
+    site = Site(
+        tier="web", host="h", role=service.role, directory="/run/a", installed=True,
+        listen=Endpoint("10.0.0.1", service.port or 80),
+        programs={name: some[0] for name, some in service.programs.items()},
+    )  # fmt: skip
+    reference = references()[service.name]
+    files = {file.path: b"" for file in service.files(site)}
+    check = service.validate(site, files)
+    if isinstance(check, TrialStart):
+        assert reference.validated == STARTS
+    elif check and check[0] not in SHELLS:
+        assert program(check) in reference.validated
+    shown = [program(readback.argv) for readback in service.effective(site)]
+    assert [name for name in shown if name not in SHELLS and name not in reference.read_back] == []
+
+
+def test_every_generator_is_on_the_page_of_generators() -> None:
+    names = [reference.name for reference in REFERENCES]
+    assert len(names) == len({*names})
+    assert {*LOADS, *CLOSED} <= {*names}
+
+
+def test_every_warning_of_the_code_is_on_the_page_of_warnings() -> None:
+    """And no other: `_warning` takes meaning and advice from the list that the page shows."""
+    source = inspect.getsource(warnings)
+    made = {*re.findall(r'_warning\(\s*"([a-z-]+)"', source)} | {LIMITED}
+    assert made == {*warnings.KINDS}
+    assert "yield StudyWarning(" not in source
+
+
+def test_every_exit_code_of_an_error_is_listed() -> None:
+    listed = [each.code for each in errors.EXIT_CODES]
+    assert listed == sorted({*listed})
+    kinds = [kind for kind in vars(errors).values()
+             if isinstance(kind, type) and issubclass(kind, errors.AutotuneError)]  # fmt: skip
+    assert len(kinds) > 3
+    assert {kind.exit_code for kind in kinds} <= {*listed}
+
+
+def test_every_error_with_a_hint_is_on_the_page_of_troubleshooting() -> None:
+    """A new one, in a module of any package."""
+    module = "def f(host):\n    raise AutotuneError(f'{host.name} refused', hint='see its log')\n"
+    assert [*troubleshooting.errors_with_hints(ast.parse(module))] == [
+        ("NAME refused", "see its log")
+    ]
 
 
 def test_the_page_of_reference_figures_is_what_was_recorded() -> None:
@@ -57,14 +136,26 @@ def test_every_option_says_what_it_is_for(words: list[str]) -> None:
         assert re.search(r"\S  +\S", option) or following.startswith("     "), option
 
 
+def test_names_of_arguments_and_values_are_in_capitals() -> None:
+    """No types of Python, no braces, no ranges as formulas; `all|A,B` and `[ADDRESS:]PORT` are fine."""
+    for words in [[], *commands()]:
+        text = help_of(words)
+        assert not re.search(r"[<{}]|\bx>=", text.split("Examples:")[0].replace("{time: …}", "").replace(
+            "{trials: …}", "")), words  # fmt: skip
+        options = re.findall(r"(?m)^  (?:-\w, )?--[\w-]+ ?(\S*)", text)
+        assert [name for name in options if re.fullmatch(r"[a-z]+", name)] == [], words
+
+
 def test_every_page_is_in_the_navigation_of_the_site() -> None:
-    navigation = re.findall(r"[\w-]+\.md", (REPOSITORY / "mkdocs.yml").read_text().split("nav:")[1])
-    assert sorted(navigation) == sorted(page.name for page in DOCS.glob("*.md"))
+    navigation = re.findall(
+        r"[\w/-]+\.md", (REPOSITORY / "mkdocs.yml").read_text().split("nav:")[1]
+    )
+    assert sorted(navigation) == sorted(page.relative_to(DOCS).as_posix() for page in EVERY_PAGE)
 
 
 def shell_lines() -> list[str]:
     """Commands in blocks of shell in README.md and docs, without comments."""
-    pages = [REPOSITORY / "README.md", *sorted(DOCS.glob("*.md"))]
+    pages = [REPOSITORY / "README.md", *EVERY_PAGE]
     blocks = [
         block for page in pages for block in re.findall(r"```sh\n(.*?)```", page.read_text(), re.S)
     ]
@@ -85,13 +176,13 @@ def test_every_command_in_a_block_of_shell_is_one_that_can_be_typed(line: str) -
     assert command.make_context(command.name, words).params
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("page", EVERY_PAGE, ids=lambda path: path.stem)
 def test_links_lead_somewhere(page: Path) -> None:
     for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
         assert (page.parent / link).exists(), link
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("page", EVERY_PAGE, ids=lambda path: path.stem)
 def test_commands_that_are_named_exist(page: Path) -> None:
     known = {words[0] for words in commands()}
     for name in re.findall(r"`autotune ([a-z]+)", page.read_text()):

@@ -75,7 +75,7 @@ def test_the_command_writes_what_a_target_reads(tmp_path: Path) -> None:
         ("GET", "/?p=12", 2), ("GET", "/s?q=a", 1), ("HEAD", "/s?q=a", 1),
     ]  # fmt: skip
     again = CliRunner().invoke(app, words)
-    assert "exists already" in str(again.exception)
+    assert "already exists" in str(again.exception)
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_a_log_that_is_cut_or_damaged_cannot_be_read(
     log.write_bytes(damage(gzip.compress("\n".join(LINES).encode())))
     ended = CliRunner().invoke(app, ["workload", "from-log", str(log)])
     assert isinstance(ended.exception, AutotuneError)
-    assert "access.log.gz: cannot be read" in str(ended.exception)
+    assert str(ended.exception).startswith(f"cannot read {log}: ")
 
 
 def test_the_name_of_a_log_stays_in_its_comment(tmp_path: Path) -> None:
@@ -111,4 +111,4 @@ def test_brackets_in_a_path_are_read_again(path: str, tmp_path: Path) -> None:
 def test_a_log_of_nothing_that_could_be_sent(tmp_path: Path) -> None:
     (tmp_path / "access.log").write_text("nonsense\n")
     ended = CliRunner().invoke(app, ["workload", "from-log", str(tmp_path / "access.log")])
-    assert "no request that could be sent again" in str(ended.exception)
+    assert "contains no usable request" in str(ended.exception)

@@ -138,8 +138,8 @@ load: {{generator: {generator}, script: {script}{more}}}
     [
         ("k6", "shop.js", "", None),
         ("k6", "gone.js", "", "gone.js: gone.js cannot be read"),
-        ("oha", "shop.js", "", "`script` is for k6 alone"),
-        ("k6", "shop.js", ", uris: u", "`uris` is for httperf alone"),
+        ("oha", "shop.js", "", "`script` needs `generator: k6`"),
+        ("k6", "shop.js", ", uris: u", "`uris` needs `generator: httperf`"),
         ("k6", "shop.js", ", requests: u", "`requests` and `script` exclude each other"),
         ("k6", "shop.js", ", method: POST", "`method` and `script` exclude each other"),
         ("k6", "shop.js", ", requests_per_run: 6", None),

@@ -54,10 +54,10 @@ def test_models_of_beds_do_not_scatter_together(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("beds", "message"),
     [
-        ("beds: {a: {}, b: {}}\n", "host 'web' is at 10.0.0.2, as one of bed 'a' is"),
-        ("beds: {a: {hosts: {wen: {address: 10.0.0.3}}}}\n", "there is no host 'wen'"),
-        ("beds: {a: {simulated: {}}}\n", "a model beside hosts"),
-        ("", "{bed} in lb.{bed}.example stands for a bed, and there are none"),
+        ("beds: {a: {}, b: {}}\n", "host 'web' uses the address 10.0.0.2 of bed 'a'"),
+        ("beds: {a: {hosts: {wen: {address: 10.0.0.3}}}}\n", "unknown host 'wen'"),
+        ("beds: {a: {simulated: {}}}\n", "`simulated:` of a bed needs `simulated:` in the target"),
+        ("", "{bed} in lb.{bed}.example needs `beds:`"),
     ],
 )
 def test_what_cannot_be_a_bed_is_refused_where_it_stands(
@@ -73,7 +73,7 @@ def test_beds_are_chosen_by_name(tmp_path: Path) -> None:
     shop = target(tmp_path, TARGET + BEDS)
     assert chosen(shop, "all") == ("a", "b")
     assert chosen(shop, "b, a,b") == ("b", "a")
-    with pytest.raises(AutotuneError, match="there is no bed 'c'"):
+    with pytest.raises(AutotuneError, match="unknown bed 'c'"):
         chosen(shop, "a,c")
     with pytest.raises(AutotuneError, match="has no beds"):
         chosen(of_bed(shop, "a"), "all")

@@ -41,25 +41,25 @@ def test_nothing_to_find(tiers: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("changes", "location", "message"),
     [
-        ({"tiers": {"lb": tier(hosts=["a", "c"])}}, "tiers.lb.hosts.1", "there is no host 'c'"),
-        ({"tiers": {"lb": tier(hosts=["a", "a"])}}, "tiers.lb.hosts.1", "'a' is there twice"),
-        ({"tiers": {"lb": tier(service=["x", "x"])}}, "tiers.lb.service.1", "'x' is there twice"),
-        ({"tiers": {"lb": tier(forwards_to="x")}}, "tiers.lb.forwards_to", "there is no tier 'x'"),
-        ({"tiers": {"lb": tier(uses=["x"])}}, "tiers.lb.uses.0", "there is no tier 'x'"),
+        ({"tiers": {"lb": tier(hosts=["a", "c"])}}, "tiers.lb.hosts.1", "unknown host 'c'"),
+        ({"tiers": {"lb": tier(hosts=["a", "a"])}}, "tiers.lb.hosts.1", "'a' is listed twice"),
+        ({"tiers": {"lb": tier(service=["x", "x"])}}, "tiers.lb.service.1", "'x' is listed twice"),
+        ({"tiers": {"lb": tier(forwards_to="x")}}, "tiers.lb.forwards_to", "unknown tier 'x'"),
+        ({"tiers": {"lb": tier(uses=["x"])}}, "tiers.lb.uses.0", "unknown tier 'x'"),
         (
             {"tiers": {"lb": tier(uses=["lb"])}},
             "tiers.lb.uses",
-            "tier 'lb' cannot have itself behind it",
+            "tier 'lb' cannot depend on itself",
         ),
         (
             {"tiers": {"x": tier(forwards_to="y"), "y": tier(uses=["z"]), "z": tier(uses=["y"])}},
             "tiers.y.uses",
-            "tiers depend on each other in a circle: y → z → y",
+            "dependency cycle between tiers: y → z → y",
         ),
         (
             {"tiers": {"x": tier(port=80), "y": tier(port=80, hosts=["b", "a"])}},
             "tiers.y.port",
-            "port 80 on host 'a' is that of tier 'x' already",
+            "port 80 on host 'a' is already used by tier 'x'",
         ),
         (
             {
@@ -67,19 +67,19 @@ def test_nothing_to_find(tiers: dict[str, Any]) -> None:
                 "tiers": {"x": tier(port=80), "y": tier(port=80, hosts="b")},
             },
             "tiers.y.port",
-            "port 80 on host 'b' is that of tier 'x' already",
+            "port 80 on host 'b' is already used by tier 'x'",
         ),
-        ({"load": {"hosts": ["a", "z"]}}, "load.hosts.1", "there is no host 'z'"),
+        ({"load": {"hosts": ["a", "z"]}}, "load.hosts.1", "unknown host 'z'"),
         (
             {"load": {"timeout": "99ms"}},
             "load.timeout",
-            "timeout: 99ms is too near the latency limit, 50ms",
+            "timeout: 99ms is too close to the latency limit 50ms",
         ),
-        ({"slo": {"p99": "2s"}}, "slo", "timeout: 2s is too near the latency limit, 2s"),
+        ({"slo": {"p99": "2s"}}, "slo", "timeout: 2s is too close to the latency limit 2s"),
         (
             {"slo": {"p99": "50ms", "errors": "1.1%"}},
             "slo.errors",
-            "errors: 1.1% is more than the 1% that may be late or fail together",
+            "errors: 1.1% exceeds the 1% of requests that may be late or fail",
         ),
     ],
 )

@@ -42,13 +42,13 @@ def test_it_is_written_back_as_it_was_read(tmp_path: Path, expect: str) -> None:
 
 MISTAKES = [
     ("{staus: 200}", "5:26: unknown key 'staus'"),
-    ("{status: 503}", "5:26: status: must be at most 499, this is 503"),
+    ("{status: 503}", "5:26: status: must be at most 499, not 503"),
     ("{status: '200'}", "5:26: status: '200' is not a whole number"),
     ("{min_bytes: 1000}", "5:26: min_bytes: 1000 has no unit"),
     ("{header: {'X Cache': HIT}}", "5:35: 'X Cache' is not the name of a header"),
     ("{body: [a, 3]}", "5:36: body: 3 is not text"),
-    ("{}", "5:17: expect: says nothing"),
-    ("Offers", "5:17: expect: must have keys of its own, this is 'Offers'"),
+    ("{}", "5:17: expect: needs `status`"),
+    ("Offers", "5:17: expect: must be a mapping, not 'Offers'"),
 ]
 
 

@@ -49,11 +49,11 @@ def test_fraction(text: str, of_one: float) -> None:
         (duration, "-1s", "'-1s' is not a duration; write a duration as 50ms, 3s or 45m"),
         (duration, "fast", "'fast' is not a duration; write a duration as 50ms, 3s or 45m"),
         (duration, "1s\n2s", r"'1s\n2s' is not a duration; write a duration as 50ms, 3s or 45m"),
-        (duration, None, "there is no value; write a duration as 50ms, 3s or 45m"),
+        (duration, None, "no value given; write a duration as 50ms, 3s or 45m"),
         (duration, float("nan"), ".nan is not a duration; write a duration as 50ms, 3s or 45m"),
         (duration, float("inf"), ".inf is not a duration; write a duration as 50ms, 3s or 45m"),
-        (duration, "9" * 400 + "s", "9" * 400 + " is too large a number"),
-        (duration, "1e999s", "1e999 is too large a number"),
+        (duration, "9" * 400 + "s", "9" * 400 + " is too large"),
+        (duration, "1e999s", "1e999 is too large"),
         (size, True, "true is not a size; write a size as 64MB or 2GB"),
         (size, ["64MB"], "a list is not a size; write a size as 64MB or 2GB"),
         (rate, "2000", "2000 has no unit; write a rate as 2000/s"),
@@ -129,7 +129,7 @@ def test_in_unit(value: object, unit: str, number: object) -> None:
     ("value", "unit", "message"),
     [("8MB", "s", "'8MB': this parameter is counted in s, such as 8s"),
      ("5m", "MB", "'5m': this parameter is counted in MB, such as 5MB"),
-     ("8MB", "", "'8MB': this parameter has no unit: write the number alone")],
+     ("8MB", "", "'8MB': this parameter has no unit: write only the number")],
 )  # fmt: skip
 def test_in_another_kind_of_unit(value: str, unit: str, message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}$"):

@@ -1,0 +1,25 @@
+"""The reference page of Apache, for both ways in which it runs."""
+
+from __future__ import annotations
+
+from autotune.services.reference import Reference, Untuned
+
+REFERENCE = Reference(
+    recognised="`apache2.service` or `httpd.service` is active, with mpm_event, or with mpm_prefork and"
+    " mod_php.",
+    edited="The last line that sets the directive, in the main file or in a file that it includes."
+    " autotune adds a missing directive at the end of the main file.",
+    validated="`apache2ctl -t`, with the new files and all includes in place.",
+    read_back="`/server-status` and `/server-info`, requested with `curl` from the host itself."
+    " The length of the accept queue comes from `ss`.",
+    untuned=(
+        Untuned("All of Apache, with mpm_worker, or with mpm_prefork without mod_php",
+            "autotune supports mpm_event, and mpm_prefork with mod_php."),
+        Untuned("`ServerLimit`, if `MaxRequestWorkers` is not a multiple of `ThreadsPerChild`",
+            "Workers are added in whole processes."),
+        Untuned("A directive in a section whose module is not loaded", "It has no effect."),
+        Untuned("Directives of the load balancer (`lbmethod`, `proxy_max`, …) in your own files",
+            "autotune writes them only in its own files: private servers, or `replace: true`."),
+        Untuned("TLS settings, virtual hosts and access rules", "They decide on what is served."),
+    ),
+)  # fmt: skip

@@ -1,0 +1,16 @@
+"""The reference page of the limits of a container."""
+
+from __future__ import annotations
+
+from autotune.services.reference import Reference, Untuned
+
+REFERENCE = Reference(
+    recognised="A tier whose service runs in a container of a Compose project.",
+    edited="`override.json` in autotune's directory, which Compose reads after your files. Your"
+    " files are not changed.",
+    validated="The engine creates the container with the new limits.",
+    read_back="The limits are not read back: the container does not start if they are refused.",
+    untuned=(
+        Untuned("Any limit except CPUs and memory", "Other limits did not matter in measurements."),
+    ),
+)  # fmt: skip

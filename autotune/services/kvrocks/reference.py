@@ -1,0 +1,18 @@
+"""The reference page of Kvrocks."""
+
+from __future__ import annotations
+
+from autotune.services.reference import STARTS, Reference, Untuned
+
+REFERENCE = Reference(
+    recognised="autotune does not recognise a running Kvrocks. Name it in the target, with `replace:"
+    " true`, or as a private server of the study.",
+    edited="`/etc/kvrocks/kvrocks.conf`, replaced by autotune's own file until the study ends.",
+    validated=STARTS,
+    read_back="`redis-cli CONFIG GET`. The length of the accept queue comes from `ss`.",
+    untuned=(
+        Untuned("Your own `kvrocks.conf`",
+            "autotune has no parser for it and replaces the whole file."),
+        Untuned("Passwords and namespaces", "They decide on access."),
+    ),
+)  # fmt: skip

@@ -1,0 +1,19 @@
+"""The reference page of the limits of units."""
+
+from __future__ import annotations
+
+from autotune.services.reference import Reference, Untuned
+
+REFERENCE = Reference(
+    recognised="Every unit of a tier whose files autotune replaces (`replace: true`).",
+    edited="A drop-in of each unit, `/etc/systemd/system/UNIT.d/autotune.conf`, with"
+    " `LimitNOFILE=`.",
+    validated="systemd reads the drop-in. The unit must start with it.",
+    read_back="`/proc/PID/limits` of the unit's main process.",
+    untuned=(
+        Untuned("Units whose own files are edited",
+            "A drop-in would be a new file on the host, so these units keep their limit."),
+        Untuned("Any limit except the number of open files",
+            "Other limits did not matter in measurements."),
+    ),
+)  # fmt: skip

@@ -1,0 +1,19 @@
+"""The reference page of the local cache."""
+
+from __future__ import annotations
+
+from autotune.services.reference import Reference, Untuned
+
+REFERENCE = Reference(
+    recognised="A tier with `local_cache: true` and `app: reference`. The search decides whether the"
+    " cache is used.",
+    edited="`/etc/systemd/system/autotune-local-cache.service`, a unit that exists only during the"
+    " study or after `apply`.",
+    validated="systemd must start the unit. For a study alone, autotune starts it twice.",
+    read_back="`memcached-tool HOST:PORT settings`. `ttl` is a setting of the application and is"
+    " not read back.",
+    untuned=(
+        Untuned("A local cache for your application",
+            "Only the reference application uses it."),
+    ),
+)  # fmt: skip

@@ -1,0 +1,23 @@
+"""The reference page of memcached."""
+
+from __future__ import annotations
+
+from autotune.services.reference import STARTS, Reference, Untuned
+
+REFERENCE = Reference(
+    recognised="`memcached.service` is active and reads `/etc/memcached.conf`.",
+    edited="The last line of `/etc/memcached.conf` that sets the option. autotune adds a missing"
+    " option at the end.",
+    validated=STARTS,
+    read_back="`memcached-tool HOST:PORT settings`. The length of the accept queue comes from"
+    " `ss`.",
+    untuned=(
+        Untuned("Parameters that need a restart, without `allow_data_loss: true`",
+            "A restart empties the cache. `allow_data_loss: true` in the tier allows it."),
+        Untuned("`udp` and extstore in your own file",
+            "autotune writes them only in its own file: private servers, or `replace: true`."),
+        Untuned("SASL and the file of users", "They decide on access."),
+        Untuned("Any distribution except Debian and Ubuntu",
+            "autotune reads `/etc/memcached.conf` only."),
+    ),
+)  # fmt: skip

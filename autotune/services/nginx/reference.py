@@ -1,0 +1,33 @@
+"""The reference page of nginx."""
+
+from __future__ import annotations
+
+from autotune.services.reference import Reference, Untuned
+
+REFERENCE = Reference(
+    recognised="`nginx.service` is active and reads `/etc/nginx/nginx.conf`.",
+    edited="The line that sets the directive, in `nginx.conf` or in a file that it includes."
+    " autotune adds a missing directive to the block that it belongs to.",
+    validated="`nginx -t -q`, with the new files and all includes in place.",
+    read_back="`nginx -T`. The length of the accept queue comes from `ss`.",
+    untuned=(
+        Untuned("`backlog`, `reuseport` or `http2` that a `listen` line sets already",
+            "nginx accepts these options once for each address. autotune adds them, but does not"
+            " change yours."),
+        Untuned("A directive given with `-g` on the unit's command line",
+            "The command line overrides the file."),
+        Untuned("`upstream_keepalive`, if the site sets `proxy_http_version` or a `Connection`"
+            " header",
+            "Kept connections need HTTP/1.1 and no `Connection: close`. autotune does not replace"
+            " your headers."),
+        Untuned("`fastcgi_buffer_size` and `fastcgi_buffers`, if a file sets any `fastcgi_b…`"
+            " directive",
+            "Their sizes depend on each other."),
+        Untuned("TLS sessions, if no `listen` line has `ssl`", "They have no effect."),
+        Untuned("Which responses are cached, and for how long",
+            "The owner of the site decides which responses may be stale."),
+        Untuned("TLS protocols, ciphers and certificates", "They decide on security."),
+        Untuned("A unit with `-c` and another main file",
+            "autotune reads `/etc/nginx/nginx.conf` only."),
+    ),
+)  # fmt: skip

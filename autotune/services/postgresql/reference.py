@@ -1,0 +1,26 @@
+"""The reference page of PostgreSQL."""
+
+from __future__ import annotations
+
+from autotune.services.reference import Reference, Untuned
+
+REFERENCE = Reference(
+    recognised="A unit of a cluster is active: `postgresql@VERSION-NAME.service`,"
+    " `postgresql-VERSION.service` or `postgresql.service`.",
+    edited="The last line that sets the parameter, in `postgresql.conf` or in a file that it"
+    " includes. autotune adds a missing parameter at the end of `postgresql.conf`. The data"
+    " directory is not changed.",
+    validated="`postgres -C`, as the owner of the cluster.",
+    read_back="`pg_settings`, queried with `psql` at the unix socket as the owner of the cluster.",
+    untuned=(
+        Untuned("A parameter in `postgresql.auto.conf`",
+            "`ALTER SYSTEM` overrides the file. `ALTER SYSTEM RESET NAME` makes the parameter"
+            " tunable."),
+        Untuned("A parameter in `pg_ctl.conf`",
+            "The command line overrides the file. Move it to `postgresql.conf`."),
+        Untuned("A cluster without a unix socket",
+            "autotune does not use passwords of the database."),
+        Untuned("Accounts, `pg_hba.conf`, TLS and replication",
+            "They decide on access to the data."),
+    ),
+)  # fmt: skip

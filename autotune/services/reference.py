@@ -1,0 +1,46 @@
+"""The text of a service's reference page: one `REFERENCE` in the folder of each service."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Untuned:
+    """A setting that autotune does not tune, and the reason."""
+
+    setting: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reference:
+    """The facts about a service that no other data of its folder contains, in Markdown.
+
+    ``recognised``: signs of a running instance. ``edited``: the file that a change is written to.
+    ``validated``: the check before a change. ``read_back``: where effective values come from.
+    """
+
+    recognised: str
+    edited: str
+    validated: str
+    read_back: str
+    untuned: tuple[Untuned, ...] = ()
+
+
+# The check of software that validates its files only by starting.
+STARTS = (
+    "autotune starts a second instance with the new file and waits until it accepts connections."
+)
+BY_COMMAND = Untuned("An option on the unit's command line", "The command line overrides the file.")
+BY_UNIT_COMMAND = Untuned(
+    "An option on the unit's command line",
+    "The command line overrides the file. Move the option to the file to tune it.",
+)
+SOCKET_UNIT = Untuned(
+    "The accept queue of a socket unit", "`Backlog=` of the socket unit sets its length."
+)
+TEMPLATE_UNIT = Untuned(
+    "A unit made from a template (`NAME@.service`)",
+    "A change would apply to all instances. Give the instance its own unit to tune it.",
+)

@@ -1,0 +1,13 @@
+"""The reference page of the reference application."""
+
+from __future__ import annotations
+
+from autotune.services.reference import Reference
+
+REFERENCE = Reference(
+    recognised="A tier with `app: reference`.",
+    edited="`kv.php` in the document root. It exists only during the study, or on the hosts of a"
+    " lab.",
+    validated="The body of the first response: every requested key must be found.",
+    read_back="It has no parameters.",
+)  # fmt: skip

@@ -1,0 +1,55 @@
+"""The load generators: what each can send, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from autotune.loads.base import Load
+from autotune.loads.closed import ClosedLoad
+from autotune.loads.reference import REFERENCES, GeneratorReference
+from autotune.loads.registry import CLOSED, LOADS
+from scripts.reference.markdown import listed, page, section, table
+
+PATH = Path("docs") / "generators.md"
+HEAD = """\
+Generators produce different arrivals and connections. Compare capacities only if the same generator
+measured them. Only an open loop decides about a configuration. A closed loop waits for the server and
+hides stalls."""
+
+
+def pages() -> Mapping[Path, str]:
+    """The page by its path in a checkout."""
+    sections = [section(f"{each.name}", _section(each)) for each in REFERENCES]
+    return {PATH: page("Load generators", HEAD, *sections)}
+
+
+def _section(reference: GeneratorReference) -> str:
+    load = LOADS.get(reference.name) or CLOSED.get(reference.name)
+    rows = [
+        ("Used by", reference.used),
+        ("Loop", reference.loop),
+        ("Arrivals", reference.arrivals),
+        ("Connections", reference.connections),
+        *(_facts(load) if load else ()),
+    ]
+    notes = "\n".join(f"- {note}" for note in reference.notes)
+    return "\n\n".join(
+        filter(None, (table(("", ""), [(f"**{key}**", value) for key, value in rows]), notes))
+    )
+
+
+def _facts(load: Load | ClosedLoad) -> Iterator[tuple[str, str]]:
+    if isinstance(load, Load):
+        yield "HTTP", "1.1 and 2" if load.http2 else "1.1"
+        yield "Methods", listed(sorted(load.methods)) if load.methods else "any"
+        limits = load.limits
+        yield "One process", (f"up to {limits.rate:,.0f} requests/s over {limits.open_connections:,}"
+                              " connections; autotune starts several if needed")  # fmt: skip
+    else:
+        yield "HTTP", "1.1"
+        yield "Methods", "`GET`"
+    if load.packages:
+        yield "Debian packages", listed(load.packages)
+    if elsewhere := getattr(load, "elsewhere", ""):
+        yield "Other sources", elsewhere

@@ -1,0 +1,34 @@
+"""Parts of Markdown pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+MADE = "Generated from the code by `python -m scripts.reference`."
+
+
+def page(title: str, *parts: str) -> str:
+    """A page with its title, the note of its origin, and parts that are not empty."""
+    return "\n\n".join([f"# {title}", *filter(None, parts), MADE]) + "\n"
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table; empty without rows."""
+    lines = [f"| {' | '.join(map(_cell, row))} |" for row in rows]
+    if not lines:
+        return ""
+    return "\n".join([f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}", *lines])
+
+
+def section(title: str, content: str) -> str:
+    """A section; empty without content."""
+    return f"## {title}\n\n{content}" if content else ""
+
+
+def listed(items: Iterable[str]) -> str:
+    """Code, separated by commas."""
+    return ", ".join(f"`{item}`" for item in items)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.replace("|", "\\|").split())

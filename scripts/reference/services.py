@@ -1,0 +1,182 @@
+"""A page for each service: facts from its code, the text of its `REFERENCE`, and its parameters."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from autotune.report import format as fmt
+from autotune.report import parameters
+from autotune.services.adoption import Adoption
+from autotune.services.base import Action, Effect, Parameter, Role, Service
+from autotune.services.reference import Reference
+from autotune.services.registry import ALL, DEPLOYMENTS, adoptions, parts, references
+from scripts.reference.markdown import listed, page, section, table
+
+DIRECTORY = Path("docs") / "services"
+ROLES = {
+    Role.PROXY: "load balancer",
+    Role.HTTP_CACHE: "HTTP cache",
+    Role.WEB: "web server",
+    Role.APP: "application server",
+    Role.CACHE: "cache",
+    Role.STORE: "store",
+    Role.DATABASE: "SQL database",
+    Role.LOCAL: "cache on the host of the application",
+    Role.HOST: "settings of a host",
+}
+COSTS = {Action.NONE: "none", Action.RELOAD: "reload", Action.RESTART: "restart"}
+EFFECTS = {Effect.CAPACITY: "large", Effect.SMALL: "small", Effect.COSMETIC: "negligible"}
+DIRECTIONS = {"": "", "+": "guides raise it", "-": "guides lower it"}
+INDEX = """\
+autotune tunes these services. Each page lists how autotune finds, edits, validates and reads back a
+service, and its parameters."""
+EVERYWHERE = {
+    "A directive with several different values": "autotune tunes a directive if all occurrences have the"
+    " same value, or if the service uses the last one.",
+    "A value that differs between the hosts of a tier": "A tier has one configuration. Make two tiers.",
+    "A value outside the range of the catalogue": "Give the parameter a wider `range` in `parameters:`.",
+    "A value that is a variable or an expression": "The result is unknown. Write a number.",
+    "A file that cannot be read or is not UTF-8": "It may override any value.",
+    "A file behind a link in a directory that other accounts can write to": "Another account could"
+    " redirect the link.",
+    "Passwords, addresses, accounts and access rules": "They decide on security.",
+}
+
+
+def pages() -> Mapping[Path, str]:
+    """The pages by their paths in a checkout, the index among them."""
+    texts = {DIRECTORY / f"{name}.md": _page(name, text) for name, text in references().items()}
+    return {DIRECTORY / "README.md": _index(), **texts}
+
+
+def _kinds(name: str) -> tuple[Service, ...]:
+    return tuple(service for service in ALL if service.name == name)
+
+
+def _targets(kinds: Iterable[Service]) -> list[str]:
+    """What `service:` and other keys of a tier say for these services."""
+    keys = {service.key for service in kinds}
+    services = [name for name in DEPLOYMENTS
+                if keys & {service.key for service, _ in parts(name)}]  # fmt: skip
+    return [*services, *(f"app: {s.application}" for s in kinds if s.application)]
+
+
+def _index() -> str:
+    rows = []
+    for name in reversed(references()):
+        kinds = _kinds(name)
+        rows.append((f"[{kinds[0].title}]({name}.md)", _roles(kinds), listed(_targets(kinds)),
+                     str(len(parameters.catalogue().get(name, ())))))  # fmt: skip
+    heads = ("Service", "Role", "Target", "Parameters")
+    reasons = table(("Setting", "Reason"), EVERYWHERE.items())
+    return page("Services", INDEX, table(heads, rows), section("Not tuned in any service", reasons))
+
+
+def _roles(kinds: Iterable[Service]) -> str:
+    """Roles in deployments; a service that can balance and serve has both."""
+    keys = {service.key: service.role for service in kinds}
+    roles = dict.fromkeys(keys.values())
+    for name in DEPLOYMENTS:
+        roles |= {role: None for service, role in parts(name) if service.key in keys}
+    return ", ".join(ROLES[role] for role in roles)
+
+
+def _page(name: str, reference: Reference) -> str:
+    kinds = _kinds(name)
+    facts = [
+        ("Role", _roles(kinds)),
+        ("In a target", listed(_targets(kinds))),
+        ("Found via", reference.recognised),
+        ("Edited file", reference.edited),
+        ("Validated by", reference.validated),
+        ("Read back from", reference.read_back),
+        ("Cost of a change", _cost(kinds)),
+        *_facts(kinds),
+    ]
+    untuned = table(("Setting", "Reason"), ((u.setting, u.reason) for u in reference.untuned))
+    entries = parameters.catalogue().get(name, [])
+    return page(
+        kinds[0].title,
+        table(("", ""), [(f"**{key}**", value) for key, value in facts if value]),
+        section("Not tuned", untuned and f"{untuned}\n\nSee also [all services](README.md)."),
+        section("Parameters", _parameters(name, entries)),
+    )
+
+
+def _facts(kinds: tuple[Service, ...]) -> Iterator[tuple[str, str]]:
+    by_key = adoptions()
+    adopted = next((by_key[service.key] for service in kinds if service.key in by_key), None)
+    packages = dict.fromkeys(name for service in kinds for name in service.packages)
+    yield "Units", _units(kinds, adopted)
+    yield "Default port", ", ".join(dict.fromkeys(str(s.port) for s in kinds if s.port))
+    yield "Debian packages", listed(packages)
+    yield "Other sources", "; ".join(service.elsewhere for service in kinds if service.elsewhere)
+    yield "Private server of a study", "yes" if all(s.runs_privately for s in kinds) else "no"
+
+
+def _units(kinds: tuple[Service, ...], adopted: Adoption | None) -> str:
+    units = dict.fromkeys(service.unit_name for service in kinds if service.unit_name)
+    if adopted:
+        units |= dict.fromkeys((*adopted.units, *adopted.elsewhere))
+    return listed(units)
+
+
+def _cost(kinds: tuple[Service, ...]) -> str:
+    names = {p.name: p.action for service in kinds for p in service.parameters}
+    counts = Counter(names.values())
+    costs = [f"{counts[action]} need a {COSTS[action]}" for action in (Action.RESTART, Action.RELOAD)
+             if counts[action]]  # fmt: skip
+    if counts[Action.NONE]:
+        costs.append(f"{counts[Action.NONE]} take effect at once")
+    sentences = [f"Of {len(names)} parameters, {', '.join(costs)}." if names else "No parameters."]
+    if any(service.forgets_on_restart for service in kinds):
+        sentences.append("A restart empties it. autotune warms it up again.")
+    if any(service.keeps_data for service in kinds):
+        sentences.append("Its data is kept.")
+    return " ".join(sentences)
+
+
+def _parameters(name: str, entries: list[parameters.Catalogued]) -> str:
+    if not entries:
+        return ""
+    rows = [tuple(_cells(each)) for each in entries]
+    heads = ("Parameter", "Values", "Stock", "Recommended", "Change needs", "Effect", "Source")
+    command = f"`autotune params {name}` prints this list, with `--json` for programs."
+    notes = [
+        f"{command} `tune: core`, the default, searches parameters with a large effect first.",
+        "`cpus`, `memory` and `nofile` in a range are facts of the host.",
+    ]
+    if any(each.parameter.on_demand for each in entries):
+        notes.append(
+            "A parameter *on demand* is tuned only if `parameters:` give it a range or choices."
+        )
+    if any(each.parameter.adopted for each in entries):
+        notes.append("A parameter *in your files* is tuned only if autotune edits your own files.")
+    return "\n\n".join(["\n".join(notes), table(heads, rows)])
+
+
+def _cells(each: parameters.Catalogued) -> Iterator[str]:
+    parameter = each.parameter
+    conditions = [f"{text[0].upper()}{text[1:]}." for text in parameters.conditions(each)]
+    conditions += ["On demand."] if parameter.on_demand else []
+    conditions += ["In your files."] if parameter.adopted else []
+    if parameter.derive:
+        conditions.append(f"Follows `{parameter.derive}`.")
+    yield " ".join([f"`{parameter.name}`: {parameter.meaning}", *conditions])
+    yield parameters.values(parameter)
+    yield fmt.setting(parameter.stock, parameter.unit)
+    yield ", ".join(_recommended(parameter))
+    yield COSTS[parameter.action]
+    safe = f"safe from {parameter.safe[0]} to {parameter.safe[1]}" if parameter.safe else ""
+    effect = (EFFECTS[parameter.effect], DIRECTIONS[parameter.direction], safe)
+    yield ", ".join(filter(None, effect))
+    yield parameter.source
+
+
+def _recommended(parameter: Parameter) -> Iterator[str]:
+    if parameter.recommended is not None:
+        yield fmt.setting(parameter.recommended, parameter.unit)
+    for role, value in parameter.published.items():
+        yield f"{fmt.setting(value, parameter.unit)} as {ROLES[role]} (published)"

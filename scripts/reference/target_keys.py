@@ -1,0 +1,157 @@
+"""The keys of a target file, from its JSON Schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from autotune.target import fields, units
+from autotune.target.schema import schema
+from scripts.reference.markdown import page, section, table
+
+PATH = Path("docs") / "target-keys.md"
+HEAD = """\
+`autotune check TARGET` validates a target and names file, line and column of each mistake.
+Amounts have a unit: `50ms`, `15m`, `512MB`, `800/s`, `0.1%`."""
+# A model by its name in the schema → the path of its mapping in a target.
+PLACES = {
+    "Target": "",
+    "SloSpec": "slo",
+    "Host": "hosts.NAME",
+    "Ssh": "ssh",
+    "Tier": "tiers.NAME",
+    "Project": "project",
+    "ParameterRule": "parameters.NAME",
+    "Load": "load",
+    "Expect": "load.expect",
+    "Data": "data",
+    "Budget": "budget",
+    "Search": "search",
+    "Simulated": "simulated",
+    "Bed": "beds.NAME",
+    "ServiceSpec": "services.NAME",
+    "ServiceFile": "services.NAME.files.PATH",
+    "ServiceParameter": "services.NAME.parameters.NAME",
+    "Answers": "services.NAME.read",
+    "Counters": "services.NAME.counters",
+    "ServiceNeeds": "services.NAME.needs",
+}
+AMOUNTS = {
+    "a duration": "duration, such as `50ms`",
+    "a size": "size, such as `512MB`",
+    "a rate": "rate, such as `800/s`",
+    "a fraction": "percentage, such as `0.1%`",
+}
+
+
+def pages() -> Mapping[Path, str]:
+    """The page by its path in a checkout. Raises KeyError for a model without a place."""
+    whole = schema()
+    models = {"Target": whole, **whole["$defs"]}
+    sections = [_section(name, PLACES[name], models) for name in PLACES]
+    if unplaced := {name for name, model in models.items() if "properties" in model} - {*PLACES}:
+        raise KeyError(f"models without a place in the page: {', '.join(sorted(unplaced))}")
+    return {PATH: page("Keys of a target file", HEAD, *sections)}
+
+
+def _section(name: str, place: str, models: Mapping[str, dict[str, Any]]) -> str:
+    model = models[name]
+    required = {*model.get("required", ())}
+    if name == "Target":
+        required |= {"slo", "hosts", "tiers"}
+    rows = [
+        (f"`{key}`", _type(part), _default(key, part, required), _meaning(part, models))
+        for key, part in model["properties"].items()
+    ]
+    about = model.get("description", "").split("\n\n")[0]
+    heads = ("Key", "Value", "Default", "Meaning")
+    title = f"`{place}`" if place else "Top level"
+    return section(title, "\n\n".join(filter(None, (about, table(heads, rows)))))
+
+
+def _meaning(part: dict[str, Any], models: Mapping[str, dict[str, Any]]) -> str:
+    """The description of a key; of a mapping without one, the description of its model."""
+    model = models.get(part.get("$ref", "").rpartition("/")[2], {})
+    return str(part.get("description", model.get("description", "")).split("\n\n")[0])
+
+
+def _default(key: str, part: dict[str, Any], required: set[str]) -> str:
+    if key in required:
+        return "required"
+    value = part.get("default")
+    if value in (None, [], {}):
+        return ""
+    if isinstance(value, dict):
+        return "see below"
+    return f"`{str(value).lower() if isinstance(value, bool) else value}`"
+
+
+def _type(part: dict[str, Any]) -> str:
+    return " or ".join(dict.fromkeys(_types(part)))
+
+
+def _types(part: dict[str, Any]) -> Iterator[str]:
+    if "$ref" in part:
+        yield _of_model(part["$ref"].rpartition("/")[2])
+    elif "anyOf" in part or "oneOf" in part:
+        for each in part.get("anyOf", part.get("oneOf", ())):
+            yield from _types(each)
+    elif "enum" in part or "const" in part:
+        yield from (f"`{_written(value)}`" for value in part.get("enum", [part.get("const")]))
+    elif isinstance(part.get("type"), list):
+        yield " or ".join(_named(each) for each in part["type"])
+    elif part.get("type") == "array":
+        items = part.get("items", {})
+        yield f"list of {_type(items)}" if items else "list"
+    elif part.get("type") == "object":
+        yield _of_mapping(part)
+    elif part.get("type") == "string":
+        yield _text(part)
+    elif part.get("type") != "null":
+        yield _named(part.get("type", "any value")) + _bounds(part)
+
+
+def _of_model(name: str) -> str:
+    place = PLACES[name]
+    anchor = "".join(c for c in place.lower() if c.isalnum() or c in "-_")
+    return f"[mapping](#{anchor})"
+
+
+def _of_mapping(part: dict[str, Any]) -> str:
+    inner = [*part.get("patternProperties", {}).values()]
+    extra = part.get("additionalProperties")
+    inner += [extra] if isinstance(extra, dict) else []
+    return f"mapping of names to {_type(inner[0])}" if inner else "mapping"
+
+
+def _written(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _text(part: dict[str, Any]) -> str:
+    pattern = part.get("pattern")
+    for kind, text in AMOUNTS.items():
+        names = "|".join(sorted(units.KINDS[kind], key=len, reverse=True))
+        if pattern == rf"^\s*{units.AMOUNT}\s*({names})\s*$":
+            return text
+    if pattern in (None, fields.TEXT, fields.WORD):
+        return "text"
+    return fields.EXPECTED.get(pattern, "text")
+
+
+def _named(kind: str) -> str:
+    return {"boolean": "`true` or `false`", "integer": "whole number", "string": "text"}.get(
+        kind, kind
+    )
+
+
+def _bounds(part: dict[str, Any]) -> str:
+    low, high = part.get("minimum"), part.get("maximum")
+    above, below = part.get("exclusiveMinimum"), part.get("exclusiveMaximum")
+    words = [
+        f"from {low}" if low is not None else f"above {above}" if above is not None else "",
+        f"to {high}" if high is not None else f"below {below}" if below is not None else "",
+    ]
+    text = " ".join(filter(None, words))
+    return f" {text}" if text else ""

@@ -1,0 +1,72 @@
+"""Error messages and what to do, from every error in the code that has a hint."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from scripts.prose.python_texts import PLACEHOLDER, shown
+from scripts.prose.surfaces import ROOT
+from scripts.reference.markdown import page, section, table
+
+PATH = Path("docs") / "troubleshooting.md"
+HEAD = """\
+An error names the failure, and its hint names the fix. Words in capitals stand for names and numbers of
+your message, and `…` for other text. `autotune check TARGET` finds most of these errors without changing
+a host."""
+AREAS = {
+    "cli": "Command line",
+    "target": "Target file",
+    "space": "Parameters and constraints",
+    "services": "Services",
+    "discovery": "Reading hosts",
+    "transports": "Reaching hosts",
+    "deploy": "Changing hosts",
+    "runtimes": "Changing hosts",
+    "loads": "Load",
+    "environments": "Measuring",
+    "measure": "Measuring",
+    "optimize": "Search",
+    "study": "Studies",
+    "report": "Reports",
+    "export": "Exports",
+    "sweep": "Sweeps",
+    "lab": "Labs",
+}
+OTHER = "Files and plug-ins"
+_NAME = re.compile(r"(\w+)(?:\(\))?$")
+
+
+def pages() -> Mapping[Path, str]:
+    """The page by its path in a checkout."""
+    rows: dict[str, dict[tuple[str, str], None]] = {title: {} for title in AREAS.values()}
+    for path in sorted((ROOT / "autotune").rglob("*.py")):
+        package = path.relative_to(ROOT / "autotune").parts[0]
+        area = rows.setdefault(AREAS.get(package, OTHER), {})
+        area |= dict.fromkeys(errors_with_hints(ast.parse(path.read_text(encoding="utf-8"))))
+    sections = [section(title, table(("Message", "What to do"), entries))
+                for title, entries in rows.items()]  # fmt: skip
+    return {PATH: page("Troubleshooting", HEAD, *sections)}
+
+
+def errors_with_hints(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Message and hint of each error whose texts are written where it is made."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call):
+            continue
+        hint = next((keyword.value for keyword in node.keywords if keyword.arg == "hint"), None)
+        texts = [text for argument in node.args if (text := shown(argument)) is not None]
+        if hint is not None and texts and (advice := shown(hint)):
+            yield _with_names(texts[0]), _with_names(advice)
+
+
+def _with_names(text: str) -> str:
+    """A text with its placeholders as words: `{host.name}` is HOST NAME's last word, NAME."""
+    return PLACEHOLDER.sub(_word, text)
+
+
+def _word(match: re.Match[str]) -> str:
+    name = _NAME.search(match[0][1:-1])
+    return name[1].strip("_").upper() if name and "…" not in match[0] else "…"

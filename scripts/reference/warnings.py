@@ -1,0 +1,21 @@
+"""The warnings of a study: codes, meanings and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from autotune.report.warnings import KINDS
+from scripts.reference.markdown import page, table
+
+PATH = Path("docs") / "warnings.md"
+HEAD = """\
+`autotune report STUDY` prints the warnings of a study below its verdict. `--json` lists them under
+`warnings`, each with a code, a value and the threshold that the value exceeds."""
+
+
+def pages() -> Mapping[Path, str]:
+    """The page by its path in a checkout."""
+    rows = [(f"`{kind.code}`", kind.meaning, f"{kind.remedy[0].upper()}{kind.remedy[1:]}.")
+            for kind in KINDS.values()]  # fmt: skip
+    return {PATH: page("Warnings", HEAD, table(("Code", "Meaning", "What to do"), rows))}
