@@ -30,6 +30,8 @@ NOT_RUN = {  # by what is in a command
     "sudo -u postgres ": "changes the machine: tests/study/database.py makes a database as a user",
     "make ": "what calls this test, or takes a quarter of an hour",
     "/etc/shop": "a script of the reader's, not a command",
+    "drop.txt": "needs hosts: tests/space/test_space.py tries `drop`",
+    "export SESSION": "a variable of the reader's",
     "--install-completion": "changes the shell's own files: tests/cli/test_completion.py",
     "lab up": "boots hosts: tests/lab",
     "lab down": "ends hosts: tests/lab",
@@ -43,13 +45,18 @@ NOT_RUN = {  # by what is in a command
     " shop.yaml": "needs hosts: tests/study/test_wordpress_lab.py, tests/study/test_django_lab.py",
     "autotune export shop": "needs hosts: tests/study/test_wordpress_lab.py",
     "autotune report shop": "needs hosts: tests/study/test_django_lab.py",
+    "autotune diff shop": "needs hosts: tests/report/test_diff.py",
+    "autotune explain shop": "needs hosts: tests/study/test_explaining.py",
+    "staging.yaml": "needs hosts: tests/loads/test_https.py",
+    "autotune export staging": "needs hosts: tests/study/test_wordpress_lab.py",
+    "targets/command.yaml": "takes minutes: tests/environments/test_command.py",
     "from-log /var/log": "a log of the reader's: tests/study/test_wordpress_lab.py",
 }
 CODES = {"--at-least": {0, 4}, "plan targets/local.yaml --exit-code": {6}}
-BEFORE = {  # what a page takes for granted; the study is that of numbers-out.md, so that one is enough
-    "ci-gate": ("autotune run targets/local.yaml --metrics-port 9876",
-                "autotune export local --out winner --of-a-model"),
-}  # fmt: skip
+STUDIED = ("autotune run targets/local.yaml --metrics-port 9876",
+           "autotune export local --out winner --of-a-model")  # fmt: skip
+# What a page takes for granted; the study is that of numbers-out.md, so that one is enough.
+BEFORE = {"ci-gate": STUDIED, "reading-a-report": STUDIED}
 BEDS = "beds:\n  a: {simulated: {seed: 3}}\n  b: {simulated: {seed: 4, capacity: 0.8}}\n"
 
 
