@@ -49,6 +49,10 @@ NOT_RUN = {  # by what is in a command
     "autotune explain shop": "needs hosts: tests/study/test_explaining.py",
     "staging.yaml": "needs hosts: tests/loads/test_https.py",
     "autotune export staging": "needs hosts: tests/study/test_wordpress_lab.py",
+    "targets/lab.yaml": "needs the lab's hosts: tests/study/test_lab_schedule.py",
+    "autotune report lab": "needs the lab's hosts: tests/report/test_recorded.py",
+    "autotune export lab": "needs the lab's hosts: tests/export/test_write.py",
+    "--time 15m": "loads this machine for minutes: tests/environments/test_measured_stack.py",
     "targets/command.yaml": "takes minutes: tests/environments/test_command.py",
     "from-log /var/log": "a log of the reader's: tests/study/test_wordpress_lab.py",
 }
