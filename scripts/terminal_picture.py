@@ -22,7 +22,7 @@ from autotune.study.records import Phase, Trial, replay
 from autotune.study.store import reading_of
 
 FILE = Path(__file__).parents[1] / "docs" / "terminal.svg"
-COLUMNS = 84
+COLUMNS, LINES = 84, 40
 
 
 class _Terminal(io.StringIO):
@@ -34,7 +34,7 @@ class _Terminal(io.StringIO):
 
 def main(study: Path) -> None:
     """Write the picture. Raises AutotuneError for a directory without a study."""
-    os.environ |= {"COLUMNS": str(COLUMNS), "TERM": "xterm-256color"}
+    os.environ |= {"COLUMNS": str(COLUMNS), "LINES": str(LINES), "TERM": "xterm-256color"}
     opened = open_study(study)
     picture = Console(record=True, width=COLUMNS, file=io.StringIO())
     picture.print(Text.from_ansi(panel(opened, best_of_search(opened))))
