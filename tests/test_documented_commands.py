@@ -30,6 +30,8 @@ NOT_RUN = {  # by what is in a command
     "sudo -u postgres ": "changes the machine: tests/study/database.py makes a database as a user",
     "make ": "what calls this test, or takes a quarter of an hour",
     "/etc/shop": "a script of the reader's, not a command",
+    "drop.txt": "needs hosts: tests/space/test_space.py tries `drop`",
+    "export SESSION": "a variable of the reader's",
     "--install-completion": "changes the shell's own files: tests/cli/test_completion.py",
     "lab up": "boots hosts: tests/lab",
     "lab down": "ends hosts: tests/lab",
@@ -43,13 +45,25 @@ NOT_RUN = {  # by what is in a command
     " shop.yaml": "needs hosts: tests/study/test_wordpress_lab.py, tests/study/test_django_lab.py",
     "autotune export shop": "needs hosts: tests/study/test_wordpress_lab.py",
     "autotune report shop": "needs hosts: tests/study/test_django_lab.py",
+    "autotune diff shop": "needs hosts: tests/report/test_diff.py",
+    "autotune explain shop": "needs hosts: tests/study/test_explaining.py",
+    "staging.yaml": "needs hosts: tests/loads/test_https.py",
+    "autotune export staging": "needs hosts: tests/study/test_wordpress_lab.py",
+    "targets/lab.yaml": "needs the lab's hosts: tests/study/test_lab_schedule.py",
+    "autotune report lab": "needs the lab's hosts: tests/report/test_recorded.py",
+    "autotune export lab": "needs the lab's hosts: tests/export/test_write.py",
+    "--time 15m": "loads this machine for minutes: tests/environments/test_measured_stack.py",
+    "targets/command.yaml": "takes minutes: tests/environments/test_command.py",
     "from-log /var/log": "a log of the reader's: tests/study/test_wordpress_lab.py",
 }
 CODES = {"--at-least": {0, 4}, "plan targets/local.yaml --exit-code": {6}}
-BEFORE = {  # what a page takes for granted; the study is that of numbers-out.md, so that one is enough
-    "ci-gate": ("autotune run targets/local.yaml --metrics-port 9876",
-                "autotune export local --out winner --of-a-model"),
-}  # fmt: skip
+STUDIED = ("autotune run targets/local.yaml --metrics-port 9876",
+           "autotune export local --out winner --of-a-model")  # fmt: skip
+# What a page takes for granted; the study is that of numbers-out.md, so that one is enough.
+BEFORE = {"ci-gate": STUDIED, "reading-a-report": STUDIED}
+WITH_OUTPUT = {"first-study"}  # pages whose blocks of text are what their commands print
+ANY_RUN = re.compile(r"wrote|next:|✓|\[ ?\d|  (baseline|best) +\d")
+AS_SHIPPED = {"paper", "declared"}  # they reach no host
 BEDS = "beds:\n  a: {simulated: {seed: 3}}\n  b: {simulated: {seed: 4, capacity: 0.8}}\n"
 
 
@@ -105,19 +119,35 @@ def test_what_pages_say_to_type_works(pages: list[Path], tmp_path: Path) -> None
         (programs / name).chmod(0o755)
     begun, place = opening(TYPED[pages[0]]), tmp_path / "begun"
     place.mkdir()
-    for command in begun:
-        type_in(command, place, programs)
+    printed = [type_in(command, place, programs) for command in begun]
     for page in pages:
         directory = shutil.copytree(place, tmp_path / page.stem)
-        for command in TYPED[page][len(begun) :]:
-            type_in(command, directory, programs)
+        further = [type_in(command, directory, programs) for command in TYPED[page][len(begun) :]]
+        if page.stem in WITH_OUTPUT:
+            lines = {wording(line) for text in (*printed, *further) for line in text.splitlines()}
+            shown = [wording(line) for line in expected_output(page)]
+            assert len(shown) > 8
+            assert [s for s in shown if not any(line.startswith(s) for line in lines)] == []
 
 
-def type_in(command: str, directory: Path, programs: Path) -> None:
-    """Run it as a user in this directory, with a model in the place of the target it names."""
+def expected_output(page: Path) -> Iterator[str]:
+    """The lines of a page that any run prints, whatever is best there."""
+    for block in re.findall(r"```text\n(.*?)```", page.read_text(), re.S):
+        yield from (line for line in block.splitlines() if ANY_RUN.match(line))
+
+
+def wording(line: str) -> str:
+    """A line without its figures, which depend on the machine."""
+    return " ".join(re.sub(r"[\d.,–]+", "0", line).split())
+
+
+def type_in(command: str, directory: Path, programs: Path) -> str:
+    """Run it as a user in this directory, with a model in the place of the target it names.
+
+    Returns what it printed."""
     for name in re.findall(r"targets/([\w-]+)\.yaml", command):
         target = directory / "targets" / f"{name}.yaml"
-        if name != "paper":
+        if name not in AS_SHIPPED:
             target.parent.mkdir(exist_ok=True)
             text = noisy("budget: {trials: 6, time: 30m}\n" + (BEDS if "--beds" in command else ""))
             target.write_text(text.replace("name: modelled", f"name: {name}"))
@@ -137,3 +167,4 @@ def type_in(command: str, directory: Path, programs: Path) -> None:
     )  # fmt: skip
     codes = next((codes for part, codes in CODES.items() if part in command), {0})
     assert done.returncode in codes, f"{shlex.quote(command)}\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr

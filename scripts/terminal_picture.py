@@ -1,0 +1,83 @@
+"""The terminal during a study, as an SVG picture of its panel.
+
+``python -m scripts.terminal_picture STUDY`` writes ``docs/terminal.svg`` from the records of a study. It
+shows the panel at the configuration of the search with the highest capacity. README shows the study of
+``targets/paper.yaml``.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from autotune.measure.warmup import WarmUpResult, Window
+from autotune.report.live import Live
+from autotune.report.studies import Study, open_study
+from autotune.study.records import Phase, Trial, replay
+from autotune.study.store import reading_of
+
+FILE = Path(__file__).parents[1] / "docs" / "terminal.svg"
+COLUMNS, LINES = 84, 40
+
+
+class _Terminal(io.StringIO):
+    """A stream that the panel takes for a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def main(study: Path) -> None:
+    """Write the picture. Raises AutotuneError for a directory without a study."""
+    os.environ |= {"COLUMNS": str(COLUMNS), "LINES": str(LINES), "TERM": "xterm-256color"}
+    opened = open_study(study)
+    picture = Console(record=True, width=COLUMNS, file=io.StringIO())
+    picture.print(Text.from_ansi(panel(opened, best_of_search(opened))))
+    svg = picture.export_svg(
+        title=f"autotune run targets/{opened.source.name}", unique_id="terminal"
+    )
+    FILE.write_text(without_fonts(svg), encoding="utf-8")
+
+
+def best_of_search(study: Study) -> Trial:
+    """The configuration of the search with the highest capacity."""
+    found = study.state.finished(Phase.SEARCH)
+    return max(found, key=lambda trial: trial.peak.peak if trial.peak else 0.0)
+
+
+def panel(study: Study, trial: Trial) -> str:
+    """What the terminal shows when ``trial`` is being measured, with escape sequences."""
+    starts = [record["event"] == "trial" and record["trial"] == trial.number
+              for record in study.records].index(True)  # fmt: skip
+    state, stream = replay(study.records[:starts]), _Terminal()
+    taken = [(reading_of(record), str(record["purpose"])) for record in study.readings
+             if record["trial"] == trial.number]  # fmt: skip
+    with Live(study.target, lambda: state, stream) as live:
+        live.trial_begins(trial)
+        for reading, purpose in taken:
+            live.reading(trial, reading, purpose)
+        drawn = stream.tell()
+        live.warm(trial, warm_up_of(study, trial))
+        return stream.getvalue()[drawn:]
+
+
+def warm_up_of(study: Study, trial: Trial) -> WarmUpResult:
+    """How the warm-up of a configuration went, as far as it is on record."""
+    (record,) = (r for r in study.records_of("warm-up") if r["trial"] == trial.number)
+    window = Window(rate=0.0, overloaded=False, median=None, hits=record["hits"])
+    return WarmUpResult(record["settled"], (window,) * record["windows"])
+
+
+def without_fonts(svg: str) -> str:
+    """The picture without web fonts, so that no one needs a network to see it."""
+    first, last = svg.index("@font-face"), svg.rindex("@font-face")
+    return svg[:first] + svg[svg.index("}", last) + 1 :]
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
