@@ -7,8 +7,7 @@ and the direction, which says more than the number that was measured.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import log
 from typing import Any
@@ -21,6 +20,7 @@ from optuna.trial import FrozenTrial
 
 from autotune.optimize.base import SpaceSampler
 from autotune.optimize.gp.grid import Grid, Points, distinct
+from autotune.optimize.gp.moves import failures, guided_candidates
 from autotune.optimize.gp.surrogate import (
     MATTERS,
     Observations,
@@ -168,10 +168,6 @@ ADVISED = log(3.0)
 CAREFUL, LIKELY = 4.0, 0.5
 SIGN, GUIDED = {"": 0, "+": 1, "-": -1}, 1 / 3
 ROUNDS, PARENTS, OFFSPRING, BATCH = 5, 8, 160, 20
-# Length of a recommended move, as a part of the parameter's range: on a logarithmic range from 2 to 512
-# children it nearly doubles their number.
-STEP = 0.1
-_MOVE = re.compile(r"(?P<name>[^=+]+?)(?:(?P<direction>[+-])|=(?P<choice>.*))")
 
 
 @dataclass(frozen=True)
@@ -229,9 +225,10 @@ def propose(
     )
     pool = _evolved(acquisition, leaders, rng, region)
     candidates, scores = _first_new(acquisition, pool, project)
-    if observations.moves and surrogate.composite is None:
+    if observations.moves:
         moves = [observations.moves[index] for index in leading]
-        advised = guided_candidates(grid, leaders, moves)
+        failed = failures(observations.points, observations.log_peaks, observations.failed)
+        advised = guided_candidates(grid, leaders, moves, failed)
         if len(advised):
             advised = grid.canonical(project(advised))
             candidates = np.vstack([candidates, advised])
@@ -395,40 +392,6 @@ def latin_hypercube(grid: Grid, count: int, index: int, seed: int) -> Points:
     places = np.array([rng.permutation(count)[index % count] for _ in grid.axes])
     within = rng.random((count, len(grid.axes)))[index % count]
     return np.asarray((places + within) / count * grid.sizes).astype(np.intp)
-
-
-def guided_candidates(grid: Grid, incumbents: Points, moves: Sequence[Sequence[str]]) -> Points:
-    """Each of ``incumbents`` with its recommended moves, all together and each alone.
-
-    ``moves``: for each incumbent `name+`, `name-` or `name=choice`. Parameters that are not on the
-    grid, and choices that are not on offer, are left out.
-    """
-    candidates = [np.empty((0, len(grid.axes)), np.intp)]
-    for incumbent, its_moves in zip(incumbents, moves, strict=True):
-        together = _moved(grid, incumbent, its_moves)
-        changed = np.flatnonzero(together != incumbent)
-        if len(changed):
-            alone = np.tile(incumbent, (len(changed), 1))
-            alone[np.arange(len(changed)), changed] = together[changed]
-            candidates += [together[None, :], alone]
-    return np.vstack(candidates)
-
-
-def _moved(grid: Grid, incumbent: Points, moves: Sequence[str]) -> Points:
-    index = {axis.dimension.name: i for i, axis in enumerate(grid.axes)}
-    point = incumbent.copy()
-    for move in filter(None, map(_MOVE.fullmatch, moves)):
-        place = index.get(move["name"])
-        if place is None:
-            continue
-        axis = grid.axes[place]
-        if axis.ordered and move["direction"]:
-            step = max(1, round(STEP * len(axis.values)))
-            level = incumbent[place] + (step if move["direction"] == "+" else -step)
-            point[place] = min(max(level, 0), len(axis.values) - 1)
-        elif not axis.ordered and move["choice"] in axis.values:
-            point[place] = axis.values.index(move["choice"])
-    return point
 
 
 def restarts(grid: Grid, current: Points, points: Points) -> Array:
