@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -120,14 +120,15 @@ class Space:
         """Names of the parameters that have any effect under ``settings``."""
         return frozenset(d.name for d in self.dimensions if met(d.when, settings))
 
-    def candidate(self, suggested: Settings) -> Candidate:
-        """Suggested values completed from the baseline and repaired until every rule holds.
+    def candidate(self, suggested: Settings, keep: Container[str] = ()) -> Candidate:
+        """Suggested values completed from the baseline and repaired until every rule holds; parameters
+        to ``keep`` are changed last (see `repaired`).
 
         Raises Infeasible when nothing can help.
         """
         asked, limited = capped({**self.baseline, **suggested}, self.dimensions, self.caps)
         rules = [rule for rule in self.constraints if rule.applies(asked)]
-        settings, bindings = repaired(asked, self.dimensions, rules, self.facts)
+        settings, bindings = repaired(asked, self.dimensions, rules, self.facts, keep)
         return Candidate(self._complete(settings), (*limited, *bindings))
 
     def has_effect_of(self, name: str, value: Value, settings: Settings) -> bool:

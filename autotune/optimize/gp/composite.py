@@ -80,13 +80,15 @@ class _Evidence:
 
 @dataclass(frozen=True)
 class Composite:
-    """``top`` is the best log peak measured; a log peak is the parts' soft minimum plus ``offset``."""
+    """``top`` is the best log peak measured; a log peak is the parts' soft minimum plus ``offset``.
+    ``error``: by how much it misses compressed log peaks, on average, if the others predict them."""
 
     parts: tuple[Part, ...]
     sharpness: float
     offset: float
     top: float
     residual: Process
+    error: float
 
     def predict(self, points: Points) -> tuple[Array, Array]:
         """Mean and sd of the compressed log peaks, by draws that all points share."""
@@ -165,7 +167,7 @@ def compose(
     rest = compressed(log_peaks, top) - compressed(soft + offset, top)
     of_rest = compress_shared(log_peaks, shared)
     residual = fit(tables, points, rest, sds**2, RESIDUAL, level=0.0, shared=of_rest)
-    return Composite(tuple(parts), sharpness, offset, top, residual)
+    return Composite(tuple(parts), sharpness, offset, top, residual, error)
 
 
 def _by_peaks(

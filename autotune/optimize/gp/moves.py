@@ -8,14 +8,15 @@ half as far as the nearest place in its direction that was tried and was no bett
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from math import log
+from math import inf, log
 
 import numpy as np
 import numpy.typing as npt
 
 from autotune.optimize.gp.grid import Axis, Grid, Points
+from autotune.optimize.gp.surrogate import Observations
 
 Array = npt.NDArray[np.float64]
 
@@ -25,6 +26,9 @@ STEPS = (0.1, 0.25)
 FACTOR = 3.0  # by which a step of the ladder moves what has a logarithmic range
 LEAST = 0.02  # of a range: shorter moves teach nothing
 BETTER = 0.03  # log peak that a move has to gain, or else it has failed
+LEAP = 0.1  # log peak: a gain like this is worth another step of the ladder
+PATIENCE = 2  # steps of the ladder from one leader that may fail, before the model is asked
+FEW = 2  # changes at once, of which each is taken to have failed
 ALIKE = 6  # a configuration that differs in more parameters than this shows nothing of each
 _MOVE = re.compile(r"(?P<name>[^=+]+?)(?:(?P<direction>[+-])|=(?P<choice>.*))")
 
@@ -50,69 +54,122 @@ def read_moves(grid: Grid, moves: Sequence[str]) -> list[Move]:
         axis = grid.axes[place]
         if axis.ordered and move["direction"]:
             known.append(Move(place, 1 if move["direction"] == "+" else -1))
-        elif not axis.ordered and move["choice"] in axis.values:
-            known.append(Move(place, level=axis.values.index(move["choice"])))
+        elif not axis.ordered and move["choice"]:
+            written = [str(value) for value in axis.values]
+            known += [Move(place, level=i) for i, v in enumerate(written) if v == move["choice"]]
     return known
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A point that was ``tried`` and was no better than ``start``, or could not be used."""
+    """A point that was ``tried`` and was no better than ``start``, or could not be used. ``peak`` is the
+    log peak of the start."""
 
     start: Points
     tried: Points
+    peak: float
 
 
-def failures(points: Points, log_peaks: Array, unusable: Points) -> tuple[Failure, ...]:
-    """The changes that did not help: of each point from the earlier one that is most like it."""
+@dataclass(frozen=True)
+class History:
+    """What the configurations so far say of moves from one of them, ``start`` with its log ``peak``.
+
+    ``before`` is the one that it was made from, if it is clearly better than that."""
+
+    start: Points
+    peak: float
+    failed: tuple[Failure, ...]
+    before: Points | None
+
+    def standing(self, axis: int) -> Iterator[Failure]:
+        """The failures of changes of this axis that still say something: not those from a start that
+        was clearly worse and differed in something else, for what limited it may be gone."""
+        for each in self.failed:
+            if each.tried[axis] != each.start[axis]:
+                differs = np.delete(each.start != self.start, axis).any()
+                if self.peak < each.peak + LEAP or not differs:
+                    yield each
+
+    def refused(self, move: Move) -> bool:
+        """Whether a choice was no better by itself; what else was changed may have been the reason."""
+        return any(
+            each.tried[move.axis] == move.level and int((each.tried != each.start).sum()) <= FEW
+            for each in self.standing(move.axis)
+        )
+
+    def levels(self, move: Move, step: int) -> int:
+        """How many levels a move of ``step`` is to go: twice as far as the same move that led here, half
+        as far as the nearest failure ahead."""
+        here = int(self.start[move.axis])
+        if self.before is not None:
+            came = (here - int(self.before[move.axis])) * move.direction
+            step = max(step, 2 * came)
+        ahead = [
+            distance for each in self.standing(move.axis)
+            if (distance := (int(each.tried[move.axis]) - here) * move.direction) > 0
+        ]  # fmt: skip
+        return min([step, *(distance // 2 for distance in ahead)])
+
+    def misses(self, moves: Sequence[Move]) -> int:
+        """How many attempts at these moves from here have failed."""
+        return sum(
+            bool((each.start == self.start).all()) and any(_made(move, each) for move in moves)
+            for each in self.failed
+        )
+
+
+def _made(move: Move, failure: Failure) -> bool:
+    """Whether a failed change has made this move."""
+    came = int(failure.tried[move.axis]) - int(failure.start[move.axis])
+    return came * move.direction > 0 if move.direction else failure.tried[move.axis] == move.level
+
+
+def history(observations: Observations, row: int) -> History:
+    """What is known of moves from the configuration of this row."""
+    points, peaks = observations.points, observations.log_peaks
     failed = []
-    for row in range(1, len(points)):
-        origin = _origin(points[:row], log_peaks[:row], points[row])
-        if origin is not None and log_peaks[row] < log_peaks[origin] + BETTER:
-            failed.append(Failure(points[origin], points[row]))
-    for point in unusable:
-        origin = _origin(points, log_peaks, point)
+    for place in np.flatnonzero(observations.suggested):
+        origin = _origin(points[:place], peaks[:place], points[place])
+        if origin is not None and peaks[place] < peaks[origin] + BETTER:
+            failed.append(Failure(points[origin], points[place], float(peaks[origin])))
+    for point in observations.failed:
+        origin = _origin(points, peaks, point)
         if origin is not None:
-            failed.append(Failure(points[origin], point))
-    return tuple(failed)
+            failed.append(Failure(points[origin], point, float(peaks[origin])))
+    own = observations.suggested[row] if observations.suggested else False
+    origin = _origin(points[:row], peaks[:row], points[row]) if own else None
+    better = origin is not None and peaks[row] >= peaks[origin] + BETTER
+    before = points[origin] if better else None
+    return History(points[row], float(peaks[row]), tuple(failed), before)
 
 
 def _origin(points: Points, log_peaks: Array, point: Points) -> int | None:
     """Which point this one was probably made from: the best of those that are most like it."""
+    if not len(points):
+        return None
     changes = (points != point).sum(axis=1)
-    least = int(changes.min()) if len(points) else 0
+    least = int(changes.min())
     if not 0 < least <= ALIKE:
         return None
     alike = np.flatnonzero(changes == least)
     return int(alike[log_peaks[alike].argmax()])
 
 
-def moved(
-    grid: Grid,
-    start: Points,
-    moves: Sequence[Move],
-    length: float | None,
-    failed: Sequence[Failure],
-) -> Points:
-    """``start`` with these moves made. ``length`` is a part of a range; without it, it is a factor of
-    ``FACTOR``, or a quarter of a range that is not logarithmic. No move leaves the range, nor the part
-    of it that no guide warns of; one that failed goes half as far, and a choice that failed is not
-    made again."""
-    point = start.copy()
+def moved(grid: Grid, past: History, moves: Sequence[Move], length: float | None) -> Points:
+    """The start of ``past`` with these moves made. ``length`` is a part of a range; without it, it is a
+    factor of ``FACTOR``, or a quarter of a range that is not logarithmic. No move leaves the range, nor
+    the part of it that no guide warns of."""
+    point = past.start.copy()
     for move in moves:
-        axis = grid.axes[move.axis]
+        axis, here = grid.axes[move.axis], int(past.start[move.axis])
         if not axis.ordered:
-            if not _was_chosen(move, failed):
-                point[move.axis] = move.level
+            point[move.axis] = here if past.refused(move) else move.level
             continue
-        step = _levels(axis, length)
         low, high = axis.safe
-        edge = max(high, start[move.axis]) if move.direction > 0 else min(low, start[move.axis])
-        room = abs(int(edge) - int(start[move.axis]))
-        nearest = _nearest_failure(move, start, failed)
-        step = min(step, room, step if nearest is None else nearest // 2)
-        if step >= max(1, LEAST * (len(axis.values) - 1)) or (step and nearest is None):
-            point[move.axis] += move.direction * step
+        room = max(high - here, 0) if move.direction > 0 else max(here - low, 0)
+        step = min(room, past.levels(move, _levels(axis, length)))
+        if step >= min(room, LEAST * (len(axis.values) - 1)):
+            point[move.axis] = here + move.direction * step
     return point
 
 
@@ -127,43 +184,48 @@ def _levels(axis: Axis, length: float | None) -> int:
     return max(1, round(length * levels))
 
 
-def _nearest_failure(move: Move, start: Points, failed: Sequence[Failure]) -> int | None:
-    """How many levels away the nearest failure of this move is."""
-    here = int(start[move.axis])
-    away = [
-        (int(each.tried[move.axis]) - here) * move.direction
-        for each in failed
-        if (int(each.tried[move.axis]) - int(each.start[move.axis])) * move.direction > 0
-    ]
-    return min((distance for distance in away if distance > 0), default=None)
-
-
-def _was_chosen(move: Move, failed: Sequence[Failure]) -> bool:
-    return any(each.tried[move.axis] == move.level != each.start[move.axis] for each in failed)
-
-
 def guided_candidates(
     grid: Grid,
-    incumbents: Points,
-    moves: Sequence[Sequence[str]],
-    failed: Sequence[Failure] = (),
+    past: History,
+    moves: Sequence[str],
     lengths: Sequence[float | None] = (*STEPS, None),
 ) -> Points:
-    """Each of ``incumbents`` with its recommended moves, all together and each alone, by each length."""
+    """The start of ``past`` with the recommended moves, all together and each alone, by each length."""
+    known, start = read_moves(grid, moves), past.start
     candidates = [np.empty((0, len(grid.axes)), np.intp)]
-    for incumbent, its_moves in zip(incumbents, moves, strict=True):
-        for length in lengths:
-            candidates += _together_and_alone(grid, incumbent, its_moves, length, failed)
+    for length in lengths:
+        together = moved(grid, past, known, length)
+        changed = [
+            axis for axis in dict.fromkeys(m.axis for m in known) if together[axis] != start[axis]
+        ]
+        if changed:
+            alone = np.tile(start, (len(changed), 1))
+            alone[np.arange(len(changed)), changed] = together[changed]
+            candidates += [together[None, :], alone]
     return np.vstack(candidates)
 
 
-def _together_and_alone(
-    grid: Grid, start: Points, moves: Sequence[str], length: float | None, failed: Sequence[Failure]
-) -> Iterator[Points]:
-    together = moved(grid, start, read_moves(grid, moves), length, failed)
-    changed = np.flatnonzero(together != start)
-    if len(changed):
-        alone = np.tile(start, (len(changed), 1))
-        alone[np.arange(len(changed)), changed] = together[changed]
-        yield together[None, :]
-        yield alone
+def rung(grid: Grid, observations: Observations, project: Callable[..., Points]) -> Points | None:
+    """The next step of the ladder: the leader with the moves that its diagnosis recommends, made far;
+    ``None`` if there are none, or if it is the model's turn.
+
+    Where presets are wrong, they are wrong by factors. A model of a few trials and a hundred parameters
+    says nothing about those, and the diagnosis names them.
+    """
+    if not observations.moves:
+        return None
+    leader = int(observations.log_peaks.argmax())
+    earlier = observations.log_peaks[:leader]
+    past = history(observations, leader)
+    small = (
+        any(observations.suggested[: leader + 1]) and past.peak < earlier.max(initial=-inf) + LEAP
+    )
+    moves = observations.moves[leader]
+    if small or past.misses(read_moves(grid, moves)) >= PATIENCE:
+        return None
+    points = guided_candidates(grid, past, moves, lengths=(None,))
+    if not len(points):
+        return None
+    points = grid.canonical(project(points, past.start))
+    tried = {point.tobytes() for point in grid.canonical(observations.tried)}
+    return next((point for point in points if point.tobytes() not in tried), None)

@@ -8,6 +8,7 @@ and the direction, which says more than the number that was measured.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from math import log
 from typing import Any
@@ -20,7 +21,7 @@ from optuna.trial import FrozenTrial
 
 from autotune.optimize.base import SpaceSampler
 from autotune.optimize.gp.grid import Grid, Points, distinct
-from autotune.optimize.gp.moves import failures, guided_candidates
+from autotune.optimize.gp.moves import guided_candidates, history, rung
 from autotune.optimize.gp.surrogate import (
     MATTERS,
     Observations,
@@ -31,7 +32,7 @@ from autotune.optimize.gp.surrogate import (
     shifts,
 )
 from autotune.parameter_name import ParameterName
-from autotune.services.base import Action
+from autotune.services.base import Action, Settings
 from autotune.space.dimension import PRESETS
 from autotune.space.space import Infeasible, Space
 
@@ -43,6 +44,7 @@ LEAST = 2
 SURE = 20
 # Below this probability that the parameters known to matter can do better, the others are searched too.
 EXHAUSTED = 0.1
+LADDER, LEAK = True, 3
 
 
 class GpSampler(SpaceSampler):
@@ -70,6 +72,12 @@ class GpSampler(SpaceSampler):
         if cold or len(observations.points) < LEAST:
             opening = latin_hypercube(grid, COLD, begun, self._task.seed)
             return dict(grid.decode(self._repaired(opening[None, :])[0]))
+        step = rung(grid, observations, self._repaired) if LADDER else None
+        if step is not None:
+            self.improvement_probability = None
+            return dict(grid.decode(step))
+        if LEAK and trial.number % LEAK == LEAK - 1:
+            core = Region.whole(grid)
         surrogate = Surrogate.of(grid, observations)
         # What was deployed last, as far as the sampler knows.
         deployed = [t.params for t in trials if t.params and t.state.is_finished()]
@@ -99,17 +107,35 @@ class GpSampler(SpaceSampler):
         new = distances(grid, points, tried).min(axis=1) > 0
         return np.asarray(points[int(new.argmax())])
 
-    def _repaired(self, points: Points) -> Points:
-        """The configurations that would be measured: each with every rule kept, where that can be."""
+    def _repaired(self, points: Points, origin: Points | None = None) -> Points:
+        """The configurations that would be measured: each with every rule kept, where that can be. What
+        differs from ``origin`` is kept as it is, if changing other parameters can keep the rules."""
         grid, space = self._task.grid, self._task.space
         repaired = []
         for point in points:
+            keep = set() if origin is None else _kept(grid, point, origin)
             try:
-                settings = space.candidate(grid.decode(point)).settings
+                settings = _candidate(space, grid.decode(point), keep)
             except Infeasible:
                 continue
             repaired.append(grid.encode(settings))
         return np.array(repaired) if repaired else points
+
+
+def _kept(grid: Grid, point: Points, origin: Points) -> set[str]:
+    """The parameters that a move is to leave as they are if the rules can be kept without them: what
+    was raised, so that what it needs is raised, too; if something was lowered, all others."""
+    lowered = np.array([axis.ordered for axis in grid.axes]) & (point < origin)
+    kept = ~lowered if lowered.any() else point != origin
+    return {axis.dimension.name for axis, own in zip(grid.axes, kept, strict=True) if own}
+
+
+def _candidate(space: Space, settings: Settings, keep: set[str]) -> Settings:
+    """The settings with the rules kept, without changing those to ``keep`` if that can be."""
+    if keep:
+        with suppress(Infeasible):
+            return space.candidate(settings, keep).settings
+    return space.candidate(settings).settings
 
 
 @dataclass(frozen=True)
@@ -146,7 +172,7 @@ class Region:
 
 
 Array = npt.NDArray[np.float64]
-Projection = Callable[[Points], Points]
+Projection = Callable[..., Points]
 
 LEADERS = 4
 PLAUSIBLE = 2.0  # sds that a leader may be behind the best
@@ -226,13 +252,13 @@ def propose(
     pool = _evolved(acquisition, leaders, rng, region)
     candidates, scores = _first_new(acquisition, pool, project)
     if observations.moves:
-        moves = [observations.moves[index] for index in leading]
-        failed = failures(observations.points, observations.log_peaks, observations.failed)
-        advised = guided_candidates(grid, leaders, moves, failed)
-        if len(advised):
-            advised = grid.canonical(project(advised))
-            candidates = np.vstack([candidates, advised])
-            scores = np.concatenate([scores, acquisition.score(advised) + ADVISED])
+        for leader, index in zip(leaders, leading, strict=True):
+            past = history(observations, int(index))
+            advised = guided_candidates(grid, past, observations.moves[index])
+            if len(advised):
+                advised = grid.canonical(project(advised, leader))
+                candidates = np.vstack([candidates, advised])
+                scores = np.concatenate([scores, acquisition.score(advised) + ADVISED])
     if current is not None:
         scores = scores - RESTART * restarts(grid, current, candidates)
     return np.asarray(candidates[int(scores.argmax())]), candidates

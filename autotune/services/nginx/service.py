@@ -232,6 +232,11 @@ def _connections(part: PartReading) -> Finding | None:
     )
 
 
+# Connections, TLS sessions and lines of the log that are kept cost less than new ones.
+LESS_WORK = (
+    "upstream_keepalive+", "fastcgi_keep_conn=True", "fastcgi_keepalive+", "keepalive_requests+",
+    "ssl_session_cache=10", "ssl_session_timeout+", "access_log_buffer=64", "gzip_comp_level-",
+)  # fmt: skip
 MORE_CONNECTIONS = ("worker_connections+", "worker_processes+", "backlog+", "upstream_keepalive+")
 
 DIAGNOSIS = Diagnosis(
@@ -245,6 +250,7 @@ DIAGNOSIS = Diagnosis(
         "upstream_queue_full": re.compile(r"connect\(\).* failed \(11:"),
     },
     moves={
+        Resource.CPU: LESS_WORK,
         Resource.WORKERS: ("worker_processes+",),
         Resource.CONNECTIONS: MORE_CONNECTIONS,
     },
