@@ -19,7 +19,7 @@ import numpy as np
 
 from autotune.diagnose.diagnosis import recommended_moves
 from autotune.environments.simulated import UNSAID
-from autotune.services.base import Effect, Settings
+from autotune.services.base import Effect, Settings, Trait
 from autotune.space.dimension import PRESETS, Running
 from autotune.space.space import Infeasible, Space, build
 from autotune.target.read import read
@@ -33,6 +33,7 @@ SHARPNESS = 4.0
 UNKNOWN = 0.3  # of the effects of `bench.catalogue`, for what the formulas do not know
 GIB, MIB = 2**30, 2**20
 CLASSES = ("right", "wrong")
+CHURNING = 4  # a client connects anew at least every so many requests
 DECISIVE = 3  # parameters whose classes `wrong` makes wrong
 KERNEL = ("net.core.somaxconn", "net.ipv4.tcp_max_syn_backlog", "net.ipv4.tcp_tw_reuse",
           "net.ipv4.ip_local_port_range", "net.ipv4.tcp_fin_timeout")  # fmt: skip
@@ -362,10 +363,16 @@ def made(load: Workload, rng: np.random.Generator, *, effects: bool = True) -> P
                       kernel=kernel if host in ("lb1", "web1") else {})
         for host, (cpus, memory) in sizes.items()
     }  # fmt: skip
-    space = build(file, facts, Running({"lb.nginx.ssl_session_cache": 0}))
+    space = build(file, facts, Running({"lb.nginx.ssl_session_cache": 0})).under(_traits_of(load))
     unknown = [d for d in space.tunable if effects and d.name.rpartition(".")[2] not in KNOWN]
     own = {d.name: effect for d in unknown if (effect := _effect(rng, d))}
     return Problem(space, load, own)
+
+
+def _traits_of(load: Workload) -> frozenset[Trait]:
+    """What a target says of this load."""
+    of_load = {Trait.TLS: load.handshake > 0, Trait.CHURN: load.requests < CHURNING}
+    return frozenset(trait for trait, present in of_load.items() if present)
 
 
 def presets(space: Space) -> list[Settings]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from autotune.errors import Mistakes, TargetError
-from autotune.services.base import Bound, Effect, Parameter, Role, Settings, Value, met
+from autotune.services.base import Bound, Effect, Parameter, Role, Settings, Trait, Value, met
 from autotune.services.registry import DEPLOYMENTS, Placed, parts, placed
 from autotune.space import derived, kernel
 from autotune.space.caps import Cap, capped, caps
@@ -102,6 +102,15 @@ class Space:
             replace(d, choices=tuple(c for c in d.choices if c != choice)) if d.name == name else d
             for d in self.dimensions
         )
+        return replace(self, dimensions=dimensions)
+
+    def under(self, traits: frozenset[Trait]) -> Space:
+        """The space for a load with these traits: what they make decisive is known to matter."""
+        dimensions = tuple(
+            replace(d, parameter=replace(d.parameter, effect=Effect.CAPACITY))
+            if d.parameter.decides & traits else d
+            for d in self.dimensions
+        )  # fmt: skip
         return replace(self, dimensions=dimensions)
 
     def knowing(self, rss: Mapping[str, int]) -> Space:

@@ -24,7 +24,7 @@ Array = npt.NDArray[np.float64]
 # the first nearly doubles their number.
 STEPS = (0.1, 0.25)
 FACTOR = 3.0  # by which a step of the ladder moves what has a logarithmic range
-LEAST = 0.02  # of a range: shorter moves teach nothing
+LEAST = 0.05  # of a range: shorter moves teach nothing
 BETTER = 0.03  # log peak that a move has to gain, or else it has failed
 LEAP = 0.1  # log peak: a gain like this is worth another step of the ladder
 PATIENCE = 2  # steps of the ladder from one leader that may fail, before the model is asked
@@ -74,12 +74,14 @@ class Failure:
 class History:
     """What the configurations so far say of moves from one of them, ``start`` with its log ``peak``.
 
-    ``before`` is the one that it was made from, if it is clearly better than that."""
+    ``before`` is the one that it was made from, if it is clearly better than that; ``unusable`` is how
+    many that were made from it could not be used."""
 
     start: Points
     peak: float
     failed: tuple[Failure, ...]
     before: Points | None
+    unusable: int = 0
 
     def standing(self, axis: int) -> Iterator[Failure]:
         """The failures of changes of this axis that still say something: not those from a start that
@@ -99,7 +101,7 @@ class History:
 
     def levels(self, move: Move, step: int) -> int:
         """How many levels a move of ``step`` is to go: twice as far as the same move that led here, half
-        as far as the nearest failure ahead."""
+        as far as a failure ahead, and nowhere if there are two."""
         here = int(self.start[move.axis])
         if self.before is not None:
             came = (here - int(self.before[move.axis])) * move.direction
@@ -108,26 +110,13 @@ class History:
             distance for each in self.standing(move.axis)
             if (distance := (int(each.tried[move.axis]) - here) * move.direction) > 0
         ]  # fmt: skip
-        return min([step, *(distance // 2 for distance in ahead)])
-
-    def misses(self, moves: Sequence[Move]) -> int:
-        """How many attempts at these moves from here have failed."""
-        return sum(
-            bool((each.start == self.start).all()) and any(_made(move, each) for move in moves)
-            for each in self.failed
-        )
-
-
-def _made(move: Move, failure: Failure) -> bool:
-    """Whether a failed change has made this move."""
-    came = int(failure.tried[move.axis]) - int(failure.start[move.axis])
-    return came * move.direction > 0 if move.direction else failure.tried[move.axis] == move.level
+        return 0 if len(ahead) > 1 else min([step, *(distance // 2 for distance in ahead)])
 
 
 def history(observations: Observations, row: int) -> History:
     """What is known of moves from the configuration of this row."""
     points, peaks = observations.points, observations.log_peaks
-    failed = []
+    failed, unusable = [], 0
     for place in np.flatnonzero(observations.suggested):
         origin = _origin(points[:place], peaks[:place], points[place])
         if origin is not None and peaks[place] < peaks[origin] + BETTER:
@@ -136,11 +125,12 @@ def history(observations: Observations, row: int) -> History:
         origin = _origin(points, peaks, point)
         if origin is not None:
             failed.append(Failure(points[origin], point, float(peaks[origin])))
+            unusable += origin == row
     own = observations.suggested[row] if observations.suggested else False
     origin = _origin(points[:row], peaks[:row], points[row]) if own else None
     better = origin is not None and peaks[row] >= peaks[origin] + BETTER
     before = points[origin] if better else None
-    return History(points[row], float(peaks[row]), tuple(failed), before)
+    return History(points[row], float(peaks[row]), tuple(failed), before, unusable)
 
 
 def _origin(points: Points, log_peaks: Array, point: Points) -> int | None:
@@ -217,13 +207,12 @@ def rung(grid: Grid, observations: Observations, project: Callable[..., Points])
     leader = int(observations.log_peaks.argmax())
     earlier = observations.log_peaks[:leader]
     past = history(observations, leader)
-    small = (
-        any(observations.suggested[: leader + 1]) and past.peak < earlier.max(initial=-inf) + LEAP
-    )
-    moves = observations.moves[leader]
-    if small or past.misses(read_moves(grid, moves)) >= PATIENCE:
+    made = sum(observations.suggested[: leader + 1])
+    since = sum(observations.suggested[leader + 1 :]) + past.unusable
+    small = made and past.peak < earlier.max(initial=-inf) + LEAP
+    if small or since >= PATIENCE:
         return None
-    points = guided_candidates(grid, past, moves, lengths=(None,))
+    points = guided_candidates(grid, past, observations.moves[leader], lengths=(None,))
     if not len(points):
         return None
     points = grid.canonical(project(points, past.start))

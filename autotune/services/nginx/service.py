@@ -15,6 +15,7 @@ from autotune.services.base import (
     Role,
     Service,
     Site,
+    Trait,
     Value,
     accept_queue,
     guided,
@@ -126,6 +127,11 @@ PARAMETERS = guided((
           "backlog": (256, 65_535), "gzip_comp_level": (1, 6),
           "ssl_session_timeout": (60, 3600), "keepalive_requests": (100, 100_000),
           "upstream_keepalive_requests": (100, 100_000), "keepalive_timeout": (5, 120)},
+    decides={
+        Trait.TLS: "keepalive_timeout keepalive_requests ssl_session_cache ssl_session_timeout"
+        " ssl_session_tickets ssl_buffer_size",
+        Trait.CHURN: "fastcgi_keep_conn fastcgi_keepalive upstream_keepalive_requests reuseport",
+    },
 )  # fmt: skip
 
 # Directives that have the name of their parameter. What nginx does for some sites alone is tuned where
