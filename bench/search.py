@@ -1,6 +1,6 @@
 """Regret against trials of every sampler on stacks with a known answer.
 
-    python -m bench search [--seeds 20] [--samplers auto,tpe,…] [--families web,…] [--parts seen,…]
+    python -m bench search [--seeds 20] [--samplers auto,tpe,…] [--families web,…] [--parts seen,…] [--at 15,30]
 
 Regret is by how much the configuration that a study would choose falls short of the best there is, in
 percent: mean, median and 90th percentile over stacks and seeds. All samplers have the same calls and
@@ -313,8 +313,11 @@ def main(arguments: Sequence[str] = ()) -> None:
     parser.add_argument("--families", default=",".join(FAMILIES), help=", ".join(FAMILIES))
     parser.add_argument("--stacks", help="of the families, by their names")
     parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--at", help="trials after which the choice is looked at: fewer cost less")
     parser.add_argument("--jobs", type=int, default=None, help="processes to share it")
     options = parser.parse_args(arguments)
+    if options.at:
+        AT.update(dict.fromkeys(FAMILIES, tuple(map(int, options.at.split(",")))))
     seeds = range(options.first, options.first + options.seeds)
     print(
         f"{'sampler':9} {'stacks':10} {'parts':7} {'preset':>7}  regret: mean (median/p90) at each look"

@@ -1,8 +1,8 @@
 """The project's own sampler: expected improvement over a Gaussian process of few relevant parameters.
 
 Candidates are mutations of the leaders, crossovers with them, points at random, and the leaders with
-the moves that a diagnosis recommends for them. A diagnosis names which of a hundred parameters to move,
-and the direction, which says more than the number that was measured.
+the moves that a diagnosis recommends for them. While such moves gain much, they are made without a model
+(`moves.rung`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ LEAST = 2
 SURE = 20
 # Below this probability that the parameters known to matter can do better, the others are searched too.
 EXHAUSTED = 0.1
-LADDER, LEAK = True, 3
+# Every so many suggestions may change any parameter, by any of its values.
+EVERYWHERE = 3
 
 
 class GpSampler(SpaceSampler):
@@ -72,12 +73,12 @@ class GpSampler(SpaceSampler):
         if cold or len(observations.points) < LEAST:
             opening = latin_hypercube(grid, COLD, begun, self._task.seed)
             return dict(grid.decode(self._repaired(opening[None, :])[0]))
-        step = rung(grid, observations, self._repaired) if LADDER else None
+        step = rung(grid, observations, self._repaired)
         if step is not None:
             self.improvement_probability = None
             return dict(grid.decode(step))
-        if LEAK and trial.number % LEAK == LEAK - 1:
-            core = Region.whole(grid)
+        if trial.number % EVERYWHERE == EVERYWHERE - 1:
+            core = Region.whole(grid)  # a parameter may decide here whatever its class
         surrogate = Surrogate.of(grid, observations)
         # What was deployed last, as far as the sampler knows.
         deployed = [t.params for t in trials if t.params and t.state.is_finished()]

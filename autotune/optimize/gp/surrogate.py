@@ -43,7 +43,7 @@ ENOUGH = 8  # observations, to compare one with the others
 HIDDEN = log(1.5)
 MATTERS = 0.01  # the least gain worth searching for, as a log ratio
 DRAWS = 200
-FITS = 0.0
+FITS = 1.0  # times the error of the model without parts, that the one with parts may have
 # A prediction rests on so many observations at most, for its cost grows with their cube; a sixth of
 # them are the newest.
 MOST_MODELLED, NEWEST = 300, 6
@@ -218,7 +218,7 @@ def log_scale(values: Sequence[float]) -> Any:
 class Surrogate:
     """``log_peak`` models compressed log peaks relative to the best measured; ``feasible`` whether a
     configuration works, and is ``None`` until one has failed. ``composite`` models them by the parts
-    of the stack, where these are known."""
+    of the stack, where these are known and explain the peaks."""
 
     grid: Grid
     observations: Observations
@@ -232,19 +232,7 @@ class Surrogate:
         levels = zip(grid.axes, leader, strict=True)
         tables = tuple(VARIANCE[_effect(a)] * table(a, int(level)) for a, level in levels)
         log_peak = _fit_log_peak(tables, observations)
-        composite = None
-        if any(observations.capacities) and observations.enough_for_parts:
-            sds = np.sqrt(np.maximum(log_peak.variances - log_peak.noise, 0.0))
-            composite = compose(
-                grid, tables, observations.points, observations.capacities,
-                observations.log_peaks, sds, observations.shared,
-            )  # fmt: skip
-            if (
-                FITS
-                and composite
-                and composite.error > FITS * float(np.abs(log_peak.left_out()[0]).mean())
-            ):
-                composite = None
+        composite = _composite(grid, tables, observations, log_peak)
         feasible = None
         if len(observations.failed):
             points = np.vstack([observations.points, observations.failed])
@@ -289,6 +277,22 @@ class Surrogate:
     def best(self) -> int:
         """Index of the measured point believed to be the highest."""
         return int(self.measured()[0].argmax())
+
+
+def _composite(
+    grid: Grid, tables: tuple[Array, ...], observations: Observations, log_peak: Process
+) -> Composite | None:
+    """The model of the parts, if enough is known of them and it predicts what was left out as well as
+    ``log_peak`` does. Where tiers act on each other, parts mislead: a cache decides on the database's."""
+    if not any(observations.capacities) or not observations.enough_for_parts:
+        return None
+    sds = np.sqrt(np.maximum(log_peak.variances - log_peak.noise, 0.0))
+    composite = compose(
+        grid, tables, observations.points, observations.capacities, observations.log_peaks, sds,
+        observations.shared,
+    )  # fmt: skip
+    error = float(np.abs(log_peak.left_out()[0]).mean())
+    return composite if composite and composite.error <= FITS * error else None
 
 
 def _effect(axis: Axis) -> Effect:
