@@ -1,6 +1,7 @@
 """Regret against trials of every sampler on stacks with a known answer.
 
-    python -m bench search [--seeds 20] [--samplers auto,tpe,…] [--families web,…] [--parts seen,…] [--at 15,30]
+    python -m bench search [--seeds 20] [--samplers auto,tpe,…] [--families web,…] [--parts seen,…]
+                           [--at 15,30]
 
 Regret is by how much the configuration that a study would choose falls short of the best there is, in
 percent: mean, median and 90th percentile over stacks and seeds. All samplers have the same calls and

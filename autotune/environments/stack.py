@@ -409,7 +409,9 @@ def prepare(file: TargetFile) -> StackEnvironment:
     facts = runtime.facts(target, hosts)
     in_place = _in_place(file, hosts, runtime) if runtime.installed else InPlace()
     load = chosen(file)
-    space = spaces.build(file, facts, in_place.running).under(traits(target.load, kept=load.limits.kept))
+    space = spaces.build(file, facts, in_place.running).under(
+        traits(target.load, kept=load.limits.kept)
+    )
     named = target.load.hosts if runtime.installed else ()
     load_hosts = tuple(hosts[name] for name in named) or (LocalTransport(),)
     needed: dict[str, list[NeedsPrograms]] = {

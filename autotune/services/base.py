@@ -143,7 +143,10 @@ def guided(
         )
     return tuple(
         replace(
-            p, effect=effect, direction=direction, safe=ranges.get(p.name),
+            p,
+            effect=effect,
+            direction=direction,
+            safe=ranges.get(p.name),
             decides=frozenset(trait for trait, names in loads.items() if p.name in names),
         )
         for p in parameters

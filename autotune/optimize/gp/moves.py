@@ -23,11 +23,11 @@ Array = npt.NDArray[np.float64]
 # Lengths of a move, as parts of the parameter's range: on a logarithmic range from 2 to 512 children
 # the first nearly doubles their number.
 STEPS = (0.1, 0.25)
-FACTOR = 3.0  # by which a step of the ladder moves what has a logarithmic range
+FACTOR = 3.0  # by which a long step moves what has a logarithmic range
 LEAST = 0.05  # of a range: shorter moves teach nothing
 BETTER = 0.03  # log peak that a move has to gain, or else it has failed
-LEAP = 0.1  # log peak: a gain like this is worth another step of the ladder
-PATIENCE = 2  # steps of the ladder from one leader that may fail, before the model is asked
+LEAP = 0.1  # log peak: a gain like this is worth another long step
+MOST_FAILED = 2  # long steps from one leader that may fail, before the model is asked
 FEW = 2  # changes at once, of which each is taken to have failed
 ALIKE = 6  # a configuration that differs in more parameters than this shows nothing of each
 _MOVE = re.compile(r"(?P<name>[^=+]+?)(?:(?P<direction>[+-])|=(?P<choice>.*))")
@@ -46,18 +46,18 @@ def read_moves(grid: Grid, moves: Sequence[str]) -> list[Move]:
     """The moves written as `name+`, `name-` or `name=choice`. Parameters that are not on the grid, and
     choices that are not on offer, are left out."""
     index = {axis.dimension.name: i for i, axis in enumerate(grid.axes)}
-    known = []
+    readable = []
     for move in filter(None, map(_MOVE.fullmatch, moves)):
         place = index.get(move["name"])
         if place is None:
             continue
         axis = grid.axes[place]
         if axis.ordered and move["direction"]:
-            known.append(Move(place, 1 if move["direction"] == "+" else -1))
+            readable.append(Move(place, 1 if move["direction"] == "+" else -1))
         elif not axis.ordered and move["choice"]:
             written = [str(value) for value in axis.values]
-            known += [Move(place, level=i) for i, v in enumerate(written) if v == move["choice"]]
-    return known
+            readable += [Move(place, level=i) for i, v in enumerate(written) if v == move["choice"]]
+    return readable
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class History:
     before: Points | None
     unusable: int = 0
 
-    def standing(self, axis: int) -> Iterator[Failure]:
+    def relevant(self, axis: int) -> Iterator[Failure]:
         """The failures of changes of this axis that still say something: not those from a start that
         was clearly worse and differed in something else, for what limited it may be gone."""
         for each in self.failed:
@@ -96,7 +96,7 @@ class History:
         """Whether a choice was no better by itself; what else was changed may have been the reason."""
         return any(
             each.tried[move.axis] == move.level and int((each.tried != each.start).sum()) <= FEW
-            for each in self.standing(move.axis)
+            for each in self.relevant(move.axis)
         )
 
     def levels(self, move: Move, step: int) -> int:
@@ -107,7 +107,7 @@ class History:
             came = (here - int(self.before[move.axis])) * move.direction
             step = max(step, 2 * came)
         ahead = [
-            distance for each in self.standing(move.axis)
+            distance for each in self.relevant(move.axis)
             if (distance := (int(each.tried[move.axis]) - here) * move.direction) > 0
         ]  # fmt: skip
         return 0 if len(ahead) > 1 else min([step, *(distance // 2 for distance in ahead)])
@@ -181,12 +181,14 @@ def guided_candidates(
     lengths: Sequence[float | None] = (*STEPS, None),
 ) -> Points:
     """The start of ``past`` with the recommended moves, all together and each alone, by each length."""
-    known, start = read_moves(grid, moves), past.start
+    readable, start = read_moves(grid, moves), past.start
     candidates = [np.empty((0, len(grid.axes)), np.intp)]
     for length in lengths:
-        together = moved(grid, past, known, length)
+        together = moved(grid, past, readable, length)
         changed = [
-            axis for axis in dict.fromkeys(m.axis for m in known) if together[axis] != start[axis]
+            axis
+            for axis in dict.fromkeys(m.axis for m in readable)
+            if together[axis] != start[axis]
         ]
         if changed:
             alone = np.tile(start, (len(changed), 1))
@@ -195,8 +197,10 @@ def guided_candidates(
     return np.vstack(candidates)
 
 
-def rung(grid: Grid, observations: Observations, project: Callable[..., Points]) -> Points | None:
-    """The next step of the ladder: the leader with the moves that its diagnosis recommends, made far;
+def long_step(
+    grid: Grid, observations: Observations, project: Callable[..., Points]
+) -> Points | None:
+    """The leader with the moves that its diagnosis recommends, made far;
     ``None`` if there are none, or if it is the model's turn.
 
     Where presets are wrong, they are wrong by factors. A model of a few trials and a hundred parameters
@@ -207,10 +211,10 @@ def rung(grid: Grid, observations: Observations, project: Callable[..., Points])
     leader = int(observations.log_peaks.argmax())
     earlier = observations.log_peaks[:leader]
     past = history(observations, leader)
-    made = sum(observations.suggested[: leader + 1])
+    suggested = sum(observations.suggested[: leader + 1])
     since = sum(observations.suggested[leader + 1 :]) + past.unusable
-    small = made and past.peak < earlier.max(initial=-inf) + LEAP
-    if small or since >= PATIENCE:
+    small = suggested and past.peak < earlier.max(initial=-inf) + LEAP
+    if small or since >= MOST_FAILED:
         return None
     points = guided_candidates(grid, past, observations.moves[leader], lengths=(None,))
     if not len(points):

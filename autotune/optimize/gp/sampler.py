@@ -2,7 +2,7 @@
 
 Candidates are mutations of the leaders, crossovers with them, points at random, and the leaders with
 the moves that a diagnosis recommends for them. While such moves gain much, they are made without a model
-(`moves.rung`).
+(`moves.long_step`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from optuna.trial import FrozenTrial
 
 from autotune.optimize.base import SpaceSampler
 from autotune.optimize.gp.grid import Grid, Points, distinct
-from autotune.optimize.gp.moves import guided_candidates, history, rung
+from autotune.optimize.gp.moves import guided_candidates, history, long_step
 from autotune.optimize.gp.surrogate import (
     MATTERS,
     Observations,
@@ -73,7 +73,7 @@ class GpSampler(SpaceSampler):
         if cold or len(observations.points) < LEAST:
             opening = latin_hypercube(grid, COLD, begun, self._task.seed)
             return dict(grid.decode(self._repaired(opening[None, :])[0]))
-        step = rung(grid, observations, self._repaired)
+        step = long_step(grid, observations, self._repaired)
         if step is not None:
             self.improvement_probability = None
             return dict(grid.decode(step))

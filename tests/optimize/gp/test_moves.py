@@ -13,13 +13,13 @@ from spaces import SPACE
 from autotune.optimize.gp.grid import Grid, Points
 from autotune.optimize.gp.moves import (
     LEAP,
-    PATIENCE,
+    MOST_FAILED,
     STEPS,
     History,
     guided_candidates,
     history,
+    long_step,
     read_moves,
-    rung,
 )
 from autotune.optimize.gp.surrogate import MOVES, Observations
 from autotune.optimize.searcher import Outcome, Searcher
@@ -122,10 +122,10 @@ def test_moves_stay_in_range_and_change_nothing_else(
             assert (point != points[row]).any()
 
 
-def next_rung(told: Observations) -> dict[str, object] | None:
-    """What the ladder changes of the configuration with the highest peak."""
+def next_step(told: Observations) -> dict[str, object] | None:
+    """What a long step changes of the configuration with the highest peak."""
     leader = told.points[int(told.log_peaks.argmax())]
-    point = rung(GRID, told, lambda points, _: points)
+    point = long_step(GRID, told, lambda points, _: points)
     return None if point is None else changes(point[None, :], leader)[0]
 
 
@@ -134,47 +134,47 @@ MORE = f"{CHILDREN}+"
 
 def test_a_move_that_helped_goes_twice_as_far_next_and_one_that_failed_half_as_far() -> None:
     first = ({}, 0.0, MORE)
-    assert next_rung(observed(first)) == {CHILDREN: 15}
+    assert next_step(observed(first)) == {CHILDREN: 15}
     helped = ({CHILDREN: 15}, 0.5, MORE)
-    assert next_rung(observed(first, helped)) == {CHILDREN: 143}
+    assert next_step(observed(first, helped)) == {CHILDREN: 143}
     failed = ({CHILDREN: 143}, 0.2, MORE)
-    assert next_rung(observed(first, helped, failed)) == {CHILDREN: 47}
+    assert next_step(observed(first, helped, failed)) == {CHILDREN: 47}
 
 
 def test_a_failed_move_is_not_repeated_and_the_model_has_its_turn() -> None:
     told = [({}, 0.0, MORE)]
-    for _ in range(PATIENCE):
-        step = next_rung(observed(*told))
+    for _ in range(MOST_FAILED):
+        step = next_step(observed(*told))
         assert step is not None
         assert all(step != settings for settings, _, _ in told)
         told.append((step, -0.2, MORE))  # type: ignore[arg-type]
-    assert next_rung(observed(*told)) is None
+    assert next_step(observed(*told)) is None
 
 
 def test_a_failure_from_a_worse_start_that_differed_says_nothing_any_more() -> None:
     first, failed = ({}, 0.0, MORE), ({CHILDREN: 15}, -0.1, "")
     elsewhere: tuple[Settings, float, str] = ({"lb.x.service": "apache"}, 2 * LEAP, MORE)
-    assert next_rung(observed(first, failed)) != {CHILDREN: 15}
-    assert next_rung(observed(first, failed, elsewhere)) == {CHILDREN: 15}
+    assert next_step(observed(first, failed)) != {CHILDREN: 15}
+    assert next_step(observed(first, failed, elsewhere)) == {CHILDREN: 15}
 
 
 def test_a_choice_that_failed_by_itself_is_not_made_again() -> None:
     advice = "os.x.flag=True"
-    assert next_rung(observed(({}, 0.0, advice))) == {"os.x.flag": True}
-    assert next_rung(observed(({}, 0.0, advice), ({"os.x.flag": True}, 0.0, ""))) is None
+    assert next_step(observed(({}, 0.0, advice))) == {"os.x.flag": True}
+    assert next_step(observed(({}, 0.0, advice), ({"os.x.flag": True}, 0.0, ""))) is None
 
 
 def test_small_gains_leave_the_next_step_to_the_model() -> None:
     first = ({}, 0.0, MORE)
-    assert next_rung(observed(first, ({CHILDREN: 15}, LEAP / 2, MORE))) is None
-    assert next_rung(observed(first, ({CHILDREN: 15}, LEAP * 2, MORE))) is not None
-    assert next_rung(observed(({}, 0.0, ""))) is None
+    assert next_step(observed(first, ({CHILDREN: 15}, LEAP / 2, MORE))) is None
+    assert next_step(observed(first, ({CHILDREN: 15}, LEAP * 2, MORE))) is not None
+    assert next_step(observed(({}, 0.0, ""))) is None
 
 
 def test_what_is_being_measured_elsewhere_is_not_suggested_again() -> None:
     told = observed(({}, 0.0, MORE))
     pending = GRID.encode({**SPACE.baseline, CHILDREN: 15})
-    assert next_rung(replace(told, pending=pending[None, :])) is None
+    assert next_step(replace(told, pending=pending[None, :])) is None
 
 
 def asked(
