@@ -43,7 +43,7 @@ ENOUGH = 8  # observations, to compare one with the others
 HIDDEN = log(1.5)
 MATTERS = 0.01  # the least gain worth searching for, as a log ratio
 DRAWS = 200
-FITS = 1.0  # times the error of the model without parts, that the one with parts may have
+FITS = 1.5  # times the error of the model without parts, that the one with parts may have
 # A prediction rests on so many observations at most, for its cost grows with their cube; a sixth of
 # them are the newest.
 MOST_MODELLED, NEWEST = 300, 6
