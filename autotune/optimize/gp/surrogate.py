@@ -282,8 +282,8 @@ class Surrogate:
 def _composite(
     grid: Grid, tables: tuple[Array, ...], observations: Observations, log_peak: Process
 ) -> Composite | None:
-    """The model of the parts, if enough is known of them and it predicts what was left out as well as
-    ``log_peak`` does. Where tiers act on each other, parts mislead: a cache decides on the database's."""
+    """The model of the parts; ``None`` if too few are known, or if it predicts left-out peaks clearly worse
+    than ``log_peak`` does. A part model misleads if tiers act on each other."""
     if not any(observations.capacities) or not observations.enough_for_parts:
         return None
     sds = np.sqrt(np.maximum(log_peak.variances - log_peak.noise, 0.0))
