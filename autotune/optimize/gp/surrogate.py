@@ -282,7 +282,7 @@ class Surrogate:
 def _composite(
     grid: Grid, tables: tuple[Array, ...], observations: Observations, log_peak: Process
 ) -> Composite | None:
-    """The model of the parts; ``None`` if too few are known, or if it predicts left-out peaks clearly worse
+    """The model of the parts; ``None`` if too few are known, or if it predicts left-out peaks much worse
     than ``log_peak`` does. A part model misleads if tiers act on each other."""
     if not any(observations.capacities) or not observations.enough_for_parts:
         return None
