@@ -1,6 +1,7 @@
 """Regret against trials of every sampler on stacks with a known answer.
 
     python -m bench search [--seeds 20] [--samplers auto,tpe,…] [--families web,…] [--parts seen,…]
+                           [--at 15,30]
 
 Regret is by how much the configuration that a study would choose falls short of the best there is, in
 percent: mean, median and 90th percentile over stacks and seeds. All samplers have the same calls and
@@ -18,9 +19,17 @@ Families: `web` (formulas), `random` (drawn), `model` (the modelled chain), 16 t
 trial tells of the parts of a stack: `none`, as with a command; `seen`, with 15 % noise; `spoilt`, a third
 missing, each with an error of its own, one in ten wild, and 30 % of the diagnoses wrong.
 
-`ofat` changes one parameter after the other from the best preset and keeps what helps, as an engineer
-does; `near` changes one to four at random. `flaml` needs FLAML to be installed. Seeds below 1000 were
-used to develop the samplers, those of this benchmark were not.
+`presets-wrong` (`bench.queueing`): the best preset lacks 35 to 70 % of the optimum. `misclassified`: the
+same, with the three parameters that decide most classed as if they hardly mattered. `entangled`
+(`bench.entangled`): products across tiers, cliffs, optima that move with the load. On these, presets
+count as trials, ``half`` is the median number of trials after which the best that was tried closes half
+the gap between the best preset and the optimum, and ``80 %`` the share of studies that close 80 % of it.
+
+`engineer` follows the diagnosis in steps of a quarter of the range, then changes one factor at a time;
+`ofat` does that from the start; `near` changes one to four at random; `tpe-own` is TPE with the best
+measurement as its choice. `flaml` needs FLAML to be installed. Each row but the first ends with its
+regret less the first one's, paired by study, with half the width of the 90 % interval. Seeds below
+1000 were used to develop the samplers, those of this benchmark were not.
 """
 
 from __future__ import annotations
@@ -29,13 +38,12 @@ import argparse
 import json
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cache, partial
-from itertools import count, islice, product
-from math import log
-from typing import Any
+from itertools import product
+from math import inf, log, sqrt
 
 import numpy as np
 import optuna
@@ -46,28 +54,36 @@ from autotune.optimize.gp.surrogate import CAPACITIES, MOVES
 from autotune.optimize.ranking import PosteriorPeaks, pooled, rivals, undecided, winner
 from autotune.optimize.samplers import SAMPLERS
 from autotune.optimize.searcher import Outcome, Searcher
-from autotune.services.base import Settings, Value
+from autotune.services.base import Settings
 from autotune.simulate.chain import bottleneck, chain
 from autotune.study.schedule import RUNNER_UP_PAIRS
-from bench import catalogue
-from bench.stacks import Stack, _drawn, _neighbours, best, random_stack, web_stack
+from bench import catalogue, entangled, queueing
+from bench.by_hand import OTHERS
+from bench.stacks import Stack, best, random_stack, web_stack
 from bench.variants import VARIANTS, Variant
 
 SEEDS = 20
 FIRST_SEED = 1000
 FREE_FAILURES = 15
 HARDWARE = tuple(f"{target}/{kind}" for target in ("local", "lab") for kind in catalogue.HARDWARE)
+PRESETS_WRONG, MISCLASSIFIED, ENTANGLED = "presets-wrong", "misclassified", "entangled"
 FAMILIES = {
     "web": ("thin-lb", "large", "cached", "wide"),
     "random": ("5", "6", "7", "9"),
     "model": ("wide", "thin-lb", "slow-store", "poor-cache"),
     "catalogue": HARDWARE,
+    PRESETS_WRONG: queueing.KINDS,
+    MISCLASSIFIED: tuple(f"{kind}/wrong" for kind in queueing.KINDS),
+    ENTANGLED: entangled.KINDS,
 }
-AT = {family: (12, 20, 30) if family == "catalogue" else (15, 30, 60) for family in FAMILIES}
+WITH_GAP = (PRESETS_WRONG, MISCLASSIFIED, ENTANGLED)
+AT = dict.fromkeys(FAMILIES, (15, 30, 60))
+AT |= {"catalogue": (12, 20, 30), **dict.fromkeys(WITH_GAP, (10, 15, 20, 30))}
+OWN_CHOICE = "-own"  # of a sampler's name: its best measurement is its choice
+CLOSED = (0.5, 0.8)  # shares of the gap between the best preset and the optimum
 NONE, SEEN, SPOILT = PARTS = ("none", "seen", "spoilt")
 NOISE_OF_PARTS, MISSING, WRONG, WILD = 0.15, 1 / 3, 0.3, 0.1
 FINALISTS, PLAUSIBLE = 4, 2.0
-ASKED_AGAIN = 100  # how often FLAML is asked for a configuration that is new
 
 
 @dataclass(frozen=True)
@@ -83,16 +99,27 @@ class Case:
     def stack(self) -> Stack:
         if self.family == "catalogue":
             return catalogue.stack(self.name, self.seed)
+        if self.family in (PRESETS_WRONG, MISCLASSIFIED):
+            return queueing.stack(self.name, self.seed)
+        if self.family == ENTANGLED:
+            return entangled.stack(self.name, self.seed)
         return stack_of(self.family, self.name)
 
     @property
     def presets(self) -> list[Settings]:
         space = self.stack.space
-        return catalogue.presets(space) if self.family == "catalogue" else [*self.stack.presets]
+        real = self.family == "catalogue" or self.family in WITH_GAP
+        return catalogue.presets(space) if real else [*self.stack.presets]
 
     @property
     def best(self) -> float:
-        return catalogue.best(self.stack) if self.family == "catalogue" else best(self.stack)[0]
+        if self.family == "catalogue":
+            return catalogue.best(self.stack)
+        if self.family == ENTANGLED:
+            return entangled.best(self.stack, (self.name, self.seed))
+        if self.family == MISCLASSIFIED:
+            return queueing.best(queueing.stack(self.name.partition("/")[0], self.seed))
+        return queueing.best(self.stack) if self.family == PRESETS_WRONG else best(self.stack)[0]
 
     @property
     def at(self) -> tuple[int, ...]:
@@ -104,7 +131,8 @@ class Case:
 @dataclass(frozen=True)
 class Run:
     """One study: at each look the regret of the choice, of the choice with pairs and of the best tried;
-    the regret of the best preset, the part of trials that failed, and seconds per suggestion."""
+    the regret of the best preset, the part of trials that failed, seconds per suggestion, and after how
+    many trials each share of the gap was closed."""
 
     regrets: tuple[float, ...]
     paired: tuple[float, ...]
@@ -112,6 +140,7 @@ class Run:
     preset: float
     failed: float
     seconds: float
+    closed: tuple[float, ...] = ()
 
 
 @cache
@@ -182,15 +211,12 @@ class Probes:
                 yield part, (value, NOISE_OF_PARTS, tiers)
 
 
-Suggest = Callable[[Sequence[Settings], Sequence[float | None]], Settings]
-
-
 def searched(kind: str, case: Case) -> Run:
     """One study on one stack."""
     stack, space, known = case.stack, case.stack.space, case.presets
     rng, probes = np.random.default_rng((case.seed, 3)), Probes(case)
-    other = OTHERS[kind](case) if kind in OTHERS else None
-    sampler = "random" if other else kind
+    other = OTHERS[kind](stack, case.seed) if kind in OTHERS else None
+    sampler = "random" if other else kind.removesuffix(OWN_CHOICE)
     storage = optuna.storages.InMemoryStorage()
     searcher = Searcher(storage, "s", space, sampler, case.seed, max(case.at))
     tried: list[Settings] = []
@@ -216,15 +242,26 @@ def searched(kind: str, case: Case) -> Run:
         tried.append(settings)
         peaks.append(peak)
         if len(tried) in case.at:
-            choices.append(_chosen(case, searcher.posterior(), tried))
+            own = tried[max(range(len(tried)), key=lambda i: peaks[i] or 0.0)]
+            choices.append((own, own) if kind.endswith(OWN_CHOICE)
+                           else _chosen(case, searcher.posterior(), tried))  # fmt: skip
             lowest.append(min(_regret(case, settings) for settings in tried))
     late = [peak is None for peak in peaks[FREE_FAILURES:]]
     preset = min(_regret(case, settings) for settings in known)
     regrets, paired = zip(*(map(partial(_regret, case), each) for each in choices), strict=True)
     return Run(
         regrets, paired, tuple(lowest), preset, sum(late) / len(late),
-        spent / (len(tried) - len(known)),
+        spent / (len(tried) - len(known)), _closed(case, tried, preset),
     )  # fmt: skip
+
+
+def _closed(case: Case, tried: Sequence[Settings], preset: float) -> tuple[float, ...]:
+    """After how many trials each share of the gap was closed by the best that was tried."""
+    if case.family not in WITH_GAP:
+        return ()
+    best = np.minimum.accumulate([_regret(case, settings) for settings in tried])
+    reached = [np.flatnonzero(best <= (1 - share) * preset) for share in CLOSED]
+    return tuple(float(places[0]) + 1 if len(places) else inf for places in reached)
 
 
 def _regret(case: Case, settings: Settings) -> float:
@@ -269,126 +306,39 @@ def _chosen(case: Case, posterior: PosteriorPeaks, tried: Sequence[Settings]) ->
     return tried[first], tried[winner(peaks, again, presets) or 0]
 
 
-# -- what an engineer does, and others ---------------------------------------------------------
-
-
-def ofat(case: Case) -> Suggest:
-    """One factor at a time from the best so far: half the range up or down, or another choice."""
-    rng = np.random.default_rng((case.seed, 7))
-    space = case.stack.space
-    queue: list[tuple[str, Value]] = []
-
-    def suggest(tried: Sequence[Settings], peaks: Sequence[float | None]) -> Settings:
-        leader = tried[max(range(len(tried)), key=lambda i: peaks[i] or 0.0)]
-        while True:
-            if not queue:
-                order = rng.permutation(len(space.tunable))
-                for d in (space.tunable[i] for i in order):
-                    values = [
-                        v for v in _neighbours(d, leader[d.name], 0.25) if v != leader[d.name]
-                    ]
-                    queue.extend((d.name, value) for value in values)
-            name, value = queue.pop(0)
-            if name in space.active(leader) and leader[name] != value:
-                return {**leader, name: value}
-
-    return suggest
-
-
-def near(case: Case) -> Suggest:
-    """The best so far, with one to four parameters moved anywhere in their ranges."""
-    rng = np.random.default_rng((case.seed, 8))
-    space = case.stack.space
-
-    def suggest(tried: Sequence[Settings], peaks: Sequence[float | None]) -> Settings:
-        leader = tried[max(range(len(tried)), key=lambda i: peaks[i] or 0.0)]
-        active = sorted(space.active(leader) & {d.name for d in space.tunable})
-        names = rng.choice(active, int(rng.integers(1, 5)), replace=False)
-        drawn = _drawn(replace(space, dimensions=space.tunable), rng)
-        return {**leader, **{name: drawn[name] for name in names}}
-
-    return suggest
-
-
-def flaml(case: Case) -> Suggest:
-    """FLAML's CFO from the best preset: local search with random directions and restarts."""
-    from flaml import CFO, tune  # type: ignore[import-not-found]
-
-    space = case.stack.space
-    domains = {
-        d.name: tune.choice(list(d.choices)) if d.choices
-        else (tune.lograndint if d.log and d.bounds[0] > 0 else tune.randint)(
-            int(d.bounds[0]), int(d.bounds[1]) + 1
-        ) if d.integer
-        else tune.uniform(*map(float, d.bounds))
-        for d in space.tunable
-    }  # fmt: skip
-    cfo: Any = None
-    names = count()
-    waiting: tuple[str, dict[str, Any]] | None = None
-
-    def complete(peak: float) -> None:
-        if waiting:
-            name, config = waiting
-            cfo.on_trial_complete(
-                name, {"loss": -peak, **{f"config/{key}": value for key, value in config.items()}}
-            )
-
-    def suggested() -> tuple[str, dict[str, Any]] | None:
-        """CFO returns none where it would repeat itself; FLAML's own loop asks again, too."""
-        for name in map(str, islice(names, ASKED_AGAIN)):
-            if config := cfo.suggest(name):
-                return name, config
-        return None
-
-    def suggest(tried: Sequence[Settings], peaks: Sequence[float | None]) -> Settings:
-        nonlocal cfo, waiting
-        leader = tried[max(range(len(tried)), key=lambda i: peaks[i] or 0.0)]
-        if cfo is None:
-            start = {name: leader[name] for name in domains}
-            cfo = CFO(metric="loss", mode="min", space=domains, low_cost_partial_config={},
-                      points_to_evaluate=[start], seed=case.seed)  # fmt: skip
-            waiting = suggested()
-            complete(max(peak or 0.0 for peak in peaks))
-        else:
-            complete(peaks[-1] or 0.0)
-        waiting = suggested()
-        values = waiting[1] if waiting else {}
-        clipped = {d.name: d.clip(values[d.name]) for d in space.tunable if d.name in values}
-        return {**(space.baseline if clipped else leader), **clipped}
-
-    return suggest
-
-
-OTHERS: dict[str, Callable[[Case], Suggest]] = {"ofat": ofat, "near": near, "flaml": flaml}
-
-
 def main(arguments: Sequence[str] = ()) -> None:
     parser = argparse.ArgumentParser(description="Regret against trials.")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--first", type=int, default=FIRST_SEED, help="the first of them")
     parser.add_argument("--samplers", default=",".join(("auto", *SAMPLERS, "ofat", "near")))
-    parser.add_argument("--families", default=",".join(FAMILIES))
+    parser.add_argument("--families", default=",".join(FAMILIES), help=", ".join(FAMILIES))
     parser.add_argument("--stacks", help="of the families, by their names")
     parser.add_argument("--parts", default=",".join(PARTS))
+    parser.add_argument("--at", help="trials after which the choice is looked at: fewer cost less")
     parser.add_argument("--jobs", type=int, default=None, help="processes to share it")
     options = parser.parse_args(arguments)
+    if options.at:
+        AT.update(dict.fromkeys(FAMILIES, tuple(map(int, options.at.split(",")))))
     seeds = range(options.first, options.first + options.seeds)
     print(
         f"{'sampler':9} {'stacks':10} {'parts':7} {'preset':>7}  regret: mean (median/p90) at each look"
     )
     with ProcessPoolExecutor(options.jobs) as pool:
-        chosen = product(
-            options.samplers.split(","), options.families.split(","), options.parts.split(",")
-        )
-        for kind, family, parts in chosen:
+        for family, parts in product(options.families.split(","), options.parts.split(",")):
             names = options.stacks.split(",") if options.stacks else FAMILIES[family]
             cases = [Case(family, name, seed, parts) for name in names for seed in seeds]
-            jobs = [pool.submit(searched, kind, case) for case in cases]
-            _line(kind, family, parts, [job.result() for job in jobs])
+            first: Sequence[Run] = ()
+            for kind in options.samplers.split(","):
+                jobs = [pool.submit(searched, kind, case) for case in cases]
+                runs = [job.result() for job in jobs]
+                _line(kind, family, parts, runs, first)
+                first = first or runs
 
 
-def _line(kind: str, family: str, parts: str, runs: Sequence[Run]) -> None:
+def _line(
+    kind: str, family: str, parts: str, runs: Sequence[Run], first: Sequence[Run] = ()
+) -> None:
+    """Print a row. ``first``: the runs of the first row, on the same cases."""
     regrets, preset = np.array([run.regrets for run in runs]), np.array([r.preset for r in runs])
     cells = " ".join(
         f"@{at} {values.mean():5.1f} ({np.median(values):4.1f}/{np.quantile(values, 0.9):4.1f})"
@@ -400,12 +350,32 @@ def _line(kind: str, family: str, parts: str, runs: Sequence[Run]) -> None:
     worse = (regrets[:, -1] > preset + 1).mean()
     failed, seconds = (np.mean([getattr(run, n) for run in runs]) for n in ("failed", "seconds"))
     print(
-        f"{kind:9} {family:10} {parts:7} {preset.mean():7.1f}  {cells}  with pairs {paired}  "
-        f"tried {tried}  "
+        f"{kind:9} {family:13} {parts:7} {preset.mean():7.1f}  {cells}  with pairs {paired}  "
+        f"tried {tried}  {_gap(runs)}"
         f"over preset {gained:+5.1f} % worse {worse:3.0%} failed {failed:3.0%} "
-        f"{seconds:.3f} s a suggestion, {len(runs)} studies",
+        f"{seconds:.3f} s a suggestion, {len(runs)} studies{_difference(regrets, first)}",
         flush=True,
     )
+
+
+def _gap(runs: Sequence[Run]) -> str:
+    """When the gap was closed by half, and in how many studies by 80 % within so many trials."""
+    if not runs[0].closed:
+        return ""
+    half, most = np.array([run.closed for run in runs]).T
+    within = "/".join(f"{(most <= at).mean():.0%}" for at in AT[PRESETS_WRONG])
+    return f"half {np.median(half):g}  80 % {within} (median {np.median(most):g})  "
+
+
+def _difference(regrets: np.ndarray, first: Sequence[Run]) -> str:
+    if not first:
+        return ""
+    more = regrets - np.array([run.regrets for run in first])
+    widths = 1.645 * more.std(axis=0, ddof=1) / sqrt(len(more)) if len(more) > 1 else more[0] * inf
+    cells = (
+        f"{mean:+.1f} ± {width:.1f}" for mean, width in zip(more.mean(axis=0), widths, strict=True)
+    )
+    return f"; against the first {', '.join(cells)}"
 
 
 if __name__ == "__main__":

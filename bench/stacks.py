@@ -301,9 +301,10 @@ def best(stack: Stack) -> tuple[float, dict[str, Value]]:
     return max((_climb(stack, s) for _, _, s in found[:6]), key=lambda pair: pair[0])
 
 
-def _climb(stack: Stack, start: Settings) -> tuple[float, dict[str, Value]]:
+def _climb(stack: Stack, start: Settings, least: float = 0.004) -> tuple[float, dict[str, Value]]:
+    """One parameter after the other, in steps of a part of its range down to ``least``."""
     here, height, step = dict(start), stack.peak(start) or 0.0, 0.25
-    while step > 0.004:
+    while step > least:
         before = height
         for dimension in stack.space.tunable:
             for value in _neighbours(dimension, here[dimension.name], step):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,7 +14,7 @@ from autotune.monitor.activity import HostUsage
 from autotune.monitor.watch import Observations, WatchedHost
 from autotune.services.base import Role, Settings
 from autotune.services.diagnosis import Resource
-from autotune.services.registry import diagnosis, of_role
+from autotune.services.registry import ALL, diagnosis, of_role
 from autotune.target.slo import Slo
 
 NEAREST = 3  # failed readings that count: far above the peak they show only effects of overload
@@ -99,18 +99,30 @@ def worst_rss(watched: Iterable[WatchedReading]) -> dict[str, int]:
     return worst
 
 
-def recommended_moves(bottleneck: Mapping[str, Any] | None) -> tuple[str, ...]:
+def recommended_moves(
+    bottleneck: Mapping[str, Any] | None, among: Container[str] | None = None
+) -> tuple[str, ...]:
     """The moves that a bottleneck, as a study recorded it, suggests: ``web.php_fpm.max_children+``,
-    ``web.php_fpm.pm=static``. None where nothing can be changed in software, as for a lack of CPU.
+    ``web.php_fpm.pm=static``. None where nothing can be changed in software. ``among``: full names of
+    the parameters there are, if that is known.
 
     They are advice: measurements say whether they help.
     """
     if not bottleneck:
         return ()
     tier, resource = bottleneck["tier"], Resource(bottleneck["resource"])
-    names = (bottleneck["service"], *(s.name for s in of_role(Role.HOST) if not s.interpreter))
+    of_host = [s.name for s in of_role(Role.HOST) if not s.interpreter]
+    # All services of a tier share its CPUs: less work in any of them leaves more for the others.
+    others = [s.name for s in ALL] if resource is Resource.CPU else []
+    names = dict.fromkeys((bottleneck["service"], *of_host, *others))
     return tuple(
         f"{tier}.{name}.{move}"
         for name in names
         for move in diagnosis(name).moves.get(resource, ())
+        if among is None or f"{tier}.{name}.{_moved(move)}" in among
     )
+
+
+def _moved(move: str) -> str:
+    """The bare name of the parameter that a move changes."""
+    return move.partition("=")[0].rstrip("+-")

@@ -31,7 +31,7 @@ from autotune.loads import load_host, of_target
 from autotune.loads.base import Load
 from autotune.loads.headroom import SERVER, of_hosts
 from autotune.loads.load_host import PortWait
-from autotune.loads.of_target import addresses
+from autotune.loads.of_target import addresses, traits
 from autotune.loads.registry import chosen
 from autotune.loads.take import inspect
 from autotune.monitor.watch import WatchedHost, hosts_of
@@ -409,8 +409,10 @@ def prepare(file: TargetFile) -> StackEnvironment:
     hosts = runtime.transports(file)
     facts = runtime.facts(target, hosts)
     in_place = _in_place(file, hosts, runtime) if runtime.installed else InPlace()
-    space = spaces.build(file, facts, in_place.running)
     load = chosen(file)
+    space = spaces.build(file, facts, in_place.running).under(
+        traits(target.load, kept=load.limits.kept)
+    )
     named = target.load.hosts if runtime.installed else ()
     load_hosts = tuple(hosts[name] for name in named) or (LocalTransport(),)
     needed: dict[str, list[NeedsPrograms]] = {

@@ -15,10 +15,10 @@ from urllib.parse import urlsplit, urlunsplit
 from autotune import foreign_files
 from autotune.deploy.stack import Stack, entry_tiers
 from autotune.errors import TargetError
-from autotune.services.base import Endpoint
+from autotune.services.base import Endpoint, Trait
 from autotune.strict import is_address
 from autotune.target.expect import ANY_2XX
-from autotune.target.model import Target
+from autotune.target.model import Load, Target
 from autotune.target.read import TargetFile
 from autotune.transports.request import DEFAULT_PORTS, Request, Tls
 
@@ -61,6 +61,12 @@ def request(
         statuses=load.expect.statuses if load.expect and not load.listed else ANY_2XX,
         checks=None if load.listed else load.expect,
     )
+
+
+def traits(load: Load, *, kept: bool) -> frozenset[Trait]:
+    """What the load has that makes parameters decide. ``kept``: its connections stay open."""
+    present = {Trait.TLS: load.tls, Trait.CHURN: not kept}
+    return frozenset(trait for trait, has in present.items() if has)
 
 
 def addresses(target: Target) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ from typing import Any
 from autotune.errors import AutotuneError
 from autotune.parameter_name import ParameterName, own_settings
 from autotune.report import format as fmt
-from autotune.services.base import Action, Effect, Parameter, Role, Service, Settings, Value
+from autotune.services.base import Action, Effect, Parameter, Role, Service, Settings, Trait, Value
 from autotune.services.registry import ALL, DEPLOYMENTS, SERVICES, choice_of, parts
 from autotune.space.dimension import CHOICE, is_choice
 from autotune.target.messages import instead, same
@@ -25,6 +25,10 @@ EFFECTS = {
     Effect.CAPACITY: "on the capacity, searched first",
     Effect.SMALL: "small",
     Effect.COSMETIC: "none to speak of",
+}
+LOADS = {
+    Trait.TLS: "TLS",
+    Trait.CHURN: "a connection for each request",
 }
 COSTS = {
     Action.NONE: "a change is in force at once",
@@ -149,9 +153,11 @@ def presets(parameter: Parameter) -> str:
 
 
 def effect(parameter: Parameter) -> str:
-    """How much it may matter, in which direction guides move it, which values no guide warns of."""
+    """How much it may matter, in which direction guides move it, which values no guide warns of, and
+    which loads make it decide."""
     safe = f"; safe from {parameter.safe[0]} to {parameter.safe[1]}" if parameter.safe else ""
-    return f"{EFFECTS[parameter.effect]}{DIRECTIONS[parameter.direction]}{safe}"
+    loads = "".join(f"; decides under {LOADS[each]}" for each in sorted(parameter.decides))
+    return f"{EFFECTS[parameter.effect]}{DIRECTIONS[parameter.direction]}{safe}{loads}"
 
 
 def conditions(each: Catalogued) -> Iterator[str]:

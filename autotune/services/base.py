@@ -37,6 +37,13 @@ class Effect(enum.StrEnum):
     COSMETIC = "cosmetic"  # none that could be measured, except at values that do harm
 
 
+class Trait(enum.StrEnum):
+    """What a load has that makes parameters decide which hardly matter otherwise."""
+
+    TLS = "tls"  # connections are encrypted
+    CHURN = "churn"  # clients connect for every request
+
+
 class Role(enum.StrEnum):
     """What a service does in its tier."""
 
@@ -67,7 +74,8 @@ class Parameter:
 
     ``capped_by`` is the kernel setting that limits the effective value.
 
-    ``effect`` says how much it may matter; ``direction`` where guides move it, `+` or `-`. ``safe`` is
+    ``effect`` says how much it may matter, and ``decides`` under which loads it matters most whatever
+    its ``effect``; ``direction`` is where guides move it, `+` or `-`. ``safe`` is
     the range that no guide warns about: the search begins there.
     """
 
@@ -92,6 +100,7 @@ class Parameter:
     on_demand: bool = False
     capped_by: str = ""
     effect: Effect = Effect.CAPACITY
+    decides: frozenset[Trait] = frozenset()
     direction: str = ""
     safe: tuple[Bound, Bound] | None = None
 
@@ -115,22 +124,31 @@ def guided(
     capacity: str = "",
     small: str = "",
     safe: Mapping[str, tuple[Bound, Bound]] | None = None,
+    decides: Mapping[Trait, str] | None = None,
 ) -> tuple[Parameter, ...]:
     """``parameters`` with what guides say of them. ``capacity`` and ``small`` name those with that
-    effect, each with the direction in which guides move it (``backlog+``); ``safe`` has ranges by name.
-    Parameters that neither of the two names are cosmetic."""
+    effect, each with the direction in which guides move it (``backlog+``); ``safe`` has ranges by name,
+    ``decides`` the names of what matters most under a load with a trait. Parameters that neither of
+    the two names are cosmetic."""
     effects = {
         name.rstrip("+-"): (effect, name[len(name.rstrip("+-")) :])
         for effect, names in ((Effect.CAPACITY, capacity), (Effect.SMALL, small))
         for name in names.split()
     }
-    ranges = safe or {}
-    if unknown := {*effects, *ranges} - {parameter.name for parameter in parameters}:
+    ranges, loads = safe or {}, {t: names.split() for t, names in (decides or {}).items()}
+    named = {*effects, *ranges, *(name for names in loads.values() for name in names)}
+    if unknown := named - {parameter.name for parameter in parameters}:
         raise ValueError(
             f"guidance for parameters that are not there: {', '.join(sorted(unknown))}"
         )
     return tuple(
-        replace(p, effect=effect, direction=direction, safe=ranges.get(p.name))
+        replace(
+            p,
+            effect=effect,
+            direction=direction,
+            safe=ranges.get(p.name),
+            decides=frozenset(trait for trait, names in loads.items() if p.name in names),
+        )
         for p in parameters
         for effect, direction in (effects.get(p.name, (Effect.COSMETIC, "")),)
     )

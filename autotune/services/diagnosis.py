@@ -177,7 +177,8 @@ class Diagnosis:
     ``log`` gives the path of its error log, or the systemd unit whose journal has it; ``complaints``
     are patterns of lines there by kind, beside those every program writes. ``moves`` are what to
     change where a resource ran out: parameters with a direction, `+` more and `-` less, or a choice
-    to take; those of a service of the host help any service on that host. ``threads`` is the
+    to take; those of a service of the host help any service on that host, and less work for the CPU in
+    any service of a tier helps all of them. ``threads`` is the
     parameter that says how many threads do all its work. ``refusal_rules`` detect that it turned
     requests away, ``worker_rules`` that all its workers are taken, ``cache_rules`` that it forgets
     too much.

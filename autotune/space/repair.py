@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.errors import AutotuneError
@@ -37,14 +37,17 @@ def repaired(
     dimensions: Sequence[Dimension],
     rules: Sequence[Rule],
     facts: Mapping[str, float],
+    keep: Container[str] = (),
 ) -> tuple[dict[str, Value], tuple[Binding, ...]]:
     """Settings that keep every rule, and each change that this took.
 
     A rule is repaired by lowering the parameter on its smaller side that is furthest above its
     lowest value; where none alone suffices, that one goes to its lowest and the next has its turn;
-    where all are at their lowest, parameters on the larger side are raised. Raises Infeasible.
+    where all are at their lowest, parameters on the larger side are raised. Parameters to ``keep`` have
+    their turn last, unless the rule is one of memory: more of one thing needs more of what it uses.
+    Raises Infeasible.
     """
-    repair = _Repair(asked, dimensions, facts)
+    repair = _Repair(asked, dimensions, facts, keep)
     for _ in range(4 * (len(rules) + len(dimensions))):
         broken = next((rule for rule in rules if not rule.holds(repair.names)), None)
         if broken is None:
@@ -57,9 +60,11 @@ class _Repair:
     """``names`` are the facts and the settings so far, in base units."""
 
     def __init__(
-        self, asked: Settings, dimensions: Iterable[Dimension], facts: Mapping[str, float]
-    ) -> None:
+        self, asked: Settings, dimensions: Iterable[Dimension], facts: Mapping[str, float],
+        keep: Container[str],
+    ) -> None:  # fmt: skip
         self.settings = dict(asked)
+        self._keep = keep
         self._asked = asked
         self._dimensions = {d.name: d for d in dimensions}
         self._changed: dict[str, str] = {}  # parameter → the last rule that changed it
@@ -78,6 +83,8 @@ class _Repair:
         sides = (rule.comparison.left, rule.comparison.right)
         small, large = sides if rule.symbol in ("<=", "<", "==") else reversed(sides)
         ends = [*self._ends(small.names(), 0), *self._ends(large.names(), 1)]
+        if not rule.size:
+            ends.sort(key=lambda each: each[0].name in self._keep)
         for dimension, end in ends:
             if rule.holds(self._at(dimension, end)):
                 self._set(dimension, self._nearest(rule, dimension, end), arithmetic)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from autotune.errors import AutotuneError, Mistakes, TargetError
-from autotune.services.base import Bound, Effect, Parameter, Role, Settings, Value, met
+from autotune.services.base import Bound, Effect, Parameter, Role, Settings, Trait, Value, met
 from autotune.services.registry import DEPLOYMENTS, Placed, parts, placed
 from autotune.space import derived, kernel
 from autotune.space.caps import Cap, Clamp, capped, caps, narrowed
@@ -108,6 +108,15 @@ class Space:
         )
         return replace(self, dimensions=dimensions)
 
+    def under(self, traits: frozenset[Trait]) -> Space:
+        """The space for a load with these traits: what they make decisive is known to matter."""
+        dimensions = tuple(
+            replace(d, parameter=replace(d.parameter, effect=Effect.CAPACITY))
+            if d.parameter.decides & traits else d
+            for d in self.dimensions
+        )  # fmt: skip
+        return replace(self, dimensions=dimensions)
+
     def knowing(self, rss: Mapping[str, int]) -> Space:
         """The space with the memory of processes as it was measured, in bytes by `tier.service`."""
         measured = {f"rss({name})": float(size) for name, size in rss.items()}
@@ -124,14 +133,15 @@ class Space:
         """Names of the parameters that have any effect under ``settings``."""
         return frozenset(d.name for d in self.dimensions if met(d.when, settings))
 
-    def candidate(self, suggested: Settings) -> Candidate:
-        """Suggested values completed from the baseline and repaired until every rule holds.
+    def candidate(self, suggested: Settings, keep: Container[str] = ()) -> Candidate:
+        """Suggested values completed from the baseline and repaired until every rule holds; parameters
+        to ``keep`` are changed last (see `repaired`).
 
         Raises Infeasible when nothing can help.
         """
         asked, limited = capped({**self.baseline, **suggested}, self.dimensions, self.caps)
         rules = [rule for rule in self.constraints if rule.applies(asked)]
-        settings, bindings = repaired(asked, self.dimensions, rules, self.facts)
+        settings, bindings = repaired(asked, self.dimensions, rules, self.facts, keep)
         names = tuple(binding.parameter for binding in limited)
         return Candidate(self._complete(settings), (*limited, *bindings), names)
 

@@ -197,7 +197,7 @@ def _simplify(context: TrialContext, searcher: Searcher, number: int) -> None:
 
 
 def _tell(searcher: Searcher, done: Trial, state: State) -> None:
-    moves = recommended_moves(state.bottlenecks.get(done.number))
+    moves = recommended_moves(state.bottlenecks.get(done.number), done.settings)
     tell(searcher, done, moves, state.capacities.get(done.number))
 
 

@@ -145,7 +145,7 @@ def test_moves_name_parameters_of_the_tier_in_full() -> None:
     assert "web.limits.nofile+" in recommended_moves(found("nginx", Resource.DESCRIPTORS))
 
 
-@pytest.mark.parametrize("resource", [Resource.CPU, Resource.GENERATOR, Resource.ANSWERS])
+@pytest.mark.parametrize("resource", [Resource.GENERATOR, Resource.ANSWERS])
 def test_what_no_setting_mends_has_none(resource: Resource) -> None:
     assert recommended_moves(found("nginx", resource)) == ()
     assert recommended_moves(None) == ()

@@ -108,7 +108,7 @@ def test_a_block_that_was_refused_does_not_keep_the_other_changes() -> None:
 def test_what_the_model_doubts_is_measured_and_not_reverted_for_that() -> None:
     """Time is kept for it, and the model takes more changes to matter than do."""
     search, _ = searched(8)
-    winner = {**SPACE.baseline, MATTERS: 0.25, "web.x.p1": 0.9}
+    winner = {**SPACE.baseline, MATTERS: 0.3, "web.x.p1": 0.9}
     doubted = simplified(search.surrogate(), SPACE, winner, refused=[["web.x.p1"]])
     assert doubted.reverted == (MATTERS,)
     assert PROMISING <= doubted.probability < ACCEPTED

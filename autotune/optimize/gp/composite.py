@@ -80,13 +80,15 @@ class _Evidence:
 
 @dataclass(frozen=True)
 class Composite:
-    """``top`` is the best log peak measured; a log peak is the parts' soft minimum plus ``offset``."""
+    """``top`` is the best log peak measured; a log peak is the parts' soft minimum plus ``offset``.
+    ``error``: by how much it misses compressed log peaks, on average, if the others predict them."""
 
     parts: tuple[Part, ...]
     sharpness: float
     offset: float
     top: float
     residual: Process
+    error: float
 
     def predict(self, points: Points) -> tuple[Array, Array]:
         """Mean and sd of the compressed log peaks, by draws that all points share."""
@@ -165,7 +167,18 @@ def compose(
     rest = compressed(log_peaks, top) - compressed(soft + offset, top)
     of_rest = compress_shared(log_peaks, shared)
     residual = fit(tables, points, rest, sds**2, RESIDUAL, level=0.0, shared=of_rest)
-    return Composite(tuple(parts), sharpness, offset, top, residual)
+    apart = soft_minimum(left_out[chosen], sharpness)
+    error = _left_out_error(
+        residual, compressed(log_peaks, top) - compressed(apart + _offset(apart, log_peaks), top)
+    )
+    return Composite(tuple(parts), sharpness, offset, top, residual, error)
+
+
+def _left_out_error(residual: Process, rest: Array) -> float:
+    """The mean error in each peak, predicted from all others: ``rest`` is what the parts leave of it
+    without its own capacities, which the residual then predicts from the other rests."""
+    errors, _ = replace(residual, values=rest).left_out()
+    return float(np.abs(errors).mean())
 
 
 def _by_peaks(

@@ -1,14 +1,14 @@
 """The project's own sampler: expected improvement over a Gaussian process of few relevant parameters.
 
 Candidates are mutations of the leaders, crossovers with them, points at random, and the leaders with
-the moves that a diagnosis recommends for them. A diagnosis names which of a hundred parameters to move,
-and the direction, which says more than the number that was measured.
+the moves that a diagnosis recommends for them. While such moves gain much, they are made without a model
+(`moves.long_step`).
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from math import log
 from typing import Any
@@ -21,6 +21,7 @@ from optuna.trial import FrozenTrial
 
 from autotune.optimize.base import SpaceSampler
 from autotune.optimize.gp.grid import Grid, Points, distinct
+from autotune.optimize.gp.moves import guided_candidates, history, long_step
 from autotune.optimize.gp.surrogate import (
     MATTERS,
     Observations,
@@ -31,7 +32,7 @@ from autotune.optimize.gp.surrogate import (
     shifts,
 )
 from autotune.parameter_name import ParameterName
-from autotune.services.base import Action
+from autotune.services.base import Action, Settings
 from autotune.space.dimension import PRESETS
 from autotune.space.space import Infeasible, Space
 
@@ -43,6 +44,8 @@ LEAST = 2
 SURE = 20
 # Below this probability that the parameters known to matter can do better, the others are searched too.
 EXHAUSTED = 0.1
+# Every so many suggestions may change any parameter, by any of its values.
+EVERYWHERE = 3
 
 
 class GpSampler(SpaceSampler):
@@ -70,6 +73,12 @@ class GpSampler(SpaceSampler):
         if cold or len(observations.points) < LEAST:
             opening = latin_hypercube(grid, COLD, begun, self._task.seed)
             return dict(grid.decode(self._repaired(opening[None, :])[0]))
+        step = long_step(grid, observations, self._repaired)
+        if step is not None:
+            self.improvement_probability = None
+            return dict(grid.decode(step))
+        if trial.number % EVERYWHERE == EVERYWHERE - 1:
+            core = Region.whole(grid)  # a parameter may decide here whatever its class
         surrogate = Surrogate.of(grid, observations)
         # What was deployed last, as far as the sampler knows.
         deployed = [t.params for t in trials if t.params and t.state.is_finished()]
@@ -99,17 +108,35 @@ class GpSampler(SpaceSampler):
         new = distances(grid, points, tried).min(axis=1) > 0
         return np.asarray(points[int(new.argmax())])
 
-    def _repaired(self, points: Points) -> Points:
-        """The configurations that would be measured: each with every rule kept, where that can be."""
+    def _repaired(self, points: Points, origin: Points | None = None) -> Points:
+        """The configurations that would be measured: each with every rule kept, where that can be. What
+        differs from ``origin`` is kept as it is, if changing other parameters can keep the rules."""
         grid, space = self._task.grid, self._task.space
         repaired = []
         for point in points:
+            keep = set() if origin is None else _kept(grid, point, origin)
             try:
-                settings = space.candidate(grid.decode(point)).settings
+                settings = _candidate(space, grid.decode(point), keep)
             except Infeasible:
                 continue
             repaired.append(grid.encode(settings))
         return np.array(repaired) if repaired else points
+
+
+def _kept(grid: Grid, point: Points, origin: Points) -> set[str]:
+    """The parameters that a move is to leave as they are if the rules can be kept without them: what
+    was raised, so that what it needs is raised, too; if something was lowered, all others."""
+    lowered = np.array([axis.ordered for axis in grid.axes]) & (point < origin)
+    kept = ~lowered if lowered.any() else point != origin
+    return {axis.dimension.name for axis, own in zip(grid.axes, kept, strict=True) if own}
+
+
+def _candidate(space: Space, settings: Settings, keep: set[str]) -> Settings:
+    """The settings with the rules kept, without changing those to ``keep`` if that can be."""
+    if keep:
+        with suppress(Infeasible):
+            return space.candidate(settings, keep).settings
+    return space.candidate(settings).settings
 
 
 @dataclass(frozen=True)
@@ -146,7 +173,7 @@ class Region:
 
 
 Array = npt.NDArray[np.float64]
-Projection = Callable[[Points], Points]
+Projection = Callable[..., Points]
 
 LEADERS = 4
 PLAUSIBLE = 2.0  # sds that a leader may be behind the best
@@ -168,10 +195,6 @@ ADVISED = log(3.0)
 CAREFUL, LIKELY = 4.0, 0.5
 SIGN, GUIDED = {"": 0, "+": 1, "-": -1}, 1 / 3
 ROUNDS, PARENTS, OFFSPRING, BATCH = 5, 8, 160, 20
-# Length of a recommended move, as a part of the parameter's range: on a logarithmic range from 2 to 512
-# children it nearly doubles their number.
-STEP = 0.1
-_MOVE = re.compile(r"(?P<name>[^=+]+?)(?:(?P<direction>[+-])|=(?P<choice>.*))")
 
 
 @dataclass(frozen=True)
@@ -229,13 +252,14 @@ def propose(
     )
     pool = _evolved(acquisition, leaders, rng, region)
     candidates, scores = _first_new(acquisition, pool, project)
-    if observations.moves and surrogate.composite is None:
-        moves = [observations.moves[index] for index in leading]
-        advised = guided_candidates(grid, leaders, moves)
-        if len(advised):
-            advised = grid.canonical(project(advised))
-            candidates = np.vstack([candidates, advised])
-            scores = np.concatenate([scores, acquisition.score(advised) + ADVISED])
+    if observations.moves:
+        for leader, index in zip(leaders, leading, strict=True):
+            past = history(observations, int(index))
+            advised = guided_candidates(grid, past, observations.moves[index])
+            if len(advised):
+                advised = grid.canonical(project(advised, leader))
+                candidates = np.vstack([candidates, advised])
+                scores = np.concatenate([scores, acquisition.score(advised) + ADVISED])
     if current is not None:
         scores = scores - RESTART * restarts(grid, current, candidates)
     return np.asarray(candidates[int(scores.argmax())]), candidates
@@ -395,40 +419,6 @@ def latin_hypercube(grid: Grid, count: int, index: int, seed: int) -> Points:
     places = np.array([rng.permutation(count)[index % count] for _ in grid.axes])
     within = rng.random((count, len(grid.axes)))[index % count]
     return np.asarray((places + within) / count * grid.sizes).astype(np.intp)
-
-
-def guided_candidates(grid: Grid, incumbents: Points, moves: Sequence[Sequence[str]]) -> Points:
-    """Each of ``incumbents`` with its recommended moves, all together and each alone.
-
-    ``moves``: for each incumbent `name+`, `name-` or `name=choice`. Parameters that are not on the
-    grid, and choices that are not on offer, are left out.
-    """
-    candidates = [np.empty((0, len(grid.axes)), np.intp)]
-    for incumbent, its_moves in zip(incumbents, moves, strict=True):
-        together = _moved(grid, incumbent, its_moves)
-        changed = np.flatnonzero(together != incumbent)
-        if len(changed):
-            alone = np.tile(incumbent, (len(changed), 1))
-            alone[np.arange(len(changed)), changed] = together[changed]
-            candidates += [together[None, :], alone]
-    return np.vstack(candidates)
-
-
-def _moved(grid: Grid, incumbent: Points, moves: Sequence[str]) -> Points:
-    index = {axis.dimension.name: i for i, axis in enumerate(grid.axes)}
-    point = incumbent.copy()
-    for move in filter(None, map(_MOVE.fullmatch, moves)):
-        place = index.get(move["name"])
-        if place is None:
-            continue
-        axis = grid.axes[place]
-        if axis.ordered and move["direction"]:
-            step = max(1, round(STEP * len(axis.values)))
-            level = incumbent[place] + (step if move["direction"] == "+" else -step)
-            point[place] = min(max(level, 0), len(axis.values) - 1)
-        elif not axis.ordered and move["choice"] in axis.values:
-            point[place] = axis.values.index(move["choice"])
-    return point
 
 
 def restarts(grid: Grid, current: Points, points: Points) -> Array:

@@ -32,6 +32,7 @@ FEASIBLE = "feasible"  # name of the constraint: violated when positive
 DRIFT = "drift"  # attribute of the study: trial → by how much its log peak was too high, and the sd
 OF_BEDS = "drift of beds"  # attribute of the study: bed → the sd that its shifts share
 PRESET_PHASES = (*PRESETS, "known")  # phases of the study that measure presets
+SEARCHED = "search"  # the phase that measures suggestions
 NO_TRIAL = -1  # for `observe`: no trial is being suggested
 
 # An observation this many sds below what all others predict of it was disturbed, and is disregarded.
@@ -42,12 +43,13 @@ ENOUGH = 8  # observations, to compare one with the others
 HIDDEN = log(1.5)
 MATTERS = 0.01  # the least gain worth searching for, as a log ratio
 DRAWS = 200
+FITS = 1.5  # times the error of the model without parts, that the one with parts may have
 # A prediction rests on so many observations at most, for its cost grows with their cube; a sixth of
 # them are the newest.
 MOST_MODELLED, NEWEST = 300, 6
 FAILING = Beliefs(effect=0.5, noise=0.3)
 # Prior variance of a parameter's effect, relative to that of parameters that decide on capacity.
-VARIANCE = {Effect.CAPACITY: 1.0, Effect.SMALL: 0.1, Effect.COSMETIC: 0.02}
+VARIANCE = {Effect.CAPACITY: 1.0, Effect.SMALL: 0.3, Effect.COSMETIC: 0.1}
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,8 @@ class Observations:
     ``pruned``: the log peak is at most this. ``failed`` points could not be used; ``pending`` ones
     are being measured elsewhere. ``moves`` are those recommended for each of ``points``, if any, and
     ``capacities`` those of the stack's parts. ``numbers`` are the study's own of ``points``; ``others``
-    were tried, too, and are left out of the model. ``shared``, ``[point, bed]``: the sd of the error
+    were tried, too, and are left out of the model. ``suggested``: which of ``points`` the search made.
+    ``shared``, ``[point, bed]``: the sd of the error
     that all log peaks of a test bed have in common, where there are several (`gp.model.fit`).
     """
 
@@ -81,6 +84,7 @@ class Observations:
     numbers: tuple[int, ...] = ()
     others: tuple[Points, ...] = ()
     shared: Array | None = None
+    suggested: tuple[bool, ...] = ()
 
     def __len__(self) -> int:
         return len(self.points) + len(self.failed)
@@ -114,6 +118,7 @@ class Observations:
             bounded, points=self.points[rows], log_peaks=self.log_peaks[rows], sds=self.sds[rows],
             pruned=self.pruned[rows], moves=_at(rows, self.moves),
             capacities=_at(rows, self.capacities), numbers=_at(rows, self.numbers),
+            suggested=_at(rows, self.suggested),
             others=(self.points, self.failed),
             shared=None if self.shared is None else self.shared[rows],
         )  # fmt: skip
@@ -154,6 +159,7 @@ def observe(grid: Grid, trials: Iterable[FrozenTrial], asking: int, drift: Shift
         tuple(_capacities(t, shift) for t, shift in zip(measured, shifted[:, 0], strict=True)),
         numbers,
         shared=_shared(measured, drift.beds),
+        suggested=tuple(t.user_attrs.get("phase") == SEARCHED for t in measured),
     ).bounded()
 
 
@@ -212,7 +218,7 @@ def log_scale(values: Sequence[float]) -> Any:
 class Surrogate:
     """``log_peak`` models compressed log peaks relative to the best measured; ``feasible`` whether a
     configuration works, and is ``None`` until one has failed. ``composite`` models them by the parts
-    of the stack, where these are known."""
+    of the stack, where these are known and explain the peaks."""
 
     grid: Grid
     observations: Observations
@@ -226,13 +232,7 @@ class Surrogate:
         levels = zip(grid.axes, leader, strict=True)
         tables = tuple(VARIANCE[_effect(a)] * table(a, int(level)) for a, level in levels)
         log_peak = _fit_log_peak(tables, observations)
-        composite = None
-        if any(observations.capacities) and observations.enough_for_parts:
-            sds = np.sqrt(np.maximum(log_peak.variances - log_peak.noise, 0.0))
-            composite = compose(
-                grid, tables, observations.points, observations.capacities,
-                observations.log_peaks, sds, observations.shared,
-            )  # fmt: skip
+        composite = _composite(grid, tables, observations, log_peak)
         feasible = None
         if len(observations.failed):
             points = np.vstack([observations.points, observations.failed])
@@ -277,6 +277,22 @@ class Surrogate:
     def best(self) -> int:
         """Index of the measured point believed to be the highest."""
         return int(self.measured()[0].argmax())
+
+
+def _composite(
+    grid: Grid, tables: tuple[Array, ...], observations: Observations, log_peak: Process
+) -> Composite | None:
+    """The model of the parts; ``None`` if too few are known, or if it predicts left-out peaks much worse
+    than ``log_peak`` does. A part model misleads if tiers act on each other."""
+    if not any(observations.capacities) or not observations.enough_for_parts:
+        return None
+    sds = np.sqrt(np.maximum(log_peak.variances - log_peak.noise, 0.0))
+    composite = compose(
+        grid, tables, observations.points, observations.capacities, observations.log_peaks, sds,
+        observations.shared,
+    )  # fmt: skip
+    error = float(np.abs(log_peak.left_out()[0]).mean())
+    return composite if composite and composite.error <= FITS * error else None
 
 
 def _effect(axis: Axis) -> Effect:

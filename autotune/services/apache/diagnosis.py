@@ -89,6 +89,7 @@ DIAGNOSIS = Diagnosis(
         "upstream_queue_full": re.compile(r"\(11\)Resource temporarily unavailable: AH02454"),
     },
     moves={
+        Resource.CPU: ("KeepAlive=True", "MaxKeepAliveRequests+", "BufferedLogs=True"),
         Resource.WORKERS: MORE_WORKERS,
         Resource.CONNECTIONS: ("MaxRequestWorkers+", "ServerLimit+", "ListenBacklog+"),
         Resource.MEMORY: ("MaxRequestWorkers-", "ServerLimit-"),

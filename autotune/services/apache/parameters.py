@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from autotune.services.base import Needs, Role, accept_queue, guided, on_reload, on_restart
+from autotune.services.base import Needs, Role, Trait, accept_queue, guided, on_reload, on_restart
 
 CORE = "httpd.apache.org, core"
 MPM = "httpd.apache.org, mpm_common"
@@ -33,6 +33,7 @@ COMMON = guided((
     capacity="KeepAlive ListenBacklog+",
     small="MaxKeepAliveRequests+ BufferedLogs KeepAliveTimeout- MaxConnectionsPerChild",
     safe={"ListenBacklog": (256, 65_535), "MaxKeepAliveRequests": (100, 100_000)},
+    decides={Trait.TLS: "KeepAlive KeepAliveTimeout MaxKeepAliveRequests"},
 )  # fmt: skip
 
 EVENT_PARAMETERS = (*COMMON, *guided((

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from autotune.services.base import Needs, accept_queue, guided, on_reload
+from autotune.services.base import Needs, Trait, accept_queue, guided, on_reload
 
 MANUAL = "HAProxy 2.6 configuration manual"
 CHOICE = "haproxy.com blog, Test Driving “Power of Two Random Choices” Load Balancing"
@@ -60,6 +60,7 @@ PARAMETERS = guided((
     capacity="nbthread maxconn+ server_maxconn backlog+ http_reuse pool_max_conn balance",
     small="shards http_server_close pool_purge_delay+ tune_bufsize- timeout_queue"
     " timeout_http_keep_alive busy_polling dontlog_normal",
+    decides={Trait.TLS: "timeout_http_keep_alive", Trait.CHURN: "pool_purge_delay"},
     safe={"nbthread": (1, "2 * cpus"), "backlog": (256, 65_535)},
 )  # fmt: skip
 

@@ -130,6 +130,8 @@ DIAGNOSIS = Diagnosis(
     ),
     log=lambda _: Mariadb.unit_name,
     moves={
+        Resource.CPU: ("thread_handling=pool-of-threads", "table_open_cache+", "tmp_table_size+",
+                       "max_heap_table_size+"),
         Resource.CONNECTIONS: ("max_connections+", "back_log+"),
         Resource.WORKERS: ("thread_handling=pool-of-threads", "thread_cache_size+"),
         Resource.STORE: ("innodb_buffer_pool_size+", "innodb_log_file_size+", "table_open_cache+"),

@@ -15,6 +15,7 @@ from autotune.services.base import (
     Role,
     Service,
     Site,
+    Trait,
     Value,
     accept_queue,
     guided,
@@ -127,6 +128,8 @@ PARAMETERS = guided((
           "backlog": (256, 65_535), "gzip_comp_level": (1, 6),
           "ssl_session_timeout": (60, 3600), "keepalive_requests": (100, 100_000),
           "upstream_keepalive_requests": (100, 100_000), "keepalive_timeout": (5, 120)},
+    decides={Trait.TLS: "keepalive_timeout keepalive_requests ssl_session_cache ssl_session_timeout",
+             Trait.CHURN: "fastcgi_keep_conn fastcgi_keepalive upstream_keepalive_requests reuseport"},
 )  # fmt: skip
 
 # Directives that have the name of their parameter. What nginx does for some sites alone is tuned where
@@ -233,7 +236,10 @@ def _connections(part: PartReading) -> Finding | None:
     )
 
 
-MORE_CONNECTIONS = ("worker_connections+", "worker_processes+", "backlog+", "upstream_keepalive+")
+MORE = ("worker_connections+", "worker_processes+", "backlog+", "upstream_keepalive+")
+KEPT = ("upstream_keepalive+", "fastcgi_keep_conn=True", "fastcgi_keepalive+", "keepalive_requests+",
+    "ssl_session_cache=10", "ssl_session_timeout+", "access_log_buffer=64")  # fmt: skip
+MOVES = {Resource.CPU: KEPT, Resource.WORKERS: ("worker_processes+",), Resource.CONNECTIONS: MORE}
 
 DIAGNOSIS = Diagnosis(
     counters=None,
@@ -245,10 +251,7 @@ DIAGNOSIS = Diagnosis(
         "upstream_refused": re.compile(r"connect\(\).* failed \(111"),
         "upstream_queue_full": re.compile(r"connect\(\).* failed \(11:"),
     },
-    moves={
-        Resource.WORKERS: ("worker_processes+",),
-        Resource.CONNECTIONS: MORE_CONNECTIONS,
-    },
+    moves=MOVES,
     threads="worker_processes",
     refusal_rules=(_connections,),
 )

@@ -162,6 +162,7 @@ DIAGNOSIS = Diagnosis(
     log=lambda site: site.place(f"{site.directory}/php-fpm.log", PhpFpm().unit(site)),
     complaints={"max_children": re.compile(r"reached (?:pm\.)?max_children")},
     moves={
+        Resource.CPU: ("pm=static",),
         Resource.WORKERS: ("max_children+", "pm=static", "start_servers+", "min_spare_servers+"),
         Resource.CONNECTIONS: ("listen_backlog+",),
         Resource.MEMORY: ("max_children-",),

@@ -56,6 +56,8 @@ DIAGNOSIS = Diagnosis(
     ),
     log=None,
     moves={
+        Resource.CPU: ("opcache_enable=True", "opcache_memory_consumption+",
+                       "opcache_max_accelerated_files+", "realpath_cache_size+", "realpath_cache_ttl+"),
         Resource.CACHE: ("opcache_memory_consumption+", "opcache_max_accelerated_files+",
                          "opcache_interned_strings_buffer+"),
         Resource.MEMORY: ("opcache_memory_consumption-", "opcache_jit_buffer_size-"),

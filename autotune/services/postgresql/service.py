@@ -201,6 +201,7 @@ DIAGNOSIS = Diagnosis(
     complaints={"too_many_clients": re.compile(
         r"too many clients already|connection slots are reserved")},
     moves={
+        Resource.CPU: ("work_mem+", "shared_buffers+"),
         Resource.CONNECTIONS: ("max_connections+",),
         Resource.CACHE: ("shared_buffers+",),
         Resource.DISK: ("work_mem+", "max_wal_size+", "checkpoint_timeout+"),

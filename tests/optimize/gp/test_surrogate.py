@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import optuna
 import pytest
-from spaces import many
+from spaces import dimension, many
 
 from autotune.estimate import PartCapacity
 from autotune.optimize.gp import surrogate
@@ -176,4 +176,25 @@ def test_parts_are_modelled_once_more_configurations_are_measured_than_pending(
     )
     observed = observe(at, log_peaks)
     observed = replace(observed, capacities=parts, pending=points(pending, seed=5))
-    assert (Surrogate.of(GRID, observed).composite is not None) == modelled
+    assert observed.enough_for_parts == modelled
+    if not modelled:
+        assert Surrogate.of(GRID, observed).composite is None
+
+
+@pytest.mark.parametrize("explained", [True, False])
+def test_parts_are_modelled_only_while_they_explain_the_peaks(explained: bool) -> None:
+    """Of two tiers the narrower limits the stack, or else what is told of them is chance."""
+    rng, tiers = np.random.default_rng(4), ("a", "b")
+    dimensions = [dimension(f"{tier}.x.p{n}", baseline=0.5, low=0.0, high=1.0)
+                  for tier in tiers for n in range(3)]  # fmt: skip
+    grid = Grid.of(dimensions, {d.name: 0.5 for d in dimensions})
+    at = (rng.random((24, 6)) * grid.sizes).astype(np.intp)
+    rates = -3.0 * (at[:, [0, 3]] / 100 - np.array([0.7, 0.3])) ** 2
+    told = rates if explained else rng.normal(0, 1.0, rates.shape)
+    log_peaks = rates.min(axis=1) + rng.normal(0, 0.02, len(at))
+    parts = tuple(
+        {tier: PartCapacity(float(log), 0.1, (tier,)) for tier, log in zip(tiers, row, strict=True)}
+        for row in told
+    )
+    observed = replace(observe(at, log_peaks), capacities=parts)
+    assert (Surrogate.of(grid, observed).composite is not None) == explained
