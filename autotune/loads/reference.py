@@ -40,7 +40,7 @@ REFERENCES = (
         "k6", Loop.OPEN, "`load: {generator: k6}`",
         "even", "kept open",
         (
-            "Runs your own script with `load: {script: FILE}`: rates in runs/s, `max_rate` in requests/s.",
+            "Runs your own script with `load: {script: FILE}`: rates are in runs/s.",
             "Times each request of a session by itself.",
         ),
     ),
