@@ -251,7 +251,7 @@ def _exchange(tunable: Tunable, placed: PlacedDirective, value: Value) -> Edit:
 def _absent(tunable: Tunable, accepts: Accepts, others: Mapping[str, Value]) -> Adopted:
     absent, name = tunable.absent, tunable.parameter
     if absent is None or not absent.places:
-        return Adopted(left={name: f"`{tunable.directive}` is not set"})
+        return Adopted(left={name: f"there is no `{tunable.directive}`"})
     other = absent.condition.partition(" ")[0]
     if other and other not in others:
         return Adopted(left={name: f"it depends on `{other}`, which is not tuned"})

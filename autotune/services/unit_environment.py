@@ -217,5 +217,5 @@ def _reason(environment: Environment, setting: Setting, value: Value | None) -> 
     if variable and not _PLAIN.fullmatch(variable.value):
         return f"`{name}` is not plain text"
     if value is None and not (variable and not setting.option):
-        return f"`{setting.option or name}` is not set"
+        return f"there is no `{setting.option or name}`"
     return ""

@@ -84,7 +84,7 @@ def test_debian_s_own_file_with_a_site() -> None:
     assert tier.discovered.forwards_to == "web"
     assert tier.values["haproxy.timeout_client"] == 50_000
     assert tier.values["haproxy.backlog"] == 4096
-    assert tier.left["haproxy.maxconn"] == "`maxconn` is not set"
+    assert tier.left["haproxy.maxconn"] == "there is no `maxconn`"
     assert changed_lines(DEBIAN + FRONT, {"timeout_client": 700, "backlog": 300, "nbthread": 1}) == {
         "timeout client  700", "backlog 300", "nbthread 1",
     }  # fmt: skip

@@ -79,7 +79,7 @@ def test_a_unit_of_a_package_stays() -> None:
 def test_what_its_environment_does_not_say_is_named() -> None:
     tier = adopted(host("", listener=Listener("node", 3000, True)))
     assert "WEB_CONCURRENCY" in tier.left["nodejs.workers"]
-    assert "is not set" in tier.left["nodejs.max_old_space_size"]
+    assert "there is no" in tier.left["nodejs.max_old_space_size"]
     assert tier.values == {"nodejs.uv_threadpool_size": 4, "nodejs.max_semi_space_size": 16}
 
 

@@ -47,9 +47,9 @@ def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
         place = _listens(host.tree, config, unit)
         variables = [placed.name for placed in config.directives if placed.name.startswith("$")]
         if config.called("--env") and place in host.backlogs:
-            yield f"{unit} is not tuned: `--env` may contain secrets. Use `EnvironmentFile=`"
+            yield f"{unit} is not tuned: `--env` may contain secrets; use `EnvironmentFile=`"
         elif variables and config.called("gunicorn"):
-            yield f"{unit} is not tuned: its command contains `{variables[0]}`. Write the options out"
+            yield f"{unit} is not tuned: its command contains `{variables[0]}`; write the options out"
         elif config.called("gunicorn"):
             yield unit, config, place
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from autotune.services.reference import Reference, Untuned
 
 REFERENCE = Reference(
-    recognised="`haproxy.service` is active. The unit's `-f` options name its files; the default is"
-    " `/etc/haproxy/haproxy.cfg`.",
-    edited="The line of the section that sets the value. If the file contains one `global` and one"
-    " `defaults` section, autotune adds missing lines there.",
+    recognised="`haproxy.service` is active. Its files are those that the unit names with `-f`,"
+    " otherwise `/etc/haproxy/haproxy.cfg`.",
+    edited="The line of the section that sets the value. autotune adds a missing line to `global`"
+    " or to `defaults`, if the file has exactly one such section.",
     validated="`haproxy -c -f FILE`, for all files of the unit together.",
     read_back="The stats socket (`show info`, `show stat`, `show pools`), read with `perl`. The"
     " length of the accept queue comes from `ss`.",
@@ -21,6 +21,6 @@ REFERENCE = Reference(
             "The unread file may override the value."),
         Untuned("A frontend at a unix socket only", "Load is sent to a TCP port."),
         Untuned("ACLs, TLS settings, health checks and server lists",
-            "They decide on what is served."),
+            "They decide on what is served, and by whom."),
     ),
 )  # fmt: skip

@@ -34,11 +34,11 @@ option = partial(on_restart, source=SOURCE)
 PARAMETERS = guided((
     option("enabled", "Run a cache on each host in front of the remote cache.",
         stock=False),
-    option("memory", "Memory for items of the cache.",
+    option("memory", "Memory for items.",
         low=1, high="memory / 8 / 1048576", log=True, stock=8, unit="MB", when=PRESENT),
     at_once("ttl", "Time for which an item is served before it is fetched again.",
         low=1, high=300, log=True, stock=5, unit="s", when=PRESENT, source=SOURCE),
-    option("threads", "Worker threads of the cache.", low=1, high="2 * cpus", stock=1, when=PRESENT),
+    option("threads", "Worker threads.", low=1, high="2 * cpus", stock=1, when=PRESENT),
 ),
     capacity="enabled memory+ ttl",
     small="threads",

@@ -57,7 +57,7 @@ PARAMETERS = guided((
         published={Role.PROXY: 1500, Role.WEB: 1800}),
     core("multi_accept", "Let a worker accept all waiting connections at once.",
         stock=False, recommended=True),
-    core("accept_mutex", "Let one worker at a time accept connections, so that only one wakes up.",
+    core("accept_mutex", "Let workers accept connections in turn, so that only one wakes up.",
         stock=False, recommended=False),
     on_restart("use", "Method that workers use to wait for events.",
         choices=("epoll", "poll", "select"), stock="epoll", recommended="epoll",

@@ -39,7 +39,7 @@ def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
             main = unit_files.files(host.tree, unit)[0]
             yield unit, unit_environment.config(environment, main), str(port)
         elif own:
-            yield f"{unit} is not tuned: its port is unknown. Set `Environment=PORT=…` in the unit"
+            yield f"{unit} is not tuned: its port is unknown; set `Environment=PORT=…` in the unit"
 
 
 def _of_node(host: RunningHost, unit: str) -> Environment | None:

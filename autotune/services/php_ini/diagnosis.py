@@ -28,7 +28,7 @@ def _full(part: PartReading) -> Finding | None:
     asked, most = counted["hits"] + counted["misses"], counted["max_cached_keys"]
     if counted["misses"] < max(MISSES, SHARE * asked):
         return None
-    share = f"{counted['misses'] / asked:.0%} of the scripts were compiled again"
+    share = f"{counted['misses'] / asked:.0%} of the scripts were compiled anew"
     if counted["hash_restarts"] or (most and counted["num_cached_keys"] >= most):
         why = f"its list of {most:.0f} scripts is full: raise opcache_max_accelerated_files"
         return Finding(Resource.CACHE, f"{share}: {why}", TOLD)
@@ -38,7 +38,7 @@ def _full(part: PartReading) -> Finding | None:
     if has_room and not counted["oom_restarts"] and not counted["cache_full"]:
         return None
     why = (
-        f"{free:.1f} MB of its memory are free, {wasted:.1f} MB wasted, and it restarted"
+        f"{free:.1f} MB of its memory are free, {wasted:.1f} MB wasted, and it began anew"
         f" {counted['oom_restarts']:.0f} times for lack of it: raise opcache_memory_consumption"
     )
     return Finding(Resource.CACHE, f"{share}: {why}", TOLD)

@@ -20,7 +20,7 @@ PARAMETERS = guided((
     manual("opcache_enable", "Keep compiled scripts in memory between requests.",
         stock=True, recommended=True),
     symfony("opcache_memory_consumption",
-        "Shared memory for compiled scripts. If it is full, caching stops.",
+        "Shared memory for compiled scripts. If it is full, no more scripts are cached.",
         low=8, high="memory / 8 / 1048576", log=True, stock=128, unit="MB", recommended=256,
         when=ENABLED),
     on_reload("opcache_interned_strings_buffer", "Part of this memory for strings that scripts share.",

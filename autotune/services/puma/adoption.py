@@ -54,7 +54,7 @@ def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
             continue
         environment = unit_environment.read(host.tree, unit)
         if (path := host.tree.real(_path(host, command, environment))) not in host.tree.files:
-            yield f"{unit} is not tuned: {path} is missing. Create this configuration file"
+            yield f"{unit} is not tuned: {path} is missing; create this configuration file"
             continue
         own = gather(host.tree, path, syntax.read)
         config = together(path, (command, unit_environment.config(environment, path), own))

@@ -74,7 +74,7 @@ PARAMETERS = guided((
     ip("net.ipv4.tcp_slow_start_after_idle", "Restart slow start on a connection that was idle.",
         choices=(0, 1), stock=1, recommended=0),
     ip("net.ipv4.tcp_congestion_control",
-        "Congestion control algorithm. The host offers the choices.",
+        "Congestion control algorithm, from those of the host.",
         choices=("cubic", "bbr", "reno"), stock="cubic"),
     at_once("fs.file-max", "Maximum number of open files of all processes.",
         low=65_536, high=16_777_216, log=True, stock=1_048_576, on_demand=True, source=FS),

@@ -23,7 +23,7 @@ def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
     """The application of each unit that has just one, or the reason why it is not tuned."""
     for unit, files in dict(_units(host)).items():
         if len(files) > 1:
-            yield f"{unit} is not tuned: {len(files)} applications share it. Give each its own unit"
+            yield f"{unit} is not tuned: {len(files)} applications share it; give each its own unit"
         if not files and unit != UNIT and "@." not in unit:  # a package has a template
             yield f"{unit}: {_WITH_A_FILE}"
         for path in files if len(files) == 1 else ():

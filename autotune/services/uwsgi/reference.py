@@ -5,8 +5,8 @@ from __future__ import annotations
 from autotune.services.reference import BY_UNIT_COMMAND, TEMPLATE_UNIT, Reference, Untuned
 
 REFERENCE = Reference(
-    recognised="A unit with one application: a command with an `.ini` file, an emperor with one vassal,"
-    " or Debian's `uwsgi.service`.",
+    recognised="A unit whose command names one `.ini` file with a section `[uwsgi]`, an emperor with"
+    " one vassal, or Debian's `uwsgi.service` with one application.",
     edited="The last line in the `.ini` file that sets the option. autotune adds a missing option"
     " below `[uwsgi]`.",
     validated="`uwsgi --no-server --strict` with the new file, run as the unit runs it.",
