@@ -180,7 +180,7 @@ def at_http_port(
              if is_whole(port := address.rpartition(":")[2])]  # fmt: skip
     if not ports:
         unread = "".join(f" ({path}: {why})" for path, why in running.config.unread.items())
-        return f"{title} listens at no TCP port{unread}: not adopted"
+        return f"{title} listens at no TCP port{unread}: not adopted, `load: {{url: …}}` by hand"
     first = min(ports, key=lambda place: place[1])
     return replace(running, port=first[0], tls=first[1])
 

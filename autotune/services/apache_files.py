@@ -162,7 +162,7 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
     config = read(host.tree, layout.main)
     to_proxy, php = _passes(config), _runs_php(config)
     if not php and (module := mpm(config)) != "event":
-        yield f"Apache with mpm_{module or 'unknown'} is not tuned"
+        yield f"Apache with mpm_{module or 'unknown'} as it is used here is not tuned"
         return
     names = (word.partition(":")[0] for p in config.called("ServerName") for word in p.words)
     running = RunningService(

@@ -44,17 +44,17 @@ Candidate = tuple[str, Config, str]  # a unit, how it is configured, and its por
 Place = Word | Setting | Tunable | str
 
 
-_TEMPLATE = "the unit is made from a template: give the instance its own unit to tune it"
+_TEMPLATE = "it is a template of units: one that has a unit of its own is tuned"
 
 
 def said_by_command(option: str, file: str) -> str:
     """Why a parameter that a unit's command sets is not tuned."""
-    return f"the unit's command sets `{option}`: move it to {file} to tune it"
+    return f"its command says `{option}`: in {file} it is tuned"
 
 
 def conditional(file: str) -> str:
     """Why a parameter that a file sets only under a condition is not tuned."""
-    return f"{file} sets it under a condition: write an unconditional line to tune it"
+    return f"{file} says it under a condition: a line of its own has it tuned"
 
 
 def by_socket_unit(host: RunningHost, unit: str) -> str:

@@ -116,7 +116,7 @@ on_restart = partial(Parameter, action=Action.RESTART)
 ACCEPTED = "net.core.somaxconn"  # caps the connections that wait at a socket
 accept_queue = partial(on_restart, low=64, high=65_535, log=True, recommended=4096,
     capped_by=ACCEPTED,
-    meaning="Length of the accept queue. The kernel caps it at `net.core.somaxconn`.")  # fmt: skip
+    meaning="Connections that may wait to be accepted; the kernel caps it at somaxconn.")  # fmt: skip
 
 
 def guided(
@@ -316,7 +316,9 @@ class Loader:
 
 
 # The hint for a file that would lose entries because it is written as a whole.
-REPLACED_WHOLE = "remove `replace: true` to edit its own file, or use your own template"
+REPLACED_WHOLE = (
+    "without `replace: true` its own file is edited; a template of yours may have them, too"
+)
 
 
 @dataclass(frozen=True)

@@ -225,11 +225,11 @@ def _present(tunable: Tunable, places: list[PlacedDirective], accepts: Accepts) 
         _meaning(tunable.notation, placed.words[0] if placed.words else "") for placed in places
     }
     if len(values) > 1:
-        return Adopted(left={name: f"`{tunable.directive}` occurs with several values"})
+        return Adopted(left={name: f"`{tunable.directive}` is there with several values"})
     value = values.pop()
     if value is None or not accepts(name, value):
         written = " ".join(places[0].words[:1])
-        why = f"`{tunable.directive} {written}` is not a usable value"
+        why = f"`{tunable.directive} {written}` is no value to start from"
         return Adopted(left={name: why})
     return Adopted(tuple(_exchange(tunable, placed, value) for placed in places), {name: value})
 
@@ -254,11 +254,9 @@ def _absent(tunable: Tunable, accepts: Accepts, others: Mapping[str, Value]) -> 
         return Adopted(left={name: f"there is no `{tunable.directive}`"})
     other = absent.condition.partition(" ")[0]
     if other and other not in others:
-        return Adopted(left={name: f"it depends on `{other}`, which is not tuned"})
+        return Adopted(left={name: f"it would depend on `{other}`, which stays as it is"})
     if not accepts(name, absent.default):
-        return Adopted(
-            left={name: f"the default of `{tunable.directive}` is outside the catalogue"}
-        )
+        return Adopted(left={name: f"the default of `{tunable.directive}` is out of the catalogue"})
     end = absent.after and literal(absent.after)
     parts = filter(None, (literal(absent.before), tunable.notation.write(name), end))
     condition = absent.condition or f"{name} != {literal(absent.default)}"

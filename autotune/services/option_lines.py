@@ -92,7 +92,7 @@ def adoption(
         for option, name in options.items():
             stock, notation = parameters[name].stock, notation_of(parameters[name], YES_NO)
             absent = last_line(running.config, stock, f"{option} ")
-            left = f"the command of {unit} sets `--{option}`" if f"--{option}" in command else ""
+            left = f"the command of {unit} says `--{option}`" if f"--{option}" in command else ""
             yield Tunable(name, option, notation, absent=absent, last=True, left=left)
 
     return Adoption(

@@ -115,7 +115,7 @@ CLIENT_LIMIT = ClientLimit("maxclients", "rejected_connections")
 
 # Each server adds the `source` that documents them.
 backlog = partial(accept_queue, "tcp_backlog", stock=511)
-clients = partial(on_restart, "maxclients", "Maximum number of clients. More are refused.",
+clients = partial(on_restart, "maxclients", "Clients at one time; more are refused.",
     low=128, high="min(65536, nofile - 100)", log=True, stock=10_000)  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The text of a service's reference page: one `REFERENCE` in the folder of each service."""
+"""What the reference page of a service says: typed text, one `REFERENCE` in each service's folder."""
 
 from __future__ import annotations
 

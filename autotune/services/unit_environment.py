@@ -176,7 +176,7 @@ def _pieces(
         if why := _reason(environment, setting, value):
             adopted.left[setting.parameter] = why
         elif value is None or not accepts(setting.parameter, value):
-            adopted.left[setting.parameter] = f"`{name}` has no usable value"
+            adopted.left[setting.parameter] = f"`{name}` has no value to start from"
         else:
             adopted.values[setting.parameter] = value
             pieces.append(piece)
@@ -211,11 +211,11 @@ def _reason(environment: Environment, setting: Setting, value: Value | None) -> 
     """Why a setting is not tuned; empty where it is."""
     name, variable = setting.variable, environment.variables.get(setting.variable)
     if variable is None and environment.unread:
-        return f"{environment.unread[0]} was not read, and may set `{name}`"
+        return f"{environment.unread[0]} was not read, and may say `{name}`"
     if variable and variable.path not in environment.texts:
-        return f"{variable.path} sets `{name}`: move it to `Environment=` of the unit to tune it"
+        return f"{variable.path} says `{name}`: `Environment=` of the unit has it tuned"
     if variable and not _PLAIN.fullmatch(variable.value):
-        return f"`{name}` is not plain text"
+        return f"`{name}` is no plain text"
     if value is None and not (variable and not setting.option):
         return f"there is no `{setting.option or name}`"
     return ""

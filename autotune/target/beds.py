@@ -1,4 +1,4 @@
-"""Test beds: copies of a target's stack that one study measures concurrently."""
+"""Test beds: copies of a target's stack on hosts of their own, which one study measures on at once."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def of_bed(target: Target, name: str) -> Target:
 
 
 def needs_bed(target: Target) -> bool:
-    """True if addresses of its hosts contain the name of a bed."""
+    """Whether its hosts have no addresses unless a bed is named."""
     return any(PLACEHOLDER in host.address for host in target.hosts.values())
 
 
@@ -60,7 +60,7 @@ def directory_of(study: Path, bed: str) -> Path:
 
 
 def study_of(directory: Path) -> Path:
-    """The study of a directory with originals: the directory itself, or the one above `beds/NAME`."""
+    """The study that a directory of hosts' originals belongs to: itself, or that of its bed."""
     return directory.parents[1] if directory.parent.name == DIRECTORY else directory
 
 
@@ -69,7 +69,7 @@ def _named(host: Host, bed: str) -> Host:
 
 
 def _model(target: Target, name: str) -> Simulated | None:
-    """The model of a bed, or the target's model with another seed."""
+    """A model whose readings scatter by themselves, unless the bed has one of its own."""
     own, common = target.beds[name].simulated, target.simulated
     if own is not None or common is None:
         return own

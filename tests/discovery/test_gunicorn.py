@@ -47,7 +47,7 @@ def test_the_command_counts_more_than_the_file() -> None:
         "workers": 3, "threads": 2, "backlog": 2048, "keepalive": 2, "worker_connections": 1000,
         "max_requests_jitter": 0, "timeout": 60,
     }  # fmt: skip
-    assert "computes it" in tier.left["gunicorn.max_requests"]
+    assert "works it out" in tier.left["gunicorn.max_requests"]
     own = tier.own["app.web1.gunicorn"]
     assert own.unit == "shop.service"
     (file,) = own.files
@@ -145,5 +145,5 @@ def test_one_of_two_at_unix_sockets_is_tuned() -> None:
 
 def test_workers_of_another_class_have_no_threads() -> None:
     tier = adopted(host("python3 -m gunicorn -k gevent --threads 2 shop.wsgi"))
-    assert "workers of class gevent have no threads" in tier.left["gunicorn.threads"]
+    assert "gevent has none" in tier.left["gunicorn.threads"]
     assert bare(tier)["worker_connections"] == 1000

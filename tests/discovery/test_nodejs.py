@@ -86,8 +86,8 @@ def test_what_its_environment_does_not_say_is_named() -> None:
 @pytest.mark.parametrize(
     ("environment", "command", "parameter", "why"),
     [
-        (ENVIRONMENT, "node --max-old-space-size=900 server.js", "max_old_space_size", "command sets"),
-        ("Environment=PORT=3000 WORKERS=two\n", "npm start", "workers", "has no usable value"),
+        (ENVIRONMENT, "node --max-old-space-size=900 server.js", "max_old_space_size", "its command"),
+        ("Environment=PORT=3000 WORKERS=two\n", "npm start", "workers", "no value to start from"),
         ('Environment=PORT=3000 "NODE_OPTIONS=-r %h/x"\n', "node x", "max_semi_space_size", "plain"),
         ("Environment=PORT=3000\nEnvironmentFile=/etc/shop\n", "node x", "uv_threadpool_size",
          "/etc/shop was not read"),

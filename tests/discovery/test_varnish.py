@@ -114,8 +114,8 @@ def test_another_distribution_s_unit() -> None:
 @pytest.mark.parametrize(
     ("unit", "why"),
     [
-        (DEBIAN.replace("-s malloc", "$OPTIONS -s malloc"), "does not write out"),
-        ("[Service]\nType=simple\n", "does not write out"),
+        (DEBIAN.replace("-s malloc", "$OPTIONS -s malloc"), "does not spell out"),
+        ("[Service]\nType=simple\n", "does not spell out"),
         (DEBIAN.replace(":6081", "/run/varnish.sock"), "at no TCP port"),
     ],
 )

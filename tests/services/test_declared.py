@@ -198,7 +198,7 @@ def test_a_directive_in_place(tmp_path: Path, text: str, baseline: int, after: s
     ("text", "why"),
     [
         ("threads = 2\nthreads = 3\n", "several values"),
-        ("threads = many\n", "is not a usable value"),
+        ("threads = many\n", "no value to start from"),
     ],
 )
 def test_what_stays_as_it_is_is_told(tmp_path: Path, text: str, why: str) -> None:
@@ -268,12 +268,12 @@ CONTROL = ("directive:", "choices: [a, b], directive:")
         (("4 * cpus", "4 *"), "expected a value"),
         (("4 * cpus", "64MB"), "this parameter has no unit"),
         (CONTROL, "`range` or `choices`"),
-        (("threads = {}", "threads ="), "must contain `{}` once"),
+        (("threads = {}", "threads ="), "says with `{}` where its value is"),
         (("/etc/quick.conf", "/etc/../quick.conf"), "is not the whole path of a file"),
         (("/etc/quick.conf", "/-delete"), "is not the whole path of a file"),
         (("quick.service", "--now"), "is not the name of a unit"),
         (("    files", "    read: [{command: [x], values: {threads: '^x'}}]\n    files"), "has 0 groups"),
-        (("    files", "    helps: {cpu: workers+}\n    files"), "unknown parameter 'workers'"),
+        (("    files", "    helps: {cpu: workers+}\n    files"), "there is no parameter 'workers'"),
         (("    files", "    needs: {memory: workers * 1 MB}\n    files"), "unknown name 'workers'"),
         (("service: quick", "service: quick, replace: true"), "neither `text` nor `template`"),
         (("service: quick", "service: quick, runtime: embedded"), "runs in no other way"),

@@ -108,7 +108,7 @@ def test_what_the_site_says_of_its_connections_stays(own: str) -> None:
     tier, site = lb(BALANCER.replace("location /b {", f"location /b {{ {own}"))
     given_back(tier, site)
     assert "nginx.upstream_keepalive" not in tier.values
-    assert "the site sets" in tier.left["nginx.upstream_keepalive"]
+    assert "its own" in tier.left["nginx.upstream_keepalive"]
 
 
 def test_a_server_without_an_upstream_keeps_none() -> None:

@@ -94,7 +94,7 @@ def test_debian_s_files_stay_and_another_one_is_read_last() -> None:
         "opcache_validate_timestamps": True, "opcache_revalidate_freq": 2, "memory_limit": 128,
         "realpath_cache_size": 64, "realpath_cache_ttl": 120,
     }  # fmt: skip
-    assert "= 4M` is not a usable value" in tier.left["php_ini.opcache_interned_strings_buffer"]
+    assert "= 4M` is no value" in tier.left["php_ini.opcache_interned_strings_buffer"]
     own = tier.own["web.web1.php_ini"]
     assert [(file.path, file.optional) for file in own.files] == [(OWN, True)]
     assert own.listen == "/run/php/php8.2-fpm.sock"
@@ -125,11 +125,7 @@ def test_what_was_kept_there_is_edited() -> None:
 @pytest.mark.parametrize(
     ("changed", "name", "why"),
     [
-        (
-            host(POOL + "php_admin_value[memory_limit] = 99M\n"),
-            "memory_limit",
-            "a pool overrides it",
-        ),
+        (host(POOL + "php_admin_value[memory_limit] = 99M\n"), "memory_limit", "a pool sets it"),
         (host(files={**FILES, PHP_INI: b"= 3\n"}), "opcache_jit", "php.ini cannot be read: line 1"),
         (host(files={PHP_INI: FILES[PHP_INI]}), "opcache_enable", "OPcache is not loaded"),
         (host(files={}), "opcache_enable", "not where Debian has them"),
@@ -143,7 +139,7 @@ def test_what_is_left_as_it_is(changed: DiscoveredHost, name: str, why: str) -> 
 
 def test_a_script_for_preloading_is_the_site_s_own() -> None:
     name = "php_ini.opcache_preload"
-    assert "the site has no preload script" in adopted(host()).left[name]
+    assert "there is no script for it" in adopted(host()).left[name]
     shop = f"{CONF}/20-shop.ini"
     tier = adopted(host(files={**FILES, shop: b"opcache.preload=/srv/shop/preload.php\n"}))
     assert tier.values[name] is True

@@ -71,11 +71,11 @@ def _processes(config: Config, adopted: Adopted, accepts: Accepts) -> Adopted:
     workers = config.number("MaxRequestWorkers", 0)
     threads = adopted.values.get("ThreadsPerChild")
     if not workers or not isinstance(threads, int) or workers % threads:
-        why = "MaxRequestWorkers is missing, or not a multiple of ThreadsPerChild"
+        why = "MaxRequestWorkers is no multiple of ThreadsPerChild, or is not there"
         return Adopted(left={"ServerLimit": why})
     processes = workers // threads
     if not accepts("ServerLimit", processes):
-        return Adopted(left={"ServerLimit": f"{processes} processes are outside the catalogue"})
+        return Adopted(left={"ServerLimit": f"{processes} processes are out of the catalogue"})
     edit = Edit.exchange(config.called("MaxRequestWorkers")[-1], "{{ MaxRequestWorkers }}")
     sized = Adopted((edit,), {"ServerLimit": processes})
     return joined(

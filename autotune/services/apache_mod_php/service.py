@@ -9,16 +9,16 @@ from autotune.services.base import Needs, Role, guided, on_reload, on_restart
 PREFORK = "httpd.apache.org, prefork"
 
 PARAMETERS = (*COMMON, *guided((
-    mpm("MaxRequestWorkers", "Maximum number of processes. Each serves one request.",
+    mpm("MaxRequestWorkers", "Processes, and so requests worked on, at one time.",
         low=2, high=1024, log=True, stock=150, recommended=256, published={Role.WEB: 500}),
-    on_restart("ServerLimit", "Upper limit of MaxRequestWorkers until the next restart.",
+    on_restart("ServerLimit", "What MaxRequestWorkers can be raised to without a restart.",
         low=1, high=20_000, stock=256, derive="max(256, MaxRequestWorkers)", source=MPM),
     mpm("StartServers", "Processes at start.",
         low=1, high=512, log=True, stock=5, recommended="8 * cpus"),
     on_reload("MinSpareServers",
-        "Idle processes below which Apache starts more, at a doubling rate.",
+        "Idle processes below which more are forked, one and then twice as many a second.",
         low=1, high=256, log=True, stock=5, recommended="4 * cpus", source=PREFORK),
-    on_reload("MaxSpareServers", "Idle processes above which Apache stops some.",
+    on_reload("MaxSpareServers", "Idle processes above which some are ended.",
         low=2, high=1024, log=True, stock=10, recommended="16 * cpus", source=PREFORK),
 ),
     capacity="MaxRequestWorkers+",

@@ -9,9 +9,9 @@ from autotune.services.base import Parameter, Role, Service, Settings, Site, Val
 
 SOURCE = "the Compose specification, cpus and mem_limit"
 PARAMETERS = (
-    on_restart("cpus", "CPUs that the container may use; 0 keeps the limit of its project.",
+    on_restart("cpus", "CPUs that the container may use; 0 leaves it as its project says.",
         low=0.0, high="cpus", stock=0.0, on_demand=True, source=SOURCE, direction="+"),
-    on_restart("memory", "Memory that the container may use; 0 keeps the limit of its project.",
+    on_restart("memory", "Memory that the container may use; 0 leaves it as its project says.",
         low=0, high="memory / 1048576", stock=0, unit="MB", on_demand=True, source=SOURCE, direction="+"),
 )  # fmt: skip
 

@@ -47,9 +47,9 @@ def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
         place = _listens(host.tree, config, unit)
         variables = [placed.name for placed in config.directives if placed.name.startswith("$")]
         if config.called("--env") and place in host.backlogs:
-            yield f"{unit} is not tuned: `--env` may contain secrets; use `EnvironmentFile=`"
+            yield f"{unit}: what `--env` gives away is in its command: not tuned; use EnvironmentFile="
         elif variables and config.called("gunicorn"):
-            yield f"{unit} is not tuned: its command contains `{variables[0]}`; write the options out"
+            yield f"{unit}: its command has `{variables[0]}`: one that spells its options out is tuned"
         elif config.called("gunicorn"):
             yield unit, config, place
 
@@ -66,12 +66,12 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
     kind = config.last("--worker-class") or _written(tree, config, unit, "worker_class") or "sync"
     left = {"backlog": app_server.by_socket_unit(service.host, unit)}
     if kind not in _THREADED:
-        left["threads"] = f"workers of class {kind} have no threads"
+        left["threads"] = f"a worker of class {kind} has none"
     tunables = []
     for name, stock in ((parameter.name, parameter.stock) for parameter in PARAMETERS):
         default = _written(tree, config, unit, name, service.host.processors)
         if isinstance(default, str):
-            left[name] = f"{_path(tree, config, unit)} computes it: write a number to tune it"
+            left[name] = f"{_path(tree, config, unit)} works it out: a number has it tuned"
         value = stock if default is None else default
         absent = Absent(value, command_line.end(config), f" {option(name)}=")
         tunables.append(Tunable(name, option(name), NUMBER, absent=absent, last=True,

@@ -29,24 +29,24 @@ DOCS = "docs.gunicorn.org, Settings"
 DESIGN = "docs.gunicorn.org, Design"
 
 PARAMETERS = guided((
-    on_restart("workers", "Number of worker processes.",
+    on_restart("workers", "Processes of the application.",
         low=1, high="max(4, 8 * cpus)", log=True, stock=1, recommended="2 * cpus + 1",
         source=f"{DESIGN}, How Many Workers?"),
-    on_restart("threads", "Threads per process, which share one interpreter. More than 1 selects the"
-        " gthread worker.",
+    on_restart("threads", "Threads of each of them, which share one interpreter; 1 is the sync worker,"
+        " more are the gthread one.",
         low=1, high=64, log=True, stock=1, recommended=4, source=f"{DESIGN}, How Many Threads?"),
-    on_restart("backlog", "Length of the accept queue. The kernel caps it at `net.core.somaxconn`.",
+    on_restart("backlog", "Connections that may wait for a worker; the kernel caps it at somaxconn.",
         low=64, high=65_535, log=True, stock=2048, capped_by=ACCEPTED, source=DOCS),
-    on_restart("keepalive", "Time for which a gthread worker keeps an idle connection of its proxy.",
+    on_restart("keepalive", "How long a worker with threads keeps an idle connection of its proxy.",
         low=1, high=75, log=True, stock=2, unit="s", source=DOCS),
-    on_restart("worker_connections", "Maximum connections of a gthread worker.",
+    on_restart("worker_connections", "Connections that a worker with threads may have.",
         low=32, high=10_000, log=True, stock=1000, source=DOCS),
-    on_restart("max_requests", "Requests after which a worker is replaced; 0 means never.",
+    on_restart("max_requests", "Requests after which a worker is replaced; 0 is never.",
         choices=(0, 500, 1000, 5000, 20_000), stock=0, source=DOCS),
-    on_restart("max_requests_jitter", "Random addition to max_requests, so that restarts are spread.",
+    on_restart("max_requests_jitter", "Up to how many more, by chance, so that not all are at once.",
         low=0, high=500, stock=0, recommended=50, source=DOCS),
     # A short timeout ends requests for slow pages.
-    on_restart("timeout", "Time after which a silent worker is killed.",
+    on_restart("timeout", "How long a silent worker may be at work before it is ended.",
         low=5, high=600, log=True, stock=30, unit="s", on_demand=True, source=DOCS),
 ),
     capacity="workers+ threads+ backlog",

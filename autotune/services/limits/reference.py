@@ -14,6 +14,6 @@ REFERENCE = Reference(
         Untuned("Units whose own files are edited",
             "A drop-in would be a new file on the host, so these units keep their limit."),
         Untuned("Any limit except the number of open files",
-            "Other limits did not matter in measurements."),
+            "No supported service reached another one."),
     ),
 )  # fmt: skip

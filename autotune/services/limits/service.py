@@ -19,7 +19,7 @@ from autotune.services.base import (
 from autotune.services.diagnosis import Diagnosis, Resource
 
 DROP_IN = "/etc/systemd/system/{unit}.d/autotune.conf"
-NOFILE = on_restart("nofile", "Open files that a process of the unit may have (LimitNOFILE).",
+NOFILE = on_restart("nofile", "Descriptors a process of the tier's units has to begin with.",
     low=1024, high="nofile", log=True, stock=1024, recommended="min(65535, nofile)",
     source="systemd.exec(5), LimitNOFILE; reference stack", direction="+",
     safe=(1024, "nofile"))  # fmt: skip

@@ -13,7 +13,7 @@ REFERENCE = Reference(
     read_back="`memcached-tool HOST:PORT settings`. `ttl` is a setting of the application and is"
     " not read back.",
     untuned=(
-        Untuned("A local cache for your application",
+        Untuned("The local cache of your own application",
             "Only the reference application uses it."),
     ),
 )  # fmt: skip

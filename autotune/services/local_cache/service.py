@@ -32,13 +32,13 @@ PRESENT = (("enabled", (True,)),)
 option = partial(on_restart, source=SOURCE)
 
 PARAMETERS = guided((
-    option("enabled", "Run a cache on each host in front of the remote cache.",
+    option("enabled", "Whether each host has a cache of its own in front of the remote one.",
         stock=False),
-    option("memory", "Memory for items.",
+    option("memory", "Its memory for items.",
         low=1, high="memory / 8 / 1048576", log=True, stock=8, unit="MB", when=PRESENT),
-    at_once("ttl", "Time for which an item is served before it is fetched again.",
+    at_once("ttl", "How long what it holds may be answered before it is asked for again.",
         low=1, high=300, log=True, stock=5, unit="s", when=PRESENT, source=SOURCE),
-    option("threads", "Worker threads.", low=1, high="2 * cpus", stock=1, when=PRESENT),
+    option("threads", "Its worker threads.", low=1, high="2 * cpus", stock=1, when=PRESENT),
 ),
     capacity="enabled memory+ ttl",
     small="threads",

@@ -42,7 +42,7 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
     if not (layout := LAYOUTS.of(host)):
         return
     if OTHER in host.tree.files and any(p.startswith("/etc/mysql/") for p in host.tree.files):
-        yield f"MariaDB also reads {OTHER}: move its options to /etc/mysql to tune them"
+        yield f"MariaDB reads {OTHER} too, where nothing is edited: move its options to /etc/mysql"
         return
     config = read(host.tree, layout.main)
     yield RunningService(host=host, key="mariadb", config=config, kind="db", unit=layout.own_unit,
@@ -61,7 +61,7 @@ def _tunables(service: RunningService) -> Iterator[Tunable]:
         # Switched on without a size, the query cache has 1 MB; a size alone switches it on.
         "query_cache_size": int(service.config.last("query_cache_type").lower() in ("1", "on")),
     }
-    left = {name: f"`{option}` sets it under another name: write `{name} = …` to tune it"
+    left = {name: f"`{option}` says it in another way: `{name} = …` has it tuned"
             for name, option in _otherwise(service.config)}  # fmt: skip
     for parameter in PARAMETERS:
         name, notation = parameter.name, _notation(parameter)

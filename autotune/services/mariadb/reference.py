@@ -15,7 +15,7 @@ REFERENCE = Reference(
     " queue comes from `ss`.",
     untuned=(
         Untuned("MySQL and Percona Server", "Their options and files differ."),
-        Untuned("All of MariaDB, if `/etc/my.cnf` and files in `/etc/mysql` exist",
+        Untuned("All of MariaDB, if `/etc/my.cnf` exists beside files in `/etc/mysql`",
             "Both are read. Move the options to `/etc/mysql`."),
         Untuned("An option under another name (`skip_…`, `maximum_…`, an abbreviation)",
             "The last line would be ambiguous. Use the full name."),

@@ -79,7 +79,7 @@ def _tunables(service: RunningService) -> Iterator[Tunable]:
     config = service.config
     kept = _to_web(config) if service.role is Role.PROXY else _to_pools(config)
     command = unit_environment.words(service.host.tree, UNIT)  # `-g` has directives
-    why = f"the command of {UNIT} sets it"
+    why = f"the command of {UNIT} says it"
     for tunable in chain(_directives(service), kept, _listening(config), [_access_log(config)]):
         yield replace(tunable, left=why) if tunable.directive in command else tunable
 
@@ -171,7 +171,7 @@ def _access_log(config: Config) -> Tunable:
 
     plain = [placed for placed in config.called("access_log") if is_plain(*placed.words)]
     absent = Absent(BUFFER, [placed.end for placed in plain], " buffer=", " flush=5s")
-    left = "" if plain else "every `access_log` has a buffer"
+    left = "" if plain else "there is no `access_log` without a buffer"
     return Tunable(name, "access_log", KILOBYTES, (), absent, left=left, also=combined)
 
 
@@ -190,9 +190,9 @@ def _to_web(config: Config) -> Iterator[Tunable]:
     kept = any(placed.block == "upstream" for placed in config.called("keepalive"))
     ends = _ends(config, "proxy_pass") if not kept and inside(config, "http") else []
     headers = {p.words[0].lower() for p in config.called("proxy_set_header") if p.words}
-    left = "" if kept or ends else "no `upstream` to add `keepalive` to"
+    left = "" if kept or ends else "there is no `upstream` to have a `keepalive`"
     if not kept and ("connection" in headers or config.called("proxy_http_version")):
-        left = "the site sets `proxy_http_version` or `Connection` itself"
+        left = "the site has its own `proxy_http_version` or `Connection` for what is behind it"
     absent = Absent(0, ends, "\n        keepalive ", ";")
     yield Tunable(_KEPT, "keepalive", NUMBER, ("upstream",), absent, left=left,
                   also=_or_none if kept else _without_close)  # fmt: skip

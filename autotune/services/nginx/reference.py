@@ -25,7 +25,7 @@ REFERENCE = Reference(
             "Their sizes depend on each other."),
         Untuned("TLS sessions, if no `listen` line has `ssl`", "They have no effect."),
         Untuned("Which responses are cached, and for how long",
-            "The owner of the site decides which responses may be stale."),
+            "Only the owner of the site knows which responses may be stale."),
         Untuned("TLS protocols, ciphers and certificates", "They decide on security."),
         Untuned("A unit with `-c` and another main file",
             "autotune reads `/etc/nginx/nginx.conf` only."),

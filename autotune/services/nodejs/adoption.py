@@ -19,8 +19,8 @@ _PROGRAMS = re.compile(r"node(js)?(-?[0-9]+)?|npm|yarn|pnpm")
 # Applications differ in which of these they read: one that the unit sets is assumed to be read.
 _WORKERS = ("WEB_CONCURRENCY", "CLUSTER_WORKERS", "NODE_WORKERS", "NUM_WORKERS", "WORKERS",
             "NODE_CLUSTER_WORKERS", "CLUSTER_SIZE", "INSTANCES")  # fmt: skip
-_UNSAID = ("no variable sets their number: `Environment=WEB_CONCURRENCY=1` in the unit makes it tunable,"
-           " if the application reads that")  # fmt: skip
+_UNSAID = ("nothing in its environment says how many: `Environment=WEB_CONCURRENCY=1` in the unit has it"
+           " tuned, where the application reads that")  # fmt: skip
 _OWN = {"max_semi_space_size": 16}  # Node's own value; that of the other option depends on the host
 
 
@@ -39,7 +39,7 @@ def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
             main = unit_files.files(host.tree, unit)[0]
             yield unit, unit_environment.config(environment, main), str(port)
         elif own:
-            yield f"{unit} is not tuned: its port is unknown; set `Environment=PORT=…` in the unit"
+            yield f"{unit}: nothing says where it listens: `Environment=PORT=…` in the unit has it tuned"
 
 
 def _of_node(host: RunningHost, unit: str) -> Environment | None:

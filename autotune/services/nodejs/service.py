@@ -36,18 +36,19 @@ UNIT = "nodejs.service"
 DOCS = "nodejs.org, Command-line API"
 
 PARAMETERS = guided((
-    on_restart("workers", "Processes of the application's cluster, if a variable sets their"
-        " number.",
+    on_restart("workers", "Processes of the application's cluster, where it takes their number from its"
+        " environment.",
         low=1, high="max(4, 2 * cpus)", log=True, stock=1, recommended="cpus",
         source="nodejs.org, Cluster"),
-    on_restart("uv_threadpool_size", "Threads per process for files, host names, compression and"
-        " cryptography.",
+    on_restart("uv_threadpool_size", "Threads of each for files, names of hosts, compression and"
+        " cryptography; what else is asked is one thread's.",
         low=1, high=128, log=True, stock=4, source=f"{DOCS}, UV_THREADPOOL_SIZE"),
-    on_restart("max_semi_space_size", "Size of a space for new objects. Each process has three.",
+    on_restart("max_semi_space_size", "Where new objects are, of which each has three: larger ones are"
+        " cleared less often.",
         low=8, high=128, log=True, stock=16, recommended=64, unit="MB",
         source=f"{DOCS}, --max-semi-space-size"),
     # With less than the application needs, a process ends.
-    on_restart("max_old_space_size", "Maximum memory per process for long-lived objects.",
+    on_restart("max_old_space_size", "Most memory for objects that stay, of each.",
         low=128, high=16_384, log=True, stock=2048, unit="MB", adopted=True, on_demand=True,
         source=f"{DOCS}, --max-old-space-size"),
 ),

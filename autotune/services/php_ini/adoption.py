@@ -68,10 +68,10 @@ def _tunables(service: RunningService) -> Iterator[Tunable]:
         reasons = (
             unread,
             "OPcache is not loaded" if name.startswith(lacks) else "",
-            "a pool overrides it" if name in pools else "",
-            f"{last[name]} overrides it" if name in last else "",
-            f"`{name} = {before[name]}` is not a usable value" if default is None else "",
-            "the site has no preload script"
+            "a pool sets it itself" if name in pools else "",
+            f"{last[name]} says it last" if name in last else "",
+            f"`{name} = {before[name]}` is no value to start from" if default is None else "",
+            "there is no script for it"
             if parameter.name == PRELOAD and not before.get(name)
             else "",
         )

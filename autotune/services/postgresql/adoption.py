@@ -20,8 +20,8 @@ _LINE = re.compile(
     r"""(?P<value>'(?:[^'\\\n]|\\.|'')*'|[^\s#']+)[^\S\n]*)?(?:\#[^\n]*)?(?:\n|$)"""
 )
 _INCLUDES = {"include": "{}", "include_if_exists": "{}", "include_dir": "{}/*.conf"}
-_BY_SQL = "postgresql.auto.conf overrides it: `ALTER SYSTEM RESET {}` makes it tunable"
-_BY_COMMAND = "pg_ctl.conf overrides it: move it to postgresql.conf to tune it"
+_BY_SQL = "postgresql.auto.conf has it and counts more: `ALTER SYSTEM RESET {}` has it tuned"
+_BY_COMMAND = "pg_ctl.conf has it and counts more: in postgresql.conf it is tuned"
 _COMMAND = re.compile(r"(?:-c\s*|--)([A-Za-z][\w-]*)=")
 
 
@@ -46,7 +46,7 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
     for place in filter(None, running):
         if not place.name and host.tree.real(place.main) not in host.tree.files:
             if place.version:  # Debian's unit of all clusters has none
-                yield f"PostgreSQL runs as {place.unit} without {place.main}: it is not tuned"
+                yield f"PostgreSQL runs as {place.unit}, and there is no {place.main}: it is not tuned"
             continue
         config = gather(host.tree, place.main, read, includes, beside=True)
         port = _value(config, "port", str(Postgresql.port))
@@ -55,7 +55,7 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
             yield RunningService(host=host, key=Postgresql.deployment, config=config, kind="db",
                                  port=int(port), listen=sockets, unit=place.own_unit)  # fmt: skip
         else:
-            yield f"PostgreSQL of {place.unit} has no unix socket: it is not tuned"
+            yield f"PostgreSQL of {place.unit} has no unix socket to be asked at"
 
 
 def _value(config: Config, name: str, default: str) -> str:

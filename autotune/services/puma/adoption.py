@@ -54,7 +54,7 @@ def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
             continue
         environment = unit_environment.read(host.tree, unit)
         if (path := host.tree.real(_path(host, command, environment))) not in host.tree.files:
-            yield f"{unit} is not tuned: {path} is missing; create this configuration file"
+            yield f"{unit}: there is no {path}: with a configuration file there, Puma is tuned"
             continue
         own = gather(host.tree, path, syntax.read)
         config = together(path, (command, unit_environment.config(environment, path), own))
@@ -117,10 +117,10 @@ def _place(service: RunningService, environment: Environment, parameter: Paramet
     if not calls or name == "preload_app":
         return _absent(config, environment, parameter)
     if len({call.words[0] for call in calls}) > 1:
-        return f"{config.main} sets several values"
+        return f"{config.main} has several values of it"
     source = syntax.source(config, calls[0].directive.arguments[0], environment.values)
     if source is None:
-        return f"{config.main} computes it: write a number to tune it"
+        return f"{config.main} works it out: a number has it tuned"
     value, place = source
     return place if isinstance(place, Word) else Setting(name, place, value)
 

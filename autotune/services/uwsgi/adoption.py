@@ -15,7 +15,7 @@ from autotune.services.uwsgi import syntax
 from autotune.services.uwsgi.service import INHERITED, PARAMETERS, UNIT, Uwsgi
 from autotune.strict import is_whole
 
-_WITH_A_FILE = "uWSGI is tuned only with a section [uwsgi] in an .ini file"
+_WITH_A_FILE = "with an .ini file that has a section [uwsgi], uWSGI is tuned"
 _APPLICATIONS = "/etc/uwsgi/apps-enabled"
 
 
@@ -23,7 +23,7 @@ def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
     """The application of each unit that has just one, or the reason why it is not tuned."""
     for unit, files in dict(_units(host)).items():
         if len(files) > 1:
-            yield f"{unit} is not tuned: {len(files)} applications share it; give each its own unit"
+            yield f"{unit}: {len(files)} applications of uWSGI share it: one that has a unit is tuned"
         if not files and unit != UNIT and "@." not in unit:  # a package has a template
             yield f"{unit}: {_WITH_A_FILE}"
         for path in files if len(files) == 1 else ():

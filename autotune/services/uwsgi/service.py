@@ -27,21 +27,21 @@ DOCS = "uwsgi-docs.readthedocs.io"
 OPTIONS = f"{DOCS}, Configuration Options"
 
 PARAMETERS = guided((
-    on_restart("processes", "Number of worker processes (also called `workers`).",
+    on_restart("processes", "Processes of the application; `workers` is the same.",
         low=1, high="max(4, 8 * cpus)", log=True, stock=1, recommended=4,
         source=f"{DOCS}, Quickstart for Python/WSGI applications"),
-    on_restart("threads", "Threads per process. They share one interpreter.",
+    on_restart("threads", "Threads of each of them, which share one interpreter.",
         low=1, high=64, log=True, stock=1, recommended=2,
         source=f"{DOCS}, Quickstart for Python/WSGI applications"),
-    on_restart("listen", "Length of the accept queue. uWSGI does not start above `net.core.somaxconn`.",
+    on_restart("listen", "Connections that may wait; with more than somaxconn it does not start.",
         low=64, high=4096, log=True, stock=100, recommended=1024, capped_by=ACCEPTED,
         source=f"{DOCS}, Things to know"),
-    on_restart("cheaper", "Minimum number of processes without load; 0 keeps all.",
+    on_restart("cheaper", "Processes that stay where there is no load; 0 keeps all.",
         low=0, high="max(4, 8 * cpus) - 1", stock=0, source=f"{DOCS}, The uWSGI cheaper subsystem"),
-    on_restart("max_requests", "Requests after which a process is replaced; 0 means never.",
+    on_restart("max_requests", "Requests after which a process is replaced; 0 is never.",
         choices=(0, 500, 1000, 5000, 20_000), stock=0, source=OPTIONS),
     # A short timeout cuts off slow pages.
-    on_restart("harakiri", "Time after which the process of a request is killed; 0 means never.",
+    on_restart("harakiri", "How long a request may take until its process is ended; 0 is for ever.",
         low=0, high=600, stock=0, unit="s", on_demand=True, source=OPTIONS),
 ),
     capacity="processes+ threads+ listen+",

@@ -35,9 +35,9 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
     config = command_line.gather(host.tree, UNIT, syntax.options)
     options = {placed.name: placed for placed in config.directives}
     if not options or any("$" in word for placed in config.directives for word in placed.words):
-        yield f"{UNIT} does not write out its options: Varnish is not tuned"
+        yield f"Varnish has options that {UNIT} does not spell out: it is not tuned"
     elif not (ports := _ports(config)):
-        yield "Varnish serves HTTP at no TCP port: not tuned"
+        yield "Varnish speaks HTTP at no TCP port: not adopted"
     else:
         named = options["-n"].words if "-n" in options else ()
         yield RunningService(

@@ -19,6 +19,6 @@ REFERENCE = Reference(
         Untuned("A listener for the PROXY protocol or at a unix socket only",
             "Load is sent over HTTP to a TCP port."),
         Untuned("VCL, time to live and grace",
-            "The owner of the site decides which responses may be stale."),
+            "Only the owner of the site knows which responses may be stale."),
     ),
 )  # fmt: skip
