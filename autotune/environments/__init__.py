@@ -1,1 +1,1 @@
-"""Where configurations are tried: a stack of servers, a model of one, or a command."""
+"""Environments that evaluate configurations: a stack of servers, a simulated stack, or a command."""

@@ -1,4 +1,4 @@
-"""Reference answers, taken before the first trial, and the looks at answers of a trial."""
+"""Reference responses, taken before the first trial, and response checks during a trial."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from autotune.target.expect import Expect
 from autotune.transports.base import Transport
 from autotune.transports.request import Request
 
-SAMPLES = 200  # of all pages together
-LEAST, MOST = 5, 20  # of one page
+SAMPLES = 200  # for all pages together
+LEAST, MOST = 5, 20  # per page
 PER_SECOND = 20.0
-ANSWER_TIMEOUT = 10.0  # seconds for an answer of a stack that nothing has warmed
-HINT = "repair the site, or write what a right answer has: `load: {expect: {status: …, body: …}}`"
+ANSWER_TIMEOUT = 10.0  # seconds for a response of a cold stack
+HINT = "repair the site, or describe a correct response: `load: {expect: {status: …, body: …}}`"
 UNKNOWN = (
-    "answers are not compared with reference answers: autotune does not know what the load requests;"
-    " checks of the script or generator decide"
+    "autotune takes no reference answers, because it does not know which pages the load requests. "
+    "The checks of the script or generator decide"
 )
 
 
 @dataclass
 class AnswerCheck:
-    """What is known of right answers, and what was looked at in the current trial.
+    """Knowledge about correct responses, and the responses checked in the current trial.
 
-    ``errors`` is the fraction of the requests that may fail, ``max_rate`` the most that may be offered
-    (requests/s). ``host`` sends the requests for reference answers, before anything is deployed if the
+    ``errors`` is the accepted fraction of failed requests. ``max_rate`` limits the load in
+    requests/s. ``host`` requests the reference responses. This happens before any deployment if
     ``untouched`` hosts serve the site.
     """
 
@@ -59,7 +59,7 @@ class AnswerCheck:
         max_rate: float,
         untouched: bool = False,
     ) -> AnswerCheck:
-        """If the one right body is known, there is nothing to learn."""
+        """Return the check for a load. If the only correct body is known, it needs no references."""
         if request.expect is not None:
             return cls(request, Validator.exactly(request), host, errors, max_rate, is_learned=True)
         validator = Validator(pages_of(load.steps_of(request), expect))
@@ -67,14 +67,14 @@ class AnswerCheck:
 
     @property
     def statuses(self) -> frozenset[int]:
-        """Statuses that are right for some page: all that a generator can tell."""
+        """Return the statuses that are correct for any page. A generator cannot distinguish pages."""
         of_pages = (page.statuses for page in self.validator.pages)
         return frozenset().union(*of_pages) or self.request.statuses
 
     def begin(self, *, deployed: bool) -> tuple[dict[str, Any], ...]:
-        """Look at answers from the start again, and take reference answers if it is time.
+        """Restart the response checks, and take reference responses if they are due.
 
-        Returns the references that are not on record yet. Raises AutotuneError as ``learn`` does.
+        Returns references that are not recorded yet. Raises AutotuneError like ``learn``.
         """
         if deployed or self.untouched:
             self.learn()
@@ -83,9 +83,9 @@ class AnswerCheck:
         return records
 
     def learn(self) -> None:
-        """Take the reference answers of each page, unless they are known.
+        """Take the reference responses of each page unless they are known.
 
-        Raises AutotuneError if too many answers are not right, with the reason and what to do.
+        Raises AutotuneError with a reason and a hint if too many responses are wrong.
         """
         if self.is_learned:
             return
@@ -95,10 +95,10 @@ class AnswerCheck:
         if sum(page.share for page, _ in problems) > self.errors:
             page, why = max(problems, key=lambda problem: problem[0].share)
             raise AutotuneError(
-                f"the answer to {page.name} before the first trial is not right: {why}", hint=HINT
+                f"{page.name} returns a wrong answer before the first trial: {why}", hint=HINT
             )
         wrong = {page.name for page, _ in problems}
-        # A page that is wrong from the start stays wrong: the few that ask for it count as errors.
+        # A page that fails from the start keeps failing, so its few requests count as errors.
         self.validator = Validator(tuple(
             replace(page, reference=Reference.of([a for a in answers if a]))
             for page, answers in zip(self.validator.pages, samples, strict=True)
@@ -108,7 +108,7 @@ class AnswerCheck:
         self.is_learned = True
 
     def _samples(self) -> list[list[Answer | None]]:
-        """Several answers to each page."""
+        """Request each page several times and return the responses by page."""
         pages = self.validator.pages
         if not pages:
             return []
@@ -135,21 +135,21 @@ class AnswerCheck:
         return self.looks.at_most(rate)
 
     def looked(self, rate: float, result: LoadResult) -> None:
-        """Remember what was looked at in a reading."""
+        """Record which responses a reading checked."""
         if result.looked_at:
             example = result.example if result.wrong else ""
             self.looks.add(rate, Look(result.looked_at, result.wrong, example))
 
 
 def problem(page: Page, answers: Sequence[Answer | None]) -> str | None:
-    """Why answers cannot serve as a reference; ``None`` if they can."""
+    """Return the reason why responses cannot serve as a reference, or ``None`` if they can."""
     return next(_problems(page, answers), None)
 
 
 def _problems(page: Page, answers: Sequence[Answer | None]) -> Iterator[str]:
     came = [answer for answer in answers if answer is not None]
     if not came:
-        yield f"none of {len(answers)} requests was answered"
+        yield f"no response to {len(answers)} requests"
     for answer in came:
         if page.expect and (
             why := page.expect.unmet(answer.status, answer.headers, answer.text, answer.size)
@@ -163,7 +163,7 @@ def _problems(page: Page, answers: Sequence[Answer | None]) -> Iterator[str]:
 
 
 def record_of(page: Page) -> dict[str, Any]:
-    """A reference answer as it is put on record."""
+    """Return a page's reference response as a record."""
     reference = page.reference
     assert reference is not None
     return {

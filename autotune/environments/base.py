@@ -1,4 +1,4 @@
-"""The interface of an environment, a target resolved on its hosts, and which one a target has."""
+"""Interface of environments, and the choice of the environment of a target."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from autotune.transports.curl import Answer
 
 @dataclass(frozen=True)
 class Checked:
-    """What held, and what cannot be known before a run."""
+    """Result of `check`: passed checks, omitted settings, and properties that only a run can show."""
 
     held: tuple[str, ...]
     left_out: tuple[str, ...]
@@ -34,12 +34,12 @@ class Checked:
 
 
 def size(file: TargetFile, space: Space) -> str:
-    """How much there is to tune in a target: the first line of what `check` reports as held."""
+    """Describe the size of a target's search space: the first passed check of `check`."""
     return f"{file.path}: {plural(len(file.target.tiers), 'tier')}, {tunable(space)}"
 
 
 def tunable(space: Space) -> str:
-    """How much there is to tune."""
+    """Describe the number of parameters and rules."""
     return (
         f"{plural(len(space.dimensions), 'parameter')}, {len(space.tunable)} of them tunable, "
         f"{plural(len(space.constraints), 'rule')}"
@@ -48,13 +48,13 @@ def tunable(space: Space) -> str:
 
 @dataclass(frozen=True)
 class Preview:
-    """What would run: where requests enter, the servers, and the files of any settings.
+    """Preview of a run: entry, servers and rendered files.
 
-    ``files(settings)`` maps ``part/path`` to content. ``installed``: the servers are those of the
-    hosts, not private ones of the study, and ``host_settings`` (kernel, limits) are set too. Then
-    ``changes(settings)`` gives the changes to each host as it is now, ``answers()`` what each entry
-    answers now to one request, by URL; ``restarts``: the hosts of each unit that a trial may restart.
-    ``right_answers`` says how right answers are told from wrong ones.
+    ``files(settings)`` maps ``part/path`` to content. If ``installed`` is set, the servers belong
+    to the hosts and ``host_settings`` (kernel, limits) are set too. In that case
+    ``changes(settings)`` returns the changes to each host, and ``answers()`` the current response
+    of each entry by URL. ``restarts`` maps each unit that a trial may restart to its hosts.
+    ``right_answers`` describes how correct responses are recognized.
     """
 
     entry: str
@@ -69,31 +69,32 @@ class Preview:
 
 
 class Session(Protocol):
-    """An environment locked and ready: configurations are evaluated one after the other."""
+    """A locked environment that evaluates one configuration after another."""
 
     @property
     def clock(self) -> Clock:
-        """What the budget of a study is counted with."""
+        """Return the clock that measures a study's budget."""
         ...
 
     @property
     def fleet(self) -> Fleet:
-        """What deploys a configuration without measuring it."""
+        """Return the fleet, which deploys a configuration without a measurement."""
         ...
 
     def evaluate(
         self, settings: Settings, request: EvaluationRequest, record: Recorder
     ) -> Evaluation:
-        """Deploy and measure ``settings``; every reading is on record before it is used.
+        """Deploy and measure ``settings``. Every reading is recorded before it is used.
 
-        A configuration that cannot be deployed or used is `Failed`. Raises AutotuneError for what
-        says nothing about the configuration: an unreachable host, a broken load generator.
+        Returns `Failed` for a configuration that cannot be deployed or used. Raises AutotuneError
+        for faults unrelated to the configuration, such as an unreachable host or a broken load
+        generator.
         """
         ...
 
 
 class Environment(Protocol):
-    """A target resolved on its hosts: what may be tried, and where it would run."""
+    """A target resolved on its hosts: the search space and the place of execution."""
 
     @property
     def file(self) -> TargetFile: ...
@@ -103,57 +104,61 @@ class Environment(Protocol):
 
     @property
     def facts(self) -> Mapping[str, HostFacts]:
-        """Facts of each host, by its name in the target."""
+        """Return the facts of each host by its name in the target."""
         ...
 
     @property
     def dropped(self) -> tuple[str, ...]:
-        """What was taken out of the space because these hosts cannot do it, a line each."""
+        """Return one line for each choice removed from the space because the hosts do not support
+        it.
+        """
         ...
 
     def announce(self, *, study: bool = True) -> str:
-        """One sentence before the first request: where load goes, how much of it, and, for a
-        ``study``, for how long (only measuring does not take that time)."""
+        """Describe the load before the first request: destination, rate and, for a ``study``,
+        duration.
+
+        A plain measurement does not take the time of a study, so its duration is omitted.
+        """
         ...
 
     def software(self) -> Mapping[str, Mapping[str, str]]:
-        """What runs on each host, to compare it with another: the kernel's release, and a digest of
-        each program."""
+        """Return the kernel release and a digest of each program by host, to compare hosts."""
         ...
 
     def check(self) -> Checked:
-        """Everything that can be found out without changing anything. Raises AutotuneError."""
+        """Check everything that is possible without changes. Raises AutotuneError."""
         ...
 
     def headroom(self) -> str:
-        """What load the generator can make, in words; sends load to a private server."""
+        """Describe the load that the generator can produce. Sends load to a private server."""
         ...
 
     def preview(self) -> Preview:
-        """What would run; read-only."""
+        """Return a preview of a run. Read-only."""
         ...
 
     def session(
         self, directory: Path, note: Callable[[str], None], history: History
     ) -> AbstractContextManager[Session]:
-        """The hosts ready for the study in ``directory``, restored at the end.
+        """Prepare the hosts for the study in ``directory`` and restore them at the end.
 
-        ``note`` is called with progress, a line at a time; ``history`` is what the study has on record.
+        ``note`` receives progress lines. ``history`` contains the study's records.
         """
         ...
 
 
 def kind(target: Target) -> str:
-    """What a target runs on, by the name of the module: a command, a model, or a stack of servers."""
+    """Return the environment's module name: a command, a simulated stack, or a stack of servers."""
     if target.command is not None:
         return "command"
     return "stack" if target.simulated is None else "simulated"
 
 
 def prepare(file: TargetFile) -> Environment:
-    """Look at the hosts and work out the space; read-only.
+    """Inspect the hosts and build the search space. Read-only.
 
-    Raises TargetError for a target that does not fit its hosts, AutotuneError for missing programs.
+    Raises TargetError if the target does not fit its hosts, AutotuneError for missing programs.
     """
     declare(file.target.services)
     names.check(file)
@@ -163,7 +168,6 @@ def prepare(file: TargetFile) -> Environment:
             raise file.document.error(
                 ["tiers", name], f"tier {name}: all tiers of a target must have the same `runtime:`"
             )
-    # Each is imported when it is needed: a command or a model need not wait for the libraries of
-    # stacks.
+    # Import lazily, because commands and models do not need the slow libraries of stacks.
     environment: Environment = import_module(f"{__package__}.{kind(file.target)}").prepare(file)
     return environment

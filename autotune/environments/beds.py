@@ -1,4 +1,4 @@
-"""A target on several test beds: the same stack on the hosts of each, checked to be alike."""
+"""A target on several test beds, which run the same stack on different hosts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from autotune.target.beds import directory_of
 from autotune.target.read import TargetFile
 
 AT_ONCE = 16
-# Machines of one kind may differ by this fraction of their memory, and so may bounds derived from it.
+# Allowed relative difference of memory, and of bounds derived from it, between equal machines.
 SAME = 0.02
 
 
@@ -27,8 +27,8 @@ SAME = 0.02
 class Beds:
     """The environments of several test beds, used as one: see `base.Environment`.
 
-    A study measures on all of them at once. What needs only one session gets that of the first bed.
-    ``differing`` says in which ways they are not alike, a line each.
+    A study measures on all beds concurrently. Operations that need one session use the first bed.
+    ``differing`` contains one line per difference between the beds.
     """
 
     file: TargetFile
@@ -53,14 +53,14 @@ class Beds:
 
     def announce(self, *, study: bool = True) -> str:
         lines = dict.fromkeys(each.announce(study=study) for each in self.environments.values())
-        return "\n".join([f"Test beds, all at once: {', '.join(self.environments)}.", *lines])
+        return "\n".join([f"Test beds, used concurrently: {', '.join(self.environments)}.", *lines])
 
     def software(self) -> Mapping[str, Mapping[str, str]]:
         return self.first.software()
 
     def check(self) -> Checked:
         checks = {name: each.check() for name, each in self.environments.items()}
-        alike = "test beds are alike" if not self.differing else "test beds have the same space"
+        alike = "test beds are equal" if not self.differing else "test beds have the same space"
         return Checked(
             held=(
                 *(f"bed {name}: {line}" for name, each in checks.items() for line in each.held),
@@ -86,11 +86,10 @@ class Beds:
 def prepare(
     file: TargetFile, names: Sequence[str], adopted: Mapping[str, Any] | None = None
 ) -> Beds:
-    """Look at the hosts of these beds; read-only. ``adopted`` is what a study has on record of their
-    own files.
+    """Inspect the hosts of these beds. Read-only. ``adopted`` contains the recorded files by bed.
 
-    Raises AutotuneError where they allow different values or have different baselines, naming each;
-    TargetError as `base.prepare` does.
+    Raises AutotuneError that lists every difference in allowed values or baselines. Raises
+    TargetError like `base.prepare`.
     """
 
     def prepared(name: str) -> Environment:
@@ -105,9 +104,9 @@ def prepare(
              for line in unlike(f"bed {first}", ours, f"bed {name}", limits(other.space))]  # fmt: skip
     if lines:
         raise AutotuneError(
-            "the test beds are not alike, and cannot share a study:\n"
+            "the test beds differ and cannot share a study:\n"
             + "\n".join(f"  {line}" for line in lines),
-            hint="make them alike, or leave one out with `--beds`",
+            hint="make their hosts equal, or exclude a bed with `--beds`",
         )
     traits = {name: _traits(environment) for name, environment in environments.items()}
     differing = [line for name, _ in others
@@ -116,7 +115,7 @@ def prepare(
 
 
 def limits(space: Space) -> dict[str, dict[str, Any]]:
-    """Each parameter's baseline and allowed values, as JSON holds them."""
+    """Return each parameter's baseline and allowed values as JSON values."""
     return {
         d.name: {
             "baseline": d.baseline,
@@ -131,11 +130,11 @@ def limits(space: Space) -> dict[str, dict[str, Any]]:
 def unlike(
     first: str, ours: Mapping[str, Any], name: str, theirs: Mapping[str, Any]
 ) -> Iterator[str]:
-    """In which ways two beds that have these ``limits`` cannot share a study, a line each."""
+    """Yield a line for each difference in ``limits`` that prevents a shared study."""
     for parameter in (*ours, *(p for p in theirs if p not in ours)):
         if parameter not in theirs or parameter not in ours:
             here, there = (first, name) if parameter in ours else (name, first)
-            yield f"{parameter}: {here} has it, {there} has not"
+            yield f"{parameter}: exists on {here}, but not on {there}"
             continue
         for what, value in ours[parameter].items():
             another = theirs[parameter][what]
@@ -150,7 +149,7 @@ def _same(value: Any, another: Any) -> bool:
 
 
 def _traits(environment: Environment) -> dict[str, dict[str, Any]]:
-    """What each host is made of and runs, to compare it with its counterpart on another bed."""
+    """Return the resources, kernel settings and software of each host, to compare beds."""
     software = environment.software()
     return {
         host: {

@@ -1,4 +1,4 @@
-"""The peak of memcached hosts alone, at an objective of their own: mutilate, at set rates."""
+"""Measure the capacity of the memcached hosts alone, with mutilate and a separate objective."""
 
 from __future__ import annotations
 
@@ -16,20 +16,21 @@ from autotune.measure import Capacity, Limits, Reading, Slo, search
 from autotune.services.base import Endpoint
 from autotune.transports.base import Transport
 
-PART = 0.1  # of the stack's latency limit: a request asks its caches as one step of several
+PART = 0.1  # share of the stack's latency limit: a request calls its caches as one step of several
 WARM_UP_SECONDS = 1.0
 TARGET_SD = 0.05
 LIMITS = Limits(start=5000.0, overhead=WARM_UP_SECONDS, load_seconds=60.0, readings=20)
-MARGIN = 20.0  # seconds a transport waits beyond the time that the program is to take
-LONGEST = 300.0  # seconds after which an agent that nobody stops ends
+MARGIN = 20.0  # seconds that a transport waits after the program's planned end
+LONGEST = 300.0  # seconds until an agent exits if it is not stopped
 
 
 @dataclass(frozen=True)
 class CachePeak:
-    """The highest rate (operations/s) within the objective; ``low`` to ``high`` is its 90 % interval.
+    """The highest rate (operations/s) within the objective, with its 90 % interval ``low`` to
+    ``high``.
 
-    ``gigabits`` (Gb/s) and ``hits`` (fraction of the gets) come from the readings up to that rate.
-    ``failed`` says why there is no such rate.
+    ``gigabits`` (Gb/s) and ``hits`` (fraction of gets) are taken from readings up to that rate.
+    ``failed`` contains the reason if no such rate exists.
     """
 
     shape: str
@@ -44,7 +45,7 @@ class CachePeak:
 
 
 def own_objective(stack: Slo) -> Slo:
-    """A tenth of the stack's limit, at the same percentile."""
+    """Return the objective of the caches: a tenth of the stack's limit at the same percentile."""
     return replace(stack, limit=PART * stack.limit)
 
 
@@ -55,10 +56,11 @@ def peak(
     slo: Slo,
     max_rate: float,
 ) -> CachePeak:
-    """Load the shape's objects, then search up to ``max_rate`` (operations/s).
+    """Load the shape's objects, then search for the capacity up to ``max_rate`` (operations/s).
 
-    ``hosts`` are load hosts by their address: the first one measures, the others help. Raises
-    LoadError, HostUnreachable."""
+    ``hosts`` maps addresses to load hosts. The first one measures and the others assist. Raises
+    LoadError or HostUnreachable.
+    """
     (_, master), *helpers = hosts.items()
     how = f"mutilate, {100 * slo.quantile:g} % within {1000 * slo.limit:g} ms"
     loaded = master.run(mutilate.loading(servers, shape), timeout=60 + MARGIN)
@@ -69,7 +71,7 @@ def peak(
     readings: list[tuple[Reading, Sampled]] = []
 
     def probe(rate: float, seconds: float) -> Reading:
-        # mutilate takes whole operations/s.
+        # mutilate accepts only whole operations/s.
         whole = max(1.0, floor(rate))
         spec = LoadSpec(whole, ceil(seconds), limit=slo.limit, ramp=WARM_UP_SECONDS)
         argv = mutilate.measuring(servers, shape, spec, [address for address, _ in helpers])
@@ -87,7 +89,7 @@ def peak(
 
 
 def _ended(capacity: Capacity) -> str:
-    """How a search ended that did not find the peak."""
+    """Describe the result of a search that did not find the peak."""
     return f"at least: limited by {capacity.limit}" if capacity.limit else str(capacity.verdict)
 
 
@@ -114,7 +116,7 @@ def _cache_peak(
 
 @contextmanager
 def _agents(hosts: Sequence[Transport]) -> Iterator[None]:
-    """An agent runs on each of these hosts for as long as the ``with`` block lasts."""
+    """Run an agent on each of these hosts during the ``with`` block."""
     script = '"$@" </dev/null >/dev/null 2>&1 & echo $!'
     started: list[tuple[Transport, str]] = []
     try:

@@ -1,4 +1,4 @@
-"""Where a study's time goes: load, deploy, search, and everything else."""
+"""Clock that divides a study's time into load, deployment, search and other."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ KINDS = ("load", "deploy", "search")
 
 
 class Clock:
-    """Seconds by kind since they were last collected.
+    """Counts seconds by kind since the last collection.
 
-    ``now`` is the clock they are read from: the machine's, or the virtual time of a modelled stack,
-    which ``skip(seconds)`` moves forward.
+    ``now`` returns the time: of the machine, or the virtual time of a model. ``skip(seconds)``
+    advances virtual time.
     """
 
     def __init__(
@@ -35,11 +35,11 @@ class Clock:
 
     @property
     def running(self) -> float:
-        """Seconds since the last collection."""
+        """Return the seconds since the last collection."""
         return self.now() - self._since
 
     def collect(self) -> dict[str, float]:
-        """All seconds since the last collection, those of no kind as ``other``."""
+        """Return all seconds since the last collection by kind. Unassigned time is ``other``."""
         total = self.running
         spent = {**self._spent, "other": max(0.0, total - sum(self._spent.values()))}
         self._since += total

@@ -1,4 +1,4 @@
-"""A command of the user's own, called for each configuration: see `measure.benchmark`."""
+"""Environment of a user's command, which is called for each configuration: see `measure.benchmark`."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from autotune.target.messages import plural
 from autotune.target.read import TargetFile
 
 PARAMETERS = "parameters.json"
-# The baseline is measured this often where the benchmark does not state its sd: knowing how much its
-# values scatter is worth more to all later trials than what two more trials could find.
+# Calls for the baseline if the benchmark reports no sd. A good noise estimate helps all later
+# trials more than two more trials would.
 FIRST_CALLS = 3
 ATTEMPTS = 2
 
@@ -55,20 +55,20 @@ class CommandEnvironment:
 
     def announce(self, *, study: bool = True) -> str:
         budget = self.file.target.budget
-        called = f"{shlex.join(self.argv)} is called in {self.directory}"
+        called = f"autotune calls {shlex.join(self.argv)} in {self.directory}"
         if not study:
             return f"{called}."
         return (
-            f"{called}, for up to {plural(budget.trials, 'configuration')} and about "
-            f"{plural(budget.time / 60, 'minute')}; proving the best of them takes more calls, in that "
-            "time."
+            f"{called} for up to {plural(budget.trials, 'configuration')} and about "
+            f"{plural(budget.time / 60, 'minute')}. This time includes the calls that verify the best "
+            "configuration."
         )
 
     def software(self) -> dict[str, dict[str, str]]:
         return {}
 
     def check(self) -> Checked:
-        """Nothing is called: a benchmark may do anything."""
+        """Check without calling the command, because a benchmark may have side effects."""
         first = len(self.space.try_first)
         return Checked(
             held=(
@@ -76,25 +76,25 @@ class CommandEnvironment:
                 f"command: {shlex.join(self.argv)} in {self.directory}",
             ),
             left_out=(),
-            not_checked=("what the command answers: `autotune measure` asks it",),
+            not_checked=("the results of the command: `autotune measure` calls it",),
         )
 
     def headroom(self) -> str:
-        raise AutotuneError("a command makes its own load: --headroom is for stacks")
+        raise AutotuneError("--headroom requires a stack; a command generates its own load")
 
     def preview(self) -> Preview:
         return Preview(shlex.join(self.argv), (), lambda settings: _files(self.space, settings))
 
     @property
     def directory(self) -> Path:
-        """Where the command runs: the target file's own directory."""
+        """Return the working directory of the command: the directory of the target file."""
         return self.file.path.resolve().parent
 
     @contextmanager
     def session(
         self, directory: Path, note: Callable[[str], None], history: History
     ) -> Iterator[CommandSession]:
-        """The command, ready to be called; whatever it is doing ends with the session."""
+        """Prepare the command for calls. A running call is stopped at the end of the session."""
         target, goal = self.file.target, self.file.target.goal
         assert goal is not None
         with Benchmark(self.argv, self.directory, target.timeout, directory.name) as benchmark:
@@ -102,14 +102,14 @@ class CommandEnvironment:
 
 
 class Asks(Protocol):
-    """What answers with a value, such as `measure.benchmark.Benchmark`."""
+    """An object that returns a value for parameters, such as `measure.benchmark.Benchmark`."""
 
     def ask(self, trial: int, parameters: Settings) -> Answer: ...
 
 
 @dataclass(frozen=True)
 class Parameters(Fleet):
-    """Deploying changes nothing: it shows what the command will be sent, as a file to export."""
+    """Fleet without deployment. It returns the parameters for the command as a file to export."""
 
     space: Space
 
@@ -117,12 +117,11 @@ class Parameters(Fleet):
         return Deployed(_files(self.space, settings), {}, sent(self.space, settings))
 
     def restore(self) -> None:
-        """There is nothing to restore: what the command changes is left to the command."""
+        """Do nothing. The command is responsible for the changes it makes."""
 
 
 class CommandSession:
-    """A benchmark command ready to be called. Good values are large if ``maximize`` is set, else
-    small."""
+    """Session that calls a benchmark command. Larger values are better if ``maximize`` is set."""
 
     def __init__(self, benchmark: Asks, space: Space, history: History, *, maximize: bool) -> None:
         self.fleet, self.clock = Parameters(space), Clock()
@@ -132,7 +131,7 @@ class CommandSession:
     def evaluate(
         self, settings: Settings, request: EvaluationRequest, record: Recorder
     ) -> Evaluation:
-        """Call the command, again where it failed; every answer is on record before it is used."""
+        """Call the command and repeat a failed call. Every value is recorded before it is used."""
         record.deployed(self.fleet.deploy(settings))
         answers: list[Value] = []
         began = time.monotonic()
@@ -154,8 +153,8 @@ class CommandSession:
         return FIRST_CALLS if request.reference and not repeated else 1
 
     def _ask(self, settings: Settings, request: EvaluationRequest, record: Recorder) -> Answer:
-        """The command's answer; after a fault it is called once more."""
-        answer: Answer = Fault("it was not asked")
+        """Call the command, and once more after a fault."""
+        answer: Answer = Fault("the command was not called")
         for _ in range(ATTEMPTS):
             began = time.monotonic()
             answer = self._benchmark.ask(request.trial, sent(self._space, settings))
@@ -165,7 +164,9 @@ class CommandSession:
         return answer
 
     def _peak(self, answers: list[Value]) -> Peak:
-        """The mean of the answers. Where they state no sd, it is that of repeated measurements."""
+        """Return the mean of the values. Without reported sds, repeated measurements estimate the
+        sd.
+        """
         scale = Scale(self._maximize, self._answers[0][1][0])
         logs = [scale.log(answer.value) for answer in answers]
         mean = sum(logs) / len(logs)
@@ -175,7 +176,7 @@ class CommandSession:
         return Peak.of(Estimate(mean, sd))
 
     def _scatter(self, scale: Scale) -> float:
-        """The sd of the log of one value's score, from all that was measured more than once."""
+        """Return the sd of the log of one value's score, from all repeated measurements."""
         groups: dict[tuple[tuple[str, object], ...], list[float]] = {}
         for settings, values in self._answers:
             configuration = tuple(sorted(settings.items()))
@@ -184,9 +185,9 @@ class CommandSession:
 
 
 def prepare(file: TargetFile) -> CommandEnvironment:
-    """Work out the space and find the program; nothing is called.
+    """Build the search space and find the program. Nothing is called.
 
-    Raises TargetError for values that do not fit and for a program that is not there.
+    Raises TargetError for values that do not fit and for a missing program.
     """
     argv = file.target.command
     assert argv is not None
@@ -196,13 +197,13 @@ def prepare(file: TargetFile) -> CommandEnvironment:
     if shutil.which(program) is None:
         there = Path(program).exists()
         hint = f"chmod +x {shlex.quote(program)}" if there else None
-        message = f"{argv[0]} cannot be run" if there else f"there is no program {argv[0]!r}"
+        message = f"{argv[0]} is not executable" if there else f"program {argv[0]!r} not found"
         raise file.document.error(["command", 0], message, hint=hint)
     return CommandEnvironment(file, space, {}, argv)
 
 
 def sent(space: Space, settings: Settings) -> Settings:
-    """What the command is told: parameters that mean nothing under these settings are left out."""
+    """Return the parameters for the command, without those that are inactive under these settings."""
     active = space.active(settings)
     return {name: value for name, value in settings.items() if name in active}
 

@@ -1,4 +1,4 @@
-"""Services that keep data in memory alone are not restarted unless their tier allows it."""
+"""Keep services running that store data only in memory, unless their tier allows data loss."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from autotune.target.read import TargetFile
 def without_restarts(
     file: TargetFile, space: Space, own: Mapping[str, Own], running: Running
 ) -> tuple[Space, dict[str, Own]]:
-    """In tiers that would lose data by a restart, fix the parameters that need one, and leave the files
-    of their services out of ``own``.
+    """Fix restart parameters in tiers that would lose data, and omit these services' files from
+    ``own``.
 
-    Raises TargetError where the target itself sets another value than the one that runs.
+    Raises TargetError if the target sets another value than the running one.
     """
     tiers = file.target.tiers
     losses: dict[str, str] = {}
@@ -40,7 +40,7 @@ def without_restarts(
         _check(file, dimension, losses, running)
     names = {dimension.name for dimension in fixed}
     dimensions = (d.fixed_at(d.baseline) if d.name in names else d for d in space.dimensions)
-    lines = (f"{tier}: what needs a restart stays as it is, for {_why(tier, loss)}"
+    lines = (f"{tier}: settings that need a restart are not tuned, because {_why(tier, loss)}"
              for tier, loss in losses.items())  # fmt: skip
     dropped = (*space.dropped, *lines)
     return replace(space, dimensions=tuple(dimensions), dropped=dropped), left
@@ -53,7 +53,7 @@ def _check(
     changed = running.values.get(name, dimension.baseline) != dimension.baseline
     if changed and name in file.target.parameters:
         tier = ParameterName.parse(name).tier
-        message = f"{name} = {dimension.baseline} needs a restart, and {_why(tier, losses[tier])}"
+        message = f"{name} = {dimension.baseline} needs a restart, but {_why(tier, losses[tier])}"
         raise file.document.error(["parameters", name], message)
 
 

@@ -1,4 +1,4 @@
-"""Services that a target declares: the checks that need the catalogue and the hosts."""
+"""Checks of declared services that need the catalogue and the hosts."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from autotune.target.read import TargetFile
 from autotune.target.service import ServiceSpec
 from autotune.target.units import in_unit
 
-ANY_HOST = HostFacts(1, 2**30)  # only the names matter
+ANY_HOST = HostFacts(1, 2**30)  # only the names of facts matter
 
 
 def mistakes(file: TargetFile) -> Iterator[TargetError]:
-    """An error for each name that is taken, each invalid expression, and each file without a text."""
+    """Yield an error for each duplicate name, invalid expression, and file without text."""
     for name, spec in file.target.services.items():
         place = ("services", name)
         if name in SHIPPED:
-            message = f"{name} is a service that autotune has already"
-            yield file.document.error(place, message, hint=f"call it my_{name}")
+            message = f"autotune already contains a service {name}"
+            yield file.document.error(place, message, hint=f"rename it to my_{name}")
         yield from _expressions(file, name, spec)
     for name, tier in file.target.tiers.items():
         for service in tier.service:
@@ -35,7 +35,8 @@ def _expressions(file: TargetFile, name: str, spec: ServiceSpec) -> Iterator[Tar
         for key in ("default", "range", "recommended", "safe"):
             value = getattr(declared, key)
             for bound in value if isinstance(value, tuple) else (value,):
-                # Text that is no quantity in the parameter's unit is an expression over the host.
+                # Text that is not a quantity in the parameter's unit is an expression of host
+                # facts.
                 if declared.choices is None and isinstance(
                     in_unit(bound, declared.unit or ""), str
                 ):
@@ -61,11 +62,9 @@ def _expression(
 
 
 def _without_text(file: TargetFile, tier: str, service: str) -> Iterator[TargetError]:
-    """Files are written whole in such a tier, so each needs a text."""
+    """Yield an error for each file without text in a tier that replaces files."""
     for path, declared in file.target.services[service].files.items():
         if declared.text is None and declared.template is None:
-            message = (
-                f"tier {tier} replaces files whole, and {path} has neither `text` nor `template`"
-            )
-            hint = "leave out `replace:` and `templates:` to edit it as it lies on its hosts"
+            message = f"tier {tier} replaces files, but {path} lacks `text` and `template`"
+            hint = "remove `replace:` and `templates:` to edit the file on its hosts"
             yield file.document.error(("services", service, "files", path), message, hint=hint)

@@ -1,4 +1,4 @@
-"""One evaluation of a configuration: its request, what it records, and its result."""
+"""One evaluation of a configuration: request, records and result."""
 
 from __future__ import annotations
 
@@ -20,12 +20,13 @@ from autotune.services.base import Settings
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """What is known before an evaluation, and how far it should go.
+    """Context and limits of an evaluation.
 
-    ``expected`` is what the peak is expected to be. Where the peak is likely below ``incumbent``, the
-    search for it may stop early; without an incumbent it goes on to the end. ``reference``: other
-    configurations are compared with this one. After ``seconds`` the evaluation ends with what it knows.
-    ``claim``: a verdict may rest on it, so that it goes on even if its last readings told little.
+    ``expected`` is the expected peak. If the peak is likely below ``incumbent``, the search may
+    stop early; without an incumbent it never does. ``reference`` is true if other configurations
+    are compared with this one. After ``seconds`` the evaluation stops with its current result.
+    ``claim`` is true if a verdict may depend on it. The search then continues even if its last
+    readings added little.
     """
 
     trial: int
@@ -38,11 +39,11 @@ class EvaluationRequest:
 
 @dataclass(frozen=True)
 class Measured:
-    """The peak of a configuration, from ``readings`` that took ``load_seconds``, and the
-    ``capacities`` of the stack's parts.
+    """The peak of a configuration from ``readings`` that took ``load_seconds``.
 
-    ``values`` are the answers of a benchmark command. ``rss`` is the largest process of each
-    `tier.service`, in bytes. ``noise`` is the estimate of how much readings scatter.
+    ``capacities`` contains the capacity of each part of the stack. ``values`` are results of a
+    benchmark command. ``rss`` is the largest process of each `tier.service` in bytes. ``noise``
+    estimates the scatter of readings.
     """
 
     peak: Peak
@@ -57,7 +58,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Failed:
-    """The configuration cannot be used, or (``fault``) the benchmark itself failed."""
+    """The configuration cannot be used or, with ``fault``, the benchmark itself failed."""
 
     why: str
     fault: bool = False
@@ -67,11 +68,11 @@ Evaluation = Measured | Failed
 
 
 class Recorder(Protocol):
-    """Where an evaluation puts what it learns; every call returns once that is on disk."""
+    """Receiver of evaluation records. Each call returns after the record is on disk."""
 
     @property
     def elapsed(self) -> float:
-        """Seconds that the study has taken so far."""
+        """Return the study's duration so far in seconds."""
         ...
 
     def deployed(self, deployed: Deployed) -> None: ...
@@ -81,7 +82,7 @@ class Recorder(Protocol):
     def reading(self, watched: WatchedReading, purpose: str) -> None: ...
 
     def references(self, references: Sequence[Mapping[str, Any]]) -> None:
-        """Reference answers, a record for each page."""
+        """Record reference responses, one per page."""
         ...
 
     def answer(self, answer: Answer, seconds: float) -> None: ...
@@ -91,10 +92,10 @@ class Recorder(Protocol):
 
 @dataclass(frozen=True)
 class History:
-    """What a study has on record when a session begins.
+    """A study's records at the start of a session.
 
-    ``elapsed`` are the seconds it has taken, ``readings`` how many it has. ``answers`` are the
-    values of a benchmark command with the settings they were measured at, oldest first.
+    ``elapsed`` is the study's duration in seconds, and ``readings`` the number of its readings.
+    ``answers`` are values of a benchmark command with their settings, oldest first.
     """
 
     elapsed: float = 0.0

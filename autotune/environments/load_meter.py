@@ -1,4 +1,4 @@
-"""Load meter of a real stack: runs the generator at a rate, watches all hosts, makes one reading."""
+"""Load meter of a real stack: runs the generator at a rate, observes all hosts, returns a reading."""
 
 from __future__ import annotations
 
@@ -31,20 +31,19 @@ from autotune.transports.base import Transport
 from autotune.transports.local import LocalTransport
 from autotune.transports.request import Request
 
-# Seconds a second: a quota that is reached only now and then does not explain a missed SLO.
+# Seconds per second. Rare throttling does not explain a missed SLO.
 THROTTLED = 0.1
-TRUSTED = 0.5  # of the rate that a process makes on a whole CPU, for each CPU of a quota
+TRUSTED = 0.5  # share of a process's rate on a whole CPU, per CPU of a quota
 
 
 @dataclass(frozen=True)
 class LoadMeter:
-    """Everything a reading needs but its rate and length.
+    """Everything that a reading needs except rate and length.
 
-    ``load_hosts`` are where the load is made; ``hosts`` those of the stack, each with its transport,
-    and ``generators`` the load hosts that are watched too: those that do nothing else.
-    ``max_rate`` (requests/s) is the most that is ever offered.
-    ``answers`` tell right answers from wrong ones.
-    ``in_place()`` gives the settings that run, which decide which parts of the stack are watched.
+    ``load_hosts`` generate the load. ``hosts`` are the stack's hosts with their transports.
+    ``generators`` are the dedicated load hosts, which are also observed. ``max_rate`` limits the
+    load in requests/s. ``answers`` checks responses. ``in_place()`` returns the deployed settings,
+    which determine the observed parts of the stack.
     """
 
     load: Load
@@ -70,17 +69,16 @@ class LoadMeter:
         return self.max_rate / self.counted.requests_each
 
     def take(self, rate: float, seconds: float, *, ramp: float = 1.0) -> WatchedReading:
-        """Offer ``rate`` requests/s for ``seconds`` to the stack's entry, and to nothing else, after
-        ``ramp`` seconds of it that do not count.
+        """Send ``rate`` requests/s for ``seconds`` to the stack's entry, after ``ramp`` unmeasured
+        seconds.
 
-        All hosts are watched meanwhile. Where client ports ran out, the reading is taken again once
-        some are free.
+        All hosts are observed. If client ports run out, the reading is repeated when some are free.
         """
         spec = LoadSpec(rate, seconds, self.timeout, self.slo.limit, ramp)
         watched = self._watched(spec)
         if NO_PORT not in watched.reading.errors:
             return watched
-        new = self.load.limits.open_connections  # they stay open, so no more are needed
+        new = self.load.limits.open_connections  # open connections are reused
         needs = replace(spec, rate=new, seconds=1.0, ramp=0.0) if self.load.limits.kept else spec
         again = self.ports.over(self.load_hosts, self.request, needs)
         return self._watched(spec) if again else watched
@@ -111,29 +109,29 @@ class LoadMeter:
         )
 
     def begin_trial(self, *, deployed: bool) -> Sequence[Mapping[str, Any]]:
-        """See `AnswerCheck.begin`."""
+        """Start the response checks of a trial: see `AnswerCheck.begin`."""
         return self.answers.begin(deployed=deployed) if self.answers else ()
 
     def end_warm_up(self, windows: int) -> None:
-        """What answers were like before the last ``windows`` of a warm-up no longer counts."""
+        """Discard response checks before the last ``windows`` of the warm-up."""
         if self.answers is not None:
             self.answers.looks.keep_last(windows)
 
     def diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
-        """What holds the peak down, by the readings around it."""
+        """Return the bottleneck that limits the peak, from the readings around it."""
         stack = replace(self.stack, parts=self.stack.active(settings))
         return diagnose(stack, settings, watched, hosts=self._hosts(settings), slo=self.slo)
 
     def capacities(
         self, settings: Settings, watched: Sequence[WatchedReading]
     ) -> dict[str, PartCapacity]:
-        """What each part of the stack carries, by the readings that met the SLO."""
+        """Return the capacity of each part of the stack, from readings that met the SLO."""
         stack = replace(self.stack, parts=self.stack.active(settings))
         contexts = contexts_of(stack, settings, watched, hosts=self._hosts(settings), slo=self.slo)
         return capacities(uses(contexts, stack.calls))
 
     def _starved(self, observations: Observations, spec: LoadSpec) -> str | None:
-        """Why a load host could not be trusted with this load: its own quota kept it waiting."""
+        """Return the reason why a load host's CPU quota makes this load unreliable, or ``None``."""
         rate = spec.rate / len(self.load_hosts)
         for host in self.generators:
             able = TRUSTED * host.cpus * self.load.limits.rate
@@ -141,14 +139,14 @@ class LoadMeter:
             if rate <= able or (activity and activity.throttled <= THROTTLED):
                 continue
             why = (
-                f"was held back by its quota of {host.cpus:g} CPUs for "
-                f"{activity.throttled:.1f} s a second"
+                f"was throttled at its quota of {host.cpus:g} CPUs for "
+                f"{activity.throttled:.1f} s per second"
                 if activity
-                else f"had {host.cpus:g} CPUs and none left to say how it was"
+                else f"was too busy with its {host.cpus:g} CPUs to report its CPU use"
             )
             return (
-                f"the load host {host.name} {why}, and can be trusted with {able:.0f}/s: give it"
-                " more CPU, or add load hosts"
+                f"load host {host.name} {why}. It can reliably generate {able:.0f} requests/s: give"
+                " it more CPU, or add load hosts"
             )
         return None
 
@@ -165,7 +163,7 @@ class LoadMeter:
         )
 
     def lookups(self) -> tuple[int, int] | None:
-        """Hits and misses of all caches since they started; ``None`` without a cache."""
+        """Return hits and misses of all caches since their start, or ``None`` without a cache."""
         active = self.stack.active(self.in_place())
         caches = [
             (part, names) for part in active if (names := diagnosis(part.service.name).lookups)
@@ -183,12 +181,12 @@ class LoadMeter:
         return int(hits), int(misses)
 
     def drain(self) -> bool:
-        """Wait until what an overload left behind is gone; a load host sends the requests."""
+        """Wait until the effects of an overload are gone. A load host sends the probes."""
         pause = len(self.request.each()) / self.max_rate
         return drain(self._latency, self.slo.limit, pause=pause)
 
     def _latency(self) -> float | None:
-        """The longest latency of all entries; ``None`` where one gave no right answer."""
+        """Return the longest latency of all entries, or ``None`` if one returned a wrong response."""
         slowest = 0.0
         for entry in self.request.each():
             got = curl.answer(self.load_hosts[0], entry)
@@ -199,9 +197,9 @@ class LoadMeter:
 
 
 def reading(result: LoadResult, spec: LoadSpec) -> Reading:
-    """A result compared with the objective: what failed and what came late are violations.
+    """Convert a result to a reading. Failed and late requests are violations.
 
-    A reading lasted 0 seconds if the generator fell short and sent nothing.
+    The reading lasts 0 seconds if the generator fell short and sent nothing.
     """
     return Reading(
         rate=spec.rate,

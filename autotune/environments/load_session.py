@@ -1,4 +1,4 @@
-"""Evaluations of a stack under load, in the order that keeps hosts and readings safe."""
+"""Evaluations of a stack under load, in an order that protects hosts and readings."""
 
 from __future__ import annotations
 
@@ -29,77 +29,76 @@ from autotune.services.base import Settings
 from autotune.services.registry import named
 
 WARM_UP = "warm-up"  # purpose of a reading
-# Seconds of load before a reading counts: pools of processes grow to what the rate needs. Hardly any
-# where the rate is at most a fifth above what was offered just before.
+# Seconds of load before a reading counts, so that process pools grow to the required size. A
+# shorter time suffices if the rate is at most a fifth above the previous one.
 RAMP, SETTLED, SIMILAR = 1.0, 0.25, 0.2
-WARMING = 0.4  # warm-up windows for each second that an evaluation may take
-# Target sd of the log peak, for a claim and for the search. A configuration that is measured again
-# differs by 5 % or more (`estimate.NOISE`), so the search learns more from measuring another one.
+WARMING = 0.4  # warm-up windows per second of an evaluation's time limit
+# Target sd of the log peak, for a claim and for the search. Repeated configurations differ by at
+# least 5 % (`estimate.NOISE`), so the search learns more from another configuration.
 CLAIM_SD, SEARCH_SD = 0.03, 0.05
-# In the search, a measurement ends after so many readings that tell nothing new: one configuration
-# differs more from measurement to measurement than further readings could say, and the leaders are
-# measured again.
+# The search ends a measurement after this many uninformative readings. Measurements of one
+# configuration differ more than further readings could resolve, and leaders are measured again.
 STALLED_AFTER = 5
-# A configuration that cannot carry this share of the expected peak need not be measured lower down.
+# The search stops below this share of the expected peak.
 HOPELESS = 0.02
-# If a warm-up ends below this share of its first rate, the stack held it back. The peak is then taken
-# to be BEYOND times what the stack carried.
+# A warm-up that ends below this share of its first rate was limited by the stack. The expected peak
+# is then BEYOND times the rate that the stack sustained.
 HELD_BACK = 0.9
 BEYOND = 1.5
-# How far a configuration nobody has measured may be from what is expected: sd of the log peak.
+# sd of the log peak of an unmeasured configuration around its expected value.
 UNMEASURED_SD = 0.5
-LAST_WINDOWS = 2  # last windows of a warm-up, which show the stack as it stays
-# A single search for a peak loads the servers for at most so many seconds.
+LAST_WINDOWS = 2  # last windows of a warm-up, which show the settled stack
+# Maximum seconds of load for a single peak search.
 LOAD_SECONDS = 60.0
 
 
 def capacity_limits(max_rate: float) -> Limits:
-    """What a single search for a peak may spend and offer, in requests/s."""
+    """Return the limits of a single peak search, with rates in requests/s."""
     least = min(Limits.min_rate, max_rate)
     return Limits(max_rate=max_rate, min_rate=least, load_seconds=LOAD_SECONDS)
 
 
 class Meter(Protocol):
-    """Loads a deployed stack and watches it meanwhile."""
+    """Loads a deployed stack and observes it."""
 
     def take(self, rate: float, seconds: float, *, ramp: float) -> WatchedReading:
-        """Offer ``rate`` requests/s for ``seconds``, after ``ramp`` seconds that do not count."""
+        """Send ``rate`` requests/s for ``seconds``, after ``ramp`` unmeasured seconds."""
         ...
 
     def diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
-        """What holds the peak down, by the readings around it."""
+        """Return the bottleneck that limits the peak, from the readings around it."""
         ...
 
     def capacities(
         self, settings: Settings, watched: Sequence[WatchedReading]
     ) -> Mapping[str, PartCapacity]:
-        """What each part of the stack carries, by the readings that met the SLO."""
+        """Return the capacity of each part of the stack, from readings that met the SLO."""
         ...
 
     def begin_trial(self, *, deployed: bool) -> Sequence[Mapping[str, Any]]:
-        """Called before a configuration is deployed and once it is; returns new reference answers.
+        """Return new reference responses. Called before and after a configuration is deployed.
 
-        Raises AutotuneError if the stack does not answer right before the first trial."""
+        Raises AutotuneError if the stack returns wrong responses before the first trial.
+        """
         ...
 
     def end_warm_up(self, windows: int) -> None:
-        """Only the last ``windows`` of the warm-up show how the stack answers."""
+        """Discard response checks before the last ``windows`` of the warm-up."""
         ...
 
     def lookups(self) -> tuple[int, int] | None:
-        """Hits and misses of all caches since they started; ``None`` without a cache."""
+        """Return hits and misses of all caches since their start, or ``None`` without a cache."""
         ...
 
     def drain(self) -> object:
-        """Wait until what an overload left behind is gone."""
+        """Wait until the effects of an overload are gone."""
         ...
 
 
 class LoadSession:
-    """A stack, real or modelled, ready to be deployed to and loaded: see `base.Session`.
+    """Session on a real or modelled stack: see `base.Session`.
 
-    It keeps what belongs to this stack: how much readings scatter, whether the caches are filled, and
-    how much CPU time is stolen.
+    It tracks the stack's state: noise of readings, whether caches are filled, and CPU steal.
     """
 
     def __init__(
@@ -118,11 +117,11 @@ class LoadSession:
         self._limits, self._highest_rate = limits, highest_rate
         self.clock = clock or Clock()
         self.steal = Steal()
-        self._told = False  # whether the user was told that CPU time is stolen
-        self._offered = 0.0  # rate of the last reading, where it was not cut short
+        self._told = False  # True after the user was notified of CPU steal
+        self._offered = 0.0  # rate of the last reading, or 0 if it was cut short
         self._noise = history.noise
         self._windows: list[WatchedReading] = []  # of the last warm-up
-        self._warm = False  # whether the caches hold what they can, as far as this session knows
+        self._warm = False  # True if the caches are filled, as far as this session knows
 
     @property
     def limits(self) -> Limits:
@@ -138,8 +137,8 @@ class LoadSession:
     ) -> Evaluation:
         """Deploy (render, validate, apply, ready, read back) → warm-up → capacity → diagnosis.
 
-        Each reading is on record before anything is concluded from it. After a failed deployment
-        what ran before is back in place.
+        Each reading is recorded before it is used. After a failed deployment, the previous
+        configuration is deployed again.
         """
         began = self.clock.now()
         self.check_answers(record, deployed=False)
@@ -147,7 +146,7 @@ class LoadSession:
             with self.clock.on("deploy"):
                 deployed = self.fleet.deploy(settings)
         except DeployFailed as error:
-            self._warm = False  # what was restored may have been restarted
+            self._warm = False  # the restored services may have been restarted
             return Failed(error.message)
         record.deployed(deployed)
         self._warm = self._warm and not any(_forgets(name) for name in deployed.restarted)
@@ -157,19 +156,19 @@ class LoadSession:
         warm_up_result = self._warm_up(request, record, prefilled=deployed.prefilled)
         capacity, watched = self._capacity(request, warm_up_result, record, ends)
         try:
-            self.fleet.verify()  # before the value goes on record
+            self.fleet.verify()  # before the value is recorded
         except DeployFailed as error:
             self._warm = False
             return Failed(error.message)
         if (why := _unread(capacity.readings)) is not None:
-            return Failed(f"the load could not be made: {why}", fault=True)
+            return Failed(f"the load could not be generated: {why}", fault=True)
         self._noise = capacity.noise
         return Measured(
             _peak(capacity, self.slo),
             readings=len(capacity.readings),
             load_seconds=capacity.load_seconds,
             bottleneck=self.meter.diagnose(settings, watched),
-            # Only the last windows: earlier misses, of caches still filling, would count against the
+            # Use only the last windows. Earlier misses of filling caches would count against the
             # tiers behind them.
             capacities=self.meter.capacities(settings, [*self._windows[-LAST_WINDOWS:], *watched]),
             rss=worst_rss(watched),
@@ -177,7 +176,7 @@ class LoadSession:
         )
 
     def check_answers(self, record: Recorder, *, deployed: bool) -> None:
-        """Take reference answers if it is time, and put them on record: see `Meter.begin_trial`."""
+        """Take reference responses if they are due, and record them: see `Meter.begin_trial`."""
         if references := self.meter.begin_trial(deployed=deployed):
             record.references(references)
 
@@ -190,7 +189,7 @@ class LoadSession:
 
         self._windows = []
         expected = request.expected.value if request.expected else None
-        # A hit rate takes many windows to settle; caches that kept what they held need not be awaited.
+        # Skip the slow wait for a stable hit rate if the caches kept their content.
         lookups = (lambda: None) if self._warm else self.meter.lookups
         warm_up_result = warm_up(
             probe,
@@ -214,7 +213,7 @@ class LoadSession:
         ends: float,
     ) -> tuple[Capacity, list[WatchedReading]]:
         watched: list[WatchedReading] = []
-        longest = 0.0  # seconds that a reading took
+        longest = 0.0  # duration of the longest reading in seconds
 
         def probe(rate: float, seconds: float) -> Reading:
             nonlocal longest
@@ -239,14 +238,17 @@ class LoadSession:
             incumbent=request.incumbent,
             noise=self._noise,
             limits=limits,
-            # Another reading begins only if at least half of it fits into the time left.
+            # Start another reading only if at least half of it fits into the remaining time.
             late=lambda: self.clock.now() + longest / 2 >= ends,
         )
         return capacity, watched
 
     def read(self, rate: float, seconds: float, record: Recorder, purpose: str) -> WatchedReading:
-        """Offer ``rate`` requests/s for ``seconds``; the reading is on record with how much more CPU
-        time than usual was stolen in it. Raises RateTooHigh above the target's limit."""
+        """Send ``rate`` requests/s for ``seconds`` and record the reading with its excess CPU
+        steal.
+
+        Raises RateTooHigh above the target's limit.
+        """
         check_rate(rate, self.limits.max_rate)
         with self.clock.on("load"):
             watched = self.meter.take(rate, seconds, ramp=self._ramp(rate, purpose))
@@ -259,26 +261,29 @@ class LoadSession:
             self._told = True
             name, fraction = worst(watched.hosts)
             record.note(
-                f"{fraction:.0%} of the CPU time of {name} was taken by the machine below it: readings "
-                "are corrected for it (the report counts them)"
+                f"CPU steal on host {name}: {fraction:.0%}. Readings are corrected; the report shows "
+                "how many"
             )
         return watched
 
     def _ramp(self, rate: float, purpose: str) -> float:
-        """Seconds of load before a reading counts: none in a warm-up, whose readings do not count, and
-        hardly any where about as much or more has just been offered, carried or not, because what grows
-        with the load has grown. After a collapse, which ends a reading early, there is a full ramp."""
+        """Return the seconds of load before a reading counts.
+
+        The result is 0 in a warm-up, whose readings do not count. It is short after a reading at a
+        similar or higher rate, because process pools have already grown. After a truncated reading
+        it has full length.
+        """
         if purpose == WARM_UP:
             return 0.0
         return SETTLED if rate <= (1 + SIMILAR) * self._offered else RAMP
 
 
 def expectation(expected: Estimate | None, warm_up_result: WarmUpResult) -> Estimate | None:
-    """What to expect of the peak now that the stack has been warmed up.
+    """Return the expected peak after the warm-up.
 
-    A stack without an expected peak, or one that did not keep up with it, peaks somewhat above what it
-    carried; a stack that fails at any load, hardly above the lowest rate it was offered. A search that
-    begins there measures how good the stack is, and not only that it is worse than the best.
+    A stack without an expected peak, or one that fell behind it, probably peaks somewhat above the
+    rate it sustained. A stack that fails at any load peaks near the lowest offered rate. A search
+    that starts there measures the stack's quality, not only that it is worse than the best.
     """
     if (least := warm_up_result.failed_at) is not None:
         return Estimate.of(least, UNMEASURED_SD)
@@ -290,14 +295,14 @@ def expectation(expected: Estimate | None, warm_up_result: WarmUpResult) -> Esti
 
 
 def _unread(readings: Sequence[Reading]) -> str | None:
-    """Why none of the readings says anything of the stack; ``None`` where one does."""
+    """Return the reason why no reading is valid, or ``None`` if one is."""
     if any(reading.is_valid for reading in readings):
         return None
     return next((r.limited for r in reversed(readings) if r.limited), None)
 
 
 def _forgets(part: str) -> bool:
-    """Whether a part, by its name, is a service that forgets what it held when it is restarted."""
+    """True if the part with this name is a service that loses its data on a restart."""
     return any(service.forgets_on_restart for service in named(part.rpartition(".")[2]))
 
 
@@ -314,7 +319,9 @@ def _peak(capacity: Capacity, slo: Slo) -> Peak:
 
 
 def p99_at_peak(capacity: Capacity, slo: Slo) -> float | None:
-    """The 99th percentile, in seconds, of the highest reading up to the peak that met the SLO:
-    a reading below the peak that missed it was disturbed."""
+    """Return the 99th percentile in seconds of the highest reading up to the peak that met the SLO.
+
+    Readings below the peak that missed the SLO were disturbed and are ignored.
+    """
     met = [r for r in capacity.readings if r.rate <= capacity.peak and slo.met(r)]
     return max(met, key=lambda r: r.rate).percentile(0.99) if met else None

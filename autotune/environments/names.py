@@ -1,4 +1,4 @@
-"""Names in a target that must exist elsewhere: looked up before any host is reached."""
+"""Checks of the names in a target, before any host is contacted."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from autotune.target.read import TargetFile
 
 
 def check(file: TargetFile) -> None:
-    """Raises TargetError with every name that does not exist, and where the entry is ambiguous;
-    AutotuneError where a bed has to be named."""
+    """Raise TargetError with every unknown name and an ambiguous entry, AutotuneError without a
+    bed.
+    """
     if needs_bed(file.target):
         raise AutotuneError(
-            f"{file.path}: its hosts have no addresses unless a bed is named",
-            hint=f"`--beds all`, or some of {', '.join(file.target.beds)}",
+            f"{file.path}: the addresses of its hosts depend on the bed",
+            hint=f"use `--beds all`, or name some of {', '.join(file.target.beds)}",
         )
     mistakes = Mistakes()
     with mistakes.collected():
@@ -51,19 +52,19 @@ def _check_sampler(file: TargetFile) -> None:
 def _unknown_apps(file: TargetFile) -> Iterator[TargetError]:
     for name, tier in file.target.tiers.items():
         if tier.app and tier.app not in APPS:
-            message, hint = f"there is no application {tier.app!r}", instead(tier.app, APPS)
+            message, hint = f"unknown application {tier.app!r}", instead(tier.app, APPS)
             yield file.document.error(["tiers", name, "app"], message, hint=hint)
 
 
 def _entries(file: TargetFile) -> Iterator[TargetError]:
-    """Several tiers that requests could enter: which of them is meant is for the user to say."""
+    """Yield an error if requests could enter several tiers."""
     entries = entry_tiers(file.target)
     if len(entries) > 1:
         first, *others = entries
         yield file.document.error(
             ["tiers", others[0]],
-            f"where do requests enter? No tier forwards to {' or '.join(entries)}, or uses it",
-            hint=f"say what is behind what, such as `{first}: {{…, forwards_to: {others[0]}}}` or "
+            f"ambiguous entry tier: no tier forwards to or uses {' or '.join(entries)}",
+            hint=f"connect the tiers, for example `{first}: {{…, forwards_to: {others[0]}}}` or "
             f"`{others[0]}: {{…, forwards_to: {first}}}`",
         )
 
@@ -74,13 +75,13 @@ def _missing_templates(file: TargetFile) -> Iterator[TargetError]:
         if tier.templates and not (beside / tier.templates).is_dir():
             yield file.document.error(
                 ["tiers", name, "templates"],
-                f"there is no directory {tier.templates!r}",
-                hint=f"it is looked for in {beside.resolve()}, where this file is",
+                f"directory {tier.templates!r} does not exist",
+                hint=f"the path is relative to {beside.resolve()}, the directory of this file",
             )
 
 
 def _unknown_parameters(file: TargetFile) -> Iterator[TargetError]:
-    """Only where all services are known: the parameters of an unknown one are all unknown."""
+    """Yield an error for each unknown parameter, if all services are known."""
     tiers = file.target.tiers
     if any(s not in DEPLOYMENTS for tier in tiers.values() for s in tier.service) or any(
         tier.app and tier.app not in APPS for tier in tiers.values()

@@ -1,4 +1,4 @@
-"""The outcome of a capacity search, as a study keeps it."""
+"""Result of a capacity search, as stored in a study."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ LIMITED = "limited"
 
 @dataclass(frozen=True)
 class Peak:
-    """The outcome of one peak search: requests/s, its 90 % interval, the sd of its logarithm.
+    """Result of one peak search: requests/s, 90 % interval and sd of the logarithm.
 
-    If the load could not be raised to where the peak is, ``limit`` says what limited it, and ``peak`` is
-    a lower bound: the highest rate that met the SLO.
-
-    ``p99`` is the 99th percentile, in seconds, of the highest reading up to the peak that met the
-    SLO.
+    If the load could not reach the peak, ``limit`` contains the reason. ``peak`` is then a lower
+    bound: the highest rate that met the SLO. ``p99`` is the 99th percentile in seconds of the
+    highest reading up to the peak that met the SLO.
     """
 
     peak: float
@@ -31,35 +29,37 @@ class Peak:
 
     @classmethod
     def of(cls, estimate: Estimate) -> Peak:
-        """With the interval of the estimate."""
+        """Return the peak for an estimate, with its interval."""
         return cls(estimate.value, *estimate.interval(), estimate.sd, "measured")
 
     @property
     def estimate(self) -> Estimate:
-        """The estimate of a feasible peak."""
+        """Return the estimate of a feasible peak."""
         return Estimate.of(self.peak, self.sd)
 
     @property
     def upper_sd(self) -> float:
-        """The sd of the upper side of the interval: a pruned search did not look for a lower bound."""
+        """Return the sd of the interval's upper side. A pruned search has no lower bound."""
         return log(self.high / self.peak) / WITHIN_90
 
     @property
     def feasible(self) -> bool:
-        """Whether this is an estimate of the peak, which other peaks can be compared with."""
+        """True if the result is an estimate of the peak that can be compared with other peaks."""
         return self.verdict not in ("unmeetable", LIMITED) and self.peak > 0
 
     @property
     def limited(self) -> bool:
-        """Whether the load could not be raised to where the peak is."""
+        """True if the load could not reach the peak."""
         return self.verdict == LIMITED
 
     @property
     def met(self) -> bool:
-        """Whether any load met the objective: the capacity is ``peak``, or at least ``peak``."""
+        """True if any load met the objective. The capacity is ``peak`` or at least ``peak``."""
         return self.feasible or (self.limited and self.peak > 0)
 
     @property
     def screened(self) -> bool:
-        """Whether the search gave up because this would hardly beat the best: a ceiling, not a peak."""
+        """True if the search stopped early as unlikely to beat the best. The result is an upper
+        bound.
+        """
         return self.verdict == "screened"

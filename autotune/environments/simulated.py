@@ -1,4 +1,4 @@
-"""A model of the stack in virtual time: no host is touched and no load is sent."""
+"""A model of the stack in virtual time, which touches no host and sends no load."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ from autotune.target.model import Simulated, Target
 from autotune.target.read import TargetFile
 
 DRAIN_SECONDS = 0.5
-# What a host of the model has where the target does not say.
+# Facts of a model's host unless the target sets them.
 AVAILABLE = {"net.ipv4.tcp_available_congestion_control": "reno cubic"}
 UNSAID = HostFacts(
     cpus=4.0,
     memory=16 * GIB,
     nofile=65_536,
     kernel={**{p.name: str(p.stock) for p in KERNEL}, **AVAILABLE},
-    refused={"net.ipv4.tcp_tw_recycle": "gone since Linux 4.12"},
+    refused={"net.ipv4.tcp_tw_recycle": "removed in Linux 4.12"},
 )
 FIRST_PORT = 8000
 
@@ -67,15 +67,15 @@ class SimulatedEnvironment:
         target = self.file.target
         lasting = f", {plural(target.budget.time / 60, 'minute')}," if study else ""
         return (
-            f"No host is touched and no load is sent: {target.name} is a model of a stack, its "
-            f"readings are the model's, and its time{lasting} is virtual."
+            f"{target.name} is a model of a stack: autotune changes no host and sends no load. Its "
+            f"readings are simulated, and its time{lasting} is virtual."
         )
 
     def software(self) -> dict[str, dict[str, str]]:
         return {}
 
     def check(self) -> Checked:
-        """Render each preset; there is no software that could validate it."""
+        """Render each preset. A model has no software to validate the files."""
         space = self.space
         for settings in (space.baseline, *self._presets()):
             self._files(space.candidate(settings).settings)
@@ -83,14 +83,14 @@ class SimulatedEnvironment:
             held=(
                 size(self.file, space),
                 f"{', '.join(NAMED)}: rendered for every deployment",
-                "the stack is a model: no host is touched, and time is virtual",
+                "the stack is a model: no host is changed, and time is virtual",
             ),
             left_out=self.dropped,
-            not_checked=("the files by the software itself: a model runs none",),
+            not_checked=("validation of files by the software: a model runs no software",),
         )
 
     def headroom(self) -> str:
-        return "a model needs no generator: any load can be offered to it"
+        return "a model needs no generator and accepts any load"
 
     def preview(self) -> Preview:
         return Preview(
@@ -107,7 +107,7 @@ class SimulatedEnvironment:
     def session(
         self, directory: Path, note: Callable[[str], None], history: History
     ) -> Iterator[LoadSession]:
-        """The model as the study left it: its clock and its noise go on."""
+        """Continue the model's clock and noise from the study's records."""
         target = self.file.target
         stack = SimulatedStack(
             self.topology,
@@ -132,7 +132,7 @@ class SimulatedEnvironment:
         ).files
 
     def _rendered(self, settings: Settings, part: Part) -> dict[str, bytes]:
-        """The files as they would be on the hosts, from the same templates."""
+        """Render a part's files with the same templates as on real hosts."""
         return rendered(self.file, part, settings)
 
     def _presets(self) -> Iterator[Settings]:
@@ -143,7 +143,7 @@ class SimulatedEnvironment:
 
 @dataclass(frozen=True)
 class ModelMeter:
-    """Loads and watches a model: see `load_session.Meter`."""
+    """Loads and observes a model: see `load_session.Meter`."""
 
     stack: SimulatedStack
 
@@ -158,7 +158,7 @@ class ModelMeter:
     def capacities(
         self, settings: Settings, watched: Sequence[WatchedReading]
     ) -> dict[str, PartCapacity]:
-        """CPUs by the utilisation law, as on real hosts."""
+        """Return capacities of CPUs by the utilisation law, as on real hosts."""
         tiers: dict[str, tuple[str, ...]] = {}
         topology = self.stack.topology
         for tier in (topology.lb, topology.web, topology.cache, topology.store):
@@ -171,11 +171,11 @@ class ModelMeter:
         )
 
     def begin_trial(self, *, deployed: bool) -> tuple[()]:
-        """A model has no answers."""
+        """Return no references, because a model sends no responses."""
         return ()
 
     def end_warm_up(self, windows: int) -> None:
-        """A model has no answers."""
+        """Do nothing, because a model sends no responses."""
 
     def lookups(self) -> tuple[int, int]:
         return self.stack.hits, self.stack.misses
@@ -185,7 +185,9 @@ class ModelMeter:
 
 
 def prepare(file: TargetFile) -> SimulatedEnvironment:
-    """Work out the space and the model. Raises TargetError for a target that the model cannot hold."""
+    """Build the search space and the model. Raises TargetError if the model does not support the
+    target.
+    """
     target = file.target
     facts = {
         name: replace(UNSAID, cpus=host.cpus or UNSAID.cpus, memory=host.memory or UNSAID.memory)
@@ -198,14 +200,15 @@ def prepare(file: TargetFile) -> SimulatedEnvironment:
         simulated.seed, simulated.noise, simulated.drift, simulated.outliers, simulated.capacity
     )
     laid = _lay_out(target, facts)
-    left_out = f"no effect in the model, so kept at the baseline: {plural(without, 'parameter')}"
+    left_out = (
+        f"kept at the baseline because the model ignores them: {plural(without, 'parameter')}"
+    )
     dropped = (*space.dropped, *((left_out,) if without else ()))
     return SimulatedEnvironment(file, space, facts, model, laid, noise, dropped)
 
 
 def _answered(space: Space, model: Topology) -> tuple[Space, int]:
-    """The space that searches only the parameters with an effect in the model, and how many others
-    were left out."""
+    """Return the space of parameters with an effect in the model, and the number of the others."""
     without = {d.name for d in space.tunable if not has_effect(model, d.name)}
     dimensions = tuple(
         d if d.name not in without
@@ -217,12 +220,12 @@ def _answered(space: Space, model: Topology) -> tuple[Space, int]:
 
 
 def _lay_out(target: Target, facts: Mapping[str, HostFacts]) -> Stack:
-    """The stack on the target's own addresses, with programs by their usual names."""
+    """Return the stack on the target's addresses, with the usual program names."""
     services = [p.service for name, tier in target.tiers.items() for p in placed(name, tier)]
     paths = {name: paths[0] for s in services for name, paths in s.programs.items()}
     programs = dict.fromkeys(target.hosts, paths)
     if all(tier.installed for tier in target.tiers.values()):
-        # The files are what real hosts would have: those of the distribution's units.
+        # Render the files that the distribution's units read on real hosts.
         account = ("www-data", "www-data")
         context = stacks.StackContext("run", {}, programs, facts, *account, installed=True)
         return stacks.build(target, context)

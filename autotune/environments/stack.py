@@ -1,4 +1,4 @@
-"""A stack of servers, however they are run: see `deploy.runtime.Runtime`."""
+"""A stack of real servers on any runtime: see `deploy.runtime.Runtime`."""
 
 from __future__ import annotations
 
@@ -55,21 +55,19 @@ from autotune.transports.local import LocalTransport
 from autotune.transports.parallel import run_on_all
 from autotune.transports.request import Request
 
-INSECURE = (
-    "insecure: true: any certificate will do, so nothing proves that the answers are the site's"
-)
+INSECURE = "`insecure: true` accepts any certificate, so autotune cannot verify the site's identity"
 STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 Refusals = Callable[[Part, Sequence[Settings]], Sequence[str | None]]
-"""``refusals(part, settings)``: what the part's software says against each of these settings, in a
-line; ``None`` where it accepts them."""
+"""Map a part and settings to the software's one-line objection to each, or ``None`` if it accepts.
+"""
 
 
 @dataclass(frozen=True)
 class StackEnvironment:
     """A target on its hosts: see `environments.base.Environment`.
 
-    ``programs`` are those of each host by the names services use, ``own`` the hosts' own files that
-    were made into templates.
+    ``programs`` maps the services' program names to paths by host. ``own`` contains templates made
+    from the hosts' own files.
     """
 
     file: TargetFile
@@ -86,12 +84,13 @@ class StackEnvironment:
     def announce(self, *, study: bool = True) -> str:
         target = self.file.target
         load, entry = target.load, entry_tiers(target)[0]
-        of_target.request(self.file, self.lay_out("<study>/run"))  # raises now, not in the study
-        asked = f"for {load.url}" if load.url else f"path {load.path}"
+        # raise here rather than during the study
+        of_target.request(self.file, self.lay_out("<study>/run"))
+        asked = f"to {load.url}" if load.url else f"to {load.path}"
         lasting = f" for about {plural(target.budget.time / 60, 'minute')}" if study else ""
         announced = (
-            f"Load goes to tier {entry} on {', '.join(addresses(target))}, {asked}, and nowhere else: up "
-            f"to {load.max_rate:g} requests/s{lasting}."
+            f"Sends up to {load.max_rate:g} requests/s {asked} on {', '.join(addresses(target))} (tier "
+            f"{entry}){lasting}, and to no other host."
         )
         if load.insecure:
             announced += f"\n{INSECURE}."
@@ -100,14 +99,14 @@ class StackEnvironment:
         hosts = dict.fromkeys(host for tier in target.tiers.values() for host in tier.hosts)
         edited = {part.partition(".")[0] for part in self.own}
         whole = [name for name in target.tiers if name not in edited]
-        replaced = f" Files of {', '.join(whole)} are replaced whole." if whole else ""
+        replaced = f" Files of {', '.join(whole)} are replaced completely." if whole else ""
         return (
             f"{announced}\nServices of {', '.join(hosts)} are reconfigured, reloaded and restarted "
-            f"meanwhile, and restored at the end.{replaced}"
+            f"during the study. Their files are restored at the end.{replaced}"
         )
 
     def lay_out(self, directory: str) -> Stack:
-        """The stack, with its private files below ``directory``. Raises AutotuneError."""
+        """Return the stack with private files below ``directory``. Raises AutotuneError."""
         return self.runtime.lay_out(self.file, directory, self.facts, self.programs, self.own)
 
     def software(self) -> dict[str, dict[str, str]]:
@@ -123,11 +122,11 @@ class StackEnvironment:
         return {hosts[name]: answer for name, answer in answers.items()}
 
     def check(self) -> Checked:
-        """Let the software itself validate each preset of every deployment."""
+        """Validate each preset of every deployment with the software itself."""
         load = self.file.target.load
         with _thrown_away() as directory:
             laid = self.lay_out(directory)
-            of_target.request(self.file, laid)  # raises unless all it needs is there
+            of_target.request(self.file, laid)  # raises if anything is missing
             self._validate(self._desired(laid, settings) for settings in self._presets())
         programs = {Path(path).name for paths in self.programs.values() for path in paths.values()}
         return Checked(
@@ -135,21 +134,21 @@ class StackEnvironment:
                 size(self.file, self.space),
                 f"programs: {', '.join(sorted(programs))}",
                 *self.runtime.status(laid, self.transports),
-                f"{', '.join(NAMED)}: rendered and accepted by the software itself",
-                *((f"a right answer: {load.expect}",) if load.expect else ()),
+                f"{', '.join(NAMED)}: rendered and accepted by the software",
+                *((f"correct answer: {load.expect}",) if load.expect else ()),
                 *(self._as_it_runs() if self.runtime.installed else ()),
             ),
             left_out=self.dropped,
             not_checked=(
                 *((INSECURE,) if load.insecure else ()),
                 *((self.load.unchecked,) if self.load.unchecked and load.tls else ()),
-                "whether the stack answers and what it carries: `autotune measure` does",
-                "how much load the generator can make: `--headroom` does",
+                "responses and capacity of the stack: use `autotune measure`",
+                "maximum load of the generator: use `--headroom`",
             ),
         )
 
     def headroom(self) -> str:
-        """What each load host makes against a private server of its own that does no work."""
+        """Measure the maximum load of each load host against its own trivial server."""
         hosts = {host.name: host for host in self.load_hosts}
         servers = self.runtime.programs({name: [SERVER] for name in hosts}, hosts)
         used = {name: programs[SERVER.program] for name, programs in servers.items()}
@@ -157,7 +156,7 @@ class StackEnvironment:
         measured = of_hosts(self.load, self.load_hosts, used, needed)
         plain = " of plain HTTP" if self.file.target.load.tls else ""
         capable = (
-            f"{self.load.name} makes at least {min(measured.rate, needed):g} requests/s{plain}"
+            f"{self.load.name} generates at least {min(measured.rate, needed):g} requests/s{plain}"
         )
         return measured.shortage(needed) or f"{capable} on {', '.join(hosts)}"
 
@@ -171,7 +170,7 @@ class StackEnvironment:
                 if part.service.programs and part.site.role is not Role.HOST
             ),
             files=lambda settings: self._desired(laid, settings).files,
-            # Both deployments of a choice may come with the same part, such as PHP's own settings.
+            # Both deployments of a choice may include the same part, such as PHP settings.
             host_settings=tuple(dict.fromkeys(part.name for part in laid.of_role(Role.HOST))),
             installed=self.runtime.installed,
             changes=self._changes if self.runtime.installed else None,
@@ -185,8 +184,10 @@ class StackEnvironment:
             return self.fleet(Path(directory), lambda _: None).changes(settings)
 
     def _answers(self) -> dict[str, Answer | str]:
-        """What each entry answers now; empty where servers do not run yet, or where a request may
-        change something."""
+        """Return each entry's current response.
+
+        The result is empty if no server runs yet, or if a request may change data.
+        """
         request = of_target.request(self.file, self.lay_out("<study>/run"))
         if not self.runtime.installed or request.method not in ("GET", "HEAD"):
             return {}
@@ -197,13 +198,13 @@ class StackEnvironment:
         }  # fmt: skip
 
     def _right_answers(self) -> str:
-        """How right answers are told from wrong ones."""
+        """Describe how correct responses are recognized."""
         load = self.file.target.load
         if load.one_page and expected_body(self.file.target) is not None:
-            return "the application's own body"
+            return "the body of the application"
         if load.script:
             return UNKNOWN
-        compared = "the same kind as answers before the first trial"
+        compared = "similar to the answers before the first trial"
         if load.expect is None:
             return compared
         return str(load.expect) if load.expect.body else f"{load.expect}; {compared}"
@@ -219,14 +220,14 @@ class StackEnvironment:
         return hosts
 
     def _as_it_runs(self) -> Iterator[str]:
-        """How the hosts differ from the baseline, and what the entry answers now.
+        """Yield the differences between hosts and baseline, and the entry's current response.
 
-        Raises AutotuneError where all files are edited and the entry answers wrong all the same.
+        Raises AutotuneError if all files are edited and the entry still returns a wrong response.
         """
         changes = self._changes(self.space.as_given({}).settings)
         files = [f"{host}: {path}" for host, change in changes.items() for path in change.files]
-        yield (f"the baseline would write {', '.join(files)}: `autotune plan` shows what" if files
-               else "the hosts' files are the baseline, byte for byte")  # fmt: skip
+        yield (f"the baseline would change {', '.join(files)}: `autotune plan` shows the changes" if files
+               else "the hosts' files match the baseline exactly")  # fmt: skip
         request = of_target.request(self.file, self.lay_out("<study>/run"))
         for url, answer in self._answers().items():
             words = in_words(answer)
@@ -235,13 +236,13 @@ class StackEnvironment:
                 f"{words}: {wrong}" if wrong and request.checks and wrong not in words else words
             )
             if wrong and not files:
-                hint = "`load: {path: /…}` or `url:` names something that is answered with 2xx"
+                hint = "set `load: {path: /…}` or `url:` to a page that returns status 2xx"
                 raise AutotuneError(f"{url}: {words}", hint=hint)
             yield f"{url}: {words}"
 
     @contextmanager
     def session(self, directory: Path, note: Note, history: History) -> Iterator[LoadSession]:
-        """Every host ready for changes, and at the end restored and released."""
+        """Prepare every host for changes, then restore and release it at the end."""
         fleet = self.fleet(directory, note)
         try:
             with self._fit_load_hosts(directory, note) as load_hosts:
@@ -258,7 +259,7 @@ class StackEnvironment:
                 transport.close()
 
     def fleet(self, directory: Path, note: Note) -> Deployment:
-        """The hosts for the study in ``directory``; none is locked yet."""
+        """Return the deployment for the study in ``directory``. No host is locked yet."""
         target = self.file.target
         laid = self.lay_out(self.runtime.run_directory(directory))
         expect = expected_body(target)
@@ -286,10 +287,10 @@ class StackEnvironment:
         )
 
     def _answer(self, request: Request) -> tuple[int, bytes] | str:
-        """Send one request to each entry; the first wrong answer, or else the last one. What an answer
-        lacks of what the target expects comes in words.
+        """Send one request to each entry and return the first wrong response, else the last one.
 
-        A load host sends them: this machine need not reach the stack at all.
+        If a response does not meet the target's expectation, the result is the reason as text. A
+        load host sends the requests, because this machine may not reach the stack.
         """
         for entry in request.each():
             answer = curl.answer(self.load_hosts[0], entry)
@@ -300,7 +301,9 @@ class StackEnvironment:
         return answer if isinstance(answer, str) else (answer.status, answer.body)
 
     def _load_session(self, fleet: Deployment, history: History, note: Note) -> LoadSession:
-        """Deploying to ``fleet``, loading from the load hosts, watching all hosts meanwhile."""
+        """Return a session that deploys to ``fleet``, loads from the load hosts and observes all
+        hosts.
+        """
         target, laid = self.file.target, fleet.stack
         body = expected_body(target) if target.load.one_page else None
         request = of_target.request(self.file, laid, body)
@@ -338,14 +341,14 @@ class StackEnvironment:
 
     @property
     def _generators(self) -> list[Transport]:
-        """Load hosts that are not tuned themselves, nor this machine."""
+        """Return the dedicated load hosts, which are neither tuned nor this machine."""
         tuned = {host for tier in self.file.target.tiers.values() for host in tier.hosts}
         return [host for host in self.load_hosts
                 if host.name not in tuned and not isinstance(host, LocalTransport)]  # fmt: skip
 
     @contextmanager
     def _fit_load_hosts(self, directory: Path, note: Note) -> Iterator[LoadHosts]:
-        """The load hosts that only make load, with their kernels prepared for it."""
+        """Prepare the kernels of the dedicated load hosts, and restore them at the end."""
         hosts = LoadHosts(self._generators, directory, note)
         try:
             hosts.open(load_host.NAMES, load_host.fit)
@@ -355,7 +358,7 @@ class StackEnvironment:
                 hosts.release(restored=True)
 
     def _presets(self) -> Iterator[Settings]:
-        """The baseline and the presets of every deployment, each once."""
+        """Yield the baseline and the presets of every deployment without duplicates."""
         yielded: list[Settings] = []
         for deployment in self.space.deployments:
             presets = [self.space.preset(kind, deployment) for kind in PRESETS]
@@ -372,9 +375,9 @@ class StackEnvironment:
         return desired_state(settings, laid, files, self.runtime.layout)
 
     def _validate(self, states: Iterable[DesiredState]) -> None:
-        """Validate each set of files once for all states that have it, all of a host in one exchange.
+        """Validate each distinct set of files once, with one exchange per host.
 
-        Raises Invalid with a part whose software refuses its files, and what that software says.
+        Raises Invalid with the part whose software rejects its files, and the software's message.
         """
         cases: dict[str, dict[object, tuple[Part, Mapping[str, bytes]]]] = {}
         for part, files in ((p, state.rendered[p.name]) for state in states for p in state.parts):
@@ -392,17 +395,17 @@ class StackEnvironment:
         run_on_all([self.transports[host] for host in cases], validate).unwrap()
 
     def refusals(self, part: Part, tried: Sequence[Settings]) -> list[str | None]:
-        """What the program on the part's host says against each of these settings: see `Refusals`."""
+        """Return the objections of the part's program to each of these settings: see `Refusals`."""
         cases = [(part, rendered(self.file, part, settings)) for settings in tried]
         messages = self.runtime.refusals(self.transports[part.site.host], cases)
         return [message and split_lines(message)[0] for message in messages]
 
 
 def prepare(file: TargetFile) -> StackEnvironment:
-    """Look at the hosts and work out the space; read-only.
+    """Inspect the hosts and build the search space. Read-only.
 
-    Raises TargetError for a target that does not fit them, AutotuneError for missing programs and
-    hosts that cannot be reached.
+    Raises TargetError if the target does not fit its hosts, AutotuneError for missing programs and
+    unreachable hosts.
     """
     target = file.target
     runtime: Runtime = runtime_module(next(iter(target.tiers.values())).runtime).RUNTIME
@@ -451,7 +454,7 @@ def prepare(file: TargetFile) -> StackEnvironment:
 def _require_applications(
     file: TargetFile, parts: Sequence[Part], hosts: Mapping[str, Transport]
 ) -> None:
-    """Raises TargetError where an application of ours is not on a host whose own files are edited."""
+    """Raise TargetError if a host with edited files lacks autotune's application."""
     for part in parts:
         tier = part.site.tier
         if part.site.role is Role.APP and file.target.edits(tier):
@@ -460,9 +463,9 @@ def _require_applications(
             answers = ask(hosts[part.site.host], asked)
             for path in (p for p, done in zip(paths, answers, strict=True) if not done.ok):
                 message = (
-                    f"{part.site.host} does not serve {part.service.title}: there is no {path}"
+                    f"{part.site.host} does not serve {part.service.title}: {path} does not exist"
                 )
-                hint = "leave `app:` out to tune what runs there; of a lab, `autotune lab up` puts it up"
+                hint = "remove `app:` to tune the existing site; in a lab, run `autotune lab up`"
                 raise file.document.error(
                     ["tiers", tier, "app"], message, hint=f"{hint}, {REPLACE}"
                 )
@@ -475,7 +478,7 @@ def _refuse_unsaved(
     hosts: Mapping[str, Transport],
     runtime: Runtime,
 ) -> None:
-    """Raises AutotuneError where a restart would undo what is not, or no longer, in any file."""
+    """Raise AutotuneError if a restart would lose settings that no file contains."""
     for part in parts:
         if argv := part.service.unsaved(part.site, rendered(file, part, settings)):
             manager = runtime.service_manager
@@ -488,7 +491,7 @@ def _refuse_unsaved(
 
 
 def _in_place(file: TargetFile, hosts: Mapping[str, Transport], runtime: Runtime) -> InPlace:
-    """The files that are edited: as the study found them when it began, or as they are now."""
+    """Return the edited files: as recorded at the start of the study, or as they are now."""
     return read_files(file, hosts, runtime) if file.adopted is None else of_record(file.adopted)
 
 
@@ -498,7 +501,7 @@ def _names_of_parts(target: Target) -> list[str]:
 
 
 def overrides(file: TargetFile) -> Path | None:
-    """The directory whose templates come before the shipped ones. Raises AutotuneError."""
+    """Return the directory of templates that override the shipped ones. Raises AutotuneError."""
     named = {tier.templates for tier in file.target.tiers.values() if tier.templates}
     if len(named) > 1:
         raise AutotuneError("all tiers must share one `templates:` directory")
@@ -506,16 +509,16 @@ def overrides(file: TargetFile) -> Path | None:
 
 
 def rendered(file: TargetFile, part: Part, settings: Settings) -> dict[str, bytes]:
-    """Path → content of the part's files. Raises RenderError."""
+    """Return the content of the part's files by path. Raises RenderError."""
     return render(part.service, part.site, settings, file.target.data, overrides(file))
 
 
 def without_refused(
     space: Space, parts: Sequence[Part], refusals: Refusals
 ) -> tuple[Space, tuple[str, ...]]:
-    """The space without the choices that the installed programs are not built with.
+    """Return the space without choices that the installed programs do not support.
 
-    Also returns everything that was dropped, a line each.
+    The second value contains a line for each removed choice.
     """
     left, dropped = space, list(space.dropped)
     for dimension in space.tunable:
@@ -531,20 +534,20 @@ def without_refused(
             left = left.without(dimension.name, choice)
         if refused:
             names, message = ", ".join(map(str, refused)), next(iter(refused.values()))
-            dropped.append(f"{dimension.name}: not built with {names} ({message})")
+            dropped.append(f"{dimension.name}: the program does not support {names} ({message})")
     return left, tuple(dropped)
 
 
 @contextmanager
 def _thrown_away() -> Iterator[str]:
-    """A temporary directory that servers can still reach after they drop their privileges."""
+    """Create a temporary directory that servers can read after they drop their privileges."""
     with tempfile.TemporaryDirectory(prefix="autotune-check-") as directory:
         Path(directory).chmod(0o755)
         yield directory
 
 
 def _restore(fleet: Deployment, error: BaseException | None) -> None:
-    """Whatever went wrong, the hosts are restored; if that fails too, both errors are reported."""
+    """Restore the hosts after any error. If that fails too, report both errors."""
     try:
         with uninterrupted():
             fleet.restore()
@@ -557,8 +560,9 @@ def _restore(fleet: Deployment, error: BaseException | None) -> None:
 
 @contextmanager
 def uninterrupted() -> Iterator[None]:
-    """Ignore SIGINT, SIGTERM and SIGHUP, so that hosts are restored to the end. Only the main thread
-    receives them."""
+    """Ignore SIGINT, SIGTERM and SIGHUP until hosts are restored. Only the main thread receives
+    them.
+    """
     stopping = STOPPING if threading.current_thread() is threading.main_thread() else ()
     handlers = {number: signal.signal(number, signal.SIG_IGN) for number in stopping}
     try:

@@ -1,1 +1,1 @@
-"""Hosts to try a target on: systemd-nspawn machines on a private bridge of this machine."""
+"""Lab hosts for a target: systemd-nspawn containers on a private bridge of this machine."""

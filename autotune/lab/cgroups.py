@@ -1,7 +1,7 @@
-"""Where the machines of a lab are held to their share of CPU and memory.
+"""Control groups that limit the CPU and memory of lab hosts.
 
-A machine's process joins its control groups before it becomes the machine, so everything it ever
-starts is inside them: they are the limits, and also the list of what must die with the lab.
+A host's first process joins its groups before it becomes the host, so its groups contain every
+descendant. The groups therefore also list the processes that must be killed with the lab.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from autotune.lab.plan import LabHost, LabPlan, Names
 from autotune.strict import split_lines
 
 MOUNT_POINT = Path("/sys/fs/cgroup")
-_SYSTEMD = "name=systemd"  # the version 1 hierarchy in which systemd keeps its units apart
+_SYSTEMD = "name=systemd"  # systemd's version 1 hierarchy, in which it tracks its units
 _V1_NEEDED = ("cpu", "memory", _SYSTEMD)
-_V1_WELCOME = "cpuacct"  # mounted with "cpu" or apart from it: a host then knows what it used
+_V1_WELCOME = "cpuacct"  # shows a host its CPU use; mounted with "cpu" or separately
 
-_PERIOD = 10_000  # µs; a tenth of the kernel's default: a host out of time waits 10 ms at most
-_LEAST_QUOTA = 1_000  # µs; the kernel takes no less
-_LONGEST_PERIOD = 1_000_000  # µs; nor more
-# Files a kernel without swap accounting does not have; without them a host may swap.
+_PERIOD = 10_000  # µs, a tenth of the kernel's default: a throttled host waits 10 ms at most
+_LEAST_QUOTA = 1_000  # µs, the kernel's minimum
+_LONGEST_PERIOD = 1_000_000  # µs, the kernel's maximum
+# Kernels without swap accounting lack these files. Hosts may then swap.
 _OPTIONAL = frozenset({"memory.swap.max", "memory.memsw.limit_in_bytes"})
-_TO_DIE = 60.0  # s a killed process is given to be gone
+_TO_DIE = 60.0  # s to wait for a killed process
 
 
 @dataclass(frozen=True)
 class Hierarchy:
-    """One tree of control groups: ``controllers`` are the resources it divides."""
+    """One tree of control groups. ``controllers`` lists the resources that it limits."""
 
     path: Path
     version: int
@@ -56,10 +56,10 @@ class Mount:
 
 
 def hierarchies(mounted: str, proc_cgroups: str, private: Path) -> tuple[Hierarchy, ...]:
-    """The trees a lab uses: those of this machine, and what it lacks mounted under ``private``.
+    """Return the control group trees of a lab.
 
-    ``mounted`` and ``proc_cgroups`` are the texts of ``/proc/self/mountinfo`` and
-    ``/proc/cgroups``.
+    These are the trees of this machine. Missing ones get a path under ``private``. ``mounted`` and
+    ``proc_cgroups`` are the contents of ``/proc/self/mountinfo`` and ``/proc/cgroups``.
     """
     trees = [mount for mount in mounts(mounted) if mount.kind in ("cgroup", "cgroup2")]
     own = [mount.path for mount in trees if mount.path.is_relative_to(private)]
@@ -74,12 +74,12 @@ def hierarchies(mounted: str, proc_cgroups: str, private: Path) -> tuple[Hierarc
 
 
 def mountinfo() -> str:
-    """What is mounted in this process's namespace, as the kernel words it."""
+    """Return ``/proc/self/mountinfo``, which lists the mounts in this process's namespace."""
     return Path("/proc/self/mountinfo").read_text(encoding="utf-8")
 
 
 def mounts(text: str) -> list[Mount]:
-    """What is mounted, as ``/proc/self/mountinfo`` tells it (proc_pid_mountinfo(5))."""
+    """Parse the mounts in ``/proc/self/mountinfo`` (proc_pid_mountinfo(5))."""
     mounted = []
     for line in split_lines(text):
         (before, _, after) = line.partition(" - ")
@@ -91,7 +91,7 @@ def mounts(text: str) -> list[Mount]:
 
 
 def limits(hierarchy: Hierarchy, host: LabHost) -> dict[str, str]:
-    """What to write into which files of the host's group in ``hierarchy``, in this order."""
+    """Return the values to write by file of the host's group in ``hierarchy``, in this order."""
     files: dict[str, str] = {}
     if host.cpus is not None and "cpu" in hierarchy.controllers:
         (quota, period) = bandwidth(host.cpus)
@@ -109,10 +109,10 @@ def limits(hierarchy: Hierarchy, host: LabHost) -> dict[str, str]:
 
 
 def bandwidth(cpus: float) -> tuple[int, int]:
-    """Quota and period, in µs, that give ``cpus`` CPUs' worth of time.
+    """Return the quota and period in µs for the time of ``cpus`` CPUs.
 
-    The period is short, so that a throttled host answers late by milliseconds, not by the
-    kernel's usual 100 ms; a tiny share needs a longer one for the least quota there is.
+    A short period delays a throttled host by milliseconds, not by the kernel's usual 100 ms. A tiny
+    share needs a longer period because the quota has a minimum.
     """
     period = min(max(_PERIOD, round(_LEAST_QUOTA / cpus)), _LONGEST_PERIOD)
     return (max(_LEAST_QUOTA, round(cpus * period)), period)
@@ -127,14 +127,14 @@ def _version_1(theirs: list[Mount], own: list[Path], private: Path) -> tuple[Hie
         trees.append(Hierarchy(path or lacking, 1, (controller,), mounted))
     apart = [m for m in theirs if _V1_WELCOME in m.options and "cpu" not in m.options]
     trees += [Hierarchy(mount.path, 1, (_V1_WELCOME,), mounted=True) for mount in apart]
-    # A version 2 tree beside them carries no controller, but systemd keeps its units there too.
+    # A version 2 tree next to these limits nothing, but systemd tracks its units there too.
     unified = [mount for mount in theirs if mount.kind == "cgroup2"]
     trees += [Hierarchy(mount.path, 2, (), mounted=True) for mount in unified]
     return tuple(trees)
 
 
 def make_groups(plan: LabPlan) -> tuple[Hierarchy, ...]:
-    """Make every host's groups, with its limits; mounts the trees this machine lacks."""
+    """Create every host's groups and limits, and mount the trees that this machine lacks."""
     proc_cgroups = Path("/proc/cgroups").read_text(encoding="ascii")
     trees = hierarchies(mountinfo(), proc_cgroups, plan.names.private_cgroups)
     for hierarchy in trees:
@@ -150,17 +150,19 @@ def make_groups(plan: LabPlan) -> tuple[Hierarchy, ...]:
 
 
 def processes(names: Names, host: str) -> tuple[int, ...]:
-    """The processes of one host of the lab, in no order; empty if it is not running."""
+    """Return the PIDs of one lab host in any order; empty if the host is not running."""
     return tuple(_members(groups[0])) if (groups := _groups(names, host)) else ()
 
 
 def remove_groups(names: Names, host: str | None = None) -> None:
-    """Kill whatever runs in the lab (or in one ``host`` of it) and remove its groups."""
+    """Kill all processes of the lab (or of one ``host``) and remove their groups."""
     deadline = time.monotonic() + _TO_DIE
     while left := [path for path in _groups(names, host) if not _removed(path)]:
         if time.monotonic() > deadline:
             stuck = sorted({pid for path in left for pid in _members(path)})
-            raise AutotuneError(f"processes that will not die hold {left[0]}: {stuck}")
+            raise AutotuneError(
+                f"control group {left[0]} cannot be removed: processes {stuck} survived SIGKILL"
+            )
         time.sleep(0.005)
     if host is None:
         _unmount(names)
@@ -173,7 +175,7 @@ def _groups(names: Names, host: str | None) -> list[Path]:
 
 
 def _hand_down(hierarchy: Hierarchy, plan: LabPlan) -> None:
-    """Let groups below divide CPU and memory (version 2 needs this at each level)."""
+    """Allow child groups to limit CPU and memory. Version 2 requires this at each level."""
     controllers = " ".join(f"+{controller}" for controller in hierarchy.controllers)
     limited = any(host.cpus is not None or host.memory is not None for host in plan.hosts)
     for directory in (hierarchy.path, hierarchy.path / plan.names.cgroup):
@@ -182,8 +184,8 @@ def _hand_down(hierarchy: Hierarchy, plan: LabPlan) -> None:
         except OSError as error:
             if limited:
                 raise AutotuneError(
-                    f"the hosts' cpus and memory cannot be limited: {directory}: {error.strerror}",
-                    hint="inside a container, give it its own writable control groups",
+                    f"cannot limit CPUs and memory of the hosts in {directory} ({error.strerror})",
+                    hint="if this is a container, start it with writable control groups",
                 ) from None
 
 
@@ -195,7 +197,7 @@ def _limit(hierarchy: Hierarchy, plan: LabPlan, host: LabHost) -> None:
         except OSError as error:
             if file not in _OPTIONAL:
                 raise AutotuneError(
-                    f"{host.name}: {file} cannot be set to {value}: {error.strerror}"
+                    f"{host.name}: cannot set {file} to {value} ({error.strerror})"
                 ) from None
 
 
@@ -214,7 +216,7 @@ def _unmount(names: Names) -> None:
     for mount in reversed(mounts(mountinfo())):
         if mount.path.is_relative_to(private):
             run_checked(["umount", str(mount.path)])
-    # Never a recursive removal here: whatever is still mounted must stay as it is.
+    # Never delete recursively here, because anything still mounted must not change.
     for path in sorted(private.glob("*"), reverse=True):
         path.rmdir()
     with contextlib.suppress(FileNotFoundError):
@@ -228,20 +230,20 @@ def _removed(group: Path) -> bool:
             path.rmdir()
     except FileNotFoundError:
         return not group.exists()
-    except OSError:  # busy: somebody is still in there
+    except OSError:  # busy: a process still runs in the group
         return False
     return True
 
 
 def _kill(group: Path) -> None:
-    """Kill every process in ``group`` and wait until they are gone."""
+    """Kill every process in ``group`` and wait up to a second for their exit."""
     with contextlib.ExitStack() as stack:
         handles = []
         for pid in _members(group):
             with contextlib.suppress(ProcessLookupError):
                 handle = os.pidfd_open(pid)
                 stack.callback(os.close, handle)
-                # Ask again, now that the number cannot pass to another process.
+                # Check again: with the handle open, the PID cannot pass to another process.
                 if pid in _members(group):
                     signal.pidfd_send_signal(handle, signal.SIGKILL)
                     handles.append(handle)
@@ -255,7 +257,7 @@ def _members(group: Path) -> Iterator[int]:
     for path in _bottom_up(group):
         with contextlib.suppress(OSError):
             for line in (path / "cgroup.procs").read_text(encoding="ascii").split():
-                if line != "0":  # a process of another pid namespace, not to be named from here
+                if line != "0":  # a process in another PID namespace, which has no PID here
                     yield int(line)
 
 

@@ -1,8 +1,8 @@
-"""The disk of a host: the root of this machine, shared read-only, under the host's own files.
+"""Disk of a lab host: this machine's root, shared read-only, below the host's own files.
 
-Lab hosts run the software of this machine; its users, keys, logs, data, crontabs and enabled units do
-not concern them. So a host sees only the directories software lives in, with those parts emptied, and
-boots what the lab enables: sshd.
+Lab hosts run this machine's software, but do not need its users, keys, logs, data, crontabs and
+enabled units. A host sees only the directories that contain software, with those parts emptied. It
+starts only the units that the lab enables: sshd.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from autotune.lab.plan import LabHost, LabPlan
 _LOWER = Path("/")
 _OPAQUE = "trusted.overlay.opaque"  # Linux, Documentation/filesystems/overlayfs.rst
 _DONE = "made"
-#: A file beside a host's disk while what `autotune.lab.site` has put there is on the disk.
+#: File next to a host's disk that exists while the disk contains the site of `autotune.lab.site`.
 SITE = "site"
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-#: Directories of / that hold a system's software and settings; of all others a host sees nothing.
+#: Directories of / with software and settings. Hosts see no others.
 SHARED = frozenset(
     {"bin", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "srv", "usr", "var"}
 )
-#: Directories that every system has, empty at boot, with their bits.
+#: Directories that exist on every system and are empty at boot, with their modes.
 FRESH = {
     "boot": 0o755, "dev": 0o755, "home": 0o755, "mnt": 0o755, "proc": 0o555, "root": 0o700,
     "run": 0o755, "sys": 0o555, "tmp": 0o1777,
 }  # fmt: skip
-#: Parts of shared directories that are this machine's own: a host has them empty.
+#: Parts of shared directories that belong to this machine and are empty on hosts.
 EMPTIED = (
     "etc/cron.d", "etc/rc0.d", "etc/rc1.d", "etc/rc2.d", "etc/rc3.d", "etc/rc4.d", "etc/rc5.d",
     "etc/rc6.d", "etc/rcS.d", "etc/ssh", "etc/ssl/private", "etc/sysctl.d", "etc/systemd",
@@ -42,9 +42,9 @@ EMPTIED = (
     "var/lib/machines", "var/lib/mysql", "var/lib/postgresql", "var/lib/redis", "var/lib/snapd",
     "var/log", "var/mail", "var/spool/cron", "var/tmp",
 )  # fmt: skip
-#: Where labs are kept, with the keys of their hosts: no host sees it, even if it is made later.
+#: Directory of labs and their hosts' keys. It is hidden from every host, even if created later.
 HIDDEN = "var/lib/autotune"
-#: Units that make no sense, or fail, in a container; masked, so that a host boots clean and fast.
+#: Units that are useless or fail in a container. Masking them makes hosts boot cleanly and fast.
 MASKED = (
     "apparmor.service", "console-getty.service", "dev-hugepages.mount", "getty.target",
     "kmod-static-nodes.service", "lvm2-lvmpolld.socket", "lvm2-monitor.service",
@@ -57,8 +57,8 @@ MASKED = (
     "systemd-resolved.service", "systemd-timesyncd.service", "systemd-tmpfiles-clean.timer",
     "systemd-udevd.service", "systemd-update-utmp.service", "tmp.mount",
 )  # fmt: skip
-#: What makes units of disks, consoles and the kernel's command line; none is a host's own. Each starts
-#: at every boot and every `systemctl daemon-reload`, and a link masks it (systemd.generator(7)).
+#: Generators for disks, consoles and kernel options, which hosts lack. They run at boot and at
+#: every `systemctl daemon-reload`; a link masks each (systemd.generator(7)).
 GENERATORS = (
     "systemd-bless-boot-generator", "systemd-cryptsetup-generator", "systemd-debug-generator",
     "systemd-fstab-generator", "systemd-getty-generator", "systemd-gpt-auto-generator",
@@ -82,7 +82,7 @@ Subsystem sftp internal-sftp
 
 @dataclass(frozen=True)
 class Directory:
-    """A directory with nothing of this machine's in it."""
+    """A directory without content from this machine."""
 
     path: str
     mode: int
@@ -105,7 +105,7 @@ class Link:
 
 @dataclass(frozen=True)
 class Absent:
-    """Something this machine has and a host does not see."""
+    """A path that exists on this machine but is hidden from a host."""
 
     path: str
 
@@ -115,7 +115,7 @@ Entry = Directory | File | Link | Absent
 
 @dataclass(frozen=True)
 class HostKeys:
-    """The texts of a host's own key pair and of the key that may log in to it."""
+    """A host's key pair, and the public key that may log in to the host."""
 
     private: str
     public: str
@@ -123,13 +123,13 @@ class HostKeys:
 
 
 def make_disk(plan: LabPlan, host: LabHost) -> None:
-    """Write what ``host`` has of its own; a disk it had since this machine booted is kept."""
+    """Create the disk of ``host``. A disk made since this machine booted is kept."""
     directory = plan.names.machine(host.name)
     booted = _BOOT_ID.read_text(encoding="ascii")
     done = directory / _DONE
     if done.exists() and done.read_text(encoding="ascii") == booted:
-        # A volatile overlay refuses to be mounted again: a crash of this machine may have lost writes.
-        # But this machine has not booted since, and a host that stops loses none.
+        # A volatile overlay refuses a second mount, because a crash of this machine may have lost
+        # writes. Here the machine has not rebooted, and stopping a host loses no writes.
         shutil.rmtree(directory / "work" / "work" / "incompat", ignore_errors=True)
         return
     (directory / SITE).unlink(missing_ok=True)
@@ -146,7 +146,7 @@ def make_disk(plan: LabPlan, host: LabHost) -> None:
 
 
 def lay(upper: Path, entries: Iterable[Entry], lower: Path) -> None:
-    """Write ``entries`` into ``upper``; directories above them get the owner and bits of ``lower``."""
+    """Write ``entries`` into ``upper``. Parent directories get the owner and mode from ``lower``."""
     upper.chmod(0o755)
     for entry in entries:
         path = upper / entry.path
@@ -167,17 +167,17 @@ def lay(upper: Path, entries: Iterable[Entry], lower: Path) -> None:
 
 
 def require_one_filesystem(mountinfo: str) -> None:
-    """Raise ``AutotuneError`` if the system's software is spread over several filesystems.
+    """Raise ``AutotuneError`` if the system's software spans several filesystems.
 
-    An overlay sees one filesystem: a host's /usr would be empty.
+    An overlay covers one filesystem, so a host's /usr would be empty.
     """
     needed = {Path("/usr"), Path("/etc"), Path("/var"), Path("/var/lib")}
     apart = sorted(str(mount.path) for mount in cgroups.mounts(mountinfo) if mount.path in needed)
     if apart:
         raise AutotuneError(
-            f"a lab cannot be made here: {', '.join(apart)} is not on the filesystem of /, which the"
+            f"cannot create a lab: {', '.join(apart)} must be on the filesystem of /, which the"
             " hosts share",
-            hint="use a machine, or a virtual machine, with one filesystem for the system",
+            hint="use a physical or virtual machine with one filesystem for the system",
         )
 
 
@@ -194,12 +194,12 @@ def _parents(upper: Path, directory: Path, lower: Path) -> None:
 
 
 def root(plan: LabPlan, host: LabHost, keys: HostKeys, lower: Path) -> list[Entry]:
-    """What is laid over ``lower`` to make the root of ``host``, parents before children."""
+    """Return the entries laid over ``lower`` as the root of ``host``, parents before children."""
     return [*_hidden(lower), *_lab(plan), *_identity(plan, host, keys), *_boot(lower)]
 
 
 def _lab(plan: LabPlan) -> Iterator[Entry]:
-    """A lab's hosts must not see one another, wherever the lab is kept."""
+    """Yield an entry that hides the lab's directory from its hosts."""
     inside = plan.names.directory.relative_to("/")
     if inside.parts[0] in SHARED and not inside.is_relative_to(HIDDEN):
         yield Directory(str(inside), 0o700)
@@ -215,7 +215,7 @@ def _hidden(lower: Path) -> Iterator[Entry]:
         if (lower / path).is_dir():
             yield _emptied(lower, lower / path)
     yield Absent(HIDDEN)
-    # A service without the directory of its logs does not start.
+    # Services fail to start without their log directory.
     for there in sorted((lower / "var/log").glob("*/")):
         if there.name != "journal" and not there.is_symlink():
             yield _emptied(lower, there)
@@ -230,9 +230,9 @@ def _emptied(lower: Path, there: Path) -> Directory:
 def _identity(plan: LabPlan, host: LabHost, keys: HostKeys) -> Iterator[Entry]:
     yield File("etc/hostname", f"{host.name}\n")
     yield File("etc/hosts", hosts_file(plan))
-    # No server answers there, so look-ups fail at once; programs on libevent's resolver do not start
-    # without an address.
-    yield File("etc/resolv.conf", "# A lab host knows the names in /etc/hosts and no others.\n"
+    # Without a DNS server at this address, lookups fail immediately. Programs with libevent's
+    # resolver refuse to start without an address.
+    yield File("etc/resolv.conf", "# Lab hosts resolve only the names in /etc/hosts.\n"
                "nameserver 127.0.0.1\n")  # fmt: skip
     yield File("etc/fstab", "")
     yield File("etc/crypttab", "")
@@ -264,8 +264,10 @@ def _boot(lower: Path) -> Iterator[Entry]:
 
 
 def for_lab(pam: str) -> str:
-    """A PAM service without the module that asks logind, masked here, for a session, and without the
-    one that runs the scripts of the message of the day at each login."""
+    """Return a PAM service without the modules that need logind or run message-of-the-day scripts.
+
+    logind is masked on lab hosts.
+    """
     lines = pam.splitlines(keepends=True)
     return "".join(
         line for line in lines if "pam_systemd.so" not in line and "pam_motd.so" not in line
@@ -273,7 +275,7 @@ def for_lab(pam: str) -> str:
 
 
 def hosts_file(plan: LabPlan) -> str:
-    """``/etc/hosts``: every host of the lab, and this machine as ``controller``."""
+    """Return ``/etc/hosts`` with all lab hosts, and this machine as ``controller``."""
     lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
     lines += [f"{host.address} {host.name}" for host in plan.hosts]
     lines.append(f"{plan.gateway} controller")
@@ -281,5 +283,5 @@ def hosts_file(plan: LabPlan) -> str:
 
 
 def machine_id(plan: LabPlan, host: LabHost) -> str:
-    """An identity of the host's own (machine-id(5): 32 hexadecimal digits)."""
+    """Return a unique machine ID for the host (machine-id(5): 32 hexadecimal digits)."""
     return hashlib.sha256(f"{plan.names.tag}/{host.name}".encode()).hexdigest()[:32]

@@ -1,8 +1,7 @@
-"""The lab's own SSH keys: one to log in with, one per host to be known by.
+"""SSH keys of the lab: one for logins, and one host key per host.
 
-They are made before a host boots, so that its key is known on the first connection and checked
-like that of any other host. An ssh_config(5) file says which key to use for whom: to `ssh -F`, and
-to a target that names it under `ssh:`.
+They are created before a host boots, so the first connection already checks its key. An
+ssh_config(5) file maps hosts to keys, for `ssh -F` and for targets that reference it under `ssh:`.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Host {patterns}
 
 
 def make_keys(plan: LabPlan) -> None:
-    """Make the keys that are not there yet; write known_hosts and the SSH configuration."""
+    """Create missing keys, and write known_hosts and the SSH configuration."""
     _make(plan.names.key, f"autotune-lab-{plan.names.tag}")
     lines = []
     for host in plan.hosts:
@@ -40,7 +39,7 @@ def make_keys(plan: LabPlan) -> None:
 
 
 def ssh_config(plan: LabPlan) -> str:
-    """ssh_config(5) for the hosts of a lab, by name and by address."""
+    """Return the ssh_config(5) text for the hosts of a lab, by name and by address."""
     blocks = [f"Host {host.name}\n    HostName {host.address}\n" for host in plan.hosts]
     patterns = " ".join(f"{host.name} {host.address}" for host in plan.hosts)
     (key, known_hosts) = (plan.names.key, plan.names.known_hosts)
@@ -48,7 +47,7 @@ def ssh_config(plan: LabPlan) -> str:
 
 
 def public(private: Path) -> str:
-    """The public half of a key, as one line of text."""
+    """Return the public key that belongs to ``private`` as one line of text."""
     return private.with_name(private.name + ".pub").read_text(encoding="utf-8").strip()
 
 
@@ -56,6 +55,6 @@ def _make(private: Path, comment: str) -> None:
     if private.exists() and private.with_name(private.name + ".pub").exists():
         return
     private.parent.mkdir(parents=True, exist_ok=True)
-    with contextlib.suppress(FileNotFoundError):  # half a pair, whose making was interrupted
+    with contextlib.suppress(FileNotFoundError):  # an incomplete pair from an interrupted run
         private.unlink()
     run_checked(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", comment, "-f", str(private)])

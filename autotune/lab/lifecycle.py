@@ -1,4 +1,4 @@
-"""Bring a lab up, and take it down without a trace, even if either was killed at any moment."""
+"""Start and remove a lab. Both recover completely from interruption at any point."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from autotune.lab.lock import alone, run_checked
 from autotune.lab.plan import LabHost, LabPlan, Names
 from autotune.transports.base import SshHost
 
-# A busy machine boots slowly. Each try costs the host a process, so a try waits long for an answer.
-_BOOT = 300.0  # s for a host to answer on its SSH port
-_ANSWER = 5.0  # s for one try of it
+# A busy machine boots slowly. Each attempt costs the host a process, so attempts wait long.
+_BOOT = 300.0  # s for a host to respond on its SSH port
+_ANSWER = 5.0  # s for one attempt
 _GONE = 30.0  # s to wait until no process uses a directory
 
 
 def up(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
-    """Make and boot ``hosts``; returns when each answers on its SSH port.
+    """Create and boot ``hosts``. Returns when each responds on its SSH port.
 
-    Idempotent: hosts that run already are left alone, ones that stopped are started again with
-    their disks as they were, and a lab described differently is replaced. What a failed or
-    interrupted ``up`` has made is taken down again. Raises ``AutotuneError``.
+    Idempotent: running hosts are not changed, and stopped hosts restart with their disks. A lab
+    with a different description is replaced. If ``up`` fails or is interrupted, everything it
+    created is removed. Raises ``AutotuneError``.
     """
     plan = planning.plan(hosts, state_dir)
     prerequisites.require()
@@ -50,9 +50,9 @@ def up(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
 
 
 def down(state_dir: Path) -> None:
-    """Remove the lab kept in ``state_dir``: processes, groups, links, mounts, disks, keys.
+    """Remove the lab in ``state_dir``: processes, groups, links, mounts, disks, keys.
 
-    Idempotent, and needs no record of what was made. Raises ``AutotuneError``.
+    Idempotent, and needs no record of the lab. Raises ``AutotuneError``.
     """
     names = planning.names(state_dir)
     prerequisites.require_root()
@@ -61,7 +61,7 @@ def down(state_dir: Path) -> None:
 
 
 def halt(state_dir: Path, host: str) -> None:
-    """Stop one host at once, as a power cut does; ``up`` starts it again with its disk."""
+    """Stop one host immediately, like a power cut. ``up`` restarts it with its disk."""
     plan = existing(state_dir)
     plan.host(host)
     prerequisites.require_root()
@@ -70,15 +70,15 @@ def halt(state_dir: Path, host: str) -> None:
 
 
 def existing(state_dir: Path) -> LabPlan:
-    """The lab kept in ``state_dir``; raises ``AutotuneError`` if there is none."""
+    """Return the plan of the lab in ``state_dir``. Raises ``AutotuneError`` if none exists."""
     plan = planning.read_plan(planning.names(state_dir))
     if plan is None:
-        raise AutotuneError(f"there is no lab in {state_dir}", hint="`autotune lab up TARGET`")
+        raise AutotuneError(f"no lab exists in {state_dir}", hint="run `autotune lab up TARGET`")
     return plan
 
 
 def answers(address: str, port: int = 22, timeout: float = _ANSWER) -> bool:
-    """Whether an SSH server greets at ``address`` within ``timeout`` seconds (RFC 4253, 4.2)."""
+    """True if an SSH server responds at ``address`` within ``timeout`` seconds (RFC 4253, 4.2)."""
     try:
         with socket.create_connection((address, port), timeout=timeout) as connection:
             return connection.recv(4) == b"SSH-"
@@ -88,7 +88,10 @@ def answers(address: str, port: int = 22, timeout: float = _ANSWER) -> bool:
 
 @dataclass(frozen=True)
 class HostStatus:
-    """``pid``: the host's PID 1 as this machine counts; ``ssh``: its SSH server greets."""
+    """State of a lab host. ``pid``: PID 1 of the host in this machine's PID namespace.
+
+    ``ssh``: the host's SSH server responds.
+    """
 
     name: str
     address: str
@@ -101,7 +104,7 @@ class HostStatus:
 
 
 def status(state_dir: Path) -> tuple[HostStatus, ...]:
-    """Every host of the lab kept in ``state_dir``, in its order; empty if there is no lab."""
+    """Return the status of every lab host in ``state_dir`` in order; empty without a lab."""
     plan = planning.read_plan(planning.names(state_dir))
     if plan is None:
         return ()
@@ -115,7 +118,7 @@ def status(state_dir: Path) -> tuple[HostStatus, ...]:
 
 
 def access(state_dir: Path, host: str) -> SshHost:
-    """How to reach ``host`` of the lab: root, the lab's key, and the key it is known by."""
+    """Return the SSH settings of ``host``: user root, the lab's key and the host's known key."""
     plan = existing(state_dir)
     return SshHost(
         name=host,
@@ -128,7 +131,7 @@ def access(state_dir: Path, host: str) -> SshHost:
 
 
 def ssh_command(state_dir: Path, host: str) -> list[str]:
-    """The argv that opens a terminal on ``host``; a remote command may follow it."""
+    """Return the argv that opens a terminal on ``host``. A remote command may follow it."""
     plan = existing(state_dir)
     return ["ssh", "-F", str(plan.names.ssh_config), plan.host(host).name]
 
@@ -136,7 +139,7 @@ def ssh_command(state_dir: Path, host: str) -> list[str]:
 def _known(names: Names) -> LabPlan | None:
     try:
         return planning.read_plan(names)
-    except AutotuneError:  # an unreadable record is a lab to be replaced
+    except AutotuneError:  # replace a lab with an unreadable record
         return None
 
 
@@ -154,7 +157,7 @@ def _make(plan: LabPlan) -> None:
     trees = cgroups.make_groups(plan)
     if stopped:
         machine.boot(plan, stopped, trees)
-    _await(plan)  # a host that was running already may still be booting
+    _await(plan)  # a host that already runs may still be booting
 
 
 def _await(plan: LabPlan) -> None:
@@ -171,9 +174,10 @@ def _await(plan: LabPlan) -> None:
 def _reason(plan: LabPlan, host: LabHost, running: tuple[int, ...]) -> str:
     console = machine.console(plan.names, host.name)
     if not running:
-        return console or "it ended and printed nothing"
+        return console or "it exited without output"
     return (
-        f"no answer within {_BOOT:g} s by {run_checked(['ip', 'route', 'get', host.address]).strip()}"
+        f"no response within {_BOOT:g} s through "
+        f"{run_checked(['ip', 'route', 'get', host.address]).strip()}"
         f"; load average {os.getloadavg()[0]:.1f}; CPU time of its processes: "
         f"{machine.activity(running)}\n{console}"
     )
@@ -182,7 +186,7 @@ def _reason(plan: LabPlan, host: LabHost, running: tuple[int, ...]) -> str:
 def _remove(names: Names) -> None:
     cgroups.remove_groups(names)
     network.remove_links(names)
-    # The record goes last: as long as anything is left, there is a lab to take down.
+    # The record is deleted last, so that an interrupted removal can be repeated.
     for path in (names.machines, names.key, names.key.with_suffix(".pub"), names.known_hosts,
                  names.ssh_config, *durable.left_behind(names.journal), names.journal):  # fmt: skip
         _delete(path)
@@ -194,7 +198,7 @@ def _delete(path: Path) -> None:
         try:
             shutil.rmtree(path)
         except OSError:
-            # A process that was about to become a host may still write its last output in there.
+            # A starting host process may still write its last output to the directory.
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.01)

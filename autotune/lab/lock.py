@@ -1,4 +1,4 @@
-"""One process at a time works on a lab, with the programs it runs."""
+"""Lock that gives one process and its child programs exclusive access to a lab."""
 
 from __future__ import annotations
 
@@ -14,37 +14,38 @@ from pathlib import Path
 from autotune.errors import AutotuneError, LockedError
 from autotune.lab.plan import Names
 
-_WAIT = 5.0  # s; a killed predecessor's last program ends well within them
-# Descriptors of what is locked, such as the lab's directory. Programs inherit them, so a lock lasts
-# until the last program has ended, even if this process is killed first: nobody tidies up around one
-# that is still making something.
+_WAIT = 5.0  # s; the last program of a killed process exits within this time
+# Descriptors of locked files, such as the lab's directory. Child programs inherit them, so a lock
+# lasts until the last program exits, even if this process is killed. Nobody else cleans up while a
+# program still creates something.
 _HELD: ContextVar[tuple[int, ...]] = ContextVar("_HELD", default=())
 
 
 @contextlib.contextmanager
 def alone(names: Names, *, make: bool) -> Iterator[None]:
-    """Hold the lab's directory, made first with ``make``; removed at the end if it is empty.
+    """Lock the lab's directory. ``make`` creates it first; an empty directory is removed at the
+    end.
 
-    Raises ``LockedError`` if another process keeps holding it.
+    Raises ``LockedError`` if another process keeps the lock.
     """
     handle = _locked(names.directory, make=make)
     if handle is None:
-        yield  # without a directory nobody is at work, but something may be left to take down
+        yield  # no process works without a directory, but remains may need removal
         return
     try:
         with _by_programs_too(handle):
             yield
     finally:
         with contextlib.suppress(OSError):
-            names.directory.rmdir()  # only if there is nothing left in it
+            names.directory.rmdir()  # fails unless it is empty
         os.close(handle)
 
 
 @contextlib.contextmanager
 def alone_with_links() -> Iterator[None]:
-    """Lock the network of this machine against every other lab that comes up, wherever it is kept.
+    """Lock this machine's network against all other labs that start.
 
-    The lock is on the network namespace itself, so no file is made for it or left behind.
+    The lock is on the network namespace, so it needs no file.
     """
     handle = os.open("/proc/self/ns/net", os.O_RDONLY)
     try:
@@ -73,15 +74,15 @@ def _locked(directory: Path, *, make: bool) -> int | None:
             handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
         except FileNotFoundError:
             if make:
-                continue  # removed meanwhile by a `down` that found it empty
+                continue  # a concurrent `down` removed the empty directory
             return None
         if _held(handle, directory):
             return handle
         os.close(handle)
         if time.monotonic() > deadline:
             raise LockedError(
-                f"another process is at work on the lab in {directory}",
-                hint="wait for it to end, or end it",
+                f"another process is using the lab in {directory}",
+                hint="wait for that process or stop it",
             )
         time.sleep(0.02)
 
@@ -89,14 +90,14 @@ def _locked(directory: Path, *, make: bool) -> int | None:
 def _held(handle: int, directory: Path) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # The one before may have removed the directory: then this lock is on nothing.
+        # If the previous holder removed the directory, this lock is on a deleted one.
         return os.path.samestat(os.fstat(handle), directory.stat())
     except (BlockingIOError, FileNotFoundError):
         return False
 
 
 def run_checked(argv: Sequence[str], *, text: str | None = None, timeout: float = 30.0) -> str:
-    """What ``argv`` printed; raises ``AutotuneError`` with its own words if it failed."""
+    """Run ``argv`` and return its output. Raises ``AutotuneError`` with its error text on failure."""
     try:
         done = subprocess.run(
             argv, input=text, capture_output=True, text=True,
@@ -105,7 +106,7 @@ def run_checked(argv: Sequence[str], *, text: str | None = None, timeout: float 
     except FileNotFoundError:
         raise AutotuneError(f"{argv[0]} is not installed") from None
     except subprocess.TimeoutExpired:
-        raise AutotuneError(f"{' '.join(argv)} did not end within {timeout:g} s") from None
+        raise AutotuneError(f"{' '.join(argv)} did not finish within {timeout:g} s") from None
     if done.returncode != 0:
         reason = done.stderr.strip() or done.stdout.strip() or f"exit status {done.returncode}"
         raise AutotuneError(f"{' '.join(argv)}: {reason}")

@@ -1,7 +1,7 @@
-"""Boot a machine: a process in its groups, its namespaces, its root, then systemd.
+"""Boot a lab host: a process in its control groups, namespaces and root that becomes systemd.
 
-Its network and mounts belong to namespaces without a name, which end with the last process in
-them. Nothing of a host outlives its processes but its groups and its directory.
+Network and mounts belong to unnamed namespaces, which vanish with their last process. Only the
+host's groups and its directory outlive its processes.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from autotune.lab.lock import run_checked
 from autotune.lab.plan import LabHost, LabPlan, Names
 from autotune.strict import split_lines
 
-_TO_START = 60.0  # s for a process to come as far as its namespaces
+_TO_START = 60.0  # s for a process to create its namespaces
 
-# Joins the groups first, so that it is found and ended with the lab from here on.
+# Joins the groups first, so from here on the process is found and killed with the lab.
 _JOIN = """
 set -eu
 boot=$1 directory=$2 host=$3 address=$4 groups=$5
@@ -36,9 +36,9 @@ while [ "$groups" -gt 0 ]; do
 done
 exec unshare --net --mount -- sh -c "$boot" sh "$directory" "$host" "$address" "$@"
 """
-# Prints its PID, by which it gets its cable, and waits for the cable; at the end of its input it exits.
-# The disk is volatile: a host that waits for writes of this machine's disk would disturb the others.
-# Remaining words, `name source`: trees of control groups that this machine has no mount of.
+# Prints its PID, waits for its network cable, and exits at the end of its input. The disk is
+# volatile, because waiting for this machine's disk would disturb other hosts. The remaining words
+# are pairs `name source` of control group trees that this machine does not mount.
 _BOOT = """
 set -eu
 directory=$1 host=$2 address=$3
@@ -73,7 +73,7 @@ exec systemd-nspawn --quiet --boot --directory="$directory/root" --machine="$hos
 
 
 def boot(plan: LabPlan, hosts: Sequence[LabHost], trees: tuple[Hierarchy, ...]) -> None:
-    """Start ``hosts`` together; returns when each has its network and becomes systemd."""
+    """Start ``hosts`` together. Returns when each has its network and becomes systemd."""
     with contextlib.ExitStack() as stack:
         started = [_start(plan, host, trees, stack) for host in hosts]
         pids = {host.name: _pid(host, output, plan.names)
@@ -84,12 +84,12 @@ def boot(plan: LabPlan, hosts: Sequence[LabHost], trees: tuple[Hierarchy, ...]) 
 
 
 def release(go_ahead: int) -> None:
-    """Let a process go on that waits for its cable."""
+    """Signal a waiting process that its network cable exists."""
     os.write(go_ahead, b"go\n")
 
 
 def pid(names: Names, host: str) -> int | None:
-    """The process that is PID 1 of ``host``, as this machine counts, if it is running."""
+    """Return this machine's PID of the process that is PID 1 of ``host``, if it is running."""
     for member in cgroups.processes(names, host):
         with contextlib.suppress(OSError):
             if first(Path(f"/proc/{member}/status").read_text(encoding="utf-8")):
@@ -98,7 +98,7 @@ def pid(names: Names, host: str) -> int | None:
 
 
 def first(status: str) -> bool:
-    """Whether the process of this ``/proc/PID/status`` is PID 1 of a namespace below ours."""
+    """True if the process of this ``/proc/PID/status`` is PID 1 of a child namespace."""
     for line in split_lines(status):
         if line.startswith("NSpid:"):
             numbers = line.split()[1:]
@@ -107,7 +107,7 @@ def first(status: str) -> bool:
 
 
 def console(names: Names, host: str) -> str:
-    """The last lines a host printed while it booted."""
+    """Return the last console lines of a host's boot."""
     try:
         text = (names.machine(host) / "console.log").read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -116,7 +116,7 @@ def console(names: Names, host: str) -> str:
 
 
 def activity(pids: Iterable[int]) -> str:
-    """Name, state and CPU time (seconds, ended children included) of each process (proc(5))."""
+    """Return name, state and CPU time (s, with exited children) of each process (proc(5))."""
     processes = []
     for number in pids:
         with contextlib.suppress(OSError):
@@ -129,10 +129,10 @@ def activity(pids: Iterable[int]) -> str:
 
 
 def command(plan: LabPlan, host: LabHost, trees: Iterable[Hierarchy]) -> list[str]:
-    """The argv that becomes ``host`` once it is released."""
+    """Return the argv of the process that becomes ``host`` after its release."""
     joined = [str(tree.group(plan.names.cgroup, host.name)) for tree in trees]
     return [
-        # Its own session, and nobody's child: it must outlive this process and its terminal.
+        # A new session without a parent, so that it outlives this process and its terminal.
         *("setsid", "--fork", "sh", "-c", _JOIN, "sh", _BOOT),
         *(str(plan.names.machine(host.name)), host.name, plan.interface(host.address)),
         *(str(len(joined)), *joined),
@@ -141,9 +141,9 @@ def command(plan: LabPlan, host: LabHost, trees: Iterable[Hierarchy]) -> list[st
 
 
 def covers(trees: Iterable[Hierarchy], private: Path) -> list[str]:
-    """What a machine must see below /sys/fs/cgroup, if that differs from what is there.
+    """Return the mounts that a host needs below /sys/fs/cgroup, if they differ from this machine's.
 
-    Pairs of a name (``.``: the place itself) and where it is mounted.
+    The words are pairs of a name (``.`` for the directory itself) and a source path.
     """
     paths = [tree.path for tree in trees]
     if not any(path.is_relative_to(private) for path in paths):
@@ -155,7 +155,7 @@ def covers(trees: Iterable[Hierarchy], private: Path) -> list[str]:
 def _start(
     plan: LabPlan, host: LabHost, trees: tuple[Hierarchy, ...], stack: contextlib.ExitStack
 ) -> tuple[int, int]:
-    """Start a host's process; where to read its PID, and where to write that it may go on."""
+    """Start a host's process. Returns the descriptors for reading its PID and for releasing it."""
     (output, stdout) = os.pipe()
     (stdin, go_ahead) = os.pipe()
     for end in (output, go_ahead):
@@ -172,7 +172,7 @@ def _start(
                 "PATH": os.environ.get("PATH", "/usr/bin:/bin")
                 + ":/usr/local/sbin:/usr/sbin:/sbin",
                 "LANG": "C.UTF-8",
-                "SYSTEMD_NSPAWN_API_VFS_WRITABLE": "network",  # net.* sysctls, each host its own
+                "SYSTEMD_NSPAWN_API_VFS_WRITABLE": "network",  # each host has its own net.* sysctls
             },
         )
     finally:

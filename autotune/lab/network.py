@@ -1,4 +1,4 @@
-"""The bridge the hosts of a lab share with this machine."""
+"""Bridge that connects the hosts of a lab with this machine."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from autotune.errors import AutotuneError
 from autotune.lab.lock import alone_with_links, run_checked
 from autotune.lab.plan import LabHost, LabPlan, Names
 
-_BRIDGE = 0xFFFF  # the number its address is made of; hosts count from 0
+_BRIDGE = 0xFFFF  # number in the bridge's hardware address; hosts count from 0
 
 
 def make_bridge(plan: LabPlan) -> None:
-    """Make the lab's bridge, with this machine's address on it; leaves one that is there alone.
+    """Create the lab's bridge with this machine's address, unless it exists.
 
     Raises ``AutotuneError`` if another link already leads to the lab's addresses.
     """
@@ -29,8 +29,8 @@ def _add_bridge(plan: LabPlan) -> None:
     device = overlapping(routes, plan.network)
     if device is not None:
         raise AutotuneError(
-            f"{plan.network} is already reached through {device}",
-            hint="another lab may be up: bring it down, or give these hosts other addresses",
+            f"network {plan.network} is already in use by {device}",
+            hint="remove the other lab, or choose other addresses for these hosts",
         )
     run_checked(
         ["ip", "-batch", "-"],
@@ -41,17 +41,17 @@ def _add_bridge(plan: LabPlan) -> None:
 
 
 def hardware_address(names: Names, number: int) -> str:
-    """A locally administered Ethernet address (IEEE 802) that is nobody else's.
+    """Return a unique, locally administered Ethernet address (IEEE 802).
 
-    It stays the same when a host stops and starts again, as that of a network card does: a
-    neighbour that remembered another one would not find the host for a while.
+    It does not change when a host restarts, like the address of a network card. Otherwise
+    neighbours would use a stale address for a while.
     """
     tag = [names.tag[i : i + 2] for i in (0, 2, 4)]
     return ":".join(["02", *tag, f"{number >> 8:02x}", f"{number & 0xFF:02x}"])
 
 
 def cables(plan: LabPlan, pids: Mapping[str, int]) -> str:
-    """The ``ip -batch`` input that ties the network namespaces of ``pids`` to the bridge."""
+    """Return the ``ip -batch`` input that connects the namespaces of ``pids`` to the bridge."""
     numbers = {host.name: number for number, host in enumerate(plan.hosts)}
     lines = []
     for name, pid in pids.items():
@@ -63,7 +63,7 @@ def cables(plan: LabPlan, pids: Mapping[str, int]) -> str:
 
 
 def links(names: Names) -> tuple[str, ...]:
-    """Links of this lab that exist, whoever made them; the bridge comes last."""
+    """Return the existing links of this lab, with the bridge last."""
     existing = [link["ifname"] for link in json.loads(run_checked(["ip", "-json", "link", "show"]))]
     own = [name for name in existing if name.startswith(names.link_prefix)]
     return tuple(sorted(own, key=lambda name: (name == names.bridge, name)))
@@ -76,7 +76,7 @@ def remove_links(names: Names) -> None:
 
 
 def remove_cable(plan: LabPlan, host: LabHost) -> None:
-    """Delete the cable of a host that has ended, which the kernel would do a little later."""
+    """Delete the link of a stopped host without waiting for the kernel to do it."""
     link = plan.names.link(plan.hosts.index(host))
     if link in links(plan.names):
         _remove(plan.names, link)
@@ -85,13 +85,15 @@ def remove_cable(plan: LabPlan, host: LabHost) -> None:
 def _remove(names: Names, link: str) -> None:
     try:
         run_checked(["ip", "link", "delete", link])
-    except AutotuneError:  # it may have vanished meanwhile, with its namespace
+    except AutotuneError:  # it may have vanished with its namespace
         if link in links(names):
             raise
 
 
 def overlapping(routes: list[dict[str, str]], network: IPv4Network) -> str | None:
-    """The device of a route into ``network`` (as ``ip -json route`` lists them), if any."""
+    """Return the device of a route into ``network``, if any. ``routes`` is ``ip -json route``
+    output.
+    """
     for route in routes:
         destination = route.get("dst", "default")
         if destination == "default":

@@ -1,7 +1,7 @@
-"""Everything a lab is going to make, named and on record before any of it is made.
+"""Names and plan of a lab, recorded before anything is created.
 
-Names derive from the directory of the lab alone, so that what a killed ``up`` left behind can be
-found without any record of it, and two labs on one machine never share a name.
+Names derive only from the lab's directory. The remains of a killed ``up`` can thus be found without
+a record, and two labs on one machine never share a name.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from typing import Any
 from autotune import durable
 from autotune.errors import AutotuneError
 
-#: Set apart for benchmarks by RFC 2544: no real network is ever shadowed by a lab.
+#: Reserved for benchmarks by RFC 2544, so no lab shadows a real network.
 LAB_NETWORK = IPv4Network("198.18.0.0/15")
-LEAST_MEMORY = 64 * 1024 * 1024  # bytes; systemd, its journal and sshd take about 30 MB
+LEAST_MEMORY = 64 * 1024 * 1024  # bytes; systemd, its journal and sshd use about 30 MB
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 _SCHEMA = 1
 
 
 @dataclass(frozen=True)
 class LabHost:
-    """One machine of a lab.
+    """One lab host.
 
-    ``cpus``: how many CPUs' worth of time it may use (0.5: half of one), ``None``: all.
-    ``memory``: bytes it may use, page cache included, ``None``: all.
+    ``cpus`` is the CPU time it may use (0.5 is half a CPU), and ``None`` means no limit. ``memory``
+    is its limit in bytes with page cache; ``None`` means no limit.
     """
 
     name: str
@@ -41,7 +41,7 @@ class LabHost:
 
 @dataclass(frozen=True)
 class Names:
-    """What the things of one lab are called on this machine."""
+    """Names of a lab's objects on this machine."""
 
     directory: Path
     tag: str
@@ -63,13 +63,13 @@ class Names:
 
 
 def names(state_dir: Path) -> Names:
-    """The names of the lab kept in ``state_dir``."""
+    """Return the names of the lab in ``state_dir``."""
     directory = state_dir.resolve()
     tag = hashlib.sha256(bytes(directory)).hexdigest()[:6]
     return Names(
         directory,
         tag,
-        link_prefix=f"at{tag}-",  # 15 characters is all a link name may have
+        link_prefix=f"at{tag}-",  # link names have at most 15 characters
         bridge=f"at{tag}-br",
         cgroup=f"autotune-lab-{tag}",
         private_cgroups=directory / "cgroup",
@@ -83,7 +83,7 @@ def names(state_dir: Path) -> Names:
 
 @dataclass(frozen=True)
 class LabPlan:
-    """One lab: its hosts, and the subnet they share with this machine (``gateway``)."""
+    """A lab's hosts, and their subnet with this machine as ``gateway``."""
 
     names: Names
     hosts: tuple[LabHost, ...]
@@ -93,40 +93,45 @@ class LabPlan:
     def host(self, name: str) -> LabHost:
         hosts = {host.name: host for host in self.hosts}
         if name not in hosts:
-            raise AutotuneError(f"the lab has no host {name}", hint="it has " + ", ".join(hosts))
+            raise AutotuneError(
+                f"the lab contains no host {name}", hint="its hosts are " + ", ".join(hosts)
+            )
         return hosts[name]
 
     def interface(self, address: str) -> str:
-        """``address`` as an interface wants it, with the length of the subnet's prefix."""
+        """Return ``address`` with the subnet's prefix length, for a network interface."""
         return f"{address}/{self.network.prefixlen}"
 
 
 def plan(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
-    """The lab of ``hosts`` kept in ``state_dir``; raises ``AutotuneError`` if it cannot be."""
+    """Plan the lab of ``hosts`` in ``state_dir``. Raises ``AutotuneError`` if it is impossible."""
     checked_hosts = checked(hosts)
     used = {IPv4Address(host.address) for host in checked_hosts}
-    network = IPv4Network((min(used), 24), strict=False)  # the smallest that holds them all
+    # the smallest network that contains them all
+    network = IPv4Network((min(used), 24), strict=False)
     while max(used) not in network:
         network = network.supernet()
     for reserved in (network.network_address, network.broadcast_address):
         if reserved in used:
-            raise AutotuneError(f"{reserved} is not a host's address in {network}")
+            raise AutotuneError(
+                f"{reserved} is reserved in {network} and cannot be a host's address"
+            )
     gateway = next((address for address in network.hosts() if address not in used), None)
     if gateway is None:
-        raise AutotuneError(f"{network} has no address left for this machine")
+        raise AutotuneError(f"{network} contains no free address for this machine")
     return LabPlan(names(state_dir), checked_hosts, network, gateway)
 
 
 def checked(hosts: Iterable[LabHost]) -> tuple[LabHost, ...]:
-    """The same hosts, in order.
+    """Return the same hosts in order.
 
-    Raises ``AutotuneError`` if one of them cannot be made or two are in each other's way.
+    Raises ``AutotuneError`` if a host is invalid or two hosts conflict.
     """
     hosts = tuple(hosts)
     if not hosts:
         raise AutotuneError(
-            "none of these hosts is reached over SSH, so there is none to make",
-            hint="give hosts addresses in 198.18.0.0/15 and leave `transport: local` out",
+            "the target contains no SSH hosts to create",
+            hint="use host addresses in 198.18.0.0/15 without `transport: local`",
         )
     for host in hosts:
         _check(host)
@@ -134,15 +139,15 @@ def checked(hosts: Iterable[LabHost]) -> tuple[LabHost, ...]:
         values = [getattr(host, what) for host in hosts]
         for value in values:
             if values.count(value) > 1:
-                raise AutotuneError(f"two lab hosts have the {what} {value}")
+                raise AutotuneError(f"two lab hosts share the {what} {value}")
     return hosts
 
 
 def _check(host: LabHost) -> None:
     if not _NAME.fullmatch(host.name):
         raise AutotuneError(
-            f"{host.name!r} cannot be the name of a lab host",
-            hint="use lower-case letters, digits and hyphens, 63 at most",
+            f"{host.name!r} is not a valid lab host name",
+            hint="use at most 63 lower-case letters, digits and hyphens",
         )
     try:
         address = IPv4Address(host.address)
@@ -151,23 +156,23 @@ def _check(host: LabHost) -> None:
     if address not in LAB_NETWORK:
         raise AutotuneError(
             f"{host.name}: {address} is outside {LAB_NETWORK}",
-            hint="lab hosts live in the range set apart for benchmarks, such as 198.18.0.10",
+            hint="use an address in the range reserved for benchmarks, such as 198.18.0.10",
         )
     if host.cpus is not None and host.cpus < 0.01:
-        raise AutotuneError(f"{host.name}: {host.cpus} CPUs are too few to boot (0.01 at least)")
+        raise AutotuneError(f"{host.name}: {host.cpus} CPUs are not enough to boot (minimum 0.01)")
     if host.memory is not None and host.memory < LEAST_MEMORY:
         raise AutotuneError(
-            f"{host.name}: {host.memory} bytes of memory are too few to boot ({LEAST_MEMORY})"
+            f"{host.name}: {host.memory} bytes of memory are not enough to boot (minimum {LEAST_MEMORY})"
         )
 
 
 def write_plan(plan: LabPlan) -> None:
-    """Record ``plan``, durably: whoever reads it after a crash sees all of it or nothing."""
+    """Record ``plan`` durably. After a crash, readers find all of it or nothing."""
     durable.write(plan.names.journal, json.dumps(encoded(plan), indent=1).encode())
 
 
 def read_plan(names: Names) -> LabPlan | None:
-    """The recorded plan, or ``None`` if there is no lab here."""
+    """Return the recorded plan, or ``None`` without a lab."""
     try:
         text = names.journal.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
@@ -177,12 +182,12 @@ def read_plan(names: Names) -> LabPlan | None:
     except (ValueError, KeyError, TypeError) as error:
         raise AutotuneError(
             f"{names.journal} cannot be read: {error}",
-            hint="`autotune lab down` removes the lab without it",
+            hint="run `autotune lab down`, which removes the lab without this file",
         ) from None
 
 
 def encoded(plan: LabPlan) -> dict[str, Any]:
-    """``plan`` as plain values. Names are left out: they derive from the directory."""
+    """Return ``plan`` as plain values, without names, which derive from the directory."""
     return {
         "schema": _SCHEMA,
         "network": str(plan.network),
@@ -192,7 +197,7 @@ def encoded(plan: LabPlan) -> dict[str, Any]:
 
 
 def decoded(record: dict[str, Any], names: Names) -> LabPlan:
-    """The plan that ``encoded`` was given; raises ``ValueError``, ``KeyError``, ``TypeError``."""
+    """Parse the result of ``encoded``. Raises ``ValueError``, ``KeyError`` or ``TypeError``."""
     if record["schema"] != _SCHEMA:
         raise ValueError(f"schema {record['schema']} is not {_SCHEMA}")
     return LabPlan(

@@ -1,4 +1,4 @@
-"""What this machine must have before it can carry a lab."""
+"""Requirements of labs on this machine."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 
 from autotune.errors import AutotuneError
 
-#: A program a lab runs, and the Debian package it comes in.
+#: Programs that a lab needs, with their Debian packages.
 PROGRAMS = {
     "systemd-nspawn": "systemd-container",
     "sshd": "openssh-server",
@@ -24,7 +24,7 @@ PROGRAMS = {
 }
 PACKAGES = tuple(sorted(set(PROGRAMS.values())))
 KERNEL = Path("/proc")
-INOTIFY = 8  # instances that a host may take: systemd five, and the services that come with it
+INOTIFY = 8  # inotify instances per host: systemd uses five, its services use the rest
 
 
 def _is_installed(program: str) -> bool:
@@ -33,76 +33,81 @@ def _is_installed(program: str) -> bool:
 
 
 def missing_packages(installed: Callable[[str], bool] = _is_installed) -> tuple[str, ...]:
-    """The Debian packages a lab needs and this machine lacks."""
+    """Return the Debian packages that a lab needs and this machine lacks."""
     return tuple(sorted({package for name, package in PROGRAMS.items() if not installed(name)}))
 
 
 def require() -> None:
-    """Raise ``AutotuneError``, with what is missing and how to get it, if no lab can be made."""
+    """Raise ``AutotuneError`` with reasons and a hint if this machine cannot run a lab."""
     lacks = missing_packages()
     if reasons := obstacles(lacks):
         able = os.geteuid() != 0 or lacks
-        hint = _advice(lacks) if able else "use a machine, or a container that is privileged"
-        raise AutotuneError("a lab cannot be made here: " + "; ".join(reasons), hint=hint)
+        hint = (
+            _advice(lacks)
+            if able
+            else "use a physical or virtual machine, or a privileged container"
+        )
+        raise AutotuneError("cannot create a lab: " + "; ".join(reasons), hint=hint)
 
 
 def obstacles(lacks: Sequence[str]) -> list[str]:
-    """Why no lab can be made, ``lacks`` being the packages that are missing; none if one can."""
+    """Return the reasons why a lab is impossible. ``lacks`` lists the missing packages."""
     reasons = []
     if os.geteuid() != 0:
-        reasons.append("it needs root (namespaces, mounts and a bridge are made)")
+        reasons.append("it requires root to create namespaces, mounts and a bridge")
     if lacks:
-        reasons.append("these packages are missing: " + ", ".join(lacks))
-    if not reasons:  # root of a container often may not mount
+        reasons.append("missing packages: " + ", ".join(lacks))
+    if not reasons:  # root in a container often may not mount
         attempt = ("unshare", "--net", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt")
         if subprocess.run(attempt, capture_output=True, check=False).returncode != 0:
-            reasons.append("this root may not make namespaces and mounts")
+            reasons.append("root cannot create namespaces and mounts here")
     return reasons
 
 
 def require_root() -> None:
-    """Raise ``AutotuneError`` unless this is root."""
+    """Raise ``AutotuneError`` unless autotune runs as root."""
     if os.geteuid() != 0:
-        raise AutotuneError("a lab is made and removed by root", hint=_advice(()))
+        raise AutotuneError("creating and removing labs requires root", hint=_advice(()))
 
 
 def require_directory(directory: Path) -> None:
-    """Raise ``AutotuneError`` if the machines' disks cannot be kept in ``directory``."""
+    """Raise ``AutotuneError`` if ``directory`` cannot contain the hosts' disks."""
     if directory.is_relative_to("/run"):
         raise AutotuneError(
-            f"{directory}: a lab cannot be kept under /run, which each machine has its own of",
+            f"{directory}: a lab cannot be under /run, because each host mounts its own /run",
             hint="choose a directory such as /var/lib/autotune/labs/mine",
         )
     if any(character in str(directory) for character in ',:\\\n "%'):
         raise AutotuneError(
-            f"{directory}: a lab's directory cannot have a comma, colon, backslash, space, quote or"
-            " percent sign in its path",
-            hint="they mean something in the options of a mount and in an SSH configuration",
+            f"{directory}: the path of a lab cannot contain a comma, colon, backslash, space, quote or"
+            " percent sign",
+            hint="these characters are special in mount options and SSH configurations",
         )
 
 
 def require_inotify(hosts: int, kernel: Path = KERNEL) -> None:
-    """Raise ``AutotuneError`` if this many more ``hosts`` would run out of inotify instances.
+    """Raise ``AutotuneError`` if ``hosts`` more hosts would exhaust the inotify instances.
 
-    A systemd that gets none hangs for ever at boot, or has failed units, without any message.
+    Without instances, systemd hangs at boot or starts with failed units, without any message.
     """
     limit = int((kernel / "sys/fs/inotify/max_user_instances").read_text())
-    used = sum(_inotify(process) for process in kernel.glob("[0-9]*"))  # the limit is an account's
+    # the limit applies per account
+    used = sum(_inotify(process) for process in kernel.glob("[0-9]*"))
     if used + hosts * INOTIFY > limit:
         raise AutotuneError(
-            f"{used} of {limit} inotify instances are in use, and {hosts} hosts take up to "
-            f"{hosts * INOTIFY}: they would not boot",
-            hint=f"sysctl fs.inotify.max_user_instances={8 * limit}",
+            f"{used} of {limit} inotify instances are in use. {hosts} hosts need up to "
+            f"{hosts * INOTIFY} more and would not boot",
+            hint=f"run sysctl fs.inotify.max_user_instances={8 * limit}",
         )
 
 
 def _inotify(process: Path) -> int:
     count = 0
-    with contextlib.suppress(OSError):  # it has ended
+    with contextlib.suppress(OSError):  # the process has exited
         if process.stat().st_uid != os.geteuid():
             return 0
         for descriptor in (process / "fd").iterdir():
-            with contextlib.suppress(OSError):  # it was closed
+            with contextlib.suppress(OSError):  # the descriptor was closed
                 count += str(descriptor.readlink()) == "anon_inode:inotify"
     return count
 
@@ -110,13 +115,15 @@ def _inotify(process: Path) -> int:
 def _advice(packages: tuple[str, ...]) -> str:
     if packages:
         install = "apt-get install --no-install-recommends " + " ".join(packages)
-        return install if os.geteuid() == 0 else f"sudo {install}, then run it again with sudo"
-    return "run it again with sudo"
+        return (
+            install if os.geteuid() == 0 else f"sudo {install}, then repeat the command with sudo"
+        )
+    return "repeat the command with sudo"
 
 
 if (
     __name__ == "__main__"
-):  # for `make test`: ends with 0 where a lab can be made, else with why not
+):  # for `make test`: exits with status 0 if a lab is possible, else prints why not
     from autotune.outcome import end
 
     sys.exit(end(require, as_json=False))

@@ -1,8 +1,8 @@
-"""The application of a target on the hosts of its lab, as an admin would have put it there.
+"""Install the application of a target on the hosts of its lab, as an administrator would.
 
-Files, units and data are put up once, by the transaction that a study deploys with, and are the hosts'
-own from then on: a study edits them in place, as on any other host. `templates/lab` has the files that
-an admin would write differently from a study, which writes down every value.
+A study's deployment transaction writes files, units and data once. From then on they belong to the
+hosts, and a study edits them in place as on any other host. `templates/lab` contains the files that
+an administrator would write differently: a study's templates list every value.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from autotune.target.shipped import shipped
 
 
 def put_up(file: TargetFile, names: Names) -> bool:
-    """Put up what a target edits in its lab; whether anything had to be done.
+    """Install the site that a target edits in its lab. Returns true if anything changed.
 
-    Does nothing where the target writes whole files itself, has no application, or has hosts outside
-    the lab. Raises AutotuneError; the hosts are then as they were.
+    Skips targets that replace files, have no application or have hosts outside the lab. Raises
+    AutotuneError after restoring the hosts.
     """
     target = file.target
     hosts = {host for tier in target.tiers.values() for host in tier.hosts}
@@ -44,13 +44,13 @@ def put_up(file: TargetFile, names: Names) -> bool:
 
 
 def _described(target: Target) -> str:
-    """A digest that tells one site from another."""
+    """Return a digest that identifies the site."""
     text = target.model_dump_json(include={"hosts", "tiers", "data", "parameters"})
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _whole(file: TargetFile, names: Names) -> TargetFile:
-    """The target for hosts that have nothing yet, reached as the lab is."""
+    """Return the target for empty hosts, with the lab's SSH configuration."""
     templates = {"templates": str(shipped("templates/lab"))}
     tiers = {name: t.model_copy(update=templates) for name, t in file.target.tiers.items()}
     ssh = file.target.ssh.model_copy(update={"config": str(names.ssh_config)})
@@ -58,13 +58,13 @@ def _whole(file: TargetFile, names: Names) -> TargetFile:
 
 
 def _deploy(file: TargetFile) -> None:
-    """Deploy the baseline to stay, and leave the hosts without a trace of how they were before."""
+    """Deploy the baseline permanently and delete the backups from the hosts."""
     environment = prepare(file)
     with tempfile.TemporaryDirectory(prefix="autotune-lab-") as directory:
         fleet = environment.fleet(Path(directory, "lab-up"), lambda _: None)
         hosts = fleet.hosts
         assert isinstance(hosts, ManagedHosts)
-        # Kernels and limits stay as they are.
+        # Kernel settings and limits are not changed.
         parts = (part for part in fleet.stack.parts if part.site.role is not Role.HOST)
         fleet.stack = replace(fleet.stack, parts=tuple(parts))
         try:

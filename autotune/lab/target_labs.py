@@ -1,4 +1,4 @@
-"""The lab of a target: its hosts made here, in a directory named after the target."""
+"""Labs of targets, each in a directory named after its target."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LABS = Path("/var/lib/autotune/labs")
 
 @dataclass(frozen=True)
 class Lab:
-    """Where a lab is kept and what of it runs. ``name`` is that of the target it was made for."""
+    """A lab's directory and its hosts. ``name`` is the name of its target."""
 
     name: str
     directory: Path
@@ -29,16 +29,16 @@ class Lab:
 
     @property
     def ssh_config(self) -> Path:
-        """What reaches the hosts: by ``ssh -F``, or from a target that names it under ``ssh:``."""
+        """Return the SSH configuration of the hosts, for ``ssh -F`` or ``ssh:`` in a target."""
         return names(self.directory).ssh_config
 
 
 @dataclass(frozen=True)
 class Raised:
-    """A lab that is up: the hosts that ``started`` for it, and the ``seconds`` that took.
+    """Result of starting a lab: the hosts that ``started``, and the ``seconds`` this took.
 
-    ``unnamed``: the target does not say to reach its hosts through the lab's SSH configuration.
-    ``site``: the target's application was put on them.
+    ``unnamed`` is true if the target does not reference the lab's SSH configuration. ``site`` is
+    true if the target's application was installed.
     """
 
     lab: Lab
@@ -49,7 +49,7 @@ class Raised:
 
 
 def hosts(target: Target) -> list[LabHost]:
-    """What a lab makes for ``target``: every host but those that are this machine."""
+    """Return the hosts that a lab creates for ``target``: all except this machine."""
     return [
         LabHost(name, host.address, host.cpus, int(host.memory) if host.memory else None)
         for name, host in target.hosts.items()
@@ -58,9 +58,11 @@ def hosts(target: Target) -> list[LabHost]:
 
 
 def up(path: Path, directory: Path | None = None) -> Raised:
-    """Make and boot the hosts of the target in ``path``, and put up its application where the target is
-    to find one; raises ``AutotuneError``."""
-    from autotune.lab import site  # all that deploys is slow to load
+    """Create and boot the hosts of the target in ``path``, and install its application if needed.
+
+    Raises ``AutotuneError``.
+    """
+    from autotune.lab import site  # deployment code loads slowly
 
     file = read(path)
     prerequisites.require()
@@ -78,39 +80,41 @@ def up(path: Path, directory: Path | None = None) -> Raised:
 
 
 def down(what: str, directory: Path | None = None) -> Lab:
-    """Remove a lab; the answer is what ran of it before. Raises ``AutotuneError``."""
+    """Remove a lab and return its state before. Raises ``AutotuneError``."""
     prerequisites.require_root()
     (name, place) = _place(what, directory)
     hosts: tuple[HostStatus, ...] = ()
-    with contextlib.suppress(AutotuneError):  # a record that cannot be read is no reason to stop
+    with contextlib.suppress(AutotuneError):  # remove the lab even if its record is unreadable
         hosts = status(place)
     lifecycle.down(place)
-    with contextlib.suppress(OSError):  # there may be other labs, and originals of this host
+    with contextlib.suppress(OSError):  # other labs and backups of this host may remain
         LABS.rmdir()
         LABS.parent.rmdir()
     return Lab(name, place, hosts)
 
 
 def look(what: str, directory: Path | None = None) -> Lab:
-    """A lab as it is now; without hosts if there is none. Raises ``AutotuneError``."""
+    """Return the current state of a lab, without hosts if none exists. Raises ``AutotuneError``."""
     prerequisites.require_root()
     (name, place) = _place(what, directory)
     return Lab(name, place, status(place))
 
 
 def terminal(what: str, host: str | None, directory: Path | None = None) -> list[str]:
-    """The argv of an SSH session on a host of a lab, its only one if none is named."""
+    """Return the argv of an SSH session on a lab host. ``host`` is optional for labs with one host."""
     lab = look(what, directory)
     if host is None and not lab.hosts:
-        raise AutotuneError(f"the lab of {what} is not up", hint=f"autotune lab up {what}")
+        raise AutotuneError(
+            f"the lab of {what} is not running", hint=f"run `autotune lab up {what}`"
+        )
     if host is None and len(lab.hosts) > 1:
         names = ", ".join(host.name for host in lab.hosts)
-        raise AutotuneError(f"say which host of {lab.name}", hint=f"it has {names}")
+        raise AutotuneError(f"lab {lab.name} contains several hosts", hint=f"name one of {names}")
     return ssh_command(lab.directory, host or lab.hosts[0].name)
 
 
 def _place(what: str, directory: Path | None) -> tuple[str, Path]:
-    """A lab's name and directory, by its target's file or, where that is gone, by its name."""
+    """Return a lab's name and directory from its target file, or from its name without a file."""
     by_name = re.fullmatch(NAME, what) and not Path(what).exists()
     name = what if by_name else read(Path(what)).target.name
     return name, (directory or LABS / name).resolve()

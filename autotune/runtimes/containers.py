@@ -1,7 +1,8 @@
-"""The runtime `containers`: the services of a Compose project, of Docker or of Podman, on their hosts.
+"""Runtime `containers`: services of a Compose project (Docker or Podman) on their hosts.
 
-A unit is a service of the project. Its configuration files lie in a directory of ours on the host and are
-mounted over its own by one more Compose file: the user's files and image stay as they are.
+A unit is a service of the project. Its configuration files are in autotune's directory on the host.
+An additional Compose file mounts them over the container's files. The user's files and image do not
+change.
 """
 
 from __future__ import annotations
@@ -45,18 +46,18 @@ from autotune.transports.parallel import run_on_all
 
 OURS = "/var/lib/autotune-containers"
 CHECKED = "/run/autotune-check"
-CHECK, STARTED = 30, 3  # s that a check may take, and that a server on trial has to run
+CHECK, STARTED = 30, 3  # s: limit of a check, and the time that a server must run in a trial start
 RUNS = frozenset({"running", "restarting"})
 
 
 def parse_units(names: tuple[str, ...], text: str) -> dict[str, ObservedUnit]:
-    """What ``units`` printed about ``names``. Raises AutotuneError for output that makes no sense."""
+    """Parse the output of ``units`` for ``names``. Raises AutotuneError for invalid output."""
     with understood("containers", text):
         return {name: _unit(line) for name, line in zip(names, split_lines(text), strict=True)}
 
 
 def _unit(line: str) -> ObservedUnit:
-    """Raises ValueError."""
+    """Parse the state of one unit. Raises ValueError."""
     exists, state, pid, restarts, definition = f"{line} ".split(" ", 4)
     return ObservedUnit(
         exists=exists == "yes",
@@ -70,7 +71,7 @@ def _unit(line: str) -> ObservedUnit:
 
 
 class ContainerLayout(Layout):
-    """Files by the paths they have inside, below a directory of each service's own on its host."""
+    """Layout with container paths below one directory per service on the host."""
 
     isolated = True
 
@@ -86,7 +87,7 @@ class ContainerLayout(Layout):
     def definitions(
         self, active: Sequence[Part], settings: Settings
     ) -> dict[str, tuple[str, bytes]]:
-        """The Compose file that mounts the files of each service over its own."""
+        """Return the Compose files that mount each service's files over its own."""
         services: dict[str, list[Part]] = {}
         for part in active:
             services.setdefault(part.site.unit, []).append(part)
@@ -104,7 +105,9 @@ def _path(site: Site, path: str) -> str:
 
 
 def _override(unit: str, parts: Sequence[Part], settings: Settings) -> bytes:
-    """As JSON, which is YAML too. Its label tells a container that was made by it from others."""
+    """Return the override file in JSON, which is valid YAML. Its label marks containers made from
+    it.
+    """
     paths = [(part.site, file.path) for part in parts
              for file in config_files(part.service, part.site)]  # fmt: skip
     keys: dict[str, object] = {"volumes": [f"{_path(*place)}:{place[1]}:ro" for place in paths]}
@@ -122,8 +125,10 @@ def _inside(site: Site, argv: Argv) -> Argv:
 
 
 def _aside(site: Site, how: Argv | TrialStart, places: Mapping[str, str]) -> Argv:
-    """The words that let the software check files in a container like the one that runs; ``places``:
-    path inside → where the file lies on the host."""
+    """Return the arguments that let the software check files in a copy of the running container.
+
+    ``places`` maps paths in the container to paths on the host.
+    """
     argv, starts = (how.argv, ("starts",)) if isinstance(how, TrialStart) else (how, ())
     mounts = [f"--volume={place}:{path}:ro" for path, place in places.items()]
     seconds = str(STARTED if starts else CHECK)
@@ -131,7 +136,9 @@ def _aside(site: Site, how: Argv | TrialStart, places: Mapping[str, str]) -> Arg
 
 
 def _validate(site: Site, how: Argv | TrialStart, files: Sequence[str], new: Sequence[str]) -> Argv:
-    """Validate all files of a part at once; those that change are the staged ones."""
+    """Return the command that checks all files of a part together, with staged versions of changed
+    ones.
+    """
     places = {path: _path(site, path) for path in files}
     return _aside(site, how, {p: staged(place) if p in new else place
                               for p, place in places.items()})  # fmt: skip
@@ -147,7 +154,7 @@ MANAGER = ServiceManager(
 
 
 class Containers(Runtime):
-    """Services are those of a Compose project, which autotune makes anew and restores."""
+    """Runtime for services of a Compose project, which autotune recreates and restores."""
 
     installed = True
     layout = LAYOUT
@@ -156,14 +163,14 @@ class Containers(Runtime):
     def transports(self, file: TargetFile) -> dict[str, Transport]:
         if file.target.project is None:
             raise file.document.error(
-                ["tiers"], "the Compose project that they are of is missing",
-                hint="such as `project: {name: shop, files: /srv/shop/compose.yaml}`",
+                ["tiers"], "the Compose project of these tiers is missing",
+                hint="add for example `project: {name: shop, files: /srv/shop/compose.yaml}`",
             )  # fmt: skip
         for name, tier in file.target.tiers.items():
             if len(tier.service) > 1 or tier.app or tier.local_cache or not file.target.edits(name):
                 raise file.document.error(
-                    ["tiers", name], f"tier {name}: its image decides what it runs, and its own "
-                    "files are edited", hint="one `service:`, without `app:`, `local_cache:`, "
+                    ["tiers", name], f"tier {name}: its image determines the software, and its own "
+                    "files are edited", hint="use one `service:` without `app:`, `local_cache:`, "
                     "`replace:` and `templates:`",
                 )  # fmt: skip
         return transports(file)
@@ -174,7 +181,7 @@ class Containers(Runtime):
     def programs(
         self, needed: Mapping[str, Sequence[NeedsPrograms]], transports: Mapping[str, Transport]
     ) -> dict[str, dict[str, str]]:
-        """Programs of services are looked for in their containers; those of load, where it is made."""
+        """Return programs by host: services run in their containers, load generators on load hosts."""
         of_hosts = {host: [n for n in needing if not isinstance(n, Service)]
                     for host, needing in needed.items()}  # fmt: skip
         of_load = run_on_all(
@@ -217,7 +224,7 @@ class Containers(Runtime):
         return contents
 
     def _filled_in(self, transport: Transport, cases: Cases) -> Cases:
-        """The cases with what was masked filled in from the services' own files."""
+        """Return the cases with masked values replaced by those in the services' own files."""
         masked = [(part, files) for part, files in cases if any(map(is_masked, files.values()))]
         inside = self.contents(transport, [part for part, _ in masked]) if masked else {}
         return [
@@ -228,7 +235,8 @@ class Containers(Runtime):
     def refusals(self, transport: Transport, cases: Cases) -> list[str | None]:
         commands: list[Command] = []
         asked: list[int | None] = []
-        place = f"{CHECKED}/{secrets.token_hex(8)}"  # another tuner may be asking the same
+        # unique, because another tuner may run the same check
+        place = f"{CHECKED}/{secrets.token_hex(8)}"
         cases = self._filled_in(transport, cases)
         for number, (part, files) in enumerate(cases):
             places = {path: f"{place}/{number}{path}" for path in files}
@@ -239,14 +247,19 @@ class Containers(Runtime):
         commands += [Command(("rm", "-rf", "--", place)), Command(("rmdir", CHECKED))]
         answers = run_checked(transport, commands, timeout=60.0 + 40.0 * len(cases),
                       functions=MANAGER.functions)  # fmt: skip
-        return [None if at is None or answers[at].ok else answers[at].error_text or "it is refused"
+        return [None if at is None or answers[at].ok else answers[at].error_text or "no message"
                 for at in asked]  # fmt: skip
 
     def status(self, stack: Stack, transports: Mapping[str, Transport]) -> Iterator[str]:
-        """Which containers are made anew, and so lose what they wrote outside of their volumes."""
+        """Yield the reachable hosts, and the containers that lose unsaved data when they are
+        recreated.
+        """
         yield f"reachable, as root: {', '.join(stack.hosts)}"
         for unit in dict.fromkeys(part.site.unit for part in stack.parts):
-            yield f"{unit}: its container is made anew with files of ours mounted, and at the end without"
+            yield (
+                f"{unit}: autotune recreates this container with its files mounted, and again without "
+                "them at the end"
+            )
 
     def run_directory(self, study: Path) -> str:
         return OURS
@@ -274,7 +287,7 @@ def _unit_of(target: Target, tier: str) -> str:
 
 
 def _placed(target: Target, part: Part) -> Part:
-    """In its container: ``directory`` is where files for it lie on the host."""
+    """Place the part in its container. ``directory`` is the host directory of its files."""
     unit = _unit_of(target, part.site.tier)
     assert target.project is not None
     directory = f"{OURS}/{target.project.name}/{unit.rpartition(':')[2]}"

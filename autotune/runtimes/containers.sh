@@ -1,14 +1,14 @@
-# What the containers of a Compose project are asked, for `ServiceManager` in autotune/deploy/host_state.py.
-# A unit is ENGINE[@ACCOUNT]:PROJECT:FILE[,FILE…]:SERVICE, so that a backup alone says how to restore it.
+# Functions for containers of a Compose project, used by `ServiceManager` in autotune/deploy/host_state.py.
+# A unit is ENGINE[@ACCOUNT]:PROJECT:FILE[,FILE…]:SERVICE, so a backup is enough to restore it.
 mounted=/var/lib/autotune-containers
-of_unit() { # unit: sets what the functions below need of it
+of_unit() { # unit: sets variables for the functions below
     engine=${1%%:*} rest=${1#*:}
     project=${rest%%:*} rest=${rest#*:}
     files=${rest%%:*} service=${rest#*:} account=
     case $engine in *@*) account=${engine#*@} engine=${engine%%@*} ;; esac
     override=$mounted/$project/$service/override.json
 }
-# Bounded, with no lock of ours open: the containers that it starts stay. A rootless engine is its account's.
+# Limited in time, without autotune's lock, because started containers stay. Rootless engines need their account.
 as_owner() { # program, argument…
     if [ -n "$account" ]; then
         set -- runuser -u "$account" -- env XDG_RUNTIME_DIR="/run/user/$(id -u "$account")" "$@"
@@ -17,16 +17,16 @@ as_owner() { # program, argument…
 }
 engine() { as_owner "$engine" "$@"; }
 look_into() { engine container inspect --format "$@"; }
-of_project() { # filter…: the containers of the project, an identifier a line
+of_project() { # filter…: prints the IDs of the project's containers, one per line
     engine ps -aq --no-trunc --filter "label=com.docker.compose.project=$project" "$@"
 }
-container() { # the only one of the service; nothing where there is none
+container() { # prints the ID of the service's only container, or nothing
     ids=$(of_project --filter "label=com.docker.compose.service=$service") || { echo "$ids"; return 1; }
     case $ids in *'
 '*) echo "$project has several containers of $service: scale it to one"; return 1 ;; esac
     printf '%s\n' "$ids"
 }
-compose() { # command…: of the user's files, and of ours where it is
+compose() { # command…: with the user's files, and the override if it exists
     left=$files
     [ ! -e "$override" ] || set -- -f "$override" "$@"
     while set -- -f "${left##*,}" "$@" && [ "$left" != "${left%,*}" ]; do left=${left%,*}; done
@@ -35,7 +35,7 @@ compose() { # command…: of the user's files, and of ours where it is
         *) as_owner "$engine" compose -p "$project" "$@" ;;
     esac
 }
-# container: what tells it from any other made of the same files, piece by piece, in digests.
+# container: prints digests of its properties, to detect a container made from changed files.
 definition() {
     text=$(look_into '{{printf "image %s\n" .Image}}{{range .Config.Env}}{{printf "environment %q\n" .}}{{end}}
 command {{json .Config.Entrypoint}} {{json .Config.Cmd}} {{json .Config.User}} {{json .Config.WorkingDir}}
@@ -62,30 +62,30 @@ units() {
     done
 }
 label() { look_into "{{index .Config.Labels \"$2\"}}" "$1" | sed 's/^<no value>$//'; }
-due() { # the mark of our file, which is a label of what was made by it
+due() { # prints the mark in the override file, which is a label of containers made from it
     sed -n 's/.*"autotune": "\([0-9a-f]*\)".*/\1/p' "$override" 2>/dev/null || :
 }
 as_due() { [ -n "$1" ] && [ "$(label "$1" autotune)" = "$(due)" ]; }
-words() { # what the container said last
+words() { # prints the container's last log lines
     id=$(container) && [ -z "$id" ] || engine logs --tail 20 "$id" 2>&1 | tail -n 20
 }
-nameless() { # container: a volume without a name would not be there in the next one
+nameless() { # container: fails for an anonymous volume, which a new container would lose
     places=$(look_into '{{range .Mounts}}{{println .Type .Name .Destination}}{{end}}' "$1" |
         sed -n 's/^volume [0-9a-f]\{64\} //p' | paste -sd ' ')
     [ -z "$places" ] || {
-        echo "$service of $project has data in a volume without a name at $places: name it in ${files%%,*}"
+        echo "$service of $project stores data in an anonymous volume at $places: give the volume a name in ${files%%,*}"
         return 1
     }
 }
-# Like the one before but for what our file says, or it would not be the user's service that is measured.
-recreate() { # container, or nothing
+# Only the override may change the container. Otherwise another service than the user's is measured.
+recreate() { # container ID, or nothing
     before=
     [ -z "$1" ] || { before=$(definition "$1" | cut -d ' ' -f 1-3) && nameless "$1"; } || return
     compose up -d --no-deps --no-build --force-recreate "$service" || return
     id=$(container) && [ -n "$id" ] || { echo "$project has no container of $service: $id"; return 1; }
     after=$(definition "$id" | cut -d ' ' -f 1-3)
     [ -z "$before" ] || [ "$before" = "$after" ] || {
-        echo "$service of $project came back as another one than its files had made: $before → $after"
+        echo "recreating $service of $project changed more than its files: $before → $after"
         return 1
     }
 }
@@ -106,7 +106,7 @@ reload() { # unit [rereading]
     engine kill -s "$(label "$id" autotune.signal)" "$id" || return
     [ "${2-}" = rereading ] || children_replaced "$1" "$pid" $old || { words; return 1; }
 }
-up() { # unit port-or-socket: it runs and listens, within 15 s
+up() { # unit port-or-socket: waits up to 15 s until it runs and listens
     of_unit "$1"
     tries=100
     while [ "$tries" -gt 0 ]; do
@@ -129,7 +129,7 @@ listens_inside() { # process, port of this machine
     port=$(engine port "$id" 2>/dev/null | sed -n "s|^\([0-9]*\)/tcp -> .*:$2\$|\1|p" | head -n 1)
     [ -n "$(nsenter -t "$1" -n ss -ltnH "sport = :${port:-$2}")" ]
 }
-complaint() { # unit: why it does not run any more, if it does not
+complaint() { # unit: prints why it is not running, if so
     of_unit "$1"
     id=$(container)
     state=$(look_into '{{.State.Status}}' "$id" 2>&1)
@@ -138,7 +138,7 @@ complaint() { # unit: why it does not run any more, if it does not
 enable() { :; }
 disable() { :; }
 reread() { :; }
-put() { # staged path: what is mounted is the file itself, so that it is written into, not replaced
+put() { # staged path: writes into a mounted file, because replacing it would break the mount
     case $2 in
         "$mounted"/*) if [ -f "$2" ]; then cat -- "$1" >"$2" && sync -- "$2" && rm -f -- "$1"; return; fi ;;
     esac
@@ -150,7 +150,7 @@ inside() { # unit argv…
     id=$(container) || { echo "$id"; return 1; }
     engine exec "$id" "$@"
 }
-packed() { # unit path…: each as it is inside, a line of base64 of a tar archive, bounded
+packed() { # unit path…: prints a tar archive of each path in the container as a base64 line, with limited size
     of_unit "$1"
     shift
     id=$(container) && [ -n "$id" ] || { echo "$project has no container of $service: $id"; return 1; }
@@ -159,7 +159,7 @@ packed() { # unit path…: each as it is inside, a line of base64 of a tar archi
         echo
     done
 }
-# Names that Compose would resolve: checked without a network they are anything.
+# Names that Compose resolves. A check runs without a network, so any address is fine.
 neighbours() {
     look_into '{{index .Config.Labels "com.docker.compose.service"}} {{.Name}}' $(of_project) |
         tr ' ' '\n' | sed -n 's|^/*\([A-Za-z0-9_.-]\{1,\}\)$|--add-host=\1:127.0.0.1|p' | sort -u
@@ -168,8 +168,8 @@ own_limits() { # container
     look_into '{{range .HostConfig.Ulimits}}{{println .Name .Soft .Hard}}{{end}}' "$1" | tr A-Z a-z |
         sed -n 's/^\(rlimit_\)\{0,1\}\([a-z]*\) \([0-9-]*\) \([0-9-]*\)$/--ulimit=\2=\3:\4/p'
 }
-# unit seconds option… -- argument…: a container like that one, without a network, its data read-only, which
-# is gone afterwards. With `starts` in front it is right as long as it runs.
+# unit seconds option… -- argument…: runs a copy of the container without a network and with read-only data,
+# then removes it. After a leading `starts`, success means that it is still running.
 aside() {
     starts=
     [ "$1" != starts ] || { starts=yes; shift; }
@@ -184,12 +184,12 @@ aside() {
         if [ -z "$beyond" ] && [ "$word" = -- ]; then beyond=yes word=$image; fi
         set -- "$@" "$word"
     done
-    # /dev/stdin can only be opened by the account that made the pipe.
+    # Only the account that created the pipe can open /dev/stdin.
     look_into '{{range .Config.Env}}{{println .}}{{end}}' "$id" | grep = |
         as_owner sh -c 'cat | "$@"' sh "$engine" run --rm --name "$like" --network none \
             --volumes-from "$id:ro" --env-file /dev/stdin $(neighbours) $(own_limits "$id") "$@"
     status=$?
-    [ "$status" != 124 ] || [ -n "$starts" ] || echo "the check has not ended after $limit s"
+    [ "$status" != 124 ] || [ -n "$starts" ] || echo "the check did not finish within $limit s"
     limit=
     engine rm -f "$like" >/dev/null 2>&1
     [ "$status" != 124 ] || [ -z "$starts" ] || status=0

@@ -1,4 +1,4 @@
-"""The runtime `embedded`: the whole stack as private processes below the study's run directory."""
+"""Runtime `embedded`: the whole stack as private processes below the study's run directory."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Files = Mapping[str, bytes]
 
 
 class PrivateLayout(Layout):
-    """Files below each part's own directory; a process is known by the name of its part."""
+    """Layout with files below each part's directory. A process is identified by its part's name."""
 
     removes_inactive = True
 
@@ -67,7 +67,7 @@ LAYOUT = PrivateLayout()
 
 
 class Embedded(Runtime):
-    """Servers start and end with the study, on this machine."""
+    """Runtime whose servers start and stop with the study on this machine."""
 
     installed = False
     layout = LAYOUT
@@ -95,7 +95,7 @@ class Embedded(Runtime):
         programs: Mapping[str, Mapping[str, str]],
         own: Mapping[str, Own],
     ) -> Stack:
-        """On ports that are free now. Raises AutotuneError."""
+        """Return the stack on ports that are free now. Raises AutotuneError."""
         owner = private_servers.account() or (None, None)
         ports = private_servers.allocate_ports(file)
         return build(file.target, StackContext(directory, ports, programs, facts, *owner))
@@ -104,7 +104,7 @@ class Embedded(Runtime):
         return [_refusal(part, files, transport) for part, files in cases]
 
     def status(self, stack: Stack, transports: Mapping[str, Transport]) -> tuple[str, ...]:
-        """Where servers would listen."""
+        """Return the addresses on which servers would listen."""
         endpoints = (str(part.site.listen) for part in stack.parts if part.service.programs)
         return (f"ports: {', '.join(dict.fromkeys(endpoints))}",)
 
@@ -122,7 +122,7 @@ RUNTIME = Embedded()
 
 
 class Processes:
-    """Servers of ``stack`` that this process started; nothing of them outlives the study."""
+    """Servers of ``stack`` that this process started. None outlives the study."""
 
     def __init__(
         self, stack: Stack, study: Path, transports: Mapping[str, Transport], note: Note
@@ -136,7 +136,7 @@ class Processes:
         return self._hosts[name]
 
     def gather(self, names: Iterable[str], work: Callable[[RuntimeHost], T]) -> HostResults[T]:
-        """One after the other, in the order in which tiers depend on each other."""
+        """Run ``work`` on one host after another, in dependency order of the tiers."""
         gathered: HostResults[T] = HostResults()
         for name in names:
             try:
@@ -146,17 +146,17 @@ class Processes:
         return gathered
 
     def take(self) -> None:
-        """Nothing to do: the lock of the study is held."""
+        """Do nothing: the study's lock is held."""
 
     def release(self, *, restored: bool) -> None:
-        """End every server, the entry's first, and remove the run directory."""
+        """Stop every server, starting with the entry, and remove the run directory."""
         for host in reversed(self._hosts.values()):
             host.stop_all()
         run_directories.remove(self._study)
 
 
 class ProcessHost:
-    """The servers of one host of the target, all of them on this machine."""
+    """The servers of one target host, all on this machine."""
 
     def __init__(self, name: str, stack: Stack, transport: Transport, note: Note) -> None:
         self.name, self.transport, self._note = name, transport, note
@@ -165,17 +165,17 @@ class ProcessHost:
 
     @property
     def original(self) -> HostState:
-        """No server of the study ran; its files are taken away with the run directory."""
+        """Return the state before the study, in which no server of the study ran."""
         units = filter(None, map(LAYOUT.unit, self._parts.values()))
         return HostState(units=dict.fromkeys(units, False))
 
     def check_held(self) -> None:
-        """Nothing to do: the lock of the study is held, and no process outlives a boot."""
+        """Do nothing: the study's lock is held, and no process survives a reboot."""
 
     def save(
         self, desired: HostState, leaves: Iterable[str] = (), checks: Sequence[Check] = ()
     ) -> None:
-        """Nothing to do: every file below the run directory is the study's own."""
+        """Do nothing: all files below the run directory belong to the study."""
 
     def observe(self, desired: HostState) -> ObservedHost:
         files = {path: _observed(Path(path)) for path in desired.files}
@@ -197,10 +197,10 @@ class ProcessHost:
                 raise Invalid(f"{check.part.name}: {refusal}")
 
     def accepted(self, original: HostState, observed: ObservedHost) -> tuple[HostState, list[str]]:
-        return original, []  # there was nothing
+        return original, []  # no state existed before the study
 
     def discard(self, plan: HostPlan) -> None:
-        """Nothing to do: what was staged is gone when its check is over."""
+        """Do nothing: staged files are deleted after their check."""
 
     def apply(self, desired: HostState, plan: HostPlan) -> None:
         for name in reversed([*self._parts]):
@@ -219,14 +219,14 @@ class ProcessHost:
                 self._act(self._parts[name], plan.act[name], desired)
 
     def persist(self, desired: HostState) -> None:
-        """Private servers end with the study."""
+        """Do nothing: private servers stop with the study."""
 
     def complaints(self) -> list[str]:
         ended = (running for running in self._running.values() if not running.alive)
-        return [f"{running.name} has ended: {running.last_words()}" for running in ended]
+        return [f"{running.name} has exited: {running.last_words()}" for running in ended]
 
     def stop_all(self) -> None:
-        """End every server, those that others depend on last."""
+        """Stop every server in reverse dependency order."""
         for name in reversed([*self._parts]):
             self._stop(name)
 
@@ -263,7 +263,7 @@ class ProcessHost:
 def _refusal(
     part: Part, files: Files, transport: Transport, how: Argv | TrialStart | None = None
 ) -> str | None:
-    """What the software says against ``files``, read in a directory aside; ``None`` if nothing."""
+    """Return the software's objection to ``files``, checked in a temporary directory, or ``None``."""
     how = how or part.service.validate(part.site, files)
     if how is None:
         return None
@@ -271,12 +271,12 @@ def _refusal(
         if isinstance(how, TrialStart):
             return _start_failure(part, how, staging)
         done = transport.run(how, cwd=str(staging), timeout=20.0)
-        return None if done.ok else done.error_text or "it is refused"
+        return None if done.ok else done.error_text or "no message"
 
 
 @contextmanager
 def _staged(part: Part, files: Files) -> Iterator[Path]:
-    """A directory beside the part's own with its new files, thrown away afterwards."""
+    """Create a temporary directory next to the part's own with its new files."""
     directory = Path(part.site.directory)
     staging = directory.with_name(f".staging.{directory.name}")
     modes = {file.path: file.mode for file in config_files(part.service, part.site)}
@@ -306,7 +306,7 @@ def _start_failure(part: Part, trial: TrialStart, staging: Path) -> str | None:
 
 
 def _paths(part: Part) -> dict[str, str]:
-    """Absolute path → the path that the service knows, of every file of a part."""
+    """Map the absolute path of each file of a part to the service's path."""
     return {LAYOUT.path(part, file.path): file.path
             for file in config_files(part.service, part.site)}  # fmt: skip
 
@@ -320,7 +320,7 @@ def _make_directory(part: Part) -> None:
 
 
 def _write(path: Path, state: FileState) -> None:
-    """The file is complete or not there at all."""
+    """Write a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     mode = 0o644 if state.mode is None else state.mode
     durable.write(path, state.content or b"", mode, sync=False)

@@ -1,4 +1,4 @@
-"""The runtime `systemd`: the distribution's own services on hosts reached over SSH."""
+"""Runtime `systemd`: the distribution's services on hosts reached over SSH."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from autotune.transports.facts import facts
 from autotune.transports.hosts import transports
 from autotune.transports.parallel import run_on_all
 
-# Who Debian's web servers and PHP run as, and where configurations are tried on a host.
+# Account of Debian's web servers and PHP, and the directory for configuration checks on a host.
 ACCOUNT = ("www-data", "www-data")
 TRIALS = "/run/autotune"
 DROP_INS = "/etc/systemd/system/"
@@ -31,12 +31,12 @@ _UNIT_LINES = 7
 
 
 def parse_units(names: tuple[str, ...], text: str) -> dict[str, ObservedUnit]:
-    """What ``units`` printed about ``names``. Raises AutotuneError for output that makes no sense."""
+    """Parse the output of ``units`` for ``names``. Raises AutotuneError for invalid output."""
     with understood("units", text):
         blocks = [dict(line.split("=", 1) for line in split_lines(block))
                   for block in text.strip().split("\n\n") if block]  # fmt: skip
         if any(len(block) != _UNIT_LINES for block in blocks):
-            raise ValueError(f"there are not {_UNIT_LINES} lines of each")
+            raise ValueError(f"expected {_UNIT_LINES} lines per unit")
         return {name: _unit(block) for name, block in zip(names, blocks, strict=True)}
 
 
@@ -52,7 +52,7 @@ def _unit(block: Mapping[str, str]) -> ObservedUnit:
 
 
 class UnitLayout(Layout):
-    """Files and units as the distribution has them."""
+    """Layout with the distribution's files and units."""
 
     def defines(self, path: str) -> str | None:
         return (
@@ -66,7 +66,7 @@ SERVICE_MANAGER = ServiceManager(
 
 
 class Systemd(Runtime):
-    """Services are units of the distribution, which autotune reconfigures and restores."""
+    """Runtime for the distribution's units, which autotune reconfigures and restores."""
 
     installed = True
     layout = UnitLayout()
@@ -96,7 +96,7 @@ class Systemd(Runtime):
         programs: Mapping[str, Mapping[str, str]],
         own: Mapping[str, Own],
     ) -> Stack:
-        """Nothing is private: ``directory`` stays empty."""
+        """Return the stack. No file is private, so ``directory`` stays empty."""
         context = StackContext(TRIALS, {}, programs, facts, *ACCOUNT, installed=True, own=own)
         return build(file.target, context)
 
@@ -104,13 +104,13 @@ class Systemd(Runtime):
         return validate_all(transport, cases)
 
     def status(self, stack: Stack, transports: Mapping[str, Transport]) -> Iterator[str]:
-        """That all hosts are reached, and which of them another tuner has."""
+        """Yield the reachable hosts, and the hosts that another tuner has locked."""
         yield f"reachable, as root: {', '.join(stack.hosts)}"
         here = oneself("").place
         for host in stack.hosts:
             lock = look(transports[host])
             if lock.record and why_stale(lock, here) is None:
-                yield f"{host}: being tuned by {lock.holder}, so that a run would be refused now"
+                yield f"{host}: locked by {lock.holder}, so a run would be refused now"
 
     def run_directory(self, study: Path) -> str:
         return TRIALS

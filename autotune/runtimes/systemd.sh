@@ -1,9 +1,9 @@
-# What the units of a host are asked, for `ServiceManager` in autotune/deploy/host_state.py.
+# Functions for a host's systemd units, used by `ServiceManager` in autotune/deploy/host_state.py.
 units() {
     properties=LoadState,ActiveState,SubState,UnitFileState,MainPID,NRestarts,FragmentPath
     systemctl show --property "$properties" -- "$@"
 }
-words() { # what a unit said the last time it was started
+words() { # prints the log of a unit since its last start
     invocation=$(systemctl show -P InvocationID -- "$1")
     said=$(journalctl -q -o cat --no-pager -n 20 "_SYSTEMD_INVOCATION_ID=$invocation" 2>/dev/null)
     [ -n "$said" ] || said=$(journalctl -q -o cat --no-pager -n 10 -u "$1" 2>/dev/null)
@@ -16,24 +16,24 @@ act() { # verb unit
     return $status
 }
 reread() { systemctl daemon-reload; }
-# Links in /etc/rc?.d, of init scripts that systemd does not use, stay as they are.
+# Do not change links in /etc/rc?.d, which belong to init scripts that systemd does not use.
 enable() { SYSTEMCTL_SKIP_SYSV=1 systemctl -q enable -- "$1"; }
 disable() { SYSTEMCTL_SKIP_SYSV=1 systemctl -q disable -- "$1"; }
 restart() { # unit
     systemctl reset-failed -- "$1" 2>/dev/null
     act restart "$1"
 }
-stop() { # unit: not running, and nothing about it left to be told
+stop() { # unit: stops it and clears its failed state
     systemctl stop -- "$1" && { systemctl reset-failed -- "$1" 2>/dev/null || :; }
 }
-reload() { # unit [rereading]: until new processes have replaced those of before, where they are to go
+reload() { # unit [rereading]: waits until new processes have replaced the old ones, if the reload replaces them
     if [ "${2-}" = rereading ]; then act reload "$1"; return; fi
     pid=$(systemctl show -P MainPID -- "$1")
     old=$(children "$pid")
     act reload "$1" || return
     children_replaced "$1" "$pid" $old || { words "$1"; return 1; }
 }
-# unit port-or-socket: it runs and listens, within 15 s.
+# unit port-or-socket: waits up to 15 s until it runs and listens.
 up() {
     tries=150 pause=0.02
     while [ "$tries" -gt 0 ]; do
@@ -42,7 +42,7 @@ up() {
             *auto-restart* | failed* | inactive* | deactivating*) break ;;
         esac
         tries=$((tries - 1))
-        [ "$tries" -gt 125 ] || pause=0.1 # what is not up at once takes a while, and each look has its price
+        [ "$tries" -gt 125 ] || pause=0.1 # slow starts take a while, and each check has a cost
         sleep "$pause"
     done
     echo "$1 does not listen at $2: it is $(systemctl is-active -- "$1")"
@@ -56,6 +56,6 @@ listens() {
         *) [ -n "$(ss -ltnH "sport = :$1")" ] ;;
     esac
 }
-complaint() { # unit: why it does not run any more, if it does not
+complaint() { # unit: prints why it is not running, if so
     systemctl -q is-active -- "$1" || { echo "$1 is $(systemctl is-active -- "$1")"; words "$1"; }
 }

@@ -1,7 +1,7 @@
-"""Apache's configuration files: their syntax, which directives take effect, what they say of the stack.
+"""Parse Apache's configuration files: syntax, effective directives and the connected stack.
 
-A directive is a line, sections are in angle brackets. What a section has depends on the modules that
-are loaded and on the variables that files define.
+A directive is one line, and sections are in angle brackets. The content of a section depends on
+loaded modules and defined variables.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ LAYOUTS = Layouts((
     Layout("Fedora, RHEL", "httpd.service", "/etc/httpd/conf/httpd.conf"),
     Layout("SUSE", "apache2.service", "/etc/apache2/httpd.conf"),
 ))  # fmt: skip
-SERVERS = {"event": 16, "worker": 16, "prefork": 256}  # ServerLimit unless it is set
-# A line goes on where a backslash ends it, in a comment too.
+SERVERS = {"event": 16, "worker": 16, "prefork": 256}  # default of ServerLimit
+# A backslash at the end continues a line, even in a comment.
 _LINE = re.compile(r"(?:\\\r?\n|[^\n])*(?:\n|$)")
 _WORD = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(?:(?!\\\r?\n)\S)+""", re.DOTALL)
 _ROOT = re.compile(r"""(?mi)^[ \t]*ServerRoot[ \t]+["']?([^"'\s]+)""")
@@ -50,10 +50,10 @@ BUILT_IN = ("core", "so", "http", "log_config", "logio", "unixd", "version", "wa
 
 
 def directives(text: str) -> tuple[Directive, ...]:
-    """Every directive, a section's own before what is in it. Raises Unreadable."""
+    """Return every directive, sections before their content. Raises Unreadable."""
     parsed: list[Directive] = []
     sections: list[tuple[str, ...]] = []
-    for line in tokens(text, _LINE, "it is no line"):
+    for line in tokens(text, _LINE, "invalid line"):
         words = [Word(word[0], word.start()) for word in _WORD.finditer(text, *line.span())]
         if not words or words[0].text.startswith("#"):
             continue
@@ -64,14 +64,14 @@ def directives(text: str) -> tuple[Directive, ...]:
             parsed.append(Directive(words[0], tuple(words[1:]), tuple(sections)))
             sections += [tuple(word.text for word in words)] if is_section else []
         elif not sections or sections.pop()[0].lower() != words[0].text[1:].lower():
-            raise unreadable(text, words[0].start, f"<{words[0].text}> closes nothing")
+            raise unreadable(text, words[0].start, f"<{words[0].text}> closes no section")
     if sections:
         raise unreadable(text, len(text), f"<{sections[-1][0]}> is not closed")
     return tuple(parsed)
 
 
 def _without_brackets(text: str, words: list[Word]) -> list[Word]:
-    """The words between ``<`` and the ``>`` that ends the line."""
+    """Return the words between ``<`` and the ``>`` at the end of the line."""
     first, last = words[0], words[-1]
     if not last.text.endswith(">"):
         raise unreadable(text, first.start, f"{first.text} lacks its `>`")
@@ -84,7 +84,7 @@ def _without_brackets(text: str, words: list[Word]) -> list[Word]:
 
 
 def read(tree: Tree, main: str = LAYOUTS[0].main) -> Config:
-    """The directives that take effect with the modules that are loaded and the variables defined."""
+    """Return the directives that take effect with the loaded modules and defined variables."""
     match = _ROOT.search(tree.content(main))
     root = match[1] if match else ""
     variables = dict(_EXPORTED.findall(tree.content(f"{dirname(main)}/envvars")))
@@ -98,7 +98,7 @@ def read(tree: Tree, main: str = LAYOUTS[0].main) -> Config:
 
 
 def _holds(section: tuple[str, ...], defined: Collection[str], modules: Collection[str]) -> bool:
-    """Whether a section takes effect: not if its module is not loaded or its variable not defined."""
+    """True if a section takes effect, because its module is loaded or its variable defined."""
     kind, name = section[0].lower(), "".join(section[1:2])
     word = name.removeprefix("!")
     if kind == "ifdefine":
@@ -109,8 +109,10 @@ def _holds(section: tuple[str, ...], defined: Collection[str], modules: Collecti
 
 
 def _bare(config: Config) -> Config:
-    """The configuration with directives of conditional sections moved outside: there, too, the last
-    one counts."""
+    """Return the configuration with directives moved out of conditional sections.
+
+    The last occurrence takes effect in both cases.
+    """
 
     def outside(placed: PlacedDirective) -> PlacedDirective:
         blocks = placed.directive.within
@@ -121,7 +123,7 @@ def _bare(config: Config) -> Config:
 
 
 def _included(directive: Directive, root: str, variables: dict[str, str]) -> str | None:
-    """What a directive includes. Adds to ``variables`` what files define on the way."""
+    """Return the path that a directive includes. Adds variables that it defines to ``variables``."""
     name = directive.name.text.lower()
     words = [word.text.strip("\"'") for word in directive.arguments]
     if name == "define" and words:
@@ -132,37 +134,37 @@ def _included(directive: Directive, root: str, variables: dict[str, str]) -> str
 
 
 def _loaded(config: Config) -> set[str]:
-    """The loaded modules, by the part that all their names share."""
+    """Return the short names of the loaded modules."""
     return {_module(placed.words[0]) for placed in config.called("LoadModule") if placed.words}
 
 
 def _module(name: str) -> str:
-    """`event` for `mpm_event_module` and `event.c`, `proxy` for `proxy_module` and `mod_proxy.c`."""
+    """Return `event` for `mpm_event_module` and `event.c`, `proxy` for `mod_proxy.c`."""
     match = _MODULE.fullmatch(name)
     return match[1] if match else name
 
 
 def mpm(config: Config) -> str:
-    """`event`, `worker` or `prefork`, by the module that is loaded."""
+    """Return `event`, `worker` or `prefork` according to the loaded module."""
     return next((name for name in SERVERS if name in _loaded(config)), "")
 
 
 def _runs_php(config: Config) -> bool:
-    """Whether Apache runs PHP itself, which takes a process for each request."""
+    """True if Apache runs PHP itself, which occupies a process per request."""
     return mpm(config) == "prefork" and "php" in _loaded(config)
 
 
-# -- the stack around it --------------------------------------------------------------------------
+# -- connected servers --------------------------------------------------------------------------
 
 
 def find(host: RunningHost) -> Iterator[RunningService | str]:
-    """What Apache is on a host, which depends on its modules."""
+    """Yield the Apache services of a host, depending on the loaded modules."""
     if not (layout := LAYOUTS.of(host)):
         return
     config = read(host.tree, layout.main)
     to_proxy, php = _passes(config), _runs_php(config)
     if not php and (module := mpm(config)) != "event":
-        yield f"Apache with mpm_{module or 'unknown'} as it is used here is not tuned"
+        yield f"Apache with mpm_{module or 'unknown'} is not tuned in this role"
         return
     names = (word.partition(":")[0] for p in config.called("ServerName") for word in p.words)
     running = RunningService(
@@ -179,7 +181,7 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _listens(config: Config) -> Iterator[tuple[str, bool]]:
-    """Where HTTP is spoken, and whether over TLS."""
+    """Yield each HTTP address, and true if it uses TLS."""
     for placed in config.called("Listen"):
         sections = (" ".join(block).lower() for block in placed.directive.within if block[1:])
         encrypted = "https" in placed.words or any("ssl" in section for section in sections)
@@ -187,7 +189,7 @@ def _listens(config: Config) -> Iterator[tuple[str, bool]]:
 
 
 def _passes(config: Config) -> tuple[str, ...]:
-    """``host:port`` of every web server behind."""
+    """Return ``host:port`` of every web server behind the proxy."""
     words = _words(config, *PASSING)
     urls = (word.strip("\"'").partition("://") for word in words)
     schemes = ("http", "https")
@@ -195,8 +197,10 @@ def _passes(config: Config) -> tuple[str, ...]:
 
 
 def _asks_fastcgi(config: Config) -> bool:
-    """Whether some requests go to an application server: by a handler, as distributions have it for
-    PHP-FPM, or by what passes them on (mod_proxy_fcgi)."""
+    """True if some requests go to an application server through FastCGI.
+
+    This covers distributions' handlers for PHP-FPM and proxy directives (mod_proxy_fcgi).
+    """
     return any("fcgi://" in word for word in _words(config, "SetHandler", *PASSING))
 
 

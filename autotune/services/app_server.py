@@ -1,4 +1,4 @@
-"""Servers that run an application behind a proxy, at a TCP port or a unix socket of their host."""
+"""Application servers behind a proxy, at a TCP port or a unix socket of their host."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from autotune.services.understood import Understood
 from autotune.services.unit_environment import Environment, Setting
 from autotune.strict import is_whole, parse_json
 
-# Perl before and after ``find_stats``: $text is the server's file without comments; ``find_stats`` sets
-# $place, a unix socket or host:port, and may set the $request that is sent there.
+# Perl around ``find_stats``. $text is the server's file without comments. ``find_stats`` sets
+# $place to a unix socket or host:port, and may set the $request.
 _READ = r"""
 open my $file, '<', my $path = shift or exit;
 my $text = join '', grep { !/^\s*#/ } <$file>;
@@ -39,33 +39,36 @@ my $socket = $place =~ m{^/} ? IO::Socket::UNIX->new($place) : IO::Socket::INET-
 print $socket $request || '';
 print while defined($_ = <$socket>)
 """
-Candidate = tuple[str, Config, str]  # a unit, how it is configured, and its port or socket
-# Where a parameter is: a number in a file or in the environment, a directive; or why it is not tuned.
+Candidate = tuple[str, Config, str]  # a unit, its configuration, and its port or socket
+# Location of a parameter: a number in a file or the environment, a directive, or the reason why it
+# is not tuned.
 Place = Word | Setting | Tunable | str
 
 
-_TEMPLATE = "it is a template of units: one that has a unit of its own is tuned"
+_TEMPLATE = "it is a template unit: only instances with their own unit are tuned"
 
 
 def said_by_command(option: str, file: str) -> str:
-    """Why a parameter that a unit's command sets is not tuned."""
-    return f"its command says `{option}`: in {file} it is tuned"
+    """Return the reason why a parameter set by a unit's command is not tuned."""
+    return f"its command sets `{option}`: move it to {file} to tune it"
 
 
 def conditional(file: str) -> str:
-    """Why a parameter that a file sets only under a condition is not tuned."""
-    return f"{file} says it under a condition: a line of its own has it tuned"
+    """Return the reason why a parameter set only under a condition is not tuned."""
+    return f"{file} sets it under a condition: set it on an unconditional line to tune it"
 
 
 def by_socket_unit(host: RunningHost, unit: str) -> str:
-    """Why the queue of connections is not tuned; empty where the server opens its socket itself."""
-    return "it is the `Backlog=` of its socket unit" if unit_files.opened(host.tree, unit) else ""
+    """Return the reason why the connection queue is not tuned, or empty if the server opens its
+    socket.
+    """
+    return "its socket unit sets it with `Backlog=`" if unit_files.opened(host.tree, unit) else ""
 
 
 class AppServer(Service):
-    """A request keeps one of its workers, processes or threads, until it is answered.
+    """A server whose worker, process or thread, is occupied until a request is answered.
 
-    ``find_stats`` is Perl that finds, in the server's file, where it serves its stats.
+    ``find_stats`` is Perl that finds the address of the stats in the server's file.
     """
 
     role = Role.APP
@@ -76,14 +79,16 @@ class AppServer(Service):
         return site.own_place or site.listen
 
     def asking(self, site: Site) -> Argv:
-        """The command that prints its stats, to be run on its host."""
+        """Return the command that prints the server's stats on its host."""
         modules = ("-MIO::Socket::UNIX", "-MIO::Socket::INET")
         return ("perl", *modules, "-e", _READ + self.find_stats + _ASKED, self.config_path(site))
 
 
 def needs_of(processes: str, at_work: str, source: str) -> Needs:
-    """The needs of a server with one managing process, ``processes`` beside it, and ``at_work`` threads
-    in all of these."""
+    """Return the needs of a server with one managing process and ``processes`` workers.
+
+    ``at_work`` is the total number of threads.
+    """
     return Needs(
         workers=at_work,
         processes=f"{processes} + 1",
@@ -94,7 +99,7 @@ def needs_of(processes: str, at_work: str, source: str) -> Needs:
 
 
 def stats(text: str) -> Mapping[str, Any]:
-    """The JSON object in a server's stats, behind a protocol's lines; empty where there is none."""
+    """Return the JSON object in a server's stats after protocol lines, or an empty mapping."""
     try:
         answer = parse_json(text[text.find("{") :])
     except ValueError:
@@ -103,7 +108,7 @@ def stats(text: str) -> Mapping[str, Any]:
 
 
 def each(of: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
-    """The objects in a list of this name; none where there is no such list."""
+    """Return the objects in the list of this name, or an empty list."""
     listed = of.get(name)
     return [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
 
@@ -117,10 +122,12 @@ def diagnosis(
     waiting: tuple[str, ...] = ("backlog+",),
     counters: Callable[[str], Mapping[str, float]] | None = None,
 ) -> Diagnosis:
-    """The diagnosis of a server; ``processes`` and ``threads`` are its parameters for the number of
-    processes, and of threads in each. ``ended`` is about workers that were ended: the counter or kind
-    of complaint, the pattern of its log lines, and the text that follows the count. ``counters`` reads
-    its stats."""
+    """Return the diagnosis of a server.
+
+    ``processes`` and ``threads`` are the parameters for the number of processes and of threads in
+    each. ``ended`` describes terminated workers: counter or kind of complaint, pattern of log
+    lines, and text after the count. ``counters`` parses the stats.
+    """
     kind, line, why = ended
     pool = WorkerPool(processes=processes, threads=threads, more=f"raise {processes}, or {threads}")
     query = counters and by_command(
@@ -152,7 +159,7 @@ def adoption(
     version: str,
     understood: Understood,
 ) -> Adoption:
-    """The adoption of a server in units of the user's; ``paths`` are where its own files may be."""
+    """Return the adoption of a server in the user's units. ``paths`` may contain its files."""
     return Adoption(
         known_as=service.title,
         units=(service.unit_name,),
@@ -166,13 +173,13 @@ def adoption(
 
 
 def place_of(address: str) -> str:
-    """The TCP port or the path of a unix socket that an address names."""
+    """Return the TCP port or the path of a unix socket in an address."""
     place = re.sub(r"^unix:(//)?|\?.*$", "", address)
     return place if "/" in place and "://" not in place else place.rpartition(":")[2]
 
 
 def listening(host: RunningHost, pattern: str) -> list[str]:
-    """The ports and sockets of ``host`` that a shell's pattern matches."""
+    """Return the ports and sockets of ``host`` that match a shell pattern."""
     if len(pattern) > LONGEST_PATH:
         return []
     return [place for place in host.backlogs if fnmatchcase(place, pattern)]
@@ -181,10 +188,10 @@ def listening(host: RunningHost, pattern: str) -> list[str]:
 def _running(
     host: RunningHost, service: type[Service], candidates: Iterable[Candidate | str]
 ) -> Iterator[RunningService | str]:
-    """The ``candidates`` that listen: all of them at TCP ports, but only the first at a unix socket.
+    """Yield the ``candidates`` that listen: all at TCP ports, but only the first at a unix socket.
 
-    A candidate that is text is the reason why one is not tuned. A specifier of systemd (`%i`) in a
-    place matches any text.
+    A text candidate is the reason why a server is not tuned. A systemd specifier (`%i`) in an
+    address matches any text.
     """
     first = ""
     for candidate in candidates:
@@ -199,8 +206,8 @@ def _running(
             yield f"{unit}: {_TEMPLATE}"
             continue
         if socket and first:
-            several = f"of the {service.title}s of a host at unix sockets one is tuned"
-            yield f"{unit}: {several}, and {first} is"
+            several = f"only one {service.title} per host is tuned at a unix socket"
+            yield f"{unit}: {several}, and that is {first}"
             continue
         first = unit if socket else first
         port = service.port if socket else int(place)
@@ -211,7 +218,9 @@ def _running(
 def tune(
     config: Config, environment: Environment, places: Mapping[str, Place], accepts: Accepts
 ) -> Adopted:
-    """Tune every parameter in its place; only the first of those that share one number is tuned."""
+    """Tune every parameter in its place. Of parameters that share a number, only the first is
+    tuned.
+    """
     parts, settings = [Adopted()], list[Setting]()
     owners: dict[Word | tuple[str, str], str] = {}
     for name, place in places.items():
@@ -220,7 +229,7 @@ def tune(
             number = (place.variable, place.option) if isinstance(place, Setting) else place
             owner = owners.setdefault(number, name)
         if isinstance(place, str) or owner != name:
-            same = f"it is the same number as {owner}"
+            same = f"it shares its value with {owner}"
             parts[0].left[name] = place if isinstance(place, str) else same
         elif isinstance(place, Setting):
             settings.append(place)

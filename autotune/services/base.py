@@ -1,4 +1,4 @@
-"""What can be tuned: the contract of a service, as data and pure functions. No I/O lives here."""
+"""Interface of a service as data and pure functions without I/O."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from zlib import crc32
 from autotune.target.model import Data
 
 Value = bool | int | float | str
-Bound = int | float | str  # text is an expression over the host's facts, such as "2 * cpus"
+Bound = int | float | str  # text is an expression of host facts, such as "2 * cpus"
 Settings = Mapping[str, Value]
 Argv = tuple[str, ...]
 Programs = Mapping[str, tuple[str, ...]]
-Conditions = tuple[tuple[str, tuple[Value, ...]], ...]  # name of a parameter, values it may have
+Conditions = tuple[tuple[str, tuple[Value, ...]], ...]  # name of a parameter, accepted values
 Private = TypeVar("Private")
 Installed = TypeVar("Installed")
 
 
 class Action(enum.IntEnum):
-    """What a change costs, in rising order."""
+    """Cost of a change, in rising order."""
 
     NONE = 0
     RELOAD = 1
@@ -30,11 +30,11 @@ class Action(enum.IntEnum):
 
 
 class Effect(enum.StrEnum):
-    """How much a parameter may change what a stack carries, by documentation and experience."""
+    """Expected effect of a parameter on capacity, from documentation and experience."""
 
-    CAPACITY = "capacity"  # decides on workers, connections, memory: tens of percent
+    CAPACITY = "capacity"  # determines workers, connections or memory: tens of percent
     SMALL = "small"  # a few percent at most
-    COSMETIC = "cosmetic"  # none that could be measured, except at values that do harm
+    COSMETIC = "cosmetic"  # not measurable, except at harmful values
 
 
 class Trait(enum.StrEnum):
@@ -45,38 +45,36 @@ class Trait(enum.StrEnum):
 
 
 class Role(enum.StrEnum):
-    """What a service does in its tier."""
+    """Function of a service in its tier."""
 
     PROXY = "proxy"
-    HTTP_CACHE = "http_cache"  # keeps answers of the web servers behind it
+    HTTP_CACHE = "http_cache"  # caches responses of the web servers behind it
     WEB = "web"
     APP = "app"
     CACHE = "cache"
     STORE = "store"
-    DATABASE = "database"  # SQL; its data is the user's
-    LOCAL = "local"  # beside the application on each of its hosts
-    HOST = "host"  # the machine itself: its kernel, its limits
+    DATABASE = "database"  # SQL; its data belong to the user
+    LOCAL = "local"  # next to the application on each of its hosts
+    HOST = "host"  # the machine itself: kernel and limits
 
 
 @dataclass(frozen=True)
 class Parameter:
-    """One setting of a service, spelt as the software spells it.
+    """One setting of a service, with the software's spelling.
 
     A number has ``low`` and ``high`` (inclusive), a switch both values, anything else ``choices``.
-    ``stock`` is the distribution's default, ``recommended`` what its documentation or common guides
-    advise, ``published`` what the reference measurements of a multi-tier stack found best. ``when`` names
-    the sibling values under which the parameter has any effect. ``built_in`` marks choices that
-    depend on how the program was built: each is shown to the program before the search.
-    ``derive`` is an expression over siblings that the value follows; such a parameter is not
-    searched. ``adopted`` ones are tuned in a host's own files alone: shipped templates have no place
-    for them. ``on_demand`` ones keep their stock value unless the target gives them a range or
-    choices: they cost the user something else, such as disk space or a larger attack surface.
-
-    ``capped_by`` is the kernel setting that limits the effective value.
-
-    ``effect`` says how much it may matter, and ``decides`` under which loads it matters most whatever
-    its ``effect``; ``direction`` is where guides move it, `+` or `-`. ``safe`` is
-    the range that no guide warns about: the search begins there.
+    ``stock`` is the distribution's default. ``recommended`` is the value that documentation or
+    common guides advise. ``published`` is the best value in the reference measurements of a
+    multi-tier stack. ``when`` lists the sibling values under which the parameter has any effect.
+    ``built_in`` marks choices that depend on the build; the program validates each before the
+    search. ``derive`` is an expression of siblings that determines the value, so it is not
+    searched. ``adopted`` parameters are tuned only in a host's own files, because shipped templates
+    do not contain them. ``on_demand`` parameters keep their stock value unless the target sets a
+    range or choices. They cost the user something else, such as disk space or a larger attack
+    surface. ``capped_by`` is the kernel setting that limits the value. ``effect`` is the expected
+    effect, and ``decides`` lists the load traits that raise it to the highest class. ``direction``
+    is where guides move it, `+` or `-`. ``safe`` is the range without warnings in any guide, where
+    the search starts.
     """
 
     name: str
@@ -109,14 +107,15 @@ class Parameter:
             object.__setattr__(self, "choices", (self.stock, not self.stock))
 
 
-# A parameter by what a change of it costs.
+# Parameters by the cost of a change.
 at_once = partial(Parameter, action=Action.NONE)
 on_reload = partial(Parameter, action=Action.RELOAD)
 on_restart = partial(Parameter, action=Action.RESTART)
-ACCEPTED = "net.core.somaxconn"  # caps the connections that wait at a socket
+ACCEPTED = "net.core.somaxconn"  # limits the connections that wait at a socket
 accept_queue = partial(on_restart, low=64, high=65_535, log=True, recommended=4096,
     capped_by=ACCEPTED,
-    meaning="Connections that may wait to be accepted; the kernel caps it at somaxconn.")  # fmt: skip
+    meaning="Maximum connections waiting to be accepted."
+            " The kernel limits it to somaxconn.")  # fmt: skip
 
 
 def guided(
@@ -126,10 +125,12 @@ def guided(
     safe: Mapping[str, tuple[Bound, Bound]] | None = None,
     decides: Mapping[Trait, str] | None = None,
 ) -> tuple[Parameter, ...]:
-    """``parameters`` with what guides say of them. ``capacity`` and ``small`` name those with that
-    effect, each with the direction in which guides move it (``backlog+``); ``safe`` has ranges by name,
-    ``decides`` the names of what matters most under a load with a trait. Parameters that neither of
-    the two names are cosmetic."""
+    """Return ``parameters`` with the advice of tuning guides.
+
+    ``capacity`` and ``small`` list the parameters with that effect, each with the direction that
+    guides advise (``backlog+``). ``safe`` maps names to ranges, ``decides`` load traits to the parameters
+    that decide under such a load. Parameters in neither list are cosmetic.
+    """
     effects = {
         name.rstrip("+-"): (effect, name[len(name.rstrip("+-")) :])
         for effect, names in ((Effect.CAPACITY, capacity), (Effect.SMALL, small))
@@ -138,9 +139,7 @@ def guided(
     ranges, loads = safe or {}, {t: names.split() for t, names in (decides or {}).items()}
     named = {*effects, *ranges, *(name for names in loads.values() for name in names)}
     if unknown := named - {parameter.name for parameter in parameters}:
-        raise ValueError(
-            f"guidance for parameters that are not there: {', '.join(sorted(unknown))}"
-        )
+        raise ValueError(fX)
     return tuple(
         replace(
             p,
@@ -155,13 +154,13 @@ def guided(
 
 
 def met(conditions: Conditions, settings: Settings) -> bool:
-    """Whether every named parameter has one of its values."""
+    """True if every named parameter has one of its accepted values."""
     return all(settings.get(name) in values for name, values in conditions)
 
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where something listens."""
+    """Address of a listening server."""
 
     host: str
     port: int
@@ -172,11 +171,10 @@ class Endpoint:
 
 @dataclass(frozen=True)
 class ConfigFile:
-    """A file a service reads, and the template that makes it.
+    """A file that a service reads, and the template that produces it.
 
     ``path`` is relative to the site for private processes, absolute for the distribution's units.
-    ``text`` is the template itself where it is in no file. ``optional``: rendered empty, the file is
-    absent.
+    ``text`` is an inline template. ``optional`` files are absent if their content is empty.
     """
 
     path: str
@@ -188,12 +186,12 @@ class ConfigFile:
 
 @dataclass(frozen=True)
 class Own:
-    """A host's own configuration of a service: the files that have values to tune in them.
+    """A host's own configuration of a service: its files with tunable values.
 
-    ``listen`` is where it accepts connections, for a service that others on its host talk to.
-    ``loses``: what it would lose by a restart, in words. Such a unit is neither changed nor restarted.
-    ``unit`` and ``main``: what runs it and the file it reads first, where those are not Debian's.
-    ``deployment``: which of the tier's deployments it belongs to, where the tier has a choice.
+    ``listen`` is its address, for services that others on the host connect to. ``loses`` describes
+    the data that a restart loses; such a unit is neither changed nor restarted. ``unit`` and
+    ``main`` are set if they differ from Debian's. ``deployment`` is the deployment it belongs to,
+    if its tier has several.
     """
 
     files: tuple[ConfigFile, ...] = ()
@@ -206,17 +204,16 @@ class Own:
 
 @dataclass(frozen=True, kw_only=True)
 class Site:
-    """One service on one host: everything but the settings that its files and commands depend on.
+    """One service on one host: everything except the settings that its files and commands need.
 
-    Paths inside the files are relative to ``directory``, the working directory of the processes,
-    so that a deep study directory meets no limit on the length of a socket's path. Those of the
-    distribution's units are absolute; ``directory`` is where a trial start may write. ``uses`` are
-    all services that the tier's application calls, ``caches`` and ``stores`` those with that role,
-    ``local`` where the cache of the host itself listens, if the tier may have one. ``user`` is whom the
-    processes drop to (``None``: they keep the user that starts them). ``installed`` says whether they
-    are the units of the host's distribution or private processes. ``own`` is set where the host's
-    own files were made into templates, which replace those of the service. ``unit`` is what runs it
-    where that is not one of the distribution's.
+    Paths in files are relative to ``directory``, the processes' working directory. This keeps
+    socket paths short in deep study directories. Paths of the distribution's units are absolute,
+    and a trial start may write to ``directory``. ``uses`` lists all services that the tier's
+    application calls, ``caches`` and ``stores`` those with that role. ``local`` is the address of
+    the host's local cache, if the tier may have one. ``user`` is the account of the processes, or
+    ``None`` for the account that starts them. ``installed`` is true for the distribution's units
+    and false for private processes. ``own`` is set if templates made from the host's files replace
+    the service's templates. ``unit`` is set if the unit is not the distribution's.
     """
 
     tier: str
@@ -238,18 +235,19 @@ class Site:
     unit: str = ""
 
     def place(self, private: Private, installed: Installed) -> Private | Installed:
-        """``private`` for private processes, ``installed`` for the distribution's units: two places,
-        mostly."""
+        """Return ``private`` for private processes, ``installed`` for the distribution's units."""
         return installed if self.installed else private
 
     @property
     def own_place(self) -> str:
-        """Where the host's own service listens, as its files say; empty for any other."""
+        """Return the address of the host's own service from its files, or an empty string."""
         return self.own.listen if self.own else ""
 
     @property
     def socket_name(self) -> str:
-        """A name for a unix socket that no other study uses: ``ss`` lists all sockets of the host."""
+        """Return a name for a unix socket that is unique per study. ``ss`` lists all sockets of the
+        host.
+        """
         if self.own_place:
             return self.own_place
         name = f"{self.tier}.{self.host}.{crc32(self.directory.encode()):08x}.sock"
@@ -257,13 +255,13 @@ class Site:
 
     @property
     def document_root(self) -> str:
-        """Where the files of the application are."""
+        """Return the directory of the application's files."""
         return self.place(f"{self.directory}/site", "/var/www/autotune")
 
 
 @dataclass(frozen=True)
 class Readback:
-    """A command that shows what is in effect, and how to read values out of what it prints."""
+    """A command that prints effective values, and the parser of its output."""
 
     argv: Argv
     parse: Callable[[str], Settings]
@@ -271,7 +269,7 @@ class Readback:
 
 @dataclass(frozen=True)
 class TrialStart:
-    """Proof that a configuration starts: ``argv`` runs beside the service until ``socket`` accepts."""
+    """A trial start as validation: ``argv`` runs next to the service until ``socket`` accepts."""
 
     argv: Argv
     socket: str
@@ -279,14 +277,13 @@ class TrialStart:
 
 @dataclass(frozen=True, kw_only=True)
 class Needs:
-    """The worst case of one service on one host; no rule limits a field that is empty.
+    """Worst-case resource use of one service on one host. Empty fields have no limit.
 
-    Expressions are over the service's own parameters by their bare names, in base units (a memory
-    of 64 MB is 67108864). ``workers`` are the processes or threads that work on a request each, with
-    connections of their own to the tiers behind. The service occupies ``processes`` of ``rss`` bytes
-    each, and ``memory`` bytes beside; ``rss`` is used until a trial has measured the real figure,
-    ``source`` says where it is from. ``connections`` are the clients it serves at one time,
-    ``descriptors`` those one of its processes opens.
+    Expressions use the service's parameters by bare name, in base units (64 MB is 67108864).
+    ``workers`` are processes or threads that each handle a request, with their own connections to
+    the tiers behind. The service has ``processes`` of ``rss`` bytes each, and uses ``memory`` bytes
+    in addition. ``rss`` applies until a trial has measured it, and ``source`` documents its origin.
+    ``connections`` are concurrent clients, and ``descriptors`` are the open files of one process.
     """
 
     workers: str = ""
@@ -300,12 +297,12 @@ class Needs:
 
 @dataclass(frozen=True)
 class Loader:
-    """Commands that fill a store where it lives, so that no pair crosses the network.
+    """Commands that fill a store on its own host, so that no pair crosses the network.
 
-    ``recorded`` prints the mark that the latest ``record(mark)`` left. ``write(first, count, mean)``
-    writes ``count`` pairs from key number ``first`` on, their values of ``mean`` bytes. A store that
-    prints ``busy`` is still loading its data: repeat the command. ``read(keys)`` prints their values, a
-    line each.
+    ``recorded`` prints the mark of the latest ``record(mark)``. ``write(first, count, mean)``
+    writes ``count`` pairs from key number ``first``, with values of ``mean`` bytes. If the output
+    is ``busy``, the store is still loading and the command must be repeated. ``read(keys)`` prints
+    one value per line.
     """
 
     recorded: Argv
@@ -315,43 +312,43 @@ class Loader:
     read: Callable[[Sequence[str]], Argv]
 
 
-# The hint for a file that would lose entries because it is written as a whole.
-REPLACED_WHOLE = (
-    "without `replace: true` its own file is edited; a template of yours may have them, too"
-)
+# Hint for a file that would lose entries because autotune replaces it.
+REPLACED_WHOLE = "remove `replace: true` to edit the file, or add the entries to your own template"
 
 
 @dataclass(frozen=True)
 class Service:
     """A program of a tier, files that another program serves, or settings of the host.
 
-    A new service overrides what it has; what it does not override does nothing. ``programs``: the
-    name used in ``Site.programs`` → executables that will do, the first found is taken.
-    ``packages`` are the distribution's (Debian's names) that bring them; ``elsewhere`` says who has
-    them where the distribution does not. ``at_most`` are pairs (a, b) with a ≤ b, parameters or
-    expressions over them; what ``a`` names is lowered where a candidate breaks it. ``runs_when``
-    are values of its own parameters, by their bare names, under which it runs.
+    Services override the attributes and methods that apply to them; the defaults do nothing.
 
-    ``config`` is where its configuration file is, for private processes and in the distribution,
-    ``template`` what it is made from, by its ``{role}`` where that differs, ``unit_name`` the
-    distribution's systemd unit.
+    ``programs`` maps names in ``Site.programs`` to executables, and the first existing one is used.
+    ``packages`` are Debian packages of these programs; ``elsewhere`` names another source.
+    ``at_most`` contains pairs (a, b) with a ≤ b, parameters or expressions; ``a`` is lowered in a
+    candidate that violates it. ``runs_when`` lists values of its own parameters, by bare name,
+    under which it runs.
 
-    ``deployment`` is what a tier's ``service:`` says for it alone, ``role`` what it does there,
-    ``port`` where it listens under the distribution's unit, unless the tier says otherwise. An
-    application server has a ``gateway`` instead, the protocol it answers: each service that has it
-    among its ``gateways`` forms a deployment with it (``nginx+php-fpm``). ``application`` is what a
-    tier's ``app:`` says for files that an application server runs. A ``per_deployment`` service of
-    the host is there once for each deployment, see ``beside``; a ``contained`` one only where services
-    are isolated from their hosts. ``interpreter`` is the build of its language's interpreter
-    that a service runs; the interpreter's settings are a service of their own beside it.
+    ``config`` contains the path of its configuration file for private processes and the
+    distribution. ``template`` is the file's template, with ``{role}`` if it depends on the role.
+    ``unit_name`` is the distribution's systemd unit.
 
-    ``runs_application``: a request keeps one of its processes until it is answered.
-    ``reload_keeps_processes``: on a reload, its processes stay and read their files again.
-    ``forgets_on_restart``: a restart empties it, and it has to be warmed up again. ``keeps_data``:
-    its data are the user's, so it runs where they are, never privately and never as a choice.
-    ``protocol``: what generators of load for it alone speak. ``unit_nofile`` and ``limits_template``:
-    LimitNOFILE in the distribution's unit, and the drop-in that changes it. ``serving``: names of the
-    processes that answer visitors, where those named after its programs only manage them.
+    ``deployment`` is its name in a tier's ``service:``. ``role`` is its function there. ``port`` is
+    the default port under the distribution's unit. An application server has a ``gateway`` instead,
+    its protocol. Each service with that protocol in ``gateways`` forms a deployment with it
+    (``nginx+php-fpm``). ``application`` is the name in a tier's ``app:`` for files that an
+    application server runs.
+
+    A ``per_deployment`` host service exists once per deployment, see ``beside``. A ``contained``
+    service exists only on runtimes that isolate services from their hosts. ``interpreter`` is the
+    build of the language interpreter, whose settings are a separate service. ``runs_application``
+    is true if a request occupies a process until it is answered.
+
+    ``reload_keeps_processes`` is true if processes survive a reload and reread their files.
+    ``forgets_on_restart`` is true if a restart empties it, so it needs a warm-up. ``keeps_data`` is
+    true if its data belong to the user, so it never runs privately or as a choice. ``protocol`` is
+    the protocol of load generators for this service alone. ``unit_nofile`` is LimitNOFILE in the
+    distribution's unit, and ``limits_template`` the drop-in that changes it. ``serving`` lists the
+    processes that serve requests, if the named programs only manage them.
     """
 
     name: ClassVar[str]
@@ -384,7 +381,9 @@ class Service:
 
     @property
     def key(self) -> str:
-        """What the registry and the command line call it: its name, unless two share one."""
+        """Return the key in the registry and on the command line: the name, unless two services
+        share it.
+        """
         return self.name
 
     @property
@@ -401,11 +400,11 @@ class Service:
 
     @property
     def runs_privately(self) -> bool:
-        """Whether it can be started beside its unit, for a study alone."""
+        """True if a private instance can run next to its unit for a study."""
         return type(self).start is not Service.start
 
     def config_path(self, site: Site) -> str:
-        """Where its configuration file is."""
+        """Return the path of its configuration file."""
         return (site.own and site.own.main) or site.place(*self.config)
 
     def files(self, site: Site) -> tuple[ConfigFile, ...]:
@@ -413,66 +412,78 @@ class Service:
         return (ConfigFile(self.config_path(site), template),) if template else ()
 
     def leaves(self, site: Site) -> tuple[str, ...]:
-        """Files that the server itself makes, to be removed when the host is restored."""
+        """Return files that the server creates itself, which are removed when the host is restored."""
         return ()
 
     def sysctls(self, site: Site, settings: Settings) -> Mapping[str, str]:
-        """Kernel values by their names (``net.core.somaxconn``) that it sets on its host."""
+        """Return the kernel values (``net.core.somaxconn``) that it sets on its host."""
         return {}
 
     def definition(self, site: Site, settings: Settings) -> Mapping[str, Value]:
-        """What a ``contained`` service adds to the definition that its unit is made from."""
+        """Return what a ``contained`` service adds to the definition of its unit."""
         return {}
 
     def unit(self, site: Site) -> str | None:
-        """The distribution's systemd unit that runs it; ``None`` for one without processes."""
+        """Return the systemd unit that runs it, or ``None`` for a service without processes."""
         return (site.own and site.own.unit) or self.unit_name or None
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | TrialStart | None:
-        """How the software itself validates the files in the working directory."""
+        """Return the software's own validation of files in the working directory."""
         return None
 
     def start(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
-        """Foreground command; ``None`` for a service without a process of its own."""
+        """Return the foreground command, or ``None`` for a service without its own process."""
         return None
 
     def socket(self, site: Site) -> str | Endpoint | None:
-        """What accepts connections once the service is up: a path in the site, or an endpoint."""
+        """Return the socket that accepts connections once it is up: a path in the site, or an
+        endpoint.
+        """
         return site.listen if self.port else None
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
-        """Commands that show what is in effect."""
+        """Return the commands that print effective values."""
         return ()
 
     def unsaved(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
-        """A command for root on its host. It prints what a restart with these ``files`` would undo but
-        must not, and below it what to type to keep that; nothing where all of it is in ``files``."""
+        """Return a root command that prints settings that a restart with ``files`` would lose.
+
+        The first output line is the problem, and the second one a command to fix it. The output is
+        empty if ``files`` contains everything.
+        """
         return None
 
     def beside(self, services: tuple[Service, ...]) -> Service | None:
-        """A ``per_deployment`` service as it is for the deployment of these services; ``None`` where it
-        has nothing to do with any of them."""
+        """Return a ``per_deployment`` service for the deployment of these services, or ``None`` if
+        unrelated.
+        """
         return self
 
     def advice(self, facts: Mapping[str, float], running: Settings) -> Settings:
-        """What a published tool advises for a host with these ``facts`` (see `HostFacts.names`) that
-        runs these settings, by the parameters' bare names; nothing where there is no such tool."""
+        """Return the settings that a published tool advises, by bare parameter name.
+
+        ``facts`` are host facts (see `HostFacts.names`). The result is empty if no such tool
+        exists.
+        """
         return {}
 
     def expected_body(self, data: Data) -> bytes | None:
-        """The body of an application's right answer, where that is known."""
+        """Return the body of an application's correct response, if known."""
         return None
 
     def loader(self, site: Site) -> Loader | None:
-        """How to fill a store; ``None`` for what holds no data of its own."""
+        """Return the commands that fill a store, or ``None`` for a service without data."""
         return None
 
     def prefill(self, site: Site, pairs: Mapping[str, str]) -> tuple[Argv, bytes] | None:
-        """The command that puts pairs into a cache in their order, and its input; ``None`` for one that
-        only its clients fill. It prints something when all pairs are there."""
+        """Return the command that writes pairs into a cache in order, and its input.
+
+        The result is ``None`` if only clients can fill the cache. The command prints text once all
+        pairs are stored.
+        """
         return None
 
 
 def config_files(service: Service, site: Site) -> tuple[ConfigFile, ...]:
-    """The files of a service on a site: the host's own ones where it has some."""
+    """Return the files of a service on a site, or the host's own files if they are adopted."""
     return service.files(site) if site.own is None else site.own.files

@@ -1,4 +1,4 @@
-"""A server whose options are the command line in its unit: read there, and repeated in a drop-in."""
+"""Tune servers whose options are on the command line of their unit, with a drop-in that repeats it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,16 @@ from autotune.services.directives import (
 
 COMMAND = "ExecStart"
 Words = tuple[Word, ...]
-Options = Callable[[Words], Iterable[Directive]]  # of the words of a command
+Options = Callable[[Words], Iterable[Directive]]  # parses the words of a command
 
 
 def options(
     words: Words, programs: Collection[str], short: Mapping[str, str], flags: Collection[str]
 ) -> Iterator[Directive]:
-    """A program's name (always the first of ``programs``), then its options under their long names;
-    nothing for any other program. ``flags`` are the options without a value."""
+    """Yield the program name (the first of ``programs``), then its options by long name.
+
+    Other programs yield nothing. ``flags`` are options without a value.
+    """
     left = iter(words)
     for word in left:
         if basename(word.text.lstrip("-@:+!")) in programs:
@@ -48,7 +50,7 @@ def options(
 
 
 def gather(tree: Tree, unit: str, options: Options) -> Config:
-    """The file whose command takes effect, with its options, and the drop-in that tuning may add."""
+    """Return the file with the effective command, its options, and the drop-in that tuning may add."""
     drop_in = unit_files.drop_in(unit)
     if (starting := unit_files.starting(tree, unit)) is None:
         return Config(drop_in)
@@ -59,13 +61,15 @@ def gather(tree: Tree, unit: str, options: Options) -> Config:
 
 
 def end(config: Config) -> list[Position]:
-    """Behind the last word of the command."""
+    """Return the position after the last word of the command."""
     return [placed.end for placed in config.called(COMMAND)[-1:]]
 
 
 def tune(config: Config, tunables: Iterable[Tunable], accepts: Accepts, drop_in: str) -> Adopted:
-    """Tune each option where the command has it, or else at its end. A package's unit is left as it is:
-    a drop-in repeats its command."""
+    """Tune each option in the command, or append it.
+
+    A package's unit is not changed; a drop-in repeats its command.
+    """
     adopted = map_directives(config, tunables, accepts)
     if config.main.startswith(f"{unit_files.PLACES[0]}/"):
         return adopted
@@ -78,7 +82,7 @@ def tune(config: Config, tunables: Iterable[Tunable], accepts: Accepts, drop_in:
 
 
 def started(unit: str) -> Argv:
-    """The words of the command that a unit starts."""
+    """Return the words of the command that a unit starts."""
     line = unit_files.command(unit)
     words = [w for part in line.arguments for w in shlex.split(part.text)] if line else []
     return tuple(word.replace("%%", "%") for word in words)

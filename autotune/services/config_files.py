@@ -1,7 +1,7 @@
-"""The configuration files of a host as they are: links, directives with their places, includes.
+"""Model a host's configuration files: links, directives with positions, and includes.
 
-Directives come in the order of the file, each with the blocks it is in, so that a value can be
-exchanged and nothing else. Whatever is between them (spaces, comments, line ends) stays in the text.
+Directives keep file order and their enclosing blocks, so a value can be replaced without any other
+change. Text between directives (spaces, comments, line ends) is preserved.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from posixpath import dirname, join, normpath
 from autotune import config_text
 from autotune.strict import is_whole
 
-# Bytes, as limits.h of Linux has it. A longer pattern is not read: that may take time by the square of
-# its length.
+# Bytes, as in Linux's limits.h. Longer patterns are ignored, because matching may take quadratic
+# time.
 LONGEST_PATH = 4096
 _OTHERS_WRITE = 0o022
-_LINKS = 40  # as many as Linux follows
-# Bytes of all files of a host: an archive may unpack to a thousand times its size.
+_LINKS = 40  # Linux's limit
+# Bytes of all files of a host. An archive may unpack to a thousand times its size.
 LARGEST = 64 * 2**20
 
 
@@ -33,8 +33,9 @@ NOWHERE = "/dev/null"
 
 @dataclass(frozen=True)
 class _Way:
-    """Where a path leads: its end, the last link on it, and the directory for which that link is not
-    followed."""
+    """Result of resolving a path: its end, the last link, and the directory that prevents following
+    it.
+    """
 
     end: str
     link: str = ""
@@ -42,17 +43,17 @@ class _Way:
 
 
 def ancestors(directory: str) -> tuple[str, ...]:
-    """A directory and those above it, the root first."""
+    """Return a directory and its parents, the root first."""
     words = [word for word in directory.split("/") if word]
     return ("/", *("/" + "/".join(words[:depth]) for depth in range(1, len(words) + 1)))
 
 
 @dataclass(frozen=True)
 class Tree:
-    """Contents and bits of files by path, and where links point; all paths absolute.
+    """Files, modes and links of a host by absolute path.
 
-    ``directories``: whether root alone can write to a directory. If any are known, only links in such
-    directories are followed: another account could lead the others anywhere.
+    ``directories`` maps directories to true if only root can write to them. If any are known, only
+    links in such directories are followed, because other accounts could redirect the rest.
     """
 
     files: Mapping[str, bytes] = field(default_factory=dict)
@@ -70,24 +71,24 @@ class Tree:
         return children
 
     def real(self, path: str) -> str:
-        """The path with every link on the way followed, up to one that must not be."""
+        """Return the path with its links resolved, up to one that must not be followed."""
         return self._way(path).end
 
     def missing(self, path: str) -> str:
-        """Why a path leads to no file here."""
+        """Return the reason why a path leads to no file."""
         way = self._way(path)
         if not way.link:
-            return "it is not there"
+            return "it does not exist"
         named = "it" if way.link == path else way.link
         if way.shared:
             return (
-                f"{named} is a link to {self.links[way.link]} that is not followed, since other "
-                f"accounts than root can write to {way.shared}"
+                f"{named} is a link to {self.links[way.link]}. It is not followed, because accounts "
+                f"other than root can write to {way.shared}"
             )
-        return f"{named} is a link to {way.end}, which is not there or no small text file"
+        return f"{named} is a link to {way.end}, which is missing or not a small text file"
 
     def unfollowed(self, pattern: str) -> tuple[str, ...]:
-        """The links that a shell's pattern names, or leads through, and that lead to nothing here."""
+        """Return the links on a shell pattern's path that cannot be resolved here."""
         words = [word for word in normpath(pattern).split("/") if word]
         plain = list(takewhile(lambda word: not set(word) & set("*?["), words))
         above = "/" + "/".join(plain)
@@ -96,12 +97,12 @@ class Tree:
 
     @property
     def unread(self) -> tuple[str, ...]:
-        """Where links lead that are followed, as far as nothing of that is here."""
+        """Return the ends of followed links that are not in this tree."""
         ends = dict.fromkeys(way.end for way in map(self._way, self.links) if not way.shared)
         return tuple(end for end in ends if not self._has(end))
 
     def joined(self, other: Tree) -> Tree:
-        """This tree with what ``other`` has in addition."""
+        """Return this tree with the entries of ``other`` added."""
         return Tree(*({**getattr(self, each.name), **getattr(other, each.name)}
                       for each in fields(Tree)))  # fmt: skip
 
@@ -130,23 +131,25 @@ class Tree:
         return _Way(done, link)
 
     def _shared(self, directory: str) -> str:
-        """The first directory on the way that others than root can write to; empty if there is none."""
+        """Return the first directory on the path that others than root can write to, or an empty
+        string.
+        """
         if not self.directories:
             return ""
         return next((each for each in ancestors(directory) if not self.directories.get(each)), "")
 
     def text(self, path: str) -> str:
-        """The text of a file, by its real path. Raises Unreadable, KeyError."""
+        """Return the text of a file by its real path. Raises Unreadable or KeyError."""
         if not path.isprintable():
-            raise Unreadable("its name has control characters")
+            raise Unreadable("its name contains control characters")
         return config_text.decode(self.files[path])
 
     def content(self, path: str) -> str:
-        """The text of a file, links followed; empty where it is not there."""
+        """Return the text of a file with links followed, or an empty string if it is missing."""
         return config_text.decode(self.files.get(self.real(path), b""))
 
     def matching(self, pattern: str) -> tuple[str, ...]:
-        """Files that a shell's pattern names, in the order of their names, by their real paths."""
+        """Return the real paths of files that match a shell pattern, ordered by name."""
         if len(pattern) > LONGEST_PATH:
             return ()
         paths = list(self._matching("/", [word for word in normpath(pattern).split("/") if word]))
@@ -165,7 +168,7 @@ class Tree:
 
 
 def unpacked(archive: bytes, above: str = "/") -> Tree:
-    """The tree in a tar archive whose names are relative to ``above``; raises tarfile.TarError."""
+    """Return the tree in a tar archive with names relative to ``above``. Raises tarfile.TarError."""
     files, links, modes = dict[str, bytes](), dict[str, str](), dict[str, int]()
     directories = dict[str, bool]()
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
@@ -184,12 +187,12 @@ def unpacked(archive: bytes, above: str = "/") -> Tree:
 
 
 class Unreadable(ValueError):
-    """A file does not have the syntax it should; the message says in which line."""
+    """Invalid syntax in a file. The message contains the line number."""
 
 
 @dataclass(frozen=True)
 class Word:
-    """A name or an argument as it is written, quotes included, and where it begins."""
+    """A name or an argument with its quotes and its position."""
 
     text: str
     start: int
@@ -200,13 +203,13 @@ class Word:
 
 
 def stripped(text: str, start: int) -> Word:
-    """The word in ``text``, which begins at ``start``."""
+    """Return the word in ``text``, which starts at ``start``."""
     return Word(text.strip(), start + len(text) - len(text.lstrip()))
 
 
 @dataclass(frozen=True)
 class Directive:
-    """``within`` are the blocks around it, the outermost first, each by its words."""
+    """A directive. ``within`` lists the enclosing blocks from the outside, each as words."""
 
     name: Word
     arguments: tuple[Word, ...] = ()
@@ -225,7 +228,7 @@ def unreadable(text: str, place: int, what: str) -> Unreadable:
 
 
 def tokens(text: str, pattern: re.Pattern[str], what: str) -> Iterator[re.Match[str]]:
-    """The tokens of a text, by ``pattern``. Raises Unreadable with ``what`` for anything else."""
+    """Yield the tokens of a text by ``pattern``. Raises Unreadable with ``what`` for other text."""
     place = 0
     while place < len(text):
         token = pattern.match(text, place)
@@ -235,16 +238,16 @@ def tokens(text: str, pattern: re.Pattern[str], what: str) -> Iterator[re.Match[
         place = token.end()
 
 
-_OPTIONAL = ("include_if_exists", "includeoptional")  # what they name need not be there
-DEEPEST = 16  # levels of files that include each other
-MOST_INCLUDES = 1000  # followed: they multiply where each file includes two others
-# What a directive includes: a pattern of paths, relative to a directory.
+_OPTIONAL = ("include_if_exists", "includeoptional")  # their files may be missing
+DEEPEST = 16  # levels of nested includes
+MOST_INCLUDES = 1000  # limit for files that include several others
+# The path pattern that a directive includes, relative to a directory.
 Includes = Callable[[Directive], str | None]
 
 
 @dataclass(frozen=True)
 class PlacedDirective:
-    """A directive and the file it is in; ``within`` counts the blocks around the include too."""
+    """A directive with its file. ``within`` also counts the blocks around the include."""
 
     path: str
     directive: Directive
@@ -259,19 +262,22 @@ class PlacedDirective:
 
     @property
     def end(self) -> tuple[str, int]:
-        """The file, and the place in it behind the last of its words."""
+        """Return the file and the position after the last word."""
         return self.path, (self.directive.arguments or (self.directive.name,))[-1].end
 
     @property
     def block(self) -> str:
-        """What the innermost block around it is called; empty outside of any."""
+        """Return the name of the innermost enclosing block, or an empty string."""
         return self.directive.within[-1][0] if self.directive.within else ""
 
 
 @dataclass(frozen=True)
 class Config:
-    """``unread``: files that are left as they are, with the reason. ``any_case``: the case of names
-    does not matter."""
+    """Parsed configuration of a service.
+
+    ``unread`` maps files that are not changed to the reason. ``any_case`` ignores the case of
+    names.
+    """
 
     main: str
     texts: Mapping[str, str] = field(default_factory=dict)
@@ -284,18 +290,18 @@ class Config:
         return tuple(placed for placed in self.directives if alike(placed.name) == alike(name))
 
     def last(self, name: str, default: str = "") -> str:
-        """The first word of the last directive of that name that has any."""
+        """Return the first word of the last directive with this name and at least one word."""
         words = [placed.words[0] for placed in self.called(name) if placed.words]
         return words[-1] if words else default
 
     def number(self, name: str, default: int) -> int:
-        """What `last` says, where that is a whole number."""
+        """Return `last` as a whole number, or ``default``."""
         word = self.last(name)
         return int(word) if is_whole(word) else default
 
 
 def together(main: str, parts: Sequence[Config]) -> Config:
-    """Configurations that a program reads one after the other, as one."""
+    """Combine configurations that a program reads one after another."""
     return Config(
         main,
         {path: text for part in parts for path, text in part.texts.items()},
@@ -305,7 +311,7 @@ def together(main: str, parts: Sequence[Config]) -> Config:
 
 
 def included(directive: Directive) -> str | None:
-    """What the plain ``include PATTERN`` of most languages includes."""
+    """Return the pattern of a plain ``include PATTERN``, as most formats have it."""
     named = directive.name.text == "include" and len(directive.arguments) == 1
     return directive.arguments[0].text.strip("\"'") if named else None
 
@@ -318,9 +324,9 @@ def gather(
     *,
     beside: bool = False,
 ) -> Config:
-    """Read ``main`` and the files that it ``includes``. What cannot be read is in `unread`.
+    """Read ``main`` and the files that it ``includes``. Unreadable files are in `unread`.
 
-    Includes are relative to the directory of ``main`` or, with ``beside``, of the file that includes.
+    Includes are relative to the directory of ``main`` or, with ``beside``, of the including file.
     """
     texts, unread = dict[str, str](), dict[str, str]()
     followed = count()
@@ -331,7 +337,7 @@ def gather(
         if depth > DEEPEST:
             return
         if next(followed) > MOST_INCLUDES:
-            unread[path] = f"it is included after more than {MOST_INCLUDES} other files"
+            unread[path] = f"the limit of {MOST_INCLUDES} included files is reached"
             return
         try:
             text = tree.text(path)
@@ -349,7 +355,7 @@ def gather(
                 unread.update({each: tree.missing(each) for each in tree.unfollowed(place)})
                 optional = "*" in place or directive.name.text.lower() in _OPTIONAL
                 if not matching and not optional and place not in unread:
-                    unread[place] = f"{path} includes it, and it was not read"
+                    unread[place] = f"{path} includes this file, but it was not read"
                 for included_path in matching:
                     yield from follow(included_path, directive.within, depth + 1)
 

@@ -1,7 +1,7 @@
-"""A service that a target declares, as the rest of the catalogue is: `ServiceSpec` → `Service`.
+"""Build services that a target declares: `ServiceSpec` → `Service`.
 
-Its files are edited at the places its directives name, or written whole from its own templates. No
-value ever gets into a command: commands are lists of words that the target spells out.
+Their files are edited at the positions of their directives, or rendered from their own templates.
+Commands never contain values: they are word lists written out in the target.
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ from autotune.strict import decimal
 from autotune.target.service import Answers, ServiceParameter, ServiceSpec
 from autotune.target.units import in_unit
 
-_KINDS = {Role.PROXY: "lb", Role.DATABASE: "db"}  # every other kind has the name of its role
+_KINDS = {Role.PROXY: "lb", Role.DATABASE: "db"}  # other kinds match their role
 _VALUE = r"([^\s;,\"']+)"
 _ENDING = re.compile(r"[A-Za-z%]*")
 
 
 def service(name: str, spec: ServiceSpec) -> Service:
-    """The service of this name, with its adoption and its diagnosis."""
+    """Return the service of this name with its adoption and diagnosis."""
     commands = [*([spec.check] if spec.check else []), *(answers.command for answers in spec.read),
                 *([spec.counters.command] if spec.counters else [])]  # fmt: skip
     role = Role(spec.role)
@@ -76,7 +76,7 @@ def service(name: str, spec: ServiceSpec) -> Service:
         "programs": {argv[0]: (argv[0],) for argv in commands},
         "keeps_data": spec.keeps_data,
         "forgets_on_restart": spec.forgets_on_restart,
-        # The unit's own file says how it reloads: here it only matters that it can.
+        # The unit defines how it reloads. Here only the ability to reload matters.
         "reload_signal": "HUP" if spec.reload else None,
         "parameters": tuple(_parameter(name, p) for name, p in spec.parameters.items()),
         "needs": Needs(source="the target", **spec.needs.model_dump(exclude_none=True)),
@@ -104,7 +104,7 @@ class _Declared(Service):
         return _argv(self.spec.check, site) if self.spec.check else None
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
-        # The default of a range may be an expression over the host.
+        # The default of a range may be an expression of host facts.
         kinds = {name: type(p.default) if p.choices else float
                  for name, p in self.spec.parameters.items()}  # fmt: skip
         return tuple(
@@ -114,7 +114,7 @@ class _Declared(Service):
 
 
 def _argv(command: Argv, site: Site) -> Argv:
-    """The command with the program's path, and where it listens in place of `{host}` and `{port}`."""
+    """Return the command with the program's path, and its address for `{host}` and `{port}`."""
     place = site.listen
     words = (
         w.replace("{host}", place.host).replace("{port}", str(place.port)) for w in command[1:]
@@ -134,7 +134,7 @@ def _values(answers: Answers, kinds: Mapping[str, type], text: str) -> Settings:
 
 def _parameter(name: str, spec: ServiceParameter) -> Parameter:
     def bound(value: Any) -> Any:
-        """A quantity in the parameter's own unit; other text is an expression, or a choice."""
+        """Convert a quantity to the parameter's unit. Other text is an expression or a choice."""
         return in_unit(value, spec.unit or "")
 
     ends: tuple[Bound | None, ...] = tuple(map(bound, spec.range or (None, None)))
@@ -148,7 +148,7 @@ def _parameter(name: str, spec: ServiceParameter) -> Parameter:
     )  # fmt: skip
 
 
-# -- its files as they are on a host ---------------------------------------------------------------
+# -- files on a host ---------------------------------------------------------------
 
 
 def _adoption(name: str, spec: ServiceSpec) -> Adoption:
@@ -173,7 +173,7 @@ def _adoption(name: str, spec: ServiceSpec) -> Adoption:
 
 
 def _config(host: RunningHost, spec: ServiceSpec) -> Config:
-    """Every directive of a parameter where its file has it; a drop-in may not be there yet."""
+    """Return the directives of all parameters in their files. A drop-in may not exist yet."""
     texts, unread = dict[str, str](), dict[str, str]()
     for path, file in spec.files.items():
         place = host.tree.real(path)
@@ -196,13 +196,13 @@ def _config(host: RunningHost, spec: ServiceSpec) -> Config:
 
 
 def _path(host: RunningHost, spec: ServiceSpec, parameter: ServiceParameter | None = None) -> str:
-    """The file a parameter is in; without a parameter, the first."""
+    """Return the file of a parameter, or the first file without a parameter."""
     own = parameter.file if parameter else None
     return host.tree.real(own or next(iter(spec.files)))
 
 
 def _label(parameter: ServiceParameter) -> str:
-    """The name of a directive in messages, and for looking it up."""
+    """Return the name of a directive for messages and lookups."""
     return " ".join(filter(None, (parameter.section, parameter.directive)))
 
 
@@ -217,7 +217,7 @@ _UNIT = re.compile(r"[A-Za-z%]{0,4}")
 
 
 def _known(spec: ServiceSpec, text: str) -> Iterator[Directive]:
-    """The directives of parameters, wherever they are: the rest of its files has no known syntax."""
+    """Yield the directives of parameters. The syntax of other text is unknown."""
     for parameter in spec.parameters.values():
         if parameter.section:
             for header in re.finditer(rf"(?m)^\[?(?={re.escape(parameter.section)}\b)", text):
@@ -227,7 +227,7 @@ def _known(spec: ServiceSpec, text: str) -> Iterator[Directive]:
 
 
 def _literals(spec: ServiceSpec) -> frozenset[str]:
-    """The words of sections and directives that are as they are written."""
+    """Return the literal words of sections and directives."""
     words = {parameter.section or "" for parameter in spec.parameters.values()}
     for parameter in spec.parameters.values():
         words |= {_before(word) for word in (parameter.directive or "").split()}
@@ -235,13 +235,13 @@ def _literals(spec: ServiceSpec) -> frozenset[str]:
 
 
 def _before(word: str) -> str:
-    """What a word of a directive has before its value; nothing for one that stands for any word."""
+    """Return the text of a directive's word before its value, or empty for a wildcard."""
     literal = word.partition("{}")[0].rstrip("=")
     return "" if literal == "*" else literal
 
 
 def _literal(text: str, directive: str, placed: Directive) -> Iterator[Directive]:
-    """The words of a directive where they are in the text, and its value with the unit behind it."""
+    """Yield the words of a directive at their positions, and its value with the unit."""
     value, name = placed.arguments[0], Word("", placed.name.start)
     for literal in filter(None, map(_before, directive.split())):
         at = text.find(literal, name.end, value.start)
@@ -253,9 +253,9 @@ def _literal(text: str, directive: str, placed: Directive) -> Iterator[Directive
 
 
 def _section(text: str, name: str | None) -> tuple[int, int] | None:
-    """Where the only section of this name begins, behind its header line, and where it ends.
+    """Return the range of the only section of this name, after its header line.
 
-    The header is `[name]`, or `name` with what follows it indented.
+    The header is `[name]`, or `name` followed by indented lines.
     """
     if name is None:
         return 0, len(text)
@@ -268,7 +268,7 @@ def _section(text: str, name: str | None) -> tuple[int, int] | None:
 
 
 def _pattern(directive: str) -> re.Pattern[str]:
-    """The words of a directive with any blanks between them; the unit behind its value may differ."""
+    """Return a pattern for a directive with any blanks between words and any unit after the value."""
     text = ""
     for word in directive.split():
         before, value, after = word.partition("{}")
@@ -282,7 +282,7 @@ def _pattern(directive: str) -> re.Pattern[str]:
 
 
 def _notation(parameter: ServiceParameter) -> Notation:
-    """How a value is read and written: with its unit, where the directive spells that out."""
+    """Return how a value is read and written, with its unit if the directive contains one."""
     ending = _ENDING.match((parameter.directive or "").partition("{}")[2])
     suffix = ending[0] if ending else ""
     numbers = (parameter.default, *(parameter.range or ()))
@@ -301,7 +301,7 @@ def _notation(parameter: ServiceParameter) -> Notation:
 
 
 def _tune(spec: ServiceSpec, running: RunningService, accepts: Accepts) -> Adopted:
-    """Values where they are, a line where one may be added, and files that are not there yet."""
+    """Return edits of existing values, added lines and new files."""
     host, config = running.host, running.config
     new = {path: file.text for name, file in spec.files.items()
            if file.text and config.texts.get(path := host.tree.real(name)) == ""}  # fmt: skip
@@ -318,7 +318,7 @@ def _tunable(name: str, parameter: ServiceParameter, path: str, text: str | None
     notation, default = _notation(parameter), _parameter(name, parameter).stock
     position = None if text is None else _position(text, parameter)
     absent = None
-    # A template cannot compare a value with a default that is an expression over the host.
+    # A template cannot compare with a default that is an expression of host facts.
     if text is not None and position is not None and (parameter.choices or default != str(default)):
         before, _, after = (parameter.directive or "").partition("{}")
         first, last = ("\n    ", "") if parameter.section else ("", "\n")
@@ -330,7 +330,7 @@ def _tunable(name: str, parameter: ServiceParameter, path: str, text: str | None
 
 
 def _position(text: str, parameter: ServiceParameter) -> int | None:
-    """Where a line for it may come: behind its section's first line, or at the end of the file."""
+    """Return the position for a new line: after the section header, or at the end of the file."""
     if "*" in (parameter.directive or "").split():
         return None
     if parameter.section is None:
@@ -340,13 +340,13 @@ def _position(text: str, parameter: ServiceParameter) -> int | None:
 
 
 def _new_file(path: str, text: str, spec: ServiceSpec, accepts: Accepts) -> Adopted:
-    """A file that is not on the host, with the parameters that it names."""
+    """Return a file that is missing on the host, with the parameters that it contains."""
     values = {
         name: _parameter(name, p).stock
         for name, p in spec.parameters.items()
         if re.search(rf"\b{name}\b", text)
     }
-    if left := {name: "its default cannot be its value here" for name in values
+    if left := {name: "its default is not a valid value on this host" for name in values
                 if not accepts(name, values[name])}:  # fmt: skip
         return Adopted(left=left)
     return new_file(path, text, values)
@@ -356,7 +356,7 @@ def _new_file(path: str, text: str, spec: ServiceSpec, accepts: Accepts) -> Adop
 
 
 def _diagnosis(spec: ServiceSpec) -> Diagnosis:
-    """Counters by the declared command; the journal of its unit; what helps, as the target says."""
+    """Return the diagnosis with declared counters, the unit's journal, and the target's advice."""
     return Diagnosis(
         counters=_query(spec) if spec.counters else None,
         log=lambda _: spec.unit,

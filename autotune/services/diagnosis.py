@@ -1,4 +1,4 @@
-"""What diagnosing needs of a service: its counters, its log, what it can run out of, what helps."""
+"""Diagnosis data of a service: counters, log, resources that can run out, and recommended moves."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from functools import partial
 
 from autotune.services.base import Argv, Role, Settings, Site
 
-# How directly a rule sees its cause.
+# Confidence of a rule by how directly it observes the cause.
 TOLD, MEASURED, INFERRED = 0.95, 0.85, 0.7
-QUEUED = 0.25  # of the looks at a socket that found connections waiting: less is a burst
-FULL = 0.90  # of a CPU, a link, a pool: what is left over is lost to bursts
-BUSY = 0.75  # of the workers of a pool, which are looked at once a second
-AROUND = 2  # times a server is asked in any reading: before there is load and after
-# Waiting connections per worker: they add less than a tenth of a request's time (Little's law).
+QUEUED = 0.25  # share of socket samples with waiting connections; less is a burst
+FULL = 0.90  # share of a CPU, a link or a pool; bursts use the rest
+BUSY = 0.75  # share of a pool's workers, which are sampled once per second
+AROUND = 2  # queries of a server in any reading: before and after the load
+# Waiting connections per worker that add less than a tenth of a request's time (Little's law).
 FLEETING = 0.1
-CROWDED = 1.25  # requests accepted per worker: those with threads accept what waits for one
-# Names of counters for servers that show what their workers do: workers with a request in hand, and
-# workers kept for the next request of a connection.
+CROWDED = 1.25  # accepted requests per worker; threaded workers accept waiting requests
+# Counter names for servers that report worker states: busy workers, and workers that wait for the
+# next request of a connection.
 WORKING, KEPT = "working", "kept"
 
 
 class Resource(enum.StrEnum):
-    """What can run out."""
+    """A resource that can run out."""
 
     CPU = "cpu"
     WORKERS = "workers"
@@ -39,17 +39,20 @@ class Resource(enum.StrEnum):
     DISK = "disk"
     CACHE = "cache"
     GENERATOR = "generator"
-    ANSWERS = "answers"  # no resource is short: a host gives wrong answers
+    ANSWERS = "answers"  # no resource is short: a host returns wrong answers
 
 
 @dataclass(frozen=True)
 class PartActivity:
-    """A service on a host over a reading: ``cpu`` in CPUs; ``delay`` seconds/s its processes were
-    runnable and had no CPU; ``waiting`` and ``accepted`` the mean connections at its socket;
-    ``queued`` the fraction of looks that found some waiting; ``occupied`` the mean accepted in those
-    looks. For a server that shows what its workers do, ``accepted`` is the mean number of workers with
-    a request in hand, and ``occupied`` the largest. ``answers`` and ``unanswered`` count the requests
-    for its counters with and without an answer; ``refused`` is the refusal it gave instead."""
+    """Activity of a service on a host over a reading.
+
+    ``cpu`` is in CPUs. ``delay`` is the time (s/s) that its processes were runnable without a CPU.
+    ``waiting`` and ``accepted`` are mean connections at its socket. ``queued`` is the share of
+    samples with waiting connections, and ``occupied`` the mean accepted in those samples. If a
+    server reports its workers, ``accepted`` is the mean number of busy workers, and ``occupied``
+    the largest. ``answers`` and ``unanswered`` count successful and failed queries of its counters.
+    ``refused`` is the refusal.
+    """
 
     name: str
     tier: str
@@ -84,11 +87,11 @@ class PartActivity:
 
 @dataclass(frozen=True)
 class PartReading:
-    """One service on one host during one reading: what the service's own rules look at.
+    """One service on one host during one reading, as input of the service's rules.
 
-    ``settings`` are its own, by their bare names; ``failed`` the requests that failed in the reading,
-    and ``mostly_errors`` whether they are more than the late ones; ``idle`` the fraction of its
-    host's CPU time that nobody used, where known.
+    ``settings`` are its own by bare name. ``failed`` counts failed requests, and ``mostly_errors``
+    is true if they outnumber late ones. ``idle`` is the idle share of the host's CPU time, if
+    known.
     """
 
     activity: PartActivity
@@ -98,19 +101,19 @@ class PartReading:
     idle: float | None
 
     def setting(self, name: str) -> int | None:
-        """The value tuned or in place, where it is a whole number."""
+        """Return the tuned or current value as a whole number, or ``None`` for other types."""
         value = self.settings.get(name)
         return int(value) if isinstance(value, int | float) else None
 
     @property
     def meanwhile(self) -> str:
-        """The idle share of the CPU, as the end of a sentence about what was busy."""
+        """Return the idle CPU share as the end of a sentence."""
         return "" if self.idle is None else f" while {self.idle:.0%} of the CPU was idle"
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a service runs out of; ``evidence`` is one line that can be checked."""
+    """A resource that ran out. ``evidence`` is one verifiable line."""
 
     resource: Resource
     evidence: str
@@ -122,13 +125,13 @@ Rule = Callable[[PartReading], Finding | None]
 
 @dataclass(frozen=True, kw_only=True)
 class CounterQuery:
-    """How a server is asked for its counters, at a socket and by a command, and how its answer is read.
+    """How to query a server's counters, at a socket and by a command, and parse its response.
 
-    ``names`` are the numbers looked for, ``levels`` those of them that go up and down; ``more``
-    reads counters that are no number behind a name. ``at_home``: it answers its own host alone, and a
-    connection that stays open would occupy a worker. ``socket`` is the unix socket that it answers at
-    instead of its port, by its path or its name in the site's directory. ``every``: seconds between two
-    runs of the command during a reading; with 0 it runs only before and after.
+    ``names`` are the numeric counters, ``levels`` those that rise and fall. ``more`` parses
+    counters in other formats. ``at_home`` is true if only its own host may query it and an open
+    connection would occupy a worker. ``socket`` is the unix socket used instead of the port, as a
+    path or a name in the site's directory. ``every`` is the interval of the command in seconds
+    during a reading; with 0 it runs only before and after.
     """
 
     question: bytes
@@ -142,7 +145,7 @@ class CounterQuery:
     socket: Callable[[Site], str] | None = None
 
 
-# For a server that only a command can ask: its port, if it has one, is for its clients.
+# For servers that only a command can query, because their port serves clients.
 by_command = partial(
     CounterQuery, question=b"", complete=lambda _: True, names=frozenset(), at_home=True
 )
@@ -150,9 +153,12 @@ by_command = partial(
 
 @dataclass(frozen=True)
 class ClientLimit:
-    """The parameter that limits a server's clients; ``refused`` and ``closed`` are its counters, or kinds
-    of complaints, of connections turned away and of times it stopped accepting. ``queues``: clients
-    beyond the limit wait. ``instead`` is what else helps, as text behind what to raise."""
+    """The parameter that limits a server's clients.
+
+    ``refused`` and ``closed`` are counters or kinds of complaints: rejected connections, and pauses
+    in accepting. ``queues`` is true if clients beyond the limit wait. ``instead`` is text that
+    names other moves.
+    """
 
     parameter: str
     refused: str
@@ -163,7 +169,7 @@ class ClientLimit:
 
 @dataclass(frozen=True)
 class Lookups:
-    """A cache's counters."""
+    """Names of a cache's lookup counters."""
 
     gets: str
     hits: str
@@ -172,16 +178,14 @@ class Lookups:
 
 @dataclass(frozen=True, kw_only=True)
 class Diagnosis:
-    """Everything about a service that diagnosing needs; ``None`` says that there is none.
+    """All diagnosis data of a service. ``None`` means not available.
 
-    ``log`` gives the path of its error log, or the systemd unit whose journal has it; ``complaints``
-    are patterns of lines there by kind, beside those every program writes. ``moves`` are what to
-    change where a resource ran out: parameters with a direction, `+` more and `-` less, or a choice
-    to take; those of a service of the host help any service on that host, and less work for the CPU in
-    any service of a tier helps all of them. ``threads`` is the
-    parameter that says how many threads do all its work. ``refusal_rules`` detect that it turned
-    requests away, ``worker_rules`` that all its workers are taken, ``cache_rules`` that it forgets
-    too much.
+    ``log`` returns the path of its error log, or the systemd unit of its journal. ``complaints``
+    are patterns of log lines by kind, in addition to the common ones. ``moves`` are recommended by
+    resource: parameters with a direction (`+` more, `-` less), or a choice. Moves of a host service
+    help any service on that host. Less work for the CPU in a service helps all services of its tier. ``threads`` is the parameter for the number of threads that do
+    all its work. ``refusal_rules`` detect rejected requests, ``worker_rules`` occupied workers, and
+    ``cache_rules`` a cache that is too small.
     """
 
     counters: CounterQuery | None
@@ -200,8 +204,10 @@ NOTHING = Diagnosis(counters=None, log=None, moves={})
 
 
 def counted(kind: str, why: str, resource: Resource = Resource.WORKERS) -> Rule:
-    """A rule for a counter, or else a kind of complaint, that by itself shows what ran out. Its
-    evidence is the count and ``why``."""
+    """Return a rule for a counter, or a kind of complaint, that shows by itself what ran out.
+
+    Its evidence is the count and ``why``.
+    """
 
     def rule(part: PartReading) -> Finding | None:
         activity = part.activity
@@ -211,7 +217,7 @@ def counted(kind: str, why: str, resource: Resource = Resource.WORKERS) -> Rule:
     return rule
 
 
-Counts = Mapping[str, float]  # counters, and settings that are numbers; what is not there is 0
+Counts = Mapping[str, float]  # counters and numeric settings; missing names are 0
 
 
 def evident(
@@ -220,7 +226,7 @@ def evident(
     holds: Callable[[Counts], object],
     evidence: Callable[[Counts], str],
 ) -> Rule:
-    """A rule for counters that show what ran out where ``holds`` is true of them."""
+    """Return a rule for counters that show what ran out if ``holds`` is true."""
 
     def rule(part: PartReading) -> Finding | None:
         numbers = {k: v for k, v in part.settings.items() if isinstance(v, int | float)}
@@ -233,8 +239,9 @@ def evident(
 def frequent(
     counter: str, of: str, share: float, least: int, resource: Resource, what: str, move: str
 ) -> Rule:
-    """A rule for a counter that shows what is short once it is at least ``share`` of another counter,
-    ``of``, and at least ``least``."""
+    """Return a rule for a counter of at least ``least`` and at least ``share`` of the counter
+    ``of``.
+    """
     return evident(
         resource,
         INFERRED,
@@ -245,11 +252,13 @@ def frequent(
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerPool:
-    """Workers that handle one request each: ``processes``, and ``threads`` in each of them, name the
-    parameters that limit their number. ``more`` is what helps where all of them are running,
-    ``sooner`` where they are started on demand, but too slowly, ``let_go`` where kept connections
-    hold them. ``asked``: one of them answers when the server is asked for its state. ``logged``: the
-    kind of complaint that no worker was left, and its words."""
+    """A pool of workers that each handle one request.
+
+    ``processes`` and ``threads`` (per process) are the parameters that limit their number. ``more``
+    helps if all run, ``sooner`` if they start on demand but too slowly, ``let_go`` if kept
+    connections occupy them. ``asked`` is true if a worker answers state queries. ``logged``
+    contains the kind of complaint for an exhausted pool, and its text.
+    """
 
     processes: str
     threads: str = ""
@@ -261,7 +270,9 @@ class WorkerPool:
     logged: tuple[str, str] = ("", "")
 
     def taken(self, part: PartReading) -> Finding | None:
-        """All are busy and more requests wait, at the socket or accepted by workers with threads."""
+        """Return a finding if all workers are busy and requests wait, at the socket or in worker
+        threads.
+        """
         activity, each = part.activity, part.setting(self.threads) or 1
         most = (part.setting(self.processes) or activity.workers) * each
         there = min(activity.workers * each, most) if self.sooner else most
@@ -272,28 +283,28 @@ class WorkerPool:
             return None
         move = self.let_go if activity.counters.get(KEPT, 0.0) > 0.5 * there else self.more
         if there < FULL * most:
-            move = f"they are started too slowly: {self.sooner}"
+            move = f"they start too slowly: {self.sooner}"
         evidence = (
-            f"{busy} of {there} {self.called}, {most} allowed; {activity.waiting:.0f} connections waited"
-            f" at its socket (up to {activity.waiting_max}){part.meanwhile}: {move}"
+            f"{busy} of {there} {self.called}, {most} allowed, and {activity.waiting:.0f}"
+            f" connections waited at the socket (up to {activity.waiting_max}){part.meanwhile}: {move}"
         )
         return Finding(Resource.WORKERS, evidence, confidence)
 
     def _busy(self, activity: PartActivity, there: int, most: int) -> tuple[str, float]:
-        """The evidence that no worker is free for what waits, and its confidence; 0 if one may be."""
+        """Return the evidence that no worker is free, and its confidence, or 0 if one may be free."""
         kept = activity.counters.get(KEPT, 0.0)
         if activity.queued < QUEUED:
             return "", 0.0
         if self.logged[0] in activity.complaints:
             return f"“{self.logged[1]}” in its log", TOLD
         if self.asked and activity.unanswered:
-            return f"none free to tell of its state, {activity.unanswered} times,", MEASURED
+            return f"none free to report its state, {activity.unanswered} times,", MEASURED
         if activity.occupied + kept >= BUSY * there:
             held = f" and {kept:.0f} held by kept connections" if kept else ""
             return f"{round(activity.occupied, 1):g} busy{held}", MEASURED
-        # A TCP port does not show what was accepted, and a reading cut short ends before the server was
-        # asked. But a free worker accepts at once, unless the machine keeps it from running.
+        # A TCP port does not show accepted connections, and a truncated reading ends before the
+        # next query. A free worker accepts immediately if it gets CPU time.
         unseen = activity.answers <= AROUND if activity.answers else not activity.occupied
         if unseen and there >= FULL * most and activity.waiting >= FLEETING * there:
-            return "not one free", INFERRED
+            return "none free", INFERRED
         return "", 0.0

@@ -1,4 +1,4 @@
-"""Where a service's parameters are in its files, or would be, and how their values are written."""
+"""Locations of a service's parameters in its files, and the notation of their values."""
 
 from __future__ import annotations
 
@@ -15,26 +15,32 @@ _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _MICROSECONDS = {"us": 1, "": 1000, "ms": 1000,
                  **{unit: seconds * 10**6 for unit, seconds in _SECONDS.items() if unit}}  # fmt: skip
 _BYTES = {"": 1, **dict.fromkeys("kK", 2**10), **dict.fromkeys("mM", 2**20)}
-# Text that a template would read as its own syntax, and the carriage returns that it would drop.
+# Text that a template would interpret as its syntax, and carriage returns that it would drop.
 _OURS = re.compile(r"\{*\r|\{+[{%#]")
 _DIGITS = re.compile(r"[0-9]{1,15}")
-_KEPT_UNITS = ("", "s", "k", "K", ".0")  # they stay behind a number that a variable replaces
+_KEPT_UNITS = ("", "s", "k", "K", ".0")  # these stay after a number that a variable replaces
 _AMOUNT = re.compile(r"([0-9]{1,15})([A-Za-z]*)")
 
 
 @dataclass(frozen=True)
 class Notation:
-    """``read`` turns text into a value, ``None`` where it has no exact value here; ``write`` turns the
-    name of a variable into the template expression that writes its value."""
+    """Conversion between text and values.
+
+    ``read`` returns the value of a text, or ``None`` without an exact value. ``write`` returns the
+    template expression for a variable name.
+    """
 
     read: Callable[[str], Value | None]
     write: Callable[[str], str] = str
 
     def expression(self, variable: str, written: str, value: Value) -> tuple[int, str]:
-        """How many characters of ``written`` to replace, and the template text for them, which renders
-        at ``value`` what was written."""
+        """Return the number of characters of ``written`` to replace, and the template text for
+        them.
+
+        The template text renders to the original text at ``value``.
+        """
         digits = _DIGITS.match(written)
-        # 0 may be written without a unit; another number in its place needs one.
+        # 0 may lack a unit, but other numbers need one.
         bare = value != 0 or self.write(variable) == variable
         if digits and bare and digits[0] == str(value) and written[digits.end() :] in _KEPT_UNITS:
             return digits.end(), f"{{{{ {variable} }}}}"
@@ -46,7 +52,7 @@ class Notation:
 
 
 def literal(value: Value) -> str:
-    """A value in an expression of a template."""
+    """Return a value as a literal in a template expression."""
     if isinstance(value, bool):
         return str(value).lower()
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)
@@ -57,7 +63,7 @@ def _number(text: str) -> Value | None:
 
 
 def _amount(units: Mapping[str, int], counted: int = 1) -> Callable[[str], Value | None]:
-    """Reader of amounts written in any of ``units``, as whole multiples of ``counted`` base units."""
+    """Return a parser of amounts in any of ``units``, as whole multiples of ``counted`` base units."""
 
     def read(text: str) -> Value | None:
         amount = _AMOUNT.fullmatch(text)
@@ -70,13 +76,13 @@ def _amount(units: Mapping[str, int], counted: int = 1) -> Callable[[str], Value
 
 
 def size(unit: str) -> Notation:
-    """Whole numbers of ``KB`` or ``MB``, written with K, M or G, or in bytes."""
+    """Return the notation of whole ``KB`` or ``MB``, written with K, M or G, or in bytes."""
     units = {**_BYTES, **dict.fromkeys("gG", 2**30)}
     return Notation(_amount(units, SIZE[unit]), lambda name: f'{name} ~ "{unit[0]}"')
 
 
 def switch(on: str, off: str) -> Notation:
-    """Two words, in capitals or not."""
+    """Return the notation of two words in any case."""
     words = {on: True, off: False}
     return Notation(
         lambda text: words.get(text.lower()),
@@ -94,14 +100,16 @@ KILOBYTES = Notation(_amount(_BYTES, 2**10), lambda name: f'{name} ~ "k"')
 WORD = Notation(str)
 QUOTED_WORD = Notation(lambda text: text[1:-1] if text[:1] + text[-1:] in ('""', "''") else text)
 ON_OFF = switch("on", "off")
-FLAG = Notation(lambda _: None, lambda _: "")  # a word without a value; where set, not tuned
+FLAG = Notation(lambda _: None, lambda _: "")  # a word without a value; not tuned if set
 CAPITAL_ON_OFF = Notation(ON_OFF.read, lambda name: f'("On" if {name} else "Off")')
 YES_NO = switch("yes", "no")
 
 
 def notation_of(parameter: Parameter, switch: Notation, **units: Notation) -> Notation:
-    """How a parameter is written, by the kind of its values: ``switch`` for yes and no, ``units`` for
-    numbers with a unit."""
+    """Return the notation of a parameter by its type.
+
+    ``switch`` applies to booleans, and ``units`` to numbers with a unit.
+    """
     if isinstance(parameter.stock, bool):
         return switch
     if isinstance(parameter.stock, float):
@@ -111,18 +119,18 @@ def notation_of(parameter: Parameter, switch: Notation, **units: Notation) -> No
 
 
 def automatic(value: int) -> Notation:
-    """A number, or ``auto`` where that comes to ``value``."""
+    """Return the notation of a number, where ``auto`` means ``value``."""
     return Notation(lambda text: value if text == "auto" else _number(text))
 
 
-# Whether a value is one that the catalogue's parameter can have.
+# True if the catalogue's parameter allows a value.
 Accepts = Callable[[str, Value], bool]
-Position = tuple[str, int]  # a file and a place in it
+Position = tuple[str, int]  # a file and an offset
 
 
 @dataclass(frozen=True)
 class Edit:
-    """``text`` of a template in place of a file's own text from ``start`` to ``end``."""
+    """Replacement of a file's text from ``start`` to ``end`` by template ``text``."""
 
     path: str
     start: int
@@ -131,23 +139,24 @@ class Edit:
 
     @classmethod
     def exchange(cls, placed: PlacedDirective, text: str) -> Edit:
-        """``text`` in place of a directive's value."""
+        """Return an edit that replaces a directive's value."""
         word = placed.directive.arguments[0]
         return cls(placed.path, word.start, word.end, text)
 
     @classmethod
     def insertion(cls, position: Position, text: str) -> Edit:
-        """``text`` inserted at ``position``, with nothing replaced."""
+        """Return an edit that inserts ``text`` at ``position``."""
         return cls(*position, position[1], text)
 
 
 @dataclass(frozen=True)
 class Absent:
-    """How to add a missing directive: its value between ``before`` and ``after`` at each of ``places``.
+    """How to add a missing directive: its value between ``before`` and ``after`` at each of
+    ``places``.
 
-    ``default`` is what the software takes without it; at that value nothing is written. Without
-    ``places`` the parameter is not tuned. ``condition``, which begins with another parameter's name,
-    decides whether the directive is written, instead of the comparison with the default.
+    ``default`` is the software's value without the directive; at that value autotune writes no
+    line. Without ``places`` the parameter is not tuned. ``condition`` starts with another
+    parameter's name and replaces the comparison with the default.
     """
 
     default: Value
@@ -159,8 +168,12 @@ class Absent:
 
 @dataclass(frozen=True)
 class Tunable:
-    """``blocks``: names of blocks it counts in, if not in all. ``last``: of several the last counts.
-    ``left``: why it is not tuned. ``also``: edits that go with it, given its value now."""
+    """A parameter's directive.
+
+    ``blocks`` restricts it to these enclosing blocks. ``last`` is true if the last occurrence takes
+    effect. ``left`` is the reason why it is not tuned. ``also`` returns related edits for its
+    value.
+    """
 
     parameter: str
     directive: str
@@ -175,7 +188,9 @@ class Tunable:
 
 @dataclass(frozen=True)
 class Adopted:
-    """``values``: the baseline by parameter. ``left``: why others stay as they are."""
+    """Result of adoption. ``values`` is the baseline, and ``left`` maps other parameters to
+    reasons.
+    """
 
     edits: tuple[Edit, ...] = ()
     values: dict[str, Value] = field(default_factory=dict)
@@ -183,8 +198,11 @@ class Adopted:
 
 
 def map_directives(config: Config, tunables: Iterable[Tunable], accepts: Accepts) -> Adopted:
-    """Map each parameter to its directive. Of several, the outermost ones count: they must have one
-    value, unless `Tunable.last` chooses the last."""
+    """Map each parameter to its directive.
+
+    Only the outermost occurrences count. They must agree, unless `Tunable.last` selects the last
+    one.
+    """
     adopted = Adopted()
     for tunable in tunables:
         own = _map(config, tunable, accepts, adopted.values)
@@ -211,7 +229,7 @@ def _map(
 
 
 def joined(*parts: Adopted) -> Adopted:
-    """The edits, values and reasons of all of them."""
+    """Combine edits, values and reasons."""
     adopted = Adopted(tuple(edit for part in parts for edit in part.edits))
     for part in parts:
         adopted.values.update(part.values)
@@ -225,11 +243,11 @@ def _present(tunable: Tunable, places: list[PlacedDirective], accepts: Accepts) 
         _meaning(tunable.notation, placed.words[0] if placed.words else "") for placed in places
     }
     if len(values) > 1:
-        return Adopted(left={name: f"`{tunable.directive}` is there with several values"})
+        return Adopted(left={name: f"`{tunable.directive}` occurs with several values"})
     value = values.pop()
     if value is None or not accepts(name, value):
         written = " ".join(places[0].words[:1])
-        why = f"`{tunable.directive} {written}` is no value to start from"
+        why = f"`{tunable.directive} {written}` is not a valid baseline value"
         return Adopted(left={name: why})
     return Adopted(tuple(_exchange(tunable, placed, value) for placed in places), {name: value})
 
@@ -251,12 +269,13 @@ def _exchange(tunable: Tunable, placed: PlacedDirective, value: Value) -> Edit:
 def _absent(tunable: Tunable, accepts: Accepts, others: Mapping[str, Value]) -> Adopted:
     absent, name = tunable.absent, tunable.parameter
     if absent is None or not absent.places:
-        return Adopted(left={name: f"there is no `{tunable.directive}`"})
+        return Adopted(left={name: f"`{tunable.directive}` is missing"})
     other = absent.condition.partition(" ")[0]
     if other and other not in others:
-        return Adopted(left={name: f"it would depend on `{other}`, which stays as it is"})
+        return Adopted(left={name: f"it depends on `{other}`, which is not tuned"})
     if not accepts(name, absent.default):
-        return Adopted(left={name: f"the default of `{tunable.directive}` is out of the catalogue"})
+        why = f"the default of `{tunable.directive}` is outside the catalogue's range"
+        return Adopted(left={name: why})
     end = absent.after and literal(absent.after)
     parts = filter(None, (literal(absent.before), tunable.notation.write(name), end))
     condition = absent.condition or f"{name} != {literal(absent.default)}"
@@ -264,30 +283,35 @@ def _absent(tunable: Tunable, accepts: Accepts, others: Mapping[str, Value]) -> 
 
 
 def inserted(places: Iterable[Position], text: str, condition: str) -> tuple[Edit, ...]:
-    """Insert the result of the expression ``text`` at ``places`` where ``condition`` holds."""
+    """Return edits that insert the result of the expression ``text`` at ``places`` if ``condition``
+    holds.
+    """
     line = f'{{{{ {text} if {condition} else "" }}}}'
     return tuple(Edit.insertion(position, line) for position in places)
 
 
 def new_file(path: str, text: str, values: Mapping[str, Value], place: int = 0) -> Adopted:
-    """A file that is not on the host, made by a template: it stays absent as long as all parameters in
-    it have their ``values``. For a file that is there, ``place`` is its end, where the text goes."""
+    """Return a template for a file that is missing on the host.
+
+    The file stays absent while all its parameters have their ``values``. For an existing file,
+    ``place`` is the end of its text.
+    """
     changed = " or ".join(f"{name} != {literal(value)}" for name, value in values.items())
     block = f"{{% if {changed} %}}\n{text}{{% endif %}}" if changed else ""
     return Adopted((Edit.insertion((path, place), block),), dict(values))
 
 
 def exchanged(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
-    """A template of ``text`` with ``pieces`` of it replaced: start, end, and the template's own words.
+    """Return a template of ``text`` with ``pieces`` replaced: start, end and template text.
 
-    Pieces at the same place come in the order they are given.
+    Pieces at the same position keep their order.
     """
     literals, place = [], 0
     for start, end, own in sorted(pieces, key=lambda piece: piece[:2]):
         literal = _verbatim(text[place:start])
         bare = literal.rstrip("{")
         if braces := literal[len(bare) :]:
-            # They would be read as part of the variable behind them: an expression writes them.
+            # The variable after them would absorb these braces, so an expression writes them.
             literal = f'{bare}{{{{ "{braces}" }}}}'
         literals += [literal, own]
         place = end
@@ -295,15 +319,15 @@ def exchanged(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
 
 
 def _verbatim(text: str) -> str:
-    """Text that a template renders unchanged."""
+    """Return text that a template renders unchanged."""
     return _OURS.sub(lambda ours: '{{ "' + ours[0].replace("\r", "\\r") + '" }}', text)
 
 
-# -- natural places ------------------------------------------------------------------------------
+# -- insertion points ------------------------------------------------------------------------------
 
 
 def inside(config: Config, block: str) -> list[Position]:
-    """Right after the brace that opens the first block of that name."""
+    """Return the position after the opening brace of the first block of that name."""
     for placed in config.called(block):
         path, end = placed.end
         brace = config.texts[path].find("{", end)
@@ -313,7 +337,7 @@ def inside(config: Config, block: str) -> list[Position]:
 
 
 def behind(config: Config, name: str) -> list[Position]:
-    """Right after the value of the only directive of that name."""
+    """Return the position after the value of the only directive of that name."""
     match config.called(name):
         case [placed] if placed.words:
             return [(placed.path, placed.directive.arguments[0].end)]
@@ -321,7 +345,7 @@ def behind(config: Config, name: str) -> list[Position]:
 
 
 def before(config: Config, name: str) -> list[Position]:
-    """Right before the only directive of that name."""
+    """Return the position before the only directive of that name."""
     match config.called(name):
         case [placed]:
             return [(placed.path, placed.directive.name.start)]
@@ -329,7 +353,7 @@ def before(config: Config, name: str) -> list[Position]:
 
 
 def below(config: Config, *names: str, only: bool = False) -> list[Position]:
-    """The end of the line of the first directive of these names, or of the ``only`` one there is."""
+    """Return the line end of the first directive of these names, or of the ``only`` one."""
     heads = [placed for name in names for placed in config.called(name)]
     if not heads or (only and len(heads) > 1):
         return []
@@ -338,13 +362,13 @@ def below(config: Config, *names: str, only: bool = False) -> list[Position]:
 
 
 def at_end(config: Config) -> list[Position]:
-    """Behind everything in the main file."""
+    """Return the end of the main file."""
     text = config.texts.get(config.main)
     return [] if text is None else [(config.main, len(text))]
 
 
 def last_line(config: Config, default: Value, before: str) -> Absent:
-    """A line of its own behind everything in the main file."""
+    """Return a separate line at the end of the main file."""
     text = config.texts.get(config.main, "")
     first, end = ("", "\n") if text.endswith("\n") or not text else ("\n", "")
     return Absent(default, at_end(config), first + before, end)

@@ -1,4 +1,4 @@
-"""Configuration files with one option a line, its values behind it: their syntax and their adoption."""
+"""Configuration files with one option and its values per line: syntax and adoption."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _WORD = re.compile(r""""(?:\\.|[^"\\\n])*"|'[^'\n]*'|[^\s]+""")
 
 
 def read(text: str, called: Mapping[str, str] | None = None) -> tuple[Directive, ...]:
-    """Every option; a comment takes a whole line, or the rest of one behind a space.
+    """Return every option. A comment is a whole line, or the rest of one after a space.
 
-    The case of names does not matter, except for a command's options (`-x`). ``called`` maps other
-    names of an option to the one used here.
+    Names ignore case, except for command options (`-x`). ``called`` maps aliases of an option to
+    its name here.
     """
     directives: list[Directive] = []
     for line in re.finditer(r"[^\n]+", text):
@@ -40,7 +40,7 @@ def read(text: str, called: Mapping[str, str] | None = None) -> tuple[Directive,
 
 
 def _apart(word: Word) -> list[Word]:
-    """A command's option and its value: `--threads=4` and `-t4` are one word."""
+    """Split a command option from its value: `--threads=4` and `-t4` are one word."""
     pair = _JOINED.fullmatch(word.text)
     if pair is None:
         return [word]
@@ -60,11 +60,12 @@ def adoption(
     others: tuple[Layout, ...] = (),
     called: Mapping[str, str] | None = None,
 ) -> Adoption:
-    """The adoption of a service with one such file; ``options`` maps its options to parameters.
+    """Return the adoption of a service with one such file.
 
-    ``port`` and ``address`` are the options that say where it listens, ``version`` a command that
-    prints its version. ``loses`` says what it would lose by a restart, ``others`` where distributions
-    beside Debian have it, ``called`` what else options are called.
+    ``options`` maps options to parameters. ``port`` and ``address`` are the options for its
+    listening address, and ``version`` is a command that prints its version. ``loses`` returns the
+    data that a restart loses, ``others`` contains layouts of other distributions, and ``called``
+    maps aliases of options.
     """
     layouts = Layouts((Layout("Debian, Ubuntu", service.unit_name, service.config[1]), *others))
 
@@ -72,7 +73,7 @@ def adoption(
         if layout := layouts.of(host):
             command = unit_environment.words(host.tree, layout.unit)
             if command and layout.main not in command:
-                yield f"{layout.unit} does not read {layout.main}: {service.title} is not tuned"
+                yield f"{service.title} is not tuned: {layout.unit} does not read {layout.main}"
                 return
             config = gather(host.tree, layout.main, partial(read, called=called), includes)
             by_command = ["", *unit_environment.values_of(command, f"--{port}")][-1]
@@ -84,15 +85,16 @@ def adoption(
             )  # fmt: skip
 
     def tunables(running: RunningService) -> Iterator[Tunable]:
-        """An option that the main file does not have is added at its end; until then it has its stock
-        value."""
+        """Yield a tunable per option. Missing options are added at the end and have stock values
+        until then.
+        """
         unit = running.unit or service.unit_name
         command = unit_environment.words(running.host.tree, unit)
         parameters = {parameter.name: parameter for parameter in service.parameters}
         for option, name in options.items():
             stock, notation = parameters[name].stock, notation_of(parameters[name], YES_NO)
             absent = last_line(running.config, stock, f"{option} ")
-            left = f"the command of {unit} says `--{option}`" if f"--{option}" in command else ""
+            left = f"the command of {unit} sets `--{option}`" if f"--{option}" in command else ""
             yield Tunable(name, option, notation, absent=absent, last=True, left=left)
 
     return Adoption(
@@ -108,6 +110,6 @@ def adoption(
 
 
 def _address(config: Config, option: str) -> str:
-    """The first of the addresses it listens at; empty where it listens at every one."""
+    """Return the first listening address, or an empty string if it listens on all."""
     first = config.last(option).strip("\"'").partition(",")[0].removeprefix("-")
     return "" if first in ("", "*", "0.0.0.0", "::") else first  # noqa: S104  # read, not bound

@@ -1,4 +1,4 @@
-"""Reading values in effect out of what servers and ``ss`` print."""
+"""Parse effective values from the output of servers and ``ss``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,19}(\.[0-9]+)?")
 
 
 def number(text: str) -> Value:
-    """``text`` as an int or float where it is one."""
+    """Return ``text`` as int or float if it is a number, else as text."""
     if not _NUMBER.fullmatch(text):
         return text
     return float(text) if "." in text else int(text)
@@ -27,13 +27,15 @@ def configuration(
     names: Mapping[str, str],
     meaning: Callable[[str, str], Value | None] = lambda _, word: number(word),
 ) -> Parser:
-    """Parser of a configuration that a program prints, by its syntax: directives' names → ours. Of one
-    that is there more than once the first of the outermost counts; ``meaning`` turns its word, without
-    quotes, into a value of our parameter, or into ``None`` where it cannot."""
+    """Return a parser of a configuration that a program prints.
+
+    ``names`` maps directives to parameters. The first of the outermost occurrences counts.
+    ``meaning`` converts its word, without quotes, to a value, or to ``None`` if that is impossible.
+    """
 
     def parse(text: str) -> Settings:
         outermost: dict[str, Directive] = {}
-        with contextlib.suppress(Unreadable):  # text behind the configuration is not part of it
+        with contextlib.suppress(Unreadable):  # ignore text after the configuration
             for directive in read(text):
                 name = names.get(directive.name.text, "")
                 inner = name in outermost and directive.depth >= outermost[name].depth
@@ -47,7 +49,7 @@ def configuration(
 
 
 def in_unit(parameter: Parameter, printed: str) -> Value:
-    """What a server prints, `ON` or `OFF` or a size in bytes, as a value of the parameter."""
+    """Convert printed `ON`, `OFF` or a size in bytes to a value of the parameter."""
     value = number(printed)
     if isinstance(parameter.stock, bool):
         return value == "ON"
@@ -56,10 +58,10 @@ def in_unit(parameter: Parameter, printed: str) -> Value:
 
 
 def listen_backlog(name: str = "backlog") -> Parser:
-    """Parser of ``ss -ltnH``/``ss -lxH``: Send-Q of a listening socket is its backlog in force.
+    """Return a parser of ``ss -ltnH``/``ss -lxH``: Send-Q of a listening socket is its backlog.
 
-    Of several sockets (one per worker, one per address family) the shortest queue counts: it is
-    the first to overflow.
+    Of several sockets (per worker or address family) the shortest queue counts, because it
+    overflows first.
     """
 
     def parse(text: str) -> Settings:
@@ -70,7 +72,9 @@ def listen_backlog(name: str = "backlog") -> Parser:
 
 
 def backlog_in_force(site: Site, name: str = "backlog", socket: str = "") -> Readback:
-    """The backlog that the kernel granted to a server, read from the listening socket itself: a unix
-    ``socket``, or that of the site's port."""
+    """Return the command that reads the backlog granted by the kernel from the listening socket.
+
+    The socket is a unix ``socket``, or the one of the site's port.
+    """
     asked = ("-lxH", f"src unix:{socket}") if socket else ("-ltnH", f"sport = :{site.listen.port}")
     return Readback(("ss", *asked), listen_backlog(name))

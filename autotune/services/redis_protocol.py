@@ -1,4 +1,4 @@
-"""What servers that speak the Redis protocol have in common: clients, their queue, `CONFIG GET`."""
+"""Common parts of servers with the Redis protocol: clients, their queue, `CONFIG GET`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from autotune.services.readback import Parser, backlog_in_force, number
 from autotune.strict import is_whole, split_lines
 
 MARK = "autotune:data-set"
-# Deterministic: a block's random numbers are seeded by its first key.
+# Deterministic, because a block's first key seeds its random numbers.
 _WRITE_PAIRS = """
 math.randomseed(tonumber(ARGV[1]) + 1)
 local first, count = tonumber(ARGV[1]), tonumber(ARGV[2])
@@ -46,7 +46,7 @@ COUNTS = frozenset((
 
 
 def _whole_bulk(data: bytes) -> bool:
-    """A RESP bulk string, ``$<length>\\r\\n<bytes>\\r\\n``, has arrived; or an error has."""
+    r"""True if a RESP bulk string, ``$<length>\\r\\n<bytes>\\r\\n``, or an error has arrived."""
     head, end, rest = data.partition(b"\r\n")
     length = head[1:].decode(errors="replace")
     if not end or not head.startswith(b"$") or not is_whole(length):
@@ -54,7 +54,7 @@ def _whole_bulk(data: bytes) -> bool:
     return len(rest) >= int(length) + 2
 
 
-# With the password that the host's own files have: it does not leave the host.
+# Uses the password in the host's own files, which never leaves the host.
 _AUTH = r"""
 file=$1
 files="$1 $(sed -n 's/^[ \t]*include[ \t]\+//p' "$1")"
@@ -65,13 +65,13 @@ shift
 """
 _PROTECTED = re.compile(rb"(?m)^[ \t]*(?:requirepass|aclfile|user)[ \t]")
 _WITH_AUTH = f'{_AUTH}exec "$@"\n'
-# Users named in the files have their passwords there. Else the server is asked with the password in its
-# files: it refuses that if it has another one, or none.
+# Users in the files have their passwords there. Otherwise the server is queried with the file's
+# password. It refuses the query if its own password differs.
 _UNSAVED = (
     _AUTH
     + r"""
 if [ -n "$4" ] && grep -q -e '^[ \t]*\(requirepass\|aclfile\|user\)[ \t]' -- $files; then
-    echo "has users or a password in $file, and would have none in the whole file written there"
+    echo "uses users or a password from $file, which the replaced file would lose"
     echo '"""
     + REPLACED_WHOLE
     + r"""'
@@ -81,8 +81,8 @@ fi
 for address in "$2" 127.0.0.1; do
     case $("$1" -h "$address" -p "$3" PING 2>&1) in
         *NOAUTH* | *WRONGPASS* | *'without any password'*)
-            echo "at port $3 wants another password than its files have, and would forget it in a restart"
-            echo "$1 -h $address -p $3 --askpass CONFIG REWRITE puts it into its file"
+            echo "at port $3 uses another password than its files, which a restart would lose"
+            echo "run $1 -h $address -p $3 --askpass CONFIG REWRITE to save it in its file"
             exit ;;
     esac
 done
@@ -91,7 +91,7 @@ done
 
 
 def _file(site: Site, default: str) -> str:
-    """The file that a server reads first."""
+    """Return the file that a server reads first."""
     return site.own.files[0].path if site.own and site.own.files else default
 
 
@@ -113,14 +113,16 @@ COUNTERS = CounterQuery(
 CLIENT_LIMIT = ClientLimit("maxclients", "rejected_connections")
 
 
-# Each server adds the `source` that documents them.
+# Each server adds the `source` of its documentation.
 backlog = partial(accept_queue, "tcp_backlog", stock=511)
-clients = partial(on_restart, "maxclients", "Clients at one time; more are refused.",
+clients = partial(on_restart, "maxclients", "Maximum concurrent clients. More are refused.",
     low=128, high="min(65536, nofile - 100)", log=True, stock=10_000)  # fmt: skip
 
 
 class RedisProtocolServer(Service):
-    """A store that ``redis-cli`` queries. ``in_effect``: options by the server's names → ours."""
+    """A store that ``redis-cli`` queries. ``in_effect`` maps the server's option names to
+    parameters.
+    """
 
     role = Role.STORE
     in_effect: ClassVar[Mapping[str, str]]
@@ -134,15 +136,19 @@ class RedisProtocolServer(Service):
         )
 
     def unsaved(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
-        """A password that `CONFIG SET` has set or removed is in no file; a password in a file that is
-        replaced as a whole may be in no other file."""
+        """Return a check for passwords that no file contains.
+
+        `CONFIG SET` may have changed the password, and replacing a file may drop its password.
+        """
         file, client = _file(site, self.config_path(site)), site.programs["redis-cli"]
         open_to_all = site.own is None and not any(map(_PROTECTED.search, files.values()))
         return ("sh", "-c", _UNSAVED, "sh", file, client, site.listen.host, str(site.listen.port),
                 "whole" if open_to_all else "")  # fmt: skip
 
     def loader(self, site: Site) -> Loader:
-        """A script inside the store writes a block of pairs at a time: memory stays constant."""
+        """Return a loader that writes pairs with a script in the store, so memory use stays
+        constant.
+        """
         ask = _client(site, "-e")
         return Loader(
             (*ask, "GET", MARK),
@@ -154,9 +160,9 @@ class RedisProtocolServer(Service):
 
 
 def alternating(names: Mapping[str, str], switches: Collection[str] = ()) -> Parser:
-    """Parser of a name line followed by its value line (``redis-cli CONFIG GET``).
+    """Return a parser of alternating name and value lines (``redis-cli CONFIG GET``).
 
-    ``switches`` are our parameters whose value is yes or no.
+    ``switches`` are parameters with the values yes and no.
     """
 
     def parse(text: str) -> Settings:
@@ -169,9 +175,10 @@ def alternating(names: Mapping[str, str], switches: Collection[str] = ()) -> Par
 
 
 def as_user(user: str | None, group: str | None) -> Argv:
-    """These servers cannot drop to another user themselves: util-linux' ``setpriv`` does it before.
+    """Return a ``setpriv`` (util-linux) prefix for servers that cannot change their user
+    themselves.
 
-    Nothing without a user.
+    The result is empty without a user.
     """
     if user is None:
         return ()

@@ -1,7 +1,7 @@
-"""Every service there is, what deployments are made of, and which services a tier has.
+"""Registry of all services, deployments, and the services of a tier.
 
-Each folder beside this file declares its own in ``service.SERVICES``, plug-ins declare theirs. Services
-that the target declares are added when it is read: a process works with one target only.
+Each folder in this package declares its services in ``service.SERVICES``, and plug-ins declare
+theirs. Services of a target are added when it is read: a process works with one target only.
 """
 
 from __future__ import annotations
@@ -32,27 +32,27 @@ def _shipped() -> Iterator[Service]:
 
 
 def _plugged_in() -> Iterator[Service]:
-    """The services of other packages. Raises AutotuneError."""
+    """Yield the services of other packages. Raises AutotuneError."""
     for plugin, some in plugins.declared("services"):
         for service in some:
             plugins.check_new(plugin, "services", service.key, [s.key for s in ALL])
             yield service
 
 
-# In the order in which a request passes them, which is that of the roles.
+# In the order of the roles, in which a request passes them.
 ALL: list[Service] = []
-# What deployments are made of, by their keys.
+# Services that form deployments, by key.
 SERVICES: dict[str, Service] = {}
-# What a tier's ``app`` may say.
+# Names for a tier's ``app``.
 APPS: dict[str, Service] = {}
-# What a tier's ``service`` may say, and the role each part of it plays there, in starting order.
+# Names for a tier's ``service``, with the role of each part in starting order.
 DEPLOYMENTS: dict[str, tuple[tuple[str, Role], ...]] = {}
-# Where a deployment listens under its distribution's units, unless the tier says otherwise.
+# Default port of a deployment under its distribution's units.
 PORTS: dict[str, int] = {}
 
 
 def _deployments() -> Iterator[tuple[str, int, tuple[tuple[str, Role], ...]]]:
-    """Name, port and services of each, these in starting order."""
+    """Yield name, port and services of each deployment, in starting order."""
     for service in SERVICES.values():
         if service.deployment:
             yield service.deployment, service.port, ((service.key, service.role),)
@@ -63,7 +63,7 @@ def _deployments() -> Iterator[tuple[str, int, tuple[tuple[str, Role], ...]]]:
 
 
 def _add(some: Iterable[Service]) -> None:
-    """Add services to everything above; each replaces the one that had its key."""
+    """Add services to the tables above. Each replaces an earlier one with the same key."""
     by_key = {service.key: service for service in (*ALL, *some)}
     ALL[:] = sorted(by_key.values(), key=lambda s: (list(Role).index(s.role), s.key))
     SERVICES.update((s.key, s) for s in ALL if s.deployment or s.gateway)
@@ -74,48 +74,48 @@ def _add(some: Iterable[Service]) -> None:
 
 _add(_shipped())
 _add([*_plugged_in()])
-# Names that a target cannot give to services of its own.
+# Names that a target's own services cannot use.
 SHIPPED = frozenset((*DEPLOYMENTS, *(name for s in ALL for name in (s.key, s.name))))
 
 
 def declare(specs: Mapping[str, ServiceSpec]) -> None:
-    """Add what a target declares; where autotune ships a service of that name, its own stays."""
+    """Add the services that a target declares, except for names of shipped services."""
     _add(declared.service(name, spec) for name, spec in specs.items() if name not in SHIPPED)
     diagnosis.cache_clear()
 
 
 def parts(deployment: str) -> tuple[tuple[Service, Role], ...]:
-    """The services of a deployment such as ``nginx+php-fpm``, in the order they start."""
+    """Return the services of a deployment such as ``nginx+php-fpm``, in starting order."""
     return tuple((SERVICES[name], role) for name, role in DEPLOYMENTS[deployment])
 
 
 def of_role(role: Role) -> tuple[Service, ...]:
-    """The services that have this role of their own."""
+    """Return the services with this role."""
     return tuple(service for service in ALL if service.role is role)
 
 
 def beside(services: tuple[Service, ...], of_host: Iterable[Service]) -> Iterator[Service]:
-    """What a host has for these services, which run together in one deployment."""
+    """Yield the host services for these services, which run together in one deployment."""
     for service in of_host:
         if service.per_deployment and (own := service.beside(services)):
             yield own
 
 
 def named(name: str) -> tuple[Service, ...]:
-    """The services of this name: several where one program does different jobs."""
+    """Return the services of this name. Several exist if one program has several functions."""
     return tuple(service for service in ALL if service.name == name)
 
 
 def speaks(deployments: Iterable[str], protocol: str) -> bool:
-    """Whether generators of load that speak ``protocol`` can ask one of these deployments."""
+    """True if load generators for ``protocol`` can query one of these deployments."""
     return any(service.protocol == protocol for d in deployments for service, _ in parts(d))
 
 
 def folder_declares(service: Service, name: str) -> object:
-    """``ADOPTION``, ``DIAGNOSIS`` or ``REFERENCE`` of a service; None if it declares none.
+    """Return ``ADOPTION``, ``DIAGNOSIS`` or ``REFERENCE`` of a service, or None.
 
-    Its own attribute comes first, then the one of the module of this name in its folder, then the one
-    of its `service.py`.
+    Its own attribute overrides that of its folder's module, which overrides that of its
+    `service.py`.
     """
     if (own := getattr(service, name.lower(), None)) is not None:
         return own
@@ -126,13 +126,13 @@ def folder_declares(service: Service, name: str) -> object:
 
 
 def adoptions() -> dict[str, Adoption]:
-    """How services are recognised on running hosts, by their keys."""
+    """Return the adoptions by service key."""
     declared = {service.key: folder_declares(service, "ADOPTION") for service in ALL}
     return {key: adoption for key, adoption in declared.items() if isinstance(adoption, Adoption)}
 
 
 def outliner(service: Service, path: str) -> Outliner | None:
-    """What of a host's own file of a service may be shown; None for a service that adopts no files."""
+    """Return the outliner of a service's file, or None for a service that adopts no files."""
     adoption = folder_declares(service, "ADOPTION")
     return adoption.understood.outliner(path) if isinstance(adoption, Adoption) else None
 
@@ -144,25 +144,25 @@ def references() -> dict[str, Reference]:
 
 
 def programs() -> tuple[Adoption, ...]:
-    """An adoption for each program: services that are found together are looked for once."""
+    """Return one adoption per program, so services that are found together are searched once."""
     return tuple({adoption.find: adoption for adoption in adoptions().values()}.values())
 
 
 @cache
 def diagnosis(name: str) -> Diagnosis:
-    """What diagnosing needs of the services of this name; nothing of an unknown one."""
+    """Return the diagnosis of the services of this name, or an empty one if unknown."""
     declared = (folder_declares(service, "DIAGNOSIS") for service in named(name))
     return next((d for d in declared if isinstance(d, Diagnosis)), NOTHING)
 
 
 def expected_body(target: Target) -> bytes | None:
-    """The body that proves a request was served right, where the application is one of ours."""
+    """Return the body of a correct response, if the application is autotune's own."""
     apps = (APPS[tier.app] for tier in target.tiers.values() if tier.app in APPS)
     return next((body for app in apps if (body := app.expected_body(target.data))), None)
 
 
 class Tier(Protocol):
-    """The part of a `target.model.Tier` that decides which services it has."""
+    """The part of a `target.model.Tier` that determines its services."""
 
     @property
     def service(self) -> tuple[str, ...]: ...
@@ -182,9 +182,9 @@ class Tier(Protocol):
 
 @dataclass(frozen=True)
 class Placed:
-    """A service in a tier: what it does there, and the settings under which it is there.
+    """A service in a tier, its role, and the settings under which it exists.
 
-    ``when`` are conditions on the study's settings, by their full names; empty means always.
+    ``when`` contains conditions on the study's settings by full name. Empty means always.
     """
 
     tier: str
@@ -194,28 +194,30 @@ class Placed:
 
     @property
     def name(self) -> str:
-        """``tier.service``, which the full names of its parameters begin with."""
+        """Return ``tier.service``, the prefix of its parameters' full names."""
         return f"{self.tier}.{self.service.name}"
 
     @property
     def runs(self) -> Conditions:
-        """When it runs: ``when``, and any conditions on its own parameters. Those parameters also mean
-        something while it does not run, for they decide whether it does."""
+        """Return the conditions under which it runs: ``when``, and conditions on its own
+        parameters.
+
+        Those parameters are also active while it is stopped, because they decide whether it runs.
+        """
         own = ((f"{self.name}.{name}", values) for name, values in self.service.runs_when)
         return (*self.when, *own)
 
 
 def choice_of(tier: str) -> str:
-    """The setting that says which of a tier's deployments runs."""
+    """Return the name of the setting that selects a tier's deployment."""
     return f"{tier}.service"
 
 
 def placed(name: str, tier: Tier) -> tuple[Placed, ...]:
-    """The services of a tier: its hosts' kernels and its application's files first, then those of
-    each deployment, the limits of its units before them.
+    """Return the services of a tier: kernels, application files, then each deployment's services.
 
-    A service that several deployments share is there once. Raises KeyError for an unknown deployment
-    or application.
+    Limits of units come before their deployment. A service shared by several deployments appears
+    once. Raises KeyError for an unknown deployment or application.
     """
     deployments: dict[tuple[Service, Role], tuple[str, ...]] = {}
     for service, role, deployment in _services(tier):
@@ -229,13 +231,13 @@ def placed(name: str, tier: Tier) -> tuple[Placed, ...]:
 
 
 def places(target: Target) -> Iterator[Placed]:
-    """The services of all tiers."""
+    """Yield the services of all tiers."""
     for name, tier in target.tiers.items():
         yield from placed(name, tier)
 
 
 def _services(tier: Tier) -> Iterator[tuple[Service, Role, str]]:
-    """Services with their roles and deployments; no deployment (``""``) for what is always there."""
+    """Yield services with roles and deployments. The deployment is ``""`` for permanent services."""
     of_host = [service for service in of_role(Role.HOST)
                if tier.installed and service.contained == tier.isolated]  # fmt: skip
     yield from ((service, Role.HOST, "") for service in of_host if not service.per_deployment)

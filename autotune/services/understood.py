@@ -1,7 +1,7 @@
-"""What a service understands of its own files, and so what of them may be shown.
+"""Rules for the parts of a service's files that may be shown.
 
-Shown are the names of directives, and the arguments of those that are tuned or that adoption reads.
-Everything else in a host's own file stays on its host.
+Visible parts are directive names, and the arguments of directives that are tuned or that adoption
+reads. All other text in a host's file stays on its host.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from autotune.masking import Outline, Outliner, Span
 from autotune.services import unit_files
 from autotune.services.config_files import Directive, Reader, Unreadable, Word
 
-Options = Callable[[tuple[Word, ...]], Iterable[Directive]]  # of the words of a unit's command
-# A name of a directive. One with digits may be a key in a table, so it has to have arguments.
+Options = Callable[[tuple[Word, ...]], Iterable[Directive]]  # parses the words of a unit's command
+# A directive name. A name with digits may be a table key, so it must have arguments.
 _NAME = re.compile(r"[!<]?[A-Za-z@_-][\w.-]{0,62}[!?]?(?:\[[\w.-]{0,60}\])?|\[[\w.-]{1,60}\]")
 _WORD = re.compile(r"[^\s={};(>,:]+")
 _BLANKS = re.compile(r"[ \t]+")
-_BETWEEN = re.compile(r"[ \t\"']*")  # the words of a name
+_BETWEEN = re.compile(r"[ \t\"']*")  # between the words of a name
 _ASSIGNED = re.compile(r"""["']?(?P<name>[A-Za-z_]\w{0,60})=""")
 _OPTION = re.compile(r"(?P<option>--[\w-]+)=(?P<number>\d{1,15})(?=$|[\s\"'])")
 _PROGRAM = re.compile(r"[-@:+!]*(?:/[\w.-]{1,40}){0,8}/?[a-z][a-z0-9.-]{1,24}")
-_IN_COMMAND, _VARIABLE = "a program", "a variable"  # no directive is called so
+_IN_COMMAND, _VARIABLE = "a program", "a variable"  # no directive has these names
 _NONE = re.compile(r"(?!)")
-LONGEST = 100  # characters of an argument that is shown
+LONGEST = 100  # maximum characters of a visible argument
 
 
 def never(_: Directive) -> bool:
@@ -39,15 +39,13 @@ def _no_options(_: tuple[Word, ...]) -> Iterable[Directive]:
 
 @dataclass(frozen=True)
 class Understood:
-    """The directives of a service whose arguments are shown.
+    """The directives of a service whose arguments may be shown.
 
-    ``read`` is the syntax of its files, ``names`` are directives, ``also`` tells of further ones.
-    ``blocks`` are those that have directives in them, all of them if empty: others hold tables, whose
-    names are data. ``any_case``: the case of names does not matter. ``only_known``: names that are not
-    understood are not shown either, as in a programming language.
-
-    In units, ``options`` reads the words of a command, and ``variables`` are those of the environment
-    that are shown.
+    ``read`` parses its files, ``names`` are directives, and ``also`` accepts further ones.
+    ``blocks`` are the blocks with directives, or all if empty; other blocks contain tables, whose
+    names are data. ``any_case`` ignores the case of names. ``only_known`` hides unknown names, as
+    in a programming language. In units, ``options`` parses the words of a command, and
+    ``variables`` matches visible environment variables.
     """
 
     read: Reader
@@ -60,13 +58,13 @@ class Understood:
     variables: re.Pattern[str] = _NONE
 
     def outliner(self, path: str) -> Outliner:
-        """The outlines of texts of the file at ``path``."""
+        """Return the outliner for the file at ``path``."""
         return _outliner(
             self, of_unit=path.startswith(unit_files.PLACES) or ".d/zz-autotune" in path
         )
 
     def outline(self, text: str, *, of_unit: bool) -> Outline:
-        """What may be visible of a text: nothing, where it cannot be read."""
+        """Return the visible parts of a text, or none if it cannot be parsed."""
         try:
             directives = [*(self._of_unit(text) if of_unit else self.read(text))]
         except (Unreadable, UnicodeError, RecursionError):
@@ -104,7 +102,7 @@ class Understood:
         )
 
     def _of_unit(self, text: str) -> Iterator[Directive]:
-        """The lines of a unit, the options of its commands, and the variables that are shown."""
+        """Yield the lines of a unit, the options of its commands, and visible variables."""
         for line in unit_files.read(text):
             yield Directive(line.name, line.arguments)
             if line.name.text.startswith("Exec"):
@@ -114,7 +112,9 @@ class Understood:
                     yield from self._variable(word)
 
     def _of_command(self, words: tuple[Word, ...]) -> Iterator[Directive]:
-        """The options of a command, behind its program, without which they could not be read again."""
+        """Yield the options of a command after its program name, which is needed to parse them
+        again.
+        """
         starts = {word.start: word for word in words}
         for option in self.options(words):
             program = starts.get(option.name.start)
@@ -152,7 +152,7 @@ def _inner(word: Word) -> Span:
 
 
 def _names(text: str, directive: Directive, *, is_known: bool) -> list[Span]:
-    """Where the words of a name are in the text, which a reader may call otherwise."""
+    """Return the positions of a name's words in the text, even if the reader renamed the directive."""
     places, at = list[Span](), directive.name.start
     words = directive.name.text.split() or [""]
     for number, word in enumerate(words):
@@ -166,7 +166,7 @@ def _names(text: str, directive: Directive, *, is_known: bool) -> list[Span]:
                 end = min(end, directive.arguments[0].start)
         else:
             if number == 0 and not is_known:
-                return []  # a word that is an argument as well
+                return []  # a word that is also an argument
             continue
         is_name = is_known or _NAME.fullmatch(text, at, end)
         ordinary = is_known or directive.arguments or not re.search(r"\d", text[at:end])
@@ -178,7 +178,7 @@ def _names(text: str, directive: Directive, *, is_known: bool) -> list[Span]:
 
 
 def _words(text: str, words: Iterable[Word]) -> Iterator[Span]:
-    """The places of words without their quotes; plain words with blanks between them are one place."""
+    """Yield the positions of words without quotes. Adjacent plain words form one position."""
     joined: Span | None = None
     for word in words:
         start, end = word.start, min(word.end, len(text))
@@ -200,7 +200,7 @@ def _words(text: str, words: Iterable[Word]) -> Iterator[Span]:
 
 
 def _owners(directives: Iterable[Directive]) -> tuple[tuple[int, int, str], ...]:
-    """Each directive that is in no other, from its name to its last word."""
+    """Return the outermost directives, each from its name to its last word."""
     owners: list[tuple[int, int, str]] = []
     for directive in sorted(directives, key=lambda directive: directive.name.start):
         end = max(word.end for word in (directive.name, *directive.arguments))

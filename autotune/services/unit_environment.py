@@ -1,5 +1,6 @@
-"""Variables that a unit gives to its processes: read as systemd does, and set where they are or in a
-drop-in."""
+"""Environment variables of units: parse them as systemd does, and set them in place or in a
+drop-in.
+"""
 
 from __future__ import annotations
 
@@ -25,19 +26,19 @@ from autotune.services.directives import (
 )
 from autotune.strict import is_whole
 
-# Where applications and files of variables mostly are.
+# Usual directories of applications and environment files.
 PLACES = ("srv/*", "srv/*/*", "opt/*", "opt/*/*", "var/www/*",
           "var/www/*/*", "home/*/*", "home/*/*/*")  # fmt: skip
 FILES = ("etc/default/*", "etc/*.env", "etc/*/*.env",
          *(f"{place}/{name}" for place in PLACES for name in (".env", "*.env")))  # fmt: skip
 _LINE = re.compile(r"(?m)^[ \t]*(?:export[ \t]+)?(?P<name>\w+)[ \t]*=[ \t]*(?P<value>[^\n]*)$")
 _VARIABLE = re.compile(r"\$\{?(\w+)\}?")
-_PLAIN = re.compile(r"""[^"'\\%\n]*""")  # text that means the same with and without quotes
+_PLAIN = re.compile(r"""[^"'\\%\n]*""")  # text with the same meaning with and without quotes
 
 
 @dataclass(frozen=True)
 class Variable:
-    """``place`` is where its value begins in the file at ``path``."""
+    """A variable. ``place`` is the offset of its value in the file at ``path``."""
 
     value: str
     path: str
@@ -46,7 +47,9 @@ class Variable:
 
 @dataclass(frozen=True)
 class Environment:
-    """``texts``: the files of a unit; ``unread``: its files of variables that could not be read."""
+    """A unit's environment. ``texts`` are the unit's files, ``unread`` its unreadable environment
+    files.
+    """
 
     unit: str
     texts: Mapping[str, str]
@@ -54,7 +57,7 @@ class Environment:
     unread: tuple[str, ...] = ()
 
     def value(self, name: str) -> str:
-        """The value of a variable; empty where it has none."""
+        """Return the value of a variable, or an empty string."""
         return self.variables[name].value if name in self.variables else ""
 
     def number(self, name: str) -> int | None:
@@ -71,9 +74,9 @@ class Environment:
 
 @dataclass(frozen=True)
 class Setting:
-    """A parameter that is the value of a variable, or the number of an ``option=`` among its words.
+    """A parameter that is a variable's value, or the number of an ``option=`` in it.
 
-    ``default`` is its value where nothing sets it; without a default it is tuned only where it is set.
+    ``default`` is its value if unset. Without a default, only a set parameter is tuned.
     """
 
     parameter: str
@@ -83,7 +86,9 @@ class Setting:
 
 
 def read(tree: Tree, unit: str) -> Environment:
-    """The environment of a unit with its drop-ins; `EnvironmentFile=` overrides `Environment=`."""
+    """Return the environment of a unit and its drop-ins. `EnvironmentFile=` overrides
+    `Environment=`.
+    """
     texts = {path: tree.text(path) for path in unit_files.files(tree, unit)}
     variables: dict[str, Variable] = {}
     named: list[str] = []
@@ -104,7 +109,7 @@ def read(tree: Tree, unit: str) -> Environment:
 
 
 def words(tree: Tree, unit: str) -> tuple[str, ...]:
-    """The words of a unit's command, with the values of its variables; none where it was not read."""
+    """Return the words of a unit's command with variables expanded, or none if it was not read."""
     starting = unit_files.starting(tree, unit)
     written = " ".join(word.text for word in starting[1].arguments) if starting else ""
     environment = read(tree, unit)
@@ -113,7 +118,7 @@ def words(tree: Tree, unit: str) -> tuple[str, ...]:
 
 
 def values_of(words: Sequence[str], *options: str) -> list[str]:
-    """What follows any of these options in a command."""
+    """Return the values after any of these options in a command."""
     return [value for option, value in pairwise(words) if option in options]
 
 
@@ -126,7 +131,10 @@ def _assigned(path: str, words: Iterable[Word]) -> Iterator[tuple[str, Variable]
 
 
 def assignments(files: Mapping[str, bytes], pattern: str) -> tuple[str, ...]:
-    """``NAME=value`` of a unit's ``files`` where all of it matches ``pattern``; the last counts."""
+    """Return the ``NAME=value`` assignments in a unit's ``files`` that match ``pattern``.
+
+    Of several, the last one takes effect.
+    """
     lines = (line for path, content in files.items() if path.startswith(unit_files.PLACES)
              for line in unit_files.read(config_text.decode(content))
              if line.name.text == "Environment")  # fmt: skip
@@ -135,13 +143,12 @@ def assignments(files: Mapping[str, bytes], pattern: str) -> tuple[str, ...]:
 
 
 def config(environment: Environment, main: str) -> Config:
-    """The files of a unit as a configuration, with the drop-in that tuning may add."""
+    """Return the files of a unit as a configuration, with the drop-in that tuning may add."""
     return Config(main, {environment.drop_in: "", **environment.texts})
 
 
 def tune(environment: Environment, settings: Iterable[Setting], accepts: Accepts) -> Adopted:
-    """Tune a variable in place where a unit file of the host's own sets it, in a drop-in where only a
-    package's file sets it, or nothing does."""
+    """Tune variables in the host's own unit files, else in a drop-in."""
     parts: list[Adopted] = []
     lines, values = "", dict[str, Value]()
     by_variable = sorted(settings, key=lambda setting: setting.variable)
@@ -169,14 +176,14 @@ _Pieces = list[tuple[int, int, str]]
 def _pieces(
     environment: Environment, name: str, settings: list[Setting], accepts: Accepts
 ) -> tuple[Adopted, _Pieces]:
-    """Values, reasons why others stay, and the text that replaces parts of a variable's value."""
+    """Return values, reasons for untuned settings, and the replacements in a variable's value."""
     adopted, pieces = Adopted(), _Pieces()
     for setting in settings:
         value, piece = _piece(environment, setting)
         if why := _reason(environment, setting, value):
             adopted.left[setting.parameter] = why
         elif value is None or not accepts(setting.parameter, value):
-            adopted.left[setting.parameter] = f"`{name}` has no value to start from"
+            adopted.left[setting.parameter] = f"`{name}` has no valid baseline value"
         else:
             adopted.values[setting.parameter] = value
             pieces.append(piece)
@@ -184,12 +191,14 @@ def _pieces(
 
 
 def _piece(environment: Environment, setting: Setting) -> tuple[Value | None, tuple[int, int, str]]:
-    """The value now, and the part of the variable's text that will follow the parameter, with the
-    template text for it."""
+    """Return the current value, and the part of the variable's text that follows the parameter.
+
+    The part includes its template text.
+    """
     text, parameter = environment.value(setting.variable), setting.parameter
-    option = setting.option.replace("-", "[-_]")  # either will do
+    option = setting.option.replace("-", "[-_]")  # both spellings are valid
     options = list(re.finditer(rf"(?<!\S){option}=(\d+)(?!\S)", text)) if option else []
-    number = options[-1] if options else None  # the last one counts
+    number = options[-1] if options else None  # the last one takes effect
     start = number.start(1) if number else 0
     written = number[1] if number else "" if setting.option else text
     if written:
@@ -208,14 +217,14 @@ def _piece(environment: Environment, setting: Setting) -> tuple[Value | None, tu
 
 
 def _reason(environment: Environment, setting: Setting, value: Value | None) -> str:
-    """Why a setting is not tuned; empty where it is."""
+    """Return the reason why a setting is not tuned, or an empty string."""
     name, variable = setting.variable, environment.variables.get(setting.variable)
     if variable is None and environment.unread:
-        return f"{environment.unread[0]} was not read, and may say `{name}`"
+        return f"{environment.unread[0]} was not read and may set `{name}`"
     if variable and variable.path not in environment.texts:
-        return f"{variable.path} says `{name}`: `Environment=` of the unit has it tuned"
+        return f"{variable.path} sets `{name}`: move it to `Environment=` in the unit to tune it"
     if variable and not _PLAIN.fullmatch(variable.value):
-        return f"`{name}` is no plain text"
+        return f"`{name}` is not plain text"
     if value is None and not (variable and not setting.option):
-        return f"there is no `{setting.option or name}`"
+        return f"`{setting.option or name}` is missing"
     return ""

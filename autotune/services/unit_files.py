@@ -1,4 +1,4 @@
-"""Units of the host's service manager: where they are, their syntax, and the command they start."""
+"""Systemd units of a host: locations, syntax, and their commands."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from autotune.services.config_files import Directive, Tree, Word, stripped
 PLACES = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 _LINE = re.compile(r"[^\n]+")
 _WORD = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\\[^\s]|[^\s"'\\])+""")
-# unit option argv…: runs argv with the option, as the unit's account, in its directory and with its
-# environment. The service that runs, and the socket it listens at, stay as they are.
+# unit option argv…: runs argv and the option with the unit's account, directory and environment.
+# The running service and its socket are not affected.
 AS_UNIT = """
 unit=$1 option=$2
 shift 2
@@ -27,8 +27,8 @@ while read -r file missing; do
 done <<END
 $(systemctl show -P EnvironmentFiles -- "$unit")
 END
-# A new unit does not see what is mounted for this command alone: STAGED and PATH, a line each, again and
-# again. It gets each staged file, read-only, at a place where only root can change names.
+# A new unit does not see this command's private mounts: pairs of lines, STAGED and PATH. Each staged
+# file is bound read-only in a directory where only root can rename files.
 if [ -n "${AUTOTUNE_STAGED-}" ]; then
     place=$(mktemp -d -p /run autotune-check.XXXXXXXXXX) && chmod 755 "$place" || exit
     trap 'rm -rf "$place"' EXIT
@@ -52,10 +52,10 @@ END
 fi
 exec systemd-run --quiet --pipe --wait --collect "$@" "$option"
 """
-# The words of $unit's command, a space between.
+# Prints the words of $unit's command, separated by spaces.
 UNIT_WORDS = r"""systemctl show -P ExecStart -- "$unit" | sed 's/.*argv\[\]=//; s/ ; .*//; q'"""
-# The words that the main process of $unit was started with, a NUL behind each. A process that has given
-# itself another title no longer shows them: then they are those of the unit's command.
+# Prints the words of $unit's main process, each followed by NUL. A process that changed its title
+# no longer shows them, so the unit's command is used instead.
 MAIN_WORDS = rf"""
 pid=$(systemctl show -P MainPID -- "$unit")
 case $(tr '\0' ' ' <"/proc/$pid/cmdline") in
@@ -66,23 +66,22 @@ esac
 
 
 def paths(unit: str) -> tuple[str, ...]:
-    """Where a unit may be, and drop-ins of it, relative to ``/``."""
+    """Return the possible paths of a unit and its drop-ins, relative to ``/``."""
     return tuple(f"{place[1:]}/{unit}{end}" for place in PLACES for end in ("", ".d"))
 
 
-# Units to read for a program that may run under any unit's name.
+# Units to read for a program that may run under any unit name.
 ANY = tuple(f"{place[1:]}/{name}" for place in PLACES[:2]
             for name in ("*.service", "*.service.d", "*.socket"))  # fmt: skip
 
 
 def drop_in(unit: str) -> str:
-    """A file of autotune's own that overrides those of packages."""
+    """Return the path of autotune's drop-in, which overrides drop-ins of packages."""
     return f"{PLACES[0]}/{unit}.d/zz-autotune.conf"
 
 
 def starting(tree: Tree, unit: str) -> tuple[str, Directive] | None:
-    """The file whose command takes effect, and that command: the last drop-in's that has one, or else the
-    unit's own."""
+    """Return the effective command and its file: the last drop-in with a command, else the unit."""
     for path in reversed(files(tree, unit)):
         if line := command(tree.text(path)):
             return path, line
@@ -90,7 +89,7 @@ def starting(tree: Tree, unit: str) -> tuple[str, Directive] | None:
 
 
 def files(tree: Tree, unit: str) -> tuple[str, ...]:
-    """A unit's own file, and its drop-ins in the order that systemd reads them."""
+    """Return a unit's own file, and its drop-ins in systemd's order."""
     own = [path for place in PLACES if (path := tree.real(f"{place}/{unit}")) in tree.files]
     drop_ins = {basename(path): path for place in reversed(PLACES)
                 for path in tree.matching(f"{place}/{unit}.d/*.conf")}  # fmt: skip
@@ -98,24 +97,24 @@ def files(tree: Tree, unit: str) -> tuple[str, ...]:
 
 
 def unfollowed(tree: Tree, unit: str) -> tuple[str, ...]:
-    """Links in place of its drop-ins that lead to nothing that was read."""
+    """Return links among its drop-ins that were not read."""
     return tuple(path for place in PLACES for path in tree.unfollowed(f"{place}/{unit}.d/*.conf"))
 
 
 def option(tree: Tree, unit: str, name: str) -> str:
-    """The first word of the last value that a unit gives an option; empty where it gives none."""
+    """Return the first word of an option's last value in a unit, or an empty string."""
     lines = [line for path in files(tree, unit) for line in read(tree.text(path))
              if line.name.text == name and line.arguments]  # fmt: skip
     return lines[-1].arguments[0].text if lines else ""
 
 
 def opened(tree: Tree, unit: str) -> str:
-    """Where its socket unit listens for it; empty where there is none."""
+    """Return the address of its socket unit, or an empty string without one."""
     return option(tree, f"{unit.removesuffix('service')}socket", "ListenStream")
 
 
 def naming(tree: Tree, program: str) -> tuple[str, ...]:
-    """The names of units that mention a program in their file or a drop-in."""
+    """Return the units that mention a program in their file or a drop-in."""
     files = (path for place in PLACES for pattern in ("*.service", "*.service.d/*.conf")
              for path in tree.matching(f"{place}/{pattern}"))  # fmt: skip
     units = (path if path.endswith(".service") else dirname(path).removesuffix(".d")
@@ -124,21 +123,21 @@ def naming(tree: Tree, program: str) -> tuple[str, ...]:
 
 
 def command(text: str) -> Directive | None:
-    """What a unit starts: its last ``ExecStart``; none where that is empty, a reset."""
+    """Return the last ``ExecStart`` of a unit, or none if that is empty (a reset)."""
     commands = [line for line in read(text)
                 if line.name.text == "ExecStart" and line.within == (("[Service]",),)]  # fmt: skip
     return commands[-1] if commands and commands[-1].arguments else None
 
 
-@lru_cache(maxsize=64)  # each parameter of a service asks for the same few units
+@lru_cache(maxsize=64)  # each parameter of a service reads the same few units
 def read(text: str) -> tuple[Directive, ...]:
-    """Every assignment with its words as arguments, those on continuation lines included."""
+    """Return every assignment with its words as arguments, including continuation lines."""
     assignments: list[Directive] = []
     section, words, goes_on = "", list[Word](), False
     for line in _LINE.finditer(text):
         bare, start = line[0].strip(), line.start()
         if bare.startswith(("#", ";")):
-            continue  # between continuation lines, too
+            continue  # comments may also be between continuation lines
         if not goes_on and bare.startswith("["):
             section = bare
             continue

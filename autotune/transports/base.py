@@ -1,4 +1,4 @@
-"""How a host is reached: the whole contract between autotune and a machine it works on."""
+"""Interface between autotune and a host: run commands, write files, read files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Argv = Sequence[str]
 
 @dataclass(frozen=True)
 class Completed:
-    """What a finished command left: its exit status (negative: ended by that signal) and output."""
+    """Result of a finished command. ``returncode`` is negative if a signal ended the command."""
 
     argv: tuple[str, ...]
     returncode: int
@@ -27,14 +27,14 @@ class Completed:
 
     @property
     def error_text(self) -> str:
-        """Its own words, for an error message: stderr if any, else stdout."""
+        """Return the error text of the command: stderr, or stdout if stderr is empty."""
         return (self.stderr.strip() or self.stdout.strip())[:4000]
 
 
 class Transport(Protocol):
-    """One host. Commands are argv lists: no value ever passes through a shell.
+    """One host. Commands are argv lists, so no value passes through a shell.
 
-    Every method raises ``HostUnreachable`` when the host cannot be reached or the time is up.
+    Every method raises ``HostUnreachable`` if the host cannot be reached or the time limit expires.
     """
 
     @property
@@ -50,26 +50,28 @@ class Transport(Protocol):
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Completed:
-        """Run ``argv`` to its end within ``timeout`` seconds; a command that fails raises nothing."""
+        """Run ``argv`` for at most ``timeout`` seconds. A nonzero exit status raises no error."""
         ...
 
     def put(self, content: bytes, path: str, *, mode: int = 0o644, sudo: bool = False) -> None:
-        """Write ``content`` to ``path`` (parents must exist), atomically, with these bits."""
+        """Write ``content`` to ``path`` atomically, with these mode bits. Parent directories must
+        exist.
+        """
         ...
 
     def get(self, path: str, *, sudo: bool = False) -> bytes | None:
-        """The bytes of ``path``, or ``None`` if there is no such file."""
+        """Return the bytes of ``path``, or ``None`` if the file does not exist."""
         ...
 
     def close(self) -> None: ...
 
 
 class HostUnreachable(AutotuneError):
-    """A host did not answer, refused the connection or did not finish in time."""
+    """A host did not respond, refused the connection or exceeded the time limit."""
 
 
 class HostKeyRefused(HostUnreachable):
-    """A host showed a key that is not known to be its own."""
+    """A host presented a key that does not match the known keys."""
 
 
 _ADDRESS = re.compile(r"[A-Za-z0-9_\[:][A-Za-z0-9._:%\[\]-]*")
@@ -78,14 +80,14 @@ _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@\\-]*\$?")
 
 @dataclass(frozen=True)
 class SshHost:
-    """A host reached over SSH. ``None`` means: as the SSH configuration has it, else the default.
+    """A host reached over SSH. ``None`` means the value in the SSH configuration, else the default.
 
-    ``name``: what messages call it. ``address``: a DNS name, an IP address or a ``Host`` of the
-    SSH configuration. ``config``: path of the configuration, as ``ssh -F`` takes it; ``None``:
-    ``~/.ssh/config`` and the system's. ``identity``: path of a private key to offer before
-    those of the agent. ``known_hosts``: path of the only file to look host keys up in. ``jump``:
-    hosts to go through, ``[user@]host[:port]``, separated by commas. ``connect_timeout``: seconds,
-    for each of connection, greeting and authentication.
+    ``name`` appears in messages. ``address`` is a DNS name, an IP address or a ``Host`` of the SSH
+    configuration. ``config`` is the path for ``ssh -F``; ``None`` means ``~/.ssh/config`` and the
+    system's file. ``identity`` is the path of a private key that is offered before the agent's
+    keys. ``known_hosts`` is the path of the only file with known host keys. ``jump`` lists jump
+    hosts as ``[user@]host[:port]``, separated by commas. ``connect_timeout`` is in seconds and
+    applies to connection, greeting and authentication separately.
     """
 
     name: str
@@ -99,12 +101,14 @@ class SshHost:
     config: str | None = None
 
     def __post_init__(self) -> None:
-        """Raise ``AutotuneError`` for what is no address: ssh_config may hand it to programs."""
+        """Raise ``AutotuneError`` for an invalid field: ssh_config may pass it to programs."""
         if not _ADDRESS.fullmatch(self.address):
-            raise AutotuneError(f"{self.name}: {self.address!r} is not a host's address")
+            raise AutotuneError(f"{self.name}: {self.address!r} is not a valid host address")
         if self.user is not None and not _USER.fullmatch(self.user):
-            raise AutotuneError(f"{self.name}: {self.user!r} is not a user's name")
+            raise AutotuneError(f"{self.name}: {self.user!r} is not a valid user name")
         if self.port is not None and not 0 < self.port < 65536:
             raise AutotuneError(f"{self.name}: {self.port} is not a port (1 to 65535)")
         if self.connect_timeout <= 0:
-            raise AutotuneError(f"{self.name}: a time to connect of {self.connect_timeout} s")
+            raise AutotuneError(
+                f"{self.name}: connect timeout {self.connect_timeout} s is not above 0"
+            )

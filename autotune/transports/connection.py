@@ -1,4 +1,4 @@
-"""A Fabric connection that checks whom it talks to and gives up in time."""
+"""SSH connections through Fabric with strict host key checks and time limits."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from autotune.transports.base import HostKeyRefused, HostUnreachable, SshHost
 from autotune.transports.hostkeys import SUFFIX, HostKey, KnownKey, certificate_of
 from autotune.transports.ssh_settings import read_settings
 
-_KEEP_ALIVE = 10  # s between signs of life on an idle connection
-_DEAD = 20.0  # s without an answer to one until the connection counts as lost
+_KEEP_ALIVE = 10  # s between keep-alive messages on an idle connection
+_DEAD = 20.0  # s without an acknowledgement until the connection counts as lost
 _GLOBAL = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
 _USER = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
 
-# Its threads log what is raised here anyway, tracebacks included, to standard error.
+# The library logs exceptions with tracebacks to standard error; autotune reports them itself.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
 def opened(host: SshHost) -> Connection:
-    """An open connection to ``host``; raises ``HostUnreachable`` or ``HostKeyRefused``."""
+    """Open a connection to ``host``. Raises ``HostUnreachable`` or ``HostKeyRefused``."""
     connection = _connection(host, read_settings, ())
     try:
         with explained(host, connection):
             connection.open()
-            # Send small messages at once, and notice a dead peer within half a minute.
+            # Send small messages immediately and detect a dead peer within 30 s.
             connection.transport.set_keepalive(_KEEP_ALIVE)
             sock = connection.transport.sock
             if isinstance(sock, socket.socket):
@@ -56,7 +56,7 @@ def opened(host: SshHost) -> Connection:
 
 
 def close(connection: Connection) -> None:
-    """Close it, whatever state it is in, and the connections it goes through."""
+    """Close the connection in any state, and the connections to its jump hosts."""
     connection.client.close()
     if isinstance(connection.gateway, Connection):
         close(connection.gateway)
@@ -64,7 +64,7 @@ def close(connection: Connection) -> None:
 
 @contextlib.contextmanager
 def explained(host: SshHost, connection: Connection) -> Iterator[None]:
-    """Say in the user's words what the libraries raise while connecting."""
+    """Translate library errors during connection setup into errors with hints."""
     where = f"{connection.user}@{hostkeys.name_in_file(connection.host, connection.port)}"
     port = "" if connection.port in (None, 22) else f"-p {connection.port} "
     by_hand = f"`ssh {port}{connection.user}@{connection.host}`"
@@ -79,30 +79,31 @@ def explained(host: SshHost, connection: Connection) -> Iterator[None]:
         ) from None
     except AuthenticationException:
         raise HostUnreachable(
-            f"{host.name}: {where} does not let us in",
-            hint=f"{by_hand} must work without a password: by agent, key or ~/.ssh/config",
+            f"{host.name}: {where} refused the login",
+            hint=f"{by_hand} must work without a password; set up a key, an agent or ~/.ssh/config",
         ) from None
     except (socket.gaierror, NoValidConnectionsError) as error:
         raise HostUnreachable(
-            f"{host.name}: {where}: {error.strerror}",
-            hint=f"{by_hand} must work from this machine: check the name, the port and sshd there",
+            f"{host.name}: cannot connect to {where} ({error.strerror})",
+            hint=f"{by_hand} must work from this machine; check the host name, the port and sshd",
         ) from None
     except TimeoutError:
         raise HostUnreachable(
-            f"{host.name}: {where} did not answer within {host.connect_timeout:g} s",
-            hint="is it up, and does a firewall let this machine in?",
+            f"{host.name}: {where} did not respond within {host.connect_timeout:g} s",
+            hint="check that the host is up and that its firewall accepts this machine",
         ) from None
     except ChannelException as error:
         raise HostUnreachable(
-            f"{host.name}: {where} allows no session: {error.text}",
+            f"{host.name}: {where} refused to open a session ({error.text})",
             hint="MaxSessions in sshd_config on that host must be 1 or more",
         ) from None
     except (SSHException, OSError, EOFError) as error:
         reason = str(error) or "the connection was closed"
-        no_ssh = "banner" in reason  # the library's word for it
+        no_ssh = "banner" in reason  # the library uses this word for the SSH greeting
         raise HostUnreachable(
-            f"{host.name}: {where}: {'no SSH server answers there, or too late' if no_ssh else reason}",
-            hint=f"{by_hand} must work from this machine: check the name, the port and sshd there",
+            f"{host.name}: cannot connect to {where} "
+            f"({'no SSH server responded in time' if no_ssh else reason})",
+            hint=f"{by_hand} must work from this machine; check the host name, the port and sshd",
         ) from None
 
 
@@ -112,7 +113,7 @@ def _connection(
     config = read(host)
     options = config.base_ssh_config.lookup(host.address)
     if host.identity and not Path(host.identity).expanduser().exists():
-        raise HostUnreachable(f"{host.name}: there is no key {host.identity}")
+        raise HostUnreachable(f"{host.name}: key file {host.identity} does not exist")
     agent = options.get("identitiesonly", "no") != "yes"
     connection = Connection(
         host.address,
@@ -138,7 +139,7 @@ def _connection(
     connection.client = SSHClient()
     connection.client.set_missing_host_key_policy(policy)
     connection.connect_kwargs["transport_factory"] = policy.transport
-    # ~/.ssh/config may name keys that are not here; the target's own was checked above.
+    # ~/.ssh/config may list keys that do not exist; the target's key was checked above.
     keys = [Path(key).expanduser() for key in connection.connect_kwargs.get("key_filename", [])]
     connection.connect_kwargs["key_filename"] = [str(key) for key in keys if key.exists()]
     return connection
@@ -150,7 +151,7 @@ def _gateway(
     read: Callable[[SshHost], Config],
     through: tuple[str, ...],
 ) -> Connection | str | bool:
-    """What the connection goes through: the last of the jump hosts, a command, or nothing."""
+    """Return the last jump host as a connection, a proxy command, or ``False`` for neither."""
     jumps = host.jump or options.get("proxyjump", "none")
     if jumps == "none":
         command = options.get("proxycommand", "none")
@@ -159,10 +160,11 @@ def _gateway(
     (user, _, address) = last.strip().rpartition("@")
     (name, colon, port) = address.rpartition(":")
     if not (colon and is_whole(port) and (name.endswith("]") or ":" not in name)):
-        (name, port) = (address, "")  # a colon of IPv6, if any
+        (name, port) = (address, "")  # the colon belongs to an IPv6 address
     name = name.strip("[]")
     if host.jump is None and name in (*through, host.address):
-        return False  # a pattern that gives every host this jump gives it to the jump host too
+        # a ``Host`` pattern that sets this jump host also matches the jump host itself
+        return False
     hop = replace(
         host,
         name=f"{host.name} (jump host {last.strip()})",
@@ -175,9 +177,9 @@ def _gateway(
 
 
 def known_hosts_files(host: SshHost, options: Mapping[str, Any]) -> tuple[Path, ...]:
-    """Where the host's key is looked up, the file a new one belongs in first.
+    """Return the files to search for the host's key. New keys belong in the first one.
 
-    ``options``: what the SSH configuration says of the host.
+    ``options`` are the host's options from the SSH configuration.
     """
     if host.known_hosts is not None:
         return (Path(host.known_hosts).expanduser(),)
@@ -187,16 +189,17 @@ def known_hosts_files(host: SshHost, options: Mapping[str, Any]) -> tuple[Path, 
 
 
 class _HostKeyPolicy:
-    """Checks every host key: the library is given no known keys, so it asks about each.
+    """Policy that checks every host key. The library gets no known keys, so it always calls this
+    policy.
 
-    ``name`` is what known_hosts calls the host, ``principal`` what a certificate calls it.
+    ``name`` identifies the host in known_hosts, and ``principal`` identifies it in a certificate.
     """
 
     def __init__(self, host: str, name: str, principal: str, files: tuple[Path, ...]) -> None:
         (self.host, self.name, self.principal, self.files) = (host, name, principal, files)
 
     def missing_host_key(self, client: SSHClient, hostname: str, key: PKey) -> None:
-        """Accept a certificate of a known authority; else check the key itself, as ssh does."""
+        """Accept a certificate of a known authority, else check the key as ssh does."""
         offered, entries = HostKey(key.get_name(), key.get_base64()), self.entries()
         certificate = certificate_of(key.public_blob.key_blob) if key.public_blob else None
         reason = ""
@@ -206,15 +209,17 @@ class _HostKeyPolicy:
             if refusal is None:
                 hostkeys.refuse_revoked(self.host, offered, entries)
                 return
-            reason = f"; its certificate {certificate.name!r} does not do: {refusal}"
+            reason = f"; its certificate {certificate.name!r} was not accepted ({refusal})"
         try:
             hostkeys.check(self.host, self.name, offered, entries, self.files[0])
         except HostKeyRefused as error:
             raise HostKeyRefused(error.message + reason, hint=error.hint) from None
 
     def transport(self, sock: socket.socket, **options: Any) -> Transport:
-        """A transport that first asks for the kinds of key that the host is known by, and before
-        those for a certificate where an authority is known for the host."""
+        """Return a transport that prefers key types known for the host.
+
+        Certificates come first if known_hosts contains an authority for the host.
+        """
         transport = Transport(sock, **options)
         security = transport.get_security_options()
         entries = {entry.key.kind for entry in self.entries() if not entry.authority}
@@ -230,6 +235,6 @@ class _HostKeyPolicy:
         return hostkeys.known_keys(self.name, self.files)
 
     def authorities(self) -> list[KnownKey]:
-        """The authorities for the host on this port or on any."""
+        """Return the authorities for the host, on this port or any port."""
         every = [*self.entries(), *hostkeys.known_keys(self.principal, self.files)]
         return [entry for entry in every if entry.authority]

@@ -1,4 +1,4 @@
-"""One HTTP request made from a host, which may see what the machine autotune runs on does not."""
+"""Send one HTTP request from a host, which may reach addresses that this machine cannot."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from autotune.transports.request import Request
 _ESCAPES = str.maketrans(
     {"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v"}
 )
-_LARGEST = 1 << 20  # bytes of a body that are looked at
+_LARGEST = 1 << 20  # bytes of a response body that are examined
 
 
 @dataclass(frozen=True)
 class Answer:
-    """``seconds`` from the first packet to the last byte, as the host saw it; ``location`` is where
-    it sends on to, if it does."""
+    """An HTTP response. ``seconds`` run from the first packet to the last byte, measured on the
+    host.
+
+    ``location`` is the target of a redirect, or empty.
+    """
 
     status: int
     body: bytes
@@ -32,7 +35,7 @@ class Answer:
 
 
 def in_words(answer: Answer | str) -> str:
-    """Its status, where it sends on to, and how long it took; or why there is none."""
+    """Describe the response: status, redirect and duration, or the reason why it is missing."""
     if isinstance(answer, str):
         return answer
     onward = f", Location: {answer.location}" if answer.location else ""
@@ -40,8 +43,9 @@ def in_words(answer: Answer | str) -> str:
 
 
 def _options(request: Request) -> Iterator[tuple[str, str | None]]:
-    """curl's options for a request (without their dashes) and their values, apart from its URL and what
-    it ``sends``."""
+    """Yield curl's options (without dashes) and values, except the URL and the options of
+    ``sends``.
+    """
     yield "header", "Connection: close"
     yield ("http2" if request.http2 else "http1.1"), None
     if request.method == "HEAD":
@@ -55,24 +59,24 @@ def _options(request: Request) -> Iterator[tuple[str, str | None]]:
 
 
 def options(request: Request) -> Argv:
-    """The same as arguments."""
+    """Return the options of ``request`` as arguments."""
     words = [w for name, value in _options(request) for w in (f"--{name}", value) if w is not None]
     return (*words, *(("--output", "/dev/null") if request.method == "HEAD" else ()))
 
 
 def settings(request: Request) -> list[str]:
-    """The same as lines of a file of curl's options."""
+    """Return the options of ``request`` as lines of a curl configuration file."""
     return [name if value is None else quoted(name, value) for name, value in _options(request)]
 
 
 def sends(request: Request) -> list[tuple[str, str]]:
-    """Headers and body, which may be secret: curl's options (without their dashes) and their values."""
+    """Return curl's options (without dashes) and values for headers and body, which may be secret."""
     headers = [("header", f"{name}: {value}") for name, value in request.headers]
     return headers if request.body is None else [*headers, ("data-raw", request.body)]
 
 
 def quoted(name: str, value: str) -> str:
-    """An option as curl reads it from a file (curl(1), `--config`)."""
+    """Return an option in the syntax of a curl configuration file (curl(1), `--config`)."""
     return f'{name} = "{value.translate(_ESCAPES)}"'
 
 
@@ -81,13 +85,13 @@ def _config(options: Iterable[tuple[str, str]]) -> bytes:
 
 
 def answer(transport: Transport, request: Request | str, timeout: float = 2.0) -> Answer | str:
-    """The answer to one request, or GET of a URL, over a new connection; or in words why not.
+    """Return the response to one request, or to GET of a URL, or the reason for failure as text.
 
-    Raises ``HostUnreachable`` when the host itself cannot be reached.
+    Every call opens a new connection. Raises ``HostUnreachable`` if the host cannot be reached.
     """
     url = request if isinstance(request, str) else request.url
     argv: Argv = (
-        # Other accounts of the host see its command line, but not what it reads.
+        # Other accounts on the host can read the command line, but not standard input.
         "curl", "--config", "-", "--silent", "--show-error", "--globoff", "--noproxy", "*",
         "--max-time", f"{timeout:g}",
         "--write-out", r"\n%{http_code} %{time_total} %{redirect_url}",
@@ -101,8 +105,8 @@ def answer(transport: Transport, request: Request | str, timeout: float = 2.0) -
     status, _, rest = last.partition(" ")
     seconds, _, location = rest.partition(" ")
     if not done.ok or not is_whole(status):
-        return done.stderr.strip() or f"curl ended with {done.returncode}"
+        return done.stderr.strip() or f"curl exited with status {done.returncode}"
     try:
         return Answer(int(status), body.encode()[:_LARGEST], decimal(seconds), location)
     except ValueError as error:
-        return f"curl printed no answer: {error}"
+        return f"unexpected output of curl: {error}"

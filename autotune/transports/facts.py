@@ -1,4 +1,4 @@
-"""What a host is made of and what its kernel is set to, asked of the host itself. Read-only."""
+"""Read the hardware and kernel settings of a host. Read-only."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from autotune.target.model import Target
 from autotune.transports.base import Transport
 from autotune.transports.parallel import run_on_all
 
-UNLIMITED = 1_048_576  # what Linux allows where nobody has said otherwise (fs.nr_open)
+UNLIMITED = 1_048_576  # Linux's default for fs.nr_open
 
-# `name value` lines. A group of processes is held to its own limits and to those of the groups it
-# is in, so all of them are looked at: version 2 has one tree of groups, version 1 one for each
-# resource. In a container the tree shown begins at the container's own group. A unit is not in the
-# group of this login ($1 is `unit`), but it is in the outermost one.
+# The output has `name value` lines. Limits of all enclosing groups apply, so the script reads every
+# level. Version 2 has one tree of groups; version 1 has one tree per resource. In a container, the
+# visible tree starts at the container's group. A unit ($1 is `unit`) shares only the outermost
+# group with this login.
 _ASK = r"""
 exec 2>/dev/null
 of=$1
@@ -57,18 +57,19 @@ done </proc/self/cgroup
 
 
 def host_facts(transport: Transport, *, units: bool = False) -> HostFacts:
-    """CPUs and descriptors this account may use, and memory in bytes; limits of groups count.
+    """Return the CPUs, descriptors and memory (bytes) that this account may use.
 
-    ``units``: services run as units of systemd, which may grant them more descriptors than this
-    account has: up to fs.nr_open, or, in a container without the right to raise limits, up to
-    what systemd itself was given. Raises ``AutotuneError`` if the host does not say.
+    Limits of control groups apply. ``units`` is true if services run as systemd units, which may
+    get more descriptors than this account: up to fs.nr_open. In a container without the right to
+    raise limits, the maximum is systemd's own limit. Raises ``AutotuneError`` if the host reports
+    no facts.
     """
     asked = transport.run(["sh", "-c", _ASK, "sh", "unit" if units else "login"])
     host = parse_facts(asked.stdout, units=units)
     if host is None:
         words = f": {asked.error_text[:200]}" if asked.error_text else ""
         raise AutotuneError(
-            f"{transport.name} does not report its CPUs and memory{words}",
+            f"{transport.name} returned no CPU count or memory size{words}",
             hint="autotune needs Linux with coreutils and /proc on every host",
         )
     if not units:
@@ -80,9 +81,10 @@ def host_facts(transport: Transport, *, units: bool = False) -> HostFacts:
 def facts(
     target: Target, transports: Mapping[str, Transport], *, units: bool = False
 ) -> dict[str, HostFacts]:
-    """What each host of a target has, asked of all at once, within what the target grants of it.
+    """Return the facts of each host of a target, read in parallel and capped by the target's
+    grants.
 
-    Raises ``AutotuneError`` with every host that does not say or cannot be reached.
+    Raises ``AutotuneError`` that lists every host without facts or connection.
     """
     facts = run_on_all(
         (transports[name] for name in target.hosts),
@@ -93,7 +95,7 @@ def facts(
 
 
 def parse_facts(output: str, *, units: bool = False) -> HostFacts | None:
-    """The facts in what a host printed; ``None`` without its CPUs or its memory."""
+    """Parse the facts that a host printed. Returns ``None`` if CPUs or memory are missing."""
     rows = [line.split() for line in split_lines(output)]
     numbers = {row[0]: int(row[1]) for row in rows if len(row) == 2 and is_whole(row[1])}
     if not numbers.get("cpus") or "memory" not in numbers:
@@ -107,7 +109,7 @@ def parse_facts(output: str, *, units: bool = False) -> HostFacts | None:
 
 
 def _quotas(rows: list[list[str]]) -> Iterator[float]:
-    """CPUs that groups may use: a quota of microseconds in each period (cgroups(7))."""
+    """Yield the CPUs that groups may use: quota divided by period (cgroups(7))."""
     for row in rows:
         match row:
             case ["cpu.max" | "cpu.cfs", quota, period] if _positive(quota) and _positive(period):
@@ -115,7 +117,7 @@ def _quotas(rows: list[list[str]]) -> Iterator[float]:
 
 
 def _memories(rows: list[list[str]]) -> Iterator[int]:
-    """Bytes that groups may use. Without a limit, version 1 shows the largest there could be."""
+    """Yield the bytes that groups may use. Without a limit, version 1 shows its largest value."""
     for row in rows:
         match row:
             case ["memory.max" | "memory.limit", limit] if _positive(limit):
@@ -126,8 +128,8 @@ def _positive(word: str) -> bool:
     return is_whole(word) and int(word) > 0
 
 
-# A line for each file of a key: its state, its path, its value. Paths are arguments, each of them quoted.
-# The shell reads all this from its input: an account need be allowed to run nothing but `sh` as root.
+# One line per file of a key: state, path, value. Paths are quoted arguments. The shell reads the
+# script from its input, so the account only needs the right to run `sh` as root.
 _ASK_KERNEL = r"""
 newline='
 '
@@ -144,22 +146,22 @@ done
 """
 _SYS = "/proc/sys/"
 _WHY = {
-    "absent": "this kernel does not have it",
-    "hidden": "it cannot be read here",
-    "fixed": "it cannot be written here",
+    "absent": "this kernel does not support it",
+    "hidden": "it cannot be read on this host",
+    "fixed": "it cannot be written on this host",
 }
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """Values by their names, and why others cannot be set, each in a few words."""
+    """Values by name, and for each setting that cannot be changed the reason in a few words."""
 
     values: dict[str, str] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
 
 
 def kernel(transport: Transport, keys: Iterable[str]) -> Kernel:
-    """Ask for these keys, with the rights that setting them would take."""
+    """Read these keys with the permissions that setting them requires."""
     paths = (f"{_SYS}{key.replace('.', '/')}" for key in keys)
     script = f"set -- {shlex.join(paths)}\n{_ASK_KERNEL}".encode()
     asked = transport.run(["sh"], input=script, sudo=True)
@@ -168,7 +170,7 @@ def kernel(transport: Transport, keys: Iterable[str]) -> Kernel:
 
 
 def parse_kernel(output: str) -> Kernel:
-    """The values in what a host printed."""
+    """Parse the values that a host printed."""
     settings = Kernel()
     for line in split_lines(output):
         state, _, rest = line.partition(" ")

@@ -1,8 +1,7 @@
-"""Whether a host is who it was: its key against known_hosts (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT),
-its certificate (OpenSSH's PROTOCOL.certkeys) against the authorities there.
+"""Check host keys against known_hosts and host certificates against its authorities.
 
-Looked up here rather than by the SSH library, which leaves out revoked keys, patterns and all but
-the first kind of key, and whose messages say neither fingerprint nor what to do.
+Formats: sshd(8), SSH_KNOWN_HOSTS FILE FORMAT; OpenSSH's PROTOCOL.certkeys. The SSH library ignores
+revoked keys, patterns and all key types but the first. Its messages lack fingerprints and hints.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class HostKey:
 
     @classmethod
     def of_blob(cls, blob: bytes) -> HostKey:
-        """A key as it goes over the wire: the name of its kind comes first."""
+        """Parse a key in its wire format, which starts with the key type."""
         length = int.from_bytes(blob[:4], "big")
         return cls(blob[4 : 4 + length].decode(), base64.b64encode(blob).decode())
 
@@ -46,16 +45,16 @@ class HostKey:
 
     @property
     def fingerprint(self) -> str:
-        """As OpenSSH shows it: SHA256 of the key's bytes, base64 without padding."""
+        """Return the fingerprint in OpenSSH's format: SHA256 of the key, base64 without padding."""
         digest = hashlib.sha256(self.blob).digest()
         return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
 
 
 @dataclass(frozen=True)
 class KnownKey:
-    """A line of a known_hosts file that names a host.
+    """A line of a known_hosts file that matches a host.
 
-    ``authority``: the key is that of a certificate authority, and no host's.
+    ``authority`` is true if the key belongs to a certificate authority, not to a host.
     """
 
     key: HostKey
@@ -66,9 +65,9 @@ class KnownKey:
 
 
 def known_keys(address: str, files: Iterable[Path]) -> list[KnownKey]:
-    """What ``files`` say of ``address`` (``name``, or ``[name]:port`` off port 22).
+    """Return the entries for ``address`` (``name``, or ``[name]:port`` off port 22) in ``files``.
 
-    Files that are not there say nothing.
+    Missing files are skipped.
     """
     keys = []
     for path in files:
@@ -81,9 +80,9 @@ def known_keys(address: str, files: Iterable[Path]) -> list[KnownKey]:
 def check(
     host: str, address: str, offered: HostKey, entries: Sequence[KnownKey], file: Path
 ) -> None:
-    """Raise ``HostKeyRefused`` unless ``offered`` is a key that ``address`` is known by.
+    """Raise ``HostKeyRefused`` unless ``offered`` is a known key of ``address``.
 
-    ``host``: what messages call it. ``file``: where an accepted key would be written.
+    ``host`` appears in messages. ``file`` is the file for accepted keys in the hint.
     """
     refuse_revoked(host, offered, entries)
     trusted = [entry for entry in entries if not entry.revoked and not entry.authority]
@@ -93,45 +92,45 @@ def check(
         entry = next((entry for entry in trusted if entry.key.kind == offered.kind), trusted[0])
         forget = f"ssh-keygen -R {shlex.quote(address)} -f {shlex.quote(str(entry.path))}"
         raise HostKeyRefused(
-            f"{host}: the host key of {address} has changed: it is known by {entry.key.kind}"
-            f" {entry.key.fingerprint} ({entry.path}:{entry.line}) and offers {offered.kind}"
-            f" {offered.fingerprint}; somebody may be in between",
-            hint="if the host was installed anew and the fingerprint is the new one:"
+            f"{host}: the host key of {address} has changed. Expected {entry.key.kind}"
+            f" {entry.key.fingerprint} ({entry.path}:{entry.line}), got {offered.kind}"
+            f" {offered.fingerprint}. Another machine may intercept the connection",
+            hint="if the host was reinstalled and the new fingerprint is correct:"
             f" {forget} && {accept(address, offered, entry.path)}",
         )
     raise HostKeyRefused(
-        f"{host}: the host key of {address} is not known: {offered.kind} {offered.fingerprint}",
-        hint="compare it with what `ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub` says on the host;"
-        f" if it is the same, accept it: {accept(address, offered, file)}",
+        f"{host}: unknown host key {offered.kind} {offered.fingerprint} of {address}",
+        hint="compare it with the output of `ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub` on the host"
+        f" and accept a matching key: {accept(address, offered, file)}",
     )
 
 
 def refuse_revoked(host: str, offered: HostKey, entries: Iterable[KnownKey]) -> None:
-    """Raise ``HostKeyRefused`` where a line revokes the key."""
+    """Raise ``HostKeyRefused`` if an entry revokes the key."""
     for entry in entries:
         if entry.revoked and entry.key == offered:
             raise HostKeyRefused(
-                f"{host}: its host key {offered.fingerprint} is revoked"
-                f" ({entry.path}:{entry.line})",
-                hint="give the host a new key",
+                f"{host}: the host key {offered.fingerprint} is revoked in {entry.path},"
+                f" line {entry.line}",
+                hint="create a new host key",
             )
 
 
 def accept(address: str, key: HostKey, file: Path) -> str:
-    """The shell command that makes ``key`` known: exactly this key, not one fetched again."""
+    """Return the shell command that adds exactly this ``key`` to the known hosts."""
     entry = f"{address} {key.kind} {key.data}"
     return f"echo {shlex.quote(entry)} >> {shlex.quote(str(file))}"
 
 
 def name_in_file(host: str, port: int) -> str:
-    """What known_hosts calls a host on a port."""
+    """Return the name of a host and port in known_hosts."""
     return host if port == 22 else f"[{host}]:{port}"
 
 
 def _parsed(line: str, address: str, path: Path, number: int) -> KnownKey | None:
     fields = line.split()
     marker = fields.pop(0) if fields and fields[0] in (_REVOKED, _AUTHORITY) else ""
-    # Comments, unknown markers and lines cut short name no key of this host.
+    # Comments, unknown markers and truncated lines contain no usable key.
     if len(fields) < 3 or fields[0].startswith(("#", "@")) or not _names(fields[0], address):
         return None
     try:
@@ -144,7 +143,7 @@ def _parsed(line: str, address: str, path: Path, number: int) -> KnownKey | None
 
 
 def _names(names: str, address: str) -> bool:
-    """Whether the first field of a line (names, patterns or one hash) means ``address``."""
+    """True if the first field of a line (names, patterns or one hash) matches ``address``."""
     if names.startswith("|1|"):
         return _hashed(names, address)
     # Only * and ? are special in known_hosts; fnmatch would read [host]:port as a set.
@@ -154,7 +153,7 @@ def _names(names: str, address: str) -> bool:
 
 
 def _hashed(name: str, address: str) -> bool:
-    """``|1|salt|HMAC-SHA1 of the name``."""
+    """True if ``name`` (``|1|salt|HMAC-SHA1 of the name``) is the hash of ``address``."""
     try:
         (salt, digest) = (base64.b64decode(part) for part in name.split("|")[2:4])
     except ValueError:
@@ -164,12 +163,12 @@ def _hashed(name: str, address: str) -> bool:
 
 SUFFIX = "-cert-v01@openssh.com"
 HOST = 2
-_FORBIDDEN = "ssh-rsa"  # signatures by SHA-1, as ssh refuses them (CASignatureAlgorithms)
+_FORBIDDEN = "ssh-rsa"  # SHA-1 signatures, which ssh also refuses (CASignatureAlgorithms)
 
 
 @dataclass(frozen=True)
 class Certificate:
-    """What an authority says of a key; times in seconds since 1970, ``signed``: the signed bytes."""
+    """A host certificate. Times are seconds since 1970, and ``signed`` contains the signed bytes."""
 
     kind: int
     name: str
@@ -182,21 +181,22 @@ class Certificate:
     signature: bytes
 
     def refusal(self, principal: str, entries: Iterable[KnownKey]) -> str | None:
-        """Why the certificate does not vouch for ``principal``; ``None`` where it does.
+        """Return the reason why the certificate is not valid for ``principal``, or ``None`` if it
+        is.
 
-        ``entries`` are the lines of known_hosts that speak of the host.
+        ``entries`` are the lines of known_hosts that match the host.
         """
         if not any(entry.authority and entry.key == self.authority for entry in entries):
-            return f"no @cert-authority line has {self.authority.fingerprint}"
+            return f"no @cert-authority line contains {self.authority.fingerprint}"
         if self.kind != HOST:
-            return "it is not a host's"
+            return "it is not a host certificate"
         if self.principals and principal.lower() not in self.principals:
-            return f"it is for {', '.join(self.principals)}, not for {principal}"
+            return f"it is valid for {', '.join(self.principals)}, not for {principal}"
         if not self.valid_after <= time.time() < self.valid_before:
-            return "it is not valid now"
+            return "it is not valid at this time"
         if self.critical:
-            return "it has critical options"
-        return None if self._is_signed() else "its signature is wrong"
+            return "it contains critical options"
+        return None if self._is_signed() else "its signature is invalid"
 
     def _is_signed(self) -> bool:
         algorithm = Message(self.signature).get_text()
@@ -205,12 +205,12 @@ class Certificate:
         try:
             authority = PKey.from_type_string(self.authority.kind, self.authority.blob)
             return bool(authority.verify_ssh_sig(self.signed, Message(self.signature)))
-        except (SSHException, ValueError):  # a signature of another kind or length
+        except (SSHException, ValueError):  # the signature has another type or length
             return False
 
 
 def certificate_of(blob: bytes) -> Certificate | None:
-    """The certificate in ``blob``, the public key that a host offers; ``None`` where it is none."""
+    """Return the certificate in the public key ``blob``, or ``None`` if it contains no certificate."""
     try:
         return _certificate(blob)
     except (SSHException, ValueError, KeyError, IndexError):
@@ -224,7 +224,7 @@ def _certificate(blob: bytes) -> Certificate | None:
         return None
     message.get_string()  # nonce
     plain = kind.removesuffix(SUFFIX)
-    # How many strings a public key has after the name of its kind.
+    # Number of strings that follow the key type in a public key.
     for _ in range(2 if plain.startswith("ecdsa-") else {"ssh-ed25519": 1, "ssh-rsa": 2}[plain]):
         message.get_string()
     message.get_int64()  # serial number
@@ -235,11 +235,11 @@ def _certificate(blob: bytes) -> Certificate | None:
         principals.append(names.get_text())
     valid_after, valid_before = message.get_int64(), message.get_int64()
     critical = message.get_string()
-    message.get_string()  # extensions: none is known for hosts
+    message.get_string()  # extensions; none is defined for host certificates
     message.get_string()  # reserved
     authority = message.get_string()
     signed, signature = message.get_so_far(), message.get_string()
-    if len(signed) + 4 + len(signature) != len(blob):  # the library pads what is cut short
+    if len(signed) + 4 + len(signature) != len(blob):  # the library pads truncated data
         return None
     return Certificate(
         role, name, tuple(principals), valid_after, valid_before, critical,

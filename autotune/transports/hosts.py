@@ -1,4 +1,4 @@
-"""A transport for each host of a target, by the name the target gives it."""
+"""Create a transport for each host of a target."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from autotune.transports.local import LocalTransport
 
 
 def transports(file: TargetFile) -> dict[str, Transport]:
-    """One transport for each host of the target. None is connected before its first use."""
+    """Return a transport for each host by name. Each connects at its first use."""
     return {name: transport(file, name) for name in file.target.hosts}
 
 
 def transport(file: TargetFile, name: str) -> Transport:
-    """The transport to the host ``name``; raises ``AutotuneError`` for what is no address."""
+    """Return the transport to the host ``name``. Raises ``AutotuneError`` for an invalid address."""
     if file.target.hosts[name].transport == "local":
         return LocalTransport(name)
-    # Its libraries take a second to load: a target without such hosts does without them.
+    # The SSH libraries take a second to load; targets with only local hosts skip them.
     from autotune.transports.ssh import SshTransport
 
     return SshTransport(ssh_host(file, name))
 
 
 def ssh_host(file: TargetFile, name: str) -> SshHost:
-    """What the target says of how to reach a host over SSH."""
+    """Return the SSH settings that the target contains for a host."""
     host, config = file.target.hosts[name], file.target.ssh.config
     config_path = str(file.path.parent / Path(config).expanduser()) if config else None
     return SshHost(name, host.address, host.user, host.port, config=config_path)

@@ -1,4 +1,4 @@
-"""The machine autotune itself runs on."""
+"""Transport for the machine that runs autotune."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from autotune.errors import AutotuneError
 from autotune.transports import waiting
 from autotune.transports.base import Argv, Completed, HostUnreachable
 
-NOT_FOUND = 127  # exit statuses of a shell, for a command that could not be started
+NOT_FOUND = 127  # exit statuses of a shell for a command that could not start
 NOT_ALLOWED = 126
 
 
 class LocalTransport:
-    """Commands as child processes, each in a session of its own so that all of it can be ended.
+    """Runs commands as child processes, each in its own session so that its whole tree can be
+    killed.
 
-    ``sudo`` means ``sudo -n`` for anybody but root: it never asks for a password.
+    ``sudo`` means ``sudo -n`` unless autotune runs as root, so it never asks for a password.
     """
 
     name = "here"
@@ -52,7 +53,7 @@ class LocalTransport:
                 start_new_session=True,
             )
         except OSError as error:
-            # As a shell reports it: the command is at fault, not the connection to the host.
+            # Report it as a shell does: the command failed, not the connection to the host.
             status = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_ALLOWED
             return Completed(tuple(argv), status, "", f"{error.filename}: {error.strerror}")
         try:
@@ -60,7 +61,7 @@ class LocalTransport:
                 out, err = process.communicate(input, timeout=timeout)
         except subprocess.TimeoutExpired:
             _end(process)
-            raise HostUnreachable(f"{words[0]} was not done after {timeout:g} s") from None
+            raise HostUnreachable(f"{words[0]} did not finish within {timeout:g} s") from None
         except BaseException:
             _end(process)
             raise
@@ -72,9 +73,9 @@ class LocalTransport:
         )
 
     def put(self, content: bytes, path: str, *, mode: int = 0o644, sudo: bool = False) -> None:
-        """Keeps owner and group of a file it replaces.
+        """Write a file and keep the owner and group of the file it replaces.
 
-        Raises AutotuneError when this account may not write there, or the disk is full.
+        Raises AutotuneError if this account may not write the file or the disk is full.
         """
         target = Path(path)
         if sudo and os.geteuid() != 0:
@@ -99,7 +100,7 @@ class LocalTransport:
                 raise AutotuneError(f"{target} cannot be written: {done.error_text}")
 
     def get(self, path: str, *, sudo: bool = False) -> bytes | None:
-        """Raises AutotuneError when this account may not read it."""
+        """Return the bytes of a file. Raises AutotuneError if this account may not read it."""
         try:
             return Path(path).read_bytes()
         except (FileNotFoundError, NotADirectoryError):
@@ -108,9 +109,11 @@ class LocalTransport:
             if not (sudo and os.geteuid() != 0 and isinstance(error, PermissionError)):
                 raise AutotuneError(f"{path} cannot be read: {error.strerror}") from error
         there = self.run(["test", "-e", path], sudo=True)
-        if there.returncode == 1 and not there.stderr:  # a refusal by sudo is a 1 with a message
+        # status 1 with a message is a refusal by sudo
+        if there.returncode == 1 and not there.stderr:
             return None
-        done = self.run(["base64", "--", path], sudo=True)  # the output of a command is text
+        # command output is text, so encode the bytes
+        done = self.run(["base64", "--", path], sudo=True)
         if not done.ok:
             raise AutotuneError(f"{path} cannot be read: {done.error_text}")
         return base64.b64decode(done.stdout)
@@ -120,7 +123,7 @@ class LocalTransport:
 
 
 def _as_root(argv: Argv, env: Mapping[str, str]) -> list[str]:
-    """``argv`` with sudo; that clears the environment, so ``env`` is set behind it."""
+    """Return ``argv`` with sudo. sudo clears the environment, so ``env`` is set after it."""
     variables = [f"{name}={value}" for name, value in env.items()]
     return ["sudo", "-n", "--", *(["env", *variables] if variables else []), *argv]
 

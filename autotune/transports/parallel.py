@@ -1,4 +1,4 @@
-"""The same work on many hosts at once."""
+"""Run the same work on many hosts in parallel."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from autotune.errors import AutotuneError, joined
 
 T = TypeVar("T")
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_GLANCE = 0.2  # s between looks at whether one of them has come
+_GLANCE = 0.2  # s between checks for a pending signal
 
 
 class Named(Protocol):
@@ -27,7 +27,7 @@ H = TypeVar("H", bound=Named)
 
 @dataclass(frozen=True)
 class HostResults(Generic[T]):
-    """What came of work on several hosts, by the name of the host, in the order they were given.
+    """Results of work on several hosts, by host name in the given order.
 
     Each host is either in ``results`` or in ``errors``.
     """
@@ -36,9 +36,9 @@ class HostResults(Generic[T]):
     errors: dict[str, AutotuneError] = field(default_factory=dict)
 
     def unwrap(self) -> dict[str, T]:
-        """The results; raises ``AutotuneError`` if any host has none, with what each said.
+        """Return the results, or raise ``AutotuneError`` with the message of every failed host.
 
-        If all errors are of one kind, the error raised is of that kind.
+        If all errors have the same class, the raised error has that class too.
         """
         if not self.errors:
             return self.results
@@ -46,11 +46,11 @@ class HostResults(Generic[T]):
 
 
 def run_on_all(hosts: Iterable[H], work: Callable[[H], T], at_most: int = 16) -> HostResults[T]:
-    """Do ``work`` on every host, ``at_most`` of them at a time, to its end on each.
+    """Run ``work`` to completion on every host, on at most ``at_most`` hosts concurrently.
 
-    ``AutotuneError``s are gathered; any other exception is a bug and raised, once all are done. An
-    interruption also is raised only then, and no more work is begun: work left behind would change a
-    host after the caller has restored it.
+    ``AutotuneError``s are collected. Other exceptions are bugs and are raised after all work has
+    finished. Interrupts are also delayed until then, and no further work starts. Unfinished work
+    could change a host after the caller has restored it.
     """
     gathered: HostResults[T] = HostResults()
     with _held_back() as pending, ThreadPoolExecutor(max_workers=at_most) as pool:
@@ -69,9 +69,9 @@ def run_on_all(hosts: Iterable[H], work: Callable[[H], T], at_most: int = 16) ->
 
 @contextmanager
 def _held_back() -> Iterator[list[int]]:
-    """Signals that end a command are gathered, and handled when the block is done.
+    """Collect termination signals and raise the first one after the block.
 
-    Only the main thread ever handles any.
+    Only the main thread handles signals.
     """
     pending: list[int] = []
     handlers = {}

@@ -1,9 +1,9 @@
-"""Command lines that any login shell reads alike, with marks around what the command prints.
+"""Build command lines that every login shell parses alike, with markers around the output.
 
-sshd hands one line of text to the login shell of the account (RFC 4254, 6.5), which may be csh or
-fish, and whose profile may print anything. The line holds one word for `sh`, in characters that all
-these shells leave as they are between single quotes. `sh` prints unpredictable marks before and after
-the command, so that neither banners nor the words of a profile become part of its output.
+sshd passes one line of text to the account's login shell (RFC 4254, 6.5). The shell may be csh or
+fish, and its profile may print any text. The line contains one single-quoted word for `sh` with
+characters that these shells do not interpret. `sh` prints random markers before and after the
+command, so banners and profile output are separated from the command's output.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from autotune.errors import AutotuneError
 from autotune.transports.base import Argv
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-# Within single quotes, csh expands `!` and ends at a newline; fish reads `\'` and `\\`.
+# Within single quotes, csh expands `!` and stops at a newline; fish interprets `\'` and `\\`.
 _PLAIN = frozenset(range(0x20, 0x7F)) - frozenset(b"'\\!")
-_KEPT = 4096  # bytes of what comes before the mark, for a message
+_KEPT = 4096  # bytes of output before the marker that are kept for messages
 _STATUS = re.compile(rb"(\d{1,3}) ")
-# Without `exec`: a restricted shell refuses it.
+# No `exec`, because restricted shells refuse it.
 _LINE = """sh -c 'eval "$(printf %b "$1")"' sh '{}'"""
 
 
@@ -34,27 +34,30 @@ def shell_script(
     cwd: str | None = None,
     env: Mapping[str, str] | None = None,
 ) -> str:
-    """A line for `sh` that runs exactly ``argv``; raises ``AutotuneError`` if none can.
+    """Return a line for `sh` that runs exactly ``argv``.
 
-    After ``timeout`` seconds the host itself kills it and what it started, also if nobody is
-    connected any more, unless it runs as another user (``sudo``). ``sudo`` never asks for a
-    password. It clears the environment, so ``env`` is set behind it.
+    After ``timeout`` seconds the host kills the command and its children, even after a disconnect.
+    Commands of another user (``sudo``) are not killed. ``sudo`` never asks for a password. It
+    clears the environment, so ``env`` is set after it. Raises ``AutotuneError`` for invalid
+    arguments.
     """
     for name in env or {}:
         if not _VARIABLE.fullmatch(name):
-            raise AutotuneError(f"{name!r} is not the name of an environment variable")
+            raise AutotuneError(f"{name!r} is not a valid name of an environment variable")
     variables = [f"{name}={value}" for name, value in (env or {}).items()]
     environment = ["env", *variables] if variables else []
     words = [*(["sudo", "-n", "--"] if sudo else []), *environment, *argv]
     if not argv or any("\0" in word for word in (*words, cwd or "")):
-        raise AutotuneError(f"not a command: {list(argv)!r}")
+        raise AutotuneError(f"invalid command: {list(argv)!r}")
     limited = ["timeout", "-s", "KILL", "--", f"{max(timeout, 0.001):.3f}", *words]
     directory = f"cd -- {shlex.quote(cwd)} && " if cwd is not None else ""
     return directory + " ".join(map(shlex.quote, limited))
 
 
 def encode_word(text: str) -> str:
-    """``text`` with octal escapes of `printf %b` for what a login shell could take for its own."""
+    """Return ``text`` with octal escapes of `printf %b` for characters that a login shell
+    interprets.
+    """
     return "".join(
         chr(byte) if byte in _PLAIN else f"\\0{byte:03o}"
         for byte in text.encode(errors="surrogateescape")
@@ -63,13 +66,13 @@ def encode_word(text: str) -> str:
 
 @dataclass(frozen=True)
 class Marks:
-    """What is printed before and after a command, on both streams; no other command has the same."""
+    """Markers printed before and after a command on both streams. They are unique per command."""
 
     start: str = field(default_factory=lambda: secrets.token_hex(16))
     end: str = field(default_factory=lambda: secrets.token_hex(16))
 
     def line(self, script: str) -> str:
-        """The line for a login shell that runs ``script`` between these marks."""
+        """Return the login shell's line that runs ``script`` between these markers."""
         framed = (
             f"printf {self.start}; printf {self.start} >&2\n"
             f"{script}\n"
@@ -79,7 +82,7 @@ class Marks:
 
 
 class MarkedStream:
-    """One stream of a login shell: what comes before the start mark, the output, what comes after."""
+    """One output stream of a login shell, split into text before, between and after the markers."""
 
     def __init__(self, marks: Marks) -> None:
         self._start, self._end = marks.start.encode(), marks.end.encode()
@@ -87,7 +90,7 @@ class MarkedStream:
         self.started = self.ended = False
 
     def add(self, piece: bytes) -> None:
-        """Take the next bytes."""
+        """Append the next bytes."""
         if not self.started:
             piece = self._find_start(piece)
         if self.ended:
@@ -98,7 +101,7 @@ class MarkedStream:
     def _find_start(self, piece: bytes) -> bytes:
         before, mark, rest = (bytes(self.before) + piece).partition(self._start)
         self.started = bool(mark)
-        self.before[:] = before[-_KEPT:]  # a profile may print without end
+        self.before[:] = before[-_KEPT:]  # limit the memory, because a profile may print endlessly
         return rest
 
     def _find_end(self, piece: bytes) -> None:
@@ -112,6 +115,6 @@ class MarkedStream:
 
     @property
     def status(self) -> int | None:
-        """The exit status of the command, which follows the end mark on standard output."""
+        """Return the command's exit status, which follows the end marker on standard output."""
         match = _STATUS.match(self.after) if self.ended else None
         return int(match[1]) if match else None

@@ -1,4 +1,4 @@
-"""A request to the stack: the same for load generators, the readiness probe and the checks."""
+"""Request to the stack, shared by load generators, the readiness probe and the checks."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from autotune.target.expect import ANY_2XX, Expect
 from autotune.transports.temporary import temporary
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
-# Words are arguments: the certificates, then what to run. Programs of OpenSSL, Go and Rust alike
-# take the authorities they trust from the file that this variable names.
+# Arguments: the certificates, then the command. OpenSSL, Go and Rust programs read trusted
+# authorities from the file in SSL_CERT_FILE.
 _WITH_CA = f"""
 {temporary("ca")}
 printf '%s' "$1" >"$temporary"
@@ -21,8 +21,9 @@ SSL_CERT_FILE=$temporary CURL_CA_BUNDLE=$temporary "$@"
 
 @dataclass(frozen=True)
 class Tls:
-    """How the certificate is checked: against ``ca`` (PEM text) in place of the authorities that
-    the host trusts, or with ``insecure`` not at all."""
+    """TLS verification. ``ca`` (PEM text) replaces the host's trusted authorities; ``insecure``
+    skips it.
+    """
 
     ca: str | None = None
     insecure: bool = False
@@ -30,11 +31,11 @@ class Tls:
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked, always of the target's own entries, and the body that proves the job was done.
+    """A request to the target's entries, and the body that a correct response contains.
 
-    Connections go to ``endpoint``, and to ``others`` in equal shares. ``host`` is the site's name,
-    for the Host header, TLS and the certificate; without it that is the address. Without ``expect``
-    any answer with one of the right ``statuses`` is right that has what ``checks`` say.
+    Connections go to ``endpoint`` and ``others`` in equal shares. ``host`` is the site's name for
+    the Host header, TLS and the certificate. It defaults to the address. Without ``expect``, a
+    response is correct if its status is in ``statuses`` and it meets ``checks``.
     """
 
     endpoint: Endpoint
@@ -52,7 +53,7 @@ class Request:
 
     @property
     def classes(self) -> frozenset[str]:
-        """The classes of the right statuses, such as ``2xx``."""
+        """Return the classes of the accepted statuses, such as ``2xx``."""
         return frozenset(f"{status // 100}xx" for status in self.statuses)
 
     @property
@@ -61,7 +62,7 @@ class Request:
 
     @property
     def url(self) -> str:
-        """As a browser would have it: with the site's name."""
+        """Return the URL with the site's name, as a browser shows it."""
         name = self.host or self.endpoint.host
         return f"{self.scheme}://{name}:{self.endpoint.port}{self.path}"
 
@@ -71,26 +72,28 @@ class Request:
 
     @property
     def authority(self) -> str | None:
-        """The Host header to send where a URL has the address; ``None``: as in the URL."""
+        """Return the Host header for a URL that contains the address, or ``None`` to use the URL's
+        host.
+        """
         usual = self.endpoint.port == DEFAULT_PORTS[self.scheme]
         return self.host if usual or not self.host else f"{self.host}:{self.endpoint.port}"
 
     @property
     def plain(self) -> bool:
-        """Whether a GET of a path on an address is all there is to it."""
+        """True if the request is a GET of a path on an address without further settings."""
         return replace(self, expect=None, checks=None, others=()) == Request(
             self.endpoint, self.path
         )
 
     def each(self) -> tuple[Request, ...]:
-        """One for each entry."""
+        """Return one request for each entry."""
         return tuple(
             replace(self, endpoint=endpoint, others=())
             for endpoint in (self.endpoint, *self.others)
         )
 
     def trusting(self, argv: Argv) -> Argv:
-        """``argv`` with the target's own authority in place of those that the host trusts."""
+        """Return ``argv`` with the target's authority instead of the host's trusted authorities."""
         if self.tls is None or self.tls.ca is None:
             return argv
         return ("sh", "-c", _WITH_CA, "sh", self.tls.ca, *argv)

@@ -1,4 +1,4 @@
-"""Hosts reached over SSH: one connection each, kept open, a channel for each command."""
+"""Transport over SSH: one persistent connection per host and one channel per command."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ from autotune.transports import waiting
 from autotune.transports.base import Argv, Completed, HostUnreachable, SshHost
 from autotune.transports.remote_shell import MarkedStream, Marks, shell_script
 
-_SESSIONS = 8  # at once on a connection; sshd allows ten (MaxSessions, sshd_config(5))
-_TRANSFER = 60.0  # s for one file
-_WORD = 1.0  # s more to learn that a command was killed, or ended, in the last moment
-_KILLED = 137  # a shell's status for a command ended by SIGKILL
-_PIECE = 1 << 16  # bytes taken at a time
-_GLANCE = 0.1  # s between looks at what has no file descriptor to wait on
-# When a command has ended but a child holds its pipes, reading stops after this long and so many looks
-# without output: looks count, too, for this machine may have stood still all that time.
-_LINGER, _LOOKS = 0.2, 3  # s; looks
+# concurrent sessions per connection; sshd allows ten by default (MaxSessions, sshd_config(5))
+_SESSIONS = 8
+_TRANSFER = 60.0  # s to transfer one file
+_WORD = 1.0  # s of grace to learn that the command ended or was killed at the last moment
+_KILLED = 137  # exit status of a shell for a command killed by SIGKILL
+_PIECE = 1 << 16  # bytes per read
+_GLANCE = 0.1  # s between checks of state without a file descriptor
+# A command's child may keep its pipes open. Reading stops after this time and this many checks
+# without output. The number of checks matters because this machine may have been suspended.
+_LINGER, _LOOKS = 0.2, 3  # s; checks
 
-# Writes its input beside the file and puts it in its place in one step. A connection that is lost
-# looks like the end of the input, hence the size. The dot keeps the new file out of
-# directories read by pattern (conf.d/*.conf, sites-enabled/*) while it is there.
+# Writes its input to a temporary file, then renames it. The size detects a lost connection, which
+# looks like the end of input. The leading dot hides the temporary file from patterns such as
+# conf.d/*.conf.
 _PUT = """
 set -eu
 path=$1 mode=$2 size=$3
@@ -54,16 +55,16 @@ sync -- "$directory"
 
 
 def returncode(status: int) -> int:
-    """A shell's exit status as ``Completed`` has it: 128 + n means ended by signal n."""
+    """Convert a shell's exit status to ``Completed.returncode``: 128 + n means signal n."""
     return 128 - status if 128 < status < 160 else status
 
 
 class ConnectionLost(HostUnreachable):
-    """The connection was lost while a command ran: whether that took effect is not known."""
+    """The connection was lost while a command ran. It is unknown whether the command took effect."""
 
 
 class Exchange:
-    """A command's input and output over one SSH channel, without a thread for each."""
+    """A command's input and output over one SSH channel, without extra threads."""
 
     def __init__(self, channel: Channel, content: bytes, deadline: float, marks: Marks) -> None:
         self.channel, self.deadline = channel, deadline
@@ -71,29 +72,29 @@ class Exchange:
         self._unsent = memoryview(content)
 
     def finish(self) -> int:
-        """Run to the end of the command; returns its exit status.
+        """Wait for the command to finish and return its exit status.
 
-        Raises ``EOFError`` if the connection is lost meanwhile, ``TimeoutError`` at the deadline.
+        Raises ``EOFError`` if the connection is lost, and ``TimeoutError`` at the deadline.
         """
         if not self._unsent:
             self.channel.shutdown_write()
         self.channel.setblocking(0)
-        silent_since, looks = math.inf, 0  # since the login shell has ended
+        silent_since, looks = math.inf, 0  # since the login shell exited
         while not self._is_complete() and not self._is_drained():
             now, ended = time.monotonic(), self.channel.exit_status_ready()
             if now > self.deadline:
                 if not ended:
                     raise TimeoutError
-                break  # a daemon it left behind may write for ever
+                break  # a background process may keep writing
             if self._move():
                 silent_since, looks = math.inf, 0
                 continue
             if ended:
-                # A daemon may also hold the output open without writing.
+                # A background process may also keep the output open without writing.
                 silent_since, looks = min(silent_since, now), looks + 1
                 if now > silent_since + _LINGER and looks >= _LOOKS:
                     break
-            # Room to send more is not announced on the descriptor, so look again soon.
+            # The descriptor does not signal free space for sending, so check again soon.
             pause = min(0.002 if self._is_sending() else _GLANCE, max(0.0, self.deadline - now))
             select.select([self.channel.fileno()], [], [], pause)
         return self._status()
@@ -101,7 +102,7 @@ class Exchange:
     def _status(self) -> int:
         status = self.stdout.status
         if status is not None and self.stderr.ended:
-            self.channel.status_event.wait(_LINGER)  # until then sshd counts it as a session
+            self.channel.status_event.wait(_LINGER)  # sshd counts the session until then
             return status
         if not self.channel.status_event.wait(max(0.0, self.deadline - time.monotonic())):
             raise TimeoutError
@@ -114,7 +115,7 @@ class Exchange:
         return self.stdout.status is not None and self.stderr.ended
 
     def _is_sending(self) -> bool:
-        """True if there is input to send. It waits for the mark, lest the profile reads it."""
+        """True if input remains to be sent. It waits for the marker, or the profile could read it."""
         return bool(self._unsent) and self.stdout.started
 
     def _is_drained(self) -> bool:
@@ -123,7 +124,7 @@ class Exchange:
         return bool(over and not channel.recv_ready() and not channel.recv_stderr_ready())
 
     def _move(self) -> bool:
-        """Take what has come, send what can be sent; True if there was anything."""
+        """Read available output and send input. True if any data moved."""
         channel = self.channel
         moved = False
         if channel.recv_ready():
@@ -141,7 +142,7 @@ class Exchange:
             count = self.channel.send(self._unsent[:_PIECE])
         except TimeoutError:
             return False
-        except OSError:  # the command has ended, or does not read: its status will tell
+        except OSError:  # the command exited or does not read; its status will show it
             self._unsent = self._unsent[:0]
             return False
         self._unsent = self._unsent[count:]
@@ -151,12 +152,12 @@ class Exchange:
 
 
 class LoginShellFailed(HostUnreachable):
-    """The login shell, or the profile that it reads, ended before the command: it has not run."""
+    """The login shell or its profile exited before the command, so the command did not run."""
 
 
 @dataclass(frozen=True)
 class _Answer:
-    """What a command left, its output as bytes."""
+    """Result of a command with its output as bytes."""
 
     status: int
     stdout: bytes
@@ -172,11 +173,11 @@ class _Answer:
 
 
 class SshTransport:
-    """A ``Transport`` over SSH. Connects at first use; safe to use from several threads.
+    """A ``Transport`` over SSH. Connects at first use and is thread-safe.
 
-    A connection found dead is made anew once. A command is never sent twice: if the connection
-    is lost while it runs, ``HostUnreachable`` says so, since it may have taken effect. Files are
-    sent again, since that does no harm.
+    A dead connection is reopened once. A command is never sent twice: if the connection is lost
+    while it runs, it may have taken effect, so ``HostUnreachable`` is raised. File transfers are
+    repeated, because they are idempotent.
     """
 
     def __init__(self, host: SshHost) -> None:
@@ -184,7 +185,7 @@ class SshTransport:
         self._connection: Connection | None = None
         self._connecting = threading.Lock()
         self._sessions = threading.BoundedSemaphore(_SESSIONS)
-        # Idle ones of those that were needed besides, where sshd allows few sessions on each.
+        # Idle extra connections, opened if sshd allows few sessions per connection.
         self._further: deque[Connection] = deque()
 
     @property
@@ -201,21 +202,21 @@ class SshTransport:
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
     ) -> Completed:
-        """A command that is not done in time is killed, unless sudo runs it as another user."""
+        """Run a command and kill it at the timeout, unless sudo runs it as another user."""
         with waiting.command(self.name, argv, timeout):
             as_other = sudo and not self._is_root()
             script = shell_script(argv, timeout=timeout, sudo=as_other, cwd=cwd, env=env)
             return self._run(script, argv[0], input, timeout).completed(argv)
 
     def put(self, content: bytes, path: str, *, mode: int = 0o644, sudo: bool = False) -> None:
-        """Keeps owner and group of a file it replaces. Raises ``AutotuneError`` if it cannot."""
+        """Write a file and keep its owner and group. Raises ``AutotuneError`` on failure."""
         argv = ["sh", "-c", _PUT, "sh", path, f"{mode:04o}", str(len(content))]
         done = self._transfer(argv, content, sudo=sudo).completed(argv)
         if not done.ok:
             raise self._refused(f"{path} cannot be written", done)
 
     def get(self, path: str, *, sudo: bool = False) -> bytes | None:
-        """Raises ``AutotuneError`` if it is there and cannot be read."""
+        """Return the bytes of a file. Raises ``AutotuneError`` if an existing file cannot be read."""
         argv = ["env", "LC_ALL=C", "cat", "--", path]
         answer = self._transfer(argv, None, sudo=sudo)
         done = answer.completed(argv)
@@ -261,13 +262,13 @@ class SshTransport:
         if not exchange.stdout.started:
             raise self._not_started(command, exchange, timeout if late else None)
         if late:
-            raise HostUnreachable(f"{self.name}: {command} was not done after {timeout:g} s")
+            raise HostUnreachable(f"{self.name}: {command} did not finish within {timeout:g} s")
         return _Answer(status, bytes(exchange.stdout.output), bytes(exchange.stderr.output))
 
     def _not_started(
         self, command: str, exchange: Exchange, waited: float | None
     ) -> LoginShellFailed:
-        """The error for a login shell, or its profile, that ended or waits before the command."""
+        """Return the error for a login shell or profile that exits or blocks before the command."""
         used = self._live()
         printed = (bytes(exchange.stderr.before) or bytes(exchange.stdout.before)).strip()
         words = printed.decode(errors="replace")[-300:]
@@ -275,14 +276,14 @@ class SshTransport:
         return LoginShellFailed(
             f"{self.name}: the login shell of {used.user} did not run {command}{within}"
             + (f": it printed {words!r}" if words else ""),
-            hint=f"`ssh {used.user}@{used.host} echo ok` must print ok: the account needs a shell, and "
-            "a profile without `exit` or a question",
+            hint=f"`ssh {used.user}@{used.host} echo ok` must print ok; the account needs a shell and "
+            "a profile without `exit` or a prompt",
         )
 
     def _lost(self, command: str) -> ConnectionLost:
         return ConnectionLost(
             f"{self.name}: the connection was lost while {command} ran",
-            hint="it may or may not have taken effect",
+            hint="the command may have taken effect",
         )
 
     @contextlib.contextmanager
@@ -290,7 +291,7 @@ class SshTransport:
         limit = min(timeout, self.host.connect_timeout)
         try:
             (channel, further) = self._open_session(limit), None
-        except ChannelException:  # as many as sshd allows on one connection (MaxSessions)
+        except ChannelException:  # sshd's limit per connection is reached (MaxSessions)
             (channel, further) = self._open_elsewhere(limit)
         try:
             yield channel
@@ -303,18 +304,18 @@ class SshTransport:
         used = self._live()
         try:
             return used.transport.open_session(timeout=limit)
-        except ChannelException:  # the connection is fine: others may be using it
+        except ChannelException:  # the connection works and other threads may use it
             raise
         except (SSHException, EOFError, OSError):
             with self._connecting:
-                if self._connection is used:  # no other thread has replaced it already
+                if self._connection is used:  # no other thread has replaced it yet
                     self._disconnect()
             again = self._live()
             with connections.explained(self.host, again):
                 return again.transport.open_session(timeout=limit)
 
     def _open_elsewhere(self, limit: float) -> tuple[Channel, Connection]:
-        """A session on a further connection, one from before or a new one."""
+        """Open a session on an idle extra connection, or on a new one."""
         while self._further:
             further = self._further.popleft()
             try:
@@ -338,7 +339,7 @@ class SshTransport:
             return self._connection
 
     def _disconnect(self) -> None:
-        """Close the connection if there is one; only while ``_connecting`` is held."""
+        """Close the connection if it exists. The caller must hold ``_connecting``."""
         if self._connection is not None:
             connections.close(self._connection)
             self._connection = None
@@ -346,5 +347,5 @@ class SshTransport:
     def _refused(self, what: str, done: Completed) -> AutotuneError:
         hint = None
         if done.stderr.startswith("sudo:"):
-            hint = f"let {self._live().user} run it by `sudo -n` on {self.name}, or log in as root"
+            hint = f"allow {self._live().user} to run it with `sudo -n` on {self.name}, or log in as root"
         return AutotuneError(f"{self.name}: {what}: {done.error_text}", hint=hint)

@@ -1,6 +1,6 @@
-"""What OpenSSH's own configuration holds for a host, read by `ssh -G`, which is its parser.
+"""Read a host's settings from the OpenSSH configuration through `ssh -G`, OpenSSH's parser.
 
-Includes, patterns, matches and canonical names are those of `ssh` itself.
+Includes, patterns, matches and canonical names behave exactly as in `ssh`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from paramiko.ssh_exception import ConfigParseError
 from autotune.strict import split_lines
 from autotune.transports.base import HostUnreachable, SshHost
 
-_SECONDS = 30.0  # for names to be looked up (CanonicalizeHostname) and commands to end (Match exec)
+_SECONDS = 30.0  # for name resolution (CanonicalizeHostname) and commands (Match exec)
 _KEYS = frozenset({
     "hostname", "user", "port", "identityfile", "identitiesonly", "proxyjump", "proxycommand",
     "hostkeyalias", "userknownhostsfile", "globalknownhostsfile",
 })  # fmt: skip
-# What the library reads otherwise than ssh, or not at all.
+# Directives that the library ignores or interprets differently from ssh.
 _BEYOND = re.compile(r"^\s*(?:include|match|canonical\w*)\b|\[", re.IGNORECASE | re.MULTILINE)
 _KINDS = ("rsa", "ecdsa", "ecdsa_sk", "ed25519", "ed25519_sk", "xmss", "dsa")
 _DEFAULTS = frozenset(f"~/.ssh/id_{kind}" for kind in _KINDS)
@@ -30,11 +30,11 @@ _NO_VALUE = {("proxycommand", "none"), ("proxyjump", "none")}
 
 
 def read_settings(host: SshHost) -> Config:
-    """The settings of one host, as the library takes them. Raises HostUnreachable."""
+    """Return a host's settings in the library's format. Raises HostUnreachable."""
     if host.config is not None and not Path(host.config).is_file():
         raise HostUnreachable(
-            f"{host.name}: the SSH configuration {host.config} cannot be read: no such file",
-            hint="the target names it under `ssh:`; `autotune lab up` makes that of a lab",
+            f"{host.name}: SSH configuration {host.config} does not exist",
+            hint="correct `ssh:` in the target; for a lab, `autotune lab up` creates the file",
         )
     if which("ssh") is None:
         return _read_without_ssh(host)
@@ -42,19 +42,22 @@ def read_settings(host: SshHost) -> Config:
     settings = [(key, value) for key, value in lines
                 if key in _KEYS and (key, value) not in _NO_VALUE]  # fmt: skip
     keys = [value for key, value in settings if key == "identityfile"]
-    if len(keys) > 1 and _DEFAULTS.issuperset(keys):  # none is set: those of the agent come first
+    # only the defaults: keys of the agent come first
+    if len(keys) > 1 and _DEFAULTS.issuperset(keys):
         settings = [(key, value) for key, value in settings if key != "identityfile"]
     text = "Host *\n" + "".join(f"    {key} {value}\n" for key, value in settings)
     return Config(ssh_config=SSHConfig.from_text(text))
 
 
 def _read_without_ssh(host: SshHost) -> Config:
-    """As the library reads it, if it holds nothing that the library reads otherwise than ssh."""
+    """Read the configuration with the library, if it contains only directives that both parse
+    alike.
+    """
     path = Path(host.config or "~/.ssh/config").expanduser()
     text = path.read_text(errors="replace") if path.is_file() else ""
     if _BEYOND.search(text):
         raise HostUnreachable(
-            f"{host.name}: only ssh itself can read {path}, and there is no program ssh",
+            f"{host.name}: reading {path} requires the program ssh, which is not installed",
             hint="install the OpenSSH client, such as Debian's openssh-client",
         )
     try:
@@ -62,8 +65,8 @@ def _read_without_ssh(host: SshHost) -> Config:
         config.base_ssh_config.lookup(host.address)
     except (ConfigParseError, ValueError, OSError) as error:
         raise HostUnreachable(
-            f"{host.name}: the SSH configuration is not valid: {error}",
-            hint=f"`ssh -G {host.address}` shows where",
+            f"{host.name}: invalid SSH configuration ({error})",
+            hint=f"`ssh -G {host.address}` shows the line",
         ) from None
     return config
 
@@ -80,13 +83,13 @@ def _printed(host: SshHost) -> str:
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise HostUnreachable(
-            f"{host.name}: `{' '.join(words)} {host.address}` was not done after {_SECONDS:g} s",
-            hint="look for Match exec and CanonicalizeHostname in the SSH configuration",
+            f"{host.name}: `{' '.join(words)} {host.address}` did not finish within {_SECONDS:g} s",
+            hint="check Match exec and CanonicalizeHostname in the SSH configuration",
         ) from None
     if done.returncode != 0:
         words_of_ssh = done.stderr.decode(errors="replace").strip()[:400]
         raise HostUnreachable(
-            f"{host.name}: the SSH configuration is not valid: {words_of_ssh}",
-            hint=f"`{' '.join(words)} {host.address}` shows the same",
+            f"{host.name}: invalid SSH configuration ({words_of_ssh})",
+            hint=f"`{' '.join(words)} {host.address}` shows the error",
         )
     return done.stdout.decode(errors="replace")

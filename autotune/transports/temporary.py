@@ -1,10 +1,11 @@
-"""Temporary files of programs on a host: removed after these have ended, however they ended."""
+"""Temporary files of programs on a host, removed after the programs exit for any reason."""
 
 from __future__ import annotations
 
-#: Lines of sh that lock the file or directory ``$temporary`` and remove it at the shell's end. A
-#: killed shell cannot: the next shell removes those older than a minute that nobody has locked, since
-#: making one and locking it takes less. Without flock(1), nothing that may be in use is removed.
+#: Shell lines that lock the file or directory ``$temporary`` and remove it when the shell exits. A
+#: killed shell cannot do that, so the next shell removes unlocked files older than a minute.
+#: Creation and locking take less than that. Without flock(1), no file that may be in use is
+#: removed.
 LOCKED = """exec 8<"$temporary"
 flock -n 8 2>/dev/null
 trap 'rm -rf -- "$temporary"' EXIT
@@ -14,7 +15,9 @@ find "${temporary%/*}" -maxdepth 1 -name 'autotune-*.held.*' -user "$(id -u)" -m
 
 
 def temporary(what: str, option: str = "") -> str:
-    """Lines of sh that make ``$temporary``, a file or, with ``option`` ``-d``, a directory."""
+    """Return shell lines that create ``$temporary``: a file, or a directory if ``option`` is
+    ``-d``.
+    """
     return (
         f"temporary=$(mktemp {option} --tmpdir autotune-{what}.held.XXXXXXXX) || exit 1\n{LOCKED}"
     )

@@ -194,7 +194,7 @@ def test_words_of_a_check_are_never_a_shell_s(tmp_path: Path) -> None:
     ("old", "new", "message"),
     [
         ("project: {engine: podman, name: autotune-test, files: FILE}\n", "", "project"),
-        ("service: nginx,", "service: [nginx, haproxy],", "its image decides"),
+        ("service: nginx,", "service: [nginx, haproxy],", "its image determines"),
         ("runtime: containers,", "runtime: containers, replace: true,", "its own files"),
     ],
 )

@@ -130,7 +130,7 @@ def test_its_own_files_are_edited_starved_and_put_back(ground: Ground) -> None:
         left = fleet.space.candidate({}).settings
         assert (left["db.postgresql.work_mem"], left["db.postgresql.shared_buffers"]) == (8192, 128)
         assert (
-            "effective_io_concurrency left as they are: postgresql.auto.conf has it"
+            "effective_io_concurrency left as they are: postgresql.auto.conf overrides it"
             in "\n".join(environment.dropped)
         )
         unchanged = fleet.deploy(left)

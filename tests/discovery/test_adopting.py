@@ -94,7 +94,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
         (["--from", "a:b:c"], "is no host", "user@host"),
         (["--from", "x", "--example", "lab"], "exclude each other", "one of them"),
         (["--from", "x", "--ssh-config", "/nope"], "there is no /nope", "ssh_config"),
-        (["--from", "nobody@127.0.0.1:1"], "127.0.0.1", "check the name, the port and sshd"),
+        (["--from", "nobody@127.0.0.1:1"], "127.0.0.1", "check the host name, the port and sshd"),
     ],
 )
 def test_mistakes(arguments: list[str], message: str, hint: str) -> None:

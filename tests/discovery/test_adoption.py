@@ -141,7 +141,7 @@ def test_another_value_changes_its_own_lines_alone(
         ({"nginx": NGINX.replace("65s", "500ms")}, "nginx.keepalive_timeout", "500ms"),
         ({"site": SITE.replace("80;", "80 backlog=9;")}, "nginx.backlog", "already"),
         ({"site": SITE.replace("location", "fastcgi_buffers 4 64k; location")},
-         "nginx.fastcgi_buffers", "no `fastcgi_buffers`"),
+         "nginx.fastcgi_buffers", "`fastcgi_buffers` is missing"),
         ({"pool": POOL + POOL.replace("= 5", "= 9").replace("www", "two")},
          "php_fpm.max_children", "several values"),
     ],

@@ -47,7 +47,7 @@ def test_the_command_counts_more_than_the_file() -> None:
         "workers": 3, "threads": 2, "backlog": 2048, "keepalive": 2, "worker_connections": 1000,
         "max_requests_jitter": 0, "timeout": 60,
     }  # fmt: skip
-    assert "works it out" in tier.left["gunicorn.max_requests"]
+    assert "computes it" in tier.left["gunicorn.max_requests"]
     own = tier.own["app.web1.gunicorn"]
     assert own.unit == "shop.service"
     (file,) = own.files
@@ -95,7 +95,7 @@ def test_a_unit_of_a_package_stays_and_a_drop_in_comes() -> None:
     [
         (host("gunicorn -e KEY=a1b2 shop.wsgi"), "--env"),
         (host("gunicorn shop.wsgi", port="80"), ""),  # it does not run
-        (host("/usr/bin/uwsgi --http :8000"), "uWSGI is tuned"),
+        (host("/usr/bin/uwsgi --http :8000"), "to tune uWSGI"),
     ],
 )
 def test_what_is_left_alone(running_host: DiscoveredHost, why: str) -> None:
@@ -145,5 +145,5 @@ def test_one_of_two_at_unix_sockets_is_tuned() -> None:
 
 def test_workers_of_another_class_have_no_threads() -> None:
     tier = adopted(host("python3 -m gunicorn -k gevent --threads 2 shop.wsgi"))
-    assert "gevent has none" in tier.left["gunicorn.threads"]
+    assert "workers of class gevent have no threads" in tier.left["gunicorn.threads"]
     assert bare(tier)["worker_connections"] == 1000

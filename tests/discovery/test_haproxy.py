@@ -84,7 +84,7 @@ def test_debian_s_own_file_with_a_site() -> None:
     assert tier.discovered.forwards_to == "web"
     assert tier.values["haproxy.timeout_client"] == 50_000
     assert tier.values["haproxy.backlog"] == 4096
-    assert tier.left["haproxy.maxconn"] == "there is no `maxconn`"
+    assert tier.left["haproxy.maxconn"] == "`maxconn` is missing"
     assert changed_lines(DEBIAN + FRONT, {"timeout_client": 700, "backlog": 300, "nbthread": 1}) == {
         "timeout client  700", "backlog 300", "nbthread 1",
     }  # fmt: skip
@@ -116,7 +116,7 @@ def test_a_password_stays_on_its_host(secret: str) -> None:
 @pytest.mark.parametrize(
     ("text", "files", "why"),
     [
-        (DEBIAN, {}, "HAProxy listens at no TCP port: not adopted"),
+        (DEBIAN, {}, "HAProxy listens on no TCP port"),
     ],
 )
 def test_what_is_not_tuned_is_told(text: str, files: dict[str, str], why: str) -> None:

@@ -172,7 +172,7 @@ def test_a_store_that_saves_nothing_is_not_restarted(
     assert bool(own["store.db1.redis"].loses) is loses
     assert bool(tuned) is not loses
     assert bool(own["store.db1.redis"].files) is not loses
-    assert any("Redis saves nothing" in line for line in narrowed.dropped) is loses
+    assert any("Redis stores no data on disk" in line for line in narrowed.dropped) is loses
     allowing = target(tmp_path, ("service: redis", "service: redis, allow_data_loss: true"))
     narrowed, own = without_restarts(allowing, whole, files.own, files.running)
     assert not own["store.db1.redis"].loses

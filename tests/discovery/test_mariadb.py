@@ -116,7 +116,7 @@ def test_another_value_changes_its_own_line_alone(
 
 def test_a_version_s_own_group_leaves_it_open_what_counts() -> None:
     tier = adopted(database(**{"x.cnf": "[mariadb-11.4]\nback_log = 9\n[mysqld]\nback_log = 70\n"}))
-    assert tier["db"].left["mariadb.back_log"] == "`back_log` is there with several values"
+    assert tier["db"].left["mariadb.back_log"] == "`back_log` occurs with several values"
 
 
 def test_it_is_the_web_tier_s_database() -> None:
@@ -126,6 +126,6 @@ def test_it_is_the_web_tier_s_database() -> None:
 
 def test_another_main_file_and_another_distribution_are_named() -> None:
     elsewhere = host("db1", "10.0.0.4", {**FILES, "/etc/my.cnf": "[mysqld]\n"}, "mariadb.service")
-    assert "reads /etc/my.cnf too" in instances(elsewhere)[1][0]
+    assert "also reads /etc/my.cnf" in instances(elsewhere)[1][0]
     mysql = host("db1", "10.0.0.4", {}, "mysql.service")
     assert "MariaDB runs as mysql.service" in instances(mysql)[1][0]

@@ -79,7 +79,7 @@ def test_a_unit_of_a_package_stays() -> None:
 def test_what_its_environment_does_not_say_is_named() -> None:
     tier = adopted(host("", listener=Listener("node", 3000, True)))
     assert "WEB_CONCURRENCY" in tier.left["nodejs.workers"]
-    assert "there is no" in tier.left["nodejs.max_old_space_size"]
+    assert "`--max-old-space-size` is missing" in tier.left["nodejs.max_old_space_size"]
     assert tier.values == {"nodejs.uv_threadpool_size": 4, "nodejs.max_semi_space_size": 16}
 
 
@@ -87,7 +87,7 @@ def test_what_its_environment_does_not_say_is_named() -> None:
     ("environment", "command", "parameter", "why"),
     [
         (ENVIRONMENT, "node --max-old-space-size=900 server.js", "max_old_space_size", "its command"),
-        ("Environment=PORT=3000 WORKERS=two\n", "npm start", "workers", "no value to start from"),
+        ("Environment=PORT=3000 WORKERS=two\n", "npm start", "workers", "has no valid baseline value"),
         ('Environment=PORT=3000 "NODE_OPTIONS=-r %h/x"\n', "node x", "max_semi_space_size", "plain"),
         ("Environment=PORT=3000\nEnvironmentFile=/etc/shop\n", "node x", "uv_threadpool_size",
          "/etc/shop was not read"),

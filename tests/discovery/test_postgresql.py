@@ -94,7 +94,7 @@ def test_one_that_is_down_or_has_no_socket_is_not_tuned() -> None:
     found, notes = instances(database(DEBIAN.replace("'/var/run/postgresql, /tmp'", "''")))
     assert found == ()
     assert notes == (
-        "db1: PostgreSQL of postgresql@15-main.service has no unix socket to be asked at",
+        "db1: PostgreSQL (postgresql@15-main.service) is not tuned: it has no unix socket",
     )
 
 

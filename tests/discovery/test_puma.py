@@ -124,14 +124,14 @@ def test_one_number_for_both_ends_of_threads_is_tuned_once() -> None:
     text = "count = 4\nthreads count, count\nport 3000\n"
     tier = adopted(host(text))
     assert bare(tier)["max_threads"] == 4
-    assert "same number as max_threads" in tier.left["puma.min_threads"]
+    assert "shares its value with max_threads" in tier.left["puma.min_threads"]
     assert text_of(tier, PATH, max_threads=7) == text.replace("4", "7", 1)
 
 
 def test_a_file_of_variables_counts_more_than_the_unit() -> None:
     unit = "EnvironmentFile=-/etc/shop.env\n"
     tier = adopted(host(unit=unit, **{"/etc/shop.env": "WEB_CONCURRENCY='8'\nSECRET=x\n"}))
-    assert "/etc/shop.env says `WEB_CONCURRENCY`" in tier.left["puma.workers"]
+    assert "/etc/shop.env sets `WEB_CONCURRENCY`" in tier.left["puma.workers"]
     assert "puma.max_threads" in tier.values
     tier = adopted(host(unit=unit))
     assert "/etc/shop.env was not read" in tier.left["puma.workers"]
@@ -140,7 +140,7 @@ def test_a_file_of_variables_counts_more_than_the_unit() -> None:
 @pytest.mark.parametrize(
     ("text", "command", "parameter", "why"),
     [
-        ("workers Etc.nprocessors\nport 3000\n", "puma", "workers", "works it out"),
+        ("workers Etc.nprocessors\nport 3000\n", "puma", "workers", "computes it"),
         ("workers 2\nworkers 3\nport 3000\n", "puma", "workers", "several values"),
         ("port 3000\n", "puma -w 2", "workers", "`--workers`"),
         ("port 3000\n", "puma --threads 1:5", "max_threads", "`--threads`"),

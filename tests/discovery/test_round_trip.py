@@ -143,13 +143,13 @@ def test_what_the_distribution_installs() -> None:
     ("read", "text", "message"),
     [
         (nginx.read, "events {\n  use epoll;\n", "line 3: the file ends within"),
-        (nginx.read, "a;\n}", "line 2: `}` where none belongs"),
-        (nginx.read, 'a "b;\n', "line 1: a quote or an escape has no end"),
+        (nginx.read, "a;\n}", "line 2: unexpected `}`"),
+        (nginx.read, 'a "b;\n', "line 1: an unclosed quote or escape"),
         (nginx.read, ";", "line 1: `;` without a directive"),
         (apache_directives, "<IfModule x>\nA 1\n", "<IfModule> is not closed"),
-        (apache_directives, "<A>\n</B>\n", "line 2: </B> closes nothing"),
+        (apache_directives, "<A>\n</B>\n", "line 2: </B> closes no section"),
         (apache_directives, "<A x\n</A>\n", "line 1: <A lacks its `>`"),
-        (ini.read, "[a]\n= 5\n", "line 2: it assigns nothing"),
+        (ini.read, "[a]\n= 5\n", "line 2: not an assignment"),
     ],
 )
 def test_what_cannot_be_read(read: Reader, text: str, message: str) -> None:

@@ -55,6 +55,6 @@ def test_a_site_with_tls_alone() -> None:
 
 def test_what_is_not_tuned_is_told() -> None:
     silent = instances(lb(LB.replace("listen 80", "listen unix:/run/site.sock")))
-    why = "lb1: nginx listens at no TCP port: not adopted, `load: {url: …}` by hand"
+    why = "lb1: nginx listens on no TCP port: set `load: {url: …}` manually to load it"
     assert silent == ((), (why,))
     assert instances(host("idle", "10.0.0.8", {})) == ((), ())

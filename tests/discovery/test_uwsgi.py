@@ -94,4 +94,4 @@ def test_two_applications_of_one_emperor_are_named_and_left_alone() -> None:
     both = Tree({**of.tree.files, "/srv/shop/wiki.ini": b"[uwsgi]\n"})
     running, notes = instances(DiscoveredHost(**{**vars(of), "tree": both}))
     assert running == ()
-    assert "2 applications" in notes[0]
+    assert "not tuned, because 2 uWSGI applications share it" in notes[0]

@@ -114,9 +114,9 @@ def test_another_distribution_s_unit() -> None:
 @pytest.mark.parametrize(
     ("unit", "why"),
     [
-        (DEBIAN.replace("-s malloc", "$OPTIONS -s malloc"), "does not spell out"),
-        ("[Service]\nType=simple\n", "does not spell out"),
-        (DEBIAN.replace(":6081", "/run/varnish.sock"), "at no TCP port"),
+        (DEBIAN.replace("-s malloc", "$OPTIONS -s malloc"), "does not write out its options"),
+        ("[Service]\nType=simple\n", "does not write out its options"),
+        (DEBIAN.replace(":6081", "/run/varnish.sock"), "no TCP port for HTTP"),
     ],
 )
 def test_what_is_not_tuned_is_told(unit: str, why: str) -> None:

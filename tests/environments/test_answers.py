@@ -72,14 +72,14 @@ def test_untouched_hosts_are_asked_before_anything_is_deployed(
 def test_a_site_of_error_pages_is_refused(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     check = check_of(monkeypatch, lambda _: answer(ERROR_PAGES[name]))
     with pytest.raises(
-        AutotuneError, match=r"before the first trial is not right.*error page"
+        AutotuneError, match=r"returns a wrong answer before the first trial.*error page"
     ) as refused:
         check.learn()
     assert "expect" in (refused.value.hint or "")
 
 
 REFUSED = [
-    (None, "none of 20 requests was answered"),
+    (None, "no response to 20 requests"),
     (answer("gone", status=404), "status 404"),
     (Answer(302, 0, "", {"location": "/login"}), "status 302, Location: /login"),
 ]

@@ -30,8 +30,8 @@ def test_alike_ones_share_the_space_of_the_first(tmp_path: Path) -> None:
     assert environment.space is first.space
     assert (first.noise.level, second.noise.level) == (1.0, 0.8)
     assert environment.differing == ()
-    assert "test beds are alike: a, b" in environment.check().held
-    assert "Test beds, all at once: a, b." in environment.announce()
+    assert "test beds are equal: a, b" in environment.check().held
+    assert "Test beds, used concurrently: a, b." in environment.announce()
 
 
 def test_what_allows_other_values_cannot_share_a_study(tmp_path: Path) -> None:

@@ -192,8 +192,8 @@ def test_the_shipped_example_runs_where_it_is_put(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("command", "message", "hint"),
     [
-        ("[./nothing]", "3:11: there is no program './nothing'", None),
-        ("[no-such-program-anywhere]", "there is no program", None),
+        ("[./nothing]", "3:11: program './nothing' not found", None),
+        ("[no-such-program-anywhere]", "program 'no-such-program-anywhere' not found", None),
         ("[./bench.py]", "./bench.py cannot be run", "chmod +x"),
     ],
 )

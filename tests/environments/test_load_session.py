@@ -101,7 +101,7 @@ def test_steal_is_told_of_once(tmp_path: Path) -> None:
         session.meter = Weather(1, 1000).over(session.meter)
         made.progress.note = notes.append  # type: ignore[method-assign]
         trial.run(Measure(Phase.BASELINE, made.space.baseline), made, None, None)
-    assert sum("taken by the machine below" in note for note in notes) == 1
+    assert sum("CPU steal on host" in note for note in notes) == 1
 
 
 def test_a_load_that_cannot_be_made_ends_the_study_with_its_reason(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_load_that_cannot_be_made_ends_the_study_with_its_reason(tmp_path: Pat
         assert "autotune resume" in (stop.value.hint or "")
         (done,) = store.state.trials
         assert (done.peak, done.fault) == (None, True)
-        assert done.failure == "the load could not be made: 0 ports free: widen the range"
+        assert done.failure == "the load could not be generated: 0 ports free: widen the range"
 
 
 EXPECTED = Estimate.of(1000.0, 0.1)

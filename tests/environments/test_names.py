@@ -59,7 +59,7 @@ def test_a_model_with_an_unknown_service_is_refused_alike(tmp_path: Path) -> Non
         ("generator: httperf", "generator: vegeta", "unknown generator 'vegeta'"),
         ("generator: httperf", "uris: none.txt", "none.txt cannot be read"),
         ("budget:", "search: {sampler: bayesian}\nbudget:", "unknown sampler 'bayesian'"),
-        ("app: reference", "app: wordpress", "there is no application 'wordpress'"),
+        ("app: reference", "app: wordpress", "unknown application 'wordpress'"),
         ("max_children: ", "max_childs: ", "unknown parameter 'web.php_fpm.max_childs'"),
     ],
 )
@@ -74,7 +74,7 @@ def test_what_only_a_run_noticed_is_checked(
 
 def test_two_tiers_that_nobody_forwards_to_are_asked_about(tmp_path: Path) -> None:
     error = refused(tmp_path, PAPER.replace("apache, nginx], forwards_to: web", "apache, nginx]"))
-    assert "where do requests enter? No tier forwards to lb or web" in error.message
+    assert "ambiguous entry tier: no tier forwards to or uses lb or web" in error.message
     assert "`lb: {…, forwards_to: web}`" in str(error.hint)
 
 

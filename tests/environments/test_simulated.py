@@ -169,7 +169,7 @@ def test_the_same_seed_takes_the_same_readings(target: Path, tmp_path: Path) -> 
 
 def test_what_the_model_does_not_answer_to_is_left_out_and_said(target: Path) -> None:
     environment = prepare(read(target))
-    assert "no effect in the model, so kept at the baseline" in environment.dropped[-1]
+    assert "kept at the baseline because the model ignores them" in environment.dropped[-1]
     searched = {dimension.name for dimension in environment.space.tunable}
     assert "lb.nginx.worker_connections" in searched
     assert "lb.nginx.keepalive_timeout" not in searched

@@ -145,5 +145,5 @@ def test_a_system_spread_over_filesystems_is_refused(mounted: str, fine: bool) -
     if fine:
         disk.require_one_filesystem(text)
     else:
-        with pytest.raises(AutotuneError, match=f"{mounted} is not on the filesystem"):
+        with pytest.raises(AutotuneError, match=f"{mounted} must be on the filesystem of /"):
             disk.require_one_filesystem(text)

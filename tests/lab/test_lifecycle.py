@@ -193,7 +193,7 @@ def test_addresses_of_another_lab_are_refused(
 ) -> None:
     hosts = described(1)
     up(hosts, lab_dir)
-    with pytest.raises(AutotuneError, match="already reached through at"):
+    with pytest.raises(AutotuneError, match="already in use by at"):
         up(hosts, tmp_path / "other")
     assert traces(tmp_path / "other") == []
     assert access(lab_dir, hosts[0].name).address == hosts[0].address

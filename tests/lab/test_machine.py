@@ -84,14 +84,14 @@ def test_a_directory_that_cannot_hold_a_lab_is_refused(directory: str) -> None:
 
 def test_only_root_makes_a_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    with pytest.raises(AutotuneError, match="a lab cannot be made here: it needs root"):
+    with pytest.raises(AutotuneError, match="cannot create a lab: it requires root"):
         up(LAB.hosts, tmp_path / "lab")
     assert not (tmp_path / "lab").exists()
 
 
 def test_no_lab_has_no_hosts(tmp_path: Path) -> None:
     assert status(tmp_path) == ()
-    with pytest.raises(AutotuneError, match="there is no lab in"):
+    with pytest.raises(AutotuneError, match="no lab exists in"):
         existing(tmp_path)
 
 

@@ -41,6 +41,4 @@ def test_of_labs_raised_at_once_one_has_the_network(tmp_path: Path) -> None:
     printed = subprocess.check_output(own, text=True, timeout=60).splitlines()
     assert len(printed) == LABS
     assert printed.count("up") == 1, printed
-    assert (
-        sum("198.18.7.0/24 is already reached through at" in line for line in printed) == LABS - 1
-    )
+    assert sum("198.18.7.0/24 is already in use by at" in line for line in printed) == LABS - 1

@@ -35,7 +35,7 @@ def test_limited_readings_are_counted() -> None:
 
 
 def test_what_was_disturbed_is_in_no_count_but_its_own() -> None:
-    why = "30 % of the CPU time of web1 was taken by the machine below it"
+    why = "CPU steal on host web1: 30 %"
     found = count_readings(
         [reading(1, disturbed=why), reading(1, "warm-up", disturbed=why), reading(1)]
     )

@@ -198,7 +198,7 @@ def test_a_directive_in_place(tmp_path: Path, text: str, baseline: int, after: s
     ("text", "why"),
     [
         ("threads = 2\nthreads = 3\n", "several values"),
-        ("threads = many\n", "no value to start from"),
+        ("threads = many\n", "is not a valid baseline value"),
     ],
 )
 def test_what_stays_as_it_is_is_told(tmp_path: Path, text: str, why: str) -> None:
@@ -263,7 +263,7 @@ CONTROL = ("directive:", "choices: [a, b], directive:")
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("quick", "nginx"), "nginx is a service that autotune has already"),
+        (("quick", "nginx"), "autotune already contains a service nginx"),
         (("4 * cpus", "4 * cores"), "unknown name 'cores'"),
         (("4 * cpus", "4 *"), "expected a value"),
         (("4 * cpus", "64MB"), "this parameter has no unit"),
@@ -275,7 +275,7 @@ CONTROL = ("directive:", "choices: [a, b], directive:")
         (("    files", "    read: [{command: [x], values: {threads: '^x'}}]\n    files"), "has 0 groups"),
         (("    files", "    helps: {cpu: workers+}\n    files"), "there is no parameter 'workers'"),
         (("    files", "    needs: {memory: workers * 1 MB}\n    files"), "unknown name 'workers'"),
-        (("service: quick", "service: quick, replace: true"), "neither `text` nor `template`"),
+        (("service: quick", "service: quick, replace: true"), "lacks `text` and `template`"),
         (("service: quick", "service: quick, runtime: embedded"), "runs in no other way"),
     ],
 )  # fmt: skip

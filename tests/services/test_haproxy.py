@@ -98,9 +98,10 @@ def reading(settings: Settings, **activity: Any) -> PartReading:
         ({"server_maxconn": 1}, {"counters": stats.counters(PRINTED)}, "raise server_maxconn"),
         ({"server_maxconn": 0}, {"counters": stats.counters(PRINTED)}, None),
         ({"maxconn": 64}, {"counters": {"slim": 64, "smax": 64}, "queued": 0.5, "waiting": 9.0},
-         "all of its 64 connections were taken, 9 waited .*: raise maxconn"),
+         "all of its 64 connections were in use and 9 waited .*: raise maxconn"),
         ({"maxconn": 64}, {"counters": {"slim": 64, "smax": 64}, "queued": 0.1}, None),
-        ({}, {"counters": {"wretr": 12, "econ": 3}}, "tried again 12 times, 3 failed"),
+        ({}, {"counters": {"wretr": 12, "econ": 3}},
+         "retried connections to web hosts 12 times and 3 failed"),
         ({}, {}, None),
     ],
 )  # fmt: skip

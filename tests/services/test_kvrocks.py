@@ -62,4 +62,4 @@ def test_where_it_is_missing_it_is_said_who_has_it(monkeypatch: pytest.MonkeyPat
     with pytest.raises(AutotuneError) as caught:
         programs.local_programs([Kvrocks()])
     assert caught.value.message == "not installed: kvrocks, redis-cli"
-    assert caught.value.hint == "kvrocks.apache.org has packages; Debian has none"
+    assert caught.value.hint == "packages are on kvrocks.apache.org; Debian has none"

@@ -43,7 +43,7 @@ def test_no_whole_file_takes_logins_away(
 
     argv = There().unsaved(SITE, {str(file): template})
     answer = "" if argv is None else LocalTransport().run(argv).stdout
-    assert ("whole file" in answer) == refused
+    assert ("the replaced file" in answer) == refused
     assert ("`replace: true`" in answer) == refused
 
 

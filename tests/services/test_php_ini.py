@@ -94,7 +94,10 @@ def test_debian_s_files_stay_and_another_one_is_read_last() -> None:
         "opcache_validate_timestamps": True, "opcache_revalidate_freq": 2, "memory_limit": 128,
         "realpath_cache_size": 64, "realpath_cache_ttl": 120,
     }  # fmt: skip
-    assert "= 4M` is no value" in tier.left["php_ini.opcache_interned_strings_buffer"]
+    assert (
+        "= 4M` is not a valid baseline value"
+        in tier.left["php_ini.opcache_interned_strings_buffer"]
+    )
     own = tier.own["web.web1.php_ini"]
     assert [(file.path, file.optional) for file in own.files] == [(OWN, True)]
     assert own.listen == "/run/php/php8.2-fpm.sock"
@@ -139,7 +142,7 @@ def test_what_is_left_as_it_is(changed: DiscoveredHost, name: str, why: str) -> 
 
 def test_a_script_for_preloading_is_the_site_s_own() -> None:
     name = "php_ini.opcache_preload"
-    assert "there is no script for it" in adopted(host()).left[name]
+    assert "no preload script is configured" in adopted(host()).left[name]
     shop = f"{CONF}/20-shop.ini"
     tier = adopted(host(files={**FILES, shop: b"opcache.preload=/srv/shop/preload.php\n"}))
     assert tier.values[name] is True

@@ -98,7 +98,7 @@ def reading(settings: dict[str, Any], **values: Any) -> PartReading:
 @pytest.mark.parametrize(
     ("values", "resource", "move"),
     [
-        ({"counters": {"active": 8, "lock_waits": 6}}, Resource.LOCKS, "6 of 8 sessions"),
+        ({"counters": {"active": 8, "lock_waits": 6}}, Resource.LOCKS, "6 of 8 active sessions"),
         ({"counters": {"active": 8, "lock_waits": 1}}, None, ""),
         (
             {"counters": {"blks_hit": 9000, "blks_read": 6000}},

@@ -95,7 +95,7 @@ def test_no_whole_file_takes_a_password_away(
     argv = There().unsaved(site, {"redis.conf": template})
     assert argv is not None
     answer = LocalTransport().run(argv).stdout
-    assert ("whole file" in answer) == refused
+    assert ("the replaced file" in answer) == refused
     assert PASSWORD not in answer
 
 
@@ -133,12 +133,16 @@ def test_nothing_is_tuned_that_a_restart_would_open(ground: Ground) -> None:
     with pytest.raises(AutotuneError, match=r"flstore: Redis .* restart") as refused:
         ground.bed()
     assert refused.value.hint is not None
-    command = refused.value.hint.partition(" puts ")[0].replace("--askpass", "-a other")
+    command = (
+        refused.value.hint.removeprefix("run ")
+        .partition(" to save ")[0]
+        .replace("--askpass", "-a other")
+    )
     assert "OK" in ground.sh("flstore", command)
-    with pytest.raises(AutotuneError, match="whole file") as refused:
+    with pytest.raises(AutotuneError, match="the replaced file") as refused:
         ground.bed()  # `replace: true`, by a template without a password
     assert "replace: true" in (refused.value.hint or "")
     ground.sh("flcache", "cp -a /etc/memcached.conf /root/; echo -S >>/etc/memcached.conf")
-    with pytest.raises(AutotuneError, match="flcache: memcached has its clients log in"):
+    with pytest.raises(AutotuneError, match="flcache: memcached authenticates its clients"):
         ground.bed()
     ground.sh("flcache", "mv /root/memcached.conf /etc/")

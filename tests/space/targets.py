@@ -37,7 +37,7 @@ KERNEL = {
     "vm.swappiness": "60",
     "fs.file-max": "2465610",
 }
-ABSENT, FIXED = "this kernel does not have it", "it cannot be written here"
+ABSENT, FIXED = "this kernel does not support it", "it cannot be written on this host"
 REFUSED = {name: ABSENT for name in KEYS if name not in KERNEL} | {"fs.file-max": FIXED}
 ROOMY = HostFacts(cpus=4, memory=16 * GB, nofile=100_000, kernel=KERNEL, refused=REFUSED)
 

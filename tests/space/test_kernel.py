@@ -45,8 +45,10 @@ def test_what_cannot_be_set_is_left_out_with_a_line_that_says_why(tmp_path: Path
     space = fleet(tmp_path, "parameters: {web.sysctl.net.ipv4.tcp_tw_recycle: {fixed: 1}}\n")
     absent, fixed = (line for line in space.dropped if "web.sysctl" in line)
     assert "net.ipv4.tcp_tw_recycle" in absent
-    assert absent.endswith(": this kernel does not have it (lb1, web1, mc1, db1)")
-    assert fixed.endswith(" without fs.file-max: it cannot be written here (lb1, web1, mc1, db1)")
+    assert absent.endswith(": this kernel does not support it (lb1, web1, mc1, db1)")
+    assert fixed.endswith(
+        " without fs.file-max: it cannot be written on this host (lb1, web1, mc1, db1)"
+    )
     assert not any("tcp_tw_recycle" in name for name in space.baseline)
 
 

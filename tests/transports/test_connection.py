@@ -102,7 +102,7 @@ def test_a_proxy_command_is_used(connection: Connect) -> None:
 
 
 def test_a_key_asked_for_by_name_must_be_there() -> None:
-    with pytest.raises(HostUnreachable, match="there is no key /nowhere"):
+    with pytest.raises(HostUnreachable, match="key file /nowhere does not exist"):
         opened(SshHost("web1", "127.0.0.1", identity="/nowhere"))
 
 

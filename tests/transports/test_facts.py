@@ -111,7 +111,9 @@ def test_the_target_narrows_what_a_host_has() -> None:
 def test_every_host_that_does_not_say_is_named() -> None:
     hosts: dict[str, dict[str, object]] = {name: {"transport": "local"} for name in ("a", "b", "c")}
     transports = {"a": Silent("a"), "b": LocalTransport("b"), "c": Silent("c")}
-    with pytest.raises(AutotuneError, match=r"(?s)a does not report .*c does not report"):
+    with pytest.raises(
+        AutotuneError, match=r"(?s)a returned no CPU count .*c returned no CPU count"
+    ):
         facts(target(hosts), transports)
 
 
@@ -133,9 +135,9 @@ def test_what_a_host_says() -> None:
         "fs.file-max": "2465610",
     }
     assert found.refused == {
-        "net.ipv4.tcp_tw_recycle": "this kernel does not have it",
-        "fs.file-max": "it cannot be written here",
-        "net.ipv4.tcp_fastopen_key": "it cannot be read here",
+        "net.ipv4.tcp_tw_recycle": "this kernel does not support it",
+        "fs.file-max": "it cannot be written on this host",
+        "net.ipv4.tcp_fastopen_key": "it cannot be read on this host",
     }
 
 

@@ -176,7 +176,7 @@ def test_one_session_at_a_time_is_enough(tmp_path: Path) -> None:
 def test_a_host_without_any_session_has_a_hint(tmp_path: Path) -> None:
     with ssh_server(tmp_path, "MaxSessions 0") as host:
         transport = SshTransport(host)
-        with pytest.raises(HostUnreachable, match="allows no session") as raised:
+        with pytest.raises(HostUnreachable, match="refused to open a session") as raised:
             transport.run(["true"])
         assert "MaxSessions" in str(raised.value.hint)
         transport.close()

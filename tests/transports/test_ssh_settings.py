@@ -95,7 +95,7 @@ def test_without_ssh_what_only_ssh_can_read_is_refused(
     monkeypatch.setenv("PATH", "")
     path = directory / "config"
     path.write_text(CONFIGS[name])
-    with pytest.raises(HostUnreachable, match="only ssh itself can read"):
+    with pytest.raises(HostUnreachable, match="requires the program ssh"):
         read_settings(SshHost("web1", ADDRESS, config=str(path)))
     path.write_text("Host web1.example\n  User plain\n")
     assert (

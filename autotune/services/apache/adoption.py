@@ -1,4 +1,4 @@
-"""Which directives of Apache are parameters, and what mpm_event needs besides."""
+"""Map Apache's directives to parameters, with the settings that mpm_event requires."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ UNSAID = ("ServerLimit", "ThreadLimit", "ThreadsPerChild", "MaxRequestWorkers")
 
 
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
-    """Every parameter of Apache with mpm_event in these files."""
+    """Return every parameter of Apache with mpm_event in these files."""
     config = service.config
     adopted = map_directives(config, tunables(config, EVENT), accepts)
     return joined(adopted, _processes(config, adopted, accepts))
 
 
 def tunables(config: Config, numbers: Iterable[str]) -> Iterator[Tunable]:
-    """The parameters of every multi-processing module, and ``numbers``, those of the one in use."""
+    """Yield the parameters common to all processing modules, and ``numbers`` of the active one."""
     for name, notation, default in (
         ("KeepAlive", CAPITAL_ON_OFF, True),
         ("KeepAliveTimeout", SECONDS, 5),
@@ -50,7 +50,7 @@ def tunables(config: Config, numbers: Iterable[str]) -> Iterator[Tunable]:
     yield from (Tunable(name, name, NUMBER, last=True) for name in (*COMMON, *numbers))
 
 
-# Added where no file sets the number of workers, as in most distributions; Apache's own values are the
+# Added if no file sets the number of workers, as in most distributions. Apache's defaults are the
 # baseline.
 _UNSAID = """
 <IfModule mpm_event_module>
@@ -63,7 +63,7 @@ MaxRequestWorkers {{ MaxRequestWorkers }}
 
 
 def _processes(config: Config, adopted: Adopted, accepts: Accepts) -> Adopted:
-    """event: workers come in whole processes, so MaxRequestWorkers / ThreadsPerChild is ServerLimit."""
+    """Tune ServerLimit as MaxRequestWorkers / ThreadsPerChild. event runs only whole processes."""
     if not any(config.called(name) for name in UNSAID) and accepts("ServerLimit", 16):
         adopted.left.pop("ThreadsPerChild", None)
         end = len(config.texts[config.main])
@@ -71,11 +71,13 @@ def _processes(config: Config, adopted: Adopted, accepts: Accepts) -> Adopted:
     workers = config.number("MaxRequestWorkers", 0)
     threads = adopted.values.get("ThreadsPerChild")
     if not workers or not isinstance(threads, int) or workers % threads:
-        why = "MaxRequestWorkers is no multiple of ThreadsPerChild, or is not there"
+        why = "MaxRequestWorkers is missing or not a multiple of ThreadsPerChild"
         return Adopted(left={"ServerLimit": why})
     processes = workers // threads
     if not accepts("ServerLimit", processes):
-        return Adopted(left={"ServerLimit": f"{processes} processes are out of the catalogue"})
+        return Adopted(
+            left={"ServerLimit": f"{processes} processes are outside the catalogue's range"}
+        )
     edit = Edit.exchange(config.called("MaxRequestWorkers")[-1], "{{ MaxRequestWorkers }}")
     sized = Adopted((edit,), {"ServerLimit": processes})
     return joined(
@@ -86,8 +88,8 @@ def _processes(config: Config, adopted: Adopted, accepts: Accepts) -> Adopted:
 
 
 def limit(config: Config, name: str, variable: str, adopted: Adopted) -> Adopted:
-    """Raise a limit where a parameter exceeds it, and never lower it. A value that exceeds the limit
-    already today is cut by it: at that value the limit stays as it is."""
+    """Raise a limit if a parameter exceeds it, and never lower it. If the current value already
+    exceeds the limit, Apache truncates it. At that value the limit is not changed."""
     limits, workers = ([placed for placed in config.called(it) if placed.words]
                      for it in (name, "MaxRequestWorkers"))  # fmt: skip
     default = 64 if name == "ThreadLimit" else SERVERS[mpm(config)]
@@ -102,7 +104,7 @@ def limit(config: Config, name: str, variable: str, adopted: Adopted) -> Adopted
 
 
 PREFORK = ("MinSpareServers", "MaxSpareServers", "MaxRequestWorkers")
-# Other sections, such as `<Perl>`, have code in them.
+# Other sections, such as `<Perl>`, contain code.
 _SECTIONS = """virtualhost directory directorymatch files filesmatch location locationmatch limit
 limitexcept proxy proxymatch macro if elseif else ifmodule ifdefine ifversion iffile requireall
 requireany requirenone authnprovideralias authzprovideralias"""

@@ -1,5 +1,7 @@
-"""What Apache shows of its workers, and when it lacks them: processes where it runs PHP itself,
-threads of processes elsewhere."""
+"""Apache's worker states, and rules for a lack of workers.
+
+Workers are processes if Apache runs PHP itself, else threads.
+"""
 
 from __future__ import annotations
 
@@ -19,15 +21,15 @@ from autotune.services.diagnosis import (
     WorkerPool,
 )
 
-# A worker that has a request in hand: it reads it, works on it, looks up a name, logs it.
+# Worker states with a request: reading, sending, DNS lookup, logging.
 _LETTERS = {WORKING: "RWDL", KEPT: "K"}
 LEVELS = frozenset({"BusyWorkers", "IdleWorkers", "Processes"})
 
 
 def doing(text: str) -> Mapping[str, float]:
-    """Workers that have a request in hand, without the one that answers this, and workers that wait
-    for the next request of a kept connection. The scoreboard has a letter for each (mod_status).
-    Nothing where there is no scoreboard."""
+    """Return the numbers of busy workers and of workers that wait on a keep-alive connection. The
+    worker that answers this query is not counted. The scoreboard has a letter per worker
+    (mod_status). Without a scoreboard the result is empty."""
     scoreboard = re.search(r"(?m)^Scoreboard: (\S+)", text)
     if scoreboard is None:
         return {}
@@ -55,8 +57,8 @@ THREADS = _pool(
 
 
 def workers(part: PartReading) -> Finding | None:
-    """The rule of the multi-processing module in use. Tiers behind are looked at first: a load balancer
-    whose web servers lack workers runs out of its own."""
+    """Apply the worker rule of the active processing module. Tiers behind are checked first,
+    because a load balancer whose web servers lack workers also lacks some."""
     if part.activity.runs_application:
         return PROCESSES.taken(part)
     return THREADS.taken(part) if part.setting("ThreadsPerChild") else None
@@ -69,7 +71,7 @@ MORE_WORKERS = (
 DIAGNOSIS = Diagnosis(
     counters=CounterQuery(
         question=f"GET /server-status?auto HTTP/1.0\r\nHost: {STATUS_HOST}\r\n\r\n".encode(),
-        complete=lambda _: False,  # it closes the connection
+        complete=lambda _: False,  # the server closes the connection
         command=lambda site: asking(site, "status?auto"),
         names=LEVELS,
         levels=LEVELS | {WORKING, KEPT},
@@ -80,12 +82,12 @@ DIAGNOSIS = Diagnosis(
         f"{site.directory}/apache2-error.log", "/var/log/apache2/error.log"
     ),
     complaints={
-        # Apache says so once, until it is restarted.
+        # Apache logs this once until it is restarted.
         "max_workers": re.compile(r"reached MaxRequestWorkers|scoreboard is full"),
         "no_live_upstreams": re.compile(r"All workers are in error state"),
         "upstream_timed_out": re.compile(r"\(70007\)The timeout specified"),
         "upstream_refused": re.compile(r"\(111\)Connection refused"),
-        # What listens at the unix socket of an application server has no place left in its queue.
+        # The queue of an application server's unix socket is full.
         "upstream_queue_full": re.compile(r"\(11\)Resource temporarily unavailable: AH02454"),
     },
     moves={

@@ -1,8 +1,8 @@
-"""Apache with mpm_event, and what Apache is with any module: how it is validated, run and asked.
+"""Apache with mpm_event, and the common parts of all modules: validation, start and queries.
 
-``server-info?config`` has the directives as the server read them, ``server-status?auto`` its
-scoreboard with a place for each worker there may be. Where the scoreboard is shorter than configured,
-a limit has lowered it: one in the file, or one that a reload cannot change.
+``server-info?config`` lists the effective directives, and ``server-status?auto`` the scoreboard
+with a slot per possible worker. A scoreboard shorter than configured means that a limit applies:
+one in the file, or one that a reload cannot change.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from autotune.services.base import Argv, Programs, Readback, Role, Service, Sett
 from autotune.services.directives import ON_OFF, notation_of
 from autotune.services.readback import backlog_in_force
 
-# The name under which a server shows its state (templates/apache/status.conf.j2).
+# Host name for Apache's status pages (templates/apache/status.conf.j2).
 STATUS_HOST = "status.autotune.internal"
 _TAG = re.compile(r"<[^<>]*>")
 # mod_info: `<dd><tt>&nbsp;18:&nbsp;ServerLimit <i>10</i></tt></dd>`
@@ -25,8 +25,8 @@ _DIRECTIVE = re.compile(r"(?<!\d)\d+:\s*(\w+)\s+(\S[^\n]*)")
 
 
 class ApacheServer(Service):
-    """A role has one template and the parameters of its multi-processing module, which is ``threaded``
-    or has a process for each request."""
+    """Base of Apache services. Each role has a template and the parameters of its processing
+    module. ``threaded`` is false if each request occupies a process."""
 
     name = "apache"
     title = "Apache"
@@ -36,8 +36,8 @@ class ApacheServer(Service):
     limits_template = "limits/apache2.conf.j2"
     reload_signal = "USR1"
     threaded: ClassVar[bool] = False
-    # It shows its state over HTTP alone: curl asks it on its own host. Under systemd its
-    # environment is Debian's, which apache2ctl knows.
+    # Its status is available only over HTTP, so curl queries it on its host. Under systemd,
+    # apache2ctl loads Debian's environment.
     programs: ClassVar[Programs] = {
         "apache2": ("apache2", "httpd"),
         "apache2ctl": ("apache2ctl", "httpd"),
@@ -55,8 +55,7 @@ class ApacheServer(Service):
         return (Readback(pages, self._in_effect), backlog_in_force(site, "ListenBacklog"))
 
     def _in_effect(self, text: str) -> Settings:
-        """Parameters as they are in effect, from the text of both pages, one after the other. Nothing
-        unless both are there."""
+        """Parse effective parameters from the text of both pages, or nothing if one is missing."""
         scoreboard = re.search(r"(?m)^Scoreboard: (\S+)$", text)
         words = dict(_directives(text))
         if not scoreboard or not words:
@@ -66,7 +65,7 @@ class ApacheServer(Service):
         return {**values, **self._workers(values, len(scoreboard[1]))}
 
     def _workers(self, asked: Settings, slots: int) -> Settings:
-        """Whole processes, of ThreadLimit threads at most, and no more of them than ServerLimit."""
+        """Return the effective worker numbers, limited by ThreadLimit and ServerLimit."""
 
         def number(name: str) -> int:
             return int(asked.get(name, 0))
@@ -87,8 +86,8 @@ class ApacheServer(Service):
 
 
 class Apache(ApacheServer):
-    """Processes of many threads each (mpm_event). Role ``proxy`` balances over the tier it forwards to;
-    role ``web`` hands on to PHP-FPM."""
+    """Processes with many threads each (mpm_event). Role ``proxy`` balances over the tier it
+    forwards to. Role ``web`` forwards to PHP-FPM."""
 
     deployment = "apache"
     role = Role.PROXY
@@ -98,7 +97,7 @@ class Apache(ApacheServer):
     parameters = EVENT_PARAMETERS
     needs = EVENT_NEEDS
     threaded = True
-    # Apache itself raises MaxSpareThreads where that leaves room for less than one process.
+    # Apache itself raises MaxSpareThreads if less than one process fits.
     at_most = (
         ("StartServers", "ServerLimit"),
         ("MinSpareThreads", "MaxSpareThreads - ThreadsPerChild"),
@@ -111,13 +110,13 @@ SERVICES = (Apache(),)
 
 
 def asking(site: Site, *pages: str) -> Argv:
-    """The command that fetches the pages on a server's state, to be run on its host."""
+    """Return the command that fetches the status pages on the server's host."""
     urls = (f"http://{site.listen}/server-{page}" for page in pages)
     return (site.programs["curl"], "-sS", "--max-time", "5", "-H", f"Host: {STATUS_HOST}", *urls)
 
 
 def _directives(page: str) -> Iterator[tuple[str, str]]:
-    """Directives and their values; settings of a balancer's members are called ``proxy_<key>``."""
+    """Yield directives and values. Settings of balancer members are named ``proxy_<key>``."""
     for name, argument in _DIRECTIVE.findall(html.unescape(_TAG.sub("", page))):
         if name not in ("BalancerMember", "ProxySet"):
             yield name, argument.strip()

@@ -1,5 +1,4 @@
-"""Which directives of Apache with mod_php are parameters: those of mpm_prefork, whose workers are
-processes."""
+"""Map directives of Apache with mod_php to parameters. Its workers are processes (mpm_prefork)."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from autotune.services.directives import Accepts, Adopted, joined, map_directive
 
 
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
-    """Every parameter of Apache with mpm_prefork in these files."""
+    """Return every parameter of Apache with mpm_prefork in these files."""
     config = service.config
     adopted = map_directives(config, apache.tunables(config, apache.PREFORK), accepts)
     return joined(adopted, apache.limit(config, "ServerLimit", "MaxRequestWorkers", adopted))

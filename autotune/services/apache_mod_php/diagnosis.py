@@ -1,4 +1,4 @@
-"""Apache's diagnosis, which knows processes that run PHP from threads that pass requests on."""
+"""Apache's diagnosis, which distinguishes processes that run PHP from threads that proxy requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Apache with mod_php: its parameters, and what sets it apart from Apache with mpm_event."""
+"""Apache with mod_php: its parameters and differences from mpm_event."""
 
 from __future__ import annotations
 
@@ -9,16 +9,17 @@ from autotune.services.base import Needs, Role, guided, on_reload, on_restart
 PREFORK = "httpd.apache.org, prefork"
 
 PARAMETERS = (*COMMON, *guided((
-    mpm("MaxRequestWorkers", "Processes, and so requests worked on, at one time.",
+    mpm("MaxRequestWorkers", "Maximum processes, and thus of concurrent requests.",
         low=2, high=1024, log=True, stock=150, recommended=256, published={Role.WEB: 500}),
-    on_restart("ServerLimit", "What MaxRequestWorkers can be raised to without a restart.",
+    on_restart("ServerLimit", "Upper limit for raising MaxRequestWorkers without a restart.",
         low=1, high=20_000, stock=256, derive="max(256, MaxRequestWorkers)", source=MPM),
-    mpm("StartServers", "Processes at start.",
+    mpm("StartServers", "Number of processes at start.",
         low=1, high=512, log=True, stock=5, recommended="8 * cpus"),
     on_reload("MinSpareServers",
-        "Idle processes below which more are forked, one and then twice as many a second.",
+        "Minimum idle processes; below it, Apache forks one, then doubles the number"
+        " per second.",
         low=1, high=256, log=True, stock=5, recommended="4 * cpus", source=PREFORK),
-    on_reload("MaxSpareServers", "Idle processes above which some are ended.",
+    on_reload("MaxSpareServers", "Maximum idle processes; above it, Apache stops some.",
         low=2, high=1024, log=True, stock=10, recommended="16 * cpus", source=PREFORK),
 ),
     capacity="MaxRequestWorkers+",
@@ -29,12 +30,13 @@ NEEDS = Needs(
     workers="MaxRequestWorkers",
     processes="MaxRequestWorkers + 1",
     rss=24 * 2**20,
-    source="resident size of a process of Apache 2.4 with PHP 8.2 under load, shared pages included",
+    source="resident size of a process of Apache 2.4 with PHP 8.2 under load, shared pages"
+    " included",
 )
 
 
 class ApacheModPhp(ApacheServer):
-    """Serves the application's files and runs them: a process per request (mpm_prefork, mod_php)."""
+    """Serves the application's files and runs them in a process per request (mpm_prefork, mod_php)."""
 
     key = "apache-mod-php"
     deployment = "apache+mod_php"
@@ -45,7 +47,7 @@ class ApacheModPhp(ApacheServer):
     packages = ("apache2", "libapache2-mod-php", "php-memcached", "php-redis", "curl")
     parameters = PARAMETERS
     needs = NEEDS
-    # Apache itself raises MaxSpareServers to one more than MinSpareServers.
+    # Apache itself raises MaxSpareServers to MinSpareServers + 1.
     at_most = (
         ("StartServers", "MaxRequestWorkers"),
         ("MaxSpareServers", "MaxRequestWorkers"),

@@ -1,1 +1,1 @@
-"""What the container of a tier may use of its host."""
+"""Resource limits of a tier's container."""

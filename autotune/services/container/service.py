@@ -1,4 +1,4 @@
-"""What the container of a tier may use of its host, tuned only where the target says so."""
+"""Resource limits of a tier's container, tuned only on demand."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from autotune.services.base import Parameter, Role, Service, Settings, Site, Val
 
 SOURCE = "the Compose specification, cpus and mem_limit"
 PARAMETERS = (
-    on_restart("cpus", "CPUs that the container may use; 0 leaves it as its project says.",
+    on_restart("cpus", "CPU limit of the container; 0 keeps the project's setting.",
         low=0.0, high="cpus", stock=0.0, on_demand=True, source=SOURCE, direction="+"),
-    on_restart("memory", "Memory that the container may use; 0 leaves it as its project says.",
+    on_restart("memory", "Memory limit of the container; 0 keeps the project's setting.",
         low=0, high="memory / 1048576", stock=0, unit="MB", on_demand=True, source=SOURCE, direction="+"),
 )  # fmt: skip
 
 
 class Container(Service):
-    """Limits of a container; a change creates the container anew."""
+    """Limits of a container. A change recreates the container."""
 
     name = "container"
     title = "limits of a container"

@@ -1,4 +1,4 @@
-"""Which gunicorns run on a host, and what their commands and configuration files say of parameters."""
+"""Find running gunicorns, and map their commands and configuration files to parameters."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from autotune.services.understood import Understood
 from autotune.services.unit_environment import Environment
 from autotune.strict import LARGEST, is_whole
 
-# Fedora and SUSE also name it after the version of Python.
+# Fedora and SUSE also add the Python version to the name.
 _PROGRAMS = (
     "gunicorn",
     "gunicorn3",
     "gunicorn-3",
     *(f"gunicorn-3.{minor}" for minor in range(6, 20)),
 )
-_FILE = "gunicorn.conf.py"  # read in its working directory, unless the command names another file
+_FILE = "gunicorn.conf.py"  # read from the working directory, unless the command sets another file
 _SHORT = {"-b": "--bind", "-c": "--config", "-e": "--env", "-k": "--worker-class", "-t": "--timeout",
           "-w": "--workers"}  # fmt: skip
 _FLAGS = frozenset(f"--{name}" for name in (
@@ -36,7 +36,7 @@ _FLAGS = frozenset(f"--{name}" for name in (
     "enable-stdio-inheritance", "proxy-protocol", "do-handshake-on-connect",
     "suppress-ragged-eofs", "strip-header-spaces",
 )) | {"-D", "-R"}  # fmt: skip
-_THREADED = ("sync", "gthread")  # a sync worker that is given threads becomes a gthread worker
+_THREADED = ("sync", "gthread")  # a sync worker with several threads becomes a gthread worker
 _SUMS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
 _options = partial(command_line.options, programs=_PROGRAMS, short=_SHORT, flags=_FLAGS)
 
@@ -47,31 +47,33 @@ def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
         place = _listens(host.tree, config, unit)
         variables = [placed.name for placed in config.directives if placed.name.startswith("$")]
         if config.called("--env") and place in host.backlogs:
-            yield f"{unit}: what `--env` gives away is in its command: not tuned; use EnvironmentFile="
+            yield f"{unit}: not tuned, because its command contains `--env`. Use EnvironmentFile="
         elif variables and config.called("gunicorn"):
-            yield f"{unit}: its command has `{variables[0]}`: one that spells its options out is tuned"
+            yield f"{unit}: not tuned, because its command contains `{variables[0]}`"
         elif config.called("gunicorn"):
             yield unit, config, place
 
 
 def _listens(tree: Tree, config: Config, unit: str) -> str:
-    """A TCP port, or the name of a unix socket. What systemd opens for it overrides its own setting."""
+    """Return the TCP port or unix socket. A systemd socket unit overrides gunicorn's own setting."""
     bind = config.last("--bind") or _written(tree, config, unit, "bind") or "127.0.0.1:8000"
     return app_server.place_of(unit_files.opened(tree, unit) or str(bind))
 
 
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
-    """Every parameter that is no expression in the configuration file; the command overrides that."""
+    """Tune every parameter except expressions in the configuration file, which the command
+    overrides.
+    """
     config, tree, unit = service.config, service.host.tree, service.unit
     kind = config.last("--worker-class") or _written(tree, config, unit, "worker_class") or "sync"
     left = {"backlog": app_server.by_socket_unit(service.host, unit)}
     if kind not in _THREADED:
-        left["threads"] = f"a worker of class {kind} has none"
+        left["threads"] = f"workers of class {kind} have no threads"
     tunables = []
     for name, stock in ((parameter.name, parameter.stock) for parameter in PARAMETERS):
         default = _written(tree, config, unit, name, service.host.processors)
         if isinstance(default, str):
-            left[name] = f"{_path(tree, config, unit)} works it out: a number has it tuned"
+            left[name] = f"{_path(tree, config, unit)} computes it: set a number to tune it"
         value = stock if default is None else default
         absent = Absent(value, command_line.end(config), f" {option(name)}=")
         tunables.append(Tunable(name, option(name), NUMBER, absent=absent, last=True,
@@ -80,12 +82,12 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
 
 
 def option(name: str) -> str:
-    """The option of the command for a parameter."""
+    """Return the command-line option for a parameter."""
     return "--keep-alive" if name == "keepalive" else f"--{name.replace('_', '-')}"
 
 
 def _path(tree: Tree, config: Config, unit: str) -> str:
-    """The configuration file that it reads."""
+    """Return the path of the configuration file."""
     directory = unit_files.option(tree, unit, "WorkingDirectory").lstrip("-") or "/"
     arguments = {
         line.name.text: line.arguments for line in _arguments(unit_environment.read(tree, unit))
@@ -99,8 +101,10 @@ def _path(tree: Tree, config: Config, unit: str) -> str:
 def _written(
     tree: Tree, config: Config, unit: str, name: str, processors: int = 1
 ) -> int | str | None:
-    """What the environment or else the configuration file sets a name to: a number, text, or the source
-    of the expression; ``None`` where neither sets it."""
+    """Return the value of a name in the environment, else in the configuration file.
+
+    The result is a number, text, the source of an expression, or ``None`` if unset.
+    """
     environment = unit_environment.read(tree, unit)
     by_environment = [line.arguments[0].text for line in _arguments(environment)
              if line.name.text == option(name) and line.arguments]  # fmt: skip
@@ -112,13 +116,13 @@ def _written(
         if node := values.get(name, values.get("*") if name in NAMES else None):
             value = _value(node, processors)
             return value if isinstance(value, str) or abs(value) < LARGEST else f"{name}: too large"
-    except (SyntaxError, ValueError, RecursionError, MemoryError):  # of what is nested too deeply
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # raised for deeply nested code
         pass
     return environment.number("WEB_CONCURRENCY") if name == "workers" else None
 
 
 def _arguments(environment: Environment) -> Iterable[Directive]:
-    """The options in its environment, which count more than its file and less than its command."""
+    """Return the options in its environment, which override the file but not the command."""
     try:
         words = shlex.split(environment.value("GUNICORN_CMD_ARGS"))
     except ValueError:
@@ -127,8 +131,10 @@ def _arguments(environment: Environment) -> Iterable[Directive]:
 
 
 def _assigned(statements: Iterable[ast.stmt]) -> dict[str, ast.expr | ast.stmt]:
-    """The value that each name is assigned last, or the whole statement where that is no plain
-    assignment; `*` may be any name."""
+    """Return the last value that each name is assigned, or the whole statement if it is complex.
+
+    The name `*` stands for any name.
+    """
     values: dict[str, ast.expr | ast.stmt] = {}
     for statement in statements:
         match statement:
@@ -153,10 +159,12 @@ def _assigned(statements: Iterable[ast.stmt]) -> dict[str, ast.expr | ast.stmt]:
 
 
 def _value(node: ast.expr | ast.stmt, processors: int) -> int | str:
-    """The value of numbers, sums and products of them, and the count of processors, as examples have
-    it; the source of any other expression."""
+    """Evaluate numbers, their sums and products, and the processor count, as in common examples.
+
+    For other expressions, return the source.
+    """
     match node:
-        case ast.List(elts=[first, *_]):  # of places to listen at
+        case ast.List(elts=[first, *_]):  # of listening addresses
             return _value(first, processors)
         case ast.Constant(value=int() | str() as value):
             return value
@@ -169,7 +177,7 @@ def _value(node: ast.expr | ast.stmt, processors: int) -> int | str:
     return ast.unparse(node)
 
 
-# Its own file is Python, and never edited.
+# Its configuration file is Python and is never edited.
 UNDERSTOOD = Understood(
     lambda _: (),
     frozenset((*(option(parameter.name) for parameter in PARAMETERS), "--bind")),

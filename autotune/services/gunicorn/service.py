@@ -1,6 +1,7 @@
-"""gunicorn in a unit of the user's: its options are the command's, and each change is a restart.
+"""gunicorn in a user's unit: options are on the command line, so each change is a restart.
 
-It prints the settings in effect itself when run as the unit runs it: it loads the application for that.
+When started like the unit, gunicorn prints its effective settings. It loads the application for
+that.
 """
 
 from __future__ import annotations
@@ -29,24 +30,27 @@ DOCS = "docs.gunicorn.org, Settings"
 DESIGN = "docs.gunicorn.org, Design"
 
 PARAMETERS = guided((
-    on_restart("workers", "Processes of the application.",
+    on_restart("workers", "Number of worker processes.",
         low=1, high="max(4, 8 * cpus)", log=True, stock=1, recommended="2 * cpus + 1",
         source=f"{DESIGN}, How Many Workers?"),
-    on_restart("threads", "Threads of each of them, which share one interpreter; 1 is the sync worker,"
-        " more are the gthread one.",
+    on_restart("threads",
+        "Threads per process, which share one interpreter; 1 uses the sync worker,"
+        " more use the gthread worker.",
         low=1, high=64, log=True, stock=1, recommended=4, source=f"{DESIGN}, How Many Threads?"),
-    on_restart("backlog", "Connections that may wait for a worker; the kernel caps it at somaxconn.",
+    on_restart("backlog",
+        "Maximum connections waiting for a worker. The kernel limits it to somaxconn.",
         low=64, high=65_535, log=True, stock=2048, capped_by=ACCEPTED, source=DOCS),
-    on_restart("keepalive", "How long a worker with threads keeps an idle connection of its proxy.",
+    on_restart("keepalive", "Time a threaded worker keeps an idle proxy connection open.",
         low=1, high=75, log=True, stock=2, unit="s", source=DOCS),
-    on_restart("worker_connections", "Connections that a worker with threads may have.",
+    on_restart("worker_connections", "Maximum connections per threaded worker.",
         low=32, high=10_000, log=True, stock=1000, source=DOCS),
-    on_restart("max_requests", "Requests after which a worker is replaced; 0 is never.",
+    on_restart("max_requests", "Number of requests before a worker is replaced; 0 means never.",
         choices=(0, 500, 1000, 5000, 20_000), stock=0, source=DOCS),
-    on_restart("max_requests_jitter", "Up to how many more, by chance, so that not all are at once.",
+    on_restart("max_requests_jitter",
+        "Random addition to max_requests, so that workers are not replaced at the same time.",
         low=0, high=500, stock=0, recommended=50, source=DOCS),
-    # A short timeout ends requests for slow pages.
-    on_restart("timeout", "How long a silent worker may be at work before it is ended.",
+    # A short timeout aborts requests for slow pages.
+    on_restart("timeout", "Time a silent worker may work before it is killed.",
         low=5, high=600, log=True, stock=30, unit="s", on_demand=True, source=DOCS),
 ),
     capacity="workers+ threads+ backlog",
@@ -55,7 +59,7 @@ PARAMETERS = guided((
 )  # fmt: skip
 NAMES = frozenset(parameter.name for parameter in PARAMETERS)
 
-# file script unit argv…
+# Arguments: file script unit argv…
 _CHECK = """
 script=$2 unit=$3
 shift 3
@@ -63,7 +67,7 @@ answer=$(sh -c "$script" sh "$unit" --check-config "$@" 2>&1) && exit
 printf '%s\\n' "$answer" | grep . | tail -n 2
 exit 1
 """
-# script names unit
+# Arguments: script names unit
 _SHOWN = f"""
 unit=$3
 {{ {MAIN_WORDS} }} | xargs -0 sh -c "$1" sh "$unit" --print-config 2>/dev/null | grep -E "^($2) "
@@ -80,8 +84,8 @@ class Gunicorn(AppServer):
     config = ("", drop_in(UNIT))
     template = "gunicorn/options.conf.j2"
     unit_name = UNIT
-    # Names of its processes. gunicorn may also be the application's own, in a directory that is on
-    # nobody's path: then `true`, the last, is found.
+    # Names of its processes. If gunicorn is in the application's private directory, `true` is found
+    # instead.
     programs: ClassVar[Programs] = {"gunicorn": ("gunicorn", "gunicorn3", "true")}
     packages = ("gunicorn",)
     parameters = PARAMETERS
@@ -93,7 +97,7 @@ class Gunicorn(AppServer):
         for path, content in files.items():
             if words := started(content.decode(errors="replace")):
                 return ("sh", "-c", _CHECK, "sh", path, AS_UNIT, self.unit(site) or UNIT, *words)
-        return None  # it is the command of the unit
+        return None  # the unit's command, which the service manager validates
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
         words = (AS_UNIT, "|".join(sorted(NAMES)), self.unit(site) or UNIT)
@@ -107,14 +111,14 @@ SERVICES = (Gunicorn(),)
 
 
 def in_effect(text: str) -> Settings:
-    """What `gunicorn --print-config` prints; the backlog in effect comes from the kernel."""
+    """Parse the output of `gunicorn --print-config`. The effective backlog comes from the kernel."""
     printed = re.findall(r"(?m)^(\w+) += (\S+)$", text)
     return {name: number(value) for name, value in printed if name in NAMES - {"backlog"}}
 
 
-# Workers that did not answer in time were ended, and their requests with them.
+# Workers that exceeded the timeout were killed together with their requests.
 DIAGNOSIS = diagnosis(
     Gunicorn(), "workers", waiting=("backlog+", "worker_connections+"),
     ended=("timeout", r"WORKER TIMEOUT",
-           "workers were silent for longer than `timeout`, and were ended: raise timeout"),
+           "workers exceeded `timeout` and were killed: raise timeout"),
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Which directives of HAProxy are parameters, and what its file says of the stack."""
+"""Map HAProxy's directives to parameters, and find the servers in its file."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from autotune.services.understood import Understood
 UNIT, HOME = "haproxy.service", "/etc/haproxy"
 MAIN = f"{HOME}/haproxy.cfg"
 PROXIES = ("defaults", "frontend", "backend", "listen")
-# The timeout that takes effect where a file does not set this one, in the order of the manual.
+# The timeout that applies if a file does not set this one, in the manual's order.
 _TIMEOUTS = {"client": "", "server": "", "connect": "", "queue": "connect", "http-request": "client",
              "http-keep-alive": "http-request"}  # fmt: skip
 
@@ -35,7 +35,7 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
         return
     config = _read(host.tree)
     if config.unread:
-        yield "; ".join(f"{p}: {why}: HAProxy is not tuned" for p, why in config.unread.items())
+        yield "; ".join(f"HAProxy is not tuned: {p} ({why})" for p, why in config.unread.items())
         return
     sockets = (line.words[0].removeprefix("unix@") for line in config.called("stats socket"))
     servers = (line.words[1] for line in config.called("server") if line.words[1:])
@@ -48,17 +48,17 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _read(tree: Tree) -> Config:
-    """All files that its unit's command names, as one; of a directory, those that end in ``.cfg``."""
+    """Read all files of its unit's command as one. In directories, only ``.cfg`` files count."""
     words = unit_environment.words(tree, UNIT)
     named = unit_environment.values_of(words, "-f") or [MAIN]
     paths = (path for place in named for path in tree.matching(f"{place}/*.cfg") or [place]
-             # All of HOME was read: a path there that is no file is a directory without such files.
+             # All of HOME was read, so a missing path there is a directory without such files.
              if path == MAIN or tree.real(path) in tree.files or not path.startswith(HOME))  # fmt: skip
     return together(" ".join(named), [gather(tree, p, syntax.read) for p in paths])
 
 
 def _listens(config: Config) -> Iterator[tuple[str, bool]]:
-    """Where HTTP is spoken that is sent on to other hosts, and whether over TLS."""
+    """Yield HTTP addresses that forward to other hosts, and true if they use TLS."""
     forwards = {line.directive.within for name in ("server", "default_backend", "use_backend")
                 for line in config.called(name)}  # fmt: skip
     for line in config.called("bind"):
@@ -67,7 +67,7 @@ def _listens(config: Config) -> Iterator[tuple[str, bool]]:
 
 
 def _tunables(service: RunningService) -> Iterator[Tunable]:
-    """Every parameter that is in the file, or can be set by one line of `global` or `defaults`."""
+    """Yield parameters in the file, or addable as one line in `global` or `defaults`."""
     config, host = service.config, service.host
     backlog = "bind backlog" if config.called("bind backlog") else "backlog"
     for section, name, directive, notation, default in (

@@ -1,4 +1,4 @@
-"""What HAProxy counts, says and runs out of."""
+"""Counters, log patterns and rules of HAProxy."""
 
 from __future__ import annotations
 
@@ -17,26 +17,27 @@ from autotune.services.haproxy.stats import QUESTION, asking, counters, socket_o
 
 
 def _connections(part: PartReading) -> Finding | None:
-    """Requests wait for a web host at its limit longer than it takes to answer them, clients wait for a
-    connection, or web hosts refuse connections."""
+    """Return a finding if connections are the bottleneck. It covers three cases: requests wait
+    longer for a web host than it takes to answer, clients wait for a connection, or web hosts
+    refuse connections."""
     counted, activity = part.activity.counters, part.activity
     waited, answered = counted.get("qtime", 0.0), counted.get("rtime", 0.0)
     limit, sessions = part.setting("server_maxconn"), counted.get("slim", 0.0)
     why = ""
     if limit and waited > answered:
         why = (
-            f"up to {counted['qmax']:.0f} requests waited {waited:.0f} ms on average for a web host that"
-            f" answers in {answered:.0f} ms and is given {limit} at one time: raise server_maxconn"
+            f"up to {counted['qmax']:.0f} requests waited {waited:.0f} ms on average for a web host"
+            f" (limit {limit}, answers in {answered:.0f} ms): raise server_maxconn"
         )
     elif sessions and counted["smax"] >= sessions and activity.queued >= QUEUED:
         why = (
-            f"all of its {sessions:.0f} connections were taken, {activity.waiting:.0f} waited at its"
-            f" socket (up to {activity.waiting_max}): raise maxconn"
+            f"all of its {sessions:.0f} connections were in use and {activity.waiting:.0f} waited"
+            f" (up to {activity.waiting_max}): raise maxconn"
         )
     elif part.mostly_errors and (again := counted.get("wretr", 0.0)):
         why = (
-            f"connections to web hosts were tried again {again:.0f} times, {counted['econ']:.0f}"
-            " failed: raise the web hosts' backlog, or keep more connections to them"
+            f"HAProxy retried connections to web hosts {again:.0f} times and {counted['econ']:.0f}"
+            " failed: raise the web hosts' backlog, or keep connections open"
         )
     return Finding(Resource.CONNECTIONS, why, MEASURED) if why else None
 
@@ -44,7 +45,7 @@ def _connections(part: PartReading) -> Finding | None:
 DIAGNOSIS = Diagnosis(
     counters=CounterQuery(
         question=f"{QUESTION}\n".encode(),
-        complete=lambda _: False,  # it closes the connection
+        complete=lambda _: False,  # the server closes the connection
         command=asking,
         names=frozenset(("CumConns", "Idle_pct")),
         levels=frozenset(("Idle_pct", "qcur", "qmax", "qtime", "rtime", "smax", "slim")),
@@ -53,7 +54,8 @@ DIAGNOSIS = Diagnosis(
         socket=socket_of,
     ),
     log=lambda site: site.place(f"{site.directory}/haproxy.out", "haproxy.service"),
-    # How a request ended is a word of its line: s a timeout, S the server; Q queue, C connecting.
+    # A word of the log line encodes the end of a request: s timeout, S server; Q queue, C
+    # connecting.
     complaints={
         "queue_timeout": re.compile(r" sQ[\w-]{2} "),
         "no_live_upstreams": re.compile(r"has no server available"),

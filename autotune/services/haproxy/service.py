@@ -1,4 +1,4 @@
-"""HAProxy as a load balancer: a master that reads the files, a worker of several threads."""
+"""HAProxy as a load balancer: a master reads the files and a worker runs the threads."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class Haproxy(Service):
     programs: ClassVar[Programs] = {"haproxy": ("haproxy",)}
     parameters = PARAMETERS
     needs = NEEDS
-    # The master starts a worker that reads the files again, and ends the old one.
+    # The master starts a worker that rereads the files, and stops the old one.
     reload_signal = "USR2"
     at_most = (("shards", "nbthread"), ("server_maxconn", "maxconn"))
 
     def leaves(self, site: Site) -> tuple[str, ...]:
-        # Where the unit mounts the log's socket into the worker's root.
+        # The unit mounts the log socket there, into the worker's root.
         return site.place((), ("/var/lib/haproxy/dev/log",))
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv:
@@ -41,7 +41,7 @@ class Haproxy(Service):
         return (site.programs["haproxy"], "-W", *self._named(site))
 
     def _named(self, site: Site) -> Argv:
-        """A host's own unit may name several files and directories."""
+        """Return an ``-f`` option for each file or directory of the unit."""
         return tuple(word for path in self.config_path(site).split() for word in ("-f", path))
 
     def effective(self, site: Site) -> tuple[Readback, ...]:

@@ -1,4 +1,4 @@
-"""What HAProxy tells of itself at its stats socket: `show info`, `show stat` and `show pools`."""
+"""Queries of HAProxy's stats socket: `show info`, `show stat` and `show pools`."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from autotune.strict import is_whole, split_lines
 QUESTION = "show info;show stat;show pools"
 TOTALS = ("FRONTEND", "BACKEND")
 COLUMNS = {"svname", "algo", "slim"}
-# Every Debian has perl-base, but no client of unix sockets. A whole path may be too long for a socket:
-# hence the change of directory.
+# Debian always has perl-base, but no client for unix sockets. An absolute path may be too long for
+# a socket, so the script changes the directory.
 _ASK = (
     "chdir shift; my $s = IO::Socket::UNIX->new(shift) or die qq($!\\n);"
     " print $s qq(@ARGV\\n); print while <$s>"
@@ -24,21 +24,19 @@ _VALUES = {"nbthread": r"(?m)^Nbthread: ([0-9]{1,15})$", "maxconn": r"(?m)^Maxco
 
 
 def socket_of(site: Site) -> str:
-    """The path of its stats socket, or the name of the one in the site's directory."""
+    """Return the path of the stats socket, or its name in the site's directory."""
     return site.own_place or site.place("haproxy.sock", "/run/haproxy/admin.sock")
 
 
 def asking(site: Site) -> Argv:
-    """The command that prints all three answers, to be run on its host."""
+    """Return the command that prints all three responses on its host."""
     directory = site.place(site.directory, "/")
     return ("perl", "-MIO::Socket::UNIX", "-e", _ASK, directory, socket_of(site), QUESTION)
 
 
 def rows(text: str) -> list[Mapping[str, str]]:
-    """What `show stat` says of every frontend, server and backend, by the names of its columns.
-
-    Nothing where a column of ``COLUMNS`` is missing.
-    """
+    """Parse `show stat` into rows for every frontend, server and backend, by column. The result is
+    empty if a column in ``COLUMNS`` is missing."""
     table = text.partition("# pxname,")[2].partition("\n\n")[0]
     reader = csv.DictReader(split_lines(f"pxname,{table}"), restval="")
     try:
@@ -49,7 +47,7 @@ def rows(text: str) -> list[Mapping[str, str]]:
 
 
 def in_effect(text: str) -> Settings:
-    """Values that the running process says it has; those of servers only where all have the same."""
+    """Return values of the running process. Server values are included only if all servers agree."""
     values: dict[str, Value] = {name: int(match[1]) for name, pattern in _VALUES.items()
                                 if (match := re.search(pattern, text))}  # fmt: skip
     limits = {row["slim"] or "0" for row in rows(text) if row["svname"] not in TOTALS}
@@ -61,7 +59,7 @@ def in_effect(text: str) -> Settings:
 
 
 def counters(text: str) -> Mapping[str, float]:
-    """Of `show stat`: sums over backends, the worst of them, and the fullest frontend."""
+    """Parse `show stat`: sums over backends, the worst backend, and the fullest frontend."""
     numbers = [{name: float(value) for name, value in row.items() if is_whole(value)}
                for row in rows(text) if row["svname"] in TOTALS]  # fmt: skip
     backends = [row for row in numbers if "qcur" in row]

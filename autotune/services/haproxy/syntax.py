@@ -1,4 +1,4 @@
-"""The syntax of HAProxy's files: a directive a line, in sections that begin with a word of their own."""
+"""Syntax of HAProxy's files: one directive per line, in sections that start with a keyword."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ SECTIONS = frozenset(
     ("global", "defaults", "frontend", "backend", "listen", "userlist", "peers", "resolvers",
      "mailers", "cache", "program", "ring", "http-errors", "fcgi-app", "log-forward")
 )  # fmt: skip
-_OF_TWO = ("timeout", "option", "stats")  # called by their first two words
-# Each of their options is a directive as well: `server maxconn`, of a `server` line or a default.
+_OF_TWO = ("timeout", "option", "stats")  # identified by their first two words
+# Each option on these lines is also a directive: `server maxconn`, of a `server` line or a default.
 _OPTIONS = {"bind": "bind", "server": "server", "default-server": "server",
             "server-template": "server"}  # fmt: skip
-# A word ends at a space, and the line at a `#`, unless they are quoted or escaped.
+# A space ends a word and `#` ends a line, unless quoted or escaped.
 _TOKEN = re.compile(
     r"""(?P<space>[^\S\n]+)|(?P<end>(?:\#[^\n]*)?(?:\n|$))"""
     r"""|(?P<word>(?:"(?:\\.|[^"\\\n])*"|'[^'\n]*'|\\[^\n]|[^\s\#"'\\])+)"""
@@ -23,7 +23,7 @@ _TOKEN = re.compile(
 
 
 def read(text: str) -> tuple[Directive, ...]:
-    """Every directive, a section's own before what is in it. Raises Unreadable."""
+    """Return every directive, sections before their content. Raises Unreadable."""
     directives: list[Directive] = []
     section: tuple[tuple[str, ...], ...] = ()
     words: list[Word] = []
@@ -31,7 +31,7 @@ def read(text: str) -> tuple[Directive, ...]:
     while place < len(text) or words:
         token = _TOKEN.match(text, place)
         if token is None or (token["word"] and not words and token["word"].startswith(".")):
-            raise unreadable(text, place, "a quote without an end, or what not every start reads")
+            raise unreadable(text, place, "an unclosed quote, or a conditional block")
         if token["word"]:
             words.append(Word(token["word"], place))
         elif words and not token["space"]:

@@ -1,1 +1,1 @@
-"""Kvrocks: a store on disk (RocksDB) that speaks the Redis protocol, for data beyond memory."""
+"""Kvrocks: an on-disk store (RocksDB) with the Redis protocol, for data larger than memory."""

@@ -1,4 +1,4 @@
-"""Kvrocks: a store on disk (RocksDB) that speaks the Redis protocol, for data beyond memory."""
+"""Kvrocks: an on-disk store (RocksDB) with the Redis protocol, for data larger than memory."""
 
 from __future__ import annotations
 
@@ -21,35 +21,38 @@ SOURCE = "kvrocks.apache.org, kvrocks.conf"
 rocksdb = partial(on_restart, source="kvrocks.conf; RocksDB wiki, Tuning Guide")
 
 PARAMETERS = guided((
-    on_restart("workers", "Threads that serve clients; each connection stays with one of them.",
+    on_restart("workers",
+        "Number of threads that serve clients. Each connection belongs to one thread.",
         low=1, high="4 * cpus", log=True, stock=8, recommended="cpus", source=SOURCE),
     clients(source=SOURCE),
     backlog(source=SOURCE),
     rocksdb("block_cache_size",
-        "Memory for blocks read from disk; a third of the host's is the usual advice.",
+        "Memory for blocks read from disk. Guides advise a third of the host's memory.",
         low=16, high="memory / 2 / 1048576", log=True, stock=4096,
         recommended="memory / 3 / 1048576", unit="MB"),
-    rocksdb("block_cache_type", "How that cache is kept: by last use, or without locks for many readers.",
+    rocksdb("block_cache_type", "Type of the block cache: LRU, or lock-free for many readers.",
         choices=("lru", "hcc"), stock="lru"),
-    rocksdb("row_cache_size", "Memory for whole rows, of use where single keys are asked for; 0 is none.",
+    rocksdb("row_cache_size", "Memory for whole rows, useful for single-key reads; 0 disables it.",
         low=0, high="memory / 8 / 1048576", stock=0, unit="MB"),
     rocksdb("block_size",
-        "Data read from disk at a time; small ones suit small values asked for at random.",
+        "Size of a disk read. Small blocks suit random reads of small values.",
         choices=(4096, 8192, 16_384, 32_768), stock=16_384, unit="B"),
-    rocksdb("compression", "How blocks on disk are compressed: CPU against reads.",
+    rocksdb("compression", "Compression of blocks on disk: trades CPU time for fewer reads.",
         choices=("no", "snappy", "lz4", "zstd"), stock="snappy", recommended="lz4"),
     rocksdb("cache_index_and_filter_blocks",
-        "Whether indexes and filters share the block cache or always stay in memory.",
+        "Keep indexes and filters in the block cache instead of always in memory.",
         choices=(False, True), stock=True),
-    rocksdb("write_buffer_size", "Writes gathered in memory before they become a file.",
+    rocksdb("write_buffer_size",
+        "Size of writes collected in memory before they are written to a file.",
         low=8, high=512, log=True, stock=64, unit="MB"),
-    rocksdb("max_write_buffer_number", "Such buffers at the most, the ones being written included.",
+    rocksdb("max_write_buffer_number",
+        "Maximum write buffers, including those being written.",
         low=2, high=8, stock=4),
-    rocksdb("max_background_jobs", "Flushes and compactions at one time.",
+    rocksdb("max_background_jobs", "Maximum concurrent flushes and compactions.",
         low=1, high="2 * cpus", stock=4, recommended="cpus"),
-    rocksdb("max_open_files", "Data files kept open.",
+    rocksdb("max_open_files", "Maximum open data files.",
         low=256, high="min(65536, nofile / 2)", log=True, stock=8096),
-    rocksdb("async_io", "Whether a multi-get reads its blocks in parallel.",
+    rocksdb("async_io", "Read the blocks of a multi-get in parallel.",
         choices=(False, True), stock=True),
 ),
     capacity="workers maxclients+ block_cache_size+ row_cache_size block_size- max_open_files+",
@@ -58,7 +61,7 @@ PARAMETERS = guided((
     safe={"maxclients": (1000, 65_536), "tcp_backlog": (256, 65_535)},
 )  # fmt: skip
 
-# Its names of the parameters that it does not call ``rocksdb.NAME``.
+# Option names that differ from ``rocksdb.NAME``.
 _SPELT = {
     "workers": "workers",
     "maxclients": "maxclients",
@@ -69,7 +72,7 @@ IN_EFFECT = {_SPELT.get(p.name, f"rocksdb.{p.name}"): p.name for p in PARAMETERS
 
 
 class Kvrocks(RedisProtocolServer):
-    """Keeps its data on disk across restarts."""
+    """A store that keeps its data on disk across restarts."""
 
     name = "kvrocks"
     title = "Kvrocks"
@@ -79,23 +82,24 @@ class Kvrocks(RedisProtocolServer):
     template = "kvrocks/kvrocks.conf.j2"
     unit_name = "kvrocks.service"
     packages = ("redis-tools",)
-    elsewhere = "kvrocks.apache.org has packages; Debian has none"
+    elsewhere = "packages are on kvrocks.apache.org; Debian has none"
     programs: ClassVar[Programs] = {"kvrocks": ("kvrocks",), "redis-cli": ("redis-cli",)}
     parameters = PARAMETERS
     in_effect = IN_EFFECT
     needs = Needs(
         processes="1",
         rss=64 * 2**20,
-        # Write buffers are per column family; two of them hold the data of plain strings.
-        memory="block_cache_size + row_cache_size + 2 * write_buffer_size * max_write_buffer_number",
+        # Write buffers are per column family, and plain strings use two families.
+        memory="block_cache_size + row_cache_size + 2 * write_buffer_size *"
+        " max_write_buffer_number",
         source="kvrocks.conf: capacity of its caches and buffers",
         connections="maxclients",
         descriptors="maxclients + max_open_files",
     )
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> TrialStart:
-        # A database that runs cannot be opened twice, nor can it do without a port: the trial has
-        # a directory of its own, and the port on an address that nothing else listens on.
+        # A running database cannot be opened twice and needs a port. The trial uses its own
+        # directory, and the port on an unused address.
         argv = (*self.start(site, files), "--dir", "./trial", "--unixsocket", "trial.sock",
                 "--bind", "127.0.0.2")  # fmt: skip
         return TrialStart(argv, "trial.sock")
@@ -107,5 +111,5 @@ class Kvrocks(RedisProtocolServer):
 
 SERVICES = (Kvrocks(),)
 
-# It has no log of its own here, and no move is known to help.
+# No separate log exists here, and no moves are known.
 DIAGNOSIS = Diagnosis(counters=COUNTERS, log=None, moves={}, clients=CLIENT_LIMIT)

@@ -1,1 +1,1 @@
-"""What systemd lets the units of a tier open."""
+"""systemd's open-file limit for the units of a tier."""

@@ -1,4 +1,4 @@
-"""What systemd lets the units of a tier open: a drop-in for each, put beside the distribution's."""
+"""systemd's open-file limit for a tier's units: a drop-in for each, next to the distribution's."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from autotune.services.base import (
 from autotune.services.diagnosis import Diagnosis, Resource
 
 DROP_IN = "/etc/systemd/system/{unit}.d/autotune.conf"
-NOFILE = on_restart("nofile", "Descriptors a process of the tier's units has to begin with.",
+NOFILE = on_restart("nofile", "Open-file limit of the tier's units at start.",
     low=1024, high="nofile", log=True, stock=1024, recommended="min(65535, nofile)",
     source="systemd.exec(5), LimitNOFILE; reference stack", direction="+",
     safe=(1024, "nofile"))  # fmt: skip
-# The limits of a unit's first process, and what the unit gave it. The unit's name is an argument, never
+# The limits of a unit's first process, and the unit's setting. The unit name is an argument, never
 # part of the script.
 _LIMITS = """
 cat "/proc/$(systemctl show --property MainPID --value "$1")/limits"
@@ -45,13 +45,15 @@ class Limits(Service):
 
     @property
     def parameters(self) -> tuple[Parameter, ...]:
-        """The stock value is the limit that the distribution's own units set, where they set one."""
+        """Return the limit parameter. Its stock value is the distribution's own LimitNOFILE, if
+        set.
+        """
         raised = [s.unit_nofile for s in self.services if s.unit_nofile != NOFILE.stock]
         return (replace(NOFILE, stock=raised[0]),) if raised else (NOFILE,)
 
     @property
     def programs(self) -> Programs:
-        """Those of the services: the name of a unit may depend on the program's version."""
+        """Return the programs of the services, because unit names may depend on program versions."""
         return {
             name: paths for service in self.services for name, paths in service.programs.items()
         }
@@ -79,8 +81,10 @@ DIAGNOSIS = Diagnosis(counters=None, log=None, moves={Resource.DESCRIPTORS: ("no
 
 
 def open_files(text: str) -> dict[str, Value]:
-    """The soft limit out of ``/proc/PID/limits``, or what its unit gave the process where that is less:
-    some software raises its own."""
+    """Return the soft limit in ``/proc/PID/limits``, or the unit's setting if that is lower.
+
+    Some software raises its own limit.
+    """
     now = _NOW.search(text)
     limits = [int(match[1]) for match in (now, _TO_BEGIN_WITH.search(text)) if match]
     return {"nofile": min(limits)} if now else {}

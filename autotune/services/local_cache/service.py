@@ -1,7 +1,7 @@
 """A small, short-lived memcached on each web host, in front of the remote one.
 
-What is asked for most is answered without the network; what it holds is at most ``ttl`` old. It
-may help the mean and harm the tail, so the search decides whether to have it.
+It answers the most frequent requests without the network, with data at most ``ttl`` old. It may
+improve the mean and worsen the tail, so the search decides whether to enable it.
 """
 
 from __future__ import annotations
@@ -32,13 +32,15 @@ PRESENT = (("enabled", (True,)),)
 option = partial(on_restart, source=SOURCE)
 
 PARAMETERS = guided((
-    option("enabled", "Whether each host has a cache of its own in front of the remote one.",
+    option("enabled", "Run a cache on each host in front of the remote one.",
         stock=False),
-    option("memory", "Its memory for items.",
+    option("memory", "Memory of the local cache for items.",
         low=1, high="memory / 8 / 1048576", log=True, stock=8, unit="MB", when=PRESENT),
-    at_once("ttl", "How long what it holds may be answered before it is asked for again.",
+    at_once("ttl", "Time before the local cache fetches an item again.",
         low=1, high=300, log=True, stock=5, unit="s", when=PRESENT, source=SOURCE),
-    option("threads", "Its worker threads.", low=1, high="2 * cpus", stock=1, when=PRESENT),
+    option("threads",
+        "Number of worker threads of the local cache.",
+        low=1, high="2 * cpus", stock=1, when=PRESENT),
 ),
     capacity="enabled memory+ ttl",
     small="threads",
@@ -46,12 +48,12 @@ PARAMETERS = guided((
 
 
 class LocalCache(Service):
-    """It listens on its own host alone; the application there asks it first."""
+    """A cache that listens only on its own host. The application there queries it first."""
 
     name = "local_cache"
     title = "local cache"
     role = Role.LOCAL
-    # Not memcached's own port, which a cache tier on the same host has.
+    # Not memcached's default port, which a cache tier on the same host may use.
     port = 11311
     unit_name = "autotune-local-cache.service"
     packages = ("memcached",)
@@ -78,5 +80,5 @@ class LocalCache(Service):
 
 
 SERVICES = (LocalCache(),)
-# It is not diagnosed: the application hides what it answers.
+# Not diagnosed, because the application hides its responses.
 DIAGNOSIS = NOTHING

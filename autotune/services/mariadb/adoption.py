@@ -1,4 +1,4 @@
-"""Which options in the files of a running MariaDB are parameters, and which line of them counts."""
+"""Map options in a running MariaDB's files to parameters, and find the effective line of each."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ LAYOUTS = Layouts((
     Layout("Debian, Ubuntu", "mariadb.service", MAIN),
     Layout("Fedora, RHEL, SUSE", "mariadb.service", OTHER),
 ))  # fmt: skip
-# Groups that the server reads. The last line of an option counts; groups that name a version are
-# counted apart.
+# Groups that the server reads. The last line of an option takes effect. Groups with a version are
+# counted separately.
 _GROUP = re.compile(r"(?:mysqld|mariadbd?|server|client-server|galera)(?P<version>-[0-9.]+)?")
 _PLAIN = ("[mysqld]", "[mariadb]", "[mariadbd]", "[server]")
-_COUNT = Notation(size("B").read)  # parameters without a unit take suffixes too: 4K is 4096
+_COUNT = Notation(size("B").read)  # parameters without a unit also accept suffixes: 4K is 4096
 _PREFIXES = ("skip_", "disable_", "enable_", "maximum_")
-_SHORTEST = 6  # characters of a prefix that stands for the whole name, if no other name has it
+_SHORTEST = 6  # minimum length of an unambiguous prefix of a name
 _NAMES = tuple(parameter.name for parameter in PARAMETERS)
 _ON = {"1": True, "on": True, "true": True, "0": False, "off": False, "false": False}
 
 
 def read(tree: Tree, main: str = MAIN) -> Config:
-    """The options in these files that the server reads."""
+    """Return the options in these files that the server reads."""
     config = gather(tree, main, syntax.read, syntax.included)
     counting = {(placed.name, group["version"] or ""): placed for placed in config.directives
                 if (group := _GROUP.fullmatch(placed.block))}  # fmt: skip
@@ -42,7 +42,7 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
     if not (layout := LAYOUTS.of(host)):
         return
     if OTHER in host.tree.files and any(p.startswith("/etc/mysql/") for p in host.tree.files):
-        yield f"MariaDB reads {OTHER} too, where nothing is edited: move its options to /etc/mysql"
+        yield f"MariaDB also reads {OTHER}, which autotune does not edit: move its options to /etc/mysql"
         return
     config = read(host.tree, layout.main)
     yield RunningService(host=host, key="mariadb", config=config, kind="db", unit=layout.own_unit,
@@ -51,17 +51,17 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _tunables(service: RunningService) -> Iterator[Tunable]:
-    """Every parameter; one that no file sets can be added below the server's last group."""
+    """Yield every parameter. Missing ones can be added below the server's last group."""
     clients = service.config.number("max_connections", 151)
-    # What the server computes itself where no file sets it, according to the manual.
+    # Values that the server computes if no file sets them, according to the manual.
     worked_out = {
         "back_log": min(900, 50 + clients // 5),
         "thread_cache_size": min(256, clients),
         "thread_pool_size": service.host.processors,
-        # Switched on without a size, the query cache has 1 MB; a size alone switches it on.
+        # An enabled query cache without a size has 1 MB, and a size alone enables it.
         "query_cache_size": int(service.config.last("query_cache_type").lower() in ("1", "on")),
     }
-    left = {name: f"`{option}` says it in another way: `{name} = …` has it tuned"
+    left = {name: f"`{option}` sets it under another name: write `{name} = …` to tune it"
             for name, option in _otherwise(service.config)}  # fmt: skip
     for parameter in PARAMETERS:
         name, notation = parameter.name, _notation(parameter)
@@ -71,7 +71,7 @@ def _tunables(service: RunningService) -> Iterator[Tunable]:
 
 
 def _otherwise(config: Config) -> Iterator[tuple[str, str]]:
-    """Parameters that an option sets under another name than theirs, each with that name."""
+    """Yield parameters that an option sets under another name, with that name."""
     for option in {placed.name for placed in config.directives} - {*_NAMES}:
         bare = next((option.removeprefix(p) for p in _PREFIXES if option.startswith(p)), "")
         meant = [name for name in _NAMES if len(option) >= _SHORTEST and name.startswith(option)]
@@ -93,9 +93,9 @@ UNDERSTOOD = Understood(syntax.read, frozenset((*_NAMES, "port")))
 ADOPTION = Adoption(
     known_as="MariaDB",
     units=("mariadb.service",),
-    # MySQL has other options, and its files elsewhere.
+    # MySQL uses other options and other file locations.
     elsewhere=("mysql.service", "mysqld.service"),
-    # Not all of /etc/mysql: Debian keeps a password there.
+    # Not all of /etc/mysql, because Debian stores a password there.
     paths=("etc/my.cnf", "etc/my.cnf.d", "etc/alternatives/my.cnf", "etc/mysql/my.cnf",
            "etc/mysql/mariadb.cnf", "etc/mysql/conf.d", "etc/mysql/mariadb.conf.d"),
     version="runs mariadb.service && mariadbd --version | sed -n 's,.*Ver \\([^ ]*\\).*,MariaDB \\1,p'",

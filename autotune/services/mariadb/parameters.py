@@ -1,4 +1,4 @@
-"""What of MariaDB can be tuned: buffers, connections, threads, caches of tables, temporary tables."""
+"""Parameters of MariaDB: buffers, connections, threads, table caches, temporary tables."""
 
 from __future__ import annotations
 
@@ -12,69 +12,75 @@ INNODB = "mariadb.com, InnoDB System Variables"
 TUNER = "MySQLTuner 2.x, its published recommendations"
 system = partial(on_restart, source=SYSTEM)
 innodb = partial(on_restart, source=INNODB)
-# `SET GLOBAL` lasts until the next start and reads no file: a value in a file takes a restart.
+# `SET GLOBAL` lasts until the next start and reads no file, so a file's value takes a restart.
 PARAMETERS = guided((
     innodb("innodb_buffer_pool_size",
-        "Memory for pages of tables and indexes; all that is asked for often should fit.",
+        "Memory for pages of tables and indexes. Frequently used data should fit.",
         low=16, high="memory * 3 / 4 / 1048576", log=True, stock=128,
         recommended="memory / 2 / 1048576", unit="MB"),
     on_restart("innodb_log_file_size",
-        "Redo log on disk: a larger one writes pages back later, and takes longer to recover.",
+        "Size of the redo log. A larger log delays page writes but prolongs recovery.",
         low=16, high="memory / 4 / 1048576", log=True, stock=96,
         recommended="memory / 8 / 1048576", unit="MB",
         source=f"{TUNER}: a quarter of the buffer pool; {INNODB}"),
-    innodb("innodb_log_buffer_size", "Memory in which changes gather before they are logged.",
+    innodb("innodb_log_buffer_size", "Memory for changes before they are written to the log.",
         low=2, high=256, log=True, stock=16, unit="MB"),
     innodb("innodb_flush_method",
-        "Whether data files pass the system's own cache, which the buffer pool makes needless.",
+        "Access to data files. The buffer pool makes the system's page cache unnecessary.",
         choices=("O_DIRECT", "fsync", "O_DSYNC"), stock="O_DIRECT", recommended="O_DIRECT"),
-    innodb("innodb_io_capacity", "Pages a second that are written back in the background.",
+    innodb("innodb_io_capacity", "Background page writes per second.",
         low=100, high=20_000, log=True, stock=200, recommended=1000),
-    innodb("innodb_io_capacity_max", "Likewise, where the redo log is about to be full.",
+    innodb("innodb_io_capacity_max",
+        "Maximum background page writes per second when the redo log is almost full.",
         low=100, high=40_000, log=True, stock=2000),
-    innodb("innodb_read_io_threads", "Threads that read pages ahead.", low=1, high=64, stock=4),
-    innodb("innodb_write_io_threads", "Threads that write pages back.", low=2, high=64, stock=4),
+    innodb("innodb_read_io_threads",
+        "Number of threads that read pages ahead.",
+        low=1, high=64, stock=4),
+    innodb("innodb_write_io_threads",
+        "Number of threads that write pages back.",
+        low=2, high=64, stock=4),
     innodb("innodb_adaptive_hash_index",
-        "Whether pages that are asked for often get a hash index, whose locks cost as well.",
+        "Build hash indexes for frequently used pages. Their locks cost time too.",
         stock=False),
     innodb("innodb_flush_log_at_trx_commit",
-        "Whether a commit is on disk (1); 0 and 2 lose the last second's in a crash.",
+        "Write each commit to disk (1); with 0 and 2, a crash loses the last second.",
         choices=(1, 2, 0), stock=1, recommended=1, on_demand=True),
     system("sync_binlog",
-        "After how many commits the binary log is on disk; 0 leaves that to the system.",
+        "Number of commits before the binary log is synced; 0 leaves it to the system.",
         choices=(0, 1, 10, 100, 1000), stock=0, on_demand=True),
-    system("max_connections", "Connections at one time; more are refused.",
+    system("max_connections", "Maximum concurrent connections. More are refused.",
         low=10, high="min(4096, nofile / 4)", log=True, stock=151),
-    system("back_log", "Connections that may wait to be accepted; the kernel caps it at somaxconn.",
+    system("back_log",
+        "Maximum connections waiting to be accepted. The kernel limits it to somaxconn.",
         low=50, high=65_535, log=True, stock=80, capped_by=ACCEPTED),
-    on_restart("thread_cache_size", "Threads kept for the next connections when theirs are closed.",
-        low=0, high=4096, stock=151, source=f"{TUNER}: most connections get a kept one"),
+    on_restart("thread_cache_size", "Number of idle threads kept for new connections.",
+        low=0, high=4096, stock=151, source=f"{TUNER}: most connections should reuse a thread"),
     system("thread_handling",
-        "Whether every connection has a thread of its own, or a pool of them serves all.",
+        "Use a thread per connection, or a thread pool.",
         choices=("one-thread-per-connection", "pool-of-threads"), stock="one-thread-per-connection"),
-    on_restart("thread_pool_size", "Groups of that pool, each with a statement at work.",
+    on_restart("thread_pool_size", "Number of thread pool groups, each running one statement.",
         low=1, high="min(128, 4 * cpus)", log=True, stock="cpus",
         when=(("thread_handling", ("pool-of-threads",)),), source="mariadb.com, Thread Pool in MariaDB"),
-    system("table_open_cache", "Tables kept open, over all connections.",
+    system("table_open_cache", "Number of open tables over all connections.",
         low=400, high="nofile / 4", log=True, stock=2000),
-    system("table_definition_cache", "Definitions of tables kept in memory.",
+    system("table_definition_cache", "Number of table definitions kept in memory.",
         low=400, high=65_536, log=True, stock=400),
-    on_restart("tmp_table_size", "Size from which a statement's temporary table goes to disk.",
+    on_restart("tmp_table_size", "Size above which a temporary table is written to disk.",
         low=1, high=256, log=True, stock=16, unit="MB",
         source=f"{TUNER}: no more than max_heap_table_size, and at most 256 MB"),
-    system("max_heap_table_size", "Size of a table in memory, temporary ones too.",
+    system("max_heap_table_size", "Maximum size of an in-memory table, including temporary ones.",
         low=1, high=512, log=True, stock=16, unit="MB"),
-    system("sort_buffer_size", "Memory of a connection for a sort.",
+    system("sort_buffer_size", "Memory per connection for a sort.",
         low=32, high=16_384, log=True, stock=2048, unit="KB"),
-    on_restart("join_buffer_size", "Memory of a connection for a join without an index.",
+    on_restart("join_buffer_size", "Memory per connection for a join without an index.",
         low=128, high=16_384, log=True, stock=256, unit="KB",
         source=f"{TUNER}: indexes first, at most 4 MB"),
-    system("read_buffer_size", "Memory of a connection for a scan of a whole table.",
+    system("read_buffer_size", "Memory per connection for a full table scan.",
         low=8, high=4096, log=True, stock=128, unit="KB"),
-    system("read_rnd_buffer_size", "Memory of a connection for rows in the order of a sort.",
+    system("read_rnd_buffer_size", "Memory per connection for reading rows in sorted order.",
         low=8, high=4096, log=True, stock=256, unit="KB"),
     on_restart("query_cache_size",
-        "Memory in which whole answers are kept, behind one lock for all; 0 keeps none.",
+        "Memory for cached query results, protected by one global lock; 0 disables it.",
         low=0, high=256, stock=0, recommended=0, unit="MB", source=f"{TUNER}: off"),
 ),
     capacity="innodb_buffer_pool_size+ innodb_log_file_size+ max_connections+ thread_handling"
@@ -90,29 +96,31 @@ PARAMETERS = guided((
 )  # fmt: skip
 
 NEEDS = Needs(
-    # As MySQLTuner adds it up: a connection has a stack and binary log beside its buffers.
+    # MySQLTuner's sum: a connection has a stack and a binary log in addition to its buffers.
     memory="innodb_buffer_pool_size + innodb_log_buffer_size + query_cache_size + tmp_table_size"
     " + max_connections * (sort_buffer_size + join_buffer_size + read_buffer_size"
     " + read_rnd_buffer_size + 324 KB) + 112 MB",
     source=f"{TUNER}, maximum possible memory usage; resident size of 10.11 at rest",
     connections="max_connections",
-    # What the server itself asks the system for at start.
+    # Descriptors that the server requests at start.
     descriptors="max_connections + 2 * table_open_cache + 10",
 )
 
-MOST_MEMORY = 0.85  # share of the host's memory that all settings together may allow
-MANY = 512  # connections from which MySQLTuner advises a pool of threads
-# MB that no parameter sets: the caches of keys and of Aria's pages; each thread's stack and binary log.
+MOST_MEMORY = 0.85  # maximum share of the host's memory for all settings together
+MANY = 512  # connections from which MySQLTuner advises a thread pool
+# MB that no parameter controls: key cache and Aria page cache; each thread's stack and binary log.
 SHARED, THREAD = 128 + 128, (292 + 32) / 1024
 
 
 def advice(facts: Mapping[str, float], running: Settings) -> dict[str, Value]:
-    """MySQLTuner's rules, as published in its source (github.com/major/MySQLTuner-perl 2.8.8,
-    mysqltuner.pl: `mysql_stats`, `mysql_innodb`, `mariadb_threadpool`), as far as they follow from a host
-    and the settings. The rest of what it says follows from counters of a server that has run for a day.
+    """Return MySQLTuner's advice, as far as it follows from a host and the settings.
 
-    InnoDB's pool should hold all data if memory allows. How much data there is is not known here, so
-    the pool gets all that memory allows, and never less than it has now."""
+    Source: github.com/major/MySQLTuner-perl 2.8.8, mysqltuner.pl: `mysql_stats`, `mysql_innodb`,
+    `mariadb_threadpool`. Its other rules need counters of a server that has run for a day.
+
+    InnoDB's pool should contain all data if memory allows. The amount of data is unknown here, so
+    the pool gets all available memory, and never less than now.
+    """
 
     pool = int(running["innodb_buffer_pool_size"])
     memory = MOST_MEMORY * facts["memory"] / 2**20
@@ -121,7 +129,7 @@ def advice(facts: Mapping[str, float], running: Settings) -> dict[str, Value]:
         "innodb_buffer_pool_size": pool,
         "innodb_log_file_size": pool // 4,
         "query_cache_size": 0,
-        # MySQLTuner counts the smaller one, and advises to keep both equal.
+        # MySQLTuner counts the smaller one and advises to keep both equal.
         "tmp_table_size": min(int(running["tmp_table_size"]), int(running["max_heap_table_size"])),
     }
     if not int(running["thread_cache_size"]):
@@ -132,7 +140,7 @@ def advice(facts: Mapping[str, float], running: Settings) -> dict[str, Value]:
 
 
 def possible_memory(running: Settings) -> float:
-    """What MySQLTuner calls the maximum possible memory usage, in MB."""
+    """Return MySQLTuner's maximum possible memory usage in MB."""
 
     def total(*names: str) -> float:
         return sum(float(running[name]) for name in names)

@@ -1,4 +1,4 @@
-"""MariaDB as the distribution has it: settings in a file of their own, read last, when it starts."""
+"""MariaDB of the distribution, with a settings file of autotune's that is read last at start."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from autotune.services.mariadb.parameters import NEEDS, PARAMETERS, advice
 from autotune.services.readback import backlog_in_force, in_unit
 from autotune.strict import is_whole, split_lines
 
-# program pattern [file]: prints what a start with that file, read after the host's own, would refuse
-# or change. Only MariaDB's messages show that it refused an engine's option, or replaced a value out of
-# range.
+# program pattern [file]: prints settings that a start with that file, read after the host's own,
+# would refuse or change. Only MariaDB's messages reveal refused engine options and adjusted values.
 _CHECK = """
 program=$1 pattern=$2
 said=$("$program" ${3+"--defaults-extra-file=$3"} --help --verbose 2>&1 >/dev/null)
@@ -29,7 +28,7 @@ _WRONG = r"\[ERROR\]|option '({})': .* adjusted to".format(
 
 
 class Mariadb(Service):
-    """Its data directory, accounts and addresses are the host's, and stay as they are."""
+    """A MariaDB server. Its data directory, accounts and addresses are not changed."""
 
     name = "mariadb"
     title = "MariaDB"
@@ -40,7 +39,7 @@ class Mariadb(Service):
     config = ("mariadb.cnf", "/etc/mysql/mariadb.conf.d/zz-autotune.cnf")
     template = "mariadb/mariadb.cnf.j2"
     unit_name = "mariadb.service"
-    # LimitNOFILE in the unit of Debian's package.
+    # LimitNOFILE in Debian's unit.
     unit_nofile = "min(32768, nofile)"
     packages = ("mariadb-server",)
     programs: ClassVar[Programs] = {
@@ -74,39 +73,41 @@ SERVICES = (Mariadb(),)
 
 
 def ask(site: Site, statement: str) -> Argv:
-    """The command that prints names and values, at its unix socket: root needs no password there, and
-    neither variables nor counters take any privilege beyond an account."""
+    """Return the command that prints names and values through the unix socket.
+
+    Root needs no password there. Variables and counters require no privileges beyond an account.
+    """
     place = f"--socket={site.own_place}" if site.own_place else "--protocol=socket"
     return (site.programs["mariadb"], place, "--batch", "--skip-column-names", "-e", statement)
 
 
 def rows(text: str) -> dict[str, str]:
-    """Names and values of a table with two columns."""
+    """Return names and values of a two-column table."""
     return dict(line.split("\t", 1) for line in split_lines(text) if "\t" in line)
 
 
 def in_effect(text: str) -> Settings:
-    """Values of its global variables, in the units of the parameters."""
+    """Return the values of global variables in the parameters' units."""
     printed = rows(text)
     if printed.get("query_cache_type") == "OFF":
         printed["query_cache_size"] = "0"
     return {p.name: in_unit(p, printed[p.name]) for p in PARAMETERS if p.name in printed}
 
 
-# A counter, the one it is compared with, the share of that and the least count that are too many, the
-# resource, what is counted, and what helps.
+# A counter, its reference counter, the critical share and minimum count, the resource, the
+# description of the count, and the recommended move.
 FREQUENT = (
     ("Innodb_row_lock_waits", "Questions", 0.05, 10, Resource.LOCKS,
-     "times a statement waited for a row that another had locked",
-     "shorten its transactions, or let fewer of them in (max_connections, thread_pool_size)"),
+     "times a statement waited for a row locked by another",
+     "shorten transactions, or allow fewer (max_connections, thread_pool_size)"),
     ("Innodb_log_waits", "Questions", 0.01, 1, Resource.DISK,
-     "times a statement waited for room in the log's buffer", "raise innodb_log_buffer_size"),
+     "times a statement waited for space in the log buffer", "raise innodb_log_buffer_size"),
     ("Innodb_buffer_pool_reads", "Innodb_buffer_pool_read_requests", 0.01, 1000, Resource.DISK,
-     "pages asked for were read from disk", "raise innodb_buffer_pool_size"),
+     "requested pages were read from disk", "raise innodb_buffer_pool_size"),
     # MySQLTuner's share.
     ("Created_tmp_disk_tables", "Created_tmp_tables", 0.25, 100, Resource.DISK,
-     "temporary tables went to disk",
-     "raise tmp_table_size and max_heap_table_size, unless they have columns of text"),
+     "temporary tables were written to disk",
+     "raise tmp_table_size and max_heap_table_size, unless the tables contain text columns"),
     ("Table_open_cache_overflows", "Questions", 0.1, 100, Resource.CACHE,
      "times a table was closed to open another", "raise table_open_cache"),
     ("Threads_created", "Connections", 0.5, 100, Resource.WORKERS,
@@ -118,13 +119,13 @@ REFUSED = "Connection_errors_max_connections"
 
 
 def counters(text: str) -> Mapping[str, float]:
-    """The status variables that diagnosing uses."""
+    """Return the status variables for diagnosis."""
     return {name: float(value) for name, value in rows(text).items()
             if name in {*LEVELS, *COUNTS, REFUSED} and is_whole(value)}  # fmt: skip
 
 
 DIAGNOSIS = Diagnosis(
-    # The server greets with a binary handshake: counters are read with its own client.
+    # The server greets with a binary handshake, so its own client reads the counters.
     counters=by_command(
         command=lambda site: ask(site, "SHOW GLOBAL STATUS"), levels=LEVELS, more=counters
     ),

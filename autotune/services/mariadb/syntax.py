@@ -1,4 +1,4 @@
-"""The syntax of option files: ``name = value`` under ``[group]``, and ``!include`` lines."""
+"""Syntax of option files: ``name = value`` under ``[group]``, and ``!include`` lines."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import re
 from autotune.services.command_line import unquoted
 from autotune.services.config_files import Directive, Word, tokens
 
-# Groups are not repeated possessively: Python before 3.11.5, Debian 12's, gets that wrong (gh-106052).
-# A comment begins with a `#` outside of quotes, or with a `;` at the start of a line.
+# Python before 3.11.5 (Debian 12) mishandles possessive groups (gh-106052), so none are used.
+# Comments start with `#` outside quotes, or `;` at the line start.
 _LINE = re.compile(
     r"""[^\S\n]*+(?:\[(?P<group>[^\]\n]*)\][^\n]*+"""
     r"""|(?P<include>!include(?:dir)?)[^\S\n]+(?P<path>[^\n]*+)|(?:(?P<name>[A-Za-z][\w.-]*+)[^\S\n]*+(?:=[^\S\n]*+"""
@@ -18,10 +18,10 @@ _LINE = re.compile(
 
 
 def read(text: str) -> tuple[Directive, ...]:
-    """Every group, include and option, names with ``_`` for ``-``. Raises Unreadable."""
+    """Return every group, include and option, with ``_`` for ``-`` in names. Raises Unreadable."""
     directives: list[Directive] = []
     within: tuple[tuple[str, ...], ...] = ()
-    for line in tokens(text, _LINE, "this is no option"):
+    for line in tokens(text, _LINE, "not a valid option line"):
         if line["group"] is not None:
             within = ((line["group"].strip(),),)
             header = Word(f"[{within[0][0]}]", line.start("group") - 1)
@@ -38,7 +38,7 @@ def read(text: str) -> tuple[Directive, ...]:
 
 
 def included(directive: Directive) -> str | None:
-    """What a line includes: a file, or those of a directory that end in `.cnf`."""
+    """Return the path pattern that a line includes: a file, or the `.cnf` files of a directory."""
     path = directive.arguments[0].text if directive.arguments else ""
     patterns = {"!include": path, "!includedir": f"{path.rstrip('/')}/*.cnf"}
     return patterns.get(directive.name.text) if path else None

@@ -42,30 +42,36 @@ option = partial(on_restart, source=SOURCE)
 on_disk = partial(on_restart, source=EXTSTORE, when=(("extstore", (True,)),))
 
 PARAMETERS = guided((
-    option("threads", "Worker threads; beyond the CPUs they only wait for each other.",
+    option("threads", "Number of worker threads. More threads than CPUs only wait for each other.",
         low=1, high="8 * cpus", log=True, stock=4, recommended="cpus"),
-    option("connections", "Clients at one time; more wait until one leaves.",
+    option("connections", "Maximum concurrent clients. More wait until one disconnects.",
         low=64, high="min(65536, nofile - 100)", log=True, stock=1024, recommended=4096),
-    option("requests_per_event", "Requests served on one connection before others get their turn.",
+    option("requests_per_event",
+        "Maximum requests on one connection before others are served.",
         low=1, high=1000, log=True, stock=20),
     option("memory", "Memory for items.",
         low=8, high="memory / 2 / 1048576", log=True, stock=64, unit="MB"),
     accept_queue("backlog", stock=1024, source=SOURCE),
-    option("growth_factor", "Ratio of neighbouring chunk sizes; nearer to 1 wastes less memory per item.",
+    option("growth_factor",
+        "Ratio of adjacent chunk sizes. Values near 1 waste less memory per item.",
         low=1.05, high=2.0, stock=1.25),
-    option("chunk_size", "Least space for key, value and flags: the size of the smallest chunks.",
+    option("chunk_size", "Minimum space for key, value and flags: the size of the smallest chunks.",
         low=8, high=512, log=True, stock=48, unit="B"),
-    on_restart("udp", "Whether clients may ask over UDP too; only ever for a network of one's own.",
+    on_restart("udp", "Accept clients over UDP. Use it only in a private network.",
         stock=False, on_demand=True, source=f"{SOURCE}; CVE-2018-1000115"),
-    on_restart("extstore", "Whether large items overflow to a file on disk, keys staying in memory.",
+    on_restart("extstore", "Store large items in a file on disk, with keys in memory.",
         stock=False, built_in=True, on_demand=True, source=EXTSTORE),
-    on_disk("ext_size", "Size of that file.", low=256, high=65536, log=True, stock=1024, unit="MB"),
-    on_disk("ext_threads", "Threads that read and write it.", low=1, high="4 * cpus", log=True, stock=1),
-    on_disk("ext_item_size", "Items larger than this may go to disk.",
+    on_disk("ext_size",
+        "Size of the extstore file.",
+        low=256, high=65536, log=True, stock=1024, unit="MB"),
+    on_disk("ext_threads",
+        "Number of extstore I/O threads.",
+        low=1, high="4 * cpus", log=True, stock=1),
+    on_disk("ext_item_size", "Item size above which extstore may move an item to disk.",
         low=64, high=65536, log=True, stock=512, unit="B"),
-    on_disk("ext_wbuf_size", "Buffer in which items gather before they are written.",
+    on_disk("ext_wbuf_size", "Extstore write buffer for items.",
         choices=(2, 4, 8, 16), stock=4, unit="MB"),
-    on_disk("ext_recache_rate", "One in so many reads of an item on disk brings it back to memory.",
+    on_disk("ext_recache_rate", "One in this many reads moves an item from disk back to memory.",
         low=1, high=100_000, log=True, stock=2000),
 ),
     capacity="threads connections+ memory+ backlog+",
@@ -91,7 +97,7 @@ IN_EFFECT = {
     "ext_wbuf_size": "ext_wbuf_size",
     "ext_recache_rate": "ext_recache_rate",
 }
-# In Perl, like memcached's own tool; prints one line of the answer.
+# In Perl, like memcached's own tool; prints one line of the response.
 _SEND = """
 my $server = IO::Socket::IP->new(PeerHost => $ARGV[0], PeerService => $ARGV[1], Timeout => 5) or die $@;
 print $server $_ while <STDIN>;
@@ -99,18 +105,18 @@ $server->flush;
 print scalar <$server>;
 """
 BYTES = ("memory", "ext_wbuf_size")  # shown in bytes, set in MB
-# Options that make clients log in, by SASL or a file of users. Short options without a value may be
-# joined before them.
+# Options that require client authentication, by SASL or a user file. Short options without a value
+# may precede them in one word.
 _LOGINS = "-[ACFLMZdhikrvV]*[SY]|--enable-sasl|--auth-file"
 _OPENED = f"""
 sed 's/#.*//' -- "$1" 2>/dev/null | grep -qE -e '(^|[[:blank:]])({_LOGINS})' || exit 0
-echo "has its clients log in by $1, and would not with the whole file written there"
+echo "authenticates its clients with $1, which the replaced file would disable"
 echo '{REPLACED_WHOLE}'
 """
 
 
 class Memcached(Service):
-    """Its options live in a file of one option a line, the form Debian's unit reads."""
+    """A cache with an option file, one option per line, as Debian's unit reads it."""
 
     name = "memcached"
     title = "memcached"
@@ -126,7 +132,7 @@ class Memcached(Service):
     programs: ClassVar[Programs] = PROGRAMS
     parameters = PARAMETERS
     needs = Needs(
-        # Items, the hash table beside them, and what each connection and thread keeps.
+        # Items, their hash table, and state per connection and thread.
         memory="memory * 1.1 + connections * 4 KB + threads * 1 MB + 4 MB",
         source="memcached.org, user internals; `stats`: read buffers are shared since 1.6",
         connections="connections",
@@ -134,7 +140,7 @@ class Memcached(Service):
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> TrialStart:
         argv = self.start(site, files)
-        # Without `-P`, the file that holds the running server's process id.
+        # Omit `-P`, the PID file of the running server.
         at = argv.index("-P") if "-P" in argv else len(argv)
         return TrialStart((*argv[:at], *argv[at + 2 :], "-s", "trial.sock"), "trial.sock")
 
@@ -142,14 +148,16 @@ class Memcached(Service):
         return (site.programs["memcached"], *options(files[self.config_path(site)]))
 
     def unsaved(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
-        """The file is replaced as a whole: logins in it may be in no other file."""
+        """Return a check for logins in the replaced file, which may be in no other file."""
         words = (word for content in files.values() for word in options(content))
         if site.own is not None or any(re.match(_LOGINS, word) for word in words):
             return None
         return ("sh", "-c", _OPENED, "sh", self.config_path(site))
 
     def prefill(self, site: Site, pairs: Mapping[str, str]) -> tuple[Argv, bytes]:
-        """In memcached's own protocol. Its answer to ``version`` comes after all pairs are set."""
+        """Return a client command and sets in memcached's protocol. `version` is answered after all
+        sets.
+        """
         place = (site.listen.host, str(site.listen.port))
         sets = (
             f"set {key} 0 0 {len(value)} noreply\r\n{value}\r\n" for key, value in pairs.items()
@@ -165,13 +173,13 @@ SERVICES = (Memcached(),)
 
 
 def ask(site: Site, what: str) -> Argv:
-    """The command that prints ``stats`` or ``settings``."""
+    """Return the command that prints ``stats`` or ``settings``."""
     address = site.own_place or site.listen.host
     return (site.programs["memcached-tool"], f"{address}:{site.listen.port}", what)
 
 
 def settings_in_effect(names: Collection[str] = frozenset(IN_EFFECT.values())) -> Parser:
-    """Parser of `memcached-tool … settings`, for those of our names in ``names``."""
+    """Return a parser of `memcached-tool … settings` for the parameters in ``names``."""
     called = {theirs: ours for theirs, ours in IN_EFFECT.items() if ours in names}
 
     def meaning(name: str, word: str) -> Value | None:
@@ -184,9 +192,10 @@ def settings_in_effect(names: Collection[str] = frozenset(IN_EFFECT.values())) -
 
 
 def options(content: bytes) -> Argv:
-    """Arguments out of an option file: one option and its value a line, ``#`` starts a comment.
+    """Return the arguments in an option file: one option and value per line, ``#`` starts a
+    comment.
 
-    As in Debian's unit, ``-d`` and words that are no options (``logfile``) are ignored.
+    Like Debian's unit, it ignores ``-d`` and words without a dash (``logfile``).
     """
     lines = (
         line.split("#", 1)[0].split() for line in split_lines(content.decode(errors="replace"))
@@ -254,7 +263,7 @@ ADOPTION = option_lines.adoption(
     paths=("etc/memcached.conf",),
     version="memcached -V",
     includes=lambda _: None,
-    loses=lambda _: "memcached keeps its items in memory alone",
+    loses=lambda _: "memcached stores items only in memory",
     called={
         "--threads": "-t",
         "--conn-limit": "-c",

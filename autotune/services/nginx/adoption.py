@@ -1,4 +1,4 @@
-"""Which directives of nginx are parameters, and what its files say of the stack."""
+"""Map nginx's directives to parameters, and find the servers in its files."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from autotune.strict import is_whole
 
 UNIT, MAIN = "nginx.service", "/etc/nginx/nginx.conf"
 _FORWARDS = r"(?:proxy|grpc|scgi|\w?wsgi)_pass"
-BACKLOG, BUFFER = 511, 0  # nginx' own on Linux
+BACKLOG, BUFFER = 511, 0  # nginx's defaults on Linux
 
 
 def read(tree: Tree) -> Config:
@@ -58,7 +58,7 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
         return
     command = unit_environment.words(host.tree, UNIT)
     if {*unit_environment.values_of(command, "-c")} - {MAIN}:
-        yield f"{UNIT} does not read {MAIN}: nginx is not tuned"
+        yield f"nginx is not tuned: {UNIT} does not read {MAIN}"
         return
     config = read(host.tree)
     to_proxy = _passes(config)
@@ -75,11 +75,11 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _tunables(service: RunningService) -> Iterator[Tunable]:
-    """Every parameter of nginx in these files; `auto` is the number of the host's processors."""
+    """Yield every parameter in these files. `auto` means the number of the host's processors."""
     config = service.config
     kept = _to_web(config) if service.role is Role.PROXY else _to_pools(config)
-    command = unit_environment.words(service.host.tree, UNIT)  # `-g` has directives
-    why = f"the command of {UNIT} says it"
+    command = unit_environment.words(service.host.tree, UNIT)  # `-g` contains directives
+    why = f"the command of {UNIT} sets it"
     for tunable in chain(_directives(service), kept, _listening(config), [_access_log(config)]):
         yield replace(tunable, left=why) if tunable.directive in command else tunable
 
@@ -88,16 +88,15 @@ def _directives(service: RunningService) -> Iterator[Tunable]:
     config, processors = service.config, service.host.processors
     yield Tunable("worker_processes", "worker_processes", automatic(processors), ("",),
                   absent=Absent(1, before(config, "events"), "worker_processes ", ";\n"))  # fmt: skip
-    # nginx' own default; Debian's file has another number.
+    # nginx's default; Debian's file sets another number.
     absent = Absent(512, inside(config, "events"), "\n    worker_connections ", ";")
     yield Tunable("worker_connections", "worker_connections", NUMBER, ("events",), absent,
                   also=_descriptors)  # fmt: skip
     yield from _in_blocks(config, EVENTS, "events")
     yield from _in_blocks(config, CLIENTS, "http", "server", "location")
     if service.role is not Role.PROXY:
-        # Only where no file sets any of them: their sizes depend on each other. nginx refuses a busy
-        # size below that of the first buffer, or near that of all buffers; the default busy size, twice
-        # the first buffer, may be as large as that.
+        # Only if no file sets any, because nginx refuses a busy size below the first buffer or near
+        # the size of all. The default busy size, twice the first buffer, may be too large.
         unsaid = not any(placed.name.startswith("fastcgi_b") for placed in config.directives)
         http = inside(config, "http") if unsaid else []
         first = "\n    fastcgi_busy_buffers_size 16k;\n    fastcgi_buffer_size "
@@ -114,7 +113,7 @@ def _directives(service: RunningService) -> Iterator[Tunable]:
 
 
 def _in_blocks(config: Config, names: Iterable[str], *blocks: str) -> Iterator[Tunable]:
-    """Directives; where one is missing, it is added to the first block in ``blocks``."""
+    """Yield tunable directives. Missing ones are added to the first block in ``blocks``."""
     for name in names:
         stock, notation = DIRECTIVES[name]
         absent = Absent(stock, inside(config, blocks[0]), f"\n    {name} ", ";")
@@ -122,7 +121,7 @@ def _in_blocks(config: Config, names: Iterable[str], *blocks: str) -> Iterator[T
 
 
 def _descriptors(config: Config, connections: Value) -> Iterable[Edit]:
-    """More connections than today need more descriptors: two for each, and some for files."""
+    """Raise the descriptor limit for more connections: two per connection, and some for files."""
     needed, more = "2 * worker_connections + 64", f"worker_connections > {connections}"
     limits = config.called("worker_rlimit_nofile")
     if len(limits) == 1 and limits[0].words and is_whole(now := limits[0].words[0]):
@@ -133,7 +132,7 @@ def _descriptors(config: Config, connections: Value) -> Iterable[Edit]:
 
 
 def _listening(config: Config) -> Iterator[Tunable]:
-    """Options that nginx takes once for each address: they go to the first `listen` of each."""
+    """Yield options that nginx accepts once per address. They go to its first `listen`."""
     listens = [placed for placed in config.called("listen") if placed.words]
     options = {word.partition("=")[0] for placed in listens for word in placed.words}
     options |= {placed.name for placed in config.called("http2")}
@@ -145,13 +144,13 @@ def _listening(config: Config) -> Iterator[Tunable]:
         ("http2", FLAG, False, " http2", of_tls),
     ):
         ends = {_address(placed.words[0]): placed.end for placed in some}
-        left = f"`listen` has `{name}` already" if name in options else ""
+        left = f"`listen` already sets `{name}`" if name in options else ""
         yield Tunable(name, "listen", notation, (), left=left if some else "",
                       absent=Absent(default, [*ends.values()], text))  # fmt: skip
 
 
 def _address(word: str) -> str:
-    """`80`, `*:80` and `0.0.0.0:80` are one place to listen at."""
+    """Return a canonical address: `80`, `*:80` and `0.0.0.0:80` are the same."""
     host, colon, port = word.rpartition(":")
     if word.endswith("]") or (not colon and not word.isdigit()):
         return f"{word}:80"
@@ -159,7 +158,7 @@ def _address(word: str) -> str:
 
 
 def _access_log(config: Config) -> Tunable:
-    """``buffer=`` behind every access log that is a plain file in a known format."""
+    """Add ``buffer=`` to every access log that is a plain file in a known format."""
     name = "access_log_buffer"
 
     def is_plain(path: str = "off", *options: str) -> bool:
@@ -171,14 +170,14 @@ def _access_log(config: Config) -> Tunable:
 
     plain = [placed for placed in config.called("access_log") if is_plain(*placed.words)]
     absent = Absent(BUFFER, [placed.end for placed in plain], " buffer=", " flush=5s")
-    left = "" if plain else "there is no `access_log` without a buffer"
+    left = "" if plain else "no unbuffered `access_log` exists"
     return Tunable(name, "access_log", KILOBYTES, (), absent, left=left, also=combined)
 
 
-# -- connections kept to the servers behind -------------------------------------------------------
+# -- persistent connections to upstream servers ---------------------------------------------------
 #
-# `keepalive` is in an upstream, behind its balancing method. Requests to web servers then have to be
-# HTTP/1.1 without `Connection: close`, those to PHP-FPM need `fastcgi_keep_conn`
+# `keepalive` is in an upstream, after its balancing method. It needs HTTP/1.1 requests without
+# `Connection: close` to web servers, and `fastcgi_keep_conn` to PHP-FPM
 # (nginx.org, ngx_http_upstream_module).
 
 _KEPT = "upstream_keepalive"
@@ -190,9 +189,9 @@ def _to_web(config: Config) -> Iterator[Tunable]:
     kept = any(placed.block == "upstream" for placed in config.called("keepalive"))
     ends = _ends(config, "proxy_pass") if not kept and inside(config, "http") else []
     headers = {p.words[0].lower() for p in config.called("proxy_set_header") if p.words}
-    left = "" if kept or ends else "there is no `upstream` to have a `keepalive`"
+    left = "" if kept or ends else "no `upstream` for `keepalive` exists"
     if not kept and ("connection" in headers or config.called("proxy_http_version")):
-        left = "the site has its own `proxy_http_version` or `Connection` for what is behind it"
+        left = "the site sets its own `proxy_http_version` or `Connection` header for its upstreams"
     absent = Absent(0, ends, "\n        keepalive ", ";")
     yield Tunable(_KEPT, "keepalive", NUMBER, ("upstream",), absent, left=left,
                   also=_or_none if kept else _without_close)  # fmt: skip
@@ -212,7 +211,8 @@ def _to_pools(config: Config) -> Iterator[Tunable]:
 
 
 def _ends(config: Config, directive: str) -> list[Position]:
-    """The end of each upstream that ``directive`` leads to; none if one of these has a `keepalive…`."""
+    """Return the end of each upstream that ``directive`` uses, or none if one contains
+    `keepalive…`."""
     named = _named(config, directive)
     led_to = [inner for name, inner in _upstreams(config).items() if name in named]
     if any(placed.name.startswith("keepalive") for inner in led_to for placed in inner):
@@ -221,14 +221,14 @@ def _ends(config: Config, directive: str) -> list[Position]:
 
 
 def _behind(config: Config, placed: PlacedDirective) -> Position:
-    """Right after the `;` that ends a directive."""
+    """Return the position after the `;` that ends a directive."""
     path, end = placed.end
     return path, config.texts[path].index(";", end) + 1
 
 
 def _or_none(config: Config, connections: Value) -> Iterator[Edit]:
-    """Leave `keepalive` out where it would be 0, which not every version of nginx takes. Where the file
-    itself says 0, this one does."""
+    """Omit `keepalive` if it would be 0, which not every version of nginx accepts. If the file
+    itself contains 0, this version accepts it."""
     if not connections:
         return
     for placed in config.called("keepalive"):
@@ -239,8 +239,8 @@ def _or_none(config: Config, connections: Value) -> Iterator[Edit]:
 
 
 def _without_close(config: Config, _: Value) -> Iterator[Edit]:
-    """HTTP/1.1 without `Connection: close` in `http`, and the latter in each block that sets headers of
-    its own: such a block inherits none from the blocks around it."""
+    """Yield edits for HTTP/1.1 without `Connection: close`, in `http` and in blocks with headers. A
+    block that sets its own headers inherits none."""
     yield from inserted(inside(config, "http"), _HTTP, _KEPT)
     before = None
     for placed in config.directives:
@@ -250,13 +250,13 @@ def _without_close(config: Config, _: Value) -> Iterator[Edit]:
         before = block
 
 
-# -- the stack around it --------------------------------------------------------------------------
+# -- connected servers --------------------------------------------------------------------------
 
 
 def _listens(config: Config) -> Iterator[tuple[str, bool]]:
-    """Where HTTP is spoken, and whether over TLS; default servers come first."""
+    """Yield HTTP addresses, and true if they use TLS. Default servers come first."""
     if config.called("server") and not config.called("listen"):
-        yield "80", False  # nginx' own, as root
+        yield "80", False  # nginx's default for root
     listens = [placed.words for placed in config.called("listen") if placed.words]
     for words in sorted(listens, key=lambda words: "default_server" not in words):
         if not words[0].startswith("unix:"):
@@ -264,7 +264,7 @@ def _listens(config: Config) -> Iterator[tuple[str, bool]]:
 
 
 def _passes(config: Config) -> tuple[str, ...]:
-    """Where requests are sent on to, with upstreams replaced by their servers."""
+    """Return the addresses that requests are forwarded to, with upstreams resolved."""
     servers = {
         name: [placed.words[0] for placed in inner if placed.name == "server" and placed.words]
         for name, inner in _upstreams(config).items()
@@ -274,7 +274,7 @@ def _passes(config: Config) -> tuple[str, ...]:
 
 
 def _named(config: Config, directives: str) -> list[str]:
-    """The upstreams or places in the URLs of the directives whose names match a pattern."""
+    """Return the upstreams or addresses in the URLs of directives that match a pattern."""
     named = [placed for placed in config.directives if re.fullmatch(directives, placed.name)]
     words = [(placed.words or ("",))[0] for placed in named]
     places = [word.partition("://")[2] or word for word in words]
@@ -282,7 +282,7 @@ def _named(config: Config, directives: str) -> list[str]:
 
 
 def _upstreams(config: Config) -> Mapping[str, list[PlacedDirective]]:
-    """The directives in each upstream, by its name; nginx refuses an upstream without one."""
+    """Return the directives in each upstream by name. nginx refuses an upstream without a name."""
     upstreams: dict[str, list[PlacedDirective]] = {}
     for placed in config.directives:
         for name in placed.directive.within[-1][1:] if placed.block == "upstream" else ():
@@ -290,7 +290,7 @@ def _upstreams(config: Config) -> Mapping[str, list[PlacedDirective]]:
     return upstreams
 
 
-# Other blocks, such as `map`, have keys and values in them.
+# Other blocks, such as `map`, contain keys and values.
 _BLOCKS = frozenset(("events", "http", "server", "location", "upstream", "if", "limit_except", "stream",
                      "mail", "types"))  # fmt: skip
 UNDERSTOOD = Understood(

@@ -1,4 +1,4 @@
-"""nginx, as a load balancer or in front of PHP-FPM: its parameters, how it is run and diagnosed."""
+"""nginx, as a load balancer or in front of PHP-FPM: parameters, operation and diagnosis."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ FASTCGI = "nginx.org, ngx_http_fastcgi_module"
 PROXY = frozenset({Role.PROXY})
 WEB = frozenset({Role.WEB})
 core = partial(on_reload, source=CORE)
-# Parameters that only a site's own files have a place for.
+# Parameters that are tuned only in a site's own files.
 own = partial(on_reload, adopted=True)
 tls = partial(own, source="nginx.org, ngx_http_ssl_module, Configuring HTTPS servers")
 gzip = partial(own, source="nginx.org, ngx_http_gzip_module; docs.nginx.com, Compression")
@@ -50,79 +50,83 @@ COMPRESSED = (("gzip", (True,)),)
 KEPT_OPEN = (("open_file_cache", (1000, 10_000)),)
 
 PARAMETERS = guided((
-    core("worker_processes", "Worker processes; `auto`, the stock value, is one per CPU.",
+    core("worker_processes", "Number of worker processes; the default `auto` is one per CPU.",
         low=1, high="4 * cpus", stock="cpus", recommended="cpus"),
-    core("worker_connections", "Connections one worker may hold, those to its upstreams included.",
+    core("worker_connections",
+        "Maximum connections per worker, including those to upstreams.",
         low=64, high="min(16384, nofile / 2 - 64)", log=True, stock=768, recommended=4096,
         published={Role.PROXY: 1500, Role.WEB: 1800}),
-    core("multi_accept", "Whether a worker accepts all waiting connections at once or one at a time.",
+    core("multi_accept", "Accept all waiting connections at once instead of one at a time.",
         stock=False, recommended=True),
-    core("accept_mutex", "Whether workers take turns to accept, instead of all waking up.",
+    core("accept_mutex", "Let workers take turns in accepting connections instead of waking all.",
         stock=False, recommended=False),
-    on_restart("use", "How workers wait for events.",
+    on_restart("use", "Event notification method of the workers.",
         choices=("epoll", "poll", "select"), stock="epoll", recommended="epoll",
         published={Role.PROXY: "epoll", Role.WEB: "epoll"}, built_in=True, source=CORE),
     accept_queue("backlog", stock=511, source=HTTP),
-    on_restart("reuseport", "One listening socket per worker, so that the kernel spreads connections.",
+    on_restart("reuseport",
+        "Use one listening socket per worker, so that the kernel distributes connections.",
         stock=False, recommended=True, source=HTTP),
-    on_reload("keepalive_timeout", "How long an idle client connection stays open; 0 closes at once.",
+    on_reload("keepalive_timeout",
+        "Time an idle client connection stays open; 0 closes it immediately.",
         low=0, high=120, stock=75, unit="s", source=HTTP),
-    on_reload("keepalive_requests", "Requests a client may send over one connection.",
+    on_reload("keepalive_requests", "Maximum requests per client connection.",
         low=1, high=100_000, log=True, stock=1000, source=HTTP),
     on_reload("access_log_buffer",
-        "Buffer before the access log is written; 0 writes a line per request.",
+        "Buffer for access log lines; 0 writes each line immediately.",
         choices=(0, 16, 64, 256), stock=0, recommended=64, unit="KB",
         source="nginx.org, ngx_http_log_module"),
     on_reload("upstream_keepalive",
-        "Idle connections to the web tier each worker keeps; 0 opens one per request.",
+        "Idle connections to the web tier per worker; 0 opens one per request.",
         low=0, high=512, stock=0, recommended=32, roles=PROXY, source=UPSTREAM),
-    on_reload("upstream_keepalive_requests", "Requests sent over one kept upstream connection.",
+    on_reload("upstream_keepalive_requests", "Maximum requests per upstream connection.",
         low=10, high=100_000, log=True, stock=1000, roles=PROXY, source=UPSTREAM),
-    on_reload("fastcgi_keep_conn", "Whether connections to PHP-FPM are kept; each one occupies a child.",
+    on_reload("fastcgi_keep_conn", "Keep connections to PHP-FPM open. Each one occupies a child.",
         stock=False, roles=WEB, source=FASTCGI),
-    on_reload("fastcgi_keepalive", "Idle connections to PHP-FPM each worker keeps.",
+    on_reload("fastcgi_keepalive", "Idle connections to PHP-FPM per worker.",
         low=1, high=64, log=True, stock=8, when=(("fastcgi_keep_conn", (True,)),), roles=WEB,
         source=UPSTREAM),
-    on_reload("fastcgi_buffer_size", "Buffer for the first part of PHP's answer, its headers.",
+    on_reload("fastcgi_buffer_size", "Buffer for the first part of PHP's response, the headers.",
         choices=(4, 8, 16), stock=4, unit="KB", roles=WEB, source=FASTCGI),
-    on_reload("fastcgi_buffers", "Number of 4 KB buffers for the rest of PHP's answer.",
+    on_reload("fastcgi_buffers", "Number of 4 KB buffers for the rest of PHP's response.",
         low=8, high=64, log=True, stock=8, roles=WEB, source=FASTCGI),
-    tls("ssl_session_cache", "Memory for TLS sessions that all workers resume, 4000 a MB; 0 keeps none.",
+    tls("ssl_session_cache", "Shared memory for TLS sessions, about 4000 per MB; 0 disables it.",
         choices=(0, 1, 5, 10, 50), stock=0, recommended=10, unit="MB"),
-    tls("ssl_session_timeout", "How long a client may resume a TLS session without a whole handshake.",
+    tls("ssl_session_timeout", "Time a client may resume a TLS session without a full handshake.",
         low=60, high=86_400, log=True, stock=300, recommended=600, unit="s"),
-    # Whoever switched them off wants forward secrecy.
-    tls("ssl_session_tickets", "Whether clients keep sessions themselves, under a key of the server's.",
+    # Administrators disable tickets to get forward secrecy.
+    tls("ssl_session_tickets", "Store TLS sessions on the clients, encrypted with a server key.",
         stock=True, on_demand=True),
     tls("ssl_buffer_size",
-        "Most of an answer in one TLS record: small ones come early, large ones cost less.",
+        "Size of a TLS record. Small ones reduce latency, large ones reduce overhead.",
         choices=(4, 8, 16), stock=16, recommended=4, unit="KB"),
-    own("http2", "Whether HTTP/2 is offered where TLS is spoken.",
+    own("http2", "Offer HTTP/2 on TLS ports.",
         stock=False, on_demand=True, source="nginx.org, ngx_http_v2_module"),
-    gzip("gzip", "Whether answers are compressed for clients that take that: bytes for CPU time.",
+    gzip("gzip", "Compress responses: trades CPU time for fewer bytes.",
         stock=False),
-    gzip("gzip_comp_level", "How hard an answer is compressed; beyond 5 it costs more than it saves.",
+    gzip("gzip_comp_level", "Compression level. Levels above 5 cost more than they save.",
         low=1, high=9, stock=1, when=COMPRESSED),
-    gzip("gzip_min_length", "Shortest answer that is compressed, in bytes.",
+    gzip("gzip_min_length", "Minimum size in bytes of a compressed response.",
         low=20, high=4096, log=True, stock=20, recommended=1000, when=COMPRESSED),
-    # What changes on disk is served late.
-    own("open_file_cache", "Files kept open; a file that changes is served as it was for a while.",
+    # Changes on disk are served late.
+    own("open_file_cache", "Number of cached open files. A changed file is served late.",
         choices=(0, 1000, 10_000), stock=0, on_demand=True, source=HTTP),
-    own("open_file_cache_valid", "After how long an open file is looked at again.",
+    own("open_file_cache_valid", "Interval between checks of a cached open file.",
         low=5, high=600, log=True, stock=60, unit="s", when=KEPT_OPEN, source=HTTP),
-    own("open_file_cache_min_uses", "Requests for a file, of late, from which it is kept open.",
+    own("open_file_cache_min_uses", "Minimum recent requests for a file to keep it open.",
         low=1, high=10, stock=1, when=KEPT_OPEN, source=HTTP),
-    own("proxy_cache_lock", "Whether one request alone fetches what the site's cache does not have yet.",
+    own("proxy_cache_lock", "Let only one request fetch a missing cache entry.",
         stock=False, recommended=True, roles=PROXY, source="nginx.org, ngx_http_proxy_module"),
     own("fastcgi_cache_lock",
-        "Whether one request alone fetches what the site's cache does not have yet.",
+        "Let only one request fetch a missing cache entry.",
         stock=False, recommended=True, roles=WEB, source=FASTCGI),
 ),
     capacity="worker_processes worker_connections+ backlog+ upstream_keepalive+",
     small="multi_accept accept_mutex- use reuseport+ keepalive_requests+ access_log_buffer+"
     " upstream_keepalive_requests+ fastcgi_keep_conn fastcgi_keepalive fastcgi_buffer_size"
     " fastcgi_buffers ssl_session_cache+ ssl_session_timeout+ ssl_session_tickets ssl_buffer_size"
-    " http2 gzip gzip_comp_level- gzip_min_length+ open_file_cache+ proxy_cache_lock fastcgi_cache_lock",
+    " http2 gzip gzip_comp_level- gzip_min_length+ open_file_cache+ proxy_cache_lock"
+    " fastcgi_cache_lock",
     safe={"worker_processes": (1, "2 * cpus"), "worker_connections": (256, 65_536),
           "backlog": (256, 65_535), "gzip_comp_level": (1, 6),
           "ssl_session_timeout": (60, 3600), "keepalive_requests": (100, 100_000),
@@ -131,9 +135,8 @@ PARAMETERS = guided((
              Trait.CHURN: "fastcgi_keep_conn fastcgi_keepalive upstream_keepalive_requests reuseport"},
 )  # fmt: skip
 
-# Directives that have the name of their parameter. What nginx does for some sites alone is tuned where
-# their own files have it: TLS where it is spoken, a lock where a cache is declared and used. What is
-# cached, and for how long, is for the site's owner to decide.
+# Directives with the name of their parameter. TLS and cache locks are tuned if the site uses them.
+# The site's owner decides what is cached, and for how long.
 OTHERS = ("worker_processes", "worker_connections", "fastcgi_keep_conn")
 EVENTS = ("multi_accept", "accept_mutex", "use")
 CLIENTS = ("keepalive_timeout", "keepalive_requests")
@@ -157,29 +160,29 @@ def _files(word: str) -> Value | None:
 
 
 _OWN = {
-    # The zone has a name of its own, so that no other block can declare it with another size.
+    # The zone name is unique, so no other block can declare it with another size.
     "ssl_session_cache": Notation(
         _sessions, lambda v: f'("shared:autotune:" ~ {v} ~ "m" if {v} else "none")'
     ),
-    # With a second word the directive cannot be `off`: one file is written, which is as good as none.
+    # With a second word the directive cannot be `off`. One cached file is equivalent to none.
     "open_file_cache": Notation(_files, lambda v: f'"max=" ~ ([{v}, 1] | max)'),
 }
 
 
-# The stock value of each, and how it is written.
+# The stock value and the notation of each directive.
 DIRECTIVES = {
     p.name: (p.stock, _OWN.get(p.name) or notation_of(p, ON_OFF, s=SECONDS, KB=KILOBYTES))
     for p in PARAMETERS
     if p.name in (*OTHERS, *EVENTS, *CLIENTS, *FILES, *TLS, *LOCKS)
 }
-# What ``nginx -T`` prints; it does not print the number of workers that `auto` comes to.
+# Parses ``nginx -T``, which does not print the number of workers for `auto`.
 in_effect = configuration(
     read, {name: name for name in DIRECTIVES}, lambda name, word: DIRECTIVES[name][1].read(word)
 )
 
 
 class Nginx(Service):
-    """Role ``proxy`` balances over the tier it forwards to; role ``web`` hands on to PHP-FPM."""
+    """Role ``proxy`` balances over the tier it forwards to. Role ``web`` forwards to PHP-FPM."""
 
     name = "nginx"
     title = "nginx"
@@ -212,7 +215,7 @@ class Nginx(Service):
         return (Readback((*self._command(site), "-T"), in_effect), backlog_in_force(site))
 
     def _command(self, site: Site) -> Argv:
-        # The working directory is the site; "-e" keeps the very first messages out of /var/log.
+        # The working directory is the site. "-e" keeps the first messages out of /var/log.
         private = site.place(("-p", ".", "-e", "nginx-error.log"), ())
         return (site.programs["nginx"], *private, "-c", self.config_path(site))
 
@@ -221,7 +224,7 @@ SERVICES = (Nginx(),)
 
 
 def _connections(part: PartReading) -> Finding | None:
-    """A worker that is out of connections resets its clients."""
+    """Return a finding if workers ran out of connections and reset clients."""
     if not (part.mostly_errors and part.activity.complaints.get("worker_connections")):
         return None
     limit = part.setting("worker_connections")
@@ -229,7 +232,7 @@ def _connections(part: PartReading) -> Finding | None:
     return Finding(
         Resource.CONNECTIONS,
         f"“worker_connections are not enough” in its log: {workers} workers of {limit}"
-        f" connections, two for each request; {part.failed} requests failed:"
+        f" connections, two per request. {part.failed} requests failed:"
         " raise worker_connections",
         TOLD,
     )

@@ -1,1 +1,1 @@
-"""Node.js, which runs applications in JavaScript."""
+"""Node.js, which runs JavaScript applications."""

@@ -1,4 +1,4 @@
-"""Which units run Node, where they listen, and what their environment says of parameters."""
+"""Find units that run Node, their addresses, and parameters in their environment."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from autotune.services.nodejs.service import FLAGS, OPTIONS, POOL, Nodejs
 from autotune.services.understood import Understood
 from autotune.services.unit_environment import Environment, Setting
 
-# Fedora and SUSE call it by its version too.
+# Fedora and SUSE also add the version to the name.
 _PROGRAMS = re.compile(r"node(js)?(-?[0-9]+)?|npm|yarn|pnpm")
-# Applications differ in which of these they read: one that the unit sets is assumed to be read.
+# Applications read different variables. autotune assumes that they read those the unit sets.
 _WORKERS = ("WEB_CONCURRENCY", "CLUSTER_WORKERS", "NODE_WORKERS", "NUM_WORKERS", "WORKERS",
             "NODE_CLUSTER_WORKERS", "CLUSTER_SIZE", "INSTANCES")  # fmt: skip
-_UNSAID = ("nothing in its environment says how many: `Environment=WEB_CONCURRENCY=1` in the unit has it"
-           " tuned, where the application reads that")  # fmt: skip
-_OWN = {"max_semi_space_size": 16}  # Node's own value; that of the other option depends on the host
+_UNSAID = ("its environment does not set the number: `Environment=WEB_CONCURRENCY=1` in the unit makes"
+    " it tunable if the application reads the variable")  # fmt: skip
+# Node's own value; the other option's default depends on the host
+_OWN = {"max_semi_space_size": 16}
 
 
 def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
@@ -39,24 +40,24 @@ def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
             main = unit_files.files(host.tree, unit)[0]
             yield unit, unit_environment.config(environment, main), str(port)
         elif own:
-            yield f"{unit}: nothing says where it listens: `Environment=PORT=…` in the unit has it tuned"
+            yield f"{unit}: unknown port. Set `Environment=PORT=…` in the unit to tune it"
 
 
 def _of_node(host: RunningHost, unit: str) -> Environment | None:
-    """The environment of a unit that starts Node or one of its package managers."""
+    """Return the environment of a unit that starts Node or one of its package managers."""
     programs = [basename(word) for word in _words(host, unit) if "=" not in word]
     first = next((program for program in programs if program != "env"), "")
     return unit_environment.read(host.tree, unit) if _PROGRAMS.fullmatch(first) else None
 
 
 def _words(host: RunningHost, unit: str) -> list[str]:
-    """The command of a unit."""
+    """Return the words of a unit's command."""
     starting = unit_files.starting(host.tree, unit)
     return [word.text.lstrip("-@:+!") for word in starting[1].arguments] if starting else []
 
 
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
-    """Tune in the unit's environment what its command does not set: the command counts more."""
+    """Tune parameters in the unit's environment, unless its command sets them, which overrides it."""
     environment = unit_environment.read(service.host.tree, service.unit)
     words = [word.replace("_", "-") for word in _words(service.host, service.unit)]
     places: dict[str, Place] = {"uv_threadpool_size": Setting("uv_threadpool_size", POOL, 4)}
@@ -71,7 +72,7 @@ def tune(service: RunningService, accepts: Accepts) -> Adopted:
 
 
 UNDERSTOOD = Understood(
-    lambda _: (),  # it has no file of its own
+    lambda _: (),  # it has no configuration file
     frozenset(OPTIONS.values()),
     variables=re.compile("|".join((*_WORKERS, POOL, FLAGS, "PORT"))),
 )

@@ -1,5 +1,7 @@
-"""Node.js in a unit of the user's. It has no file of its own: parameters are in its environment, and
-each change takes a restart. Node itself validates its options; the running processes are counted."""
+"""Node.js in a user's unit, configured through its environment, so each change is a restart.
+
+Node validates its own options. Workers are counted from the running processes.
+"""
 
 from __future__ import annotations
 
@@ -36,19 +38,21 @@ UNIT = "nodejs.service"
 DOCS = "nodejs.org, Command-line API"
 
 PARAMETERS = guided((
-    on_restart("workers", "Processes of the application's cluster, where it takes their number from its"
+    on_restart("workers",
+        "Number of the application's cluster processes, if it reads the number from its"
         " environment.",
         low=1, high="max(4, 2 * cpus)", log=True, stock=1, recommended="cpus",
         source="nodejs.org, Cluster"),
-    on_restart("uv_threadpool_size", "Threads of each for files, names of hosts, compression and"
-        " cryptography; what else is asked is one thread's.",
+    on_restart("uv_threadpool_size", "Threads per process for files, DNS, compression and"
+        " cryptography. Other work runs on one thread.",
         low=1, high=128, log=True, stock=4, source=f"{DOCS}, UV_THREADPOOL_SIZE"),
-    on_restart("max_semi_space_size", "Where new objects are, of which each has three: larger ones are"
-        " cleared less often.",
+    on_restart("max_semi_space_size",
+        "Size of a space for new objects, of which each process has three."
+        " Larger spaces are collected less often.",
         low=8, high=128, log=True, stock=16, recommended=64, unit="MB",
         source=f"{DOCS}, --max-semi-space-size"),
-    # With less than the application needs, a process ends.
-    on_restart("max_old_space_size", "Most memory for objects that stay, of each.",
+    # A process with too little memory aborts.
+    on_restart("max_old_space_size", "Maximum memory per process for long-lived objects.",
         low=128, high=16_384, log=True, stock=2048, unit="MB", adopted=True, on_demand=True,
         source=f"{DOCS}, --max-old-space-size"),
 ),
@@ -60,7 +64,8 @@ POOL, FLAGS = "UV_THREADPOOL_SIZE", "NODE_OPTIONS"
 OPTIONS = {"max_semi_space_size": "--max-semi-space-size",
            "max_old_space_size": "--max-old-space-size"}  # fmt: skip
 
-# script unit variables (a line each): starts the unit's own Node with the variables; it ends at once.
+# script unit variables (one per line): starts the unit's own Node with the variables; it exits
+# immediately.
 _CHECK = rf"""
 script=$1 unit=$2 variables=$3
 node=node
@@ -74,8 +79,8 @@ answer=$(sh -c "$script" sh "$unit" --eval=0 env $variables "$node" 2>&1) && exi
 printf '%s\n' "$answer" | grep . | head -n 1
 exit 1
 """
-# unit: prints a line for each Node process of the unit, followed by those variables of its environment
-# that are read back.
+# unit: prints a line per Node process of the unit, followed by the environment variables to read
+# back.
 _SHOWN = rf"""
 group=$(systemctl show -P ControlGroup -- "$1")
 for file in $(grep -lsF ":$group" /proc/[0-9]*/cgroup); do
@@ -90,7 +95,9 @@ done
 
 
 class Nodejs(Service):
-    """Runs a JavaScript application: each process has one thread, and any number of requests in hand."""
+    """Runs a JavaScript application. Each process has one thread and serves many concurrent
+    requests.
+    """
 
     name = "nodejs"
     title = "Node.js"
@@ -100,7 +107,7 @@ class Nodejs(Service):
     config = ("", drop_in(UNIT))
     template = "nodejs/options.conf.j2"
     unit_name = UNIT
-    # Node may be in a directory that is on nobody's path: then `true`, the last, is found.
+    # If Node is in a private directory outside PATH, `true` is found instead.
     programs: ClassVar[Programs] = {
         "node": ("node", "nodejs", "node-MainThread", "MainThread", "true")
     }
@@ -115,7 +122,7 @@ class Nodejs(Service):
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
         if not site.own:
-            return None  # a drop-in: systemd reads it, not Node
+            return None  # a drop-in, which systemd reads and Node does not
         variables = unit_environment.assignments(files, rf"{POOL}=\d+|{FLAGS}=.*")
         words = (AS_UNIT, self.unit(site) or UNIT, "\n".join(variables))
         return ("sh", "-c", _CHECK, "sh", *words, *files)
@@ -128,8 +135,10 @@ SERVICES = (Nodejs(),)
 
 
 def in_effect(text: str) -> Settings:
-    """Workers are the processes that another one has forked, or the only process. A parameter that is
-    not in the environment has Node's own value."""
+    """Return effective values. Workers are the forked processes, or the only process.
+
+    A parameter missing in the environment has Node's default.
+    """
     if "process" not in split_lines(text):
         return {}
     pool = re.search(rf"(?m)^{POOL}=(\d{{1,9}})$", text)
@@ -144,16 +153,18 @@ def in_effect(text: str) -> Settings:
 
 
 def _one_core(part: PartReading) -> Finding | None:
-    """Each process computes on one CPU, whatever the host has: its event loop ran, or was ready to run,
-    all the time."""
+    """Return a finding if the event loops ran, or were runnable, all the time.
+
+    Each process computes on one CPU, however many the host has.
+    """
     activity = part.activity
     ready = activity.cpu + (activity.delay or 0.0)
     if not activity.workers or ready < FULL * activity.workers:
         return None
     evidence = (
-        f"{activity.workers} event loops ran for {activity.cpu:.2f} s a second and were ready to for"
-        f" {ready:.2f} s, all they can{part.meanwhile}: raise workers, or have the application fork"
-        " a cluster"
+        f"{activity.workers} event loops ran for {activity.cpu:.2f} s per second and were runnable"
+        f" for"
+        f" {ready:.2f} s, the maximum{part.meanwhile}: raise workers or fork a cluster"
     )
     return Finding(Resource.WORKERS, evidence, MEASURED)
 
@@ -169,7 +180,7 @@ DIAGNOSIS = Diagnosis(
         Resource.MEMORY: ("max_old_space_size+", "workers-", "max_semi_space_size-"),
     },
     refusal_rules=(
-        counted("heap", "times a process ended as its heap was full: raise max_old_space_size",
+        counted("heap", "times a process aborted with a full heap: raise max_old_space_size",
                 Resource.MEMORY),
     ),
     worker_rules=(_one_core,),

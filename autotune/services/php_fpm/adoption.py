@@ -1,4 +1,4 @@
-"""Which settings of PHP-FPM's pools are parameters."""
+"""Map settings of PHP-FPM's pools to parameters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autotune.services.directives import NUMBER, QUOTED_WORD, SECONDS_S, Absent,
 from autotune.services.php_fpm import syntax
 from autotune.services.understood import Understood
 
-BACKLOG = 511  # before PHP 8.2; since then as much as the kernel allows
+BACKLOG = 511  # default before PHP 8.2; later versions use the kernel's limit
 SPARE = {"start_servers": 2, "min_spare_servers": 1, "max_spare_servers": 3}
 LAYOUTS = Layouts((
     Layout("Debian, Ubuntu", "php{version}-fpm.service", "/etc/php/{version}/fpm/php-fpm.conf"),
@@ -23,14 +23,14 @@ OTHER_WAYS = ("static", "ondemand")
 
 
 def read(tree: Tree, main: str) -> Config:
-    """The directives of each pool; of several of a name the last counts, in whatever file."""
+    """Return the directives of each pool. The last occurrence takes effect, in any file."""
     config = gather(tree, main, syntax.read, included)
     last = {(placed.directive.within, placed.name): placed for placed in config.directives}
     return replace(config, directives=tuple(last.values()))
 
 
 def find(host: RunningHost) -> Iterator[RunningService | str]:
-    """The newest version that runs."""
+    """Yield the newest running version."""
     running = filter(None, (LAYOUTS[0].having(unit) for unit in host.units if host.runs(unit)))
     newest = max(
         running, key=lambda of: [int(part) for part in of.version.split(".")], default=None
@@ -39,7 +39,7 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
         return
     words = unit_environment.words(host.tree, layout.unit)
     if {*unit_environment.values_of(words, "-y", "--fpm-config")} - {layout.main}:
-        yield f"{layout.unit} does not read {layout.main}: PHP-FPM is not tuned"
+        yield f"PHP-FPM is not tuned: {layout.unit} does not read {layout.main}"
         return
     config = read(host.tree, layout.main)
     yield RunningService(
@@ -48,9 +48,9 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _tunables(service: RunningService) -> Iterator[Tunable]:
-    """Every parameter in these files; where pools differ, those with the same value in all."""
+    """Yield every parameter in these files. If pools differ, only values common to all are tunable."""
     config = service.config
-    # The socket's backlog now: its default, without the directive, depends on PHP's version.
+    # Read the socket's backlog, because the default depends on the PHP version.
     backlog = service.host.backlogs.get(service.listen, BACKLOG)
     pm = next((placed.words[0] for placed in config.called("pm") if placed.words), "")
     yield Tunable("pm", "pm", QUOTED_WORD)
@@ -64,14 +64,15 @@ def _tunables(service: RunningService) -> Iterator[Tunable]:
         absent = Absent(default, places, f"\n{directive} = ")
         yield Tunable(name, directive, notation, absent=absent)
     for name, default in SPARE.items():
-        # FPM needs these with `dynamic`: if `pm` is another mode now, they are written with `dynamic`.
+        # FPM requires these with `dynamic`. If `pm` has another mode now, they are written with
+        # `dynamic`.
         absent = Absent(default, after, f"\npm.{name} = ", condition='pm == "dynamic"')
         otherwise = QUOTED_WORD.read(pm) in OTHER_WAYS
         yield Tunable(name, f"pm.{name}", NUMBER, absent=absent if otherwise else None)
 
 
 def listens(config: Config) -> str:
-    """A socket's path, or a port; empty for pools that listen at several places."""
+    """Return a socket path or port, or an empty string if pools listen at several addresses."""
     places = {placed.words[0] for placed in config.called("listen") if placed.words}
     place = places.pop() if len(places) == 1 else ""
     return place if place.startswith("/") else place.rpartition(":")[2]

@@ -31,22 +31,25 @@ on_restart = partial(base.on_restart, source=SOURCE)
 DYNAMIC = (("pm", ("dynamic",)),)
 
 PARAMETERS = guided((
-    on_reload("pm", "Whether the number of children is fixed, follows the load, or starts from none.",
+    on_reload("pm",
+        "Process management: a fixed number of children, following the load, or on demand.",
         choices=("static", "dynamic", "ondemand"), stock="dynamic", recommended="static"),
-    on_reload("max_children", "PHP processes, and so requests worked on, at one time.",
+    on_reload("max_children", "Maximum PHP processes, and thus of concurrent requests.",
         low=2, high=256, log=True, stock=5, recommended="8 * cpus", published={Role.APP: 75}),
-    on_reload("start_servers", "Children at start.",
+    on_reload("start_servers", "Number of children at start.",
         low=1, high=128, log=True, stock=2, recommended="4 * cpus", when=DYNAMIC),
-    on_reload("min_spare_servers", "Idle children below which more are forked, a few a second.",
+    on_reload("min_spare_servers",
+        "Minimum idle children; below it, FPM forks a few per second.",
         low=1, high=64, log=True, stock=1, recommended="2 * cpus", when=DYNAMIC),
-    on_reload("max_spare_servers", "Idle children above which some are ended.",
+    on_reload("max_spare_servers", "Maximum idle children; above it, FPM stops some.",
         low=1, high=256, log=True, stock=3, recommended="8 * cpus", when=DYNAMIC),
-    on_reload("process_idle_timeout", "Idle time after which an on-demand child ends.",
+    on_reload("process_idle_timeout", "Idle time after which an on-demand child exits.",
         low=1, high=120, log=True, stock=10, unit="s", when=(("pm", ("ondemand",)),)),
     on_reload("max_requests",
-        "Requests after which a child is replaced, its connections with it; 0 is never.",
+        "Number of requests before a child and its connections are replaced; 0 means never.",
         choices=(0, 500, 2000, 10_000), stock=0),
-    on_restart("listen_backlog", "Requests that may wait for a child; the kernel caps it at somaxconn.",
+    on_restart("listen_backlog",
+        "Maximum requests waiting for a child. The kernel limits it to somaxconn.",
         low=64, high=65535, log=True, stock=511, recommended=4096, capped_by=ACCEPTED),
 ),
     capacity="pm max_children+ start_servers+ min_spare_servers+ max_spare_servers+ max_requests"
@@ -55,7 +58,7 @@ PARAMETERS = guided((
     safe={"max_children": (2, "64 * cpus"), "listen_backlog": (256, 65_535)},
 )  # fmt: skip
 
-# `php-fpm -tt` prints these for a pool; the backlog is read from the kernel.
+# `php-fpm -tt` prints these per pool; the backlog is read from the kernel.
 IN_EFFECT = {"pm": "pm"} | {
     f"pm.{parameter.name}": parameter.name
     for parameter in PARAMETERS
@@ -63,8 +66,8 @@ IN_EFFECT = {"pm": "pm"} | {
 }
 
 
-# FPM also logs what it shows, including passwords in pools' environments: `error_log` is /dev/null
-# for this run. Lines that may have passwords are removed before they leave the host.
+# FPM also logs its configuration, with passwords in pool environments, so `error_log` is /dev/null
+# in this run. Lines that may contain passwords are removed on the host.
 _SHOWN = r"""
 conf=$(mktemp) && trap 'rm -f "$conf"' EXIT || exit
 {
@@ -77,7 +80,7 @@ shift
 
 
 class PhpFpm(Service):
-    """One pool, ``www``, listening on a unix socket in the site's directory."""
+    """One pool, ``www``, that listens on a unix socket in the site's directory."""
 
     name = "php_fpm"
     key = "php-fpm"
@@ -95,7 +98,7 @@ class PhpFpm(Service):
     )
     reload_signal = "USR2"
     template = "php_fpm/php-fpm.conf.j2"
-    # Distributions carry one version each; the newest there is wins.
+    # Each distribution ships one version; the newest installed one is used.
     programs: ClassVar[Programs] = {
         "php-fpm": ("php-fpm8.4", "php-fpm8.3", "php-fpm8.2", "php-fpm")
     }
@@ -146,7 +149,7 @@ SERVICES = (PhpFpm(),)
 
 
 def _version(site: Site) -> str:
-    """The version in Debian's names: /usr/sbin/php-fpm8.2, php8.2-fpm.service, /etc/php/8.2."""
+    """Return the version in Debian's names: php-fpm8.2, php8.2-fpm.service, /etc/php/8.2."""
     return site.programs["php-fpm"].rpartition("php-fpm")[2]
 
 

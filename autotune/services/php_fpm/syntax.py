@@ -1,4 +1,4 @@
-"""The syntax of PHP-FPM's and PHP's own files: ``name = value`` under ``[section]``."""
+"""Syntax of PHP-FPM's and PHP's files: ``name = value`` under ``[section]``."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ _STAMP = re.compile(r"(?m)^\[[^\]]*\] NOTICE: ")
 _LINE = re.compile(r"[^\n]*(?:\n|$)")
 _SECTION = re.compile(r"\s*\[([^\]\n]*)\]")
 _NAME = re.compile(r"\s*([^\s=;\[\]]+(?:\[[^\]\n]*\])?)\s*")
-# A value goes to the end of the line, or to a comment outside of quotes.
+# A value extends to the line end, or to a comment outside of quotes.
 _VALUE = re.compile(r"""=[ \t]*((?:"(?:\\.|[^"\\])*"|'[^']*'|[^;"'\r\n])*)""", re.DOTALL)
 
 
 def read(text: str) -> tuple[Directive, ...]:
-    """Every assignment, its value the only argument. Raises Unreadable."""
+    """Return every assignment with its value as the only argument. Raises Unreadable."""
     assignments: list[Directive] = []
     within: tuple[tuple[str, ...], ...] = ()
     place = 0
@@ -28,17 +28,17 @@ def read(text: str) -> tuple[Directive, ...]:
         elif line[0].strip() and not line[0].lstrip().startswith((";", "#")):
             name = _NAME.match(text, place, end)
             if name is None:
-                raise unreadable(text, place, "it assigns nothing")
+                raise unreadable(text, place, "not an assignment")
             value = _VALUE.match(text, name.end())
             argument = value and Word(value[1].rstrip(), value.start(1))
             arguments = (argument,) if argument and argument.text else ()
             assignments.append(Directive(Word(name[1], name.start(1)), arguments, within))
-            if value and value.end() > end:  # a quoted value of several lines
+            if value and value.end() > end:  # a quoted value over several lines
                 end = _LINE.match(text, value.end()).end()  # type: ignore[union-attr]  # matches ""
         place = end
     return tuple(assignments)
 
 
 def read_log(text: str) -> tuple[Directive, ...]:
-    """What ``php-fpm -tt`` logs of the configuration."""
+    """Parse the configuration that ``php-fpm -tt`` logs."""
     return read(_STAMP.sub("", text))

@@ -1,1 +1,1 @@
-"""PHP's own settings, of the build that FPM runs and of the one in Apache."""
+"""PHP's own settings, for the builds that FPM and Apache run."""

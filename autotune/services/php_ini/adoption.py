@@ -1,7 +1,7 @@
-"""What PHP's files on a host say, and the file in which that is changed.
+"""Read PHP's settings on a host, and find the file for changes.
 
-Debian's builds share the files of extensions. These are never edited: a build's own last file, which no
-other build reads, overrides them.
+Debian's builds share the files of extensions, which are never edited. A build's own last file,
+which no other build reads, overrides them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _OF_POOL = re.compile(r"php_(?:admin_)?(?:value|flag)\[([^\]]+)\]")
 
 
 def find(host: RunningHost) -> Iterator[RunningService | str]:
-    """The settings of the PHP-FPM that is tuned, and of the PHP module that Apache has loaded."""
+    """Yield the settings of the tuned PHP-FPM, and of the PHP module loaded by Apache."""
     for pools in fpm.find(host):
         if isinstance(pools, str) or not (match := _VERSION.match(pools.config.main)):
             continue
@@ -39,8 +39,8 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _running(host: RunningHost, build: str, version: str, pools: Config) -> RunningService:
-    """Its config is the file that may be changed, with what pools set themselves. It listens where the
-    first pool does, which is asked for the values in effect."""
+    """Return the service for a PHP build. Its config is the editable file and the settings of
+    pools. Its address is the first pool's, which is queried for effective values."""
     own = _read(host.tree, f"/etc/php/{version}/{build}/conf.d/{FILE}")
     of_pools = [placed for placed in pools.directives if _OF_POOL.match(placed.name)]
     listen = next((placed.words[0] for placed in pools.called("listen") if placed.words), "")
@@ -50,12 +50,12 @@ def _running(host: RunningHost, build: str, version: str, pools: Config) -> Runn
 
 
 def _read(tree: Tree, path: str) -> Config:
-    """What is in a file; one that is not there is empty."""
+    """Return the content of a file, or an empty configuration if it is missing."""
     return gather(tree, path, read) if path in tree.files else Config(path, {path: ""})
 
 
 def _tunables(service: RunningService) -> Iterator[Tunable]:
-    """Every parameter but those that a pool sets itself, and those of an extension that is not there."""
+    """Yield every parameter, with reasons for those set by a pool or of a missing extension."""
     tree, own = service.host.tree, service.config.main
     before, unread = _before(tree, own)
     later = [path for path in tree.matching(f"{dirname(own)}/zz*.ini") if basename(path) > FILE]
@@ -68,10 +68,10 @@ def _tunables(service: RunningService) -> Iterator[Tunable]:
         reasons = (
             unread,
             "OPcache is not loaded" if name.startswith(lacks) else "",
-            "a pool sets it itself" if name in pools else "",
-            f"{last[name]} says it last" if name in last else "",
-            f"`{name} = {before[name]}` is no value to start from" if default is None else "",
-            "there is no script for it"
+            "a pool sets it" if name in pools else "",
+            f"{last[name]} overrides it" if name in last else "",
+            f"`{name} = {before[name]}` is not a valid baseline value" if default is None else "",
+            "no preload script is configured"
             if parameter.name == PRELOAD and not before.get(name)
             else "",
         )
@@ -82,8 +82,8 @@ def _tunables(service: RunningService) -> Iterator[Tunable]:
 
 
 def _before(tree: Tree, place: str) -> tuple[Mapping[str, str], str]:
-    """What the other files of this PHP say, and why one of them cannot be read. Of several values of a
-    name the last counts; of ``zend_extension`` all do."""
+    """Return the values in the other files of this PHP, and an error if a file is unreadable. The
+    last value of a name takes effect, except that all values of ``zend_extension`` do."""
     values: dict[str, str] = {}
     build = place.partition("/conf.d/")[0]
     for path in tree.matching(f"{build}/php.ini") + tree.matching(f"{build}/conf.d/*.ini"):
@@ -100,7 +100,7 @@ def _before(tree: Tree, place: str) -> tuple[Mapping[str, str], str]:
 
 def _notation(parameter: Parameter) -> Notation:
     if parameter.name == PRELOAD:
-        return Notation(partial(meaning, parameter), lambda _: '""')  # written to leave it out
+        return Notation(partial(meaning, parameter), lambda _: '""')  # rendered only to disable it
     if isinstance(parameter.stock, bool):
         return Notation(partial(meaning, parameter), lambda name: f"({name} | int)")
     letter = parameter.unit.removesuffix("B") if parameter.name not in BARE else ""

@@ -1,4 +1,6 @@
-"""PHP's own settings: a file that PHP reads last, validated by PHP and read back from its processes."""
+"""PHP's own settings: a file that PHP reads last, validated by PHP and read back from its
+processes.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +29,7 @@ FILE = "zz-autotune.ini"
 _SWITCH = {**dict.fromkeys(("1", "on", "yes", "true"), True),
            **dict.fromkeys(("", "0", "off", "no", "false", "none"), False)}  # fmt: skip
 _JIT = {"": "off", "0": "off", "disable": "off", "1": "tracing", "on": "tracing"}
-# For a value that it does not understand, PHP prints a warning at best. So the check is that PHP shows
-# each value of the new file as it was written.
+# PHP only warns about invalid values, so the check compares printed values with the new file.
 _CHECK = r"""
 file=$1 conf=$2; shift 2
 scan=$(mktemp -d) && trap 'rm -rf "$scan"' EXIT || exit
@@ -45,13 +46,13 @@ wrong=$(printf '%s\n' "$said" | awk -F ' *=>* *' '
         is_on = asked[$1] == "1" && $2 == "On" || asked[$1] == "0" && $2 == "Off"
         is_off = $2 == "no value" && (asked[$1] == "off" || asked[$1] == "")
         if ($2 != asked[$1] && !is_on && !is_off)
-            print $1 " = " asked[$1] " is refused: it would be " $2
+            print $1 " = " asked[$1] " is refused: PHP would use " $2
     }
-    END { for (name in asked) if (!(name in said)) print "this PHP has no " name }
+    END { for (name in asked) if (!(name in said)) print "this PHP does not support " name }
 ' "$file" -)
 [ -z "$wrong" ] || { printf '%s\n' "$wrong"; exit 1; }
 """
-# Run by a process of the pool, or of Apache: prints its directives, and what OPcache counts.
+# Runs in a process of the pool or of Apache: prints directives and OPcache counters.
 _STATUS = """<?php
 foreach (explode(' ', 'NAMES') as $name) echo "$name ", ini_get($name), "\\n";
 $status = function_exists('opcache_get_status') ? @opcache_get_status(false) : false;
@@ -60,7 +61,7 @@ foreach (['memory_usage', 'interned_strings_usage', 'opcache_statistics'] as $gr
     foreach ($status[$group] ?? [] as $name => $value)
         echo $group === 'interned_strings_usage' ? 'strings_' : '', "$name $value\\n";
 """.replace("NAMES", " ".join(map(directive, PARAMETERS)))
-# A client of FastCGI: https://fastcgi-archives.github.io/FastCGI_Specification.html
+# A FastCGI client: https://fastcgi-archives.github.io/FastCGI_Specification.html
 _CLIENT = """
 [, $place, $script] = $argv;
 $pool = @stream_socket_client($place, $code, $why, 5) or exit(1);
@@ -78,14 +79,14 @@ for ($answer = ''; strlen($head = stream_get_contents($pool, 8)) === 8;) {
 }
 echo substr($answer, strpos($answer, "\\r\\n\\r\\n") + 4);
 """
-# Pools run as accounts of their own: they can read the script, but only its owner can write it.
+# Pools run under other accounts, which can read the script. Only its owner can write it.
 _PLACE = """
 umask 022
 place=$(mktemp -d /run/autotune-php.XXXXXX) && trap 'rm -rf "$place"' EXIT || exit
 chmod 755 "$place" && printf %s "$1" >"$place/status.php" || exit
 """
 _BY_FASTCGI = f'{_PLACE}\n"$3" -n -r "$2" -- "$4" "$place/status.php"'
-# Asks Apache, under a host name that no site has (templates/apache/mod_php.conf.j2).
+# Queries Apache under a host name that no site uses (templates/apache/mod_php.conf.j2).
 _BY_HTTP = f"""{_PLACE}
 "$2" -sS --max-time 5 -H "Host: php.autotune.internal" "http://$3/${{place##*/}}/status.php"
 """
@@ -93,8 +94,8 @@ _BY_HTTP = f"""{_PLACE}
 
 @dataclass(frozen=True)
 class PhpIni(Service):
-    """Settings of the PHP that ``server`` runs: its unit reads them, and reloads once for both.
-    ``interpreter`` is the name of its directory in /etc/php/VERSION, too."""
+    """Settings of the PHP that ``server`` runs. Its unit reads them and reloads once for both.
+    ``interpreter`` is also the name of its directory in /etc/php/VERSION."""
 
     name = "php_ini"
     title = "PHP's own settings"
@@ -137,8 +138,8 @@ class PhpIni(Service):
         return (Readback(asking(site), in_effect),)
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv:
-        """With a program that reads these settings as ``server`` does: PHP-FPM itself, or PHP's command
-        line with options that make it read Apache's."""
+        """Return a check with a program that reads these settings as ``server`` does. The program
+        is PHP-FPM itself, or PHP's command line with options that load Apache's settings."""
         path, program = self.config_path(site), self._program(site)
         apache = ("-c", f"{self._directory(site)}/php.ini", "-d", "opcache.enable_cli=1")
         options = apache if program == site.programs.get("php") else ()
@@ -156,7 +157,8 @@ SERVICES = (PhpIni("fpm"), PhpIni("apache2"))
 
 
 def asking(site: Site) -> Argv:
-    """The command that prints directives and counters of what runs, a name and its value a line."""
+    """Return the command that prints effective directives and counters, one name and value per
+    line."""
     php, curl = site.programs.get("php", "php"), site.programs.get("curl", "curl")
     if "php-fpm" not in site.programs:
         return ("sh", "-c", _BY_HTTP, "sh", _STATUS, curl, str(site.listen))
@@ -165,14 +167,14 @@ def asking(site: Site) -> Argv:
 
 
 def in_effect(text: str) -> Settings:
-    """Directives in the units of the parameters."""
+    """Return directives in the parameters' units."""
     printed = dict(line.split(" ", 1) for line in split_lines(text) if " " in line)
     values: dict[str, Value] = {}
     for parameter in PARAMETERS:
         if (written := printed.get(directive(parameter))) is not None:
             value = meaning(parameter, written)
             values |= {} if value is None else {parameter.name: value}
-    # What was mapped counts, not what was asked for.
+    # The mapped size is effective, not the requested one.
     sizes = [printed.get(f"{part}_memory", "") for part in ("used", "free", "wasted")]
     if all(map(is_whole, sizes)):
         values["opcache_memory_consumption"] = round(sum(map(int, sizes)) / SIZE["MB"])
@@ -180,7 +182,7 @@ def in_effect(text: str) -> Settings:
 
 
 def meaning(parameter: Parameter, written: str) -> Value | None:
-    """What PHP makes of ``written``; ``None`` if PHP or the parameter has no such value."""
+    """Return PHP's interpretation of ``written``, or ``None`` if PHP or the parameter rejects it."""
     text = written.strip().strip("\"'").lower()
     if parameter.name == PRELOAD:
         return bool(text)  # the path of a script

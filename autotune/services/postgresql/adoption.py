@@ -1,4 +1,4 @@
-"""The files of PostgreSQL, a name and its value a line: which are parameters, what else they say."""
+"""Parse PostgreSQL's files (one name and value per line) and map them to parameters."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from autotune.services.postgresql.service import LAYOUTS, SOCKETS, Postgresql
 from autotune.services.understood import Understood
 from autotune.strict import is_whole, split_lines
 
-# A quote inside of a value is written twice, or behind a backslash.
+# A quote within a value is doubled, or follows a backslash.
 _LINE = re.compile(
     r"""[^\S\n]*(?:(?P<name>[A-Za-z_][\w.$]*)[^\S\n]*(?:=[^\S\n]*|(?<=[^\S\n]))"""
     r"""(?P<value>'(?:[^'\\\n]|\\.|'')*'|[^\s#']+)[^\S\n]*)?(?:\#[^\n]*)?(?:\n|$)"""
 )
 _INCLUDES = {"include": "{}", "include_if_exists": "{}", "include_dir": "{}/*.conf"}
-_BY_SQL = "postgresql.auto.conf has it and counts more: `ALTER SYSTEM RESET {}` has it tuned"
-_BY_COMMAND = "pg_ctl.conf has it and counts more: in postgresql.conf it is tuned"
+_BY_SQL = "postgresql.auto.conf overrides it: run `ALTER SYSTEM RESET {}` to tune it"
+_BY_COMMAND = "pg_ctl.conf overrides it: move it to postgresql.conf to tune it"
 _COMMAND = re.compile(r"(?:-c\s*|--)([A-Za-z][\w-]*)=")
 
 
 def read(text: str) -> tuple[Directive, ...]:
-    """Every assignment, names in small letters as the server has them. Raises Unreadable."""
+    """Return every assignment, with names in lower case like the server. Raises Unreadable."""
     return tuple(
         Directive(Word(line["name"].lower(), line.start("name")),
                   (Word(line["value"], line.start("value")),))
-        for line in tokens(text, _LINE, "it is no `name = value`") if line["name"]
+        for line in tokens(text, _LINE, "expected `name = value`") if line["name"]
     )  # fmt: skip
 
 
 def includes(directive: Directive) -> str | None:
-    """The files that a line includes, as a pattern."""
+    """Return the path pattern of the files that a line includes."""
     pattern = _INCLUDES.get(directive.name.text)
     return pattern.format(plain(directive.arguments[0].text)) if pattern else None
 
 
 def find(host: RunningHost) -> Iterator[RunningService | str]:
-    """Every cluster that runs."""
+    """Yield every running cluster."""
     running = (LAYOUTS.having(unit) for unit in host.units if host.runs(unit))
     for place in filter(None, running):
         if not place.name and host.tree.real(place.main) not in host.tree.files:
-            if place.version:  # Debian's unit of all clusters has none
-                yield f"PostgreSQL runs as {place.unit}, and there is no {place.main}: it is not tuned"
+            if place.version:  # Debian's unit for all clusters has no version
+                yield f"PostgreSQL ({place.unit}) is not tuned: {place.main} does not exist"
             continue
         config = gather(host.tree, place.main, read, includes, beside=True)
         port = _value(config, "port", str(Postgresql.port))
@@ -55,7 +55,7 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
             yield RunningService(host=host, key=Postgresql.deployment, config=config, kind="db",
                                  port=int(port), listen=sockets, unit=place.own_unit)  # fmt: skip
         else:
-            yield f"PostgreSQL of {place.unit} has no unix socket to be asked at"
+            yield f"PostgreSQL ({place.unit}) is not tuned: it has no unix socket"
 
 
 def _value(config: Config, name: str, default: str) -> str:
@@ -63,12 +63,12 @@ def _value(config: Config, name: str, default: str) -> str:
 
 
 def _tunables(service: RunningService) -> Iterator[Tunable]:
-    """What the files do not have goes to the end of the main one; what the command or `ALTER SYSTEM` have
-    set stays."""
+    """Yield every parameter. Missing ones are added at the end of the main file. Settings from the
+    command line or `ALTER SYSTEM` are not tuned."""
     config, tree = service.config, service.host.tree
     main = f"{_value(config, 'data_directory', dirname(config.main))}/postgresql.auto.conf"
     by_sql = {line.name for line in gather(tree, main, read, includes).directives}
-    # Options that Debian starts a cluster with count more than any file.
+    # Options on Debian's start command override all files.
     options = tree.content(f"{dirname(config.main)}/pg_ctl.conf")
     by_command = {name.replace("-", "_").lower() for line in split_lines(options)
                   if not line.lstrip().startswith("#") for name in _COMMAND.findall(line)}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Parameters of PostgreSQL, what it takes of its host, and what values mean."""
+"""Parameters of PostgreSQL, its resource needs, and the syntax of values."""
 
 from __future__ import annotations
 
@@ -11,59 +11,60 @@ from autotune.services.directives import ON_OFF, Notation
 MANUAL = "PostgreSQL 15 documentation, Server Configuration"
 # PGTune's advice for a web application on SSDs: https://github.com/le0pard/pgtune
 PGTUNE = f"{MANUAL}; PGTune, type web"
-RISK = "asked for by name alone: a loss of power can lose or damage what was committed"
+RISK = "tuned only on demand: a power failure can lose or damage committed data"
 restart, reload = partial(on_restart, source=MANUAL), partial(on_reload, source=MANUAL)
 risky = partial(on_reload, on_demand=True, source=f"{MANUAL}; {RISK}")
 advised, advised_restart = partial(on_reload, source=PGTUNE), partial(on_restart, source=PGTUNE)
 
 PARAMETERS = guided((
-    advised_restart("shared_buffers", "Memory in which all its processes share pages of tables.",
+    advised_restart("shared_buffers", "Memory for table pages, shared by all processes.",
         low=16, high="memory / 2 / 1048576", log=True, stock=128, unit="MB",
         recommended="memory / 4 / 1048576"),
-    advised_restart("max_connections", "Clients at one time; more are turned away.",
+    advised_restart("max_connections", "Maximum concurrent clients. More are refused.",
         low=20, high=2000, log=True, stock=100, recommended=200),
-    advised("work_mem", "Memory for one sort or hash of one query before it goes to a file.",
+    advised("work_mem", "Memory for one sort or hash of a query before it uses temporary files.",
         low=64, high="memory / 8 / 1024", log=True, stock=4096, unit="KB",
         recommended="memory * 3 / 4 / 1024 / (200 * 3) / min(4, max(1, cpus / 2))"),
-    advised("maintenance_work_mem", "Memory of a VACUUM or CREATE INDEX.",
+    advised("maintenance_work_mem", "Memory for a VACUUM or CREATE INDEX.",
         low=16, high="memory / 8 / 1048576", log=True, stock=64, unit="MB",
         recommended="min(2048, memory / 16 / 1048576)"),
-    advised("effective_cache_size", "What the planner takes for memory that caches tables; takes none.",
+    advised("effective_cache_size", "Planner's estimate of cached table data. Allocates no memory.",
         low=64, high="memory / 1048576", log=True, stock=4096, unit="MB",
         recommended="memory * 3 / 4 / 1048576"),
-    advised_restart("wal_buffers", "Memory for WAL that is not written; -1 follows shared_buffers.",
+    advised_restart("wal_buffers", "Memory for unwritten WAL; -1 derives it from shared_buffers.",
         choices=(-1, 1, 4, 16, 64), stock=-1, unit="MB", recommended=16),
-    advised("min_wal_size", "WAL on disk that is kept to be used again.",
+    advised("min_wal_size", "Size of WAL on disk that is kept for reuse.",
         low=32, high=16_384, log=True, stock=80, unit="MB", recommended=1024),
-    advised("max_wal_size", "WAL between two checkpoints; more makes one before its time.",
+    advised("max_wal_size", "Maximum WAL between two checkpoints. More triggers an early one.",
         low=64, high=65_536, log=True, stock=1024, unit="MB", recommended=4096),
-    reload("checkpoint_timeout", "Most time between two checkpoints; recovery takes as long.",
+    reload("checkpoint_timeout", "Maximum time between checkpoints. Recovery takes about as long.",
         low=30, high=3600, log=True, stock=300, unit="s"),
-    advised("checkpoint_completion_target", "Part of that time over which a checkpoint is spread.",
+    advised("checkpoint_completion_target", "Part of the checkpoint interval used for its writes.",
         low=0.3, high=0.95, stock=0.9, recommended=0.9),
-    reload("wal_compression", "Whether whole pages in the WAL are compressed, and how.",
+    reload("wal_compression", "Compression of full pages in the WAL.",
         choices=("off", "on", "lz4", "zstd"), stock="off", built_in=True),
-    advised("random_page_cost", "Cost of a page out of order beside one in order; SSDs have 1.1.",
+    advised("random_page_cost", "Cost of a random page relative to a sequential one; SSDs: 1.1.",
         low=1.0, high=8.0, stock=4.0, recommended=1.1),
-    advised("effective_io_concurrency", "Reads a session asks the disk for at one time.",
+    advised("effective_io_concurrency", "Concurrent disk reads per session.",
         low=0, high=512, stock=1, recommended=200),
-    advised_restart("max_worker_processes", "Processes for parallel queries and extensions.",
+    advised_restart("max_worker_processes", "Maximum processes for parallel queries and extensions.",
         low=2, high="max(16, 4 * cpus)", stock=8, recommended="max(2, cpus)"),
-    advised("max_parallel_workers", "Of these, those for parallel queries.",
+    advised("max_parallel_workers", "Maximum worker processes for parallel queries.",
         low=0, high="max(16, 4 * cpus)", stock=8, recommended="max(2, cpus)"),
-    advised("max_parallel_workers_per_gather", "Of these, those that help one query; 0: each runs alone.",
+    advised("max_parallel_workers_per_gather", "Maximum parallel workers per query; 0 disables them.",
         low=0, high="max(4, cpus)", stock=2, recommended="min(4, max(1, cpus / 2))"),
-    reload("jit", "Whether costly queries are compiled; short ones only wait for it.", stock=True),
-    # Autovacuum is never switched off: tables without it grow until they are no longer written to.
-    restart("autovacuum_max_workers", "Tables that are vacuumed at one time.", low=1, high=10, stock=3),
-    reload("autovacuum_vacuum_scale_factor", "Part of a table that is dead when it is vacuumed.",
+    reload("jit", "Compile expensive queries. Compilation delays short ones.", stock=True),
+    # Autovacuum is never disabled, because tables would grow until they become read-only.
+    restart("autovacuum_max_workers", "Maximum tables vacuumed concurrently.",
+        low=1, high=10, stock=3),
+    reload("autovacuum_vacuum_scale_factor", "Share of dead rows at which a table is vacuumed.",
         low=0.01, high=0.4, log=True, stock=0.2),
-    reload("autovacuum_vacuum_cost_limit", "Work after which a vacuum rests; -1 is 200.",
+    reload("autovacuum_vacuum_cost_limit", "Amount of work before a vacuum pauses; -1 means 200.",
         choices=(-1, 400, 1000, 2000), stock=-1),
-    risky("synchronous_commit", "Whether a commit waits until it is on disk.",
+    risky("synchronous_commit", "Wait at a commit until it is on disk.",
         choices=("on", "local", "off"), stock="on"),
-    risky("full_page_writes", "Whether WAL has whole pages after a checkpoint.", stock=True),
-    risky("fsync", "Whether anything at all waits until it is on disk.", stock=True),
+    risky("full_page_writes", "Write full pages to the WAL after a checkpoint.", stock=True),
+    risky("fsync", "Wait for any write to reach the disk.", stock=True),
 ),
     capacity="shared_buffers+ max_connections work_mem+ effective_cache_size+ max_wal_size+"
     " checkpoint_timeout+ random_page_cost- effective_io_concurrency+ jit"
@@ -76,22 +77,22 @@ PARAMETERS = guided((
 )  # fmt: skip
 
 NEEDS = Needs(
-    # A query may sort more than once, but few clients do so at one time: one work_mem for each. The
-    # process of a client has 3 MB that it does not share.
+    # A query may sort more than once, but few clients do so concurrently, so one work_mem each. A
+    # client's process has 3 MB of private memory.
     memory="shared_buffers + wal_buffers + max_connections * (work_mem + 3 MB)"
     " + autovacuum_max_workers * maintenance_work_mem + 32 MB",
     source=f"{MANUAL}, Resource Consumption; Private_Dirty of a process of version 15",
     connections="max_connections - 3",  # superuser_reserved_connections
 )
 
-# A number that begins with 0 and another digit is octal: it is not matched.
+# A number with a leading 0 and another digit is octal and does not match.
 _AMOUNT = re.compile(
     r"(-?(?!0[0-9])(?:[0-9]{1,15}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})(?:[eE][+-]?[0-9])?)\s*([A-Za-z]*)"
 )
-# By PostgreSQL's own names; KB is autotune's.
+# PostgreSQL's names; KB is autotune's.
 UNITS = {"": 1, "B": 1, "kB": 2**10, "KB": 2**10, "8kB": 2**13, "MB": 2**20, "GB": 2**30, "TB": 2**40,
          "us": 1e-6, "ms": 1e-3, "s": 1, "min": 60, "h": 3600, "d": 86_400}  # fmt: skip
-# The unit of a number that is written without one, where that is not the parameter's unit.
+# Unit of a bare number, if it differs from the parameter's unit.
 _BARE = {"shared_buffers": "8kB", "effective_cache_size": "8kB", "wal_buffers": "8kB",
          "maintenance_work_mem": "kB"}  # fmt: skip
 _SWITCHES = {"on": True, "true": True, "yes": True, "1": True,
@@ -100,17 +101,17 @@ _WORDS = {word: "on" if on else "off" for word, on in _SWITCHES.items()} | {"pgl
 
 
 def plain(value: str) -> str:
-    """A value without its quotes."""
+    """Return a value without its quotes."""
     if not value.startswith("'"):
         return value
     return re.sub(r"''|\\(.)", lambda quoted: quoted[1] or "'", value[1:-1])
 
 
 def meaning(parameter: Parameter, text: str, bare: str) -> Value | None:
-    """A value in the parameter's unit; a number written without a unit is in ``bare``. ``None`` for
-    what is no value, or no whole number of the parameter's unit."""
+    """Convert a value to the parameter's unit. A number without a unit is in ``bare``. The result
+    is ``None`` for an invalid value, or one that is not a whole number of units."""
     text = plain(text).strip()
-    if isinstance(parameter.stock, bool):  # any unambiguous prefix will do
+    if isinstance(parameter.stock, bool):  # any unambiguous prefix is valid
         meant = {on for word, on in _SWITCHES.items() if word.startswith(text.lower())}
         return meant.pop() if len(meant) == 1 else None
     if isinstance(parameter.stock, str):
@@ -127,7 +128,7 @@ def meaning(parameter: Parameter, text: str, bare: str) -> Value | None:
 
 
 def notation(parameter: Parameter) -> Notation:
-    """How its values are written in files."""
+    """Return the notation of a parameter's values in files."""
     unit = {"KB": "kB"}.get(parameter.unit, parameter.unit)
     bare = _BARE.get(parameter.name, parameter.unit)
 

@@ -1,5 +1,4 @@
-"""PostgreSQL as distributions have it: where its files are, how it is validated and queried, and which
-counters show what it runs out of."""
+"""PostgreSQL of the distributions: files, validation, queries and diagnosis."""
 
 from __future__ import annotations
 
@@ -24,7 +23,7 @@ from autotune.strict import split_lines
 
 VERSIONS = ("18", "17", "16", "15", "14")
 SOCKETS = "/var/run/postgresql"
-# Debian names its clusters. Elsewhere there is one, or with packages of postgresql.org one per version.
+# Debian names its clusters. Others have one, or one per version (postgresql.org).
 LAYOUTS = Layouts((
     Layout("Debian, Ubuntu", "postgresql@{version}-{name}.service",
            "/etc/postgresql/{version}/{name}/postgresql.conf", "/usr/lib/postgresql/{version}/bin"),
@@ -33,23 +32,22 @@ LAYOUTS = Layouts((
     Layout("Fedora, RHEL, SUSE", "postgresql.service", "/var/lib/pgsql/data/postgresql.conf", "/usr/bin"),
 ))  # fmt: skip
 _BIN = re.compile(r"/postgresql/([0-9.]+)/bin/")
-# Root switches to the account that owns the data; other accounts stay, and need a role of their name.
+# Root switches to the account that owns the data. Other accounts need a role of their name.
 _AS_OWNER = """
 [ "$(id -u)" != 0 ] || set -- setpriv --reuid=postgres --regid=postgres --init-groups "$@"
 cd / && exec "$@"
 """
-# `-C` reads every file, refuses what is wrong in them, and starts nothing. It checks all of a host's
-# own files together, or else the one file that autotune writes.
+# `-C` reads all of a host's own files, or autotune's single file, and starts nothing.
 _CHECK = 'exec "$1" -C max_connections -D "$2" ${3+-c config_file="$3"}'
 _BY_NAME = {parameter.name: parameter for parameter in PARAMETERS}
-# Values in effect and in files: they differ where a change waits for a restart (`pending_restart`).
+# Values in effect and in files. They differ if a change waits for a restart (`pending_restart`).
 _SETTINGS = f"""
 SELECT s.name, s.setting, coalesce(s.unit, ''), coalesce(f.setting, '') FROM pg_settings s
 LEFT JOIN pg_file_settings f ON f.name = s.name AND f.applied WHERE s.name IN {tuple(_BY_NAME)}
-"""  # noqa: S608  # of names that are here
+"""  # noqa: S608  # all names are constants
 SUMS = ("blks_hit", "blks_read", "temp_files", "temp_bytes", "deadlocks")
 LEVELS = {"active": "state = 'active'", "lock_waits": "wait_event_type = 'Lock'"}
-# The counters of all databases together, a name and its number a line.
+# The counters of all databases, one name and number per line.
 _COUNT = f"""
 SELECT key || ' ' || value FROM
   (SELECT {", ".join(f"sum({name}) AS {name}" for name in SUMS)} FROM pg_stat_database) AS sums,
@@ -57,13 +55,13 @@ SELECT key || ' ' || value FROM
    FROM pg_stat_activity WHERE pid <> pg_backend_pid()) AS levels,
   (SELECT @) AS wal,
   json_each_text((to_jsonb(sums) || to_jsonb(levels) || to_jsonb(wal))::json)
-"""  # noqa: S608  # of names that are here
+"""  # noqa: S608  # all names are constants
 _CHECKPOINTS = ("to_jsonb(own) -> 'checkpoints_req' AS checkpoints_req FROM pg_stat_bgwriter AS own",
                 "num_requested AS checkpoints_req FROM pg_stat_checkpointer")  # fmt: skip
 
 
 def cluster(site: Site) -> Layout:
-    """The cluster of the host's own files, or else Debian's first one, of the newest version there."""
+    """Return the cluster of the host's own files, or Debian's first cluster of the newest version."""
     paths = [file.path for file in site.own.files] if site.own else []
     program = _BIN.search(site.programs.get("postgres", ""))
     newest = LAYOUTS[0].of(program[1] if program else VERSIONS[0], "main")
@@ -71,19 +69,19 @@ def cluster(site: Site) -> Layout:
 
 
 def _asking(site: Site, sql: str) -> Argv:
-    """A command that prints the rows of ``sql``, to be run on the host: columns are split by `|`."""
+    """Return a command that prints the rows of ``sql`` on the host, with columns separated by `|`."""
     psql = (f"{cluster(site).programs}/psql", "-XAtqw", "-h", site.own_place or SOCKETS,
             "-p", str(site.listen.port), "-d", "postgres", "-c", sql)  # fmt: skip
     return ("sh", "-c", _AS_OWNER, "sh", *psql)
 
 
 def in_effect(text: str) -> Settings:
-    """What `pg_settings` shows, in the units of parameters."""
+    """Return the values in `pg_settings` in the parameters' units."""
     values: dict[str, Value] = {}
     for row in split_lines(text):
         match row.split("|"):
             case [name, setting, unit, in_file] if name in _BY_NAME and unit in UNITS:
-                # `pg_settings` shows the size that -1 comes to.
+                # `pg_settings` shows the size that -1 resolves to.
                 worked_out = name == "wal_buffers" and in_file in ("", "-1")
                 value = meaning(_BY_NAME[name], "-1" if worked_out else setting, unit)
                 values |= {} if value is None else {name: value}
@@ -91,8 +89,8 @@ def in_effect(text: str) -> Settings:
 
 
 class Postgresql(Service):
-    """A cluster, reconfigured by a file of its own in `conf.d` or in the files that are there; its
-    data directory, with what `ALTER SYSTEM` wrote there, is never touched."""
+    """A cluster, reconfigured by a file in `conf.d` or in its existing files. Its data directory,
+    which contains `ALTER SYSTEM` settings, is never changed."""
 
     name = "postgresql"
     title = "PostgreSQL"
@@ -128,15 +126,17 @@ class Postgresql(Service):
         return ("sh", "-c", _CHECK, "sh", f"{place.programs}/postgres", dirname(place.main), *new)
 
     def advice(self, facts: Mapping[str, float], running: Settings) -> Settings:
-        """PGTune's rules for a web application on SSDs and Linux, as published in its source
-        (src/features/configuration/configurationSlice.js), for version 15 and later. A
-        ``max_connections`` that the user has set is PGTune's input. What PGTune advises for every host
-        alike is the parameters' ``recommended``."""
-        total, cpus = int(facts["memory"]) // 1024, int(facts["cpus"])  # it counts in kB
+        """Return PGTune's advice for a web application on SSDs and Linux, version 15 and later.
+
+        The rules are published in src/features/configuration/configurationSlice.js. A
+        ``max_connections`` set by the user is PGTune's input. Advice that is equal for all hosts is
+        the parameters' ``recommended``.
+        """
+        total, cpus = int(facts["memory"]) // 1024, int(facts["cpus"])  # PGTune counts in kB
         shared, connections = total // 4, int(running.get("max_connections", 100))
-        if connections == 100:  # the stock value is nobody's choice
+        if connections == 100:  # the stock value is not a user's choice
             connections = 200
-        workers = cpus if cpus >= 4 else 8  # max_worker_processes where PGTune advises none
+        workers = cpus if cpus >= 4 else 8  # max_worker_processes if PGTune advises no value
         values: dict[str, Value] = {p.name: p.recommended for p in PARAMETERS
             if p.source == PGTUNE and isinstance(p.recommended, int | float)}  # fmt: skip
         values |= {
@@ -145,7 +145,7 @@ class Postgresql(Service):
             "effective_cache_size": total * 3 // 4 // 1024,
             "maintenance_work_mem": min(total // 16 // 1024, 8192),
             "work_mem": max((total - shared) // ((connections + workers) * 3), 4096),
-            # PGTune takes 3 % of shared_buffers, but 16 MB above 14 MB; -1 comes to about 3 %, 1/32.
+            # PGTune uses 3 % of shared_buffers, but 16 MB above 14 MB. -1 resolves to 1/32.
             "wal_buffers": 16 if 3 * shared // 100 > 14 * 1024 else -1,
             "wal_compression": "lz4",
             "jit": False,
@@ -175,26 +175,26 @@ def _counting(site: Site) -> Argv:
     return _asking(site, _COUNT.replace("@", _CHECKPOINTS[newer]))
 
 
-# What PostgreSQL runs out of: the first rule that holds counts.
+# Rules for resources of PostgreSQL. The first match applies.
 RULES = (
-    # Half of the sessions that work wait for each other.
+    # Half of the active sessions wait for each other.
     evident(Resource.LOCKS, MEASURED, lambda c: c["lock_waits"] >= max(2, 0.5 * c["active"]), lambda c: (
-        f"{c['lock_waits']:.0f} of {c['active']:.0f} sessions at work waited for locks of others, with"
+        f"{c['lock_waits']:.0f} of {c['active']:.0f} active sessions waited for locks, with"
         f" {c['deadlocks']:.0f} deadlocks: shorten transactions that change the same rows")),
-    # Sorts go to files.
+    # Sorts use temporary files.
     evident(Resource.DISK, INFERRED, lambda c: c["temp_files"] and c["temp_bytes"] >= 2**20, lambda c: (
-        f"its queries wrote {c['temp_files']:.0f} temporary files, {c['temp_bytes'] / 2**20:.0f} MB:"
+        f"queries wrote {c['temp_files']:.0f} temporary files, {c['temp_bytes'] / 2**20:.0f} MB:"
         " raise work_mem")),
-    # Tables do not fit into memory: a tenth of the pages is read anew, and so many that there is load.
+    # Tables do not fit into memory: a tenth of the pages is read from disk, and enough to matter.
     evident(Resource.CACHE, INFERRED, lambda c: c["blks_read"] > max(999, c["blks_hit"] / 9), lambda c: (
-        f"{c['blks_hit'] / (c['blks_hit'] + c['blks_read']):.0%} of the pages it needed were in its"
+        f"{c['blks_hit'] / (c['blks_hit'] + c['blks_read']):.0%} of the required pages were in the"
         f" buffers, {c['blks_read']:.0f} were read: raise shared_buffers")),
     evident(Resource.DISK, INFERRED, lambda c: c["checkpoints_req"] > 0, lambda c: (
-        f"its WAL was full {c['checkpoints_req']:.0f} times, with a checkpoint before its time:"
+        f"the WAL was full {c['checkpoints_req']:.0f} times, which caused early checkpoints:"
         " raise max_wal_size")),
 )  # fmt: skip
 DIAGNOSIS = Diagnosis(
-    # Its port answers nobody without an account.
+    # Its port requires an account.
     counters=by_command(command=_counting, names=frozenset((*SUMS, *LEVELS, "checkpoints_req")),
                         levels=frozenset(LEVELS), every=2.0),
     log=_log,
@@ -208,8 +208,8 @@ DIAGNOSIS = Diagnosis(
         Resource.STORE: ("shared_buffers+", "work_mem+"),
         Resource.MEMORY: ("max_connections-", "work_mem-", "shared_buffers-"),
     },
-    # Refused clients show only in its log.
+    # Only its log shows refused clients.
     clients=ClientLimit("max_connections", "too_many_clients",
-                        instead=", or let workers share some (a pool)"),
+                        instead=", or use a connection pool"),
     worker_rules=RULES,
 )  # fmt: skip

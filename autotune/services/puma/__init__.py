@@ -1,1 +1,1 @@
-"""Puma, which runs applications in Ruby."""
+"""Puma, which runs Ruby applications."""

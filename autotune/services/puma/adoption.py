@@ -1,4 +1,4 @@
-"""Which Pumas run on a host, and what their configuration files, commands and units say of parameters."""
+"""Find running Pumas, and map their configuration files, commands and units to parameters."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ _FLAGS = frozenset(("-q", "-v", "-s", "-V", "-h")) | {f"--{name}" for name in (
     "no-config", "debug", "preload", "prune-bundler", "quiet", "log-requests", "silent", "early-hints",
     "redirect-append", "no-redirect-append",
 )}  # fmt: skip
-# The options of the command, and otherwise the variables of the environment, that set each parameter.
+# Command options, else environment variables, that set each parameter.
 _OPTIONS = {"workers": ("--workers",), "min_threads": ("--threads",), "max_threads": ("--threads",),
             "backlog": ("--bind", "--port"), "preload_app": ("--preload",)}  # fmt: skip
 _VARIABLES = {"workers": ("WEB_CONCURRENCY",), "min_threads": ("PUMA_MIN_THREADS", "MIN_THREADS"),
               "max_threads": ("PUMA_MAX_THREADS", "MAX_THREADS")}  # fmt: skip
-# Options and calls that set an address, with the text before and after it that makes it a Ruby string.
+# Options and calls that set an address, with the text that turns it into a Ruby string.
 _ADDRESSES = (("--bind", "", ""), ("bind", "", ""), ("--port", ":#{", "}"), ("port", ":#{", "}"))
 _INTERPOLATED = re.compile(r"#\{((?:[^{}]|\{[^{}]*\})*)\}")
-_PRELOAD = "preload_app!"  # whether it is the default depends on the version
+_PRELOAD = "preload_app!"  # the default depends on the version
 _SWITCH = Notation({"": True, "true": True, "false": False}.get,
                    lambda name: f'(" true" if {name} else " false")')  # fmt: skip
 _options = partial(command_line.options, programs=("puma",), short=_SHORT, flags=_FLAGS)
@@ -54,7 +54,7 @@ def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
             continue
         environment = unit_environment.read(host.tree, unit)
         if (path := host.tree.real(_path(host, command, environment))) not in host.tree.files:
-            yield f"{unit}: there is no {path}: with a configuration file there, Puma is tuned"
+            yield f"{unit}: not tuned, because the configuration file {path} does not exist"
             continue
         own = gather(host.tree, path, syntax.read)
         config = together(path, (command, unit_environment.config(environment, path), own))
@@ -62,7 +62,7 @@ def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
 
 
 def _path(host: RunningHost, command: Config, environment: Environment) -> str:
-    """The configuration file that it reads."""
+    """Return the path of the configuration file."""
     in_unit = unit_files.option(host.tree, environment.unit, "WorkingDirectory")
     directory = command.last("--dir") or in_unit
     names = (environment.value(name) for name in ("APP_ENV", "RACK_ENV", "RAILS_ENV"))
@@ -74,8 +74,8 @@ def _path(host: RunningHost, command: Config, environment: Environment) -> str:
 
 
 def _listens(host: RunningHost, config: Config, environment: Environment) -> str:
-    """A TCP port, or the path of a unix socket: of several the first that something listens at. A
-    socket that systemd opens for Puma counts more than its own addresses."""
+    """Return a TCP port or socket path: the first address with exactly one listener. A socket that
+    systemd opens for Puma overrides its own addresses."""
     opened = unit_files.opened(host.tree, environment.unit)
     own = [f"{before}{placed.words[0]}{after}" for name, before, after in _ADDRESSES
            for placed in config.called(name)]  # fmt: skip
@@ -87,7 +87,7 @@ def _listens(host: RunningHost, config: Config, environment: Environment) -> str
 
 
 def _pattern(config: Config, environment: Environment, address: str) -> str:
-    """The port or path of ``address``, with a star for what only Ruby can work out."""
+    """Return the port or path of ``address``, with a star for parts that only Ruby can evaluate."""
 
     def number(match: re.Match[str]) -> str:
         source = syntax.source(config, Word(match[1], 0), environment.values)
@@ -97,7 +97,7 @@ def _pattern(config: Config, environment: Environment, address: str) -> str:
 
 
 def tune(service: RunningService, accepts: Accepts) -> Adopted:
-    """Tune each where Puma's file or its unit's environment sets it, or else where it can be added."""
+    """Tune each parameter in Puma's file or its unit's environment, or add it."""
     environment = unit_environment.read(service.host.tree, service.unit)
     places = {parameter.name: _place(service, environment, parameter) for parameter in PARAMETERS}
     return app_server.tune(service.config, environment, places, accepts)
@@ -117,10 +117,10 @@ def _place(service: RunningService, environment: Environment, parameter: Paramet
     if not calls or name == "preload_app":
         return _absent(config, environment, parameter)
     if len({call.words[0] for call in calls}) > 1:
-        return f"{config.main} has several values of it"
+        return f"{config.main} contains several values"
     source = syntax.source(config, calls[0].directive.arguments[0], environment.values)
     if source is None:
-        return f"{config.main} works it out: a number has it tuned"
+        return f"{config.main} computes it: set a number to tune it"
     value, place = source
     return place if isinstance(place, Word) else Setting(name, place, value)
 
@@ -134,13 +134,13 @@ def _absent(config: Config, environment: Environment, parameter: Parameter) -> S
         return Tunable(name, _PRELOAD, _SWITCH)
     if name == "backlog":
         absent = _in_address(config, parameter.stock)
-    elif name != "max_fast_inline":  # not every version has it
+    elif name != "max_fast_inline":  # not every version supports it
         absent = last_line(config, parameter.stock, f"{name} ")
     return Tunable(name, name, NUMBER, absent=absent)
 
 
 def _in_address(config: Config, default: Value) -> Absent | None:
-    """The place before the closing quote of its address, if it listens at only one."""
+    """Return the position before the closing quote of its address, if it listens on only one."""
     match config.called("bind"):
         case [bind] if bind.words[0].endswith(("'", '"')) and not bind.directive.within:
             sign, (path, end) = "&" if "?" in bind.words[0] else "?", bind.end

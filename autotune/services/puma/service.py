@@ -1,5 +1,8 @@
-"""Puma with a configuration file of the user's. Run as its unit runs it, Puma itself prints the options
-that it has read, and ends before it listens. The application is not loaded for that."""
+"""Puma with a user's configuration file.
+
+When started like its unit, Puma prints its options and exits before it listens. It does not load
+the application for that.
+"""
 
 from __future__ import annotations
 
@@ -19,34 +22,34 @@ DOCS = "puma.io, Puma::DSL"
 DEPLOYMENT = "github.com/puma/puma, Deployment engineering for Puma"
 
 PARAMETERS = guided((
-    on_restart("workers", "Processes of the application; 0 is a single one that nothing manages.",
+    on_restart("workers", "Number of worker processes; 0 means a single process without a manager.",
         low=0, high="max(4, 4 * cpus)", stock=0, recommended="max(2, 3 * cpus / 2)",
         source=f"{DEPLOYMENT}, Single vs Cluster mode"),
-    on_restart("max_threads", "Most threads of each, which share one interpreter, a request each.",
+    on_restart("max_threads", "Maximum threads per process, which share one interpreter.",
         low=1, high=64, log=True, stock=5, source=f"{DEPLOYMENT}, Single vs Cluster mode"),
-    on_restart("min_threads", "Threads of each that stay where there is no load.",
+    on_restart("min_threads", "Minimum threads per process without load.",
         low=0, high=64, stock=0, source=DOCS),
     base.accept_queue("backlog", stock=1024, recommended=None, adopted=True, source=f"{DOCS}, bind"),
-    on_restart("persistent_timeout", "How long an idle connection of a proxy is kept.",
+    on_restart("persistent_timeout", "Time an idle proxy connection stays open.",
         low=1, high=75, log=True, stock=20, unit="s", adopted=True, source=DOCS),
-    on_restart("max_fast_inline", "Requests of one connection in a row before others have their turn.",
+    on_restart("max_fast_inline", "Maximum consecutive requests of one connection.",
         low=1, high=100, log=True, stock=10, adopted=True, source=DOCS),
-    on_restart("preload_app", "Whether the application is loaded before workers are forked, and shared.",
+    on_restart("preload_app", "Load the application before forking workers to share memory.",
         stock=False, adopted=True, source=DOCS),
-    # Short timeouts cut off slow pages and slow clients.
-    on_restart("worker_timeout", "How long a silent worker may be at work before it is ended.",
+    # Short timeouts abort slow pages and slow clients.
+    on_restart("worker_timeout", "Time a silent worker may work before it is killed.",
         low=6, high=600, log=True, stock=60, unit="s", adopted=True, on_demand=True, source=DOCS),
-    on_restart("first_data_timeout", "How long a client may take until its request begins.",
+    on_restart("first_data_timeout", "Maximum time until a client starts its request.",
         low=1, high=300, log=True, stock=30, unit="s", adopted=True, on_demand=True, source=DOCS),
 ),
     capacity="workers+ max_threads+ backlog+",
     small="min_threads+ persistent_timeout+ max_fast_inline preload_app",
     safe={"workers": (0, "2 * cpus"), "max_threads": (1, 16), "backlog": (256, 65_535)},
 )  # fmt: skip
-# Whether Puma preloads by default depends on its version and its number of workers.
+# Puma's default for preloading depends on its version and number of workers.
 NAMES = tuple(p.name for p in PARAMETERS if p.name not in ("backlog", "preload_app"))
 
-# Ruby loads this before Puma. Instead of listening, Puma prints the options from its command and file.
+# Ruby loads this before Puma. Instead of listening, Puma prints the options in effect.
 _ANSWER = f"""
 TracePoint.new(:end) do |point|
   next unless point.self.inspect == 'Puma::Launcher'
@@ -59,8 +62,7 @@ TracePoint.new(:end) do |point|
   end
 end.enable
 """
-# answer script unit…: `ask LAST words…` runs the unit's command with ``answer`` loaded, and with these
-# words and LAST at its end.
+# answer script unit…: `ask LAST words…` runs the unit's command, words and LAST with ``answer``.
 _ASK = rf"""
 place=$(mktemp -d) || exit
 trap 'rm -rf "$place"' EXIT
@@ -75,14 +77,14 @@ ask() {{
     sh -c "$script" sh "$unit" "$last" env "RUBYOPT=-r$place/answer" $variables $words "$@"
 }}
 """
-# … variables file: the file is given last, as the last of several `-C` counts.
+# … variables file: the file comes last, because the last of several `-C` takes effect.
 _CHECK = f"""{_ASK}
 variables=$4
 answer=$(ask "${{5:--q}}" ${{5:+-C}} 2>&1) && exit
 printf '%s\\n' "$answer" | grep . | grep -v warning: | head -n 1
 exit 1
 """
-# Workers are counted among the running processes.
+# Counts workers among the running processes.
 _SHOWN = rf"""{_ASK}
 ask -q 2>/dev/null
 pid=$(systemctl show -P MainPID -- "$unit")
@@ -91,8 +93,7 @@ set +f
 echo "workers = $(cat "/proc/$pid"/task/*/children | xargs -r printf '/proc/%s/cmdline\n' |
     xargs -r grep -lsa ^puma | wc -l)"
 """
-# Where Puma's file says that the stats are served, or names a state file that says it; nothing where it
-# does neither.
+# Finds the address of the stats in Puma's file or its state file, if set.
 _STATS = r"""
 chdir $1 if $path =~ m{(.*)/config/};
 my ($url) = $text =~ /^\s*activate_control_app[ (]+["']([^"'#]+)["']/m;
@@ -117,7 +118,7 @@ class Puma(AppServer):
     config = ("", drop_in(UNIT))
     template = "puma/options.conf.j2"
     unit_name = UNIT
-    # Puma may be a gem of the application's own, on nobody's path: then `true`, the last, is found.
+    # If Puma is the application's private gem outside PATH, `true` is found instead.
     programs: ClassVar[Programs] = {"puma": ("puma", "bundle", "ruby", "true")}
     packages = ("puma",)
     parameters = PARAMETERS
@@ -128,7 +129,7 @@ class Puma(AppServer):
 
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
         if not site.own:
-            return None  # a drop-in: systemd reads it, not Puma
+            return None  # a drop-in, which systemd reads and Puma does not
         file = next((path for path in files if path.endswith(".rb")), "")
         variables = " ".join(unit_environment.assignments(files, r"\w+=\d+"))
         words = (_ANSWER, AS_UNIT, self.unit(site) or UNIT, variables, file)
@@ -147,13 +148,13 @@ SERVICES = (Puma(),)
 
 
 def in_effect(text: str) -> Settings:
-    """The options that Puma prints; of one that is printed twice the second counts."""
+    """Parse the options that Puma prints. The second occurrence of an option takes effect."""
     printed = re.findall(r"(?m)^(\w+) = ([0-9]{1,9})(?:\.0)?$", text)
     return {name: int(value) for name, value in printed if name in NAMES}
 
 
 def _pools(text: str) -> tuple[int, list[Mapping[str, Any]]]:
-    """The number of workers, and what each process last reported of its threads."""
+    """Return the number of workers, and the last thread report of each process."""
     answer = stats(text)
     if "worker_status" not in answer:
         return 0, [answer]
@@ -168,7 +169,7 @@ def of_stats(text: str) -> Settings:
 
 
 def counters(text: str) -> Mapping[str, float]:
-    """Requests in hand, of a single process only: workers report theirs every few seconds, too late."""
+    """Return the requests in flight of a single process. Workers report theirs too late."""
     match _pools(text):
         case 0, [{"max_threads": int(limit), "pool_capacity": int(free)}]:
             return {WORKING: float(limit - free)}
@@ -178,6 +179,6 @@ def counters(text: str) -> Mapping[str, float]:
 DIAGNOSIS = diagnosis(
     Puma(), "workers", "max_threads",
     ended=("timeout", r"Terminating timed out worker",
-           "workers did not report within `worker_timeout`, and were ended: raise worker_timeout"),
+           "workers exceeded `worker_timeout` and were killed: raise worker_timeout"),
     counters=counters,
 )  # fmt: skip

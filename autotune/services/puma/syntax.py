@@ -1,5 +1,4 @@
-"""The lines of Puma's configuration file, which is Ruby: calls with their arguments, and where a number
-in them is from. Nothing is run: what the text alone does not show stays unknown."""
+"""Parse Puma's configuration file, which is Ruby, without executing it: calls, arguments, numbers."""
 
 from __future__ import annotations
 
@@ -29,12 +28,12 @@ _VARIABLE = re.compile(
     re.VERBOSE,
 )
 _BACKLOG = re.compile(r"[?&]backlog=(\d+)")
-_DEEPEST = 4  # levels of variables that stand for variables
+_DEEPEST = 4  # levels of variables that refer to variables
 
 
 def read(text: str) -> tuple[Directive, ...]:
-    """Calls by their names, ``threads`` as ``min_threads`` and ``max_threads``; assignments as
-    ``name=``. ``within`` are the blocks around a call, and a condition behind it."""
+    """Return calls by name, ``threads`` as ``min_threads`` and ``max_threads``; assignments as
+    ``name=``. ``within`` lists the blocks around a call, and a condition after it."""
     directives: list[Directive] = []
     within: list[tuple[str, ...]] = []
     is_comment = False
@@ -77,7 +76,7 @@ def _directives(
 
 
 def _split(text: str, start: int) -> Iterator[Word]:
-    """A call's arguments, split at commas outside of brackets; the call's own bracket ends them."""
+    """Yield a call's arguments, split at commas outside of brackets. Its own bracket ends them."""
     depth, begin, end = 0, 0, len(text)
     for token in _TOKEN.finditer(text):
         depth += (token[0] in "([{") - (token[0] in ")]}") if len(token[0]) == 1 else 0
@@ -92,7 +91,7 @@ def _split(text: str, start: int) -> Iterator[Word]:
 
 
 def is_number(directive: Directive) -> bool:
-    """True if a variable is assigned a number, or one of the environment whose default is a number."""
+    """True if a variable is assigned a number, or an environment variable with a numeric default."""
     return directive.name.text.endswith("=") and all(
         is_whole(word.text)
         or ((match := _VARIABLE.fullmatch(word.text)) and re.fullmatch("[0-9]*", _default(match)))
@@ -103,8 +102,9 @@ def is_number(directive: Directive) -> bool:
 def source(
     config: Config, word: Word, variables: Mapping[str, str], depth: int = _DEEPEST
 ) -> tuple[int, Word | str] | None:
-    """The number that ``word`` stands for, and where it is from: a word of the file, or the name of one
-    of these ``variables`` of the environment. ``None`` where it is worked out in another way."""
+    """Return the number that ``word`` stands for, and its source. The source is a word of the file,
+    or the name of one of these environment ``variables``. Returns ``None`` for other
+    expressions."""
     if is_whole(word.text):
         return int(word.text), word
     assigned = [placed.directive for placed in config.called(f"{word.text}=")]
@@ -119,5 +119,5 @@ def source(
 
 
 def _default(match: re.Match[str]) -> str:
-    """What a variable of the environment has where nothing sets it."""
+    """Return the default of an environment variable."""
     return (match["or"] or match["block"] or match["else"] or "").strip("\"'")

@@ -25,20 +25,21 @@ DATA, DUMP = "/var/lib/redis", "autotune.rdb"
 option = partial(on_restart, source=SOURCE)
 
 PARAMETERS = guided((
-    option("io_threads", "Threads that write answers; advised only from four CPUs on.",
+    option("io_threads",
+        "Number of threads that write responses. Advised only with at least four CPUs.",
         low=1, high="2 * cpus", stock=1, recommended=1),
     backlog(source=SOURCE),
     clients(source=SOURCE),
     option("io_threads_do_reads",
-        "Whether the threads read and parse requests too; of use with more than one.", stock=False),
-    option("hz", "Background rounds a second: idle clients, expired keys, rehashing.",
+        "Let I/O threads also read and parse requests. Useful with more than one thread.", stock=False),
+    option("hz", "Background cycles per second: idle clients, expired keys, rehashing.",
         low=1, high=100, log=True, stock=10),
     option("activerehashing",
-        "Whether a millisecond in a hundred goes into resizing the main hash table.",
+        "Spend 1 ms of every 100 ms on resizing the main hash table.",
         choices=(False, True), stock=True),
-    option("tcp_keepalive", "Time after which silent clients are asked whether they live; 0 never asks.",
+    option("tcp_keepalive", "Idle time before TCP keep-alive probes; 0 disables them.",
         low=0, high=600, stock=300, unit="s"),
-    option("jemalloc_bg_thread", "Whether freed memory goes back to the system in a thread of its own.",
+    option("jemalloc_bg_thread", "Return freed memory to the system in a background thread.",
         choices=(False, True), stock=True),
 ),
     capacity="io_threads maxclients+",
@@ -47,14 +48,14 @@ PARAMETERS = guided((
           "hz": (5, 50)},
 )  # fmt: skip
 
-# Every one is an option of its file, and shown by `CONFIG GET`.
+# Each is an option in its file and in `CONFIG GET`.
 OPTIONS = {parameter.name.replace("_", "-"): parameter.name for parameter in PARAMETERS}
 
 
 class Redis(RedisProtocolServer):
-    """Keeps its data set across restarts in the dump that the loader makes once.
+    """A store that keeps its data set across restarts in a dump that the loader creates once.
 
-    Under the distribution's unit that is a dump of its own: the one that is there stays untouched.
+    Under the distribution's unit it uses a separate dump. An existing dump is not changed.
     """
 
     name = "redis"
@@ -64,7 +65,7 @@ class Redis(RedisProtocolServer):
     config = ("redis.conf", "/etc/redis/redis.conf")
     template = "redis/redis.conf.j2"
     unit_name = "redis-server.service"
-    # LimitNOFILE in the unit of Debian's package.
+    # LimitNOFILE in Debian's unit.
     unit_nofile = "min(65535, nofile)"
     packages = ("redis-server",)
     programs: ClassVar[Programs] = {"redis-server": ("redis-server",), "redis-cli": ("redis-cli",)}
@@ -84,14 +85,14 @@ class Redis(RedisProtocolServer):
         argv = (*self.start(site, files), "--port", "0",
                 "--dir", site.place(".", site.directory), "--dbfilename", "trial.rdb",
                 "--unixsocket", "trial.sock",
-                # In the foreground, and errors are printed here, not in the log.
+                # In the foreground, with errors printed here instead of in the log.
                 "--daemonize", "no", "--supervised", "no", "--pidfile", "trial.pid",
-                # A trial start of a replica must not ask its master for all data.
+                # A trial start of a replica must not request all data from its master.
                 "--logfile", "", "--replicaof", "no", "one")  # fmt: skip
         return TrialStart(argv, "trial.sock")
 
     def start(self, site: Site, files: Mapping[str, bytes]) -> Argv:
-        # Debian's unit has a user of Redis' own.
+        # Debian's unit runs as Redis' own user.
         user = site.user and site.place(site.user, "redis")
         group = site.place(site.group, "redis")
         return (*as_user(user, group), site.programs["redis-server"], self.config_path(site))
@@ -101,12 +102,14 @@ SERVICES = (Redis(),)
 
 
 def loses(config: Config) -> str:
-    """What a restart would lose: all data, if it has neither snapshots (on by default) nor a log."""
+    """Return the data that a restart loses: all, without snapshots (the default) or an append-only
+    log.
+    """
     last = {name: line.words[0].strip("\"'") for name in ("save", "appendonly")
             for line in config.called(name) if line.words}  # fmt: skip
     appends = last.get("appendonly", "no").lower() == "yes"
     saves = last.get("save", "3600") != ""
-    return "" if appends or saves else "Redis saves nothing to disk (`save`, `appendonly`)"
+    return "" if appends or saves else "Redis stores no data on disk (`save`, `appendonly`)"
 
 
 DIAGNOSIS = Diagnosis(

@@ -1,1 +1,1 @@
-"""The reference application: a PHP job of a hundred cached keys a request."""
+"""The reference application: a PHP job that reads a hundred cached keys per request."""

@@ -1,6 +1,6 @@
-"""The reference application: a PHP job of a hundred cached keys a request.
+"""The reference application: a PHP job that reads a hundred cached keys per request.
 
-That of Wajahat, Masood, Sau, Gandhi, IGSC 2017, doi:10.1109/IGCC.2017.8323580.
+It follows Wajahat, Masood, Sau, Gandhi, IGSC 2017, doi:10.1109/IGCC.2017.8323580.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from autotune.target.model import Data
 
 
 class ReferenceApp(Service):
-    """Files that an application server for PHP runs; no process and no parameters of its own."""
+    """Files that a PHP application server runs, without processes and parameters."""
 
     name = "reference"
     title = "reference application"
@@ -25,7 +25,7 @@ class ReferenceApp(Service):
         )
 
     def expected_body(self, data: Data) -> bytes:
-        """Every key was found."""
+        """Return the body for a request that found every key."""
         return f"found {data.keys_per_request:04d} of {data.keys_per_request:04d}\n".encode()
 
 

@@ -1,1 +1,1 @@
-"""The kernel of a tier's hosts."""
+"""Kernel settings of a tier's hosts."""

@@ -1,4 +1,4 @@
-"""The kernel of a tier's hosts: its queues, buffers and connections, and the files that may be open."""
+"""Kernel settings of a tier's hosts: queues, buffers, connections and open files."""
 
 from __future__ import annotations
 
@@ -29,56 +29,56 @@ FS = "kernel.org, admin-guide/sysctl/fs"
 VM = "kernel.org, admin-guide/sysctl/vm"
 ip = partial(at_once, source=IP)
 
-# ``stock`` is the kernel's own; the baseline of a study is what its hosts have. Most changes take
-# effect at once: only what counts when a socket begins to listen needs servers to restart. Sizes of
-# buffers and limits of the whole machine are searched only on demand, to keep the space small.
+# ``stock`` is the kernel's default; a study's baseline is the host's value. Most changes take
+# effect immediately; only listen settings need a restart. Buffer sizes and global limits are
+# searched on demand.
 PARAMETERS = guided((
     on_restart("net.core.somaxconn",
-        "Connections that may wait to be accepted: caps what servers ask for.",
+        "Maximum connections waiting to be accepted, for all servers.",
         low=128, high=65535, log=True, stock=4096, recommended=65535, source=NET),
-    at_once("net.core.netdev_max_backlog", "Packets that may wait for a CPU on their way in.",
+    at_once("net.core.netdev_max_backlog", "Maximum received packets waiting for a CPU.",
         low=250, high=100_000, log=True, stock=1000, recommended=5000, source=NET),
-    at_once("net.core.rmem_max", "Largest receive buffer a program may ask for.",
+    at_once("net.core.rmem_max", "Maximum receive buffer that a program may set.",
         low=65_536, high=67_108_864, log=True, stock=212_992, unit="B", on_demand=True, source=NET),
-    at_once("net.core.wmem_max", "Largest send buffer a program may ask for.",
+    at_once("net.core.wmem_max", "Maximum send buffer that a program may set.",
         low=65_536, high=67_108_864, log=True, stock=212_992, unit="B", on_demand=True, source=NET),
-    ip("net.ipv4.tcp_rmem", "Receive buffer of a connection: least, to begin with, most, in bytes.",
+    ip("net.ipv4.tcp_rmem", "Receive buffer of a connection in bytes: minimum, initial, maximum.",
         choices=("4096 131072 6291456", "4096 16384 4194304", "4096 262144 16777216"),
         stock="4096 131072 6291456", on_demand=True),
-    ip("net.ipv4.tcp_wmem", "Send buffer of a connection: least, to begin with, most, in bytes.",
+    ip("net.ipv4.tcp_wmem", "Send buffer of a connection in bytes: minimum, initial, maximum.",
         choices=("4096 16384 4194304", "4096 65536 4194304", "4096 65536 16777216"),
         stock="4096 16384 4194304", on_demand=True),
     on_restart("net.ipv4.tcp_max_syn_backlog",
-        "Connections that may be half open for each listening socket.",
+        "Maximum half-open connections per listening socket.",
         low=128, high=65535, log=True, stock=1024, recommended=8192, source=IP),
     at_once("net.ipv4.tcp_tw_reuse",
-        "Whether closed connections' ports are used again: never, always, on loopback.",
+        "Reuse the ports of closed connections: never (0), always (1), on loopback (2).",
         choices=(0, 1, 2), stock=2, recommended=1, source=f"{IP}; reference stack"),
     at_once("net.ipv4.tcp_tw_recycle",
-        "Whether closed connections are forgotten early; gone since Linux 4.12.",
+        "Discard closed connections early; removed in Linux 4.12.",
         choices=(0, 1), stock=0,
         source="kernel commit 4396e46187ca (Linux 4.12 removed it); reference stack"),
     ip("net.ipv4.tcp_fin_timeout",
-        "How long a connection that nobody holds any more waits for its last packet.",
+        "Time an orphaned connection waits for the final packet.",
         low=5, high=120, log=True, stock=60, recommended=15, unit="s"),
     at_once("net.ipv4.ip_local_port_range",
-        "Ports for connections to other hosts: so many to one address at one time.",
+        "Ports for outgoing connections. They limit concurrent connections to one address.",
         choices=("32768 60999", "16384 65535", "1024 65535"), stock="32768 60999",
         recommended="1024 65535", source=f"{IP}; reference stack"),
     ip("net.ipv4.tcp_max_tw_buckets",
-        "Closed connections that are remembered; more are forgotten at once.",
+        "Maximum remembered closed connections. More are discarded immediately.",
         low=4096, high=2_000_000, log=True, stock=262_144),
     on_restart("net.ipv4.tcp_fastopen",
-        "Whether data may come with the first packet: as a client (1), as a server (2).",
+        "Send data with the first packet: as a client (1), as a server (2), both (3).",
         choices=(0, 1, 2, 3), stock=1, source=IP),
-    ip("net.ipv4.tcp_slow_start_after_idle", "Whether a connection that was idle begins slowly again.",
+    ip("net.ipv4.tcp_slow_start_after_idle", "Restart slow start on a connection that was idle.",
         choices=(0, 1), stock=1, recommended=0),
     ip("net.ipv4.tcp_congestion_control",
-        "How fast a connection sends; the choices are those the host has.",
+        "Congestion control algorithm, one of those that the host supports.",
         choices=("cubic", "bbr", "reno"), stock="cubic"),
-    at_once("fs.file-max", "Files that all processes together may have open.",
+    at_once("fs.file-max", "Maximum open files of all processes.",
         low=65_536, high=16_777_216, log=True, stock=1_048_576, on_demand=True, source=FS),
-    at_once("vm.swappiness", "How readily memory of processes is swapped out to keep files in it.",
+    at_once("vm.swappiness", "Tendency to swap out process memory in favour of the page cache.",
         low=0, high=100, stock=60, recommended=10, on_demand=True, source=VM),
 ),
     capacity="net.core.somaxconn+",
@@ -90,17 +90,20 @@ PARAMETERS = guided((
           "net.ipv4.tcp_max_tw_buckets": (65_536, 2_000_000)},
 )  # fmt: skip
 
-# The keys in which the host itself lists the choices it has.
+# Keys in which the host lists its choices.
 CHOICES_IN = {"net.ipv4.tcp_congestion_control": "net.ipv4.tcp_available_congestion_control"}
-# In a network namespace of its own, a host may have only these choices (tcp_set_default_congestion_
-# control in the kernel's net/ipv4/tcp_cong.c). A host without the key WHOLE_MACHINE is in one.
+# In a private network namespace, a host may support only these choices
+# (tcp_set_default_congestion_control in net/ipv4/tcp_cong.c). Hosts without the key WHOLE_MACHINE
+# are in one.
 NARROWED_TO = {"net.ipv4.tcp_congestion_control": "net.ipv4.tcp_allowed_congestion_control"}
 WHOLE_MACHINE = "net.core.netdev_max_backlog"
 KEYS = (*(p.name for p in PARAMETERS), *CHOICES_IN.values(), *NARROWED_TO.values())
 
 
 class Sysctl(Service):
-    """No process and no file: a deployment sets, reads back and restores the values."""
+    """Kernel settings without process or file. A deployment sets, reads back and restores the
+    values.
+    """
 
     name = "sysctl"
     title = "kernel"
@@ -110,13 +113,13 @@ class Sysctl(Service):
     parameters = PARAMETERS
 
     def sysctls(self, site: Site, settings: Settings) -> Mapping[str, str]:
-        """Kernel values by their own names, of those that the study sets on this tier."""
+        """Return the kernel values that the study sets on this tier."""
         own = own_settings(settings, f"{site.tier}.{self.name}")
         return {p.name: str(own[p.name]) for p in self.parameters if p.name in own}
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
         keys = tuple(parameter.name for parameter in self.parameters)
-        # Keys that this kernel does not have are only complained about, on standard error.
+        # For keys that this kernel lacks, sysctl only prints an error.
         return (Readback((site.programs["sysctl"], "-e", *keys), in_effect),)
 
 
@@ -129,7 +132,7 @@ DIAGNOSIS = Diagnosis(
 
 
 def in_effect(text: str) -> dict[str, Value]:
-    """Values out of the ``key = value`` lines of sysctl(8)."""
+    """Parse the ``key = value`` lines of sysctl(8)."""
     rows = (line.partition(" = ") for line in split_lines(text))
     names = {parameter.name for parameter in PARAMETERS}
     return {key: number(" ".join(value.split())) for key, mark, value in rows

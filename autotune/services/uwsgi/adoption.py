@@ -1,4 +1,4 @@
-"""Which uWSGIs run on a host, and what their .ini files say of parameters."""
+"""Find running uWSGIs, and map their .ini files to parameters."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from autotune.services.uwsgi import syntax
 from autotune.services.uwsgi.service import INHERITED, PARAMETERS, UNIT, Uwsgi
 from autotune.strict import is_whole
 
-_WITH_A_FILE = "with an .ini file that has a section [uwsgi], uWSGI is tuned"
+_WITH_A_FILE = "to tune uWSGI, use an .ini file with a section [uwsgi]"
 _APPLICATIONS = "/etc/uwsgi/apps-enabled"
 
 
 def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
-    """The application of each unit that has just one, or the reason why it is not tuned."""
+    """Yield the application of each unit with exactly one, or the reason why it is not tuned."""
     for unit, files in dict(_units(host)).items():
         if len(files) > 1:
-            yield f"{unit}: {len(files)} applications of uWSGI share it: one that has a unit is tuned"
-        if not files and unit != UNIT and "@." not in unit:  # a package has a template
+            yield f"{unit}: not tuned, because {len(files)} uWSGI applications share it"
+        if not files and unit != UNIT and "@." not in unit:  # a package ships a template unit
             yield f"{unit}: {_WITH_A_FILE}"
         for path in files if len(files) == 1 else ():
             config = _read(host.tree, path)
@@ -35,7 +35,9 @@ def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
 
 
 def _units(host: RunningHost) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Units with their applications' files: those in the command, an emperor's vassals, or Debian's."""
+    """Yield units with their applications' files, from the command, an emperor's vassals, or
+    Debian.
+    """
     for unit in unit_files.naming(host.tree, "uwsgi"):
         words = _words(host.tree, unit)
         if any(basename(word.lstrip("-@:+!")).startswith("uwsgi") for word in words):
@@ -59,22 +61,24 @@ def _read(tree: Tree, path: str) -> Config:
 
 
 def _words(tree: Tree, unit: str) -> list[str]:
-    """The words of a unit's command; `--option=value` is two, like `--option value`."""
+    """Return the words of a unit's command. `--option=value` is split like `--option value`."""
     starting = unit_files.starting(tree, unit)
     words = (word.text.strip("\"'") for word in starting[1].arguments) if starting else ()
     return " ".join(words).replace("=", " ").split()
 
 
 def _listens(config: Config) -> str:
-    """A TCP port, or the path of a unix socket; where Debian puts it if the file does not say."""
+    """Return a TCP port or socket path, by default Debian's socket."""
     name = basename(config.main).removesuffix(".ini")
     values = [placed.words[0] for placed in config.called("socket") if placed.words]
     return app_server.place_of((values or [f"/run/uwsgi/app/{name}/socket"])[0].replace("%n", name))
 
 
 def _tunables(service: RunningService) -> Iterator[Tunable]:
-    """Each where a file sets it last, or below the section's header if none does. The environment
-    counts less than the files; the command may count more."""
+    """Yield each parameter at its last occurrence, or below the section header.
+
+    The files override the environment, and the command may override the files.
+    """
     tree, config = service.host.tree, service.config
     environment = unit_environment.read(tree, service.unit)
     by_command = {syntax.called(word.lstrip("-")): word for word in _words(tree, service.unit)

@@ -1,4 +1,4 @@
-"""uWSGI with an .ini file of the user's: the values in effect are in its stats, if it serves them."""
+"""uWSGI with a user's .ini file. Effective values come from its stats, if enabled."""
 
 from __future__ import annotations
 
@@ -22,26 +22,29 @@ from autotune.services.readback import backlog_in_force
 from autotune.services.unit_files import AS_UNIT, UNIT_WORDS, drop_in
 
 UNIT = "uwsgi.service"
-INHERITED = "/usr/share/uwsgi/conf/default.ini"  # of Debian, for the applications in its own unit
+# Debian's defaults for applications in its own unit
+INHERITED = "/usr/share/uwsgi/conf/default.ini"
 DOCS = "uwsgi-docs.readthedocs.io"
 OPTIONS = f"{DOCS}, Configuration Options"
 
 PARAMETERS = guided((
-    on_restart("processes", "Processes of the application; `workers` is the same.",
+    on_restart("processes", "Number of worker processes, also called `workers`.",
         low=1, high="max(4, 8 * cpus)", log=True, stock=1, recommended=4,
         source=f"{DOCS}, Quickstart for Python/WSGI applications"),
-    on_restart("threads", "Threads of each of them, which share one interpreter.",
+    on_restart("threads", "Threads per process, which share one interpreter.",
         low=1, high=64, log=True, stock=1, recommended=2,
         source=f"{DOCS}, Quickstart for Python/WSGI applications"),
-    on_restart("listen", "Connections that may wait; with more than somaxconn it does not start.",
+    on_restart("listen",
+        "Maximum waiting connections. uWSGI refuses to start above somaxconn.",
         low=64, high=4096, log=True, stock=100, recommended=1024, capped_by=ACCEPTED,
         source=f"{DOCS}, Things to know"),
-    on_restart("cheaper", "Processes that stay where there is no load; 0 keeps all.",
+    on_restart("cheaper", "Minimum processes without load; 0 keeps all.",
         low=0, high="max(4, 8 * cpus) - 1", stock=0, source=f"{DOCS}, The uWSGI cheaper subsystem"),
-    on_restart("max_requests", "Requests after which a process is replaced; 0 is never.",
+    on_restart("max_requests", "Number of requests before a process is replaced; 0 means never.",
         choices=(0, 500, 1000, 5000, 20_000), stock=0, source=OPTIONS),
-    # A short timeout cuts off slow pages.
-    on_restart("harakiri", "How long a request may take until its process is ended; 0 is for ever.",
+    # A short timeout aborts slow pages.
+    on_restart("harakiri",
+        "Maximum duration of a request before its process is killed; 0 means no limit.",
         low=0, high=600, stock=0, unit="s", on_demand=True, source=OPTIONS),
 ),
     capacity="processes+ threads+ listen+",
@@ -49,9 +52,9 @@ PARAMETERS = guided((
     safe={"processes": (1, "4 * cpus + 1"), "threads": (1, 16), "listen": (100, 4096)},
 )  # fmt: skip
 
-# file name script unit: runs the unit's command with the file at its standard input; it loads the
-# application and ends. Options that would write, listen or start something else are left out, as the
-# service itself is running.
+# file name script unit: runs the unit's command with the file on standard input; it loads the
+# application and exits. Options that would write, listen or start programs are omitted, because the
+# service is running.
 _CHECK = rf"""
 file=$1 name=$2 script=$3 unit=$4
 set --
@@ -72,7 +75,7 @@ answer=$(sed -E -e "/^[ \t]*($without)[ \t]*=/d; /%\(deb-/d" \
 printf '%s\n' "$answer" | grep . | tail -n 2
 exit 1
 """
-# Where uWSGI's file says that the stats are served; nothing where it does not say.
+# Finds the address of the stats in uWSGI's file, if set.
 _STATS = r"""
 ($place) = $text =~ /^[ \t]*stats(?:-server)?[ \t]*=[ \t]*(\S+)/m;
 $place =~ s/^:/127.0.0.1:/ if $place;
@@ -89,7 +92,7 @@ class Uwsgi(AppServer):
     config = ("", drop_in(UNIT))
     template = "uwsgi/options.conf.j2"
     unit_name = UNIT
-    # uWSGI may be the application's own, in a place on nobody's path: then `true`, the last, is found.
+    # If uWSGI is in a private directory outside PATH, `true` is found instead.
     programs: ClassVar[Programs] = {"uwsgi": ("uwsgi", "uwsgi-core", "uwsgi_python3", "true")}
     packages = ("uwsgi", "uwsgi-plugin-python3")
     parameters = PARAMETERS
@@ -102,7 +105,7 @@ class Uwsgi(AppServer):
         for path in files if site.own else ():
             name = basename(path).removesuffix(".ini")
             return ("sh", "-c", _CHECK, "sh", path, name, AS_UNIT, self.unit(site) or UNIT)
-        return None  # a drop-in: systemd reads it, not uWSGI
+        return None  # a drop-in, which systemd reads and uWSGI does not
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
         return (
@@ -115,14 +118,14 @@ SERVICES = (Uwsgi(),)
 
 
 def in_effect(text: str) -> Settings:
-    """The numbers of processes and threads in the stats; the queue is read from the kernel."""
+    """Return the numbers of processes and threads in the stats. The backlog comes from the kernel."""
     workers = each(stats(text), "workers")
     threads = min((len(each(worker, "cores")) for worker in workers), default=0)
     return {"processes": len(workers), "threads": threads} if threads else {}
 
 
 def counters(text: str) -> Mapping[str, float]:
-    """Requests in hand, and how often harakiri has ended a process with one in hand."""
+    """Return the requests in flight, and the number of processes that harakiri killed."""
     workers = each(stats(text), "workers")
     cores = [core for worker in workers for core in each(worker, "cores")]
     if not cores:
@@ -136,6 +139,6 @@ def counters(text: str) -> Mapping[str, float]:
 DIAGNOSIS = diagnosis(
     Uwsgi(), "processes", waiting=("listen+",),
     ended=("harakiri", r"HARAKIRI ON WORKER",
-           "processes were ended in the middle of a request that took too long: raise harakiri"),
+           "processes were killed during a slow request: raise harakiri"),
     counters=counters,
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The syntax of uWSGI's .ini files: an option a line, in sections; of several the last counts."""
+"""Syntax of uWSGI's .ini files: one option per line, in sections. The last occurrence takes effect."""
 
 from __future__ import annotations
 
@@ -10,20 +10,22 @@ SECTION = "[uwsgi]"
 _LINE = re.compile(
     r"(?m)^[ \t]*(?:(?P<section>\[[^\]\n]*\])|(?P<name>[\w.-]+)[ \t]*=[ \t]*(?P<value>[^\n]*?))[ \t\r]*$"
 )
-# Options for which the manual has two names.
+# Options with two names in the manual.
 _SAME = {"workers": "processes", "p": "processes", "http-socket": "socket", "uwsgi-socket": "socket",
          "l": "listen", "t": "harakiri", "R": "max-requests"}  # fmt: skip
 _OPENS, _CLOSES = re.compile(r"if-.*|for(-.*)?"), ("endif", "endfor")
 
 
 def called(name: str) -> str:
-    """The first of an option's names."""
+    """Return the canonical name of an option."""
     return _SAME.get(name, name)
 
 
 def read(text: str) -> tuple[Directive, ...]:
-    """The section itself and its options, under the first of their names; a value is one word, spaces
-    included. ``within`` is the condition or loop around an option."""
+    """Return the section and its options by canonical name. A value is one word with its spaces.
+
+    ``within`` is the condition or loop around an option.
+    """
     directives: list[Directive] = []
     section, within = "", tuple[tuple[str, ...], ...]()
     for line in _LINE.finditer(text):
@@ -40,6 +42,6 @@ def read(text: str) -> tuple[Directive, ...]:
 
 
 def included(directive: Directive) -> str | None:
-    """What an option reads beside its own file."""
+    """Return the path of an additional file that an option includes."""
     named = directive.name.text in ("ini", "include", "inherit") and directive.arguments
     return directive.arguments[0].text if named else None

@@ -1,4 +1,4 @@
-"""Which options in the unit of a running Varnish are parameters, and the backends in its VCL."""
+"""Map options in a running Varnish's unit to parameters, and find the backends in its VCL."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from autotune.services.varnish.service import DROP_IN, UNIT
 from autotune.strict import is_whole
 
 _STORAGE = re.compile(r"-s (?:(?!Transient=)[^=]*=)?(?:malloc|default)")
-_WITHOUT_STORAGE = 100  # MB, as the manual has it
+_WITHOUT_STORAGE = 100  # MB, from the manual
 
 
 def find(host: RunningHost) -> Iterator[RunningService | str]:
@@ -35,9 +35,9 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
     config = command_line.gather(host.tree, UNIT, syntax.options)
     options = {placed.name: placed for placed in config.directives}
     if not options or any("$" in word for placed in config.directives for word in placed.words):
-        yield f"Varnish has options that {UNIT} does not spell out: it is not tuned"
+        yield f"Varnish is not tuned: {UNIT} does not write out its options"
     elif not (ports := _ports(config)):
-        yield "Varnish speaks HTTP at no TCP port: not adopted"
+        yield "Varnish is not adopted: it has no TCP port for HTTP"
     else:
         named = options["-n"].words if "-n" in options else ()
         yield RunningService(
@@ -47,7 +47,7 @@ def find(host: RunningHost) -> Iterator[RunningService | str]:
 
 
 def _ports(config: Config) -> list[int]:
-    """Where it speaks HTTP: not the PROXY protocol, and at no unix socket."""
+    """Return its HTTP ports, without unix sockets and the PROXY protocol."""
     places = [(placed.words or ("",))[0].split(",") for placed in config.called("-a")]
     spoken = [address for address, *protocol in places or [[":80"]] if "PROXY" not in protocol]
     words = [address.rpartition("=")[2] for address in spoken]

@@ -1,4 +1,4 @@
-"""What Varnish counts and runs out of."""
+"""Counters and rules of Varnish."""
 
 from __future__ import annotations
 
@@ -30,34 +30,34 @@ def _counted(text: str) -> Mapping[str, float]:
 
 
 def _threads(part: PartReading) -> Finding | None:
-    """It needed more threads than it may have, and requests waited for one, or were dropped."""
+    """Return a finding if Varnish lacked threads, and requests waited or were dropped."""
 
     def count(name: str) -> int:
         return round(part.activity.counters.get(f"MAIN.{name}", 0))
 
     lost = count("sess_dropped") + count("fetch_no_thread")
     if count("threads_failed"):
-        why = f"{count('threads_failed')} threads could not be made: its host has no room for them"
+        why = f"{count('threads_failed')} threads could not be created: the host lacks memory"
         return Finding(Resource.MEMORY, why, TOLD)
     if not (count("threads_limited") and (lost or count("sess_queued"))):
         return None
     evidence = (
-        f"{part.setting('thread_pools')} pools of {part.setting('thread_pool_max')} threads, all"
-        f" taken {count('threads_limited')} times when another was needed; {count('sess_queued')}"
-        f" requests queued, {lost} dropped: raise thread_pool_max, or thread_pools"
+        f"{part.setting('thread_pools')} pools of {part.setting('thread_pool_max')} threads were"
+        f" exhausted {count('threads_limited')} times, {count('sess_queued')}"
+        f" requests queued, {lost} dropped: raise thread_pool_max or thread_pools"
     )
     return Finding(Resource.WORKERS, evidence, TOLD if lost else MEASURED)
 
 
 def _nuked(part: PartReading) -> Finding | None:
-    """It drops answers to make room, and too many requests miss the cache."""
+    """Return a finding if Varnish evicts objects and too many requests miss the cache."""
     counts = part.activity.counters
     dropped, misses = counts.get("MAIN.n_lru_nuked", 0), counts.get("MAIN.cache_miss", 0)
     asked = misses + counts.get("MAIN.cache_hit", 0)
     if not dropped or misses <= 0.1 * asked:
         return None
     evidence = (
-        f"{dropped:.0f} answers were dropped from {part.setting('storage')} MB to make room, and"
+        f"{dropped:.0f} objects were evicted from {part.setting('storage')} MB, and"
         f" {misses / asked:.0%} of {asked:.0f} requests missed: raise storage"
     )
     return Finding(Resource.CACHE, evidence, INFERRED)
@@ -72,9 +72,9 @@ DIAGNOSIS = Diagnosis(
         Resource.CACHE: ("storage+",),
         Resource.MEMORY: ("storage-", "thread_pool_max-", "workspace_client-", "workspace_backend-"),
     },
-    # VCL gives a backend a limit of connections: what is beyond it fails.
+    # VCL limits the connections of a backend; fetches beyond it fail.
     refusal_rules=(_threads, counted("MAIN.backend_busy",
-        "fetches met the limit of a backend: raise `.max_connections` in its VCL", Resource.CONNECTIONS)),
+        "fetches reached a backend's limit: raise `.max_connections` in its VCL", Resource.CONNECTIONS)),
     worker_rules=(_threads,),
     cache_rules=(_nuked,),
 )  # fmt: skip

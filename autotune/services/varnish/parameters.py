@@ -1,4 +1,4 @@
-"""Parameters of Varnish, and what it takes of its host."""
+"""Parameters of Varnish and its resource needs."""
 
 from __future__ import annotations
 
@@ -11,37 +11,38 @@ GUIDE = "varnish-cache.org, Users Guide"
 option = partial(on_restart, source=MANUAL)
 seconds = partial(on_restart, source=MANUAL, unit="s", log=True)
 
-# The least number of threads comes first: each `-p` has to fit those before it.
+# The minimum number of threads comes first, because each `-p` must be consistent with earlier ones.
 PARAMETERS = guided((
-    on_restart("storage", "Memory for cached answers (`-s malloc`); about 1 KB each comes to it.",
+    on_restart("storage", "Memory for cached objects (`-s malloc`). Each object adds about 1 KB.",
         low=16, high="memory / 2 / 1048576", log=True, stock=256, unit="MB",
         source=f"{GUIDE}, Sizing your cache"),
-    option("thread_pools", "Pools of threads, each with a queue of its own.",
+    option("thread_pools", "Number of thread pools, each with its own queue.",
         low=1, high="max(2, min(32, 2 * cpus))", stock=2, recommended=2),
-    on_restart("thread_pool_min", "Threads of each pool that are always there.",
+    on_restart("thread_pool_min", "Minimum threads per pool.",
         low=5, high=1000, log=True, stock=100, recommended=100,
         source=f"{MANUAL}; {GUIDE}, Performance: as many as it usually works on"),
-    option("thread_pool_max", "Threads of each pool at the most; a miss takes two.",
+    option("thread_pool_max", "Maximum threads per pool. A cache miss takes two.",
         low=10, high=10_000, log=True, stock=5000),
-    option("thread_queue_limit", "Requests that may wait for a thread of a pool; more are dropped.",
+    option("thread_queue_limit",
+        "Maximum requests waiting for a thread per pool. More are dropped.",
         low=0, high=2000, stock=20),
-    seconds("thread_pool_timeout", "Idle time after which a thread above the least number ends.",
+    seconds("thread_pool_timeout", "Idle time before a thread above the minimum exits.",
         low=10, high=3600, stock=300),
     accept_queue("listen_depth", stock=1024, source=MANUAL),
-    option("workspace_client", "Memory for the headers and VCL of a request.",
+    option("workspace_client", "Memory for headers and VCL per request.",
         low=9, high=512, log=True, stock=96, unit="KB"),
-    option("workspace_backend", "Memory for the headers and VCL of a fetch.",
+    option("workspace_backend", "Memory for headers and VCL per fetch.",
         low=9, high=512, log=True, stock=96, unit="KB"),
-    option("http_max_hdr", "Header lines that a request or an answer may have.",
+    option("http_max_hdr", "Maximum header lines in a request or response.",
         choices=(32, 64, 128, 256), stock=64),
-    option("timeout_idle", "How long an idle client connection stays open.",
+    option("timeout_idle", "Time an idle client connection stays open.",
         low=1, high=300, log=True, stock=5, unit="s"),
-    seconds("backend_idle_timeout", "How long an idle connection to the tier behind is kept.",
+    seconds("backend_idle_timeout", "Time an idle backend connection stays open.",
         low=1, high=3600, stock=60),
-    option("gzip_level", "How hard answers are compressed where VCL asks for it.",
+    option("gzip_level", "Compression level of responses, if VCL enables it.",
         low=1, high=9, stock=6),
-    # Short timeouts cut off slow pages.
-    seconds("first_byte_timeout", "How long the tier behind may take to begin its answer.",
+    # Short timeouts abort slow pages.
+    seconds("first_byte_timeout", "Maximum time until the first byte of a backend response.",
         low=1, high=600, stock=60, on_demand=True),
 ),
     capacity="storage+ thread_pools thread_pool_min+ thread_pool_max listen_depth+",
@@ -54,10 +55,11 @@ PARAMETERS = guided((
 BY_NAME = {parameter.name: parameter for parameter in PARAMETERS}
 
 NEEDS = Needs(
-    # Answers, the log in shared memory, and for each thread a stack and a workspace of one kind.
+    # Objects, the log in shared memory, and a stack and a workspace for each thread.
     memory="storage * 1.1 + 90 MB + thread_pools * thread_pool_max"
     " * (16 KB + (workspace_client + workspace_backend) / 2)",
-    source=f"{GUIDE}, Sizing your cache; resident size of 7.1: 14 KB a thread at rest, 116 KB a miss,"
+    source=f"{GUIDE}, Sizing your cache; resident size of 7.1: 14 KB a thread at rest, 116 KB a"
+    f" miss,"
     " which takes two, and 86 MB for the log",
     connections="thread_pools * thread_pool_max",
 )

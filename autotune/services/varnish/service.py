@@ -1,6 +1,6 @@
-"""Varnish as the distribution has it: its options are in its unit, its VCL is the user's.
+"""Varnish of the distribution: its options are in its unit, and its VCL belongs to the user.
 
-All of them take effect in a restart: what `param.set` changes would be forgotten by the next one.
+All options take effect at a restart, because the next restart would discard `param.set` changes.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from autotune.target.units import SIZE
 
 UNIT = "varnish.service"
 DROP_IN = drop_in(UNIT)
-# file argv…: prints what a start with the options in that file would refuse. `-C` compiles the VCL and
-# shows it.
+# file argv…: prints errors of a start with the options in that file. `-C` compiles the VCL and
+# prints it.
 _CHECK = """
 shift
 said=$("$@" -C 2>&1 >/dev/null) && exit
@@ -30,7 +30,7 @@ exit 1
 
 
 class Varnish(Service):
-    """Answers from memory what it was asked before, and asks the tier behind for the rest."""
+    """Caches responses in memory and forwards other requests to the tier behind."""
 
     name = "varnish"
     title = "Varnish"
@@ -42,7 +42,7 @@ class Varnish(Service):
     config = ("", DROP_IN)
     template = "varnish/options.conf.j2"
     unit_name = UNIT
-    # LimitNOFILE in the unit of Debian's package.
+    # LimitNOFILE in Debian's unit.
     unit_nofile = "min(131072, nofile)"
     packages = ("varnish",)
     programs: ClassVar[Programs] = {
@@ -55,11 +55,11 @@ class Varnish(Service):
     def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
         for path, content in files.items():
             if words := started(content.decode(errors="replace")):
-                # Not at the address where the running Varnish listens.
+                # Avoid the address of the running Varnish.
                 others = ("127.0.0.1:0" if before == "-a" else word
                           for before, word in pairwise(words) if word != "-F")  # fmt: skip
                 return ("sh", "-c", _CHECK, "sh", path, site.programs["varnishd"], *others)
-        return None  # the command is the package's own
+        return None  # the package's own command
 
     def effective(self, site: Site) -> tuple[Readback, ...]:
         asked = (site.programs["varnishadm"], *instance(site), "param.show", "-j")
@@ -74,17 +74,17 @@ SERVICES = (Varnish(),)
 
 
 def instance(site: Site) -> Argv:
-    """The option that says which Varnish of a host is asked: of several, each has a name."""
+    """Return the option that selects a Varnish instance by name."""
     return ("-n", site.own_place) if site.own_place else ()
 
 
 def counting(site: Site) -> Argv:
-    """The command that prints its counters."""
+    """Return the command that prints its counters."""
     return (site.programs["varnishstat"], *instance(site), "-1", "-j")
 
 
 def in_effect(text: str) -> Settings:
-    """What `param.show -j` prints, in the units of the parameters."""
+    """Parse `param.show -j` in the parameters' units."""
     values: dict[str, Any] = {str(row.get("name")): row.get("value") for row in _parsed(text, [])
                               if isinstance(row, dict)}  # fmt: skip
     return {
@@ -95,7 +95,7 @@ def in_effect(text: str) -> Settings:
 
 
 def storage_in_effect(text: str) -> Settings:
-    """The memory for answers: what is used and what is left, added up."""
+    """Return the memory for objects: the sum of used and free bytes."""
     sizes = [number for name, number in counters(text).items()
              if name.startswith("SMA.") and name.endswith((".g_bytes", ".g_space"))
              and ".Transient." not in name]  # fmt: skip
@@ -103,7 +103,7 @@ def storage_in_effect(text: str) -> Settings:
 
 
 def counters(text: str) -> Mapping[str, float]:
-    """Every counter of `varnishstat -j`."""
+    """Parse every counter of `varnishstat -j`."""
     printed = _parsed(text, {})
     every = printed.get("counters", printed)
     return {name: float(counter["value"])

@@ -1,4 +1,4 @@
-"""The syntax of varnishd's options, and of the backends in VCL."""
+"""Syntax of varnishd's options, and of backends in VCL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BACKEND = re.compile(
 
 
 def options(words: tuple[Word, ...]) -> Iterator[Directive]:
-    """The options of varnishd: `-p NAME` and `-s KIND` with their values, others as they are."""
+    """Yield varnishd's options: `-p NAME` and `-s KIND` with values, others unchanged."""
     left = iter(words[1:])
     for word in left:
         if not word.text.startswith("-") or word.text[1:2] in _FLAGS:
@@ -37,7 +37,7 @@ def options(words: tuple[Word, ...]) -> Iterator[Directive]:
 
 
 def read_vcl(text: str) -> tuple[Directive, ...]:
-    """Where its backends are, as ``backend host:port``, and what it includes."""
+    """Return its backends as ``backend host:port``, and its includes."""
     without = _COMMENT.sub("", text)
     return tuple(_named(match) for match in _BACKEND.finditer(without))
 
