@@ -1,4 +1,4 @@
-"""Configuration files as text: whatever bytes a file has, it is read and written back unchanged.
+"""Configuration files as text. Reading and writing keeps all bytes, also invalid ones.
 
 A byte that is no UTF-8, such as one of an old Latin-1 comment, is a lone surrogate in the text (PEP 383).
 """

@@ -45,8 +45,8 @@ EXIT_CODES = (
 class AutotuneError(Exception):
     """Something went wrong that is not a bug of autotune.
 
-    ``message`` says what happened, ``hint`` what to do about it; both are printed, without a
-    traceback, and the program ends with ``exit_code``.
+    ``message`` names the failure, ``hint`` the fix. Both are printed without a traceback, and the
+    program exits with ``exit_code``.
     """
 
     exit_code = OPERATIONAL
@@ -86,14 +86,14 @@ class TargetError(AutotuneError):
 
 
 class Mistakes:
-    """Collects what is wrong with a target, so that all of it is told at once."""
+    """Collects the errors of a target, so that all are reported together."""
 
     def __init__(self) -> None:
         self._errors: list[TargetError] = []
 
     @contextmanager
     def collected(self) -> Iterator[None]:
-        """Keep the TargetError that is raised within, and go on."""
+        """Collect a TargetError that is raised within, and continue."""
         try:
             yield
         except TargetError as error:
@@ -116,7 +116,7 @@ class LockedError(AutotuneError):
 def joined(errors: Iterable[AutotuneError], *, after: Iterable[str] = ()) -> AutotuneError:
     """Several errors as one, each line once. First come the lines ``after``, which say what was done.
 
-    The error is of the class of all errors if they share one, else an AutotuneError.
+    If all errors have one class, the joined error has it, too. Otherwise it is an AutotuneError.
     """
     lines = list(after)
     first, *others = errors

@@ -66,7 +66,7 @@ def test_an_empty_directory_gets_a_target_that_can_be_read(installed: Path, tmp_
     assert written.read_text() == (ROOT / "targets" / "local.yaml").read_text()
     again = autotune(installed, tmp_path, "init")
     assert again.returncode == 1
-    assert "exists already" in again.stderr
+    assert "already exists" in again.stderr
     assert (installed / "autotune" / "py.typed").exists()
 
 

@@ -50,7 +50,7 @@ def studies(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 
 @_quietly
 def trials(ctx: typer.Context, incomplete: str) -> Iterable[Offer]:
-    """Trials of the study that is named before, with their phase and peak."""
+    """Trials of the study on the command line, with phase and peak."""
     from autotune.study import journal
     from autotune.study.directory import EVENTS, find
     from autotune.study.records import replay
@@ -83,7 +83,7 @@ def targets_and_studies(ctx: typer.Context, incomplete: str) -> Iterable[Offer]:
 
 @_quietly
 def parameters(ctx: typer.Context, incomplete: str) -> Iterator[Offer]:
-    """Parameters of the target that is named before, with what they mean."""
+    """Parameters of the target on the command line, with their meanings."""
     root = _target(Path(_first(ctx, "target")))
     _declare(root)
     written = root.get("parameters") or {}
@@ -95,7 +95,7 @@ def parameters(ctx: typer.Context, incomplete: str) -> Iterator[Offer]:
 
 @_quietly
 def hosts(ctx: typer.Context, incomplete: str) -> Iterable[str]:
-    """Tiers of the target that is named before, to be followed by numbers of hosts."""
+    """Tiers of the target on the command line, each with `=` for numbers of hosts."""
     return [f"{name}=" for name in _tiers(_target(Path(_first(ctx, "target"))))]
 
 
@@ -160,7 +160,7 @@ class _Tier:
         """Full names, with what each is for."""
         from autotune.services.registry import choice_of, placed
 
-        names = {choice_of(name): "which software"} if len(self.service) > 1 else {}
+        names = {choice_of(name): "service to run"} if len(self.service) > 1 else {}
         for place in placed(name, self):
             for parameter in place.service.parameters:
                 if parameter.roles is None or place.role in parameter.roles:
@@ -194,7 +194,7 @@ def _declare(root: Mapping[str, Any]) -> None:
 
 
 def _target(path: Path) -> Mapping[str, Any]:
-    """What is written in a target, or in the one that a sweep file names."""
+    """The values in a target file, or in the target of a sweep file."""
     from autotune.target.document import load
 
     root = load(path).root

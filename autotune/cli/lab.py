@@ -72,8 +72,7 @@ def up(
         echo("the application and its data are installed", err=True)
     if raised.unnamed:
         echo(
-            f"add this line to {target}, so that autotune reaches the hosts:\n"
-            f"  ssh: {{config: {raised.lab.ssh_config}}}",
+            f"add `ssh: {{config: {raised.lab.ssh_config}}}` to {target} to reach the hosts",
             err=True,
         )
 

@@ -46,7 +46,7 @@ def init(
     path: Annotated[
         str | None,
         typer.Option(
-            metavar="PATH", help="With --from: path to request. [default: /index.php or /]"
+            metavar="PATH", help="Path to request, with --from. [default: /index.php or /]"
         ),
     ] = None,
 ) -> None:

@@ -1,4 +1,4 @@
-"""What the reference page of the load generators says of each, beside what their classes declare."""
+"""Facts about the load generators for their reference page."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Loop(StrEnum):
-    """Whether a generator keeps to its rate if the server is slow."""
+    """Open or closed: whether a slow server lowers the rate."""
 
     OPEN = "open: sends at its rate, whatever the server does"
     CLOSED = "closed: each client waits for its response"
@@ -51,7 +51,7 @@ REFERENCES = (
     ),
     GeneratorReference(
         "command", Loop.OPEN, "`load: {command: [./mine]}`, your own program",
-        "those of your program", "those of your program",
+        "up to your program", "up to your program",
         (
             "Reads the rate and the request as JSON from standard input, and prints counts as JSON.",
             "autotune checks the printed counts, not the sent requests: keep to `max_rate`.",

@@ -1,4 +1,4 @@
-"""What to know before trusting a verdict: a number, its threshold, what to do."""
+"""Warnings about a verdict: a figure, its threshold and advice."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _warning(
 
 
 def warnings(view: StudyView) -> tuple[StudyWarning, ...]:
-    """All that apply, those that touch the conclusion first."""
+    """All warnings of a study; the most serious come first."""
     checks = (
         _model,
         _certificates,
@@ -277,7 +277,7 @@ def _readings(view: StudyView) -> Iterator[StudyWarning]:
 def _trials(view: StudyView) -> Iterator[StudyWarning]:
     finished, allowed = view.state.counted(), view.target.budget.trials
     tried, failed = len(finished), sum(map(unusable, finished))
-    # Where nothing at all worked, the verdict says so.
+    # If all trials failed, the verdict is enough.
     if FAILED * tried < failed < tried:
         yield _warning(
             "many-failed", failed, round(FAILED * tried, 1),

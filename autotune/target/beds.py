@@ -1,4 +1,4 @@
-"""Test beds: copies of a target's stack on hosts of their own, which one study measures on at once."""
+"""Test beds: copies of a target's stack that one study measures concurrently."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def of_bed(target: Target, name: str) -> Target:
 
 
 def needs_bed(target: Target) -> bool:
-    """Whether its hosts have no addresses unless a bed is named."""
+    """True if addresses of its hosts contain the name of a bed."""
     return any(PLACEHOLDER in host.address for host in target.hosts.values())
 
 
@@ -60,7 +60,7 @@ def directory_of(study: Path, bed: str) -> Path:
 
 
 def study_of(directory: Path) -> Path:
-    """The study that a directory of hosts' originals belongs to: itself, or that of its bed."""
+    """The study of a directory with originals: the directory itself, or the one above `beds/NAME`."""
     return directory.parents[1] if directory.parent.name == DIRECTORY else directory
 
 
@@ -69,7 +69,7 @@ def _named(host: Host, bed: str) -> Host:
 
 
 def _model(target: Target, name: str) -> Simulated | None:
-    """A model whose readings scatter by themselves, unless the bed has one of its own."""
+    """The model of a bed, or the target's model with another seed."""
     own, common = target.beds[name].simulated, target.simulated
     if own is not None or common is None:
         return own

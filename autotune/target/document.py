@@ -27,7 +27,7 @@ DEEPEST = 20
 MOST_OPEN = 100  # brackets; the parser's time grows with the square of them
 START = "`autotune init` writes a target to start from"
 CORE = "tag:yaml.org,2002:"
-# What the parser's message contains → what to say, what to do. The first match is used.
+# Pattern of the parser's message → message, hint. The first match is used.
 WORDS: tuple[tuple[str, str, str | None], ...] = (
     (r"character '\\t'", "a tab instead of spaces", "indent with spaces"),
     (
@@ -89,8 +89,8 @@ LOOKED_AT = (
 class Document:
     """The tree of a target file, as plain values, and the file it came from.
 
-    ``places`` has the line and column (from 1) of each key and each item of a list. ``origins`` says
-    of what does not come from the file where it comes from: `--set web.nginx.backlog=511`.
+    ``places`` maps keys and items of lists to line and column (from 1). ``origins`` maps values from
+    elsewhere to their origin: `--set web.nginx.backlog=511`.
     """
 
     path: Path
@@ -178,7 +178,7 @@ def load(
 
 
 def _nearest_target(path: Path, start: str) -> str:
-    """The hint for a target, or a file beside it, that is not there."""
+    """The hint for a file that does not exist."""
     others = [*Path().glob("*.yaml"), *Path("targets").glob("*.yaml"), *path.parent.glob("*.yaml")]
     names = {other.stem: other for other in others}
     meant = nearest(path.stem, names)

@@ -10,7 +10,7 @@ MOST_NAMES = 25  # that a hint lists
 
 
 def same(value: object, other: object) -> bool:
-    """Whether two values are the same in a configuration file, where 1 is not true."""
+    """True if two values are the same in a configuration file, where 1 is not true."""
     return value == other and isinstance(value, bool) == isinstance(other, bool)
 
 

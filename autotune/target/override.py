@@ -21,13 +21,13 @@ KEYS: dict[str, tuple[str, ...]] = {
 KEPT = ("when", "unit", "meaning")
 
 Override = tuple[str, str]
-"""An option and its value, as they are typed and as a study has them on record."""
+"""An option and its value, as typed and as recorded by a study."""
 
 
 def overridden(document: Document, overrides: Iterable[Override]) -> Document:
-    """The document as if it said what the options say; errors about that name the option.
+    """The document with the values of options. Errors about these values name the option.
 
-    Raises AutotuneError for a `--set` that is no assignment.
+    Raises AutotuneError for a `--set` without an assignment.
     """
     root, origins = copy.deepcopy(document.root), dict(document.origins)
     for option, text in overrides:

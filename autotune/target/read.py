@@ -60,7 +60,7 @@ HINTS = {
     "tuple_type": "put it in brackets, or write each value after '- ' on a new line",
 }
 
-# What a value that its pattern refuses contains, or a key that is unknown → what to do.
+# Pattern of a refused value, or of an unknown key → hint.
 PATTERN_HINTS = (
     (ADDRESS, "@", f"give the login as `user:`; {LOGIN}"),
     (ADDRESS, "://", "give only the name or address; `load: {url: …}` takes a URL"),
@@ -170,8 +170,9 @@ def user_services() -> dict[str, ServiceSpec]:
 
 
 def read_addresses(path: Path, *, foreign: bool = False) -> TargetFile:
-    """As much of a target as says how its hosts are reached: its other keys may be those of another
-    version. Raises TargetError as ``read`` does where even that cannot be read.
+    """The parts of a target that are needed to reach its hosts; other keys may be invalid.
+
+    Raises TargetError as ``read`` does if these parts are invalid.
 
     ``foreign``: as in ``read_recorded``.
     """
@@ -307,7 +308,7 @@ def _message(problem: ErrorDetails) -> str:
         return str(context["error"])
     if problem["type"] == "string_pattern_mismatch":
         login = context["pattern"] in (ADDRESS, USER)
-        # `root:hunter2@web1`: what may hold a password is not repeated on a screen or in a log.
+        # `root:hunter2@web1`: a possible password must not appear on a screen or in a log.
         hidden = "@" in value or (login and ":" in value)
         got = "this" if hidden else format_value(value)
         return f"{got} is not {EXPECTED[context['pattern']]}"

@@ -25,12 +25,12 @@ def runtime_module(name: str) -> ModuleType:
 
 
 def is_installed(name: str) -> bool:
-    """Whether services are those installed on their hosts, and not private ones of a study."""
+    """True if the services are installed on their hosts, not private to a study."""
     return bool(runtime_module(name).RUNTIME.installed)
 
 
 def is_isolated(name: str) -> bool:
-    """Whether services have file systems and limits of their own, apart from their host's."""
+    """True if the services have their own file systems and limits."""
     return bool(runtime_module(name).RUNTIME.layout.isolated)
 
 

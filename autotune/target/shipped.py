@@ -1,4 +1,4 @@
-"""What ships with autotune beside its code, and copies of it to start from."""
+"""Files that ship with autotune, and copies of the example targets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def examples() -> dict[str, Path]:
 
 
 def write_example(name: str, out: Path) -> Path:
-    """Copy a shipped target to ``out``, with the programs it calls beside it.
+    """Copy a shipped target and the programs that it calls to ``out``.
 
     Raises AutotuneError for an unknown one or a file there.
     """

@@ -7,10 +7,10 @@ from typing import Protocol
 
 
 class Outcome(Protocol):
-    """What came of the requests that were offered: a reading, or several summed up.
+    """Counts of the offered requests, of one reading or of several.
 
-    ``violations`` counts the ``intended`` requests that were late, failed, or never sent, ``failed``
-    those of them that are errors. ``truncated``: cut short on clear failure. ``is_valid``: neither
+    ``violations`` counts late, failed and unsent requests of the ``intended`` ones; ``failed`` counts the
+    errors among them. ``truncated``: cut short on clear failure. ``is_valid``: neither
     the load generator nor a disturbance of the hosts got in the way.
     """
 
@@ -44,9 +44,9 @@ class Slo:
         return 1.0 - self.quantile
 
     def met(self, outcome: Outcome) -> bool:
-        """Whether the objective was met. The only definition of it.
+        """True if the objective was met. This is the only definition.
 
-        Never by load that was cut short, that was not offered, or that says nothing of the server.
+        Truncated, invalid and empty outcomes never meet it.
         """
         if outcome.truncated or not outcome.is_valid or outcome.intended <= 0:
             return False

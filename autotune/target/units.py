@@ -1,7 +1,7 @@
 """Quantities as people write them, with their unit, to plain numbers in the base unit and back.
 
-Base units: seconds, bytes, requests/s, fraction of one. A bare number is refused wherever a unit
-would change its meaning.
+Base units: seconds, bytes, requests/s, fraction of one. A bare number is refused if it needs
+a unit.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def fraction(text: object) -> float:
 
 
 def magnitude(value: object) -> tuple[str, float] | None:
-    """What kind of quantity ``value`` is and how much in the base unit; ``None`` for a word.
+    """The kind of a quantity and its amount in the base unit; ``None`` for a word.
 
     A bare number is of kind ``"a number"``.
     """

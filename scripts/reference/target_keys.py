@@ -122,7 +122,7 @@ def _of_mapping(part: dict[str, Any]) -> str:
     inner = [*part.get("patternProperties", {}).values()]
     extra = part.get("additionalProperties")
     inner += [extra] if isinstance(extra, dict) else []
-    return f"names with {_type(inner[0])}" if inner else "mapping"
+    return f"mapping of names to {_type(inner[0])}" if inner else "mapping"
 
 
 def _written(value: object) -> str:

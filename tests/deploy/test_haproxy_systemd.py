@@ -104,7 +104,7 @@ def test_debian_s_own_is_adopted_and_given_back(ground: Ground) -> None:
     try:
         unchanged = fleet.deploy(fleet.space.candidate({}).settings)
         assert set(unchanged.actions.values()) == {Action.NONE}
-        # Where the file does not say it, HAProxy works it out from what it may open, and raises that.
+        # Where the file does not say it, HAProxy computes it from what it may open, and raises that.
         worked_out = {"lb.haproxy.maxconn", "lb.limits.nofile"}
         assert {d.parameter for d in unchanged.differences} <= worked_out
         assert unchanged.effective["lb.haproxy.server_maxconn"] == 40

@@ -179,7 +179,7 @@ def test_what_the_model_does_not_answer_to_is_left_out_and_said(target: Path) ->
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
-        ("  cache: {hosts: mc1, service: memcached}\n", "", "there is no tier 'cache'"),
+        ("  cache: {hosts: mc1, service: memcached}\n", "", "unknown tier 'cache'"),
         (
             "  store: {hosts: db1, service: redis}\n",
             "  store: {hosts: db1, service: memcached}\n",

@@ -121,7 +121,7 @@ def test_a_lab_by_the_command_line(target: Path, lab_dir: Path, traces: Traces) 
         ("web1", True),
     ]
     again = autotune("up", *at[:-1])
-    assert again.stdout.count("is up already") == 2
+    assert again.stdout.count("is already running") == 2
     assert [
         host["running"] for host in printed("lab", autotune("status", *at).stdout)["hosts"]
     ] == [

@@ -106,4 +106,4 @@ def test_metrics_are_written_after_each_trial(
 def test_a_table_there_is_not() -> None:
     result = CliRunner().invoke(app, ["report", str(STUDIES / "aa"), "--csv", "trails"])
     assert result.exit_code != 0
-    assert "no table 'trails'" in str(result.exception)
+    assert "unknown table 'trails'" in str(result.exception)
