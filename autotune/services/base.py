@@ -139,7 +139,7 @@ def guided(
     ranges, loads = safe or {}, {t: names.split() for t, names in (decides or {}).items()}
     named = {*effects, *ranges, *(name for names in loads.values() for name in names)}
     if unknown := named - {parameter.name for parameter in parameters}:
-        raise ValueError(fX)
+        raise ValueError(f"guidance for unknown parameters: {', '.join(sorted(unknown))}")
     return tuple(
         replace(
             p,

@@ -184,8 +184,9 @@ class Diagnosis:
     are patterns of log lines by kind, in addition to the common ones. ``moves`` are recommended by
     resource: parameters with a direction (`+` more, `-` less), or a choice. Moves of a host service
     help any service on that host. Less work for the CPU in a service helps all services of its
-    tier. ``threads`` is the parameter for the number of threads that do all its work. ``refusal_rules`` detect rejected requests, ``worker_rules`` occupied workers, and
-    ``cache_rules`` a cache that is too small.
+    tier. ``threads`` is the parameter for the number of threads that do all its work.
+    ``refusal_rules`` detect rejected requests, ``worker_rules`` occupied workers, and ``cache_rules``
+    a cache that is too small.
     """
 
     counters: CounterQuery | None
