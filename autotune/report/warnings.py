@@ -1,4 +1,4 @@
-"""What to know before trusting a verdict: a number, its threshold, what to do."""
+"""Warnings about a verdict: a number, its threshold, and a remedy."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from autotune.report.view import STOPPED, StudyView
 from autotune.study.records import Trial
 from autotune.target.messages import plural
 
-SCATTER = 0.05  # sd of log peaks of one configuration, as a quiet machine has it
-DRIFT = 0.10  # the baseline then and now, as a fraction
-IDLE = 0.20  # of a run's time, spent neither loading nor warming up
-FAILED = 1 / 3  # of the trials
-TRIED = 1 / 2  # of the trials that the budget allows
-DISTURBED = 1 / 10  # of the readings
+SCATTER = 0.05  # sd of log peaks of one configuration on a quiet machine
+DRIFT = 0.10  # relative change of the baseline during a study
+IDLE = 0.20  # share of a run's time without load or warm-up
+FAILED = 1 / 3  # share of the trials
+TRIED = 1 / 2  # share of the trials in the budget
+DISTURBED = 1 / 10  # share of the readings
 
 
 @dataclass(frozen=True)
 class StudyWarning:
-    """``value`` is beyond ``threshold``; ``text`` says what that means, ``remedy`` what to do."""
+    """A ``value`` beyond its ``threshold``: ``text`` explains it, ``remedy`` helps."""
 
     code: str
     value: float
@@ -37,7 +37,7 @@ class StudyWarning:
 
 
 def warnings(view: StudyView) -> tuple[StudyWarning, ...]:
-    """All that apply, those that touch the conclusion first."""
+    """Return all warnings that apply, starting with those about the conclusion."""
     checks = (
         _model,
         _certificates,
@@ -57,9 +57,8 @@ def _model(view: StudyView) -> Iterator[StudyWarning]:
     if view.target.simulated is not None:
         yield StudyWarning(
             "simulated", 1, 0,
-            "the stack is a model: its capacity, its gain and its bottleneck are the model's, and no "
-            "host was touched",
-            "take `simulated:` out of the target to measure real hosts",
+            "the stack is simulated: all figures come from a model, and no host was touched",
+            "remove `simulated:` from the target to measure real hosts",
         )  # fmt: skip
 
 
@@ -67,14 +66,14 @@ def _certificates(view: StudyView) -> Iterator[StudyWarning]:
     if view.target.load.insecure:
         yield StudyWarning(
             "insecure", 1, 0,
-            "any certificate was good enough (`insecure: true`): nothing proves that the answers were "
-            "the site's own",
-            "name the authority that signed it: `load: {ca: FILE}`",
+            "TLS certificates were not verified (`insecure: true`): another server may have "
+            "answered",
+            "set the certificate authority: `load: {ca: FILE}`",
         )  # fmt: skip
 
 
 def _answers(view: StudyView) -> Iterator[StudyWarning]:
-    """Wrong answers under load, and trials in which few answers were looked at."""
+    """Warn about wrong answers under load, and about trials with few checked answers."""
     counts = {number: of for number, of in view.study.counts.items() if of.looked_at}
     looked_at = sum(of.looked_at for of in counts.values())
     wrong = sum(of.wrong for of in counts.values())
@@ -84,9 +83,9 @@ def _answers(view: StudyView) -> Iterator[StudyWarning]:
         share = 100 * wrong / looked_at
         yield StudyWarning(
             "wrong-answers", wrong, 0,
-            f"{share:.2g} % of {looked_at:,} answers under load differ from right ones, in "
+            f"{share:.2g} % of {looked_at:,} checked answers under load are wrong, in "
             f"{plural(len(trials), 'trial')} ({fmt.listed(trials)}). Example: {examples[0]}",
-            "wrong answers count as errors; if they are right, say so: `load: {expect: {body: …}}`",
+            "wrong answers count as errors. If they are correct, set `load: {expect: {body: …}}`",
         )  # fmt: skip
     few = [number for number, of in counts.items() if of.readings and of.looked_at < ENOUGH]
     exact = view.state.answers == ()
@@ -95,28 +94,28 @@ def _answers(view: StudyView) -> Iterator[StudyWarning]:
         unseen = 100 * (1 - 0.05 ** (1 / fewest))
         yield StudyWarning(
             "few-answers", fewest, ENOUGH,
-            f"in {plural(len(few), 'trial')} ({fmt.listed(few)}) few whole answers were checked, "
-            f"{fewest} at least: up to {unseen:.2g} % of wrong ones may be unnoticed",
-            "raise budget.time, or take a generator that checks every answer",
+            f"few answers were checked in {plural(len(few), 'trial')} ({fmt.listed(few)}), at least "
+            f"{fewest}. Up to {unseen:.2g} % wrong answers may be unnoticed",
+            "raise budget.time, or use a generator that checks every answer",
         )  # fmt: skip
 
 
 def _proof(view: StudyView) -> Iterator[StudyWarning]:
-    """How often the gain was measured after the best had been selected."""
+    """Warn if too few measurements after the selection support the gain."""
     best, gain, units = view.conclusion.best, view.conclusion.gain, view.units
     if best is not None and best.fresh is None and best.own is not None:
         yield StudyWarning(
             "not-remeasured", 0, 1,
-            f"trial {best.trial.number}'s {units.amount(units.of(best.own.peak))} come from the "
-            "search, whose best overstates itself by about a tenth; not reproduced",
-            f"`autotune resume {view.name}` measures it again" if view.verdict == STOPPED else
-            "raise budget.time, so that some is left for proof",
+            f"trial {best.trial.number}'s {units.amount(units.of(best.own.peak))} are a search result "
+            "and were not reproduced. The best search result is about a tenth too high",
+            f"run `autotune resume {view.name}` to measure it again" if view.verdict == STOPPED else
+            "raise budget.time to leave time for the proof",
         )  # fmt: skip
     if gain is not None and gain.pairs < LEAST_PAIRS:
         yield StudyWarning(
             "few-pairs", gain.pairs, LEAST_PAIRS,
-            f"the gain rests on {plural(gain.pairs, 'alternating pair')}; "
-            f"{LEAST_PAIRS} or more make an interval that holds",
+            f"the gain rests on {plural(gain.pairs, 'alternating pair')}. "
+            f"A reliable interval needs at least {LEAST_PAIRS}",
             "raise budget.time, or lower budget.trials",
         )  # fmt: skip
     if (
@@ -127,20 +126,20 @@ def _proof(view: StudyView) -> Iterator[StudyWarning]:
     ):
         yield StudyWarning(
             "few-repeats", best.measured_again, LEAST_PAIRS,
-            "that the best meets the SLO rests on "
-            f"{plural(best.measured_again, 'later measurement')}",
-            f"export it, and `autotune measure TARGET --config EXPORT --repeat {LEAST_PAIRS}`",
+            f"only {plural(best.measured_again, 'later measurement')} confirmed that the best meets "
+            "the SLO",
+            f"export it, then run `autotune measure TARGET --config EXPORT --repeat {LEAST_PAIRS}`",
         )  # fmt: skip
 
 
 def _behind_verdict(view: StudyView) -> list[Trial]:
-    """The trials that the verdict rests on."""
+    """Return the trials that the verdict rests on."""
     sides = view.conclusion.sides.values()
     return [trial for side in sides for trial in (side.repeats or (side.trial,))]
 
 
 def _noise(view: StudyView) -> Iterator[StudyWarning]:
-    """Measurements behind the verdict that did not converge, or do not agree."""
+    """Warn about measurements behind the verdict that did not converge or do not agree."""
     trials = _behind_verdict(view)
     numbers = [trial.number for trial in trials if trial.peak and trial.peak.verdict == "unsettled"]
     if numbers:
@@ -156,9 +155,9 @@ def _noise(view: StudyView) -> Iterator[StudyWarning]:
         if spread > SCATTER:
             yield StudyWarning(
                 "noisy", round(spread, 4), SCATTER,
-                f"{len(peaks)} measurements of the {label} scatter by {100 * spread:.1f} %; "
-                f"up to {100 * SCATTER:g} % is what a quiet machine does",
-                "end other work on the hosts, and keep the load generator off their CPUs",
+                f"{len(peaks)} measurements of the {label} scatter by {100 * spread:.1f} %. "
+                f"A quiet machine stays below {100 * SCATTER:g} %",
+                "stop other work on the hosts, and keep the load generator off their CPUs",
             )  # fmt: skip
 
 
@@ -170,15 +169,15 @@ def _drift(view: StudyView) -> Iterator[StudyWarning]:
     if abs(drift) > DRIFT:
         yield StudyWarning(
             "drift", round(drift, 4), DRIFT,
-            f"the baseline carried {100 * abs(drift):.0f} % {'more' if drift > 0 else 'less'} when it "
-            "was measured again at the end: the machine changed meanwhile. The gain, measured in "
-            "alternation, does not suffer; the search may have",
-            "repeat the study on a machine that is otherwise idle",
+            f"drift: the baseline {'gained' if drift > 0 else 'lost'} {100 * abs(drift):.0f} % during "
+            "the study. The gain is still valid (alternating pairs), but the search may have been "
+            "misled",
+            "repeat the study on an idle machine",
         )  # fmt: skip
 
 
 def _settings(view: StudyView) -> Iterator[StudyWarning]:
-    """Where the best's settings are not those that were asked for."""
+    """Warn if the best's effective settings differ from the requested settings."""
     best = view.conclusion.best
     if best is None:
         return
@@ -187,33 +186,32 @@ def _settings(view: StudyView) -> Iterator[StudyWarning]:
             "took-effect-differently", len(differences), 0,
             f"effective value ≠ requested for {plural(len(differences), 'setting')} of the best: "
             + "; ".join(differences),
-            "the capacity was measured with the values in effect; look for what caps them on the host",
+            "the capacity was measured with the effective values; check which limit caps them",
         )  # fmt: skip
-    # Only the target's constraints count: a service's own order of its values (spare servers within
-    # children) cannot be relaxed.
+    # Only the target's constraints can be relaxed; a service's own value order is fixed.
     constraints = view.target.constraints
     bound = [text for text in best.trial.bindings if any(rule in text for rule in constraints)]
     if bound:
         yield StudyWarning(
             "bound-by-rule", len(bound), 0,
-            f"{plural(len(bound), 'value')} of the best had to give way to a constraint: "
+            f"a constraint changed {plural(len(bound), 'value')} of the best: "
             + "; ".join(bound),
-            "if the constraint is stricter than it needs to be, there may be more to gain",
+            "relax the constraint if it is too strict: the gain may rise",
         )  # fmt: skip
 
 
 def _readings(view: StudyView) -> Iterator[StudyWarning]:
-    """Load that was sent to caches still cold, under CPU steal, or not sent."""
+    """Warn about readings with cold caches, with CPU steal or with limited load."""
     counts = view.study.counts
     cold = [number for number, of in counts.items() if of.warmed >= MOST_WINDOWS]
     if cold:
         affected = sorted({trial.number for trial in _behind_verdict(view)}.intersection(cold))
         yield StudyWarning(
             "warm-up-cut-short", len(cold), 0,
-            f"the warm-up of {plural(len(cold), 'trial')} was still moving after "
+            f"the warm-up of {plural(len(cold), 'trial')} had not settled after "
             f"{MOST_WINDOWS} windows"
-            + (f"; behind the verdict: trial {fmt.listed(affected)}" if affected else ""),
-            "a cold cache lowers capacity: check that the data set fits what `data:` says",
+            + (f". This affects the verdict: trial {fmt.listed(affected)}" if affected else ""),
+            "a cold cache lowers capacity: check that the data set matches `data:`",
         )  # fmt: skip
     discarded = sum(of.disturbed for of in counts.values())
     disturbed = discarded + sum(of.stolen for of in counts.values())
@@ -223,15 +221,15 @@ def _readings(view: StudyView) -> Iterator[StudyWarning]:
         yield StudyWarning(
             "cpu-total-away", disturbed, round(DISTURBED * total, 1),
             f"{disturbed} of {plural(total, 'reading')} {done}: CPU steal on the hosts",
-            "choose a quieter hour, or hosts with CPUs of their own",
+            "measure at a quieter time, or use hosts with dedicated CPUs",
         )  # fmt: skip
     peaks = {trial.number: trial.peak for trial in view.state.trials}
     limited = [number for number, peak in peaks.items() if peak and peak.limited]
     if limited:
         yield StudyWarning(
             LIMITED, len(limited), 0,
-            f"in {plural(len(limited), 'trial')} ({fmt.listed(limited)}) the load could not be raised to "
-            f"the capacity (load.max_rate is {fmt.rate(view.target.load.max_rate)} requests/s)",
+            f"the load could not reach the capacity in {plural(len(limited), 'trial')} "
+            f"({fmt.listed(limited)}); load.max_rate is {fmt.rate(view.target.load.max_rate)} requests/s",
             "raise load.max_rate, or add hosts to load.hosts: the true capacity is higher",
         )  # fmt: skip
 
@@ -239,24 +237,24 @@ def _readings(view: StudyView) -> Iterator[StudyWarning]:
 def _trials(view: StudyView) -> Iterator[StudyWarning]:
     finished, allowed = view.state.counted(), view.target.budget.trials
     tried, failed = len(finished), sum(map(unusable, finished))
-    # Where nothing at all worked, the verdict says so.
+    # If every trial failed, the verdict reports it.
     if FAILED * tried < failed < tried:
         yield StudyWarning(
             "many-failed", failed, round(FAILED * tried, 1),
-            f"{failed} of {plural(tried, 'trial')} failed and taught the search little",
-            "narrow the ranges that the causes name, under `parameters:`",
+            f"{failed} of {plural(tried, 'trial')} failed and gave the search little information",
+            "narrow the ranges in the failure causes, under `parameters:`",
         )  # fmt: skip
     if view.verdict != STOPPED and tried < TRIED * allowed:
         yield StudyWarning(
             "few-trials", tried, TRIED * allowed,
-            f"the time was enough for {tried} of {plural(allowed, 'trial')}; there may be more to gain",
+            f"time allowed only {tried} of {plural(allowed, 'trial')}; a higher gain may exist",
             "raise budget.time",
         )  # fmt: skip
 
 
 def _time(view: StudyView) -> Iterator[StudyWarning]:
     if view.target.goal is not None:
-        return  # what a command does with its time is its own affair
+        return  # autotune cannot see how a command spends its time
     total = view.state.elapsed
     idle = total - view.state.average_seconds.get("load", 0.0)
     if total and idle / total > IDLE:
@@ -264,5 +262,5 @@ def _time(view: StudyView) -> Iterator[StudyWarning]:
             "time-not-loading", round(idle / total, 3), IDLE,
             f"{fmt.share(idle, total)} of wall-clock time was overhead (target ≤ {100 * IDLE:g} %); "
             'see "Time"',
-            "restarts cost most: `fixed:` parameters that need them save time",
+            "restarts cost most: set parameters that need a restart under `fixed:`",
         )  # fmt: skip
