@@ -292,7 +292,8 @@ class Capacity:
     (``Limits.overhead``). ``noise`` is for the study's next search. Verdicts:
 
     - ``measured``: the interval is narrow enough.
-    - ``screened``: the configuration will hardly beat the incumbent. The values are those so far.
+    - ``screened``: the configuration will hardly beat the incumbent. The values come from the readings
+      so far.
     - ``limited``: the load could not reach the peak because of ``limit`` (``MAX_RATE``, or the
       generator's report). The capacity is at least ``peak``, the highest rate that met the objective.
       ``high`` rests mostly on the prior.

@@ -31,7 +31,7 @@ class Window:
     """One window of warm-up load.
 
     ``hits`` is the cache's hit rate in the window, ``None`` without a cache. ``failed`` is the fraction
-    of requests without a correct answer, late ones not included.
+    of requests without a correct answer. A late correct answer does not count as failed.
     """
 
     rate: float

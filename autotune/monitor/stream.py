@@ -1,8 +1,8 @@
 """Samples of a host over a transport: one small command of POSIX shell, nothing is installed.
 
 The command prints the host's figures at intervals until the reading is over. Starting programs costs
-most. bash can read files and wait by itself, so it starts only `ss` for each sample. Many processes are
-sampled less often, and values that hardly change only before and after the load.
+most. bash can read files and wait by itself, so it starts only `ss` for each sample. If a host runs many
+processes, they are sampled less often. Values that hardly change are read only before and after the load.
 """
 
 from __future__ import annotations

@@ -107,7 +107,7 @@ def _hosts(study: Study) -> Iterator[str]:
 def change_groups(view: StudyView, most: int, *, after: bool = False) -> list[dict[str, Any]]:
     """Return the settings to change by tier: the ``most`` important, or the rest with ``after``.
 
-    The result is empty if the study proved no improvement or found no usable configuration.
+    The result is empty if the verdict is no improvement or if there is no best configuration.
     """
     best = view.conclusion.best
     if view.verdict == "no-improvement" or best is None:

@@ -100,7 +100,9 @@ def _unmeetable(view: StudyView) -> str:
     if isinstance(view.units, Values):
         return "no configuration gave a reproducible value"
     if best := view.conclusion.best:
-        return f"{view.units.objective} not met: trial {best.trial.number} met it once, without a repeat"
+        return (
+            f"{view.units.objective} not met: trial {best.trial.number} met it once, but not again"
+        )
     return f"{view.units.objective} not attainable at any rate with any configuration tried"
 
 
@@ -293,7 +295,7 @@ def _not_checked(view: StudyView) -> Iterator[str]:
         else:
             yield "real hosts"
     if len(view.changes) > 1 and view.verdict != "no-improvement" and not view.state.explained:
-        yield "the effect of each single change: they were measured together"
+        yield "the effects of single changes: they were measured together"
 
 
 def _next_commands(view: StudyView) -> Iterator[str]:

@@ -41,7 +41,7 @@ def time_of(view: StudyView) -> Time:
 
 
 def load_time(readings: Records) -> Time:
-    """Return the seconds of load sent until a moment: a model has no other time.
+    """Return a clock of the load seconds sent so far: a model has no other time.
 
     ``readings`` are the readings of a study, in the order taken.
     """
@@ -58,10 +58,10 @@ def load_time(readings: Records) -> Time:
 
 
 def study_time(events: Records, readings: Records) -> Time:
-    """Return wall-clock seconds since the study started, without pauses between its sessions.
+    """Return a clock of the seconds since the study started, without pauses between its sessions.
 
     A session lasts from its journal record to the last dated record before the next session. The
-    seconds are never negative.
+    time is never negative.
     """
     moments = sorted(
         (datetime.fromisoformat(str(record.get("at") or record["started"])), kind)

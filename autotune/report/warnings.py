@@ -94,8 +94,8 @@ def _answers(view: StudyView) -> Iterator[StudyWarning]:
         unseen = 100 * (1 - 0.05 ** (1 / fewest))
         yield StudyWarning(
             "few-answers", fewest, ENOUGH,
-            f"few answers were checked in {plural(len(few), 'trial')} ({fmt.listed(few)}), at least "
-            f"{fewest}. Up to {unseen:.2g} % wrong answers may be unnoticed",
+            f"few answers were checked in {plural(len(few), 'trial')} ({fmt.listed(few)}), "
+            f"only {fewest} in one of them. Up to {unseen:.2g} % wrong answers may be unnoticed",
             "raise budget.time, or use a generator that checks every answer",
         )  # fmt: skip
 

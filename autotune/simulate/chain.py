@@ -55,7 +55,7 @@ class Chain:
     def time(self, rate: float, seconds: float | None = None) -> Moments:
         """Return the mean and variance of a request's time, without the growth of unstable queues.
 
-        ``seconds`` is the time since an idle start. It keeps queues close to saturation short.
+        ``seconds`` is the time since an idle start. It limits the queues of stations close to saturation.
         """
         mean, variance = self.fixed, (0.3 * self.fixed) ** 2
         for station in self.stations:

@@ -283,7 +283,7 @@ def _deployments(values: Sequence[object], space: Space) -> tuple[Choice, ...]:
     if len(by_label) < 2:
         raise AutotuneError(
             "the target offers no choice of services",
-            hint="list several in the target: `service: [nginx, apache]`",
+            hint="list several services in the target: `service: [nginx, apache]`",
         )
     every = list(values) == ["all"]
     labels = list(by_label) if every else [str(v).replace("/", ", ") for v in values]

@@ -101,7 +101,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     (
         "unmeetable",
         {},
-        "p99 ≤ 50 ms not met: trial 7 met it once, without a repeat",
+        "p99 ≤ 50 ms not met: trial 7 met it once, but not again",
     ),
     ("stopped", {}, "unfinished: no verdict for lab yet"),
     (
