@@ -92,7 +92,7 @@ def test_secrets_are_nowhere_in_what_adoption_writes(tmp_path: Path) -> None:
     written = write([web(pool=pool, site=site, nginx=nginx)], tmp_path / "mine.yaml", None, "/")
     assert SECRET not in files_of(tmp_path)
     assert "autotune-masked-1-of-" in files_of(written.templates)
-    assert "are placeholders: they stay on their host" in written.target.read_text()
+    assert "is replaced by placeholders and stays on its host" in written.target.read_text()
     assert "web.php_fpm.max_children" in written.target.read_text()
 
 

@@ -1,1 +1,1 @@
-"""What limits a stack: generic rules, and those of the services that run."""
+"""Diagnosis of the bottleneck: generic rules, and the rules of the services that run."""

@@ -1,14 +1,14 @@
-"""The capacity of every part of a stack, from how much of it is in use at rates that it carries. Pure.
+"""The capacity of each part of a stack, from its utilisation at sustained rates. Pure.
 
 Operational laws (Denning & Buzen, The operational analysis of queueing network models, 1978) hold for
 any arrivals and any service times:
 
-- utilisation law, U = X·D: at X requests/s the share U of a resource is in use, so that a request's
-  demand is D = U/X, and the resource carries 1/D.
-- Little's law, N = X·R: a pool of which N workers are busy at X requests/s carries X·limit/N, for as
-  long as a request keeps a worker no longer than now.
+- Utilisation law, U = X·D: at X requests/s the share U of a resource is in use. A request's demand is
+  D = U/X, and the resource sustains 1/D.
+- Little's law, N = X·R: a pool with N busy workers at X requests/s sustains X·limit/N. This requires
+  that a request occupies a worker no longer than now.
 
-Waiting and bursts make a stack break its SLO below that; the caller has to learn how far below.
+Waiting and bursts violate the SLO below that; the caller has to learn how far below.
 """
 
 from __future__ import annotations
@@ -25,16 +25,15 @@ from autotune.services.diagnosis import PartActivity
 from autotune.services.registry import named
 from autotune.space.expression import parse
 
-LEAST_USE = 0.02  # of a resource: less says nothing
-# The sd of a log capacity from one reading; ``BLUR`` over the share in use adds to it.
+LEAST_USE = 0.02  # share of a resource; a lower use proves nothing
+# Standard deviations of a log capacity from one reading. ``BLUR`` over the share in use is added.
 OF_CPU, OF_THREADS, OF_POOL, BLUR = 0.10, 0.10, 0.25, 0.03
-SHARED = 0.05  # sd of the error that all readings of a trial have in common
+SHARED = 0.05  # sd of the error that all readings of a trial share
 
 
 @dataclass(frozen=True)
 class Use:
-    """The ``share`` of a part that was in use at ``rate`` requests/s answered, and how well that is
-    known: ``sd`` of its logarithm."""
+    """The ``share`` of a part in use at ``rate`` answered requests/s; ``sd`` is of its logarithm."""
 
     part: str
     tiers: tuple[str, ...]
@@ -48,7 +47,7 @@ class Use:
 
 
 def capacities(uses: Iterable[Use]) -> dict[str, PartCapacity]:
-    """The capacity of each part, pooled over all its uses."""
+    """Return the capacity of each part, pooled over all its uses."""
     by_part: dict[str, list[Use]] = {}
     for use in uses:
         if use.rate > 0 and use.share >= LEAST_USE:
@@ -63,8 +62,10 @@ def capacities(uses: Iterable[Use]) -> dict[str, PartCapacity]:
 
 
 def uses(contexts: Sequence[ReadingContext], calls: Mapping[str, Sequence[str]]) -> list[Use]:
-    """The uses of all parts in the readings that met the SLO. ``calls``: the tiers that each tier asks,
-    directly or through others."""
+    """Return the uses of all parts in the readings that met the SLO.
+
+    ``calls`` maps each tier to the tiers that it calls, directly or through others.
+    """
     carried = [context for context in contexts if context.met and not context.reading.limited]
     return [use for context in carried for use in (*_of_hosts(context), *_of_pools(context, calls))]
 
@@ -72,9 +73,9 @@ def uses(contexts: Sequence[ReadingContext], calls: Mapping[str, Sequence[str]])
 def of_hosts(
     rate: float, busy: Mapping[str, float], tiers: Mapping[str, Sequence[str]]
 ) -> list[Use]:
-    """CPUs by the utilisation law; of hosts with the same ``tiers``, only the busiest counts.
+    """Return CPU uses by the utilisation law; only the busiest host with the same ``tiers`` counts.
 
-    ``busy``: the share of each host's CPUs that was in use.
+    ``busy`` is the share of each host's CPUs in use.
     """
     busiest: dict[tuple[str, ...], float] = {}
     for host, share in busy.items():
@@ -87,7 +88,7 @@ def _of_hosts(context: ReadingContext) -> list[Use]:
     tiers: dict[str, set[str]] = {}
     for part in context.parts:
         tiers.setdefault(part.host, set()).add(part.tier)
-    # What other programs on the host use, such as a generator, is no demand of the requests.
+    # Requests do not cause the CPU use of other programs, such as a generator.
     own = {name: sum(part.cpu for part in context.on(name)) for name in context.hosts}
     busy = {
         name: own[name] / host.cpus if own[name] else host.busy
@@ -97,7 +98,7 @@ def _of_hosts(context: ReadingContext) -> list[Use]:
 
 
 def _of_pools(context: ReadingContext, calls: Mapping[str, Sequence[str]]) -> list[Use]:
-    """Workers by Little's law, threads by the utilisation law; each service on its busiest host."""
+    """Return uses by Little's law (workers) and the utilisation law (threads), per busiest host."""
     fullest: dict[str, Use] = {}
     for part in context.parts:
         for use in (_workers(context, part, calls), _threads(context, part)):
@@ -112,13 +113,13 @@ def _workers(
     limit = _limit(part, context.settings)
     if not part.runs_application or not limit or part.accepted <= 0:
         return None
-    # A request also keeps its worker while the tiers that the worker asks are at work.
+    # A request also occupies its worker while the called tiers work.
     tiers = (part.tier, *calls.get(part.tier, ()))
     return Use(f"{part.label}.workers", tiers, context.answered, part.accepted / limit, OF_POOL)
 
 
 def _limit(part: PartActivity, settings: Settings) -> float | None:
-    """The workers that a service may have at most."""
+    """Return the maximum number of workers of a service; ``None`` if unknown."""
     formula = next((s.needs.workers for s in named(part.service) if s.needs.workers), "")
     own = own_settings(settings, part.label)
     numbers = {n: float(v) for n, v in own.items() if isinstance(v, int | float)}

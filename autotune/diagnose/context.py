@@ -1,4 +1,4 @@
-"""One reading beside what hosts and services did meanwhile: what the bottleneck rules look at."""
+"""One reading with the activity of hosts and services: the input of the bottleneck rules."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ from autotune.target.slo import Slo
 
 @dataclass(frozen=True)
 class Bottleneck:
-    """``evidence`` is one line that can be checked; ``confidence`` is 0 … 1: how directly the rule
-    saw it, times the fraction of the readings just above the peak that agree."""
+    """``evidence`` is one verifiable line. ``confidence`` is 0 … 1.
+
+    The confidence is how directly the rule observed the bottleneck, times the fraction of the readings
+    just above the peak that agree.
+    """
 
     tier: str
     service: str
@@ -34,9 +37,9 @@ class Bottleneck:
 
 @dataclass(frozen=True)
 class ReadingContext:
-    """Everything known of one reading. Pure data: the rules do no more than look at it.
+    """Everything known about one reading. Pure data for the rules.
 
-    ``fastest`` is the shortest ``floor`` of all readings of the same settings.
+    ``fastest`` is the shortest ``floor`` of all readings with the same settings.
     """
 
     reading: Reading
@@ -51,45 +54,47 @@ class ReadingContext:
 
     @property
     def pools(self) -> tuple[PartActivity, ...]:
-        """Processes that run the application."""
+        """The processes that run the application."""
         return tuple(part for part in self.parts if part.runs_application and part.workers)
 
     def on(self, host: str) -> tuple[PartActivity, ...]:
         return tuple(part for part in self.parts if part.host == host)
 
     def setting(self, part: PartActivity, name: str) -> int | None:
-        """The value tuned or in place for this service, in whole numbers; ``None`` if it is no number."""
+        """Return a service's setting as a whole number; ``None`` if it is not a number."""
         value = self.settings.get(f"{part.label}.{name}")
         return int(value) if isinstance(value, int | float) else None
 
     def threads(self, part: PartActivity) -> int | None:
-        """How many threads do all the work of a service: at least 1, even if set to start none."""
+        """Return the number of threads that do a service's work; at least 1, even if set to 0."""
         name = diagnosis(part.service).threads
         threads = self.setting(part, name) if name else None
         return None if threads is None else max(threads, 1)
 
     def of_part(self, part: PartActivity) -> PartReading:
-        """What the rules of the part's own service look at."""
+        """Return the input for the rules of the part's own service."""
         own = own_settings(self.settings, part.label)
         idle = 1.0 - self.hosts[part.host].busy if part.host in self.hosts else None
         return PartReading(part, own, self.reading.failed, self.mostly_errors, idle)
 
     @property
     def mostly_errors(self) -> bool:
-        """Whether requests failed rather than were late: refusals, not slowness."""
+        """True if more requests failed than were late: refusals, not slowness."""
         return self.reading.failed > (self.reading.violations - self.reading.failed)
 
     @property
     def answered(self) -> float:
-        """Requests/s that got a right answer, late ones included, over the time that load was offered:
-        in a reading that was cut short, less than its seconds."""
+        """Requests/s with a correct answer, late or not, over the time with load.
+
+        In a reading that was cut short, this time is shorter than its seconds.
+        """
         reading = self.reading
         seconds = min(reading.seconds, reading.intended / reading.rate) if reading.rate > 0 else 0
         return (reading.intended - reading.failed) / seconds if seconds > 0 else 0.0
 
     @property
     def met(self) -> bool:
-        """Whether the reading met the SLO."""
+        """True if the reading met the SLO."""
         return self.slo.met(self.reading)
 
 
@@ -102,7 +107,7 @@ def context_of(
     settings: Settings,
     slo: Slo,
 ) -> ReadingContext:
-    """The context of one watched reading."""
+    """Return the context of one watched reading."""
     activities = {host.name: host_activity(host, observations, reading.seconds) for host in hosts}
     return ReadingContext(
         reading,
@@ -114,14 +119,16 @@ def context_of(
 
 
 def floor(context: ReadingContext) -> float | None:
-    """The 10th percentile of the latency in seconds. Queues come and go, and spare some requests; what
-    every request has to wait for shows even here. Without latencies, it is the time that a request
-    spends in PHP, by Little's law. ``None`` where neither was measured."""
+    """Return the 10th percentile of the latency in seconds; ``None`` if it was not measured.
+
+    Queues come and go and spare some requests, but a wait of every request shows even here. Without
+    latencies, the result is the time that a request spends in PHP, by Little's law.
+    """
     return context.reading.percentile(0.1) if context.reading.histogram else time_inside(context)
 
 
 def time_inside(context: ReadingContext) -> float | None:
-    """Seconds that a request spends in a PHP process (Little's law: requests there = rate × time)."""
+    """Return the seconds that a request spends in a PHP process (requests there = rate × time)."""
     if context.answered <= 0 or not context.pools:
         return None
     return sum(part.accepted for part in context.pools) / context.answered

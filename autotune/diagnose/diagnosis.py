@@ -1,4 +1,4 @@
-"""Which tier and which resource holds the peak down, with the evidence in a line. Pure."""
+"""The tier and the resource that limit the peak, with a line of evidence. Pure."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from autotune.services.diagnosis import Resource
 from autotune.services.registry import ALL, diagnosis, of_role
 from autotune.target.slo import Slo
 
-NEAREST = 3  # failed readings that count: far above the peak they show only effects of overload
+NEAREST = 3  # failed readings that count; further above the peak, overload hides the cause
 
 
 @dataclass(frozen=True)
 class WatchedReading:
-    """A reading, what was observed while it ran, and the usage of each host that follows from it."""
+    """A reading, the observations during it, and the usage of each host."""
 
     reading: Reading
     observations: Observations
@@ -37,7 +37,7 @@ def diagnose(
     hosts: tuple[WatchedHost, ...],
     slo: Slo,
 ) -> Bottleneck | None:
-    """What limits the peak, by the readings around it; ``None`` when nothing seen explains it."""
+    """Return what limits the peak, from the readings around it; ``None`` without an explanation."""
     return bottleneck_of(contexts_of(stack, settings, watched, hosts=hosts, slo=slo))
 
 
@@ -49,7 +49,7 @@ def contexts_of(
     hosts: tuple[WatchedHost, ...],
     slo: Slo,
 ) -> list[ReadingContext]:
-    """The context of each reading."""
+    """Return the context of each reading."""
     return [
         context_of(w.reading, w.observations, stack=stack, hosts=hosts, settings=settings, slo=slo)
         for w in watched
@@ -57,11 +57,11 @@ def contexts_of(
 
 
 def bottleneck_of(contexts: Sequence[ReadingContext]) -> Bottleneck | None:
-    """The verdict of the readings just above the peak: the finding with the most confidence over all of
-    them, and among equals that of the reading nearest to the peak.
+    """Return the verdict of the readings just above the peak.
 
-    Readings that the generator limited say nothing about the stack; the highest of them decides only
-    where no reading of the stack itself failed. Without either, the highest rate decides.
+    The finding with the highest total confidence counts, and among equals the finding of the reading
+    nearest to the peak. A reading that the generator limited proves nothing about the stack. The highest
+    of these decides only if no other reading failed. Without either, the highest rate decides.
     """
     floors = [time for s in contexts if (time := floor(s)) is not None]
     compared = [replace(s, fastest=min(floors, default=None)) for s in contexts]
@@ -77,18 +77,18 @@ def bottleneck_of(contexts: Sequence[ReadingContext]) -> Bottleneck | None:
     for finding in findings:
         named = (finding.tier, finding.service, finding.resource)
         weights[named] = weights.get(named, 0.0) + finding.confidence
-    chosen = max(weights, key=lambda named: weights[named])  # the nearest of equals
+    chosen = max(weights, key=lambda named: weights[named])  # among equals, the nearest
     first = next(f for f in findings if (f.tier, f.service, f.resource) == chosen)
     return replace(first, confidence=weights[chosen] / max(1, len(failed)))
 
 
 def explain(context: ReadingContext) -> Bottleneck | None:
-    """The first rule that applies to one reading."""
+    """Return the finding of the first rule that applies to a reading."""
     return next((finding for rule in RULES if (finding := rule(context))), None)
 
 
 def worst_rss(watched: Iterable[WatchedReading]) -> dict[str, int]:
-    """The largest resident size of one process, in bytes by `tier.service`, over these readings."""
+    """Return the largest resident size of one process by `tier.service`, in bytes."""
     worst: dict[str, int] = {}
     for reading in watched:
         for usage in reading.hosts.values():
@@ -102,11 +102,12 @@ def worst_rss(watched: Iterable[WatchedReading]) -> dict[str, int]:
 def recommended_moves(
     bottleneck: Mapping[str, Any] | None, among: Container[str] | None = None
 ) -> tuple[str, ...]:
-    """The moves that a bottleneck, as a study recorded it, suggests: ``web.php_fpm.max_children+``,
-    ``web.php_fpm.pm=static``. None where nothing can be changed in software. ``among``: full names of
-    the parameters there are, if that is known.
+    """Return the moves that a recorded bottleneck suggests.
 
-    They are advice: measurements say whether they help.
+    ``among`` are the full names of the existing parameters, if known.
+
+    Examples are ``web.php_fpm.max_children+`` and ``web.php_fpm.pm=static``. There are none if software
+    cannot help, as for a lack of CPU. The moves are advice; measurements show whether they help.
     """
     if not bottleneck:
         return ()

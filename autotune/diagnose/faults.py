@@ -1,8 +1,8 @@
-"""Hosts that answer wrong when asked directly: one that does so without load is broken, not overloaded.
+"""Hosts with wrong answers to direct requests. A wrong answer without load means broken, not overloaded.
 
-Behind a load balancer, a host that answers wrong but at once looks fast. After a reading with failures
-that a wrong answer explains, each web server is therefore asked, from its own host, for the page that
-the load asks for. Several tries wait until the queues of an overload are gone.
+Behind a load balancer, a host with fast wrong answers looks fast. After a reading with such failures,
+autotune therefore requests the page of the load from each web server, on that server's own host. Several
+tries wait until the queues of an overload are gone.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from autotune.transports.parallel import run_on_all
 from autotune.transports.request import Request
 
 KINDS = frozenset({"1xx", "3xx", "4xx", "5xx", "wrong body", "reset", "refused"})
-SUSPECT = 0.01  # of the requests; fewer errors of such kinds do not point to one host
+SUSPECT = 0.01  # share of the requests; fewer such errors do not point to one host
 TRIES = 4
-PAUSE = 0.5  # s between tries: a queue of a second or two is gone by the last one
-_SHOWN = 60  # characters of a body that are shown
+PAUSE = 0.5  # seconds between tries: a queue of a second or two is gone by the last try
+_SHOWN = 60  # characters of a body in a message
 
 
 def suspected(reading: Reading) -> bool:
-    """Whether the failures of a reading may come from a host that answers wrong."""
+    """True if the failures of a reading may come from a host with wrong answers."""
     failures = sum(count for kind, count in reading.errors.items() if kind in KINDS)
     return failures > SUSPECT * reading.intended
 
@@ -38,7 +38,7 @@ def faults(
     request: Request,
     pause: Callable[[float], object] = time.sleep,
 ) -> dict[str, str]:
-    """Part → what is wrong with its answer, for every web server that never answers right.
+    """Return part → fault, for every web server without a correct answer in any try.
 
     ``transports`` are by host name; a host that cannot be reached is left out.
     """
@@ -64,7 +64,7 @@ def faults(
 
 
 def wrong_with(got: Answer | str, request: Request) -> str | None:
-    """What is wrong with an answer, in a few words; ``None`` if it is right."""
+    """Return what is wrong with an answer in a few words; ``None`` if it is correct."""
     if isinstance(got, str):
         return got
     if got.status not in request.statuses:

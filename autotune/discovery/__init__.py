@@ -1,1 +1,1 @@
-"""From running hosts to a target."""
+"""Discovery of a target from running hosts."""

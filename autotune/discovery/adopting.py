@@ -29,13 +29,13 @@ from autotune.transports.local import LocalTransport
 from autotune.transports.parallel import run_on_all
 from autotune.transports.request import DEFAULT_PORTS, Request, Tls
 
-_FIRST_PAGE = 10.0  # s: this may be the first request since the site was started
+_FIRST_PAGE = 10.0  # seconds: this may be the first request since the site started
 _LOGIN = re.compile(r"(?:(?P<user>[^@]+)@)?(?P<address>\[[^\]]+\]|[^:]+)(?::(?P<port>[0-9]+))?")
 
 
 @dataclass(frozen=True)
 class Written:
-    """``tiers`` in words, the number of ``parameters``; ``notes``: what was left as it is, and why."""
+    """``tiers`` as text, the number of ``parameters``, and ``notes`` on everything not adopted."""
 
     target: Path
     templates: Path
@@ -47,35 +47,34 @@ class Written:
 def adopt(
     logins: Sequence[str], out: Path | None, ssh_config: Path | None, path: str | None
 ) -> Written:
-    """Read the hosts (``[user@]host[:port]``) and write ``out`` with its templates beside it.
+    """Read the hosts (``[user@]host[:port]``), write ``out`` and the templates next to it.
 
-    Changes nothing on any host. Raises AutotuneError, HostUnreachable.
+    No host is changed. Raises AutotuneError, HostUnreachable.
     """
     if not logins:
-        raise AutotuneError("--from names no host", hint="--from user@host[,user@host…]")
+        raise AutotuneError("--from: missing host", hint="use --from user@host[,user@host…]")
     return write(_hosts(logins, ssh_config), out, ssh_config, path)
 
 
 def write(
     hosts: Sequence[DiscoveredHost], out: Path | None, ssh_config: Path | None, path: str | None
 ) -> Written:
-    """The target file of hosts that were read, and the templates made of their files.
+    """Write the target file of hosts that were read, and the templates made of their files.
 
-    Without ``path``, load is sent to the first of `/index.php` and `/` that is answered with a 2xx, or
-    to the URL that a redirect leads to. Raises AutotuneError where there is nothing to tune, or
-    something to overwrite.
+    Without ``path``, load goes to the first of `/index.php` and `/` that answers with a 2xx, or to the
+    URL of a redirect. Raises AutotuneError if there is nothing to tune or a file would be overwritten.
     """
     discovered, notes = _tiers(hosts)
     adopted = [adoption.adopt(tier) for tier in discovered]
     name = out.stem if out else hosts[0].name
     if not re.match(NAME, name):
-        hint = "--out with letters, digits, _ and -"
-        raise AutotuneError(f"{name!r} cannot be a target's name", hint=hint)
+        hint = "use --out with letters, digits, _ and -"
+        raise AutotuneError(f"invalid target name {name!r}", hint=hint)
     out = out or Path("targets") / f"{name}.yaml"
     templates = out.parent / "templates" / name
     for place in (out, templates):
         if place.exists():
-            raise AutotuneError(f"{place} exists already", hint="name another file with --out")
+            raise AutotuneError(f"{place} already exists", hint="choose another file with --out")
     stack = Stack(
         name=name,
         hosts=hosts,
@@ -105,27 +104,27 @@ def _write_templates(tiers: Sequence[AdoptedTier], templates: Path) -> None:
 
 
 def _tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTier], list[str]]:
-    """The tiers, and a line for each thing that autotune does not tune."""
+    """Return the tiers, and a note for each thing that autotune does not tune."""
     per_host = [instances(host) for host in hosts]
     notes = [note for _, of_host in per_host for note in of_host]
     notes += listening(zip(hosts, (deployed for deployed, _ in per_host), strict=True))
     discovered = tiers(instance for of_host, _ in per_host for instance in of_host)
     if not discovered:
-        idle = [f"{host.name}: nothing that autotune tunes is running" for host in hosts]
+        idle = [f"{host.name}: autotune found no service to tune" for host in hosts]
         *others, last = [adoption.known_as for adoption in programs()]
         raise AutotuneError(
             "\n".join(notes or idle),
-            hint=f"{', '.join(others)} and {last} are known, as Debian's units; start them, or write"
-            " a target by hand: `autotune init`",
+            hint=f"autotune finds {', '.join(others)} and {last} in Debian's units. Start them, or"
+            " write a target with `autotune init`",
         )
     notes += [
-        f"{host.name}: nothing that autotune tunes is running, so it is in no tier"
+        f"{host.name}: autotune found no service to tune, so the host is in no tier"
         for host, (deployed, _) in zip(hosts, per_host, strict=True) if not deployed
     ]  # fmt: skip
     if len(entries := [tier.name for tier in _entries(discovered)]) > 1:
         notes.append(
-            f"where requests enter: no file says what is in front of {' and '.join(entries)}; "
-            "say it with `forwards_to:` or `uses:`"
+            f"ambiguous entry tier: no file shows what forwards to {' and '.join(entries)}. "
+            "Set `forwards_to:` or `uses:`"
         )
     unread = (
         config_text.readable(f"{instance.host.name}: {path}: {why}")
@@ -138,10 +137,12 @@ def _tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTier], l
 
 
 def _hosts(logins: Sequence[str], ssh_config: Path | None) -> list[DiscoveredHost]:
-    """What was read from each host, under names that the target can have, no two alike."""
+    """Return the hosts that were read, under unique names that are valid in the target."""
     if ssh_config and not ssh_config.expanduser().exists():
-        raise AutotuneError(f"there is no {ssh_config}", hint="--ssh-config takes an ssh_config(5)")
-    # Its libraries take a second to load.
+        raise AutotuneError(
+            f"{ssh_config} does not exist", hint="--ssh-config expects an ssh_config(5) file"
+        )
+    # The SSH libraries take a second to load.
     from autotune.transports.ssh import SshTransport
 
     by_name = {login.strip(): _login(login, ssh_config) for login in logins}
@@ -167,7 +168,7 @@ def _hosts(logins: Sequence[str], ssh_config: Path | None) -> list[DiscoveredHos
 def _login(login: str, ssh_config: Path | None) -> SshHost:
     match = _LOGIN.fullmatch(login.strip())
     if match is None:
-        raise AutotuneError(f"{login!r} is no host", hint="--from user@host[,user@host…]")
+        raise AutotuneError(f"{login!r} is not a host", hint="use --from user@host[,user@host…]")
     return SshHost(
         name=login.strip(),
         address=match["address"].strip("[]"),
@@ -179,7 +180,7 @@ def _login(login: str, ssh_config: Path | None) -> SshHost:
 
 @dataclass(frozen=True)
 class Asked:
-    """What load asks for, as the target's file has it, and a remark on that."""
+    """The page that load requests, as text for the target file, and a remark on it."""
 
     text: str
     remark: str = ""
@@ -191,7 +192,7 @@ def _entries(discovered: Sequence[DiscoveredTier]) -> list[DiscoveredTier]:
 
 
 def _asked(discovered: Sequence[DiscoveredTier]) -> Asked:
-    """The first page that answers: PHP's own, then `/`, which may be a file. Follows one redirect."""
+    """Return the first page that answers: `/index.php`, then `/`. Follows one redirect."""
     entry = _entries(discovered)[0]
     host, front = entry.instances[0].host.address, entry.instances[0]
     if front.tls:
@@ -209,7 +210,7 @@ def _asked(discovered: Sequence[DiscoveredTier]) -> Asked:
 
 
 def _over_tls(host: str, front: Instance) -> Asked:
-    """A site with HTTPS alone: asked by the name that its files give it, or by the address."""
+    """Return the page of a site with HTTPS alone, by the name in its files or by its address."""
     port = "" if front.port == DEFAULT_PORTS["https"] else f":{front.port}"
     name = front.site or (f"[{host}]" if ":" in host else host)
     site = urlsplit(f"https://{name}{port}")
@@ -222,25 +223,25 @@ def _over_tls(host: str, front: Instance) -> Asked:
             break
         if urlsplit(answer.location).hostname:
             return _by_url(host, urlsplit(answer.location), "The site redirects to")
-    return _described(f"The site is served over TLS alone, at {url.geturl()}", host, url, answer)
+    return _described(f"The site uses HTTPS only, at {url.geturl()}", host, url, answer)
 
 
 def _by_url(host: str, url: SplitResult, site: str) -> Asked:
-    """The URL that the site sends visitors to: requested from the same host, by the URL's name."""
+    """Return the URL to which the site redirects, requested from the same host."""
     answer = curl.answer(LocalTransport(), _request(host, url), _FIRST_PAGE)
     return _described(f"{site} {url.geturl()}", host, url, answer)
 
 
 def _described(site: str, host: str, url: SplitResult, answer: curl.Answer | str) -> Asked:
-    """A URL, with a remark: what ``site`` says of it, then what its answer shows."""
+    """Return a URL with a remark: ``site``, then the result of the request."""
     if isinstance(answer, str) and "subject name" in answer:
-        remark = f"{site}, which is not the name in its certificate: put that in the URL."
+        remark = f"{site}, but its certificate is for another name: use that name in the URL."
     elif isinstance(answer, str) and "certificate" in answer:
-        remark = f"{site}, whose authority is not known here: add `ca: FILE` with its certificate."
+        remark = f"{site}, but this machine does not trust its certificate: add `ca: FILE`."
     elif isinstance(answer, str) or not answer.ok:
         reply = answer if isinstance(answer, str) else f"status {answer.status}"
         asked = _request(host, url).endpoint
-        remark = f"{site}, and {asked} does not answer to that: {split_lines(reply)[0]}"
+        remark = f"{site}, but the request to {asked} failed: {split_lines(reply)[0]}"
     else:
         remark = f"{site}."
     return Asked(f"url: {quoted(url.geturl())}", remark)
@@ -265,7 +266,7 @@ def _summary(tier: DiscoveredTier) -> str:
 
 @dataclass(frozen=True)
 class Stack:
-    """All that the file says; ``notes`` go to its top."""
+    """The content of the target file; ``notes`` are at its top."""
 
     name: str
     hosts: Sequence[DiscoveredHost]
@@ -277,21 +278,21 @@ class Stack:
 
 
 def target_text(stack: Stack) -> str:
-    """The target file as a person would write it: YAML, every line explained."""
+    """Return the target file as YAML with comments."""
     return "\n".join([*_top(stack), "", *_host_lines(stack), "", *_tier_lines(stack), "",
                       *_parameters(stack), "", *_load(stack)]) + "\n"  # fmt: skip
 
 
 def _top(stack: Stack) -> Iterator[str]:
     yield comment(f"Adopted from {', '.join(host.address for host in stack.hosts)}.")
-    yield f"# Their own files are templates in {stack.templates}, with variables where there is something"
-    yield "# to tune: with the baseline below they come out byte for byte as on the hosts."
-    yield "# Words that autotune does not understand are placeholders: they stay on their host."
+    yield f"# Templates of the hosts' files are in {stack.templates}, with variables for tunable values."
+    yield "# With the baseline below, they reproduce the files byte for byte. Text that autotune does not"
+    yield "# understand is replaced by placeholders and stays on its host."
     for note in stack.notes:
         yield comment(f"Not adopted: {note}")
     yield f"name: {stack.name}"
     yield ""
-    yield "# What has to hold while the throughput is raised: set it to what your users need."
+    yield "# The objective that must hold while the throughput rises. Set it to what your users need."
     yield "slo: {p99: 50ms, errors: 0.1%}"
 
 
@@ -316,9 +317,9 @@ def _tier_lines(stack: Stack) -> Iterator[str]:
     for tier in stack.tiers:
         discovered = tier.discovered
         for other in discovered.assumed:
-            yield f"  # No file of {discovered.name} speaks of {other}: that it uses it is a guess."
+            yield f"  # Assumed: {discovered.name} uses {other}. No file of {discovered.name} names it."
         for loses in dict.fromkeys(own.loses for own in tier.own.values() if own.loses):
-            yield f"  # Not restarted, as {loses}: `allow_data_loss: true` here allows it."
+            yield f"  # Not restarted because {loses}. `allow_data_loss: true` allows a restart."
         yield f"  {discovered.name}:"
         yield f"    hosts: [{', '.join(instance.host.name for instance in discovered.instances)}]"
         yield f"    service: {discovered.deployment}"
@@ -331,9 +332,9 @@ def _tier_lines(stack: Stack) -> Iterator[str]:
 
 
 def _parameters(stack: Stack) -> Iterator[str]:
-    yield "# Each baseline (`default`) is what the files say now, or what the software takes where they"
-    yield "# say nothing. Kernel settings are tuned too, from the values that the hosts have; to leave"
-    yield "# a parameter alone give it `{drop: true}`. `autotune params` has the whole catalogue."
+    yield "# Each `default` is the value in the files, or the software's default if the files set none."
+    yield "# Kernel settings are tuned too, starting from the hosts' values. `{drop: true}` excludes a"
+    yield "# parameter. `autotune params` lists the whole catalogue."
     yield "parameters:"
     for tier in stack.tiers:
         left: dict[str, list[str]] = {}
@@ -346,7 +347,7 @@ def _parameters(stack: Stack) -> Iterator[str]:
             if key in tier.left:
                 left.setdefault(tier.left[key], []).append(dimension.name)
         for why, names in left.items():
-            yield f"  {comment(f'Not tuned, as {why}:')}"
+            yield f"  {comment(f'Not tuned ({why}):')}"
             yield from (f"  {name}: {{drop: true}}" for name in names)
 
 
@@ -367,10 +368,10 @@ def _tuned(dimension: Dimension, value: Value) -> str:
 
 
 def _load(stack: Stack) -> Iterator[str]:
-    yield "# Sent from this machine unless `hosts:` names others, and only to the first tier. `path` is"
-    yield "# asked of whatever answers to the bare address there. No more than max_rate is ever offered."
-    yield "# Answers are compared with those before the first trial. `expect: {body: TEXT}` says what a"
-    yield "# right one has."
+    yield "# Load comes from this machine unless `hosts:` names others, and goes only to the first tier."
+    yield "# `path` is requested by address, without a host name. Load never exceeds max_rate. Each"
+    yield "# answer is compared with the answers before the first trial. `expect: {body: TEXT}` sets text"
+    yield "# that every correct answer contains."
     if stack.asked.remark:
         yield comment(stack.asked.remark)
     yield f"load: {{generator: httperf, {stack.asked.text}, max_rate: 5000/s}}"
@@ -382,19 +383,19 @@ def _flow(keys: Mapping[str, str]) -> str:
 
 
 def comment(text: str) -> str:
-    """One line, whatever a host puts into it; without its secrets."""
+    """Return one comment line, without secrets and without control characters."""
     return "# " + "".join(c for c in " ".join(masked(text).split()) if c.isprintable())
 
 
 def scalar(value: Value) -> str:
-    """A value in YAML."""
+    """Return a value as YAML."""
     if isinstance(value, bool):
         return str(value).lower()
     return quoted(value) if isinstance(value, str) else f"{value}"
 
 
 def quoted(word: str) -> str:
-    """Text in YAML: in quotes unless it is a plain word."""
+    """Return text as YAML: in quotes unless it is a plain word."""
     plain = word.replace("_", "a").replace("-", "a").replace("+", "a")
     special = word.lower() in ("on", "off", "yes", "no", "true", "false", "null", "y", "n")
     if plain.isalnum() and word[0].isalpha() and not special:

@@ -1,4 +1,4 @@
-"""Discovered tiers made tunable: templates, baselines, and what stays as it is."""
+"""Discovered tiers made tunable: templates, baselines, and the parameters that are not tuned."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from autotune.target.runtimes import DEFAULT
 
 @dataclass(frozen=True)
 class AdoptedTier:
-    """``templates`` by path below their directory; ``own`` by the names of parts.
+    """``templates`` are by path below their directory, ``own`` by the names of parts.
 
-    ``values`` is the baseline and ``left`` why a parameter is not tuned, both by ``SERVICE.NAME``.
+    ``values`` is the baseline, and ``left`` the reason why a parameter is not tuned. Both are by
+    ``SERVICE.NAME``.
     """
 
     discovered: DiscoveredTier
@@ -39,7 +40,7 @@ class AdoptedTier:
 
 
 def adopt(tier: DiscoveredTier, runtime: str = DEFAULT) -> AdoptedTier:
-    """Put variables into the files of a tier's hosts, where all hosts have the same value."""
+    """Put variables into the files of a tier's hosts, if all hosts have the same value."""
     hosts = tuple(instance.host.name for instance in tier.instances)
     model = Tier(hosts=hosts, service=(tier.deployment,), runtime=runtime)
     dimensions = tuple(of_tier(tier.name, model, smallest(i.host.facts for i in tier.instances)))
@@ -53,16 +54,16 @@ def adopt(tier: DiscoveredTier, runtime: str = DEFAULT) -> AdoptedTier:
             adopted.own.update({f"{tier.name}.{host}.{service.name}": Own() for host in hosts})
             names = (f"{service.name}.{parameter.name}" for parameter in service.parameters)
             why = (
-                "its files are not where Debian has them"
+                "its files are not at Debian's paths"
                 if service.interpreter
-                else "units keep theirs"
+                else "units keep their own limits"
             )
             adopted.left.update(dict.fromkeys(names, why))
     return adopted
 
 
 def check(tier: AdoptedTier) -> None:
-    """Raises AutotuneError for templates that do not give the files back as they were."""
+    """Raise AutotuneError if a template does not reproduce its file."""
     from autotune.deploy import templates  # Jinja2 is slow to load
 
     for instance in tier.discovered.instances:
@@ -74,16 +75,16 @@ def check(tier: AdoptedTier) -> None:
                 running = instance.services[service]
                 outliner = adoptions()[running.key].understood.outliner(file.path)
                 if text != masked(config.texts[file.path], outliner):
-                    raise AutotuneError(f"{file.path} cannot be made into a template exactly")
+                    raise AutotuneError(f"a template cannot reproduce {file.path} exactly")
 
 
 def key_of(dimension: Dimension) -> str:
-    """``service.parameter``, as an adopted tier's values are called."""
+    """Return ``service.parameter``, the name of a value in an adopted tier."""
     return ParameterName.parse(dimension.name).within_tier
 
 
 def _baseline(tier: AdoptedTier, service: str) -> Mapping[str, object]:
-    """Values by bare names; those derived from others are what the software has now."""
+    """Return values by bare names; a derived value is calculated from the software's values."""
     values = own_settings(tier.values, service)
     numbers = {d.name: value * d.unit for d in tier.dimensions
              if isinstance(value := tier.values.get(key_of(d)), int | float)}  # fmt: skip
@@ -101,7 +102,7 @@ def _baseline(tier: AdoptedTier, service: str) -> Mapping[str, object]:
 
 
 def _add(adopted: AdoptedTier, service: str) -> None:
-    """The files of one service on every host."""
+    """Add the files of one service on every host."""
     tier = adopted.discovered
     dimensions = own_settings({d.name: d for d in adopted.dimensions}, f"{tier.name}.{service}")
     per_host = _of_hosts([i.services[service] for i in tier.instances], dimensions)
@@ -124,14 +125,14 @@ def _add(adopted: AdoptedTier, service: str) -> None:
     adopted.values.update({f"{service}.{name}": value for name, value in first.values.items()})
     for name in dict.fromkeys((*dimensions, *first.left)):
         if name in first.left or name not in first.values:
-            why = first.left.get(name, "it has no place in these files")
+            why = first.left.get(name, "these files offer no place for it")
             adopted.left[f"{service}.{name}"] = readable(why)
 
 
 def _of_hosts(
     services: Sequence[RunningService], dimensions: Mapping[str, Dimension]
 ) -> list[Adopted]:
-    """What is tuned on each host; hosts of a tier share their settings, so they must agree now."""
+    """Return the tunable values of each host; hosts of a tier share settings, so they must agree."""
     tune = adoptions()[services[0].key].adopted
 
     def accepts(name: str, value: Value) -> bool:
@@ -147,7 +148,7 @@ def _of_hosts(
     unshown = {
         name for s, adopted in zip(services, first, strict=True) for name in _unshown(s, adopted)
     }
-    left |= dict.fromkeys(unshown, "the words around it stay on their host")
+    left |= dict.fromkeys(unshown, "the text around it is masked")
     if not left:
         return first
     again = [tune(s, lambda name, v: name not in left and accepts(name, v)) for s in services]
@@ -157,7 +158,7 @@ def _of_hosts(
 
 
 def _unshown(service: RunningService, adopted: Adopted) -> set[str]:
-    """Parameters with an edit in words that are masked."""
+    """Return the parameters whose edits touch masked text."""
     names = set[str]()
     for edit in adopted.edits:
         understood = adoptions()[service.key].understood
@@ -170,7 +171,7 @@ def _unshown(service: RunningService, adopted: Adopted) -> set[str]:
 
 
 def _can_start_at(dimension: Dimension, value: Value) -> bool:
-    """Whether a value can be the baseline of a dimension; ranges can be widened to hold it."""
+    """True if a value can be the baseline of a dimension; a range can be widened for it."""
     if choices := (*dimension.choices, *dimension.parameter.choices):
         return any(value == choice and type(value) is type(choice) for choice in choices)
     if isinstance(value, bool | str) or (dimension.log and value <= 0):
@@ -179,10 +180,10 @@ def _can_start_at(dimension: Dimension, value: Value) -> bool:
 
 
 def _templates(running: RunningService, edits: Iterable[Edit]) -> dict[str, str]:
-    """The files that have something to tune, made into templates that show what is understood."""
+    """Return the files with tunable values, as templates that show only understood text."""
     config, understood = running.config, adoptions()[running.key].understood
     pieces: dict[str, list[tuple[int, int, str]]] = {}
-    for edit in dict.fromkeys(edits):  # a file that is included twice is still one
+    for edit in dict.fromkeys(edits):  # a file can be included twice
         if edit.path not in pieces:
             outliner = understood.outliner(edit.path)
             pieces[edit.path] = [*placeholders(config.texts[edit.path], outliner)]

@@ -1,4 +1,4 @@
-"""What runs on a host and how it is configured, read in one exchange that changes nothing."""
+"""Services on a host and their configuration, read in one exchange that changes nothing."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from autotune.strict import is_whole, split_lines
 from autotune.transports.base import SshHost, Transport
 from autotune.transports.facts import host_facts
 
-READING = 60.0  # s
-DEEPEST_TARGET = 3  # levels below a directory that a link leads to
-MOST_ROUNDS = 6  # in which links to links are followed
+READING = 60.0  # seconds
+DEEPEST_TARGET = 3  # levels below the directory that a link points to
+MOST_ROUNDS = 6  # rounds that follow links to links
 
 _UNITS = """
 command -v systemctl >/dev/null || exit 1
@@ -51,7 +51,7 @@ _NAMES = "hostname; hostname -I; hostname -f 2>/dev/null; :"
 _SOCKETS = "nproc; ss -lxH; ss -ltnH"
 _LISTENING = re.compile(r"LISTEN\s+[0-9]+\s+([0-9]{1,9})\s+(\S+)")
 _RUNS = 'runs() { systemctl -q is-active -- "$1"; }'
-# Configurations are small text files: large files are skipped, and so are keys and passwords.
+# Configurations are small text files. Large files, keys and passwords are skipped.
 _SMALL = """\\( -type l -o -type f -size -512k ! -name '*.key' ! -name '*.pem' ! -name '*.htpasswd' \\
     ! -name '.htpasswd' ! -name '*.so' ! -path '*/ssl/*' \\) -print0 2>/dev/null"""
 _PACK = "tar -c --no-recursion --null -T - 2>/dev/null | gzip -c | base64 -w 0"
@@ -66,7 +66,7 @@ done
 [ "$#" = 0 ] && exit 0
 find "$@" {_SMALL} | {_PACK}
 """
-# Links may lead out of what was read. Directories above tell who can change the links.
+# Links may lead outside of the read paths. Parent directories show who can change a link.
 _ABOVE = f"""
 cd / && find "$@" -maxdepth 0 \\( -type d -o -type l \\) -print0 2>/dev/null | {_PACK}
 """
@@ -77,8 +77,10 @@ cd / && find "$@" -maxdepth {DEEPEST_TARGET} {_SMALL} | {_PACK}
 
 @dataclass(frozen=True, kw_only=True)
 class DiscoveredHost(RunningHost):
-    """``address`` is where it was reached. ``names``: its own names and addresses, by which other
-    hosts' configurations may speak of it."""
+    """``address`` is where the host was reached.
+
+    ``names`` are its own names and addresses, which the configurations of other hosts may contain.
+    """
 
     name: str
     address: str
@@ -90,9 +92,9 @@ class DiscoveredHost(RunningHost):
 
 
 def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
-    """Read ``host``. It is called by its own short host name, if that is usable.
+    """Read ``host``. The result has its own short host name, if that is usable.
 
-    Raises HostUnreachable, or AutotuneError where the account cannot become root there.
+    Raises HostUnreachable, or AutotuneError if the account cannot become root on the host.
     """
     every = programs()
     scripts = (
@@ -107,12 +109,12 @@ def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
     if not units.ok:
         raise AutotuneError(
             f"{host.name} has no systemd, which autotune needs to reload its services",
-            hint="write a target for it by hand: `autotune init --example command`",
+            hint="write a target with `autotune init --example command`",
         )
     tree = _with_targets(transport, _tree(transport.name, files.stdout))
     own, processors = names.stdout.split(), sockets.stdout.partition("\n")[0].strip()
     if not is_whole(processors):
-        raise AutotuneError(f"{host.name} does not say how many processors it has")
+        raise AutotuneError(f"{host.name}: `nproc` did not print the number of processors")
     return DiscoveredHost(
         name=_short(own, host.address),
         address=host.address,
@@ -129,7 +131,7 @@ def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
 
 
 def with_versions(host: DiscoveredHost, transport: Transport) -> DiscoveredHost:
-    """The host with names and versions of what is installed, which only people read.
+    """Return the host with the names and versions of installed software, for people to read.
 
     This takes most of a second of CPU on a host with application servers.
     """
@@ -139,8 +141,10 @@ def with_versions(host: DiscoveredHost, transport: Transport) -> DiscoveredHost:
 
 
 def paths_of(deployments: Iterable[str]) -> tuple[str, ...]:
-    """Where the services of deployments are configured; for a pattern, the directory that it is in.
-    Patterns outside of /etc are left out: directories of data and applications may be of any size."""
+    """Return the paths where services of deployments are configured; a pattern gives its directory.
+
+    Patterns outside /etc are left out: directories of data and applications may be of any size.
+    """
     every = {key: adoption.paths for key, adoption in adoptions().items()}
     patterns = [path for name in deployments for service, _ in parts(name)
                 for path in every.get(service.key, ())]  # fmt: skip
@@ -159,8 +163,11 @@ def read_inside(
     packed: Sequence[str],
     functions: str,
 ) -> DiscoveredHost:
-    """A host as it is seen by services that have a file system of their own. ``packed`` prints a tar
-    archive of each of ``paths``, in base64. It needs no program from inside that file system."""
+    """Return a host as services with their own file system see it.
+
+    ``packed`` prints a tar archive of each of ``paths``, in base64. It needs no program from inside that
+    file system.
+    """
     commands = [Command(tuple(packed), vital=True), Command(("nproc",), vital=True)]
     archives, processors = run_checked(transport, commands, timeout=READING, functions=functions)
     trees = [_tree(transport.name, text, dirname(path))
@@ -178,7 +185,7 @@ def read_inside(
 
 
 def _with_targets(transport: Transport, tree: Tree) -> Tree:
-    """The tree with what its links lead to, as far as root alone can change those links."""
+    """Return the tree with the targets of its links, if only root can change those links."""
     asked: set[str] = set()
     for _ in range(MOST_ROUNDS):
         targets = tuple(end for end in tree.unread if tree.directories and is_utf8(end))
@@ -196,7 +203,7 @@ def _with_targets(transport: Transport, tree: Tree) -> Tree:
 
 
 def _backlogs(printed: str) -> dict[str, int]:
-    """Backlogs by path or port; of several sockets at a port the shortest, which is full first."""
+    """Return backlogs by path or port; of several sockets the shortest, which fills first."""
     backlogs: dict[str, int] = {}
     for size, place in _LISTENING.findall(printed):
         key = place if place.startswith("/") else place.rpartition(":")[2]
@@ -218,5 +225,5 @@ def _tree(host: str, packed: str, above: str = "/") -> Tree:
     try:
         return unpacked(base64.b64decode(packed, validate=True), above)
     except (ValueError, tarfile.TarError, OSError, EOFError, zlib.error) as error:
-        why = f"{host}: its configuration files did not arrive: {error}: {packed[:200]}"
+        why = f"cannot unpack the configuration files of {host}: {error}: {packed[:200]}"
         raise AutotuneError(why) from error

@@ -1,4 +1,4 @@
-"""Templates made from the files on a target's hosts, as `init --from` makes them."""
+"""Templates made from the files on a target's hosts, as in `init --from`."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from autotune.target.read import TargetFile
 from autotune.transports.base import SshHost, Transport
 from autotune.transports.parallel import run_on_all
 
-CORRECT = "correct what is named above; until then autotune does not change those files"
-REPLACE = "or let autotune write whole files there: `replace: true` in its tier"
+CORRECT = "fix the problems above. Until then, autotune does not change those files"
+REPLACE = "or set `replace: true` in the tier to let autotune write whole files"
 
 
 @dataclass(frozen=True)
 class InPlace:
-    """``own`` are the hosts' files as templates, by the names of parts; ``running`` what they say.
+    """``own`` are the hosts' files as templates, by the names of parts; ``running`` their values.
 
-    ``notes`` are what could not be read, and what runs there in no tier, a line each.
+    ``notes`` lists files that could not be read and services in no tier, a line each.
     """
 
     own: Mapping[str, Own] = field(default_factory=dict)
@@ -41,18 +41,18 @@ class InPlace:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """What is not tuned and why, and what could not be read."""
+        """The parameters that are not tuned and why, after the notes."""
         names: dict[tuple[str, str], list[str]] = {}
         for name, why in self.running.left.items():
             full = ParameterName.parse(name)
             names.setdefault((full.owner, why), []).append(full.parameter)
-        left = (f"{service}: {', '.join(parameters)} left as they are: {why}"
+        left = (f"{service}: {', '.join(parameters)} not tuned ({why})"
                 for (service, why), parameters in names.items())  # fmt: skip
         return (*self.notes, *left)
 
     @property
     def record(self) -> dict[str, Any]:
-        """For the journal of a study, which is continued with what it began with."""
+        """The record for the journal of a study, from which a resumed study continues."""
         return {
             "own": manifest.record(self.own),
             "values": dict(self.running.values),
@@ -62,7 +62,7 @@ class InPlace:
 
 
 def of_record(record: Mapping[str, Any]) -> InPlace:
-    """The inverse of `InPlace.record`; an empty `InPlace` for a study that wrote whole files."""
+    """Return the inverse of `InPlace.record`; empty for a study that wrote whole files."""
     if not record:
         return InPlace()
     try:
@@ -70,15 +70,15 @@ def of_record(record: Mapping[str, Any]) -> InPlace:
         return InPlace(manifest.of_record(record["own"]), running, tuple(record["notes"]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise AutotuneError(
-            f"what the study recorded of the hosts' files cannot be read: {error}",
-            hint="start a new one with `autotune run`",
+            f"cannot read the study's record of the hosts' files: {error}",
+            hint="start a new study with `autotune run`",
         ) from error
 
 
 def read_files(file: TargetFile, transports: Mapping[str, Transport], runtime: Runtime) -> InPlace:
-    """Read the hosts of every tier whose files are edited; changes nothing.
+    """Read the hosts of every tier whose files are edited, without a change.
 
-    Raises TargetError where something else runs there than the target says.
+    Raises TargetError if a host does not run the services that the target declares.
     """
     tiers = _edited(file)
     if runtime.layout.isolated:
@@ -101,8 +101,10 @@ def of_hosts(
     hosts: Mapping[str, DiscoveredHost],
     inside: Mapping[str, Mapping[str, DiscoveredHost]] | None = None,
 ) -> InPlace:
-    """The files that were read from hosts, made into templates. ``inside``: by tier, the hosts as the
-    tier's services see them. Raises as `read_files` does."""
+    """Return the files that were read from hosts, as templates.
+
+    ``inside`` maps tiers to their hosts as the tier's services see them. Raises as `read_files` does.
+    """
     tiers = inside or {}
     adopted = [adoption.adopt(_discovered(file, name, tiers.get(name, hosts)), tier.runtime)
                for name, tier in _edited(file).items()]  # fmt: skip
@@ -119,7 +121,7 @@ def of_hosts(
 def _passed_over(
     hosts: Mapping[str, DiscoveredHost], adopted: Sequence[AdoptedTier]
 ) -> Iterator[str]:
-    """What runs or listens on the hosts and is in no tier of the target."""
+    """Yield a line for each service or listener on the hosts that is in no tier of the target."""
     tuned = {
         (i.host.name, i.deployment, i.port) for each in adopted for i in each.discovered.instances
     }
@@ -129,11 +131,11 @@ def _passed_over(
         yield from notes
         for instance in running:
             if (name, instance.deployment, instance.port) not in tuned:
-                yield f"{name}: {instance.deployment} at port {instance.port} is in no tier"
+                yield f"{name}: {instance.deployment} on port {instance.port} is in no tier"
 
 
 def _read(file: TargetFile, transport: Transport) -> DiscoveredHost:
-    """A host, under the name that the target has for it."""
+    """Return a host under its name in the target."""
     name = transport.name
     return replace(read_host(transport, SshHost(name, file.target.hosts[name].address)), name=name)
 
@@ -141,7 +143,7 @@ def _read(file: TargetFile, transport: Transport) -> DiscoveredHost:
 def _inside(
     file: TargetFile, tier: str, transports: Mapping[str, Transport], runtime: Runtime
 ) -> dict[str, DiscoveredHost]:
-    """The hosts of a tier as its services see them."""
+    """Return the hosts of a tier as its services see them."""
     manager, described = runtime.service_manager, file.target.tiers[tier]
     assert manager is not None
     paths = paths_of(described.service)
@@ -155,41 +157,40 @@ def _inside(
 
 
 def _discovered(file: TargetFile, name: str, hosts: Mapping[str, DiscoveredHost]) -> DiscoveredTier:
-    """The tier as it runs. Raises TargetError."""
+    """Return the tier as it runs. Raises TargetError."""
     tier = DiscoveredTier(
         name, tuple(_instance(file, name, hosts[host]) for host in file.target.tiers[name].hosts)
     )
     deployments = {i.deployment: i.host.name for i in tier.instances}
     if len(deployments) > 1:
         differing = ", ".join(f"{host} runs {runs}" for runs, host in deployments.items())
-        raise _mismatch(file, name, f"tier {name}: {differing}", "make it two tiers, " + REPLACE)
+        raise _mismatch(file, name, f"tier {name}: {differing}", "split the tier, " + REPLACE)
     return tier
 
 
 def _instance(file: TargetFile, name: str, host: DiscoveredHost) -> Instance:
-    """The deployment of the target that the host runs; of several, the one at the tier's port."""
+    """Return the target's deployment on the host; of several, the deployment at the tier's port."""
     tier = file.target.tiers[name]
     running, notes = instances(host)
     chosen = [instance for instance in running if instance.deployment in tier.service]
     if not chosen:
         unread = _unread_of(tier, host)
         others = ", ".join(instance.deployment for instance in running)
-        missing = f"no {' or '.join(tier.service)} that can be edited"
-        others = others or ("" if unread else "nothing of the kind")
-        message = f"{host.name} runs {f'{others}, and ' if others else ''}{missing}"
+        missing = f"no editable {' or '.join(tier.service)}"
+        message = f"{host.name} runs {f'{others}, but ' if others else ''}{missing}"
         hint = CORRECT if unread else "start it, " + REPLACE
         raise _mismatch(file, name, "\n".join([message, *dict.fromkeys((*notes, *unread))]), hint)
     chosen.sort(key=lambda i: (i.port != (tier.port or PORTS[i.deployment]),
                                tier.service.index(i.deployment)))  # fmt: skip
     first = chosen[0]
     if tier.port is None and first.port != PORTS[first.deployment]:
-        message = f"{host.name}: {first.deployment} listens at port {first.port}"
-        raise _mismatch(file, name, message, f"say so: `port: {first.port}`")
+        message = f"{host.name}: {first.deployment} listens on port {first.port}"
+        raise _mismatch(file, name, message, f"set `port: {first.port}` in the tier")
     return first
 
 
 def _unread_of(tier: Tier, host: DiscoveredHost) -> list[str]:
-    """Why services of a tier may run here and could not be read: whole files would replace theirs."""
+    """Return why services of a tier may run here unread: whole files would replace their files."""
     every = adoptions()
     keys = dict.fromkeys(service.key for name in tier.service for service, _ in parts(name))
     concerned = [every[key] for key in keys if key in every]
@@ -197,7 +198,7 @@ def _unread_of(tier: Tier, host: DiscoveredHost) -> list[str]:
                and any(fnmatch(unit, name) for each in concerned for name in each.units))  # fmt: skip
     return [
         *(line for adoption in concerned for line in unread(host, adoption)),
-        *(f"{host.name}: {unit} runs, and its files could not be read" for unit in running),
+        *(f"{host.name}: {unit} runs, but its files could not be read" for unit in running),
     ]
 
 

@@ -1,4 +1,4 @@
-"""What listens on a host, and what of it is not tuned."""
+"""Listeners on a host, and the listeners that are not tuned."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONGEST = 15  # characters of a process's name that the kernel keeps
 
 
 def listeners(printed: str) -> tuple[Listener, ...]:
-    """What `ss -ltnpH` printed, each program and port once."""
+    """Return the listeners in the output of `ss -ltnpH`, each program and port once."""
     local: dict[tuple[str, int], bool] = {}
     for address, port, program in _SOCKET.findall(printed):
         key = program, int(port)
@@ -24,7 +24,7 @@ def listeners(printed: str) -> tuple[Listener, ...]:
 
 
 def at_other_ports(every: Iterable[Listener], tuned: Sequence[tuple[str, int]]) -> Iterator[str]:
-    """A line for each port beside its own at which a tuned service listens.
+    """Yield a line for each further port at which a tuned service listens.
 
     ``tuned`` are services by their keys, with the port of each.
     """
@@ -35,15 +35,15 @@ def at_other_ports(every: Iterable[Listener], tuned: Sequence[tuple[str, int]]) 
         ):  # fmt: skip
             key, port = owners[0]
             yield (
-                f"{SERVICES[key].title} listens on port {listener.port} too: what is there is served "
-                f"with the same settings, and load goes to port {port}"
+                f"{SERVICES[key].title} also listens on port {listener.port} with the same settings; "
+                f"load goes to port {port}"
             )
 
 
 def untuned(
     listening: Mapping[str, tuple[Iterable[Listener], Sequence[tuple[str, int]]]],
 ) -> Iterator[str]:
-    """What listens and is not tuned, by host: a line for what all share, one for the rest of each."""
+    """Yield lines of listeners that are not tuned: shared by all hosts, then the rest by host."""
     unowned = {host: [listener for listener in every if not _owners(listener, tuned)]
                for host, (every, tuned) in listening.items()}  # fmt: skip
     lists = list(unowned.values())
@@ -53,7 +53,7 @@ def untuned(
     rest = {host: [each for each in of if each not in alike] for host, of in unowned.items()}
     for where, of in {"every host": alike, **rest}.items():
         if of:
-            yield f"{where}: not tuned, though it listens: {', '.join(map(str, of))}"
+            yield f"listening but not tuned on {where}: {', '.join(map(str, of))}"
 
 
 def _owners(listener: Listener, tuned: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
@@ -62,7 +62,7 @@ def _owners(listener: Listener, tuned: Sequence[tuple[str, int]]) -> list[tuple[
 
 
 def _executables(key: str) -> tuple[str, ...]:
-    """The beginnings of the names that a service's processes have."""
+    """Return the prefixes of the names of a service's processes."""
     names = {name for names in SERVICES[key].programs.values() for name in names}
     return tuple(
         basename(name)[:_LONGEST] for name in sorted({*names, key, *SERVICES[key].serving})
@@ -70,6 +70,6 @@ def _executables(key: str) -> tuple[str, ...]:
 
 
 def _serves(key: str, program: str) -> bool:
-    """Whether that process of a service answers visitors, rather than a web server or an admin."""
+    """True if this process of a service answers visitors, not a web server or an administrator."""
     service = SERVICES[key]
     return not service.gateway and (not service.serving or program in service.serving)

@@ -1,4 +1,4 @@
-"""Deployments that run on hosts, the tiers they form, and which of these call which."""
+"""Deployments on hosts, the tiers that they form, and the calls between tiers."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ _CALLERS, _CALLED = ("web", "app"), ("cache", "store", "db")
 
 @dataclass(frozen=True)
 class Instance:
-    """A deployment on a host. ``services`` are what runs in it, by the services' names; ``behind`` is
-    where it sends requests on, ``host:port``. ``tls`` and ``site`` are a ``RunningService``'s.
+    """A deployment on a host. ``services`` are its services by name.
+
+    ``behind`` are the places to which it forwards requests, as ``host:port``. ``tls`` and ``site`` come
+    from ``RunningService``.
     """
 
     host: DiscoveredHost
@@ -45,7 +47,7 @@ class Instance:
 
 @dataclass(frozen=True)
 class DiscoveredTier:
-    """Hosts with the same deployment at the same port. ``assumed``: ``uses`` that no file names."""
+    """Hosts with the same deployment at the same port. No file shows the ``uses`` in ``assumed``."""
 
     name: str
     instances: tuple[Instance, ...]
@@ -67,13 +69,13 @@ class DiscoveredTier:
 
     @property
     def place(self) -> str:
-        """Where it listens, in words."""
+        """The socket or the port at which it listens, as text."""
         sockets = (s.listen for s in self.instances[0].services.values() if self.kind == "app")
         return next((f"socket {socket}" for socket in sockets if socket), f"port {self.port}")
 
 
 def instances(host: DiscoveredHost) -> tuple[tuple[Instance, ...], tuple[str, ...]]:
-    """What runs on a host, and a line for each thing there that autotune does not tune."""
+    """Return the deployments on a host, and a note for each thing that autotune does not tune."""
     running: list[RunningService] = []
     notes: list[str] = []
     for adoption in programs():
@@ -95,8 +97,8 @@ def instances(host: DiscoveredHost) -> tuple[tuple[Instance, ...], tuple[str, ..
         if front.gateway and front.gateway not in servers:
             titles = [s.title for s in SERVICES.values() if s.gateway == front.gateway]
             notes.append(
-                f"{host.name}: {SERVICES[front.key].title} hands requests on to "
-                f"{' or '.join(titles)} that is not adopted"
+                f"{host.name}: {SERVICES[front.key].title} forwards requests to "
+                f"{' or '.join(titles)}, which is not adopted"
             )
     deployed = tuple(
         _instance(host, front, servers.get(front.gateway), settings) for front in fronts
@@ -106,11 +108,11 @@ def instances(host: DiscoveredHost) -> tuple[tuple[Instance, ...], tuple[str, ..
 
 
 def unread(host: DiscoveredHost, adoption: Adoption) -> list[str]:
-    """A line for each unit of a running service that is masked, and each link to what was not read."""
+    """Return a line for each masked unit of a running service, and each link that was not read."""
     patterns = (*adoption.units, *adoption.elsewhere)
     names = dict.fromkeys(unit for name in patterns for unit in fnmatch.filter(host.units, name))
     lines = [
-        f"{host.name}: {unit} runs, but it is masked, so it cannot be restarted and is not tuned"
+        f"{host.name}: {unit} is masked, so autotune can neither restart nor tune it"
         for unit in names if host.runs_masked(unit)
     ]  # fmt: skip
     if lines or any(map(host.runs, names)):
@@ -121,14 +123,14 @@ def unread(host: DiscoveredHost, adoption: Adoption) -> list[str]:
 
 
 def _unusable(running: RunningService) -> str:
-    """Why a service cannot be named in commands and records; empty if it can."""
+    """Return why commands and records cannot name a service; empty if they can."""
     names = (running.config.main, running.unit, running.listen, running.site, *running.behind)
     broken = next((name for name in names if not is_utf8(name)), None)
     return "" if broken is None else f"{readable(broken)} is not UTF-8, so it is not tuned"
 
 
 def listening(running: Iterable[tuple[DiscoveredHost, Sequence[Instance]]]) -> tuple[str, ...]:
-    """A line for each thing that listens on the hosts and is none of their ``instances``."""
+    """Return a line for each listener on the hosts that is not one of their ``instances``."""
     return tuple(
         untuned({host.name: (host.listeners, _tuned(deployed)) for host, deployed in running})
     )
@@ -140,13 +142,13 @@ def _tuned(deployed: Iterable[Instance]) -> list[tuple[str, int]]:
 
 
 def _of_another_distribution(host: DiscoveredHost, adoption: Adoption) -> list[str]:
-    """Where a service runs under a name that Debian does not give it."""
+    """Return a note for each service with another unit name than Debian's."""
     others = [unit for unit in host.units if unit not in adoption.elsewhere]
     if any(host.runs(unit) for name in adoption.units for unit in fnmatch.filter(others, name)):
         return []
     return [
-        f"{host.name}: {adoption.known_as} runs as {unit}, as another distribution than Debian has it:"
-        " its files are at none of the places that are known, so it is not tuned"
+        f"{host.name}: {adoption.known_as} runs as {unit}, which is not Debian's unit name. autotune"
+        " does not know where its files are and does not tune it"
         for unit in adoption.elsewhere
         if host.runs(unit)
     ]
@@ -174,10 +176,10 @@ def _instance(
 
 
 def tiers(instances: Iterable[Instance]) -> tuple[DiscoveredTier, ...]:
-    """Tiers with their connections, from the load balancer to the database.
+    """Return the tiers with their connections, from the load balancer to the database.
 
-    A cache, store or database that no file names is taken to be used by every web and application
-    tier: an application has its address elsewhere.
+    If no file names a cache, store or database, every web and application tier is assumed to use it.
+    The application may keep the address elsewhere.
     """
     grouped: dict[tuple[str, str, int], list[Instance]] = {}
     for instance in instances:
@@ -216,7 +218,7 @@ def _sends(tier: DiscoveredTier, other: DiscoveredTier) -> bool:
 
 
 def _names(tier: DiscoveredTier, other: DiscoveredTier) -> bool:
-    """Whether a file of ``tier`` has an address of ``other``."""
+    """True if a file of ``tier`` contains an address of ``other``."""
     return any(
         _is_at(f"{address[1]}:{address[2]}", instance, other)
         for instance in tier.instances
@@ -228,11 +230,11 @@ def _names(tier: DiscoveredTier, other: DiscoveredTier) -> bool:
 
 
 def _is_at(place: str, caller: Instance, tier: DiscoveredTier) -> bool:
-    """Whether ``host:port`` or a unix socket, as ``caller`` has it, is a host of ``tier``."""
+    """True if ``host:port`` or a unix socket, as ``caller`` writes it, is a host of ``tier``."""
     if socket := _SOCKET.match(place):
         listening = (s.listen for instance in tier.instances for s in instance.services.values()
                      if instance.host.name == caller.host.name)  # fmt: skip
-        # A socket made in the working directory has no directory in its name.
+        # The name of a socket in the working directory contains no directory.
         return any(listen and f"/{socket[1]}".endswith(f"/{listen}") for listen in listening)
     host, _, port = place.rpartition(":")
     if port != str(tier.port):

@@ -1,4 +1,4 @@
-"""What a deployed configuration delivers: readings, its peak, what limits it."""
+"""Measurement of a deployed configuration: its readings and its peak."""
 
 from __future__ import annotations
 

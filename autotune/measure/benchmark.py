@@ -1,12 +1,12 @@
-"""A user's own benchmark: a command that is told parameters and answers with a value.
+"""A user's own benchmark: a command that receives parameters and prints a value.
 
-It gets ``{"schema": 1, "trial": n, "parameters": {…}}`` on standard input, runs in the target's
-directory with autotune's own environment and ``AUTOTUNE_STUDY`` and ``AUTOTUNE_TRIAL`` beside it,
-and leads a process group of its own. Whatever it started in that group ends with it.
+The command gets ``{"schema": 1, "trial": n, "parameters": {…}}`` on standard input and runs in the
+target's directory. Its environment is autotune's own, with ``AUTOTUNE_STUDY`` and ``AUTOTUNE_TRIAL``. It
+leads its own process group, and autotune kills the rest of the group when the command exits.
 
-The last line it prints is its answer, one JSON object: ``{"value": 41.2}``, with ``"sd"`` where it
-knows its own standard deviation, or ``{"infeasible": "why"}`` for a configuration that cannot be
-used. Other keys are left to the user.
+The last line of its output is the answer, one JSON object: ``{"value": 41.2}`` or
+``{"infeasible": "why"}`` for an unusable configuration. A command that knows its own standard deviation
+adds ``"sd"``. Users may add other keys.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from autotune.strict import split_lines
 
 @dataclass(frozen=True)
 class Value:
-    """What was measured; ``sd`` is the standard deviation that the command says it has."""
+    """A measured value; ``sd`` is the standard deviation that the command reported, if any."""
 
     value: float
     sd: float | None = None
@@ -38,16 +38,16 @@ class Value:
 
 @dataclass(frozen=True)
 class Unusable:
-    """The configuration cannot be used; that is a result, and the search learns from it."""
+    """A configuration that cannot be used; the search learns from this result."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class Fault:
-    """The command failed, which says nothing about the configuration.
+    """A failure of the command, which proves nothing about the configuration.
 
-    ``said``: the last lines it printed; journals use this name as a key.
+    ``said`` are the last lines of its output; journals use this name as a key.
     """
 
     why: str
@@ -61,17 +61,17 @@ Answer = Value | Unusable | Fault
 
 
 def parse(printed: str) -> Answer:
-    """The answer in the last line; a Fault when there is none that can be read."""
+    """Return the answer in the last line, or a Fault if it cannot be read."""
     lines = [line.strip() for line in split_lines(printed) if line.strip()]
     if not lines:
         return Fault("it printed no answer")
     try:
         answer = json.loads(lines[-1])
     except (ValueError, RecursionError):
-        return Fault(f"its last line is no JSON: {_shortened(lines[-1])}")
+        return Fault(f"the last line of output is not JSON: {_shortened(lines[-1])}")
     if not isinstance(answer, dict) or ("value" in answer) == ("infeasible" in answer):
         return Fault(
-            f'its last line is neither {{"value": …}} nor {{"infeasible": "why"}}: '
+            f'the last line of output must be {{"value": …}} or {{"infeasible": "why"}}: '
             f"{_shortened(lines[-1])}"
         )
     return _unusable(answer["infeasible"]) if "infeasible" in answer else _value(answer)
@@ -79,7 +79,7 @@ def parse(printed: str) -> Answer:
 
 def _unusable(why: object) -> Answer:
     if why in (None, False):
-        return Fault(f'"infeasible" says why, in words, not {json.dumps(why)}')
+        return Fault(f'"infeasible" must be a reason in words, not {json.dumps(why)}')
     words = why.encode(errors="replace").decode() if isinstance(why, str) else ""
     return Unusable(words if words.strip() else "no reason given")
 
@@ -87,9 +87,9 @@ def _unusable(why: object) -> Answer:
 def _value(answer: dict[str, Any]) -> Answer:
     value, sd = _number(answer["value"]), _number(answer.get("sd"))
     if value is None:
-        return Fault(f'"value" is no finite number: {_shortened(json.dumps(answer["value"]))}')
+        return Fault(f'"value" is not a finite number: {_shortened(json.dumps(answer["value"]))}')
     if answer.get("sd") is not None and (sd is None or sd < 0):
-        return Fault(f'"sd" is no number of 0 or more: {_shortened(json.dumps(answer["sd"]))}')
+        return Fault(f'"sd" is not a number of 0 or more: {_shortened(json.dumps(answer["sd"]))}')
     return Value(value, sd)
 
 
@@ -111,10 +111,10 @@ _WATCH = 'while read -r group; do last=$group; done; [ "$last" -eq 0 ] || kill -
 
 
 class Lifeline:
-    """Ends a process group when this process does, even if it is killed.
+    """Kills a process group when this process exits, even if this process is killed.
 
-    A shell waits at the other end of a pipe, which the kernel closes when this process is gone,
-    however it went. Until then it only remembers which group was named last.
+    A shell waits at the other end of a pipe, which the kernel closes when this process is gone. Until
+    then, the shell only remembers the last group.
     """
 
     def __init__(self) -> None:
@@ -127,7 +127,7 @@ class Lifeline:
         )
 
     def hold(self, group: int) -> None:
-        """End this process group (by its id) when this process ends."""
+        """Kill this process group (by its id) when this process exits."""
         assert self._shell.stdin is not None
         self._shell.stdin.write(f"{group}\n".encode())
         self._shell.stdin.flush()
@@ -143,11 +143,11 @@ class Lifeline:
 
 SCHEMA = 1
 GRACE = 2.0  # seconds between SIGTERM and SIGKILL
-LAST_WORDS = 12  # lines of standard error that are kept
+LAST_WORDS = 12  # lines of standard error to keep
 
 
 class Benchmark:
-    """Runs ``argv`` as it is, without a shell; a call is given up after ``timeout`` seconds."""
+    """Runs ``argv`` without a shell; a call times out after ``timeout`` seconds."""
 
     def __init__(self, argv: Sequence[str], directory: Path, timeout: float, study: str) -> None:
         self._argv, self._directory, self._timeout = tuple(argv), directory, timeout
@@ -164,21 +164,20 @@ class Benchmark:
         self._lifeline.close()
 
     def ask(self, trial: int, parameters: Settings) -> Answer:
-        """Call the command once. However it ends, nothing of its process group is left."""
+        """Call the command once; afterwards none of its process group is left."""
         question = {"schema": SCHEMA, "trial": trial, "parameters": dict(parameters)}
         with (
             tempfile.TemporaryFile() as question_file,
             tempfile.TemporaryFile() as printed,
             tempfile.TemporaryFile() as stderr,
         ):
-            # Files, not pipes: nothing waits for input that the command does not read, or for a
-            # process that it leaves behind with its output open.
+            # Files instead of pipes: unread input and an output that stays open cannot block.
             question_file.write(json.dumps(question).encode() + b"\n")
             question_file.seek(0)
             try:
                 code = self._call(trial, question_file, printed, stderr)
             except OSError as error:
-                return Fault(f"it cannot be started: {error.strerror}: {self._argv[0]}")
+                return Fault(f"cannot start {self._argv[0]}: {error.strerror}")
             if code is None:
                 return Fault(f"it gave no answer within {self._timeout:g} s", _last_words(stderr))
             if code:
@@ -189,7 +188,7 @@ class Benchmark:
     def _call(
         self, trial: int, question_file: IO[bytes], printed: IO[bytes], stderr: IO[bytes]
     ) -> int | None:
-        """Its exit code; ``None`` when it took too long."""
+        """Return the exit code, or ``None`` after a timeout."""
         process = subprocess.Popen(
             self._argv,
             cwd=self._directory,
@@ -207,7 +206,7 @@ class Benchmark:
             if not over:
                 _signal_group(process.pid, signal.SIGTERM)
                 _wait(process.pid, GRACE)
-            # The process is not waited for yet, so that the kernel cannot reuse the group's id.
+            # The process is not reaped yet, so that the kernel cannot reuse the group's id.
             _signal_group(process.pid, signal.SIGKILL)
             process.wait()
             self._lifeline.let_go()
@@ -215,7 +214,7 @@ class Benchmark:
 
 
 def _wait(pid: int, seconds: float) -> bool:
-    """Whether the process ended within ``seconds``; the caller still has to wait for it."""
+    """True if the process exited within ``seconds``; the caller still has to reap it."""
     handle = os.pidfd_open(pid)
     try:
         poll = select.poll()
@@ -234,8 +233,8 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 
 def _ending(code: int) -> str:
     if code > 0:
-        return f"it ended with exit code {code}"
-    return f"it was ended by signal {-code} ({signal.strsignal(-code) or 'unknown'})"
+        return f"exit status {code}"
+    return f"killed by signal {-code} ({signal.strsignal(-code) or 'unknown'})"
 
 
 def _text(file: IO[bytes]) -> str:

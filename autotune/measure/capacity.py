@@ -1,19 +1,20 @@
 """The peak of a configuration at a latency objective, with an interval.
 
-Method: a posterior over log peak on a grid, together with the shape of the onset of violations
-and the noise of the capacity, none of which is known. Each reading's *fraction* of violations says
-how far its rate was from the peak (graded, not pass or fail); capacity noise blurs that, and a
-one-sided term allows for a disturbed reading, which looks worse than the server is. CPU time stolen
-during a reading took a part of the capacity; how large a part is learned from the readings. The next
-rate is where the posterior puts the peak; while no reading has failed (or none has passed), rates grow
-(or shrink) in ever larger steps. There are no brackets: a reading that turns out to have been
-disturbed loses weight as others contradict it.
+Method: the search keeps a posterior over log peak on a grid. It also covers the shape of the onset of
+violations and the noise of the capacity, which are both unknown. The *fraction* of violations in a
+reading shows how far its rate was from the peak (graded, not pass or fail). Capacity noise blurs this.
+A one-sided term allows for a disturbed reading, which looks worse than the server is. CPU steal during a
+reading takes part of the capacity. The readings show how large that part is.
 
-It assumes that more load never means fewer violations, that noise is independent from reading to
-reading (drift between configurations is left to the caller, who re-measures a reference), that readings
-last long enough to show violations, and that the probe lets a backlog drain before it returns. What
-counts as the peak is what typical readings show: a stall seen once in many readings is taken for a
-disturbance, not for a limit of the server.
+The next rate is the posterior's estimate of the peak. While no reading has failed (or none has passed),
+rates grow (or shrink) in ever larger steps. The search uses no brackets: a disturbed reading loses weight
+as others contradict it.
+
+The search assumes that more load never means fewer violations, and that noise is independent between
+readings. Callers handle drift between configurations by measuring a reference again. Readings must last
+long enough to show violations, and the probe must let a backlog drain before it returns. The peak
+reflects typical readings: one stall in many readings counts as a disturbance, not as a limit of the
+server.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Capacity", "Limits", "Probe", "search"]
 
-UNKNOWN_SD = 0.35  # of the log peak, where an expected peak comes without an sd
+UNKNOWN_SD = 0.35  # sd of the log peak, if an expected peak comes without one
 Probe = Callable[[float, float], Reading]
 """``probe(rate, seconds)``: offer ``rate`` requests/s and count for ``seconds``."""
 
@@ -45,15 +46,16 @@ Probe = Callable[[float, float], Reading]
 class Limits:
     """Rates in requests/s, times in seconds.
 
-    ``start``: first rate when nothing is expected. ``max_rate``: no probe goes above it.
-    ``min_rate``: an objective that is not met there is unmeetable. ``seconds``: length of a
-    reading, stretched up to ``longest`` where it is too short for a queue as long as the objective's
-    limit to build up, or for a few violations. ``overhead``: seconds of load before each reading
-    counts (its warm-up), for the accounting only. ``load_seconds`` and ``readings``: the most a search
-    spends. ``screen``: give up below this chance of beating the incumbent, and ``gate`` after the first
-    two readings, which are taken at the expected rate, mostly the incumbent's. ``stalled_after``: end
-    the search once the sd is close to its target and this many readings have hardly narrowed it
-    (0: never).
+    - ``start``: first rate without an expected peak.
+    - ``max_rate``: no probe exceeds it. ``min_rate``: an objective not met there is unmeetable.
+    - ``seconds``: length of a reading. It grows up to ``longest`` if a queue as long as the objective's
+      limit, or a few violations, need more time.
+    - ``overhead``: seconds of load before each reading counts (its warm-up), only for the accounting.
+    - ``load_seconds``, ``readings``: maximum effort of a search.
+    - ``screen``: give up below this chance of beating the incumbent. ``gate``: the same after the first
+      two readings, which are taken at the expected rate, mostly the incumbent's.
+    - ``stalled_after``: stop once the sd is close to its target and this many readings have hardly
+      narrowed it (0: never).
     """
 
     start: float = 100.0
@@ -77,24 +79,24 @@ class Limits:
 
 
 CapacityVerdict = Literal["measured", "screened", "limited", "unmeetable", "unsettled"]
-MAX_RATE = "load.max_rate"  # what limits a search whose generator made every load
+MAX_RATE = "load.max_rate"  # limit of a search whose generator produced every load
 
-_STEP_UP: Final = 0.4  # log step beyond the first passed rate while nothing has failed; doubled ...
+_STEP_UP: Final = 0.4  # log step above the first passed rate while nothing has failed; doubled ...
 _STRIDE: Final = 0.7  # ... up to this
 _HARDLY: Final = 0.5
-_STEP_DOWN: Final = 0.2  # and below the first failed one while nothing has passed
-_LEAP: Final = log(5.0)  # the longest step down at first; taken once there is likely no peak
-_GATE: Final = 2  # readings before a configuration is given up against the incumbent
-# Of one reading's noise: a further reading would narrow this sd by about 10 %.
+_STEP_DOWN: Final = 0.2  # log step below the first failed rate while nothing has passed
+_LEAP: Final = log(5.0)  # longest first step down; taken if there is likely no peak
+_GATE: Final = 2  # readings before a configuration is compared with the incumbent
+# In units of one reading's noise: a further reading would narrow this sd by about 10 %.
 _SETTLE: Final = 0.46
-_NARROWED, _NEARLY = 0.9, 2.0  # of an earlier sd; of the target
-_COARSEST: Final = 0.2  # the most that a reading is taken to be off by, in log rate
+_NARROWED, _NEARLY = 0.9, 2.0  # share of an earlier sd; multiple of the target
+_COARSEST: Final = 0.2  # maximum error of a reading, in log rate
 _DEEP: Final = 100.0  # an objective not met at this fraction of the first rate is unmeetable
 
 
 @dataclass(frozen=True)
 class PeakSearch:
-    """The posterior so far and what it rests on. ``beat``: the incumbent's capacity."""
+    """The posterior so far and its readings. ``beat`` is the incumbent's capacity."""
 
     slo: Slo
     limits: Limits
@@ -105,7 +107,7 @@ class PeakSearch:
     posterior: Posterior
     summary: Summary
     readings: tuple[Reading, ...] = ()
-    sds: tuple[float, ...] = ()  # of the log peak, after each of them
+    sds: tuple[float, ...] = ()  # sds of the log peak, after each reading
 
     @classmethod
     def opening(
@@ -118,7 +120,7 @@ class PeakSearch:
         beat: Estimate | None,
         noise: Noise,
     ) -> PeakSearch:
-        """Before the first reading, which is taken at the expected peak, or else at the incumbent's."""
+        """Return the state before the first reading, at the expected or the incumbent's peak."""
         expected = prior or beat
         start = expected.value if expected else limits.start
         first = min(max(start, limits.min_rate), limits.max_rate)
@@ -134,7 +136,7 @@ class PeakSearch:
         return cls(slo, limits, target_sd, beat, noise, first, posterior, summary)
 
     def after(self, reading: Reading) -> PeakSearch:
-        """With one more reading."""
+        """Return the state with one more reading."""
         posterior = self.posterior.after(reading, self.slo)
         summary = posterior.summary()
         return replace(
@@ -147,7 +149,7 @@ class PeakSearch:
 
     @property
     def valid(self) -> list[Reading]:
-        """Readings that say something of the server."""
+        """Readings that are valid for the server."""
         return [r for r in self.readings if r.is_valid]
 
     @property
@@ -162,7 +164,7 @@ class PeakSearch:
 
     @property
     def ceiling(self) -> float:
-        """The highest rate worth asking the generator for: lower with each reading it did not make."""
+        """The highest rate to request from the generator; each missed rate lowers it."""
         limited = [r.rate for r in self.readings if r.limited is not None]
         if not limited:
             return self.limits.max_rate
@@ -170,22 +172,22 @@ class PeakSearch:
 
     @property
     def limit(self) -> str:
-        """What keeps the load from being raised further."""
+        """The reason why the load cannot be raised further."""
         lowest = min((r for r in self.readings if r.limited), key=lambda r: r.rate, default=None)
         return MAX_RATE if lowest is None or lowest.limited is None else lowest.limited
 
     @property
     def load_seconds(self) -> float:
-        """Seconds under load so far, warm-up included; a reading that could not begin took none."""
+        """Seconds under load so far with warm-up; a reading that could not start took none."""
         return sum(r.seconds + self.limits.overhead for r in self.readings if r.seconds > 0)
 
     @property
     def learned(self) -> Noise:
-        """What is now believed of the noise."""
+        """The noise after the readings so far."""
         return self.noise.learned(self.summary.noises, len(self.valid), self.summary.effects)
 
     def next_rate(self) -> float:
-        """The rate worth trying next: a point of the grid, or the highest rate that may be offered."""
+        """Return the next rate: a point of the grid, or the highest allowed rate."""
         origin, highest = self.posterior.origin, max(self.ceiling, self.limits.min_rate)
         nearest = round((self._next_log_rate() - origin) / STEP)
         top = floor((log(highest) - origin) / STEP + 1e-9)
@@ -213,12 +215,12 @@ class PeakSearch:
         return median
 
     def seconds(self, rate: float) -> float:
-        """Long enough to see a queue of the limit's length build up, and for some violations."""
+        """Return enough seconds for a queue of the limit's length and for some violations."""
         enough = max(10.0 * self.slo.limit, 4.0 / (max(self.slo.allowed, 1e-6) * rate))
         return max(self.limits.seconds, min(enough, self.limits.longest))
 
     def verdict(self) -> CapacityVerdict | None:
-        """The verdict, or ``None`` while the search must go on."""
+        """Return the verdict, or ``None`` if the search must continue."""
         if self._unmeetable():
             return "unmeetable"
         if self._generator_limited():
@@ -232,7 +234,7 @@ class PeakSearch:
 
     @property
     def given_up(self) -> CapacityVerdict:
-        """The verdict of a search cut short: without a valid reading nothing is known of the server."""
+        """The verdict of a search cut short; without a valid reading the server is unknown."""
         return "unsettled" if self.valid else "limited"
 
     def _unmeetable(self) -> bool:
@@ -247,7 +249,7 @@ class PeakSearch:
     def _generator_limited(self) -> bool:
         if self.ceiling <= self.limits.min_rate:
             return True
-        # What the generator can make is a guess. ``max_rate`` is none: it has to be carried itself.
+        # The generator's limit is a guess. ``max_rate`` is exact, so the stack must sustain it.
         share = 1 - 1e-9 if self.ceiling == self.limits.max_rate else 0.9
         reached = max(self.passes, default=0.0) >= share * self.ceiling
         return reached and self.summary.chance_above(Estimate.of(self.ceiling)) > 0.9
@@ -262,8 +264,7 @@ class PeakSearch:
     def _settled(self) -> bool:
         if not self.passes or not self.failures or len(self.valid) < 3:
             return False
-        # How far off the log peak of one reading is expected to be (sd), as the capacity varies and
-        # counts are few.
+        # Expected error of one reading's log peak (sd), from capacity noise and low counts.
         rate = exp(self.summary.quantile(0.5))
         grain = onset.grain(max(self.slo.allowed, 1e-6) * rate * self.seconds(rate))
         squares = np.square(SIGMAS)[:, None] + np.minimum(grain, _COARSEST)[None, :] ** 2
@@ -287,15 +288,18 @@ class PeakSearch:
 class Capacity:
     """The long-run peak in requests/s, and its 90 % interval ``low`` to ``high``.
 
-    ``sd`` is that of the log of the peak. ``load_seconds`` is all load the search made, warm-up
-    (``Limits.overhead``) included. ``noise`` is for the study's next search.
+    ``sd`` belongs to the log of the peak. ``load_seconds`` is all load of the search, with warm-up
+    (``Limits.overhead``). ``noise`` is for the study's next search. Verdicts:
 
-    Verdicts: ``measured``; ``screened``: will hardly beat the incumbent, the posterior so far is
-    given; ``limited``: the load could not be raised to where the peak is, because of ``limit``
-    (``MAX_RATE`` or what the generator reported): the capacity is at least ``peak``, the highest rate
-    that met the objective, and ``high`` rests mostly on the prior;
-    ``unmeetable``: no rate tried meets the objective, ``peak`` and ``low`` are 0, ``high`` the
-    lowest rate that failed; ``unsettled``: the search reached its limits first.
+    - ``measured``: the interval is narrow enough.
+    - ``screened``: the configuration will hardly beat the incumbent. The values come from the readings
+      so far.
+    - ``limited``: the load could not reach the peak because of ``limit`` (``MAX_RATE``, or the
+      generator's report). The capacity is at least ``peak``, the highest rate that met the objective.
+      ``high`` rests mostly on the prior.
+    - ``unmeetable``: no rate tried meets the objective. ``peak`` and ``low`` are 0, ``high`` is the
+      lowest rate that failed.
+    - ``unsettled``: the search reached its limits first.
     """
 
     peak: float
@@ -320,12 +324,12 @@ def search(
     limits: Limits | None = None,
     late: Callable[[], bool] = lambda: False,
 ) -> Capacity:
-    """Find the highest rate at which ``probe`` keeps within ``slo``.
+    """Return the highest rate at which ``probe`` stays within ``slo``.
 
-    ``prior`` is what is expected (a bare number is a peak in requests/s), ``incumbent`` the peak to
-    beat, ``noise`` the ``Capacity.noise`` of the study's last search. The search ends when the sd
-    of the log peak is down to ``target_sd``, or so far below the noise of one reading that a
-    further one would narrow it by less than a tenth, or at ``limits``, or as soon as it is ``late``.
+    ``prior`` is the expected peak (a bare number is in requests/s), ``incumbent`` the peak to beat, and
+    ``noise`` the ``Capacity.noise`` of the study's last search. The search stops when the sd of the log
+    peak is down to ``target_sd``, or when a further reading would narrow it by less than a tenth. It also
+    stops at ``limits``, and as soon as ``late`` returns true.
     """
     state = PeakSearch.opening(
         slo,

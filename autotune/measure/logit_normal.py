@@ -1,8 +1,8 @@
 """Counts whose fraction varies over orders of magnitude: binomial, with a logit-normal fraction.
 
-A queue's wait may exceed the limit for a moment or for seconds, and requests that waited nearly that
-long are late now and then. So most readings near the peak hold fewer violations than the mean, and a
-few hold many times as many. A beta distribution with the same mean has a shorter tail: it would take
+A queue's wait may exceed the limit for a moment or for seconds, and requests that waited almost that long
+are occasionally late. Most readings near the peak therefore contain fewer violations than the mean, and a
+few contain many times as many. A beta distribution with the same mean has a shorter tail. It would take
 the many readings with few violations as evidence of a higher peak.
 """
 
@@ -15,7 +15,7 @@ import numpy as np
 
 from autotune.measure.noise import Array
 
-WIDEST = 5.0  # sd of a logit; beyond it all look alike
+WIDEST = 5.0  # sd of a logit; wider ones look alike
 _SPREADS = np.linspace(0.2, WIDEST, 17)
 _CENTRES = np.linspace(-45.0, 30.0, 751)
 _EULER = 0.5772156649015329
@@ -23,7 +23,7 @@ _GUMBEL = pi**2 / 6.0
 
 
 def centre(fraction: Array, spread: Array) -> Array:
-    """Mean of the logit such that the fraction's own mean is ``fraction``; ``spread``: its sd."""
+    """Return the mean logit whose mean fraction is ``fraction``; ``spread`` is the logit's sd."""
     logits = np.log(fraction) - np.log1p(-fraction)
     at_spreads = np.array([np.interp(logits, means, _CENTRES) for means in _means()])
     place = np.interp(spread, _SPREADS, np.arange(_SPREADS.size))
@@ -34,12 +34,12 @@ def centre(fraction: Array, spread: Array) -> Array:
 
 
 def chance(violations: float, intended: float, centre: Array, spread: Array) -> Array:
-    """Likelihood of the mean logit ``centre`` and its sd ``spread`` given the counts.
+    """Return the likelihood of the mean logit ``centre`` and its sd ``spread`` given the counts.
 
     As a function of the logit, a binomial likelihood has the mean and variance of the logarithm of a
-    ratio of gamma variables. Averaged over a normal logit it is close to a normal density, with the two
-    variances added. Where there are no violations (or nothing else), a Gumbel variable takes the place
-    of the logarithm, and the normal distribution function that of the density.
+    ratio of gamma variables. Averaged over a normal logit, it is close to a normal density with both
+    variances added. Without violations (or without correct answers), a Gumbel variable replaces the
+    logarithm, and the normal distribution function replaces the density.
     """
     from scipy.special import ndtr, polygamma, psi
 
@@ -56,7 +56,7 @@ def chance(violations: float, intended: float, centre: Array, spread: Array) -> 
 
 
 def beyond(share: float, centre: Array, spread: Array) -> Array:
-    """Chance that the fraction exceeds ``share``."""
+    """Return the chance that the fraction exceeds ``share``."""
     from scipy.special import ndtr
 
     return np.asarray(ndtr((centre - log(share / (1.0 - share))) / spread))
@@ -64,7 +64,7 @@ def beyond(share: float, centre: Array, spread: Array) -> Array:
 
 @cache
 def _means() -> Array:
-    """``[spread, centre]``: logit of the mean fraction, by Gauss-Hermite quadrature."""
+    """Return ``[spread, centre]``: the logit of the mean fraction, by Gauss-Hermite quadrature."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(40)
     logits = _CENTRES[None, :, None] + _SPREADS[:, None, None] * nodes
     bad, good = ((1.0 / (1.0 + np.exp(sign * logits))) @ weights for sign in (-1.0, 1.0))

@@ -1,8 +1,8 @@
-"""How much a configuration's capacity varies from reading to reading, learned over a study.
+"""The variation of a configuration's capacity between readings, learned over a study.
 
-A reading sees the configuration's capacity times ``exp(e)``: ``e`` is normal with a standard
-deviation that is not known, and now and then something takes a part of the machine away for a while
-(a cron job, a neighbour, a collection pause). That is one-sided: a disturbance never adds capacity.
+A reading shows the configuration's capacity times ``exp(e)``. ``e`` is normal with an unknown standard
+deviation. Occasionally a disturbance takes part of the machine for a while: a cron job, a neighbour, a
+collection pause. The noise is one-sided, because a disturbance never adds capacity.
 """
 
 from __future__ import annotations
@@ -21,28 +21,29 @@ STEP: Final = 0.005
 REACH: Final = 500
 """Likelihoods are tabulated up to this many steps (a factor of 12) either side of the peak."""
 SIGMAS: Final = (0.008, 0.014, 0.023, 0.036, 0.055, 0.085, 0.13, 0.2, 0.3)
-"""Standard deviations of the log capacity that are weighed against each other."""
+"""Standard deviations of the log capacity that the posterior compares."""
 
 EFFECTS: Final = (0.0, 0.5, 1.0, 1.5, 2.0)
-"""Fraction of the capacity lost per fraction of CPU time stolen, weighed against each other: 1 where
-the CPU is the limit and is used evenly, 0 where it has time to spare, above 1 where latency suffers."""
+"""Fraction of the capacity lost per fraction of CPU steal, as the posterior compares them.
 
-_EFFECT_SD = 0.5  # of the first guess of the effect, which is 1
-_LASTING = 0.95  # weight of what earlier trials taught of the effect: the CPUs stay the same
-_USUAL, _EITHER_WAY = 0.045, 6.0  # first guess of the sd, and by what factor it may be wrong
+It is 1 if the CPU is the limit and is used evenly, 0 with idle CPU time, above 1 if latency rises."""
+
+_EFFECT_SD = 0.5  # sd of the first guess of the effect, which is 1
+_LASTING = 0.95  # weight of earlier trials for the effect: the CPUs stay the same
+_USUAL, _EITHER_WAY = 0.045, 6.0  # first guess of the sd, and its possible error as a factor
 _DISTURBED = 0.06  # fraction of readings that are disturbed
-_LOSS = 0.3  # mean log capacity a disturbance takes; exponential, so any loss is thinkable
-_KEPT = 0.8  # weight of what earlier trials taught, against the first guess: machines change
-# FFT length: room for table and kernel, so that nothing wraps into the part that is read.
+_LOSS = 0.3  # mean log capacity that a disturbance takes; exponential, so any loss is possible
+_KEPT = 0.8  # weight of earlier trials against the first guess: machines change
+# FFT length: room for table and kernel, so that nothing wraps into the result.
 _SIZE = 1600
-_AHEAD, _BACK = 380, 180  # kernel reach in steps towards less, and towards more, capacity
+_AHEAD, _BACK = 380, 180  # kernel reach in steps towards less and towards more capacity
 
 
 def first_guess() -> Array:
-    """Weights before any reading, nearly flat, so that the readings' own scatter decides.
+    """Return the weights before any reading: nearly flat, so that the readings' scatter decides.
 
-    With a flat weight on the log of the sd, the mean of a few normal readings gets Student's
-    interval, which is right whatever the noise is (Jeffreys 1961).
+    With a flat weight on the log of the sd, the mean of a few normal readings gets Student's interval,
+    which is correct for any noise (Jeffreys 1961).
     """
     score = (np.log(SIGMAS) - np.log(_USUAL)) / np.log(_EITHER_WAY)
     weights = np.exp(-0.5 * score**2)
@@ -51,13 +52,13 @@ def first_guess() -> Array:
 
 @dataclass(frozen=True)
 class Noise:
-    """What a study has learned of the spread of log capacity between readings of one configuration.
+    """The spread of log capacity between readings of one configuration, as learned by a study.
 
-    Carry ``Capacity.noise`` from one search of a study to the next; the first starts with
-    ``Noise()``. ``weights`` holds, one after the other, a row for each of ``SIGMAS`` with a weight
-    for each shape of onset (both are learned together, because a steep onset scatters violations just
-    as a noisy machine does); it is empty before the first search. ``readings``: how many it was
-    learned from. ``effects``: weights of ``EFFECTS``, empty until CPU time was stolen during a reading.
+    Pass ``Capacity.noise`` from one search of a study to the next; the first starts with ``Noise()``.
+    ``weights`` contains a row for each of ``SIGMAS``, one after the other, with a weight for each shape
+    of onset. It is empty before the first search. Both are learned together, because a steep onset
+    scatters violations like a noisy machine. ``readings`` is the number of readings behind the weights.
+    ``effects`` are the weights of ``EFFECTS``, empty before the first CPU steal.
     """
 
     weights: tuple[float, ...] = ()
@@ -65,7 +66,7 @@ class Noise:
     effects: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise ``ValueError`` unless ``weights`` is empty or made of a row for each level."""
+        """Raise ``ValueError`` unless ``weights`` is empty or contains a row for each level."""
         if len(self.weights) % len(SIGMAS) or (self.weights and not sum(self.weights) > 0):
             raise ValueError(f"noise needs a row of weights for each of {len(SIGMAS)} levels")
 
@@ -76,9 +77,10 @@ class Noise:
         return float(np.dot(rows, SIGMAS) / rows.sum())
 
     def opening(self, shapes: Array) -> Array:
-        """``[sigma, shape, peak]`` weights to start with: what was learned, mixed with a first guess
-        from ``shapes[shape, peak]`` so that it can be unlearned. What another version learned with
-        another family of shapes is not used.
+        """Return the initial weights ``[sigma, shape, peak]``.
+
+        Learned weights are mixed with a first guess from ``shapes[shape, peak]``, so that they can be
+        unlearned. Weights for another family of shapes, from another version, are not used.
         """
         guess = first_guess()[:, None, None] * shapes[None, :, :]
         if len(self.weights) != len(SIGMAS) * shapes.shape[0]:
@@ -86,7 +88,7 @@ class Noise:
         return np.asarray(_KEPT * self._rows()[:, :, None] + (1.0 - _KEPT) * guess)
 
     def of_steal(self) -> Array:
-        """Weights of ``EFFECTS`` to start with: what was learned, mixed as in ``opening``."""
+        """Return the initial weights of ``EFFECTS``, mixed as in ``opening``."""
         guess = np.exp(-0.5 * ((np.asarray(EFFECTS) - 1.0) / _EFFECT_SD) ** 2)
         guess /= guess.sum()
         if len(self.effects) != len(EFFECTS):
@@ -94,8 +96,10 @@ class Noise:
         return np.asarray(_LASTING * np.asarray(self.effects) + (1.0 - _LASTING) * guess)
 
     def learned(self, weights: Array, readings: int, effects: Array | None = None) -> Noise:
-        """The belief after a search of ``readings`` readings that ended with ``weights``, and with
-        ``effects`` where CPU time was stolen in it."""
+        """Return the noise after a search of ``readings`` readings that finished with ``weights``.
+
+        ``effects`` are its weights of ``EFFECTS``, if there was CPU steal.
+        """
         share = (weights / weights.sum()).ravel().tolist()
         of_steal = self.effects if effects is None else tuple(effects.tolist())
         return Noise(tuple(share), self.readings + readings, of_steal)
@@ -106,7 +110,7 @@ class Noise:
 
 @cache
 def _kernels() -> NDArray[np.complex128]:
-    """Transforms of the density of a reading's capacity loss, one row for each of ``SIGMAS``."""
+    """Return transforms of the density of a reading's capacity loss, a row for each of ``SIGMAS``."""
     loss = STEP * np.arange(-_BACK, _AHEAD + 1)
     rows = []
     for sigma in SIGMAS:
@@ -125,8 +129,8 @@ def _kernels() -> NDArray[np.complex128]:
 def blur(likelihood: Array) -> Array:
     """Average ``likelihood[shape, x]`` over the capacity loss: ``[sigma, shape, x]``.
 
-    ``x`` is the log of rate over undisturbed peak; a loss moves a reading to the right. Beyond the
-    table a likelihood keeps its last value.
+    ``x`` is the log of rate over undisturbed peak. A loss moves a reading to the right. Beyond the table,
+    a likelihood keeps its last value.
     """
     width = likelihood.shape[1]
     padded = np.empty((likelihood.shape[0], _SIZE))

@@ -1,13 +1,12 @@
-"""Values of any sign, to be maximized or minimized, as scores: positive numbers, higher is better.
+"""Values of any sign, maximized or minimized, as scores: positive numbers, higher is better.
 
-A study compares peaks by their ratios. What a user's own benchmark answers may be a time to
-minimize, or a difference that crosses zero. The study's first value (the baseline's, where it has one)
-sets the scale:
+A study compares peaks by their ratios. A user's own benchmark may return a time to minimize, or a
+difference that crosses zero. The study's first value (the baseline's, if it has one) sets the scale:
 
-- if it is above zero, ratios count: the log of the score is the log of the value, or its negative
-  if values are minimized. Below ``TINY`` of the first value the log continues as an inverse hyperbolic
-  sine, so that zero and negative values have a place too;
-- otherwise differences count, in units of the first value's size.
+- If it is above zero, ratios count. The log of the score is the log of the value, or its negative if
+  values are minimized. Below ``TINY`` of the first value, the log continues as an inverse hyperbolic
+  sine, so that zero and negative values get a score too.
+- Otherwise differences count, in units of the first value's size.
 
 Both are smooth, strictly monotone and invertible.
 """
@@ -24,26 +23,26 @@ _FARTHEST = 690.0  # exp() and sinh() overflow not far beyond this
 
 @dataclass(frozen=True)
 class Scale:
-    """How the values of one study compare; ``reference`` is its first value."""
+    """The scale on which the values of one study compare; ``reference`` is its first value."""
 
     maximize: bool
     reference: float
 
     @property
     def ratios(self) -> bool:
-        """Whether values compare by their ratios."""
+        """True if values compare by their ratios."""
         return self.reference > 0
 
     def log(self, value: float) -> float:
-        """The log of the score of ``value``."""
+        """Return the log of the score of ``value``."""
         return self._offset + self._sign * self._place(value)
 
     def score(self, value: float) -> float:
-        """``value`` itself if large is good, and it is neither negative nor tiny beside the reference."""
+        """Return the score: ``value`` itself, if values are maximized and it is not tiny or negative."""
         return exp(max(-_FARTHEST, min(_FARTHEST, self.log(value))))
 
     def value(self, score: float) -> float:
-        """The value with this score."""
+        """Return the value with this score."""
         place = self._sign * (log(score) - self._offset)
         if not self.ratios:
             return self.reference + self._unit * _sinh(place)
@@ -52,7 +51,7 @@ class Scale:
         return self.reference * TINY * (1.0 - _sinh(log(TINY) - place))
 
     def sd(self, value: float, sd: float) -> float:
-        """The sd of the log of the score, of a value with the standard deviation ``sd``."""
+        """Return the sd of the log score of ``value``, from the value's own ``sd``."""
         if not self.ratios:
             return sd / self._unit / cosh(asinh((value - self.reference) / self._unit))
         share = value / self.reference
@@ -83,15 +82,14 @@ def _sinh(place: float) -> float:
     return sinh(max(-_FARTHEST, min(_FARTHEST, place)))
 
 
-# The scatter assumed before any value was repeated: what a benchmark on a dedicated machine is likely
-# to show. It has next to no weight once there is evidence.
+# The scatter before any value was repeated, as on a dedicated machine. Evidence soon outweighs it.
 ASSUMED_SD = 0.05
 ASSUMED_WEIGHT = 0.02  # degrees of freedom
-EXACT_SD = 1e-4  # of a benchmark that gave the same answer whenever it was repeated
+EXACT_SD = 1e-4  # sd of a benchmark whose repeats all gave the same value
 
 
 def scatter(groups: Iterable[Sequence[float]]) -> float:
-    """The sd of one value, pooled over groups of log scores, each group of one configuration."""
+    """Return the sd of one value, pooled over groups of log scores of one configuration each."""
     freedom, squares = 0, 0.0
     for group in groups:
         if len(group) > 1:

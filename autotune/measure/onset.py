@@ -1,13 +1,14 @@
-"""How the violation fraction rises with load: the family of shapes a server may have.
+"""The rise of the violation fraction with load: the family of shapes that a server may have.
 
-The wait in a queue near saturation is, whatever its arrivals and services, close to a reflected
-Brownian motion with drift ``u - 1`` at utilisation ``u`` (Kingman 1962; Harrison 1985, §1.8). The
-chance that it exceeds the limit, or the part of the limit that a request's service leaves, has a closed
-form. It also holds for the first seconds from an empty queue and in overload, where a backlog grows.
-Only one number remains open: how steeply the fraction rises at the peak. The length of the bursts in
-which violations come follows from it. Some servers do not make bursts, but show the long-run fraction
-at once; some add a floor of violations that no load explains (services with a long tail), and some do
-not queue in overload but fail at once. The readings tell which of these a server is.
+Near saturation, the wait in a queue is close to a reflected Brownian motion with drift ``u - 1`` at
+utilisation ``u``, for any arrivals and services (Kingman 1962; Harrison 1985, §1.8). The chance that it
+exceeds the limit, or the rest of the limit after a request's service, has a closed form. The form also
+holds for the first seconds from an empty queue and in overload, where a backlog grows. One number remains
+open: how steeply the fraction rises at the peak. It determines the length of the bursts of violations.
+
+Some servers make no bursts, but show the long-run fraction immediately. Some add a floor of violations
+at any load (services with a long tail). Some do not queue in overload but fail immediately. The readings
+show which kind a server is.
 """
 
 from __future__ import annotations
@@ -29,16 +30,19 @@ OFFSETS: Final[Array] = np.arange(-REACH, REACH + 1, dtype=np.float64) * STEP
 
 @dataclass(frozen=True)
 class Shape:
-    """One way for violations to set in.
+    """One way in which violations start.
 
-    ``slope``: d log fraction / d log rate at the peak. ``floor``: part of the allowed fraction that
-    is there at any load. ``lead``: seconds of load before a reading counts (its warm-up), or
-    ``None`` for a server that in overload grows no backlog but fails most requests. ``bursts``:
-    violations come in a queue's busy periods, which take time to appear. Without bursts a reading
-    shows the long-run fraction at once, and ``grades`` is 1 / variance of its log fraction beyond
-    that of counting. With bursts, the ``floor`` is the part that is late because of long services
-    alone: a request that waited nearly up to the limit may be late by its service, so that violations
-    set in softly. With bursts and no floor, services are short compared with the limit.
+    - ``slope``: d log fraction / d log rate at the peak.
+    - ``floor``: part of the allowed fraction that occurs at any load.
+    - ``lead``: seconds of load before a reading counts (its warm-up). ``None`` is a server that grows no
+      backlog in overload but fails most requests.
+    - ``bursts``: violations come in a queue's busy periods, which take time to appear. Without bursts, a
+      reading shows the long-run fraction immediately.
+    - ``grades``: without bursts, 1 / variance of the log fraction beyond the counting noise.
+
+    With bursts, ``floor`` is the part that is late only because of long services. A request that waited
+    almost up to the limit may be late by its service, so violations rise gradually. With bursts and no
+    floor, services are short compared with the limit.
     """
 
     slope: float
@@ -77,10 +81,10 @@ SHAPES: Final = (
     ),
 )
 FLAT: Final[Array] = np.array([1.3, 2.0, 4.0, 10.0, 30.0, 100.0])
-"""Servers that never meet the objective: their fraction over the allowed one, at any load."""
+"""Servers that never meet the objective: their fraction over the allowed fraction, at any load."""
 
-# How common a shape is among servers of its slope, relative to a queue whose services matter.
-# In this order: a queue with short services; no queue; no queue, but a floor.
+# Frequency of a shape among servers of its slope, relative to a queue whose services matter.
+# The order is: a queue with short services, no queue, no queue with a floor.
 _SHORT, _UNQUEUED, _ODD = 0.1, 0.3, 0.1
 
 
@@ -91,35 +95,35 @@ def _common(shape: Shape) -> float:
 
 
 _COMMON: Final[Array] = np.array([_common(shape) for shape in SHAPES])
-_VARIABLE = 0.9  # expected slope over that of Poisson arrivals and exponential services ...
-_LONGER = 2.0  # ... divided by 1 + this * floor: services vary more where some are late at any load
-_SPREAD = 0.45  # sd of the log slope around that
-_ANY = 0.1  # weight that a shape keeps, however far it is from that
-_MILDEST, _STEEPEST = 2.5, 450.0  # slopes beyond which all look alike
-_ROUGH = 3.0  # grades of good answers in overload
+_VARIABLE = 0.9  # expected slope over the slope of Poisson arrivals and exponential services ...
+_LONGER = 2.0  # ... divided by 1 + this * floor: a floor means more variable services
+_SPREAD = 0.45  # sd of the log slope around the expected one
+_ANY = 0.1  # minimum weight of a shape, however unlikely its slope
+_MILDEST, _STEEPEST = 2.5, 450.0  # beyond these slopes all shapes look alike
+_ROUGH = 3.0  # grades of correct answers in overload
 # Renewals of a queue in a reading: at saturation, and for each relaxation time below and above it.
-# Fitted to counts of queues with 1 to 8 servers, simulated request by request at 0.7 to 1.6 of the peak
-# for limits of 50 to 200 ms.
+# They are fitted to queues with 1 to 8 servers, simulated request by request.
+# Rates were 0.7 to 1.6 of the peak, limits 50 to 200 ms.
 _AT_LEAST, _BELOW, _OVERLOADED = 0.8, 0.5, 0.2
-# Where services make violations set in softly: sd of the logit of a reading's fraction, for a reading
-# as long as 60 limits at the peak and a decay of 30; how it falls with the length, grows with the decay
-# and falls with spare utilisation. Fitted by likelihood to counts of queues with 1 to 8 servers and
-# services of a tenth of the limit, simulated request by request at 0.9 to 1.1 of the peak.
+# Soft onset: sd of the logit of a reading's fraction for 60 limits of length and a decay of 30.
+# It falls with the length, grows with the decay and falls with spare utilisation.
+# All are fitted by likelihood to queues with 1 to 8 servers, simulated request by request.
+# Services took a tenth of the limit, at 0.9 to 1.1 of the peak.
 _SPREAD_OUT, _AVERAGED, _SLOWER, _SPARED = 2.0, 0.34, 0.14, 0.03
-_LEVELS = 5  # points of the services' distribution
-_BURSTY = 5.0  # variance of the log fraction that readings show where busy periods are few
+_LEVELS = 5  # points of the distribution of service times
+_BURSTY = 5.0  # variance of the log fraction in readings with few busy periods
 _NONE: Final[Array] = np.full(OFFSETS.size, np.nan)
-_NEVER, _ALWAYS = 36.0, 8.5  # beyond this exponent, and beyond so many sds, a chance is 0 or 1
+_NEVER, _ALWAYS = 36.0, 8.5  # beyond this exponent, and beyond these sds, a chance is 0 or 1
 _MOMENTS = 16  # points of a reading at which its fraction is averaged
 
 
 def expected(log_peaks: Array, limit: float) -> Array:
-    """``[shape, log peak]``: weights before any reading; each column sums to 1.
+    """Return ``[shape, log peak]``: weights before any reading; each column sums to 1.
 
-    The tail of the wait decays with spare utilisation at ``2 * capacity * limit / (ca2 + cs2)``,
-    where the ``c2`` are squared coefficients of variation of arrivals and services (Kingman 1962).
-    The slope at the peak is this decay times the utilisation there. Capacity times utilisation is the
-    rate, so the more requests arrive within the limit, the steeper the onset.
+    The tail of the wait decays with spare utilisation at ``2 * capacity * limit / (ca2 + cs2)``.
+    ``c2`` are the squared coefficients of variation of arrivals and services (Kingman 1962). The slope at
+    the peak is this decay times the utilisation there. Capacity times utilisation is the rate, so the
+    onset is steeper if more requests arrive within the limit.
     """
     slopes = np.array([shape.slope / (1.0 - shape.floor) for shape in SHAPES])
     part = np.array([_VARIABLE / (1.0 + _LONGER * shape.floor) for shape in SHAPES])
@@ -129,12 +133,12 @@ def expected(log_peaks: Array, limit: float) -> Array:
     return np.asarray(weights / weights.sum(axis=0))
 
 
-@dataclass(frozen=True, eq=False)  # compared by identity, as a key of caches
+@dataclass(frozen=True, eq=False)  # compared by identity, as a cache key
 class Onset:
-    """What readings of some length show of each shape, ``[shape, offset]``.
+    """The expected readings of one length for each shape, ``[shape, offset]``.
 
-    ``fraction``: expected fraction of violations; NaN in abrupt overload, which leaves it open.
-    ``likeness``: correlation of any two requests of a reading; NaN for the shapes in ``soft``.
+    ``fraction`` is the expected fraction of violations, and NaN in abrupt overload, which leaves it open.
+    ``likeness`` is the correlation of any two requests of a reading, and NaN for the shapes in ``soft``.
     """
 
     fraction: Array
@@ -144,8 +148,10 @@ class Onset:
 
 @dataclass(frozen=True)
 class Soft:
-    """Where violations set in softly, the logit of a reading's fraction is normal with mean ``centre``
-    and sd ``spread``: ``[shape, offset]`` for the shapes that ``shapes`` marks."""
+    """Soft onset: the logit of a reading's fraction is normal with mean ``centre`` and sd ``spread``.
+
+    Both are ``[shape, offset]``, for the shapes that ``shapes`` marks.
+    """
 
     shapes: NDArray[np.bool_]
     centre: Array
@@ -154,7 +160,7 @@ class Soft:
 
 @lru_cache(maxsize=64)
 def onset(allowed: float, limit: float, seconds: float, *, waits: bool = True) -> Onset:
-    """What readings of ``seconds`` show. Errors (not ``waits``) do not share busy periods."""
+    """Return the expected readings of ``seconds``. Errors (not ``waits``) share no busy periods."""
     shapes = SHAPES if waits else [replace(shape, bursts=False) for shape in SHAPES]
     rows = [_row(shape, allowed, limit, seconds) for shape in shapes]
     fraction, likeness, spread = (np.asarray(table) for table in zip(*rows, strict=True))
@@ -167,8 +173,9 @@ def onset(allowed: float, limit: float, seconds: float, *, waits: bool = True) -
 
 
 def grain(violations: float) -> Array:
-    """``[shape]``: how far off one reading near the peak is, as the sd of its log rate, for a server
-    whose capacity does not vary, where ``violations`` are expected.
+    """Return ``[shape]``: the error of one reading near the peak, as the sd of its log rate.
+
+    The capacity of the server does not vary, and ``violations`` are expected.
     """
     slopes = np.array([shape.slope for shape in SHAPES])
     rough = np.array([_BURSTY if shape.bursts else 1.0 / shape.grades for shape in SHAPES])
@@ -176,7 +183,7 @@ def grain(violations: float) -> Array:
 
 
 class _Row(NamedTuple):
-    """Of one shape: what `Onset` has, and the spread of `Soft`."""
+    """The fields of `Onset` for one shape, and the spread of `Soft`."""
 
     fraction: Array
     likeness: Array = _NONE
@@ -202,7 +209,7 @@ def _row(shape: Shape, allowed: float, limit: float, seconds: float) -> _Row:
 
 
 def _queued(shape: Shape, allowed: float, limit: float, seconds: float) -> _Row:
-    """A queue's row: a request is late if its wait plus its exponential service exceeds the limit."""
+    """Return a queue's row: a request is late if wait plus exponential service exceeds the limit."""
     assert shape.lead is not None
     services = log(1.0 / (shape.floor * allowed)) if shape.floor else inf
     spare, steepness = _at_peak(allowed, services)
@@ -212,7 +219,7 @@ def _queued(shape: Shape, allowed: float, limit: float, seconds: float) -> _Row:
         fraction = _late(utilisation, decay, limit, shape.lead, seconds)
         return _Row(fraction, _shared(utilisation, decay, limit, seconds))
     nodes, weights = np.polynomial.legendre.leggauss(_LEVELS)
-    served = (nodes + 1.0) / 2.0  # of the limit
+    served = (nodes + 1.0) / 2.0  # share of the limit
     weights = weights / 2.0 * services * np.exp(-services * served)
     waits = [_late(utilisation, decay, limit, shape.lead, seconds, 1.0 - part) for part in served]
     fraction = np.minimum(np.exp(-services) + weights @ np.array(waits), 1.0)
@@ -223,10 +230,10 @@ def _queued(shape: Shape, allowed: float, limit: float, seconds: float) -> _Row:
 
 
 def _at_peak(allowed: float, services: float) -> tuple[float, float]:
-    """Spare utilisation at the peak, times the decay of waits, and how fast it lowers log fraction.
+    """Return spare utilisation at the peak times the decay of waits, and its effect on log fraction.
 
-    Per limit's length, waits decay at ``spare`` and services at ``services``: their sum exceeds the
-    limit with chance ``(services exp(-spare) - spare exp(-services)) / (services - spare)``.
+    Per limit's length, waits decay at ``spare`` and services at ``services``. Their sum exceeds the limit
+    with chance ``(services exp(-spare) - spare exp(-services)) / (services - spare)``.
     """
     if services == inf:
         return log(1.0 / allowed), 1.0
@@ -246,16 +253,18 @@ def _at_peak(allowed: float, services: float) -> tuple[float, float]:
 def _late(
     utilisation: Array, decay: float, limit: float, lead: float, seconds: float, part: float = 1.0
 ) -> Array:
-    """Mean chance of a wait above ``part`` of ``limit`` in ``seconds`` of load that follow ``lead``
-    seconds. In the long run a wait exceeds ``limit`` with chance ``exp(-decay * spare utilisation)``.
+    """Return the mean chance of a wait above ``part`` of ``limit`` in ``seconds`` after ``lead``.
+
+    ``lead`` is seconds of load before. In the long run, a wait exceeds ``limit`` with chance
+    ``exp(-decay * spare utilisation)``.
     """
-    # Not loaded by `check` and `plan`, which do not measure.
+    # `check` and `plan` do not measure and need not load this.
     from scipy.special import log_ndtr, ndtr
 
     t = lead + seconds * (np.arange(_MOMENTS) + 0.5) / _MOMENTS
     spread = np.sqrt(2.0 * limit / decay * t)
     from_start = ((utilisation - 1.0) * t[0] - part * limit) / spread[0]
-    # Elsewhere the chance is 0 or 1 to fifteen digits: tens of thousands of points are not computed.
+    # Elsewhere the chance is 0 or 1 to fifteen digits, so tens of thousands of points are skipped.
     between = (part * decay * (utilisation - 1.0) > -_NEVER) & (from_start < _ALWAYS)
     drift = (utilisation[between] - 1.0)[:, None]
     free = ndtr((drift * t - part * limit) / spread)
@@ -266,18 +275,19 @@ def _late(
 
 
 def _settled(utilisation: Array, decay: float, limit: float, seconds: float) -> Array:
-    """Chance of a wait above ``limit`` where the long-run fraction shows at once, except at
-    utilisations so close to 1 that no queue gets that far in ``seconds``.
+    """Return the chance of a wait above ``limit`` if the long-run fraction shows immediately.
+
+    Close to utilisation 1, no queue grows that long in ``seconds``, so spare utilisation has a minimum.
     """
     spare = np.maximum(1.0 - utilisation, 0.5 * np.sqrt(2.0 * limit / decay / seconds))
     return np.asarray(np.exp(-decay * spare))
 
 
 def _shared(utilisation: Array, decay: float, limit: float, seconds: float) -> Array:
-    """Likeness of the requests of a reading of a queue whose services are short.
+    """Return the likeness of the requests in a reading of a queue with short services.
 
-    It falls with the number of relaxation times that the reading lasts. The relaxation time of the
-    reflected Brownian motion is its variance over the square of its drift (Harrison 1985).
+    It falls with the number of relaxation times in the reading. The relaxation time of the reflected
+    Brownian motion is its variance over the square of its drift (Harrison 1985).
     """
     times = (utilisation - 1.0) ** 2 * decay / 2.0 / limit * seconds
     renewed = np.where(utilisation < 1.0, _BELOW * times, _OVERLOADED * times)

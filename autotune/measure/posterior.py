@@ -1,9 +1,9 @@
-"""What the readings say of the peak: a posterior over log peak, shape of onset, and noise.
+"""The posterior over log peak, shape of onset and noise, given the readings.
 
 Requests of one reading are not independent: a busy period makes many of them late together. Counts are
-beta-binomial, with the expected fraction of violations and the ``likeness``, the correlation of any two
-requests of the reading: 0 for requests independent of each other, 1 for all or nothing. Where services
-make violations set in softly, counts are binomial with a logit-normal fraction.
+beta-binomial, with the expected fraction of violations and the ``likeness``. The likeness is the
+correlation of any two requests of the reading: 0 for independent requests, 1 for all or nothing. With a
+soft onset, counts are binomial with a logit-normal fraction.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from autotune.measure.reading import Reading
     from autotune.target.slo import Slo
 
-_ROUGH = 3.0  # grades of good answers in overload, and of servers without a peak
+_ROUGH = 3.0  # grades of correct answers in overload, and of servers without a peak
 _LAPSE = 0.01  # fraction of readings that fit no shape at all
-# Times the fraction that fails: weight of an overload that looks unlike any of the shapes.
+# Weight of an overload that is unlike all shapes, as a multiple of the failed fraction.
 _LOOSE = 0.8
-_LEAST = 1e-9  # fractions and likenesses are kept this far from 0 and 1
+_LEAST = 1e-9  # minimum distance of fractions and likenesses from 0 and 1
 
 
 def chance(violations: float, intended: float, expected: onset.Onset) -> Array:
-    """``[shape, offset]``: likelihood of what each shape shows given the counts."""
+    """Return ``[shape, offset]``: the likelihood of each shape given the counts."""
     anything = 1.0 / (intended + 1.0)
     failing = 2.5 * anything * ((violations + 0.5) * anything) ** 1.5  # density 2.5 f**1.5
     open_ended, beta = _before_counts(expected)
@@ -47,13 +47,13 @@ def chance(violations: float, intended: float, expected: onset.Onset) -> Array:
 
 
 def flat_chance(violations: float, intended: float, allowed: float) -> Array:
-    """Likelihood of the servers ``onset.FLAT`` given the counts."""
+    """Return the likelihood of the servers ``onset.FLAT`` given the counts."""
     share = np.minimum(onset.FLAT * allowed, 1.0 - 1e-4)
     return _counted(violations, intended, _beta(share, share / (share + _ROUGH)))
 
 
 def at_least(violations: float, intended: float, fraction: Array) -> Array:
-    """Likelihood of ``fraction`` given only a lower bound for it: the counts so far."""
+    """Return the likelihood of ``fraction`` given the counts so far, which are a lower bound."""
     counted = min(max(violations / intended, 1e-9), 1.0 - 0.5 / (intended + 1.0))
     part = np.clip(np.where(np.isnan(fraction), 1.0, fraction), 1e-9, 1.0 - 1e-9)
     excess = np.log(part / (1.0 - part)) - log(counted / (1.0 - counted))
@@ -61,7 +61,7 @@ def at_least(violations: float, intended: float, fraction: Array) -> Array:
 
 
 def _beyond(share: float, expected: onset.Onset) -> Array:
-    """Chance, by shape, that more than this share of a reading violates, as in a burst now and then."""
+    """Return the chance, by shape, that more than this share of a reading violates, as in a burst."""
     from scipy.special import betainc
 
     fraction = np.clip(expected.fraction, _LEAST, 1.0 - _LEAST)
@@ -92,8 +92,10 @@ def _beta(fraction: Array, likeness: Array) -> _Beta:
 
 @lru_cache(maxsize=32)  # a search's readings have few lengths
 def _before_counts(expected: onset.Onset) -> tuple[Array, _Beta]:
-    """What does not depend on counts: how far each shape leaves open what overload shows, and the
-    distributions of fractions for the shapes that are not soft."""
+    """Return the openness of each shape to any overload, and the distributions of its fractions.
+
+    Both do not depend on counts. The distributions leave out the soft shapes.
+    """
     left_open = np.isnan(expected.fraction)
     open_ended = np.where(left_open, 1.0, _LOOSE * expected.fraction)
     fraction = np.where(left_open, 0.5, expected.fraction)
@@ -104,7 +106,7 @@ def _before_counts(expected: onset.Onset) -> tuple[Array, _Beta]:
 
 
 def _counted(violations: float, intended: float, beta: _Beta) -> Array:
-    """Beta-binomial chance of the counts."""
+    """Return the beta-binomial chance of the counts."""
     from scipy.special import betaln, gammaln
 
     orders = (
@@ -114,21 +116,22 @@ def _counted(violations: float, intended: float, beta: _Beta) -> Array:
     return np.asarray(np.exp(np.maximum(orders + chances, -600.0)))
 
 
-_TAIL = 3.0  # degrees of freedom of the prior: a peak three times the expected one is no surprise
-_ANYWHERE = 0.05  # part of the prior that is flat over all rates
+_TAIL = 3.0  # degrees of freedom of the prior: a peak three times the expected one is plausible
+_ANYWHERE = 0.05  # share of the prior that is flat over all rates
 _UNMEETABLE = 0.03  # prior chance that no rate at all meets the objective
-# Peaks so many nats below the best are dropped: some eight readings would not revive them.
+# Peaks this many nats below the best are dropped: about eight readings would not revive them.
 _NEGLIGIBLE = 40.0
-_ENDED = 0.5  # share of violations that ends a reading, whatever the rest would have shown
-_LEAST_LEFT = 0.05  # of the capacity, however much CPU time was stolen
-_TIME_GRAIN = 0.1  # a reading's seconds are rounded to this log step, so that tables are shared
+_ENDED = 0.5  # share of violations that stops a reading early
+_LEAST_LEFT = 0.05  # minimum share of the capacity that CPU steal leaves
+_TIME_GRAIN = 0.1  # log step of a reading's seconds, so that readings share tables
 
 
 @dataclass(frozen=True)
 class Counts:
-    """A reading against the part of the SLO that it comes closest to breaking, lateness or errors:
-    ``violations`` out of ``intended``; the SLO allows the fraction ``allowed``. ``errors``: that part
-    is errors.
+    """A reading against lateness or errors, whichever part of the SLO it comes closest to violating.
+
+    It counts ``violations`` out of ``intended``, and the SLO allows the fraction ``allowed``. ``errors``
+    is true if the part is errors.
     """
 
     violations: float
@@ -138,7 +141,7 @@ class Counts:
 
 
 def closest_to_breaking(reading: Reading, slo: Slo) -> Counts:
-    """``reading`` against the part of ``slo`` that it comes closest to breaking."""
+    """Return ``reading`` against the part of ``slo`` that it comes closest to violating."""
     late, broken = max(slo.allowed, 1e-6), max(slo.errors, 1e-6)
     n = max(reading.intended, 1)
     violations = min(max(reading.violations, reading.failed), n)
@@ -151,11 +154,11 @@ def closest_to_breaking(reading: Reading, slo: Slo) -> Counts:
 
 @dataclass(frozen=True)
 class Posterior:
-    """Log weights ``[effect, sigma, shape, log peak]`` on a grid that starts at ``origin``, and
-    those of the servers without a peak, ``onset.FLAT``.
+    """Log weights ``[effect, sigma, shape, log peak]`` on a grid that starts at ``origin``.
 
-    ``effects`` are the log weights of `noise.EFFECTS`, what stolen CPU time may take of the
-    capacity. Until a reading has any, ``live`` has a single level for all effects.
+    ``flat`` are the log weights of the servers without a peak, ``onset.FLAT``. ``effects`` are the log
+    weights of `noise.EFFECTS`, the effect of CPU steal on the capacity. Before the first steal, ``live``
+    has a single level for all effects.
     """
 
     origin: float
@@ -174,10 +177,10 @@ class Posterior:
         highest: float,
         through: float,
     ) -> Posterior:
-        """Before any reading: peaks from ``lowest`` to ``highest``, ``through`` among them.
+        """Return the posterior before any reading: peaks from ``lowest`` to ``highest``.
 
-        ``prior`` is what is expected. Its tails are heavy: a peak several times higher or lower costs
-        a few readings more.
+        ``through`` is a point of the grid. ``prior`` is the expected peak. Its tails are heavy: a peak
+        several times higher or lower costs a few readings more.
         """
         below = floor(log(through / lowest) / STEP)
         origin = log(through) - below * STEP
@@ -186,7 +189,7 @@ class Posterior:
         density = np.full(peaks.size, 1.0 / peaks.size)
         if prior is not None:
             if prior.sd <= 0:
-                raise ValueError("what is expected needs a positive sd")
+                raise ValueError("the prior needs a positive sd")
             score = (peaks - prior.log_mean) / prior.sd
             student = (1.0 + score**2 / _TAIL) ** (-(_TAIL + 1.0) / 2.0)
             density = _ANYWHERE * density + (1.0 - _ANYWHERE) * student / student.sum()
@@ -196,7 +199,7 @@ class Posterior:
         return cls(origin, live, flat, np.log(noise.of_steal()))
 
     def after(self, reading: Reading, slo: Slo) -> Posterior:
-        """With one more reading. One that was limited or disturbed says nothing of the server."""
+        """Return the posterior with one more reading; an invalid reading changes nothing."""
         if not reading.is_valid:
             return self
         counts = closest_to_breaking(reading, slo)
@@ -204,7 +207,7 @@ class Posterior:
         expected = onset.onset(
             counts.allowed, slo.limit, exp(grain * _TIME_GRAIN), waits=not counts.errors
         )
-        if reading.truncated:  # it failed, however few violations it had time to count
+        if reading.truncated:  # it failed, even if it counted few violations
             least = min(3.0 * counts.allowed, 0.5) * counts.intended
             violations = max(counts.violations, least)
             flat = at_least(
@@ -216,7 +219,6 @@ class Posterior:
             flat = flat_chance(counts.violations, counts.intended, counts.allowed)
             fits = chance(counts.violations, counts.intended, expected)
         flat = self.flat + np.log(flat)
-        # Noise is averaged out.
         live = self._with_losses(blur(fits), log(reading.rate) - self.origin, reading.stolen)
         best = live.max(axis=(0, 1, 2))
         top = max(float(best.max()), float(flat.max()))
@@ -226,8 +228,10 @@ class Posterior:
         return replace(self, origin=origin, live=live[..., first:last] - top, flat=flat - top)
 
     def _with_losses(self, table: Array, rate: float, stolen: float) -> Array:
-        """``live`` with the likelihoods of a reading ``rate`` (log) above ``origin``. The fraction
-        ``stolen`` of CPU time was stolen in it: each effect makes it a reading of less capacity."""
+        """Return ``live`` with the likelihoods of a reading ``rate`` (log) above ``origin``.
+
+        ``stolen`` is its CPU steal. Each effect makes it a reading of a lower capacity.
+        """
         losses = [-log(max(1.0 - effect * stolen, _LEAST_LEFT)) for effect in EFFECTS]
         offsets = [round(rate / STEP) + round(loss / STEP) for loss in losses]
         live = self.live
@@ -240,7 +244,7 @@ class Posterior:
         return np.asarray(added)
 
     def summary(self) -> Summary:
-        """Marginals of the posterior."""
+        """Return the marginals of the posterior."""
         weights = np.exp(self.live)
         flat = float(np.exp(self.flat).sum())
         total = float(weights.sum())
@@ -255,9 +259,12 @@ class Posterior:
 
 @dataclass(frozen=True)
 class Summary:
-    """Marginals of a posterior: ``below`` is the distribution function of log peak on its grid,
-    ``noises`` the weights ``[sigma, shape]``; ``unmeetable`` the chance that there is no peak,
-    which the others leave out; ``effects`` the weights of `noise.EFFECTS`, where CPU time was stolen.
+    """Marginals of a posterior.
+
+    - ``below``: distribution function of log peak on its grid.
+    - ``noises``: weights ``[sigma, shape]``.
+    - ``unmeetable``: chance that there is no peak, which the other marginals leave out.
+    - ``effects``: weights of `noise.EFFECTS`, after CPU steal.
     """
 
     origin: float
@@ -267,7 +274,7 @@ class Summary:
     effects: Array | None = None
 
     def quantile(self, q: float) -> float:
-        """Log rate below which the peak lies with chance ``q``."""
+        """Return the log rate below which the peak lies with chance ``q``."""
         at = int(np.searchsorted(self.below, q))
         if at == 0:
             return self.origin
@@ -275,7 +282,7 @@ class Summary:
         return self.origin + STEP * (at - 0.5 + (q - low) / max(high - low, 1e-12))
 
     def chance_above(self, rate: Estimate) -> float:
-        """Chance that the peak exceeds ``rate``."""
+        """Return the chance that the peak exceeds ``rate``."""
         density = np.diff(self.below, prepend=0.0)
         gap = self.origin + STEP * np.arange(self.below.size) - rate.log_mean
         weight = 1.0 / (1.0 + np.exp(-np.clip(1.702 * gap / max(rate.sd, STEP / 2), -60.0, 60.0)))
@@ -283,12 +290,12 @@ class Summary:
 
     @property
     def sd(self) -> float:
-        """Standard deviation of log peak, from its 90 % interval."""
+        """The standard deviation of log peak, from its 90 % interval."""
         return (self.quantile(0.95) - self.quantile(0.05)) / (2 * WITHIN_90)
 
 
 def _logarithms(table: Array, size: int, offsets: Sequence[int]) -> Array:
-    """Logarithms of the columns that ``_added`` takes for ``size`` peaks: few, once few are left."""
+    """Return the logarithms of the few columns that ``_added`` takes for ``size`` peaks."""
     logarithms = np.empty_like(table)
     first, last = min(offsets) + REACH - size + 1, max(offsets) + REACH + 1
     for columns in (slice(1), slice(max(first, 0), max(last, 0)), slice(-1, None)):
@@ -297,11 +304,15 @@ def _logarithms(table: Array, size: int, offsets: Sequence[int]) -> Array:
 
 
 def _added(live: Array, table: Array, offset: int) -> Array:
-    """``live`` plus, for each of its grid points, the column of ``table`` that belongs to its distance
-    from a reading ``offset`` steps above the first point; beyond its ends the table keeps its last
-    values.
+    """Return ``live`` plus, for each grid point, the column of ``table`` for its distance.
+
+    The distance is from a reading ``offset`` steps above the first point. Beyond its ends, the table
+    keeps its last values.
     """
-    size, first = live.shape[2], offset + REACH  # first: its column; later points have lower ones
+    size, first = (
+        live.shape[2],
+        offset + REACH,
+    )  # column of the first point; later points have lower ones
     over = min(max(first - 2 * REACH, 0), size)
     end = max(min(first + 1, size), over)
     summed = np.empty_like(live)

@@ -1,4 +1,4 @@
-"""One reading: what the stack delivered at one offered rate."""
+"""One reading: the answers of a stack at one offered rate."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from statistics import fmean
 class Reading:
     """Counts of one reading at a fixed offered ``rate`` (requests/s) over ``seconds``.
 
-    ``intended`` counts the requests the generator set out to send; ``violations`` those of them
-    that were late, failed, answered wrongly or never sent. ``errors`` are the violations that are not
-    merely late, by kind. ``histogram`` maps the upper edge of a latency bin in seconds to its count
-    (right answers only): histograms can be summed, percentiles cannot. ``truncated`` readings were
-    cut short on clear failure; they can never count as a pass. ``limited`` says why the *generator*
-    could not make the offered load, ``disturbed`` what else kept the hosts from it (readings of
-    earlier versions): in both cases the reading says nothing about the server. ``stolen`` is the
-    fraction of a host's CPU time that was taken from it beyond what is usual (`measure.steal`).
-
-    ``looked_at`` whole answers to other requests at the same time, not in these counts, were checked;
-    ``wrong`` of them were wrong answers, and ``example`` says how.
+    - ``intended``: requests that the generator planned to send.
+    - ``violations``: intended requests that were late, failed, answered wrongly or never sent.
+    - ``errors``: violations that are not merely late, by kind.
+    - ``histogram``: upper edge of a latency bin in seconds → number of correct answers. Histograms can
+      be summed, percentiles cannot.
+    - ``truncated``: the reading was cut short after a clear failure and never counts as a pass.
+    - ``limited``: why the *generator* could not make the load. ``disturbed``: another reason on the hosts
+      (readings of earlier versions). Both make the reading invalid for the server.
+    - ``stolen``: fraction of CPU steal on a host above the usual level (`measure.steal`).
+    - ``looked_at``: whole answers to further requests that were checked at the same time. ``wrong``: the
+      number of wrong ones. ``example``: one of their faults. The other counts exclude them.
     """
 
     rate: float
@@ -42,10 +42,10 @@ class Reading:
 
     @classmethod
     def pooled(cls, readings: Sequence[Reading]) -> Reading:
-        """Readings at about one rate as one: counts, seconds and histograms summed.
+        """Return readings at about one rate as one, with summed counts, seconds and histograms.
 
-        ``rate`` is the mean of the log rates, weighted by requests. What is wrong with one of them
-        (``truncated``, ``limited``, ``disturbed``) is wrong with all; ``stolen`` is the mean.
+        ``rate`` is the mean of the log rates, weighted by requests. ``truncated``, ``limited`` and
+        ``disturbed`` of one reading apply to the result; ``stolen`` is the mean.
         """
         intended = sum(reading.intended for reading in readings)
         logs = sum(log(reading.rate) * reading.intended for reading in readings)
@@ -72,30 +72,30 @@ class Reading:
 
     @property
     def is_valid(self) -> bool:
-        """Whether it says anything about the server."""
+        """True if the reading is valid for the server."""
         return self.limited is None and self.disturbed is None
 
     @property
     def fraction(self) -> float:
-        """Violations over intended requests; 1.0 when nothing was intended."""
+        """Violations over intended requests; 1.0 without intended requests."""
         return self.violations / self.intended if self.intended else 1.0
 
     @property
     def failed(self) -> int:
-        """Violations that are errors, not lateness."""
+        """The number of violations that are errors, not lateness."""
         return sum(self.errors.values())
 
     @property
     def goodput(self) -> float:
-        """Requests/s that were answered right and in time."""
+        """Requests/s that were answered correctly and in time."""
         right = self.intended - self.violations + self.looked_at - self.wrong
         return right / self.seconds if self.seconds > 0 else 0.0
 
     def percentile(self, q: float) -> float | None:
-        """Latency in seconds within which the fraction ``q`` of *intended* requests was answered.
+        """Return the seconds within which the fraction ``q`` of *intended* requests was answered.
 
-        ``None`` when more than ``1 - q`` of them never got a right answer: the percentile is then
-        beyond anything that was observed.
+        ``None`` if more than ``1 - q`` of them never got a correct answer: the percentile is then beyond
+        all observations.
         """
         count = 0
         for edge in sorted(self.histogram):

@@ -1,4 +1,4 @@
-"""Load that is not counted: until caches, pools and connections have settled."""
+"""Warm-up: load that does not count, until caches, pools and connections have settled."""
 
 from __future__ import annotations
 
@@ -11,25 +11,28 @@ from autotune.measure.reading import Reading
 from autotune.measure.steal import MUCH
 
 WINDOW = 1.0  # seconds
-OVERLOADED = 0.1  # fraction of violations above which a window was too much load
+OVERLOADED = 0.1  # fraction of violations above which a window was overloaded
 MOST_WINDOWS = 20
-GENTLE = 200.0  # requests/s to begin with when nothing is known yet …
-UNKNOWN = 1000.0  # … and to grow to while the stack keeps up
-SHARE = 0.6  # of the expected peak: busy, not overloaded
-SAME_HITS = 0.01  # consecutive windows agree if their hit rates differ by less than a point …
-STEPS = 3  # … and the hit rate has not kept rising over so many steps …
-PREFILLED_STEPS = 2  # (for caches that were filled beforehand: they start as full as they end)
-LEAST_RISE = 0.001  # … by more than this in all …
+GENTLE = 200.0  # first rate in requests/s without an expected peak …
+UNKNOWN = 1000.0  # … and the highest rate while the stack keeps up
+SHARE = 0.6  # share of the expected peak: busy, not overloaded
+SAME_HITS = 0.01  # windows agree if their hit rates differ by less than a point …
+STEPS = 3  # … and the hit rate did not keep rising over this many steps …
+PREFILLED_STEPS = 2  # (for caches that were filled beforehand and start almost full)
+LEAST_RISE = 0.001  # … by more than this in total …
 SAME_LATENCY = 0.25  # … and their median latencies differ by less than a quarter
-# Less load does not help if, over so many windows, each at half the load of the one before, the
-# fraction of failed requests stays above this part of what it was.
+# Over this many windows, each at half the previous load, the failed fraction stays above this share.
+# Less load does not help then.
 NO_BETTER, LESS = 3, 2 / 3
 
 
 @dataclass(frozen=True)
 class Window:
-    """One stretch of warm-up load. ``hits`` is the cache's hit rate in it, ``None`` without one;
-    ``failed`` the fraction of requests that got no right answer, however late."""
+    """One window of warm-up load.
+
+    ``hits`` is the cache's hit rate in the window, ``None`` without a cache. ``failed`` is the fraction
+    of requests without a correct answer. A late correct answer does not count as failed.
+    """
 
     rate: float
     overloaded: bool
@@ -39,13 +42,13 @@ class Window:
 
     @property
     def dead(self) -> bool:
-        """Not even half of the requests got a right answer: more load will not warm anything."""
+        """True if fewer than half of the requests got a correct answer: more load warms nothing."""
         return self.overloaded and self.median is None
 
 
 @dataclass(frozen=True)
 class WarmUpResult:
-    """How the warm-up went; ``settled`` is false when the windows ran out first."""
+    """The result of a warm-up; ``settled`` is false if the windows ran out first."""
 
     settled: bool
     windows: tuple[Window, ...]
@@ -57,13 +60,13 @@ class WarmUpResult:
 
     @property
     def carried(self) -> float | None:
-        """The last rate the stack kept up with, in requests/s."""
+        """The last rate in requests/s with which the stack kept up."""
         rates = [window.rate for window in self.windows if not window.overloaded]
         return rates[-1] if rates else None
 
     @property
     def failed_at(self) -> float | None:
-        """The rate in requests/s at which the warm-up was given up as futile; else ``None``."""
+        """The rate in requests/s at which the warm-up was given up as futile, or ``None``."""
         return self.windows[-1].rate if futile(self.windows) else None
 
 
@@ -76,15 +79,16 @@ def warm_up(
     steps: int = STEPS,
     most: int = MOST_WINDOWS,
 ) -> WarmUpResult:
-    """Load the stack until two consecutive windows agree and the hit rate no longer climbs.
+    """Load the stack until two consecutive windows agree and the hit rate no longer rises.
 
-    ``probe(rate, seconds)`` makes the load, ``lookups()`` gives the cache's hits and misses so far,
-    ``expected`` is the expected peak in requests/s, ``steps`` how long a hit rate must keep rising to
-    count as climbing, ``most`` the largest number of windows. A stack that does not keep up gets half
-    the load, and more again once it does (a cold cache warms faster the more requests it gets), but
-    never again close to what was too much. Where its CPU time was stolen, the same load is tried again.
-    Where as many requests fail at a quarter of the load, no warm-up helps: something else holds the
-    workers.
+    ``probe(rate, seconds)`` makes the load. ``lookups()`` returns the cache's hits and misses so far.
+    ``expected`` is the expected peak in requests/s. ``steps`` is the number of steps for which a hit rate
+    must rise to count as climbing, and ``most`` the maximum number of windows.
+
+    An overloaded stack gets half the load, and more again once it keeps up, because a cold cache warms
+    faster with more requests. The load stays well below the overload. After CPU steal, the same load is
+    tried again. If as many requests fail at a quarter of the load, the warm-up stops, because another
+    cause occupies the workers.
     """
     ceiling = min(max_rate, SHARE * expected if expected else UNKNOWN)
     rate = ceiling if expected else min(ceiling, GENTLE)
@@ -105,7 +109,7 @@ def warm_up(
 
 
 def agree(earlier: Window, later: Window) -> bool:
-    """Whether nothing moved from one window to the next."""
+    """True if latency and hit rate did not change from one window to the next."""
     if earlier.overloaded or later.overloaded or earlier.median is None or later.median is None:
         return False
     still = abs(later.median - earlier.median) <= max(SAME_LATENCY * earlier.median, 0.001)
@@ -115,14 +119,16 @@ def agree(earlier: Window, later: Window) -> bool:
 
 
 def futile(windows: Sequence[Window]) -> bool:
-    """Whether no further window would warm anything: the stack hardly answers, or fails at any load."""
+    """True if further windows warm nothing: the stack hardly answers, or fails at any load."""
     dead = len(windows) > 1 and windows[-1].dead and windows[-2].dead
     return dead or fails_at_any_load(windows)
 
 
 def fails_at_any_load(windows: Sequence[Window]) -> bool:
-    """Whether hardly fewer requests fail at a quarter of the load, so that load is not the cause. Late
-    requests do not count, because a cold cache makes them late at any load."""
+    """True if almost as many requests fail at a quarter of the load, so load is not the cause.
+
+    Late requests do not count, because a cold cache makes them late at any load.
+    """
     last = windows[-NO_BETTER:]
     if len(last) < NO_BETTER or not all(window.overloaded for window in last):
         return False
@@ -131,10 +137,10 @@ def fails_at_any_load(windows: Sequence[Window]) -> bool:
 
 
 def climbing(windows: Sequence[Window], steps: int = STEPS) -> bool:
-    """Whether the cache still fills: its hit rate never fell over the last windows.
+    """True if the cache still fills: its hit rate never fell over the last windows.
 
-    At a low rate a cache fills so slowly that two windows agree long before it is warm; a hit rate
-    that has settled goes up and down. Too few windows to tell count as climbing.
+    At a low rate a cache fills so slowly that two windows agree long before it is warm. A settled hit
+    rate rises and falls. Too few windows count as climbing.
     """
     hits = [window.hits for window in windows[-steps - 1 :]]
     rates = [hit for hit in hits if hit is not None]
@@ -166,11 +172,11 @@ def drain(
     seconds: float = SECONDS,
     pause: float = 0.0,
 ) -> bool:
-    """Send requests one by one until ``IN_A_ROW`` of them come back within ``limit`` seconds.
+    """Send requests one by one until ``IN_A_ROW`` of them return within ``limit`` seconds.
 
-    ``latency()`` sends one request and returns its seconds, ``None`` if it was not answered right.
-    ``pause`` seconds pass between two of them. True if the backlog was gone before
-    ``seconds`` had passed.
+    ``latency()`` sends one request and returns its seconds, or ``None`` without a correct answer.
+    ``pause`` is the time between two requests in seconds. The result is true if the backlog was gone
+    within ``seconds``.
     """
     deadline = time.monotonic() + seconds
     quick = 0

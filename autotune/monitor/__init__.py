@@ -1,1 +1,1 @@
-"""What hosts and services do while a reading runs."""
+"""Activity of hosts and services during a reading."""

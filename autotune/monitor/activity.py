@@ -1,4 +1,4 @@
-"""What hosts and services did during one reading: rates and levels out of samples. Pure."""
+"""Activity of hosts and services during one reading: rates and levels from samples. Pure."""
 
 from __future__ import annotations
 
@@ -14,18 +14,21 @@ from autotune.monitor.watch import Observations, WatchedHost
 from autotune.services.base import Endpoint, Role
 from autotune.services.diagnosis import WORKING, PartActivity
 
-STARTING = 0.5  # seconds a generator may take until its load is there
-LATE = 1.5  # seconds after a reading that a host short of CPU may need until its last sample
+STARTING = 0.5  # seconds until a generator's load has started
+LATE = 1.5  # seconds until a busy host's last sample arrives
 
 
 @dataclass(frozen=True)
 class HostActivity:
-    """A host over a reading. CPU kinds are fractions of all CPUs that its kernel shows, 0 … 1;
-    ``cpus`` how many it may use, and ``used`` how many it did use, where it has a quota (as in a
-    container, whose kernel shows the whole machine); ``running`` the mean number of runnable threads;
-    ``memory`` the fraction in use at worst; ``descriptors`` the fraction of fs.file-max;
-    ``retransmits`` the fraction of segments sent again; ``network`` bytes/s and ``link`` the busiest
-    link's utilisation, where known."""
+    """A host over a reading.
+
+    - ``cpu``: fractions of all CPUs that the kernel shows, 0 … 1, by kind.
+    - ``cpus``: number of CPUs that the host may use. ``used``: number of CPUs used, only with a quota,
+      as in a container, where the kernel shows the whole machine.
+    - ``running``: mean number of runnable threads. ``memory``: highest fraction in use.
+    - ``descriptors``: fraction of fs.file-max. ``retransmits``: fraction of segments sent again.
+    - ``network``: bytes/s. ``link``: utilisation of the busiest link, if known.
+    """
 
     name: str
     cpus: float
@@ -48,7 +51,7 @@ class HostActivity:
 
     @property
     def busy(self) -> float:
-        """Fraction of the CPUs' time that was not idle; of the CPUs of its quota, where it has one."""
+        """The fraction of CPU time that was not idle; with a quota, the fraction of the quota."""
         if self.used is not None:
             return min(1.0, self.used / self.cpus)
         return 1.0 - self.cpu.get("idle", 1.0) - self.cpu.get("iowait", 0.0)
@@ -57,7 +60,7 @@ class HostActivity:
 def host_activity(
     host: WatchedHost, observations: Observations, seconds: float
 ) -> HostActivity | None:
-    """``None`` when the host gave fewer than two samples within ``seconds`` of the first."""
+    """Return a host's activity; ``None`` with fewer than two samples within ``seconds``."""
     samples = within(observations.samples.get(host.name, ()), seconds)
     if len(samples) < 2:
         return None
@@ -91,11 +94,11 @@ def host_activity(
 
 
 def part_activity(part: Part, observations: Observations, seconds: float) -> PartActivity:
-    """What is known of one service; what could not be seen stays zero or ``None``."""
+    """Return a service's activity; values that were not observed are zero or ``None``."""
     every = observations.samples.get(part.site.host, ())
     samples = within(every, seconds)
     at = {s.at: s.processes[part.name] for s in samples if part.name in s.processes}
-    if len(at) < 2:  # samples of a host short of CPU come late
+    if len(at) < 2:  # samples of a busy host arrive late
         at = {s.at: s.processes[part.name] for s in every if part.name in s.processes}
     answers = observations.counters.get(part.name, ())
     query = query_of(part)
@@ -118,7 +121,7 @@ def part_activity(part: Part, observations: Observations, seconds: float) -> Par
     )
     queues = [queue for s in samples if (queue := queue_of(part, s.queues))]
     working = [a.values[WORKING] for a in answers if a and WORKING in a.values]
-    # The first look is taken before there is load, the last one after.
+    # The first sample precedes the load, and the last one follows it.
     return _at_socket(_of_processes(activity, at), queues[1:-1] or queues, working[1:-1] or working)
 
 
@@ -140,7 +143,7 @@ def _of_processes(activity: PartActivity, at: Mapping[float, Processes]) -> Part
 def _at_socket(
     activity: PartActivity, queues: Sequence[Queue], working: Sequence[float]
 ) -> PartActivity:
-    """``working``: requests in hand as the service itself counts them, where it does."""
+    """Return the activity with its socket; ``working`` are the service's counts of requests in flight."""
     crowded = [queue for queue in queues if queue.waiting]
     return replace(
         activity,
@@ -154,8 +157,11 @@ def _at_socket(
 
 
 def within(samples: Sequence[Sample], seconds: float) -> Sequence[Sample]:
-    """The samples up to ``seconds`` after the first: while a generator waits for its last answers, the
-    load is over. A few later ones are included if there would be fewer than two."""
+    """Return the samples up to ``seconds`` after the first one.
+
+    The load is over while a generator waits for its last answers. Later samples are included only if
+    there would be fewer than two.
+    """
     for slack in (STARTING, LATE):
         samples_within = [s for s in samples if s.at <= samples[0].at + seconds + slack]
         if len(samples_within) > 1:
@@ -164,8 +170,10 @@ def within(samples: Sequence[Sample], seconds: float) -> Sequence[Sample]:
 
 
 def queue_of(part: Part, queues: Sequence[Queue]) -> Queue | None:
-    """The listening sockets of a service as one; several share a port under ``reuseport``. A part
-    that is only settings of a host has no socket."""
+    """Return the listening sockets of a service as one queue; ``reuseport`` gives several per port.
+
+    A part that consists of host settings has no socket.
+    """
     place = part.service.socket(part.site)
     if place is None or part.site.role is Role.HOST:
         return None
@@ -183,7 +191,7 @@ def queue_of(part: Part, queues: Sequence[Queue]) -> Queue | None:
 
 
 def counted(answers: Sequence[Counters], levels: frozenset[str]) -> dict[str, float]:
-    """Growth of the counters that only grow; the largest value of ``levels``, which go up and down."""
+    """Return the growth of counters, and the maximum of ``levels``, which rise and fall."""
     if not answers:
         return {}
     first, last = answers[0].values, answers[-1].values
@@ -211,7 +219,7 @@ def _used(first: Sample, last: Sample, cpus: float) -> float | None:
     if first.used is None or last.used is None:
         return None
     used = (last.used - first.used) / max(last.at - first.at, 1e-6)
-    # Where cgroup v1 accounts in another tree than it limits, the account may be of the whole machine.
+    # With cgroup v1, the account may cover the whole machine instead of the limited group.
     return used if used <= 1.25 * cpus else None
 
 
@@ -226,11 +234,10 @@ def _memory_in_use(sample: Sample) -> float:
 class HostUsage:
     """A host over one reading.
 
-    ``cpu`` is the fraction of its CPUs' time in use and ``steal`` what the machine below took of
-    it; ``load`` the load average at the end, ``running`` the mean of runnable threads; ``memory``
-    the fraction in use at worst; ``sockets`` and ``time_wait`` counts at worst; ``network``
-    bytes/s. ``rss`` is the largest process of each service in bytes, ``workers`` how many there
-    were, by the part's name.
+    ``cpu`` is the fraction of its CPU time in use, ``steal`` the fraction of CPU steal. ``load`` is the
+    load average at the end, ``running`` the mean number of runnable threads. ``memory`` (a fraction),
+    ``sockets`` and ``time_wait`` are maxima. ``network`` is in bytes/s. ``rss`` is the largest process of
+    each service in bytes, ``workers`` the number of its processes, by the part's name.
     """
 
     cpu: float
@@ -248,7 +255,7 @@ class HostUsage:
 def host_usages(
     hosts: Sequence[WatchedHost], observations: Observations, seconds: float
 ) -> dict[str, HostUsage]:
-    """Host → its usage, for every host that was seen at all."""
+    """Return host → usage, for every host with samples."""
     usages = {}
     for host in hosts:
         whole = host_activity(host, observations, seconds)

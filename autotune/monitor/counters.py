@@ -1,4 +1,4 @@
-"""What servers count of themselves, asked over one open connection each or by a command."""
+"""Counters of servers, read over one open connection each or by a command."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from autotune.services.registry import diagnosis
 from autotune.strict import decimal, split_lines
 from autotune.transports.base import Transport
 
-TIMEOUT = 0.5  # seconds; a server that takes longer counts as giving no answer
+TIMEOUT = 0.5  # seconds; a slower server counts as unanswered
 _LARGEST = 1 << 18
 
 
 @dataclass(frozen=True)
 class Counters:
-    """One answer: ``seconds`` it took, numbers by the server's own names, its refusal if any."""
+    """One answer: its duration in ``seconds``, numbers by the server's names, or its refusal."""
 
     seconds: float
     values: Mapping[str, float] = field(default_factory=dict)
@@ -30,12 +30,12 @@ class Counters:
 
 
 def query_of(part: Part) -> CounterQuery | None:
-    """How to ask a part; ``None`` for one that cannot be asked."""
+    """Return the query for a part; ``None`` if it has no counters."""
     return diagnosis(part.service.name).counters
 
 
 class CounterReader:
-    """Reads one server's counters: at its socket from here, else by its own client on its host."""
+    """Reads one server's counters: from here at its socket, or by its own client on its host."""
 
     def __init__(self, part: Part, transport: Transport | None) -> None:
         self.part, self._transport = part, transport
@@ -47,16 +47,16 @@ class CounterReader:
 
     @property
     def cheap(self) -> bool:
-        """Whether asking often costs next to nothing, unlike a command on its host."""
+        """True if frequent reads cost almost nothing, unlike a command on the server's host."""
         return self._connection is not None or (self._query.at_home and not self._by_command_alone)
 
     @property
     def pause(self) -> float | None:
-        """Seconds between two commands during a reading; ``None`` where none is to run."""
+        """Seconds between two commands during a reading; ``None`` without commands."""
         return self._query.every or None
 
     def read(self, *, by_command: bool = False) -> Counters | None:
-        """``None`` when the server gave no answer in time."""
+        """Return the counters; ``None`` if the server did not answer in time."""
         begun = time.monotonic()
         try:
             data = b"" if self._by_command_alone else self._ask()
@@ -64,7 +64,7 @@ class CounterReader:
             self.close()
             data = b""
         if not data and by_command and self._transport is not None:
-            with contextlib.suppress(KeyError):  # a target without that program's path
+            with contextlib.suppress(KeyError):  # the target may not set that program's path
                 answer = self._transport.run(self._query.command(self.part.site), timeout=5.0)
                 data = answer.stdout.encode() if answer.ok else b""
         if not data:
@@ -96,7 +96,7 @@ class CounterReader:
 
 
 def parse(text: str, query: CounterQuery, seconds: float) -> Counters:
-    """``STAT name value``, ``name value`` or ``name:value`` lines."""
+    """Return the counters of ``STAT name value``, ``name value`` or ``name:value`` lines."""
     if text.startswith(("ERROR", "-")):
         return Counters(seconds, refused=text.strip().lstrip("-"))
     values = {}

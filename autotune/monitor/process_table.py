@@ -1,4 +1,4 @@
-"""Which service each process belongs to: ``/proc/PID/stat`` and files beside it, summed by service."""
+"""The processes of each service, from ``/proc/PID/stat`` and the files next to it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,19 @@ from autotune.strict import is_whole, split_lines, whole
 
 TICKS = 100.0
 PAGE = os.sysconf("SC_PAGE_SIZE")
-# Sections of a stream that are not the text of one file: a line for each process.
-OPEN = "open"  # /proc/PID/fd and how many descriptors are in it: as its size, since Linux 6.2
-ALLOWED = "allowed"  # the line of /proc/PID/limits about them
+# Sections of a stream with a line per process, instead of the text of one file.
+OPEN = "open"  # /proc/PID/fd and its size, the number of descriptors since Linux 6.2
+ALLOWED = "allowed"  # the descriptor limit in /proc/PID/limits
 
 
 @dataclass(frozen=True)
 class Processes:
-    """The processes of one service. ``workers`` leaves out masters; ``cpu`` is CPU seconds since
-    they started, with those of ended children; ``delay`` is seconds they waited for a CPU; ``rss`` is
-    the largest, in bytes; ``descriptors`` is the largest number open in one process."""
+    """The processes of one service.
+
+    ``workers`` excludes masters. ``cpu`` is CPU seconds since their start, with exited children.
+    ``delay`` is seconds of waiting for a CPU. ``rss`` is the largest process in bytes. ``descriptors`` is
+    the largest number that one process has open.
+    """
 
     workers: int = 0
     running: int = 0
@@ -33,8 +36,10 @@ class Processes:
 
 @dataclass(frozen=True)
 class Owners:
-    """How a process is known to be a service's: by the session it belongs to (private processes
-    lead one each), else by the name of its program (``comm``, of which Linux keeps 15 letters)."""
+    """The services of processes: by session, because each private process leads one, else by program.
+
+    ``programs`` are names as in ``comm``, of which Linux keeps 15 characters.
+    """
 
     sessions: Mapping[int, str] = field(default_factory=dict)
     programs: Mapping[str, str] = field(default_factory=dict)
@@ -47,8 +52,10 @@ class Owners:
 
 @dataclass(frozen=True)
 class Process:
-    """One line of ``/proc/PID/stat``; times in seconds, memory in bytes. ``ended`` is the CPU time of
-    its children that have ended."""
+    """One line of ``/proc/PID/stat``; times in seconds, memory in bytes.
+
+    ``ended`` is the CPU time of exited children.
+    """
 
     pid: int
     program: str
@@ -62,7 +69,7 @@ class Process:
 
 
 def process(text: str) -> Process | None:
-    """The name stands in parentheses and may hold anything: fields count from the last one."""
+    """Return a parsed line; fields count from the last parenthesis, as a name may contain any text."""
     head, _, tail = text.rpartition(")")
     pid, _, name = head.partition(" (")
     fields = tail.split()
@@ -83,7 +90,7 @@ def process(text: str) -> Process | None:
 
 
 def by_service(files: Mapping[str, str], owners: Owners) -> dict[str, Processes]:
-    """The processes of each service, summed up, out of all files that were read at one instant."""
+    """Return the summed processes of each service, from files that were read together."""
     members: dict[str, list[tuple[Process, str]]] = {}
     for path, text in files.items():
         directory = path.removesuffix("/stat")
@@ -101,7 +108,7 @@ def _sum(members: list[tuple[Process, str]], files: Mapping[str, str]) -> Proces
     scheduled = [_scheduled(files.get(f"{path}/schedstat", "")) for _, path in members]
     delays = [times[1] for times in scheduled if times]
     opened, allowed = dict(_numbers(files, OPEN, " ")), dict(_numbers(files, ALLOWED, ":"))
-    # Before Linux 6.2 the directory has no size.
+    # Before Linux 6.2 the directory's size is not the number of descriptors.
     fullest = max((path for _, path in members), key=lambda path: opened.get(f"{path}/fd", 0))
     return Processes(
         workers=len(workers),
@@ -116,7 +123,7 @@ def _sum(members: list[tuple[Process, str]], files: Mapping[str, str]) -> Proces
 
 
 def _numbers(files: Mapping[str, str], name: str, between: str) -> Iterator[tuple[str, int]]:
-    """``path 12`` or ``path:Max open files  1024  4096  files``: each path and its first number."""
+    """Yield path and number of ``path 12`` or ``path:Max open files  1024  4096  files`` lines."""
     for line in split_lines(files.get(name, "")):
         path, _, rest = line.partition(between)
         words = rest.removeprefix("Max open files").split()
@@ -125,13 +132,13 @@ def _numbers(files: Mapping[str, str], name: str, between: str) -> Iterator[tupl
 
 
 def _scheduled(text: str) -> tuple[float, float] | None:
-    """Seconds that a process' first thread ran, and was ready to run, by the scheduler's account."""
+    """Return the seconds for which a process' first thread ran and waited for a CPU."""
     fields = text.split()
     return (whole(fields[0]) / 1e9, whole(fields[1]) / 1e9) if len(fields) == 3 else None
 
 
 def _cpu(process: Process, scheduled: tuple[float, float] | None) -> float:
-    # Counted in hundredths of a second, hundreds of processes that do a little each seem to do
-    # nothing, so the scheduler's nanoseconds are used where there is only one thread.
+    # In hundredths of a second, many nearly idle processes add up to zero. The scheduler's nanoseconds
+    # are exact, but cover only one thread.
     own = scheduled[0] if scheduled and process.threads == 1 else process.cpu
     return own + process.ended

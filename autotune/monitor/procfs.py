@@ -1,7 +1,7 @@
-"""Linux' own accounts of a host, ``{path: text}``, read into a Sample. Pure; proc(5) is the source.
+"""Linux' accounts of a host, ``{path: text}``, parsed into a Sample. Pure; proc(5) is the source.
 
-A file that is missing or cut short leaves its part of the sample empty: kernels and containers
-differ in what they show, and a probe must never fail a reading.
+A missing or truncated file leaves its part of the sample empty. Kernels and containers show different
+files, and a probe must never fail a reading.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from autotune.monitor.process_table import Owners, Processes, by_service
 from autotune.strict import decimal, is_whole, split_lines, whole
 
-TICKS = 100.0  # USER_HZ, which Linux fixes at 100 for what it shows to programs
+TICKS = 100.0  # USER_HZ, which Linux fixes at 100 for user space
 MEMORY = ("MemTotal", "MemAvailable", "SwapTotal", "SwapFree")
 CPU_KINDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 TCP_COUNTERS = frozenset(
@@ -42,17 +42,19 @@ FILES = (
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
     "/sys/fs/cgroup/memory/memory.stat",
 )
-SS = "ss -ltnH"  # also the name of its output among the texts of a sample
+SS = "ss -ltnH"  # also the key of its output in a sample's texts
 _SPEED = re.compile(r"^/sys/class/net/([^/]+)/speed$")
-_UNLIMITED = 1 << 60  # bytes; without a limit version 1 shows nearly 2⁶³
+_UNLIMITED = 1 << 60  # bytes; cgroup v1 shows nearly 2⁶³ without a limit
 _LISTENS = "00010000"  # __SO_ACCEPTCON
-_CONNECTED = "03"  # SS_CONNECTED; what waits to be accepted is shown as SS_CONNECTING
+_CONNECTED = "03"  # SS_CONNECTED; a waiting connection is SS_CONNECTING
 
 
 @dataclass(frozen=True)
 class Queue:
-    """A listening socket: connections ``waiting`` to be accepted, its backlog (``None``: not
-    shown) and, for a unix socket, how many are ``accepted`` and still open."""
+    """A listening socket: its connections ``waiting`` to be accepted, and its backlog if known.
+
+    For a unix socket, ``accepted`` is the number of accepted connections that are still open.
+    """
 
     place: str
     waiting: int
@@ -62,13 +64,14 @@ class Queue:
 
 @dataclass(frozen=True)
 class Sample:
-    """One look at one host, ``at`` seconds on its own monotonic clock (time since boot).
+    """One sample of one host, ``at`` seconds on its own monotonic clock (time since boot).
 
-    ``cpu`` holds seconds by kind, summed over the CPUs that the kernel shows, which in a container
-    are the whole machine's; ``used`` those of the host's own control group, if that has a quota;
-    ``throttled`` how long the quota kept it waiting. ``memory`` holds bytes, ``Group…`` those of the
-    group; ``tcp`` the kernel's counters by their own names; ``network`` bytes in and out by
-    interface, ``link`` its bytes/s.
+    - ``cpu``: seconds by kind over all CPUs that the kernel shows; in a container, the whole machine's.
+    - ``used``: CPU seconds of the host's own control group, only with a quota. ``throttled``: seconds
+      that the quota made it wait.
+    - ``memory``: bytes. Keys with ``Group`` belong to the control group.
+    - ``tcp``: the kernel's counters by their own names.
+    - ``network``: bytes in and out by interface. ``link``: bytes/s of the interface.
     """
 
     at: float
@@ -89,7 +92,7 @@ class Sample:
 
 
 def sample(texts: Mapping[str, str], owners: Owners) -> Sample:
-    """One sample of all that was read at one instant: files by path, and what `ss` printed."""
+    """Return a sample of texts that were read together: files by path, and the output of `ss`."""
     stat, memory = (_rows(texts.get(path, "")) for path in ("/proc/stat", "/proc/meminfo"))
     interfaces = _rows(texts.get("/proc/net/dev", "").replace(":", ": "))
     files = texts.get("/proc/sys/fs/file-nr", "").split()
@@ -115,7 +118,7 @@ def sample(texts: Mapping[str, str], owners: Owners) -> Sample:
 
 
 def parse_ss(text: str) -> Iterator[Queue]:
-    """``ss -ltnH``: state, Recv-Q (waiting), Send-Q (backlog), local address and port, peer."""
+    """Yield the queues of ``ss -ltnH``: state, Recv-Q (waiting), Send-Q (backlog), address, peer."""
     for line in split_lines(text):
         fields = line.split()
         numeric = all(map(is_whole, fields[1:3]))
@@ -124,8 +127,11 @@ def parse_ss(text: str) -> Iterator[Queue]:
 
 
 def unix_queues(text: str) -> Iterator[Queue]:
-    """Named unix sockets that listen. The kernel lists a connection that waits under the same name,
-    connecting and without an inode, and an accepted one as connected."""
+    """Yield the named unix sockets that listen.
+
+    The kernel lists a waiting connection under the same name, as connecting and without an inode. It
+    lists an accepted connection as connected.
+    """
     waiting: Counter[str] = Counter()
     accepted: Counter[str] = Counter()
     listening: set[str] = set()
@@ -162,7 +168,7 @@ def _single(rows: Mapping[str, list[str]], name: str) -> int:
 
 
 def _counters(text: str) -> dict[str, int]:
-    """Pairs of lines, names then values, as /proc/net/snmp and /proc/net/netstat have them."""
+    """Return counters from the line pairs (names, values) of /proc/net/snmp and /proc/net/netstat."""
     counters: dict[str, int] = {}
     lines = split_lines(text)
     for names, values in zip(lines[::2], lines[1::2], strict=False):
@@ -173,7 +179,7 @@ def _counters(text: str) -> dict[str, int]:
 
 
 def _sockets(four: str, six: str) -> dict[str, int]:
-    """TCP sockets by state: in use, orphaned, in TIME-WAIT."""
+    """Return the number of TCP sockets by state: in use, orphaned, in TIME-WAIT."""
     sockets: Counter[str] = Counter()
     for row in (_rows(four).get("TCP", []), _rows(six).get("TCP6", [])):
         for name, value in zip(row[::2], row[1::2], strict=False):
@@ -183,7 +189,7 @@ def _sockets(four: str, six: str) -> dict[str, int]:
 
 
 def _links(texts: Mapping[str, str]) -> dict[str, float]:
-    """Bytes/s of each interface whose speed (Mb/s) is known; virtual ones say -1 or nothing."""
+    """Return bytes/s of each interface with a known speed (Mb/s); virtual ones have none."""
     return {
         match[1]: speed * 1e6 / 8
         for path, text in texts.items()
@@ -192,9 +198,9 @@ def _links(texts: Mapping[str, str]) -> dict[str, float]:
 
 
 def _used(texts: Mapping[str, str]) -> float | None:
-    """Seconds of CPU that this host's own group has used, if it has a quota (cgroup v2, then v1).
+    """Return the CPU seconds of this host's own group, if it has a quota (cgroup v2, then v1).
 
-    On a machine that is no container, the group holds everything and has no quota.
+    Outside a container, the group covers the whole machine and has no quota.
     """
     rows = _rows(texts.get("/sys/fs/cgroup/cpu.stat", ""))
     if _single(rows, "nr_periods"):
@@ -205,7 +211,7 @@ def _used(texts: Mapping[str, str]) -> float | None:
 
 
 def _group_memory(texts: Mapping[str, str]) -> dict[str, int]:
-    """What this host's own group may use and does use, where it has a limit (cgroup v2, then v1).
+    """Return the limit and the usage of this host's own group, if it has a limit (cgroup v2, then v1).
 
     Inactive cached files count as free, because the kernel drops them first.
     """
@@ -225,7 +231,7 @@ def _group_memory(texts: Mapping[str, str]) -> dict[str, int]:
 
 
 def _throttled(texts: Mapping[str, str]) -> float | None:
-    """Seconds that a CPU quota has kept this host's processes waiting (cgroup v2, then v1)."""
+    """Return the seconds for which a CPU quota throttled this host (cgroup v2, then v1)."""
     for path, name, unit in (
         ("/sys/fs/cgroup/cpu.stat", "throttled_usec", 1e-6),
         ("/sys/fs/cgroup/cpu/cpu.stat", "throttled_time", 1e-9),

@@ -1,9 +1,8 @@
 """Samples of a host over a transport: one small command of POSIX shell, nothing is installed.
 
-It prints at intervals what a host shows of itself, until it is told that the reading is over. Starting
-programs costs most: where there is bash, which can read files and wait by itself, `ss` is the only
-program for each sample. Processes are read less often where there are many, and what hardly changes
-only before and after the load.
+The command prints the host's figures at intervals until the reading is over. Starting programs costs
+most. bash can read files and wait by itself, so it starts only `ss` for each sample. If a host runs many
+processes, they are sampled less often. Values that hardly change are read only before and after the load.
 """
 
 from __future__ import annotations
@@ -21,18 +20,18 @@ from autotune.transports import waiting
 from autotune.transports.base import Transport
 from autotune.transports.temporary import LOCKED
 
-LARGEST = 1 << 20  # bytes of a log: an overloaded server writes thousands of lines, all alike
-SPARE = 15.0  # s that it may run beyond its own end until it is killed
+LARGEST = 1 << 20  # bytes of a log: an overloaded server writes thousands of similar lines
+SPARE = 15.0  # seconds beyond its planned end until it is killed
 _SAMPLE, _TIMES, _LOGS = "== sample ==", "== times ==", "== logs =="
 _HEADER = "==> "
 _CPU_TIME = re.compile(r"([0-9]{1,9})m([0-9]{1,9}(?:\.[0-9]+)?)s")  # 0m1.250000s
-_NEEDED = {"/proc/uptime", "/proc/stat"}  # without them it is no sample
+_NEEDED = {"/proc/uptime", "/proc/stat"}  # a sample without them is invalid
 
-# No value ever becomes part of this text: how many samples and how often, the programs whose
-# processes matter, the file for its process id, the logs and the files are arguments. `tail` prints
-# each file below a line with its name, as bash does here. A signal cuts `wait` short, and `read` if
-# bash is in POSIX mode, but not a `sleep` in the foreground. What is not POSIX is hidden from other
-# shells. What the servers logged comes last, each line behind a blank, because a log may hold anything.
+# No value ever becomes part of this text. The number of samples, their interval, the programs, the file
+# for the process id, the logs and the files are arguments. `tail` prints each file below a line with its
+# name, as the bash code does. A signal interrupts `wait`, and `read` in bash's POSIX mode. It does not
+# interrupt a `sleep` in the foreground. Other shells do not parse the text in `eval`. Logs come last,
+# each line after a blank, because a log may contain any text.
 _STREAM = f"""
 count=$1 pause=$2 interval=$3 programs=" $4 " temporary=$5 logs=$6
 shift 6
@@ -123,12 +122,12 @@ times
 echo '{_LOGS}'
 news $begun 2>/dev/null
 """
-# Sampling gives way to whatever else the host has to do.
+# Sampling yields to all other work on the host.
 _START = """
 if command -v bash >/dev/null; then exec nice -n 19 bash --posix -c "$@"; fi
 exec nice -n 19 sh -c "$@"
 """
-# The stream may not have written its process id yet: a busy host may hold it up right before that.
+# On a busy host, the stream may not have written its process id yet.
 _STOP = """
 tries=160
 until pid=$(cat -- "$1" 2>/dev/null) && [ -n "$pid" ]; do
@@ -142,7 +141,7 @@ kill -TERM "$pid"
 
 @dataclass(frozen=True)
 class Streamed:
-    """The samples, the CPU seconds they took there (``cost``), and what was written to each log."""
+    """The samples, the CPU seconds that they took on the host (``cost``), and new text by log."""
 
     samples: tuple[Sample, ...] = ()
     cost: float = 0.0
@@ -150,13 +149,13 @@ class Streamed:
 
 
 class Stream:
-    """A host's samples, every ``interval`` seconds for ``seconds`` at most, or until it is stopped.
+    """A host's samples, every ``interval`` seconds for at most ``seconds``, or until it is stopped.
 
-    The second sample comes ``later`` by so many seconds: if hosts that share a machine, as containers
-    and guests do, all sampled at once, the machine would stand still meanwhile. Sampling gives way to
-    whatever else the host has to do.
+    The second sample is delayed by ``later`` seconds. Hosts that share a machine, such as containers and
+    guests, would otherwise sample at the same time and stall the machine. Sampling yields to all other
+    work on the host.
 
-    ``logs`` are paths of files, or units of systemd for what they write to the journal.
+    ``logs`` are paths of files, or systemd units for their journal.
     """
 
     def __init__(
@@ -174,7 +173,7 @@ class Stream:
         self._whoami = f"/tmp/autotune-watch.held.{secrets.token_hex(8)}"  # noqa: S108  # O_EXCL, random
 
     def run(self) -> Streamed:
-        """Everything it printed, once it has ended. Raises ``HostUnreachable``."""
+        """Return the parsed output after the command has exited. Raises ``HostUnreachable``."""
         argv = (
             "sh", "-c", _START, "sh", _STREAM, "sh", str(round(self._seconds / self._interval)),
             f"{self._interval + self._later:.3f}", str(self._interval),
@@ -185,18 +184,18 @@ class Stream:
         return read(done.stdout, self._owners)
 
     def stop(self) -> None:
-        """Take one last sample, and ``run`` returns; does nothing if it has returned or never began."""
+        """Request one last sample, after which ``run`` returns; no effect if it is not running."""
         self._transport.run(("sh", "-c", _STOP, "sh", self._whoami), timeout=15.0)
 
 
 def read(text: str, owners: Owners) -> Streamed:
-    """What the command printed."""
+    """Return the parsed output of the command."""
     looked, _, ended = text.partition(f"\n{_TIMES}\n")
     times, _, logs = ended.partition(f"{_LOGS}\n")
     samples = []
     for block in looked.split(f"{_SAMPLE}\n")[1:]:
         files = dict(_files(block))
-        # A sample that was cut short or garbled is left out.
+        # A truncated or garbled sample is left out.
         with contextlib.suppress(ValueError, IndexError):
             if not _NEEDED - files.keys():
                 samples.append(sample(files, owners))

@@ -1,4 +1,4 @@
-"""Watching every host while a reading runs: nothing here can fail a reading or load a host."""
+"""Watches every host during a reading, without failing the reading or loading a host."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from autotune.strict import split_lines
 from autotune.transports.base import Transport
 from autotune.transports.local import LocalTransport
 
-HERE = 0.5  # seconds between samples of this machine; of other hosts, one a second
+HERE = 0.5  # seconds between samples of this machine; other hosts are sampled once a second
 COUNTERS_EVERY = 1.0  # seconds
-LAST_SAMPLE = 3.0  # seconds that a host's last look may take to arrive
-_COMM = 15  # letters the kernel keeps of a program's name
-# What any program says where the kernel refuses it something.
+LAST_SAMPLE = 3.0  # seconds until a host's last sample must arrive
+_COMM = 15  # characters of a program's name that the kernel keeps
+# Messages that any program logs if the kernel refuses a resource.
 COMPLAINTS = {
     "open_files": re.compile(r"Too many open files"),
     "no_ports": re.compile(r"Cannot assign requested address"),
@@ -35,8 +35,10 @@ COMPLAINTS = {
 
 @dataclass(frozen=True)
 class WatchedHost:
-    """A host, the CPUs it may use, the parts of the stack on it, and the transport to it (``None``:
-    it is this machine)."""
+    """A host, the CPUs that it may use, the parts of the stack on it, and its transport.
+
+    ``transport`` is ``None`` for this machine.
+    """
 
     name: str
     cpus: float
@@ -46,8 +48,11 @@ class WatchedHost:
 
 @dataclass(frozen=True)
 class Observations:
-    """All that was seen during one reading: samples and CPU seconds taken by host, counters and
-    complaints by part; and, by part, ``faults`` of those that answer wrong even at rest."""
+    """Everything that was observed during one reading.
+
+    ``samples`` and their ``cost`` in CPU seconds are by host, ``counters`` and ``complaints`` by part.
+    ``faults`` are the wrong answers that parts give even without load.
+    """
 
     samples: Mapping[str, tuple[Sample, ...]] = field(default_factory=dict)
     cost: Mapping[str, float] = field(default_factory=dict)
@@ -60,7 +65,7 @@ class Observations:
 def hosts_of(
     stack: Stack, cpus: Mapping[str, float], transports: Mapping[str, Transport | None]
 ) -> tuple[WatchedHost, ...]:
-    """The hosts of a stack; one without a transport, or with a local one, is this machine."""
+    """Return the hosts of a stack; a host without a remote transport is this machine."""
     names = dict.fromkeys(part.site.host for part in stack.parts)
     return tuple(
         WatchedHost(
@@ -76,9 +81,9 @@ def hosts_of(
 class Watch:
     """``with Watch(hosts, seconds) as watch: reading = take(…)``, then ``watch.observations``.
 
-    ``seconds`` is how long the reading is going to take at most. Leaving tells the streams of all
-    hosts to end with one last sample; a stream that does not end within ``LAST_SAMPLE`` is left out.
-    Whatever goes wrong is listed in ``observations.failures``.
+    ``seconds`` is the maximum length of the reading. On exit, the streams of all hosts take one last
+    sample and stop. A stream that does not stop within ``LAST_SAMPLE`` is left out.
+    ``observations.failures`` lists all errors.
     """
 
     def __init__(self, hosts: Sequence[WatchedHost], seconds: float) -> None:
@@ -94,7 +99,7 @@ class Watch:
 
     def __enter__(self) -> Self:
         for index, host in enumerate(self._hosts):
-            # The stream is registered first, so that leaving at once still tells it to end.
+            # The stream is registered first, so that an early exit still stops it.
             self._guarded(self._prepare, host, index / len(self._hosts))
             if host.name in self._streams:
                 self._start(self._sample, host)
@@ -117,7 +122,7 @@ class Watch:
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         for host in self._streams:
-            self._failures.append(f"{host} did not tell in time what it saw")
+            self._failures.append(f"{host} did not deliver its samples in time")
 
     @property
     def observations(self) -> Observations:
@@ -138,7 +143,7 @@ class Watch:
     def _guarded(self, act: Callable[..., None], *args: object) -> None:
         try:
             act(*args)
-        except Exception as error:  # noqa: BLE001 - whatever fails here must not fail the reading
+        except Exception as error:  # noqa: BLE001 - an error here must not fail the reading
             self._failures.append(f"{act.__name__.strip('_')}: {type(error).__name__}: {error}")
 
     def _prepare(self, host: WatchedHost, later: float) -> None:
@@ -172,13 +177,13 @@ class Watch:
 
 
 def log_of(part: Part) -> str | None:
-    """The path of a service's log, or the systemd unit that writes to the journal; else ``None``."""
+    """Return the path of a service's log, or its systemd unit for the journal, or ``None``."""
     log = diagnosis(part.service.name).log
     return log(part.site) if log else None
 
 
 def complaints(text: str, part: Part) -> Mapping[str, int]:
-    """Lines of each kind of complaint in the log of a part."""
+    """Return the number of lines in a part's log for each kind of complaint."""
     patterns = {**COMPLAINTS, **diagnosis(part.service.name).complaints}
     counts: dict[str, int] = {}
     for line in split_lines(text):
@@ -189,8 +194,11 @@ def complaints(text: str, part: Part) -> Mapping[str, int]:
 
 
 def owners(host: WatchedHost) -> Owners:
-    """Private processes are known by the session that their recorded leader began; those of the
-    distribution's units by the names of their programs."""
+    """Return how to find the part of a process.
+
+    A private process belongs to the session that its recorded leader started. A process of the
+    distribution's units is recognised by the name of its program.
+    """
     sessions: dict[int, str] = {}
     programs: dict[str, str] = {}
     for part in host.parts:

@@ -1,4 +1,4 @@
-"""The test beds of a study side by side: what each did, how it differs, and the gain on each."""
+"""The test beds of a study: the work of each, its offset, and the gain on it."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from autotune.target.messages import plural
 
 
 def beds(view: StudyView) -> dict[str, Any]:
-    """By the name of each bed.
+    """Return the figures of each test bed by name, and whether the gains disagree.
 
-    - ``trials``: how many it finished, and how many ``per_hour`` of its time.
-    - ``offset``: its peaks relative to an average bed's (1.1 is 10 % more) with the ends ``low`` and
-      ``high`` of the 90 % interval, and ``noise``, the sd of the logarithm of one more measurement;
-      ``null`` while nothing is known of it.
-    - ``gain``: best over baseline there, from its own ``pairs``; ``null`` without any.
-    - ``set_aside``: why it no longer takes part, or ``null``.
-    - ``disagree``, of all of them: whether their gains differ by more than noise.
+    - ``trials``: the number of finished trials, and trials ``per_hour`` of the bed's time.
+    - ``offset``: peaks relative to an average bed (1.1 is 10 % more), with the ends ``low`` and
+      ``high`` of the 90 % interval. ``noise`` is the sd of the logarithm of one more measurement.
+      ``null`` while unknown.
+    - ``gain``: best over baseline on this bed, from its own ``pairs``; ``null`` without any.
+    - ``set_aside``: why the bed was removed from the study, or ``null``.
+    - ``disagree``: true if the gains of the beds differ by more than noise.
     """
     state, verdict = view.state, view.state.verdict or {}
     gains = verdict.get("beds", {})
@@ -58,26 +58,25 @@ def _offset(state: State, bed: str) -> dict[str, float] | None:
 
 
 def bed_lines(view: StudyView) -> Iterator[str]:
-    """A line for each test bed, and a warning where their gains disagree."""
+    """Yield a line per test bed, and a warning if their gains disagree."""
     document = beds(view)
     for name, bed in document["each"].items():
         columns = [f"{name:9}{plural(bed['trials'], 'trial')}"]
         if offset := bed["offset"]:
             between = fmt.change_between(offset["ratio"], offset["low"], offset["high"])
-            columns.append(f"{between} beside an average one, noise {100 * offset['noise']:.0f} %")
+            columns.append(f"{between} vs. average bed, noise {100 * offset['noise']:.0f} %")
         if gain := bed["gain"]:
             change = fmt.change_between(gain["ratio"], gain["low"], gain["high"])
             columns.append(f"gain {change} in {plural(gain['pairs'], 'pair')}")
         yield ", ".join(columns)
         if bed["set_aside"]:
-            yield f"{'':9}set aside: {bed['set_aside']}"
+            yield f"{'':9}removed from the study: {bed['set_aside']}"
     if document["disagree"]:
-        yield "! their gains differ by more than noise: the interval is that of so few test beds"
+        yield "! the gains of the beds differ by more than noise: few beds make the interval wide"
 
 
 def bed_rows(view: StudyView) -> Iterator[tuple[str, ...]]:
-    """A row for each test bed: name, trials, offset from an average bed, noise, gain, whether it takes
-    part."""
+    """Yield a row per test bed: name, trials, offset from an average bed, noise, gain, status."""
     for name, bed in beds(view)["each"].items():
         offset, gain = bed["offset"], bed["gain"]
         pairs = plural(gain["pairs"], "pair") if gain else ""
@@ -89,12 +88,12 @@ def bed_rows(view: StudyView) -> Iterator[tuple[str, ...]]:
             f"{fmt.change_between(gain['ratio'], gain['low'], gain['high'])}, {pairs}"
             if gain
             else "–",
-            f"set aside: {bed['set_aside']}" if bed["set_aside"] else "yes",
+            f"removed: {bed['set_aside']}" if bed["set_aside"] else "active",
         )
 
 
 def of_beds(view: StudyView) -> str:
-    """On how many test beds a gain was confirmed, for the end of a sentence."""
+    """Return the number of test beds that confirmed a gain, for the end of a sentence."""
     verdict = view.state.verdict or {}
     confirmed = len(verdict.get("beds", {}))
     if not confirmed:

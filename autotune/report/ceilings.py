@@ -1,4 +1,4 @@
-"""The ceilings of closed loops and of caches alone: as JSON, as lines for people, as a page's table."""
+"""Output of measured ceilings: JSON, text lines, and a table for the HTML report."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ Record = Mapping[str, Any]
 
 
 def ceilings_json(record: Record) -> dict[str, Any]:
-    """``ceilings``, one for each number of clients or object size, as `study.ceilings` records them."""
+    """Return the record with its schema version; `study.ceilings` defines the other keys."""
     return {"schema": SCHEMA, **record}
 
 
 def ceiling_lines(record: Record) -> Iterator[str]:
-    """The same for a person: who measured them, then a line each."""
+    """Yield a title, one line per ceiling, and a note if one applies."""
     yield _title(record)
     of_caches = record["of"] == CACHES
     for ceiling in record["ceilings"]:
         name = (
-            f"{ceiling['objects']:>16}" if of_caches else f"{ceiling['concurrency']:>4} at a time"
+            f"{ceiling['objects']:>16}" if of_caches else f"concurrency {ceiling['concurrency']:>4}"
         )
         if ceiling["failed"]:
             yield f"{name}  {ceiling['failed']}"
         elif of_caches:
             yield (
                 f"{name}  {fmt.rate(ceiling['rate']):>9} ops/s  {ceiling['gigabits']:.2f} Gb/s  "
-                f"{100 * ceiling['hits']:.1f} % of gets hit  ({ceiling['how']})"
+                f"hit rate {100 * ceiling['hits']:.1f} %  ({ceiling['how']})"
             )
         else:
             rate, errors = f"{fmt.rate(ceiling['rate']):>7}/s", _error_counts(ceiling)
-            held = ["at least: held at load.max_rate"] if ceiling["limited"] else []
+            held = ["lower bound: load.max_rate reached"] if ceiling["limited"] else []
             yield "  ".join([name, rate, _latencies(ceiling), *errors, *held])
     if note := _note(record):
         yield note
 
 
 def ceilings_table(record: Record) -> dict[str, Any]:
-    """The same for a page: ``title``, ``heads``, ``rows`` of text and what to make of them."""
+    """Return ``title``, ``heads``, ``rows`` and ``note`` of the HTML table."""
     if record["of"] == CACHES:
-        heads = ["objects", "ceiling", "traffic", "gets that hit", "how"]
+        heads = ["objects", "ceiling", "traffic", "hit rate", "how"]
         rows = [
             [
                 ceiling["objects"],
@@ -56,7 +56,7 @@ def ceilings_table(record: Record) -> dict[str, Any]:
             for ceiling in record["ceilings"]
         ]
     else:
-        heads = ["clients at a time", "ceiling", "latency", "errors"]
+        heads = ["concurrency", "ceiling", "latency", "errors"]
         rows = [
             [
                 str(ceiling["concurrency"]),
@@ -76,28 +76,28 @@ def _title(record: Record) -> str:
 
 
 def _note(record: Record) -> str:
-    """The keys/s that the whole stack asks of its caches, as a share of the caches' own ceiling.
+    """Return the stack's keys/s at capacity as a share of the caches' own ceiling.
 
-    The last ceiling is taken if it was measured with several keys at once, as the application asks
-    for them; else the first one, for one key at a time.
+    The reference is the last ceiling if it was measured with several keys per request. Otherwise it is
+    the first ceiling, with one key per request.
     """
     if record["of"] != CACHES:
         return ""
-    asked, ceiling = "when asked as it asks", record["ceilings"][-1]
+    asked, ceiling = "at the same batch size", record["ceilings"][-1]
     if ceiling["together"] == 1:
-        asked, ceiling = "when asked for one key at a time", record["ceilings"][0]
+        asked, ceiling = "with one key per request", record["ceilings"][0]
     if not ceiling["rate"]:
         return ""
     return (
-        f"the whole stack asks {fmt.rate(record['chain'])} keys/s of them at its capacity: "
-        f"{fmt.share(record['chain'], ceiling['rate'])} of what they answer by themselves {asked}"
+        f"at capacity the stack reads {fmt.rate(record['chain'])} keys/s: "
+        f"{fmt.share(record['chain'], ceiling['rate'])} of the caches' own ceiling {asked}"
     )
 
 
 def _requests(ceiling: Record) -> str:
-    """The ceiling; a lower bound if the clients were held at the limit."""
+    """Return the ceiling as text; a lower bound if load.max_rate was reached."""
     rate = f"{fmt.rate(ceiling['rate'])} requests/s"
-    return f"at least {rate} (held at load.max_rate)" if ceiling["limited"] else rate
+    return f"at least {rate} (load.max_rate reached)" if ceiling["limited"] else rate
 
 
 def _latencies(ceiling: Record) -> str:

@@ -1,4 +1,4 @@
-"""What the page's script draws: the charts, and the table of trials, as data."""
+"""Data for the page's script: the charts and the table of trials."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from autotune.study.records import COUNTED, Trial
 from autotune.unified_diff import Files, file_diff
 
 Curve = dict[str, list[float | None]]
-LEAST_EFFECT = 0.002  # of a setting that is drawn, as a log ratio
-MATRIX = 24  # settings that the table of trials has columns for
+LEAST_EFFECT = 0.002  # smallest effect drawn, as a log ratio
+MATRIX = 24  # settings with a column in the table of trials
 
 
 def data(view: StudyView) -> dict[str, Any]:
-    """Everything the charts are drawn from."""
+    """Return the data of all charts."""
     slo, units = view.target.slo.slo, view.units
     sides, readings = view.conclusion.sides, view.readings()
     time, columns = timeline.time_of(view), _columns(view)
-    # Empty for a side without a reading that met the SLO.
+    # A side without a reading that met the SLO has no figures.
     hosts = {side: hosts_at_capacity(records, slo) for side, records in readings.items()}
     return {
         "slo": {
@@ -65,10 +65,10 @@ def data(view: StudyView) -> dict[str, Any]:
 
 
 def _percentile_curve(readings: Iterable[Mapping[str, Any]]) -> Curve:
-    """Rates, requests behind each point, each percentile in ms.
+    """Return the rates, the requests behind each point, and each percentile in ms.
 
-    A percentile is of *intended* requests; ``None`` where too few were answered right at all.
-    Readings that the generator limited, and those cut short, are left out.
+    A percentile covers *intended* requests; ``None`` if too few were answered correctly. Readings that
+    were limited by the generator or cut short are omitted.
     """
     steps = [step for step in load_curve(readings) if step.complete]
     return {
@@ -81,7 +81,7 @@ def _percentile_curve(readings: Iterable[Mapping[str, Any]]) -> Curve:
 
 
 def _fitted(curve: LatencyCurve) -> dict[str, Any]:
-    """The fitted curve for the page: rates, milliseconds there with their band, the capacity."""
+    """Return the fitted curve for the page: rates, milliseconds with their band, the capacity."""
     bands = {"middle": curve.middle, "low": curve.low, "high": curve.high}
     peak = curve.capacity
     return {
@@ -92,7 +92,7 @@ def _fitted(curve: LatencyCurve) -> dict[str, Any]:
 
 
 def _model(view: StudyView) -> dict[str, Any]:
-    """Importance, pairs that interact, ranges to widen and slices, by the model; or nothing yet."""
+    """Return importance, interactions, ranges to widen and slices; empty without enough trials."""
     model, units = view.state.model, view.units
     if model is None or len(measured(view.state)) < LEAST_MEASURED:
         return {}
@@ -106,7 +106,7 @@ def _model(view: StudyView) -> dict[str, Any]:
                 for edge in model["edges"]
             ],
         },
-        # Capacities become the user's numbers.
+        # The model predicts peaks; the page shows the user's units.
         "slices": {
             name: band | {key: [units.rounded(units.of(peak)) for peak in band[key]]
                           for key in ("mean", "low", "high")}
@@ -116,9 +116,9 @@ def _model(view: StudyView) -> dict[str, Any]:
 
 
 def _importance(view: StudyView, effects: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Effects in per cent with their 90 % intervals (``null``: earlier versions recorded none).
+    """Return effects in per cent with their 90 % intervals (``null`` if none was recorded).
 
-    Settings that always changed together cannot be told apart: they are one row, their effects summed.
+    Settings that always changed together cannot be separated: they form one row with summed effects.
     """
     groups: dict[tuple[int, ...], list[Mapping[str, Any]]] = {}
     for row in effects:
@@ -138,10 +138,11 @@ def _importance(view: StudyView, effects: Iterable[Mapping[str, Any]]) -> list[d
 
 
 def _columns(view: StudyView) -> dict[str, Any]:
-    """Trials that the budget counts, their capacities with 90 % intervals, every setting that varied.
+    """Return the trials in the budget, their capacities, and every setting that varied.
 
-    ``parameters`` are ``name``, ``unit``, ``log`` and one value per trial: ``None`` where it had no
-    effect. ``choices`` lists the values of anything but numbers.
+    ``parameters`` contains ``name``, ``unit``, ``log`` and one value per trial, ``None`` without
+    effect. ``choices`` lists the values of a setting that is not numeric. Capacities come with 90 %
+    intervals.
     """
     trials = measured(view.state)
     names = dict.fromkeys(name for trial in trials for name in trial.in_effect)
@@ -166,7 +167,7 @@ def _columns(view: StudyView) -> dict[str, Any]:
 
 
 def _places(view: StudyView) -> dict[str, tuple[int, int]]:
-    """The order of settings: what the best changes first, then the rest, each by importance."""
+    """Return the order of settings: changes of the best first, then the rest, by importance."""
     changed = {change.name for change in view.changes}
     ranked = [row["parameter"] for row in (view.state.model or {}).get("importance", ())]
     names = dict.fromkeys([*ranked, *changed])
@@ -190,9 +191,9 @@ def _column(name: str, values: list[Value | None], own: Declared) -> dict[str, A
 
 
 def _rows(view: StudyView, columns: Sequence[str]) -> list[dict[str, Any]]:
-    """The table of trials; a repeat refers to the trial it repeats instead of showing it again.
+    """Return the table of trials; a repeat refers to the trial that it repeats.
 
-    ``values`` are those of the settings in ``columns``, ``null`` without effect.
+    ``values`` belong to the settings in ``columns``; ``null`` means no effect.
     """
     baseline = view.conclusion.baseline.trial if view.conclusion.baseline else None
     before = _files(view.study, baseline) if baseline else {}
@@ -205,7 +206,7 @@ def _rows(view: StudyView, columns: Sequence[str]) -> list[dict[str, Any]]:
             "of": trial.of,
             "bed": trial.bed,
             **capacity_of(trial, view.units),
-            "outcome": outcome(trial, view.units) if trial.over else "under way",
+            "outcome": outcome(trial, view.units) if trial.over else "in progress",
             "verdict": "failed" if trial.failure else _verdict(trial),
             "bottleneck": describe_finding(view.state.bottlenecks.get(trial.number, {})),
             "limit": _limit(view.state.bottlenecks.get(trial.number, {})),
@@ -223,7 +224,7 @@ def _rows(view: StudyView, columns: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def _limit(finding: Mapping[str, Any]) -> str:
-    """What limited a trial, without the evidence."""
+    """Return what limited a trial, without the evidence."""
     return describe_finding({key: finding.get(key) for key in ("tier", "service", "resource")})
 
 
@@ -244,5 +245,5 @@ def _verdict(trial: Trial) -> str:
 def _files(study: Study, trial: Trial) -> Files:
     try:
         return rendered(study.directory, trial)
-    except AutotuneError:  # never deployed: there are none
+    except AutotuneError:  # a trial that was never deployed has no files
         return {}

@@ -1,4 +1,4 @@
-"""What differs between two trials: their rendered files, or their parameters."""
+"""Differences between two trials: rendered files or parameters."""
 
 from __future__ import annotations
 
@@ -30,12 +30,11 @@ STYLES = {"+": "green", "-": "red", "@": "cyan"}
 def diff_text(
     study: Study, a: str = "baseline", b: str = "best", *, parameters: bool = False
 ) -> str:
-    """A unified diff from trial ``a`` to trial ``b``, each a number, ``baseline`` or ``best``; either
-    may be ``hosts``, the files as they are there now.
+    """Return a unified diff from ``a`` to ``b``: a trial number, ``baseline``, ``best`` or ``hosts``.
 
-    It compares their files, as `patch -p1` takes it; with ``parameters``, the settings that have an
-    effect. It is empty when they are the same. Raises AutotuneError for a trial that does not exist or
-    was never deployed.
+    ``hosts`` means the current files on the hosts. The diff compares files, as input for
+    `patch -p1`. With ``parameters``, it compares the settings that have an effect. It is empty if both
+    sides are equal. Raises AutotuneError for a trial that does not exist or was never deployed.
     """
     if HOSTS in (a, b):
         trial = trial_named(study.state, b if a == HOSTS else a)
@@ -52,15 +51,18 @@ def diff_text(
 
 
 def on_hosts(study: Study, files: Files) -> dict[str, bytes]:
-    """The content that ``files`` have on the hosts now, by the same names; secrets masked.
+    """Return the current content of ``files`` on the hosts, by the same names, with secrets masked.
 
-    Raises AutotuneError for a study without hosts, or of someone else, and HostUnreachable.
+    Raises AutotuneError for a study without hosts or from another account, and HostUnreachable.
     """
     if study.target.simulated or not all(t.installed for t in study.target.tiers.values()):
         raise AutotuneError(
-            "the servers of this study are no more", hint="compare trials: 0 and best"
+            "this study's private servers have stopped",
+            hint="compare two trials instead, such as 0 and best",
         )
-    origin.check_own(study.directory, "compare trials: `autotune diff {study} baseline best`")
+    origin.check_own(
+        study.directory, "compare two trials instead: `autotune diff {study} baseline best`"
+    )
     from autotune.deploy.host import contents
     from autotune.transports.hosts import transport
 
@@ -79,13 +81,13 @@ def on_hosts(study: Study, files: Files) -> dict[str, bytes]:
 
 
 def _outliner(name: str, path: str) -> Outliner:
-    """What may be shown of a host's file, by the service that the name of its part ends in."""
+    """Return the masking function for a file of the service that its part name ends with."""
     services = named(name.partition("/")[0].rpartition(".")[2])
     return next(filter(None, (outliner(service, path) for service in services)), nothing)
 
 
 def trial_named(state: State, name: str) -> Trial:
-    """The trial that ``baseline``, ``best`` or a number stands for. Raises AutotuneError."""
+    """Return the trial that ``baseline``, ``best`` or a number refers to. Raises AutotuneError."""
     if name in ("baseline", "best"):
         side = conclusion(state).sides.get(name)
         if side is None:
@@ -96,21 +98,21 @@ def trial_named(state: State, name: str) -> Trial:
             return trial
     similar = nearest(name, ("baseline", "best"))
     hint = f"did you mean {similar!r}? {_names(state)}" if similar else _names(state)
-    raise AutotuneError(f"there is no trial {name!r}", hint=hint)
+    raise AutotuneError(f"unknown trial {name!r}", hint=hint)
 
 
 def _names(state: State) -> str:
     numbers = [trial.number for trial in state.trials]
     if not numbers:
-        return "it has no trials yet"
+        return "the study has no trials yet"
     return f"expected one of: baseline, best, {min(numbers)} to {max(numbers)}"
 
 
 def rendered(directory: Path, trial: Trial) -> dict[str, bytes]:
-    """The files of a trial as they were deployed: ``part/path`` → content.
+    """Return the files of a trial as deployed: ``part/path`` → content.
 
-    A trial that repeats another one has the same files. Raises AutotuneError for a trial that was not
-    deployed, and for files that are not those on record.
+    A repeat shares the files of the trial that it repeats. Raises AutotuneError if the trial was not
+    deployed, or if a file differs from its recorded digest.
     """
     for number in (trial.number, trial.of):
         top = PurePath("configs", str(number))
@@ -122,24 +124,24 @@ def rendered(directory: Path, trial: Trial) -> dict[str, bytes]:
     reason = f": {trial.failure}" if trial.failure else ""
     raise AutotuneError(
         f"trial {trial.number} was not deployed{reason}",
-        hint="`--parameters` shows what it would have set",
+        hint="use `--parameters` to compare its settings",
     )
 
 
 def _check_digests(trial: Trial, directory: Path, contents: Files) -> None:
-    """Raises AutotuneError for files that were lost or changed since they were measured."""
+    """Raise AutotuneError if a file is missing or changed since it was measured."""
     for path, digest in sorted(trial.files.items()):
         if path not in contents or sha256(contents[path]).hexdigest() != digest:
-            what = "is not what was deployed" if path in contents else "is gone"
+            what = "differs from the deployed file" if path in contents else "is missing"
             raise AutotuneError(
-                f"{directory / path} {what}: its digest is on record with trial {trial.number}",
-                hint="put the study's directory back from a copy; `autotune diff --parameters` and "
-                "`autotune report` still say what was measured",
+                f"{directory / path} {what} (trial {trial.number} recorded its digest)",
+                hint="restore the study's directory from a copy. `autotune diff --parameters` and "
+                "`autotune report` still work",
             )
 
 
 def parameter_diff(before: Trial, after: Trial, own: Declared = NONE) -> str:
-    """The settings that differ and have an effect in ``after``, as lines removed and added."""
+    """Return the settings that differ and have an effect in ``after``, as diff lines."""
     lines = []
     for change in changes(before.in_effect, after.in_effect, own):
         if change.before is not None:
@@ -151,7 +153,7 @@ def parameter_diff(before: Trial, after: Trial, own: Declared = NONE) -> str:
 
 
 def diff_lines(text: str) -> Iterator[Line]:
-    """The lines of a unified diff in the styles that terminals show them in."""
+    """Yield the lines of a unified diff with their terminal styles."""
     for line in text.removesuffix("\n").split("\n") if text else ():
         bold = line.startswith(("--- ", "+++ "))
         yield line, "bold" if bold else STYLES.get(line[:1], "")

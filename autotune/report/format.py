@@ -1,4 +1,4 @@
-"""Numbers as people read them: requests/s, latencies, changes, stretches of time."""
+"""Numbers formatted for people: requests/s, latencies, changes, durations."""
 
 from __future__ import annotations
 
@@ -7,32 +7,32 @@ from collections.abc import Sequence
 from autotune.services.base import Value
 from autotune.target.slo import Slo
 
-MANY_TIMES = 11.0  # a ratio that per cent would make unreadable
+MANY_TIMES = 11.0  # ratios from here on are unreadable in per cent
 
 
 def rate(value: float | None) -> str:
-    """Requests/s with as many digits as mean something: ``1,706``, ``84.2``."""
+    """Return requests/s with their significant digits: ``1,706``, ``84.2``."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def value(number: float | None) -> str:
-    """A benchmark's value: ``12,345``, ``41.27``, ``0.003104``, ``-3.2e+09``."""
+    """Return a benchmark's value: ``12,345``, ``41.27``, ``0.003104``, ``-3.2e+09``."""
     if number is None:
         return "–"
     return f"{number:,.0f}" if 10_000 <= abs(number) < 1e9 else f"{number:.4g}"
 
 
 def latency(seconds: float | None) -> str:
-    """``38 ms``, ``1.2 s``; a dash for what never got an answer."""
+    """Return ``38 ms`` or ``1.2 s``; a dash for ``None``."""
     if seconds is None:
         return "–"
     return f"{seconds:.2g} s" if seconds >= 0.9995 else f"{seconds * 1000:.3g} ms"
 
 
 def duration(seconds: float) -> str:
-    """``48 s``, ``15 min``, ``7 min 40 s``, ``2 h 5 min``."""
+    """Return ``48 s``, ``15 min``, ``7 min 40 s`` or ``2 h 5 min``."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -46,7 +46,7 @@ def duration(seconds: float) -> str:
 
 
 def change(ratio: float) -> str:
-    """A ratio as a change: 1.41 is ``+41 %``, 132 is ``×132``."""
+    """Return a ratio as a change: 1.41 is ``+41 %``, 132 is ``×132``."""
     if ratio >= MANY_TIMES:
         return f"×{ratio:.3g}"
     text = f"{100 * (ratio - 1):+.{_digits(ratio)}f} %"
@@ -54,7 +54,7 @@ def change(ratio: float) -> str:
 
 
 def change_between(ratio: float, low: float, high: float) -> str:
-    """A ratio and its interval as changes: ``+41 % [36, 47]``, ``×132 [29, 595]``."""
+    """Return a ratio and its interval as changes: ``+41 % [36, 47]``, ``×132 [29, 595]``."""
     if ratio >= MANY_TIMES:
         return f"{change(ratio)} [{low:.3g}, {high:.3g}]"
     ends = [f"{100 * (end - 1):.{_digits(ratio)}f}" for end in (low, high)]
@@ -62,17 +62,17 @@ def change_between(ratio: float, low: float, high: float) -> str:
 
 
 def _digits(ratio: float) -> int:
-    """Decimals of a change in per cent: a small change needs one."""
+    """Return the decimals of a change in per cent: a small change gets one."""
     return 0 if abs(ratio - 1) >= 0.0995 else 1
 
 
 def share(part: float, whole: float) -> str:
-    """``84 %``; nothing of nothing is ``0 %``."""
+    """Return ``84 %``; if ``whole`` is zero, ``0 %``."""
     return f"{100 * part / whole if whole else 0:.0f} %"
 
 
 def objective(slo: Slo) -> str:
-    """``p99 ≤ 50 ms``."""
+    """Return ``p99 ≤ 50 ms``."""
     return f"{percentile(slo)} ≤ {latency(slo.limit)}"
 
 
@@ -81,7 +81,7 @@ def percentile(slo: Slo) -> str:
 
 
 def setting(value: Value, unit: str = "") -> str:
-    """A parameter's value with its unit; switches as ``on`` and ``off``."""
+    """Return a parameter's value with its unit; switches as ``on`` and ``off``."""
     if isinstance(value, bool):
         return "on" if value else "off"
     text = f"{value:g}" if isinstance(value, float) else str(value)
@@ -89,6 +89,6 @@ def setting(value: Value, unit: str = "") -> str:
 
 
 def listed(numbers: Sequence[int]) -> str:
-    """The first few of them: ``1, 2, 3``."""
+    """Return the first eight numbers: ``1, 2, 3``."""
     first = ", ".join(map(str, numbers[:8]))
     return f"{first}, …" if len(numbers) > 8 else first

@@ -1,4 +1,4 @@
-"""What a page says first: cards, where the figures come from, what to change and how to apply it."""
+"""The top of the report page: cards, provenance, settings to change, commands to apply."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from autotune.study.ranking import LEAST_MEASURED, measured
 from autotune.target.messages import plural
 
 AFTER = {"improved": "After", STOPPED: "Best so far"}
-KEPT, WITHOUT_LOSS = "carries the gain", "reverted without loss"
+KEPT, WITHOUT_LOSS = "needed for the gain", "reverted without loss"
 
 
 def cards(view: StudyView) -> list[dict[str, str]]:
-    """Before, after, the gain and the SLO: ``title``, ``figure``, and a ``note`` on how sure it is."""
+    """Return the cards for before, after, gain and SLO: ``title``, ``figure`` and ``note``."""
     return [
         _capacity_card(view, "baseline", "Before"),
         _capacity_card(view, "best", AFTER.get(view.verdict, "Best tried")),
@@ -31,7 +31,7 @@ def cards(view: StudyView) -> list[dict[str, str]]:
 def _capacity_card(view: StudyView, label: str, title: str) -> dict[str, str]:
     side, units = view.conclusion.sides.get(label), view.units
     if side is None:
-        return {"title": title, "figure": "–", "note": "nothing measured"}
+        return {"title": title, "figure": "–", "note": "not measured"}
     capacity, again = view.capacities[label], f"re\u2011measured {side.measured_again}×"
     if side.estimate is not None and side.estimate.limited:
         note = f"limited by {side.estimate.limit}"
@@ -42,13 +42,13 @@ def _capacity_card(view: StudyView, label: str, title: str) -> dict[str, str]:
         return {"title": title, "figure": units.amount(capacity["peak"]), "note": note}
     if side.own is not None and side.own.feasible:
         figure = units.amount(units.of(side.own.peak))
-        return {"title": title, "figure": figure, "note": "in the search, not re-measured"}
+        return {"title": title, "figure": figure, "note": "search result, not re-measured"}
     return {"title": title, "figure": "–", "note": units.nothing}
 
 
 def _gain_card(view: StudyView) -> dict[str, str]:
     if view.gain is None:
-        figures = {"improved": "from nothing", STOPPED: "no claim yet"}
+        figures = {"improved": "from zero", STOPPED: "none yet"}
         note = "not proven" if view.verdict != "improved" else "the baseline has no capacity"
         return {"title": "Gain", "figure": figures.get(view.verdict, "none"), "note": note}
     figure, _, rest = view.units.gained(view.gain).partition(" [")
@@ -61,19 +61,19 @@ def _gain_card(view: StudyView) -> dict[str, str]:
 
 def _objective_card(view: StudyView) -> dict[str, str]:
     if not isinstance(view.units, Requests):
-        return {"title": "Objective", "figure": view.units.objective, "note": "of a command"}
+        return {"title": "Objective", "figure": view.units.objective, "note": "benchmark command"}
     errors = f"{100 * view.target.slo.slo.errors:g} % of requests"
     return {"title": "SLO", "figure": view.units.objective, "note": f"errors ≤ {errors}"}
 
 
 def provenance(view: StudyView) -> list[tuple[str, str]]:
-    """Where the figures come from: when, with what, on which hosts, under which load."""
+    """Return when, with which tool, on which hosts and under which load autotune measured."""
     study, target, budget = view.study, view.target, view.target.budget
     origin = study.origin
     versions = origin["versions"]
     dates = [str(at)[:16].split("T") for at in (origin["started"], origin["concluded"]) if at]
     if len(dates) > 1 and dates[0][0] == dates[1][0]:
-        dates[1] = dates[1][1:]  # the same day
+        dates[1] = dates[1][1:]  # the same day is shown once
     rows = [
         ("measured", " to ".join(map(" ".join, dates)) + " UTC"),
         ("tool", f"autotune {origin['autotune']}, Python {versions.get('python', '–')}"),
@@ -85,7 +85,7 @@ def provenance(view: StudyView) -> list[tuple[str, str]]:
     else:
         load = target.load
         generator = load.command[0] if load.command else load.generator
-        model = " of a model: no host was touched" if target.simulated else ""
+        model = " (simulated; no host was touched)" if target.simulated else ""
         rows.append(("load", f"{generator} on {load.page}{model}"))
         if any(tier.app for tier in target.tiers.values()):
             rows.append(("data", f"{target.data.pairs:,} pairs"))
@@ -105,9 +105,9 @@ def _hosts(study: Study) -> Iterator[str]:
 
 
 def change_groups(view: StudyView, most: int, *, after: bool = False) -> list[dict[str, Any]]:
-    """What to change, by tier: the ``most`` most important settings, or with ``after`` all others.
+    """Return the settings to change by tier: the ``most`` important, or the rest with ``after``.
 
-    Nothing where no improvement was proved over a baseline that met the SLO.
+    The result is empty if the verdict is no improvement or if there is no best configuration.
     """
     best = view.conclusion.best
     if view.verdict == "no-improvement" or best is None:
@@ -139,7 +139,7 @@ def _row(change: Change, name: str, explained: Mapping[str, Any] | None) -> dict
 
 
 def apply_commands(view: StudyView) -> list[str]:
-    """The commands that apply a proven gain, or that resume a stopped study; else none."""
+    """Return the commands that apply a proven gain or resume a stopped study, if any."""
     if view.verdict == STOPPED and view.conclusion.baseline and not view.study.holder:
         return [f"autotune resume {view.name}"]
     if view.verdict != "improved":

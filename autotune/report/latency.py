@@ -1,11 +1,12 @@
-"""Latency against offered rate: a fitted curve, and what it says of any rate that is asked about.
+"""Latency against offered rate: a fitted curve, and its latency at any rate.
 
-Latency never falls as the rate rises: the curve is the isotonic regression of the log latencies of all
+Latency never falls as the rate rises. The curve is the isotonic regression of the log latencies of all
 readings, weighted by their seconds (Robertson, Wright, Dykstra, Order Restricted Statistical
-Inference, 1988, section 1.2). At the capacity it is at the SLO's limit, by the definition of capacity.
-The 90 % band is from a bootstrap, which draws readings and capacity anew for each curve; the median of
-these curves is the curve. Each draw takes half of the readings: for an isotonic curve, drawing as many
-as there are makes the band too narrow (Sen, Banerjee, Woodroofe, Annals of Statistics 38, 2010).
+Inference, 1988, section 1.2). At the capacity it equals the SLO's limit, by the definition of capacity.
+The 90 % band comes from a bootstrap, which redraws readings and capacity for each curve. The reported
+curve is the median of these curves. Each draw takes half of the readings. Drawing as many as there are
+would make the band of an isotonic curve too narrow (Sen, Banerjee, Woodroofe, Annals of Statistics 38,
+2010).
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from autotune.study.store import reading_of
 from autotune.target.slo import Slo
 
 AT_MOST, MORE_THAN = "at most", "more than"
-CURVES = 200  # of the bootstrap
-RATES = 40  # of the grid that the curve is drawn on
-LEAST = 3  # readings that a curve is drawn from
+CURVES = 200  # bootstrap samples
+RATES = 40  # points of the drawn grid
+LEAST = 3  # minimum readings for a curve
 Point = tuple[float, float, float]  # log rate, log seconds, weight
 
 
@@ -37,8 +38,8 @@ Point = tuple[float, float, float]  # log rate, log seconds, weight
 class Latency:
     """The SLO's percentile at a rate, in seconds, with its 90 % interval.
 
-    ``bound`` is ``at most`` where only higher rates were measured, ``more than`` beyond the capacity or
-    the highest rate measured, where a queue grows for as long as the load lasts.
+    ``bound`` is ``at most`` if only higher rates were measured. It is ``more than`` beyond the capacity
+    or the highest measured rate, where a queue grows as long as the load lasts.
     """
 
     seconds: float
@@ -54,7 +55,7 @@ class Latency:
 
 @dataclass(frozen=True)
 class LatencyCurve:
-    """``rates`` in ascending order, with the median and the 90 % band of the percentile in seconds."""
+    """``rates`` in ascending order, with the percentile's median and 90 % band in seconds."""
 
     rates: tuple[float, ...]
     middle: tuple[float, ...]
@@ -64,7 +65,7 @@ class LatencyCurve:
     limit: float
 
     def at(self, rate: float) -> Latency:
-        """What is known of the percentile at ``rate``, in requests/s."""
+        """Return the estimate of the percentile at ``rate`` requests/s."""
         if self.capacity is not None and rate > self.capacity.high:
             return Latency(self.limit, self.limit, self.limit, MORE_THAN)
         bands = (self.middle, self.low, self.high)
@@ -76,18 +77,18 @@ class LatencyCurve:
         return Latency(middle, low, high)
 
     def why(self, rate: float) -> str:
-        """Where the answer for ``rate`` is from, if not from readings around it."""
+        """Return why the estimate at ``rate`` is uncertain; empty between measured rates."""
         if self.capacity is not None and rate > self.capacity.high:
-            return f"beyond its capacity of {fmt.rate(self.capacity.peak)}/s"
+            return f"above the capacity of {fmt.rate(self.capacity.peak)}/s"
         if rate < self.rates[0]:
-            return f"extrapolated: its lowest rate measured is {fmt.rate(self.rates[0])}/s"
+            return f"extrapolated: the lowest measured rate is {fmt.rate(self.rates[0])}/s"
         if rate > self.rates[-1]:
-            return f"extrapolated: its highest rate measured is {fmt.rate(self.rates[-1])}/s"
+            return f"extrapolated: the highest measured rate is {fmt.rate(self.rates[-1])}/s"
         return ""
 
 
 def latency_curves(view: StudyView) -> dict[str, LatencyCurve]:
-    """The curves of the baseline and the best, as far as readings allow. Raises AutotuneError."""
+    """Return the curves of baseline and best, if readings suffice. Raises AutotuneError."""
     if view.target.goal is not None:
         return {}
     slo, given_up = view.target.slo.slo, view.target.load.timeout
@@ -102,8 +103,10 @@ def latency_curves(view: StudyView) -> dict[str, LatencyCurve]:
 def fitted(
     records: Iterable[Mapping[str, Any]], slo: Slo, given_up: float, capacity: Peak | None
 ) -> LatencyCurve | None:
-    """The curve of a configuration's readings; ``None`` for fewer than ``LEAST`` of them. A percentile
-    beyond all answers counts as ``given_up``, the seconds after which a request is given up."""
+    """Return the curve of a configuration's readings; ``None`` for fewer than ``LEAST`` readings.
+
+    A percentile beyond all answers counts as ``given_up``, the request timeout in seconds.
+    """
     readings = [
         reading for record in records if record.get("purpose") != WARM_UP and record["intended"]
         if (reading := reading_of(record)).is_valid
@@ -115,7 +118,7 @@ def fitted(
     anchor = crossing if _late_first(readings, slo) else None
     first, last = points[0][0], points[-1][0]
     grid = [first + (last - first) * step / (RATES - 1) for step in range(RATES)]
-    drawn = Random(len(points))  # noqa: S311  # a sample, no secret
+    drawn = Random(len(points))  # noqa: S311  # a sample, not a secret
     half = max(LEAST, len(points) // 2)
     curves = [
         _curve(sorted(drawn.choices(points, k=half)), grid, _drawn(anchor, drawn), slo)
@@ -136,8 +139,8 @@ def _point(reading: Reading, slo: Slo, given_up: float) -> Point:
 
 
 def _late_first(readings: Sequence[Reading], slo: Slo) -> bool:
-    """Whether at least half of the readings that break the SLO break its percentile, not only its limit
-    on errors."""
+    """True if at least half of the readings that violate the SLO violate its latency limit, not only
+    its error limit."""
     broken = [reading for reading in readings if not slo.met(reading)]
     late = [reading for reading in broken if not slo.met(replace(reading, errors={}))]
     return 2 * len(late) >= len(broken)
@@ -150,7 +153,7 @@ def _drawn(anchor: Estimate | None, drawn: Random) -> float | None:
 def _curve(
     points: Sequence[Point], grid: Sequence[float], crossing: float | None, slo: Slo
 ) -> list[float]:
-    """Log seconds on the grid: isotonic, and through the limit at ``crossing`` (a log rate)."""
+    """Return log seconds on the grid: isotonic, and at the limit at log rate ``crossing``."""
     rates, values = [point[0] for point in points], _isotonic(points)
     if crossing is not None:
         limit, place = log(slo.limit), bisect_left(rates, crossing)
@@ -161,8 +164,8 @@ def _curve(
 
 
 def _isotonic(points: Sequence[Point]) -> list[float]:
-    """The least-squares fit that never falls, by pooling adjacent violators."""
-    blocks: list[tuple[float, float, int]] = []  # mean, weight, how many points
+    """Return the least-squares fit that never falls, by pooling adjacent violators."""
+    blocks: list[tuple[float, float, int]] = []  # mean, weight, number of points
     for _, value, weight in points:
         block = (value, weight, 1)
         while blocks and blocks[-1][0] >= block[0]:
@@ -174,7 +177,7 @@ def _isotonic(points: Sequence[Point]) -> list[float]:
 
 
 def _between(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
-    """Linear between the points, and level beyond the outer ones."""
+    """Return ``y`` at ``x``: linear between the points, constant beyond the outer ones."""
     place = bisect_left(xs, x)
     if place == 0 or place == len(xs):
         return ys[min(place, len(xs) - 1)]
@@ -183,7 +186,7 @@ def _between(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
 
 
 def latency_at(view: StudyView, rate: float) -> dict[str, tuple[Latency, str]]:
-    """By side: the percentile at a rate in requests/s, and what the answer is extrapolated from."""
+    """Return the percentile at a rate in requests/s, and why it is uncertain, by side."""
     return {
         label: (curve.at(rate), curve.why(rate)) for label, curve in latency_curves(view).items()
     }

@@ -1,7 +1,6 @@
-"""Progress on a terminal: finished trials above, what is going on now in a panel below them.
+"""Progress on a terminal: finished trials above, the current trial in a panel below.
 
-Redrawn only when something has happened: a display that wakes up by itself would take CPU from
-the stack being measured.
+The panel is redrawn only after an event. A timer would take CPU from the stack under test.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ from autotune.target.messages import plural
 from autotune.target.model import Target
 from autotune.terminal import console, styled
 
-STEPS = 10  # readings of the trial under way that are shown
-ROWS = 8  # finished trials that are shown
+STEPS = 10  # readings shown of the current trial
+ROWS = 8  # finished trials shown
 STYLES = {"✓": "green", "✗": "red", "?": "yellow"}
 
 
 class Live:
-    """A panel: trials, the load steps of the current one, the best so far and the time left."""
+    """A panel of trials, the current trial's load steps, the best so far and the time left."""
 
     def __init__(self, target: Target, state: Callable[[], State], stream: TextIO) -> None:
         self._target, self._state = target, state
@@ -91,7 +90,7 @@ class Live:
     @ignore_errors
     def trial_ends(self, trial: Trial) -> None:
         self._trial, self._readings = None, []
-        self._now("choosing what to measure next")
+        self._now("choosing the next configuration")
 
     @ignore_errors
     def note(self, text: str) -> None:

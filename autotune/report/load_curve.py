@@ -1,6 +1,6 @@
-"""The load curve of a configuration: what it delivered rate by rate, and what its hosts did.
+"""The load curve of a configuration: results per rate, and the load on its hosts.
 
-Readings at nearly the same rate are one load step. Their counts and histograms are summed, for
+Readings at nearly the same rate form one load step. Counts and histograms are summed, because
 percentiles cannot be averaged.
 """
 
@@ -20,18 +20,18 @@ from autotune.target.slo import Slo
 Readings = Iterable[Mapping[str, Any]]
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
-# Readings at rates this close together (log units) are one load step.
+# Width of a load step in log units of the rate.
 WIDTH = 0.04
 HOST_FIGURES = ("cpu", "steal", "load", "memory", "sockets", "time_wait", "network")
-NEAREST = 3  # readings below the capacity that say what hosts did there
+NEAREST = 3  # highest readings within the SLO, averaged per host
 
 
 @dataclass(frozen=True)
 class LoadStep:
-    """``pooled`` sums up so many ``readings`` at about one rate.
+    """``pooled`` sums ``readings`` readings at about the same rate.
 
-    Readings that were cut short on clear failure are steps of their own, and so are those that are
-    invalid for the server; such steps have no goodput and no percentiles.
+    Readings that were cut short after a clear failure form their own steps, and so do readings that
+    are invalid for the server. Such steps have no goodput and no percentiles.
     """
 
     readings: int
@@ -39,27 +39,27 @@ class LoadStep:
 
     @property
     def limited(self) -> str | None:
-        """Why it is invalid for the server: the generator, or what disturbed the hosts."""
+        """The reason why the step is invalid for the server: the generator, or disturbed hosts."""
         return self.pooled.limited or self.pooled.disturbed
 
     @property
     def complete(self) -> bool:
-        """Whether the step is valid for the server, and its load was offered for all of its seconds."""
+        """True if the step is valid for the server and its load ran for its full duration."""
         return self.pooled.is_valid and not self.pooled.truncated
 
     @property
     def goodput(self) -> float | None:
-        """Requests/s answered right and in time."""
+        """Requests/s that were answered correctly and in time."""
         return self.pooled.goodput if self.complete and self.pooled.seconds > 0 else None
 
     def percentile(self, percent: float) -> float | None:
-        """Milliseconds within which this share of the *intended* requests was answered right;
-        ``None`` where fewer were."""
+        """Return the milliseconds within which ``percent`` of *intended* requests were answered
+        correctly; ``None`` if too few were, or if the step is not complete."""
         return milliseconds(self.pooled.percentile(percent / 100)) if self.complete else None
 
 
 def load_curve(readings: Readings) -> tuple[LoadStep, ...]:
-    """The load steps of recorded readings, from the lowest rate up, without the warm-up."""
+    """Return the load steps of recorded readings, lowest rate first, without the warm-up."""
     by_kind: dict[tuple[int, bool, str], list[Reading]] = {}
     for record in readings:
         if record.get("purpose") == WARM_UP or not record["intended"]:
@@ -73,15 +73,15 @@ def load_curve(readings: Readings) -> tuple[LoadStep, ...]:
 
 
 def milliseconds(seconds: float | None) -> float | None:
-    """As histograms are recorded: without the error of dividing and multiplying by a thousand."""
+    """Return seconds as milliseconds, rounded to remove the floating-point error."""
     return None if seconds is None else round(1000 * seconds, 9)
 
 
 def hosts_at_capacity(readings: Readings, slo: Slo) -> dict[str, dict[str, float]]:
-    """Host → figure, the mean over the highest readings that met the SLO.
+    """Return host → figures, each the mean over the highest readings that met the SLO.
 
-    ``cpu``, ``steal`` and ``memory`` are fractions, ``load`` the load average, ``network`` bytes/s.
-    Empty where nothing was recorded of the hosts, or no reading met the SLO.
+    ``cpu``, ``steal`` and ``memory`` are fractions, ``load`` is the load average, ``network`` is in
+    bytes/s. The result is empty without host data or without a reading that met the SLO.
     """
     met = [
         reading
@@ -105,5 +105,5 @@ def _means(usages: list[Mapping[str, float]]) -> dict[str, float]:
 
 
 def hosts_watched(readings: Readings) -> bool:
-    """Whether anything was recorded of the hosts, whether the SLO was met or not."""
+    """True if any reading recorded host data, even if it missed the SLO."""
     return any(reading.get("hosts") for reading in readings)

@@ -1,4 +1,4 @@
-"""What `autotune measure` has measured, as one JSON object and in words: capacities."""
+"""Results of `autotune measure` as one JSON object and as text: capacities."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ SCHEMA = 1
 def measurement_json(
     measurement: Measurement, study: Study, least: float | None = None
 ) -> dict[str, Any]:
-    """``peaks`` and ``spread`` of repeats; with another side, those of both and the ``gain``.
+    """Return ``peaks`` and the ``spread`` of repeats; for a comparison, both sides and the ``gain``.
 
-    ``at_least`` is the capacity that was asked for, where one was, and whether it is ``met``. With a
-    ``limit`` (``load.max_rate``, or what the generator reported), ``peak`` is a lower bound.
-    ``against`` names the other side; its measurements are under ``baseline`` if it is the baseline, and
-    under ``other`` if it is a preset or an export.
+    ``at_least`` is the requested minimum capacity, if any, and whether it is ``met``. With a ``limit``
+    (``load.max_rate``, or a limit that the generator reported), ``peak`` is a lower bound. ``against``
+    is the name of the other side. Its measurements are under ``baseline`` for the baseline, and under
+    ``other`` for a preset or an export.
 
-    Peaks are in requests/s (or a benchmark's values), ``sd`` is that of a peak's logarithm. With
-    each come its ``ladder``, ``hosts``, ``bottleneck`` (``null`` where none was found) and
-    ``bindings``, the settings that had to be changed to keep a rule. A step of the ladder is in
-    requests, requests/s and seconds. Its percentiles are in seconds; a percentile is ``null`` where it
-    is beyond all answers, or the reading says nothing of it. The ``ladder`` beside ``peaks`` sums
-    those of all repeats. See ``load_curve.hosts_at_capacity`` for the hosts.
+    Peaks are in requests/s or a benchmark's values; ``sd`` belongs to a peak's logarithm. Each peak has
+    a ``ladder``, ``hosts``, a ``bottleneck`` (``null`` if none was found) and ``bindings``, the settings
+    that were changed to satisfy a rule. A step of the ladder is in requests, requests/s and seconds.
+    Its percentiles are in seconds, and ``null`` beyond all answers or if the reading did not record
+    them. The top-level ``ladder`` sums the ladders of all repeats. For ``hosts``, see
+    ``load_curve.hosts_at_capacity``.
     """
     units = units_of(study.target, study.state)
     measured = [_measurement(trial, study, units) for trial in measurement.measured]
@@ -62,7 +62,7 @@ def measurement_json(
 
 
 def _measurement(trial: Trial, study: Study, units: Units) -> dict[str, Any]:
-    assert trial.peak is not None  # a measurement without one has ended the command
+    assert trial.peak is not None  # the command exits if a measurement has no peak
     finding = study.state.bottlenecks.get(trial.number)
     return {
         **asdict(trial.peak),
@@ -101,7 +101,7 @@ def _load_curve(trials: Iterable[Trial], study: Study) -> list[dict[str, Any]]:
 
 
 def measurement_text(measurement: Measurement, study: Study, least: float | None = None) -> str:
-    """The result for a person."""
+    """Return the result as text."""
     parts = [*_result(measurement, units_of(study.target, study.state))]
     if least is not None:
         outcome = "reached" if measurement.reaches(least) else "not reached"
@@ -112,7 +112,7 @@ def measurement_text(measurement: Measurement, study: Study, least: float | None
     for name, trials in sides.items():
         if lines := list(_side(trials, study)):
             parts += ["", *([name] if measurement.against else []), *lines]
-    return "\n".join([*parts, "", f"every reading is in study {measurement.study}"])
+    return "\n".join([*parts, "", f"all readings are stored in study {measurement.study}"])
 
 
 def _result(measurement: Measurement, units: Units) -> Iterator[str]:
@@ -136,7 +136,7 @@ def _result(measurement: Measurement, units: Units) -> Iterator[str]:
 
 
 def _side(trials: tuple[Trial, ...], study: Study) -> Iterator[str]:
-    """One configuration's readings, all its measurements together: a line for each step and host."""
+    """Yield a line per load step and host for all measurements of one configuration."""
     slo = study.target.slo.slo
     readings = _readings(trials, study)
     steps = load_curve(readings)
@@ -147,7 +147,7 @@ def _side(trials: tuple[Trial, ...], study: Study) -> Iterator[str]:
         mark = "✓" if slo.met(step.pooled) else "?" if step.limited else "✗"
         yield _step_line(step, mark)
     for binding in dict.fromkeys(line for trial in trials for line in trial.bindings):
-        yield f"changed to keep a rule: {binding}"
+        yield f"changed to satisfy a rule: {binding}"
     for host, usage in hosts_at_capacity(readings, slo).items():
         yield f"{host}: CPU {100 * usage['cpu']:.0f} %, load average {usage['load']:.2f}"
     findings = (study.state.bottlenecks.get(trial.number) for trial in reversed(trials))

@@ -1,4 +1,4 @@
-"""How a study stands, for Prometheus to scrape while the study runs: one page, and nothing else."""
+"""An HTTP server with one page: the metrics of a running study, for Prometheus."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from autotune.strict import whole
 PATH = "/metrics"
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 LOOPBACK = "127.0.0.1"
-MOST_CLIENTS = 8  # at a time; further ones are turned away
-TIMEOUT = 5.0  # seconds that a client may be silent
-POLL = 0.1  # seconds until the end of a study is noticed
+MOST_CLIENTS = 8  # concurrent clients; more are refused
+TIMEOUT = 5.0  # seconds before a silent client is disconnected
+POLL = 0.1  # seconds between checks for the end of a study
 HINT = "such as --metrics-port 9876, or 10.0.0.5:9876 for an address other than loopback"
 
 
 class MetricsServer(ThreadingHTTPServer):
-    """Answers with ``text``, which is always replaced as a whole. It listens once it is constructed.
+    """Serves ``text``, which is always replaced as a whole. The server listens once it is created.
 
-    The threads of clients that are still connected do not delay the end of a study.
+    Threads of connected clients do not delay the end of a study.
     """
 
     daemon_threads = True
@@ -32,7 +32,7 @@ class MetricsServer(ThreadingHTTPServer):
     request_queue_size = MOST_CLIENTS
 
     def __init__(self, where: str) -> None:
-        """``where`` is ``PORT``, on loopback, or ``ADDRESS:PORT``. Raises AutotuneError."""
+        """Listen on ``where``: ``PORT`` on loopback, or ``ADDRESS:PORT``. Raises AutotuneError."""
         self.text = ""
         self._free = threading.BoundedSemaphore(MOST_CLIENTS)
         try:
@@ -57,25 +57,25 @@ class MetricsServer(ThreadingHTTPServer):
         self.server_close()
 
     def publish(self, text: str) -> None:
-        """What is answered from now on."""
+        """Replace the text that the server returns."""
         self.text = text
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve the request in a thread of its own, or turn it away if no thread is free."""
+        """Serve the request in its own thread, or refuse it if no thread is free."""
         if self._free.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Serve the request; its thread is free again, however that ends."""
+        """Serve the request and release its thread, even after an error."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._free.release()
 
     def handle_error(self, request: socket | tuple[bytes, socket], client_address: Any) -> None:
-        """Say nothing: a client that has gone does not matter to whoever watches a study."""
+        """Ignore the error: a disconnected client does not matter to a study."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -84,7 +84,7 @@ class _Handler(BaseHTTPRequestHandler):
     server_version = "autotune"
     sys_version = ""
 
-    def do_GET(self) -> None:  # as http.server calls it
+    def do_GET(self) -> None:  # http.server requires this name
         if self.path.partition("?")[0] != PATH:
             self.send_error(HTTPStatus.NOT_FOUND, explain=f"metrics are at {PATH}")
             return
@@ -96,7 +96,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def log_message(self, *_: Any) -> None:
-        """Scrapes are not part of a study's progress."""
+        """Log nothing: scrapes are not progress of a study."""
 
 
 def _address(where: str) -> tuple[str, int]:
@@ -106,5 +106,5 @@ def _address(where: str) -> tuple[str, int]:
     except ValueError:
         number = -1
     if not 0 <= number < 2**16:
-        raise AutotuneError(f"--metrics-port {where}: {port!r} is no port", hint=HINT)
+        raise AutotuneError(f"--metrics-port {where}: {port!r} is not a port", hint=HINT)
     return address or LOOPBACK, number

@@ -16,14 +16,15 @@ from autotune.study.store import reading_of
 
 TABLES = ("trials", "readings")
 PREFIX = "autotune_"
-LATEST = 20  # newest trials that have metrics: a scrape comes long before as many more
+LATEST = 20  # newest trials with metrics; scrapes come more often than 20 trials finish
 Row = Mapping[str, Value | None]
 
 
 def table(view: StudyView, name: str) -> str:
-    """``trials`` or ``readings`` of a study as CSV (RFC 4180), a heading first. Raises AutotuneError.
+    """Return the ``trials`` or ``readings`` of a study as CSV (RFC 4180). Raises AutotuneError.
 
-    Rates are in requests/s, times in seconds; a field is empty where there is nothing to say.
+    The first row is the heading. Rates are in requests/s, times in seconds. A field without a value is
+    empty.
     """
     rows = list(_trials(view) if name == "trials" else _readings(view))
     headings = dict.fromkeys(heading for row in rows for heading in row)
@@ -75,22 +76,25 @@ def _readings(view: StudyView) -> Iterator[Row]:
 
 
 def metrics(view: StudyView) -> str:
-    """How a study stands in OpenMetrics' text format, which the node exporter's textfile collector
-    reads, too. Capacities are in requests/s, or in the unit of a command's value."""
+    """Return the metrics of a study in OpenMetrics text format.
+
+    The node exporter's textfile collector reads this format, too. Capacities are in requests/s, or in
+    the unit of a command's value.
+    """
     now = status(view)
     families: list[tuple[str, str, Iterable[tuple[Mapping[str, str], float | None]]]] = [
-        ("running", "Whether a tuner is at work on the study.",
+        ("running", "1 if a process is running the study.",
          [({}, float(now["state"] == "running"))]),
-        ("finished", "Whether the study has a verdict.", [({}, float(now["state"] == "finished"))]),
-        ("trials", "Finished trials that the budget counts.",
+        ("finished", "1 if the study has a verdict.", [({}, float(now["state"] == "finished"))]),
+        ("trials", "Finished trials in the budget.",
          [({"outcome": kind}, count) for kind, count in view.trials.items()]),
-        ("trials_budget", "Trials that the budget allows.", [({}, now["trials"]["budget"])]),
+        ("trials_budget", "Trials in the budget.", [({}, now["trials"]["budget"])]),
         ("capacity", "Capacity within the SLO, with its 90 % interval.", _capacities(now)),
-        ("ratio", "The best over the baseline: proven once the study is finished.",
+        ("ratio", "Best over baseline; proven once the study is finished.",
          [({}, now["ratio"])]),
-        ("trial_begun_timestamp_seconds", "When the latest trials began, as Unix time.",
+        ("trial_begun_timestamp_seconds", "Start of the latest trials, as Unix time.",
          _begun(view)),
-        ("trial_capacity", "Capacity that the latest trials measured.", _of_trials(view)),
+        ("trial_capacity", "Capacity measured by the latest trials.", _of_trials(view)),
         ("elapsed_seconds", "Time spent.", [({}, now["seconds"]["elapsed"])]),
         ("left_seconds", "Time left, estimated.", [({}, now["seconds"]["left"])]),
     ]  # fmt: skip
@@ -120,7 +124,7 @@ def _of_trials(view: StudyView) -> Iterator[tuple[Mapping[str, str], float | Non
 def _family(
     study: str, name: str, meaning: str, samples: Iterable[tuple[Mapping[str, str], float | None]]
 ) -> Iterator[str]:
-    """A metric's lines; nothing where it has no value."""
+    """Yield the lines of a metric; none if it has no value."""
     values = [(labels, value) for labels, value in samples if value is not None]
     if not values:
         return

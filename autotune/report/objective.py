@@ -1,8 +1,8 @@
-"""What a study's peaks are in the user's own terms: requests/s at an objective, or a value.
+"""A study's peaks in the user's own terms: requests/s at an objective, or a command's value.
 
-A study compares peaks: more is better. For a stack they are requests/s. For a benchmark command they
-are scores of its values (`measure.objective_scale`), also where the values are to be minimized. ``of``
-turns a peak into the user's number; everything else here takes such numbers.
+A study compares peaks, and higher is better. The peaks of a stack are requests/s. The peaks of a
+benchmark command are scores of its values (`measure.objective_scale`), even if the values are
+minimized. ``of`` turns a peak into the user's number; the other functions here take such numbers.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from autotune.target.model import Target
 
 @dataclass(frozen=True)
 class Requests:
-    """A stack's: throughput at a latency objective."""
+    """The units of a stack: throughput at a latency objective."""
 
     objective: str
     nothing = "SLO not attainable at any rate"
     quantity = "capacity"
     unit = "requests/s"
     suffix = "/s"
-    """What follows a number where there is little room."""
+    """The short unit after a number."""
 
     @property
     def at(self) -> str:
         return f" at {self.objective}"
 
     def shows(self, number: float | None) -> bool:
-        """Whether there is a number to show."""
+        """True if there is a number to show."""
         return bool(number)
 
     def of(self, peak: float) -> float:
@@ -51,37 +51,37 @@ class Requests:
         return f"{fmt.rate(number)}{self.suffix}"
 
     def at_least(self, peak: float) -> str:
-        """A capacity of which only a lower bound is known."""
+        """Return the text for a capacity that is known only as a lower bound."""
         return f"at least {self.amount(self.of(peak))}" if peak else "unknown capacity"
 
     def interval(self, low: float, high: float) -> str:
         return f"[{fmt.rate(low)}, {fmt.rate(high)}]"
 
     def change(self, ratio: float, baseline: float) -> str:
-        """The change from the peak ``baseline`` to ``ratio`` times that peak, in words."""
+        """Return the change from the peak ``baseline`` to ``ratio`` times that peak, as text."""
         return fmt.change(ratio)
 
     def gain(self, gain: Gain, baseline: float) -> dict[str, Any]:
-        """The gain as in ``report.summary``; ``baseline`` is the peak that it is relative to."""
+        """Return the gain as in ``report.summary``, relative to the peak ``baseline``."""
         ratios = {key: round(getattr(gain, key), 4) for key in ("ratio", "low", "high")}
         return {**ratios, "pairs": gain.pairs}
 
     def worse(self, gain: Mapping[str, Any]) -> bool:
-        """Whether all of its interval is a loss."""
+        """True if the whole interval is a loss."""
         return bool(gain["high"] < 1)
 
     def better(self, gain: Mapping[str, Any]) -> bool:
-        """Whether all of its interval is a gain; a claim needs the same of a wider interval."""
+        """True if the whole interval is a gain. A claim requires a wider interval above 1."""
         return bool(gain["low"] > 1)
 
     def gained(self, gain: Mapping[str, Any]) -> str:
-        """Such a gain in words."""
+        """Return the gain as text."""
         return f"{fmt.change_between(gain['ratio'], gain['low'], gain['high'])} requests/s"
 
 
 @dataclass(frozen=True)
 class Values:
-    """A benchmark's: its values. ``scale`` is ``None`` before the first value."""
+    """The units of a benchmark command. ``scale`` is ``None`` before the first value."""
 
     name: str
     given_unit: str
@@ -107,7 +107,7 @@ class Values:
         return number is not None
 
     def of(self, peak: float) -> float:
-        assert self.scale is not None  # there is no peak before the first value
+        assert self.scale is not None  # no peak exists before the first value
         return self.scale.value(peak)
 
     def rounded(self, number: float) -> float:
@@ -120,7 +120,7 @@ class Values:
         return f"{fmt.value(number)}{self.suffix}"
 
     def at_least(self, peak: float) -> str:
-        """A value of which only a bound is known."""
+        """Return the text for a value that is known only as a bound."""
         return f"at least {self.amount(self.of(peak))}"
 
     def interval(self, low: float, high: float) -> str:
@@ -167,7 +167,7 @@ Units = Requests | Values
 
 
 def units_of(target: Target, state: State) -> Units:
-    """How this study's peaks are shown."""
+    """Return the units in which reports show this study's peaks."""
     goal = target.goal
     if goal is None:
         return Requests(fmt.objective(target.slo.slo))

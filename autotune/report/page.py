@@ -1,4 +1,4 @@
-"""The report as one HTML file that needs nothing else: words, and data that its script draws."""
+"""Render a study's report as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ from autotune.study.ranking import LEAST_MEASURED, measured
 from autotune.study.records import reduction
 from autotune.target.shipped import shipped
 
-SETTINGS_SHOWN = 12  # of what to change; the rest is folded away
-REFRESH = 20  # seconds, while the study runs
+SETTINGS_SHOWN = 12  # settings that are not folded
+REFRESH = 20  # seconds between reloads while the study runs
 
 
 @cache
 def templates() -> Environment:
-    """The templates of reports; whatever is put into one is text, not markup."""
+    """Return the environment of the report templates; it escapes all inserted text."""
     environment = Environment(
         loader=FileSystemLoader(str(shipped("templates") / "report")),
         undefined=StrictUndefined,
@@ -49,19 +49,20 @@ def templates() -> Environment:
 
 
 def code(text: str) -> Markup:
-    """Text in which what stands between backticks is marked up as code; nothing else is markup."""
+    """Return escaped text with its backtick spans as ``<code>``."""
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", str(escape(text))))  # noqa: S704  escaped
 
 
 def breakable(name: str) -> Markup:
-    """A parameter's name or value, which may be broken between its words."""
+    """Return a parameter's name or value with line-break hints between its words."""
     return Markup("<wbr>").join(re.split(r"(?<=[._+])|(?<=[a-z])(?=[A-Z])", name))
 
 
 def embed(data: Mapping[str, Any]) -> str:
-    """JSON, compressed with gzip, as base64: the diffs of a long study repeat themselves.
+    """Return the data as JSON, compressed with gzip and encoded as base64.
 
-    Nothing in a configuration can end the HTML element that this is in.
+    The diffs of a long study are repetitive and compress well. The encoded text cannot close the HTML
+    element around it.
     """
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode()
@@ -69,10 +70,10 @@ def embed(data: Mapping[str, Any]) -> str:
 
 @cache
 def plotly() -> str:
-    """Plotly's own JavaScript, from the wheel or its Python package: nothing is fetched from outside.
+    """Return Plotly's JavaScript from the wheel or its Python package, so the page fetches nothing.
 
-    As gzip in RFC 1924's base 85, which is a third of its size; its ``<`` is written ``"``, so that no
-    markup can come of it.
+    The script is compressed with gzip and encoded in RFC 1924's base 85, a third of its size. ``<`` is
+    written as ``"``, so the text cannot form markup.
     """
     wheel = shipped("templates").with_name("plotly.min.js")
     source = wheel if wheel.exists() else files("plotly") / "package_data" / "plotly.min.js"
@@ -81,9 +82,9 @@ def plotly() -> str:
 
 
 def write_whole(path: Path, document: str) -> Path:
-    """Write a document, whole or not at all: a browser may be reading the last one.
+    """Write a document atomically, because a browser may be reading the previous one.
 
-    Others may read it if they may read its directory.
+    Everyone who can access the directory can read the file.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     mode = 0o644 if path.parent.stat().st_mode & 0o005 else 0o600
@@ -92,12 +93,12 @@ def write_whole(path: Path, document: str) -> Path:
 
 
 def write_page(study: Study, path: Path) -> Path:
-    """Write a study's page, whole or not at all."""
+    """Write the report page of a study atomically."""
     return write_whole(path, page(study_view(study)))
 
 
 def page(view: StudyView) -> str:
-    """One self-contained HTML document; it renews itself while the study runs."""
+    """Return the report as one HTML document, which reloads itself while the study runs."""
     charts, configurations = data(view), len(measured(view.state))
     warned = [f"{warning.text} → {warning.remedy}" for warning in warnings(view)]
     words = text.sections(view) | {"Warnings": warned}

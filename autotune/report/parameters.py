@@ -1,4 +1,4 @@
-"""Parameters as users read them: the catalogue, what a full name stands for, which settings differ."""
+"""Parameters as users read them: catalogue entries, full names, and differing settings."""
 
 from __future__ import annotations
 
@@ -22,35 +22,35 @@ NOTHING: Settings = {}
 NONE: Declared = {}
 INDENT = 6 * " "
 EFFECTS = {
-    Effect.CAPACITY: "on the capacity, searched first",
+    Effect.CAPACITY: "on capacity (searched first)",
     Effect.SMALL: "small",
-    Effect.COSMETIC: "none to speak of",
+    Effect.COSMETIC: "negligible",
 }
 LOADS = {
     Trait.TLS: "TLS",
     Trait.CHURN: "a connection for each request",
 }
 COSTS = {
-    Action.NONE: "a change is in force at once",
+    Action.NONE: "a change takes effect immediately",
     Action.RELOAD: "a change needs a reload",
     Action.RESTART: "a change needs a restart",
 }
-DIRECTIONS = {"": "", "+": ", guides say more", "-": ", guides say less"}
+DIRECTIONS = {"": "", "+": ", guides recommend more", "-": ", guides recommend less"}
 
 
 @dataclass(frozen=True)
 class Catalogued:
-    """A parameter of the catalogue, as ``deployments`` have it; if empty, all that run its service."""
+    """A parameter in the catalogue. If ``deployments`` is empty, it belongs to all of its service."""
 
     parameter: Parameter
     deployments: tuple[str, ...] = ()
 
 
 def catalogue(name: str | None = None) -> dict[str, list[Catalogued]]:
-    """Service → parameters, of one service or of all that have any.
+    """Return service → parameters, for one service or for all services that have any.
 
-    A service of two kinds, such as Apache with threads and Apache with processes, is listed once, with
-    the parameters of both. Raises AutotuneError with the nearest name.
+    A service of two kinds, such as Apache with threads or processes, appears once, with the parameters
+    of both. Raises AutotuneError with the nearest name.
     """
     kinds: dict[str, list[Service]] = {}
     for service in ALL:
@@ -59,12 +59,12 @@ def catalogue(name: str | None = None) -> dict[str, list[Catalogued]]:
         return {each: _of_kinds(some) for each, some in kinds.items() if some[0].parameters}
     each = SERVICES[name].name if name in SERVICES else name
     if each not in kinds:
-        raise AutotuneError(f"there is no service {name!r}", hint=instead(name, sorted(kinds)))
+        raise AutotuneError(f"unknown service {name!r}", hint=instead(name, sorted(kinds)))
     return {each: _of_kinds(kinds[each])}
 
 
 def _of_kinds(kinds: list[Service]) -> list[Catalogued]:
-    """The parameters that all kinds share, then those that only one has or that differ by kind."""
+    """Return the parameters that all kinds share, then the ones that differ by kind."""
     shared = [p for p in kinds[0].parameters if all(p in kind.parameters for kind in kinds)]
     own = [
         Catalogued(parameter, (kind.deployment or kind.key,))
@@ -76,7 +76,7 @@ def _of_kinds(kinds: list[Service]) -> list[Catalogued]:
 
 
 def catalogue_json(name: str | None = None) -> dict[str, Any]:
-    """``services`` → parameters, each with everything the catalogue knows. Raises AutotuneError."""
+    """Return ``services`` → parameters with all fields of the catalogue. Raises AutotuneError."""
     return {
         "schema": 1,
         "services": {
@@ -111,7 +111,7 @@ def _entry(parameter: Parameter) -> dict[str, Any]:
 
 
 def catalogue_text(name: str | None = None, width: int = 100) -> str:
-    """The same for a person: a few lines a parameter. Raises AutotuneError."""
+    """Return the catalogue as text, a few lines per parameter. Raises AutotuneError."""
     lines: list[str] = []
     for service, entries in catalogue(name).items():
         lines += [service, "=" * len(service)]
@@ -134,7 +134,7 @@ def _lines(each: Catalogued, width: int) -> Iterator[str]:
 
 
 def values(parameter: Parameter) -> str:
-    """What a parameter may be."""
+    """Return the choices or the range of a parameter as text."""
     if parameter.choices:
         return " | ".join(map(fmt.setting, parameter.choices))
     unit = f" {parameter.unit}" if parameter.unit else ""
@@ -142,7 +142,7 @@ def values(parameter: Parameter) -> str:
 
 
 def presets(parameter: Parameter) -> str:
-    """Its stock value and what others advise."""
+    """Return the stock value and the values that presets and guides recommend, as text."""
     presets = {"stock": parameter.stock, "recommended": parameter.recommended}
     presets |= {f"published for {role}": value for role, value in parameter.published.items()}
     return ", ".join(
@@ -153,27 +153,26 @@ def presets(parameter: Parameter) -> str:
 
 
 def effect(parameter: Parameter) -> str:
-    """How much it may matter, in which direction guides move it, which values no guide warns of, and
-    which loads make it decide."""
+    """Return the expected effect, the advised direction, the safe range and the decisive loads."""
     safe = f"; safe from {parameter.safe[0]} to {parameter.safe[1]}" if parameter.safe else ""
     loads = "".join(f"; decides under {LOADS[each]}" for each in sorted(parameter.decides))
     return f"{EFFECTS[parameter.effect]}{DIRECTIONS[parameter.direction]}{safe}{loads}"
 
 
 def conditions(each: Catalogued) -> Iterator[str]:
-    """The conditions under which it has an effect at all."""
+    """Yield the conditions under which a parameter has an effect."""
     if each.deployments:
         yield f"in {' and '.join(each.deployments)} only"
     siblings = [
         f"{other} is {' or '.join(map(fmt.setting, some))}" for other, some in each.parameter.when
     ]
     if siblings:
-        yield f"has an effect when {' and '.join(siblings)}"
+        yield f"has an effect only if {' and '.join(siblings)}"
 
 
 @dataclass(frozen=True)
 class Change:
-    """One setting that has another value after than before; ``parameter`` when it is catalogued."""
+    """One setting whose value differs; ``parameter`` is its entry in the catalogue, if any."""
 
     name: str
     before: Value | None
@@ -190,21 +189,21 @@ class Change:
 
     @property
     def texts(self) -> tuple[str, str]:
-        """What it was and what it becomes, for people."""
+        """The old and the new value, as text."""
         before = "–" if self.before is None else fmt.setting(self.before, self.unit)
         return before, fmt.setting(self.after, self.unit)
 
 
 def declared(target: Target) -> Declared:
-    """The parameters that a target declares itself, for a command of the user's own."""
+    """Return the parameters that a target declares for the user's own command."""
     return target.parameters if target.command is not None else NONE
 
 
 def described(name: str, settings: Settings = NOTHING, own: Declared = NONE) -> Parameter | None:
-    """The catalogue's entry for ``tier.service.parameter``, or what the target itself declares.
+    """Return the catalogue's entry for ``tier.service.parameter``, or the target's own declaration.
 
-    Where two kinds of a service have one name (Apache with processes, Apache with threads), it is from
-    the kind that has the most parameters in ``settings``.
+    Two kinds of a service can share a name, such as Apache with processes or threads. The entry then
+    comes from the kind with the most parameters in ``settings``.
     """
     if name in own:
         return Parameter(
@@ -230,7 +229,7 @@ def described(name: str, settings: Settings = NOTHING, own: Declared = NONE) -> 
 
 @cache
 def _kinds(services: tuple[Service, ...]) -> dict[str, tuple[Service, ...]]:
-    """``service.parameter`` → the services that have it: several if a service has several kinds."""
+    """Return ``service.parameter`` → services with it; several if a service has several kinds."""
     kinds: dict[str, tuple[Service, ...]] = {}
     for service in services:
         for parameter in service.parameters:
@@ -240,12 +239,12 @@ def _kinds(services: tuple[Service, ...]) -> dict[str, tuple[Service, ...]]:
 
 
 def active(settings: Settings, own: Declared = NONE) -> frozenset[str]:
-    """Names of the parameters that have any effect under ``settings``."""
+    """Return the names of the parameters that have an effect under ``settings``."""
     return frozenset(name for name in settings if acts(name, settings, own))
 
 
 def acts(name: str, settings: Settings, own: Declared = NONE) -> bool:
-    """Whether a parameter of these settings has any effect under them."""
+    """True if the parameter has an effect under ``settings``."""
     return _acts_by_rule(name, settings, own) if own else _acts(name, settings)
 
 
@@ -258,7 +257,7 @@ def _acts_by_rule(name: str, settings: Settings, own: Declared) -> bool:
 
 
 def _acts(name: str, settings: Settings) -> bool:
-    """Its own conditions hold, and its service is part of the deployment chosen for its tier."""
+    """True if the parameter's conditions hold and the tier's deployment uses its service."""
     parameter = described(name, settings)
     if parameter is None or is_choice(name):
         return True
@@ -273,7 +272,7 @@ def _acts(name: str, settings: Settings) -> bool:
 
 @cache
 def _roles(service: str) -> dict[str, set[Role]]:
-    """Deployment → the roles of the service in it; empty for one that is in no deployment."""
+    """Return deployment → the roles of the service in it; empty if no deployment uses it."""
     roles = {
         deployment: {role for part, role in parts(deployment) if part.name == service}
         for deployment in DEPLOYMENTS
@@ -282,7 +281,7 @@ def _roles(service: str) -> dict[str, set[Role]]:
 
 
 def changes(before: Settings, after: Settings, own: Declared = NONE) -> tuple[Change, ...]:
-    """What to change to get from one to the other, leaving out what has no effect afterwards."""
+    """Return the settings that differ and have an effect in ``after``."""
     return tuple(
         Change(name, before.get(name), value, described(name, after, own))
         for name, value in after.items()

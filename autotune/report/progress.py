@@ -1,4 +1,4 @@
-"""Progress of a study while it runs, in plain lines; and its page, kept up to date for a browser."""
+"""Progress of a running study as plain lines, and its report page for a browser."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ from autotune.target.messages import plural
 from autotune.target.model import Budget, Target
 from autotune.target.slo import Slo
 
-EVERY = 8  # trials after which there is a line even without news
-# Phases that are one step to the user; each step's first trial is news.
+EVERY = 8  # trials without news per line
+# Users see these phases as one step; the first trial of each step gets a line.
 PHASES = {
     Phase.RECOMMENDED: "presets", Phase.ADVISED: "presets", Phase.PUBLISHED: "presets",
     Phase.KNOWN: "presets",
     Phase.FINALIST: "finals", Phase.RUNNER_UP: "finals", Phase.SIMPLIFIED: "finals",
 }  # fmt: skip
-ALWAYS = frozenset({Phase.MEASURE})  # measurements that the user has asked for
-PAGE_EVERY = 15.0  # seconds at least between two pages
-PAGE_SHARE = 0.02  # of a study's time that writing pages may take, without those at its end
+ALWAYS = frozenset({Phase.MEASURE})  # measurements that the user requested
+PAGE_EVERY = 15.0  # minimum seconds between two pages
+PAGE_SHARE = 0.02  # share of a study's time for writing pages, except the last page
 
 
 class Progress(ProgressReporter, Protocol):
-    """A display that is closed at the end of the run, and reports once that it has failed."""
+    """A display that closes at the end of the run and reports its own failure once."""
 
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *_: object) -> None: ...
 
     def report_error(self, error: Exception) -> None:
-        """Say that progress cannot be shown."""
+        """Report that progress cannot be shown."""
         ...
 
 
@@ -55,24 +55,24 @@ T = TypeVar("T", bound=Progress)
 
 
 def ignore_errors(method: Callable[Concatenate[T, P], None]) -> Callable[Concatenate[T, P], None]:
-    """Pass whatever ``method`` raises to ``report_error``."""
+    """Return ``method`` with its exceptions passed to ``report_error``."""
 
     @wraps(method)
     def wrapped(self: T, /, *args: P.args, **kwargs: P.kwargs) -> None:
         try:
             method(self, *args, **kwargs)
-        except Exception as error:  # noqa: BLE001  a study is worth more than its display
+        except Exception as error:  # noqa: BLE001  a display error must not stop the study
             self.report_error(error)
 
     return wrapped
 
 
 class Plain:
-    """Lines for logs, pipes and terminals not to be redrawn: the news, and counts of the other trials.
+    """Lines for logs, pipes and simple terminals: the news, and counts of the other trials.
 
-    There is a line for each new leader, each new cause of failure, the first trial of each phase, and
-    the ``EVERY``th trial without a line. It counts the trials since the last line. ``verbose``: a line
-    for each trial and each of its readings.
+    A new leader, a new cause of failure and the first trial of a phase each get a line. So does the
+    ``EVERY``th trial without a line. Each line counts the trials since the previous line. With
+    ``verbose``, every trial and every reading gets a line.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Plain:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Nothing is held."""
+        """The display holds no resources."""
 
     @ignore_errors
     def trial_begins(self, trial: Trial) -> None:
@@ -124,11 +124,11 @@ class Plain:
         self._phase, self._unsaid, self._under_steal = phase, [], 0
 
     def _folded(self) -> list[str]:
-        """What went on since the last line, as counts."""
+        """Return counts of the trials and of the CPU steal since the last line."""
         kinds = Counter(_kind(trial) for trial in self._unsaid)
         counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
         steal = f"CPU steal in {plural(self._under_steal, 'reading')}" if self._under_steal else ""
-        return [text for text in (f"(before it: {counts})" if counts else "", steal) if text]
+        return [text for text in (f"(since last line: {counts})" if counts else "", steal) if text]
 
     @ignore_errors
     def note(self, text: str) -> None:
@@ -146,7 +146,7 @@ class Plain:
 
 
 class Several:
-    """Passes everything to several displays: a terminal and a log file."""
+    """Forward every call to several displays, such as a terminal and a log file."""
 
     def __init__(self, *displays: Progress) -> None:
         self._displays = displays
@@ -190,9 +190,9 @@ class Several:
 
 
 class WithPage:
-    """Passes everything to another display, and writes ``report.html`` after a trial now and then.
+    """Forward every call to another display, and write ``report.html`` after some of the trials.
 
-    Metrics go to ``publish`` where a trial begins or ends, and at the end.
+    ``publish`` receives the metrics when a trial starts or finishes, and at the end.
     """
 
     def __init__(
@@ -237,14 +237,14 @@ class WithPage:
         self._display.note(text)
 
     def report_error(self, error: Exception) -> None:
-        """A page, or metrics, that cannot be written are no reason to stop measuring."""
+        """Note each cause of a missing page or missing metrics once; measuring continues."""
         why = str(error) if isinstance(error, AutotuneError) else repr(error)
         if isinstance(error, OSError) and error.strerror:
             why = error.strerror.lower()
         if why not in self._told:
             self._told.add(why)
             what = "report.html or the metrics" if self._publish else "report.html"
-            self._display.note(f"({what} cannot be written: {why}; the study goes on)")
+            self._display.note(f"cannot write {what}: {why}. The study continues.")
 
     @ignore_errors
     def _write_metrics(self) -> None:
@@ -269,14 +269,14 @@ class WithPage:
 
 
 def _kind(trial: Trial) -> str:
-    """How a trial ended, in a word."""
+    """Return the outcome of a trial as a short label."""
     if trial.peak is None or unusable(trial):
         return "failed"
     return VERDICTS.get(trial.peak.verdict) or "measured"
 
 
 def trial_line(trial: Trial, outlook: Outlook, budget: Budget) -> str:
-    """Number, phase, capacity, p99 there, best so far, change against the baseline, time left."""
+    """Return a trial's line: number, phase, capacity, p99, best so far, gain, time left."""
     ended = f"{label(trial):<21} {outcome(trial, outlook.units)}"
     if trial.phase is Phase.MEASURE:
         return ended
@@ -286,31 +286,31 @@ def trial_line(trial: Trial, outlook: Outlook, budget: Budget) -> str:
 
 
 def error_line(error: Exception) -> str:
-    """That the display itself failed."""
-    return f"(progress cannot be shown: {error!r}; the study goes on)"
+    """Return the note that the display failed."""
+    return f"cannot show progress: {error!r}. The study continues."
 
 
 def deployed_line(deployed: Deployed) -> str:
-    """What had to be reloaded or restarted, and where the effective value is not the requested."""
+    """Return the reloads and restarts of a deployment, and values that differ from requests."""
     done = [f"{a.name.lower()} {n}" for n, a in deployed.actions.items() if a is not Action.NONE]
     differing = [str(difference) for difference in deployed.differences]
-    return "deployed: " + "; ".join([", ".join(done) or "nothing to do", *differing])
+    return "deployed: " + "; ".join([", ".join(done) or "no reload or restart", *differing])
 
 
 def warm_line(warm_up: WarmUpResult) -> str:
-    """Whether the warm-up settled, after how many windows, at which hit rate."""
-    hits = "" if warm_up.hits is None else f", {100 * warm_up.hits:.1f} % of gets hit"
-    state = "warm" if warm_up.settled else "not settled, going on all the same"
+    """Return the result of a warm-up: settled or not, number of windows, hit rate."""
+    hits = "" if warm_up.hits is None else f", hit rate {100 * warm_up.hits:.1f} %"
+    state = "warm" if warm_up.settled else "not settled, continuing"
     return f"{state} after {plural(len(warm_up.windows), 'window')}{hits}"
 
 
 def reading_line(reading: Reading, purpose: str, slo: Slo) -> str:
-    """One load step."""
+    """Return the line of one load step."""
     rate = f"{fmt.rate(reading.rate):>6}/s"
     if (reason := reading.limited or reading.disturbed) is not None:
         return f"{rate}  invalid sample: {reason}"
     late = fmt.latency(reading.percentile(slo.quantile))
-    percent = 100 * reading.fraction  # in two digits that mean something: 0.33, 4.2, 100
+    percent = 100 * reading.fraction  # two significant digits: 0.33, 4.2, 100
     bad = f"{percent:.0f}" if percent >= 9.95 else f"{percent:.2g}"
     errors = ", ".join(f"{kind} {count}" for kind, count in reading.errors.items() if count)
     tail = ("  cut short" if reading.truncated else "") + (f"  ({errors})" if errors else "")
@@ -320,7 +320,7 @@ def reading_line(reading: Reading, purpose: str, slo: Slo) -> str:
 
 
 def verdict_mark(reading: Reading, slo: Slo) -> str:
-    """Whether a reading met the SLO; ``?`` where it is invalid for the server."""
+    """Return ``✓`` or ``✗`` for the SLO; ``?`` if the reading is invalid for the server."""
     if not reading.is_valid:
         return "?"
     return "✓" if slo.met(reading) else "✗"

@@ -1,4 +1,4 @@
-"""How a study stands right now, on one screen: the same from another terminal, or years later."""
+"""The current status of a study on one screen, from any terminal."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from autotune.study.records import APPLIED, Phase, Trial
 from autotune.target.messages import plural
 
 SCHEMA = 1
-EVERY = 2.0  # seconds between looks: reading a journal must not take CPU from what is measured
+EVERY = 2.0  # seconds between polls: reading a journal must not take CPU from the stack
 CLEAR = "\x1b[H\x1b[2J"
 
 
 def status(view: StudyView) -> dict[str, Any]:
-    """One JSON object. Peaks are pooled from later measurements where there are any, else they are the
-    search's own: no claim before the verdict.
+    """Return the status as one JSON object.
 
-    ``state`` is ``running`` (a process holds the lock), ``stopped`` (`resume` continues it) or
-    ``finished``; a measurement is ``stopped`` only if none of it was finished. ``trial`` is the one
-    under way, ``seconds.left`` an estimate.
+    Peaks pool later measurements if there are any. Otherwise they come from the search and prove
+    nothing before the verdict. ``state`` is ``running`` (a process holds the lock), ``stopped``
+    (`resume` continues it) or ``finished``. A measurement is ``stopped`` only if none of it finished.
+    ``trial`` is the current one. ``seconds.left`` is an estimate.
     """
     state, budget = view.state, view.target.budget
     baseline, best = (_side(view.conclusion.sides.get(side), view.units)
@@ -66,7 +66,7 @@ def status(view: StudyView) -> dict[str, Any]:
 
 
 def answers_of(study: Study) -> dict[str, Any]:
-    """How many whole answers were checked under load, how many were wrong, and an example."""
+    """Return the number of answers checked under load, the number of wrong ones, and an example."""
     counts = study.counts.values()
     return {
         "looked_at": sum(of.looked_at for of in counts),
@@ -76,7 +76,7 @@ def answers_of(study: Study) -> dict[str, Any]:
 
 
 def _under_way(study: Study, trials: Sequence[Trial]) -> dict[str, Any] | None:
-    """The last of ``trials``, if it is not over."""
+    """Return the status of the last of ``trials``, or ``None`` if it is over."""
     last = trials[-1] if trials else None
     if last is None or last.over:
         return None
@@ -107,7 +107,7 @@ def _side(side: Configuration | None, units: Units) -> dict[str, Any] | None:
 def _ratio(
     view: StudyView, baseline: Mapping[str, Any] | None, best: Mapping[str, Any] | None
 ) -> float | None:
-    """The best against the baseline: the verdict's gain, once there is one."""
+    """Return the best over the baseline: the verdict's gain if there is one."""
     if gain := view.conclusion.gain:
         return float(view.units.gain(gain, _before(view))["ratio"])
     if not best or not baseline or not baseline["peak"]:
@@ -121,7 +121,7 @@ def _before(view: StudyView) -> float:
 
 
 def _change(view: StudyView) -> str | None:
-    """The same in words."""
+    """Return the change from the baseline to the best, as text."""
     if view.conclusion.gain and _before(view):
         return view.units.change(view.conclusion.gain.ratio, _before(view))
     sides = (view.conclusion.baseline, view.conclusion.best)
@@ -131,17 +131,17 @@ def _change(view: StudyView) -> str | None:
 
 
 def render_status(view: StudyView) -> str:
-    """The same in a few lines of text."""
+    """Return the status as a few lines of text."""
     return "\n".join(_lines(view, status(view))) + "\n"
 
 
 def watch(
     look: Callable[[], Path], out: TextIO, sleep: Callable[[float], None] = time.sleep
 ) -> None:
-    """Print the status of the study whenever it has changed; on a terminal, in the same place. ``look``
-    returns the study's directory, up to date.
+    """Print the status of the study whenever it changes, until the study finishes or stops.
 
-    Returns when the study is finished or stopped. Raises AutotuneError for a damaged study.
+    ``look`` returns the study's directory, up to date. A terminal is redrawn in place. Raises
+    AutotuneError for a damaged study.
     """
     before = ""
     while True:
@@ -169,9 +169,9 @@ def _lines(view: StudyView, now: Mapping[str, Any]) -> Iterator[str]:
         yield f"  verdict   {headline(view)}"
     for bed, each in now.get("beds", {}).items():
         running = now["state"] == "running"
-        doing = _trial(each["trial"], units, running=running) if each["trial"] else "nothing"
-        doing = (each["set_aside"] and f"set aside: {each['set_aside']}") or doing
-        pace = f", {each['per_hour']:g} an hour" if each["per_hour"] else ""
+        doing = _trial(each["trial"], units, running=running) if each["trial"] else "idle"
+        doing = (each["set_aside"] and f"removed from the study: {each['set_aside']}") or doing
+        pace = f", {each['per_hour']:g} per hour" if each["per_hour"] else ""
         yield f"  bed {bed:6}{plural(each['trials'], 'trial')}{pace}; now {doing}"
     if now["trial"] and "beds" not in now:
         yield f"  now       {_trial(now['trial'], units, running=now['state'] == 'running')}"
@@ -183,12 +183,12 @@ def _lines(view: StudyView, now: Mapping[str, Any]) -> Iterator[str]:
         yield f"  proof     {finals}, {confirmed}"
     answers = now["answers"]
     if answers["wrong"] or answers["example"]:
-        shares = f"{answers['wrong']} of {answers['looked_at']} checked are wrong"
+        shares = f"{answers['wrong']} of {answers['looked_at']} checked answers are wrong"
         yield f"  answers   {shares}, such as {answers['example']}"
     yield f"  baseline  {_peak(now['baseline'], units)}"
     if now["best"] or not now["verdict"]:
         change = f", {now['change']} over the baseline" if now["change"] else ""
-        claim = f"{change}: not yet a claim" if now["best"] and not now["verdict"] else ""
+        claim = f"{change} (not yet proven)" if now["best"] and not now["verdict"] else ""
         yield f"  best      {_peak(now['best'], units)}{claim}"
     spent, left = fmt.duration(now["seconds"]["elapsed"]), now["seconds"]["left"]
     yield f"  time      {spent} spent" + (
@@ -200,13 +200,13 @@ def _lines(view: StudyView, now: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _trial(trial: Mapping[str, Any], units: Units, *, running: bool) -> str:
-    """What the trial under way is doing."""
+    """Return the current step of the trial in progress."""
     of = f" of trial {trial['of']}" if trial["of"] is not None else ""
     name = f"trial {trial['trial']} ({trial['phase']}{of})"
     if not running:
         return f"{name} was interrupted; `resume` repeats it"
     if isinstance(units, Values):
-        return f"{name} is being asked for, {plural(trial['readings'], 'answer')} so far"
+        return f"{name} is running the command, {plural(trial['readings'], 'call')} so far"
     if not trial["deployed"]:
         return f"{name} is being deployed"
     if not trial["readings"]:

@@ -1,6 +1,6 @@
-"""Studies on disk, for reading: which there are, which one is meant, what it holds.
+"""Read-only access to studies on disk.
 
-Nothing here writes or takes a lock: a study may be read while it runs.
+Nothing here writes or takes a lock, so a running study can be read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from autotune.target.read import TARGET, read_recorded
 
 @dataclass(frozen=True)
 class Study:
-    """A study as it stood when it was opened. ``records`` are those of its journal."""
+    """A study as it was when opened. ``records`` are the records of its journal."""
 
     directory: Path
     target: Target
@@ -41,12 +41,12 @@ class Study:
 
     @property
     def source(self) -> Path:
-        """The target file that it was begun with, which may be gone."""
+        """The target file that the study started from; it may no longer exist."""
         return Path(str(self.records[0]["source"]))
 
     @property
     def origin(self) -> dict[str, Any]:
-        """Versions of autotune and of programs, and dates: ``null`` for what was not recorded."""
+        """Versions of autotune and its programs, and dates; ``None`` if not recorded."""
         begun, session = self.records_of("study")[0], self.records_of("session")[-1]
         return {
             "autotune": begun.get("autotune"),
@@ -56,7 +56,7 @@ class Study:
         }
 
     def records_of(self, event: str) -> list[Mapping[str, Any]]:
-        """The records of a kind; an empty one where there are none."""
+        """Return the records of one kind, or one empty record if there are none."""
         return [record for record in self.records if record["event"] == event] or [{}]
 
     @cached_property
@@ -80,7 +80,7 @@ class Study:
 
     @property
     def holder(self) -> str | None:
-        """Who is running it right now, in words; for a copy, who was when the copy was made."""
+        """The process that runs the study now, or the workers when a copy was made."""
         if foreign_files.exists(self.directory, WORKERS):
             return ", ".join(_workers(self.directory)) or None
         path = self.directory / "lock"
@@ -88,26 +88,26 @@ class Study:
 
 
 def open_study(directory: Path) -> Study:
-    """Read a study. Raises AutotuneError when it is damaged, TargetError for its target."""
+    """Read a study. Raises AutotuneError if it is damaged, TargetError for a bad target."""
     records = tuple(_records(directory / EVENTS))
     if not records:
         raise AutotuneError(
-            f"study {directory.name} was stopped before anything was done",
-            hint="it holds nothing: its directory can be removed",
+            f"study {directory.name} stopped before it recorded anything",
+            hint="the study is empty: you can delete its directory",
         )
     if not foreign_files.exists(directory, TARGET):
         raise AutotuneError(
-            f"study {directory.name} has lost its target.yaml: the study is damaged",
+            f"study {directory.name} is damaged: its target.yaml is missing",
             hint=journal.DAMAGED,
         )
-    is_held(directory / "lock")  # raises here for what is not a file, not while a view is drawn
+    is_held(directory / "lock")  # raises now if the lock is not a file, before a view is drawn
     target = read_recorded(directory).target
     declare(target.services)
     return Study(directory, target, records, replay(records))
 
 
 def _workers(directory: Path) -> tuple[str, ...]:
-    """Who was measuring when a copy of a shared study was made. Raises AutotuneError."""
+    """Return the workers that were measuring when a study was copied. Raises AutotuneError."""
     content = foreign_files.read_bytes(directory, WORKERS, foreign_files.SMALL)
     with suppress(ValueError):
         workers = parse_json(content)

@@ -1,27 +1,26 @@
-"""A study as one versioned JSON object: what ``run``, ``resume`` and ``report --json`` print.
+"""A study as one versioned JSON object, printed by ``run``, ``resume`` and ``report --json``.
 
 - ``verdict``: ``improved`` · ``no-improvement`` · ``unmeetable`` · ``stopped`` (none reached yet).
 - ``slo``: ``percentile`` (99 is p99), ``limit`` in seconds, ``errors`` as a fraction of one.
 - ``baseline``, ``best``: ``peak`` in requests/s with its 90 % interval ``low`` to ``high``, and all
-  parameters by ``tier.service.parameter``. **The best's peak is pooled from measurements made after
-  it was selected** (those of the confirmation), never those it was selected by, which overstate it.
-  It is ``null`` until there is one. The baseline was not selected by its peak; its first measurement
-  is used until confirmation has measured it again.
+  parameters by ``tier.service.parameter``. **The best's peak pools measurements made after its
+  selection** (by the confirmation). The peak that decided the selection is never used, because it
+  overstates the capacity. ``peak`` is ``null`` until there is one. The baseline was not selected by
+  its peak. Its first measurement is used until the confirmation measures it again.
 - ``gain``: best over baseline from alternating ``pairs`` with its 90 % interval, or ``null``.
-- ``trials``: the configurations that the budget counts, each in one of three: ``failed`` (not
-  deployed, or no load within the objective), ``screened`` (given up: hardly better), ``complete``.
-- ``seconds``: wall clock over all sessions; ``load`` includes warming up.
-- ``goal``: only where the target is a command: ``direction``, ``name`` and ``unit`` of its value.
-  Peaks are its values then, ``gain`` is best over baseline (below 1 is better where the direction
-  is ``minimize``; ``null`` where a value is not positive) with the ``difference`` of the values, and
-  ``slo`` is ``null``.
-- ``bottleneck``: the findings for ``baseline`` and ``best``, or ``null`` when there are none.
-- ``beds``: only of a study on several test beds: see `report.beds`.
-- ``ceilings``: only where some were measured (`autotune measure --closed`, `--tier`), as
+- ``trials``: the configurations in the budget by outcome: ``failed`` (not deployed, or no load within
+  the objective), ``screened`` (stopped early: hardly better), ``complete``.
+- ``seconds``: wall clock over all sessions; ``load`` includes the warm-up.
+- ``goal``: only for a command: ``direction``, ``name`` and ``unit`` of its value. Peaks are then its
+  values, and ``slo`` is ``null``. ``gain`` is best over baseline with the ``difference`` of the
+  values. It is below 1 for an improvement with ``minimize``, and ``null`` if a value is not positive.
+- ``bottleneck``: the findings for ``baseline`` and ``best``, or ``null`` if there are none.
+- ``beds``: only for a study on several test beds; see `report.beds`.
+- ``ceilings``: only if some were measured (`autotune measure --closed`, `--tier`), as
   ``study.ceilings`` records them.
-- ``at``: only where rates were asked about: ``rate`` in requests/s, and for ``baseline`` and ``best``
-  the ``latency`` in seconds at the SLO's percentile with its 90 % interval ``low`` to ``high``.
-  ``bound`` is ``at most`` or ``more than`` where the rate lies beyond what was measured.
+- ``at``: only for requested rates: ``rate`` in requests/s. ``baseline`` and ``best`` contain the
+  ``latency`` in seconds at the SLO's percentile, with its 90 % interval ``low`` to ``high``.
+  ``bound`` is ``at most`` or ``more than`` if the rate is outside the measured range.
 - ``warnings``: ``code``, ``value``, ``threshold``, ``text``, ``remedy`` each.
 """
 
@@ -41,7 +40,7 @@ SIDES = ("baseline", "best")
 
 
 def summary(view: StudyView) -> dict[str, Any]:
-    """The object described above."""
+    """Return the JSON object of a study, as described above."""
     goal, findings, ceilings = view.target.goal, view.bottlenecks, view.state.ceilings
     document: dict[str, Any] = {
         "schema": SCHEMA,
@@ -68,7 +67,7 @@ def summary(view: StudyView) -> dict[str, Any]:
 
 
 def answer(view: StudyView, rate: float) -> dict[str, Any]:
-    """An entry of ``at``; a side without enough readings is ``null``."""
+    """Return an entry of ``at``; a side without enough readings is ``null``."""
     answers = {
         side: {"latency": latency.seconds, "low": latency.low, "high": latency.high,
                "bound": latency.bound or None, "why": why or None}
@@ -78,7 +77,7 @@ def answer(view: StudyView, rate: float) -> dict[str, Any]:
 
 
 def slo(target: Target) -> dict[str, float] | None:
-    """The objective of a stack; a command has none."""
+    """Return the SLO of a stack, or ``None`` for a command."""
     if target.goal is not None:
         return None
     slo = target.slo.slo

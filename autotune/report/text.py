@@ -1,4 +1,4 @@
-"""A study in words, for a terminal or a mail: the verdict first, then what to do with it."""
+"""A study's report as text: the verdict first, then the next steps."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ from autotune.terminal import Line
 
 MARKS = {"improved": ("✓", "green"), "unmeetable": ("✗", "red"), STOPPED: ("…", "yellow")}
 UNDECIDED = ("=", "yellow")
-NAMED = 4  # changes that the last lines of a run name; the report has all of them
+NAMED = 4  # changes listed at the end of a run; the report lists all
 
 
 def headline(view: StudyView) -> str:
-    """The verdict in one line: ``+41 % [36, 47] requests/s at p99 ≤ 50 ms, 6 alternating pairs``.
+    """Return the verdict in one line: ``+41 % [36, 47] requests/s at p99 ≤ 50 ms, 6 alternating pairs``.
 
-    It says no more than was proven.
+    The line claims only proven results.
     """
     match view.verdict:
         case "improved" if view.gain:
             text = _gain(view)
         case "improved":
-            # There is no ratio: the baseline does not meet the SLO at any rate.
+            # A baseline without a capacity gives no ratio.
             requests = isinstance(view.units, Requests)
-            lacking = "cannot meet it at any rate" if requests else "cannot be used"
+            lacking = "does not meet the SLO at any rate" if requests else "gave no value"
             best = view.units.amount(view.capacities["best"]["peak"])
-            text = f"{best}{view.units.at}, where the baseline {lacking}"
+            text = f"{best}{view.units.at}; the baseline {lacking}"
         case "no-improvement":
             text = _not_improved(view)
         case "unmeetable":
             text = _unmeetable(view)
         case _ if view.conclusion.baseline is None and not sum(view.trials.values()):
-            text = f"no verdict: {view.name} has compared nothing{view.units.at}"
+            text = f"no verdict: {view.name} compared no configurations{view.units.at}"
         case _:
-            text = f"unfinished: no verdict on {view.name} yet"
-    return f"{text}, of a model: no host was touched" if view.target.simulated else text
+            text = f"unfinished: no verdict for {view.name} yet"
+    return f"{text} (simulated; no host was touched)" if view.target.simulated else text
 
 
 def _not_improved(view: StudyView) -> str:
@@ -60,16 +60,18 @@ def _not_improved(view: StudyView) -> str:
     if view.gain is not None:
         worse = units.worse(view.gain)
         if not worse and view.gain["pairs"] < LEAST_PAIRS:
-            return f"too little time to prove a gain ({LEAST_PAIRS} pairs do): {_gain(view)}"
+            return f"too little time to prove a gain (needs {LEAST_PAIRS} pairs): {_gain(view)}"
         if units.better(view.gain):
             sure = f"{100 * CLAIM_COVERAGE:g} %"
             return f"likely an improvement, but not proven at {sure}: {_gain(view)}"
         kind = (
-            "improvement: the best found is worse, " if worse else "distinguishable improvement: "
+            "improvement: the best candidate is worse, "
+            if worse
+            else "distinguishable improvement: "
         )
         return f"no {kind}{_gain(view)}"
     if sum(view.trials.values()) <= 1:
-        reason = "the time was up before anything but the baseline was tried"
+        reason = "time ran out before any candidate was tried"
     elif view.conclusion.best:
         reason = "no other configuration was confirmed"
     else:
@@ -81,7 +83,7 @@ def _not_improved(view: StudyView) -> str:
 
 
 def _limited(view: StudyView) -> str:
-    """What was carried where the load could not be raised further; empty if it always could."""
+    """Return the highest capacity under a load limit, as text; empty if no trial hit a limit."""
     limited = [t.peak for t in view.state.trials if t.peak and t.peak.limited and t.peak.met]
     if not limited:
         return ""
@@ -96,10 +98,10 @@ def _unmeetable(view: StudyView) -> str:
     if limited := _limited(view):
         return f"no verdict{view.units.at}: {limited}"
     if isinstance(view.units, Values):
-        return "no configuration gave a value that was reproduced"
+        return "no configuration gave a reproducible value"
     if best := view.conclusion.best:
         return (
-            f"{view.units.objective} not met: trial {best.trial.number} met it once, not reproduced"
+            f"{view.units.objective} not met: trial {best.trial.number} met it once, but not again"
         )
     return f"{view.units.objective} not attainable at any rate with any configuration tried"
 
@@ -111,7 +113,7 @@ def _gain(view: StudyView) -> str:
 
 
 def latency_lines(view: StudyView, rate: float) -> Iterator[Line]:
-    """What the SLO's percentile is at a rate, before and after, as far as the study can tell."""
+    """Yield the SLO's percentile at a rate, before and after, with a note if it is uncertain."""
     yield "", ""
     yield f"{fmt.percentile(view.target.slo.slo)} at {fmt.rate(rate)}/s", "bold"
     for name, (latency, why) in latency_at(view, rate).items():
@@ -119,9 +121,9 @@ def latency_lines(view: StudyView, rate: float) -> Iterator[Line]:
 
 
 def report_lines(view: StudyView, width: int | None = None) -> Iterator[Line]:
-    """The report of a study, finished or not.
+    """Yield the report of a study, finished or not.
 
-    ``width`` (columns) shortens the meanings of parameters; without it, they are printed in full.
+    ``width`` (columns) shortens the meanings of parameters. Without it, they are printed in full.
     """
     mark, style = MARKS.get(view.verdict, UNDECIDED)
     yield f"{mark} {headline(view)}", style
@@ -133,7 +135,7 @@ def report_lines(view: StudyView, width: int | None = None) -> Iterator[Line]:
 
 
 def brief_lines(view: StudyView) -> Iterator[Line]:
-    """The verdict in a few lines, as a run ends with them; `report` has all of it."""
+    """Yield the verdict in a few lines for the end of a run; `report` prints the rest."""
     mark, style = MARKS.get(view.verdict, UNDECIDED)
     yield f"{mark} {headline(view)}", style
     findings = [describe_finding({**f, "evidence": ""}) for f in view.bottlenecks.values()]
@@ -145,7 +147,7 @@ def brief_lines(view: StudyView) -> Iterator[Line]:
     changes = [f"change   {', '.join(named)}"] if named else []
     codes = [warning.code for warning in warnings(view)]
     warned = [f"warnings {len(codes)}: {', '.join(codes)}"] if codes else []
-    report = f"report   autotune report {view.name}: all of it; --open in a browser"
+    report = f"report   autotune report {view.name} (add --open for the browser)"
     for line in (*_capacities(view), *findings, *changes, *warned, report):
         yield f"  {line}", ""
     following = next(_next_commands(view))
@@ -158,11 +160,9 @@ def _proven(view: StudyView) -> tuple[Change, ...]:
 
 
 def sections(view: StudyView, width: int | None = None) -> dict[str, list[str]]:
-    """The parts of a report by their titles, in order; those that have nothing to say are left out."""
+    """Return the sections of a report by title, in order, without the empty ones."""
     state = view.state
-    measured = state.finished(
-        Phase.MEASURE
-    )  # by `autotune measure`, which keeps what a study keeps
+    measured = state.finished(Phase.MEASURE)  # from `autotune measure`
     parts = {
         "Capacity": _capacities(view),
         "Now": _under_way(view),
@@ -170,7 +170,7 @@ def sections(view: StudyView, width: int | None = None) -> dict[str, list[str]]:
         "Ceilings": (line for record in state.ceilings for line in ceiling_lines(record)),
         change_title(view): _changes(view, width),
         "Test beds": bed_lines(view),
-        "What limits it": (
+        "Bottleneck": (
             f"{name:9}{describe_finding(finding)}" for name, finding in view.bottlenecks.items()
         ),
         "Trials": _trials(view),
@@ -187,7 +187,7 @@ def sections(view: StudyView, width: int | None = None) -> dict[str, list[str]]:
 
 
 def change_title(view: StudyView) -> str:
-    """The title of what is to be changed."""
+    """Return the title of the list of changes."""
     number = view.conclusion.best.trial.number if view.conclusion.best else None
     count = plural(len(view.changes), "setting")
     match view.verdict:
@@ -212,7 +212,7 @@ def _capacities(view: StudyView) -> Iterator[str]:
             again = f", re-measured {side.measured_again}×" if side.fresh else ""
             yield f"{name:9}{units.amount(capacity['peak'])} {interval}  {where}{again}"
         elif side.own is not None and side.own.feasible:
-            yield f"{name:9}{units.amount(units.of(side.own.peak))} in the search  {where}"
+            yield f"{name:9}{units.amount(units.of(side.own.peak))} (search only)  {where}"
         else:
             counts = view.study.counts.get(side.trial.number)
             reason = side.trial.failure or describe_errors(counts)
@@ -223,23 +223,20 @@ def _under_way(view: StudyView) -> Iterator[str]:
     if view.verdict != STOPPED or view.state.finished(Phase.MEASURE):
         return
     if view.outlook.lead and view.conclusion.best:
-        yield f"{view.outlook.lead} over the baseline so far: not yet a claim"
+        yield f"{view.outlook.lead} over the baseline so far (not yet proven)"
     for last in view.state.under_way() or view.state.trials[-1:]:
         if last.over:
             continue
-        yield f"trial {last.number} ({last.phase}) is under way, or was when the study stopped"
-    yield f"about {fmt.duration(view.outlook.seconds_left)} to go"
+        yield f"trial {last.number} ({last.phase}) is in progress, or was when the study stopped"
+    yield f"about {fmt.duration(view.outlook.seconds_left)} left"
 
 
 def _changes(view: StudyView, width: int | None) -> Iterator[str]:
-    """Settings in which the best differs from the baseline; only their number if it is no better."""
+    """Yield the settings that the best changes, or only their number if it proved no gain."""
     if view.verdict == "no-improvement":
         if view.changes and view.conclusion.best:
             count, trial = plural(len(view.changes), "setting"), view.conclusion.best.trial
-            yield (
-                f"trial {trial.number}, the best found, differs in {count} and is not shown to "
-                "carry more"
-            )
+            yield (f"best candidate: trial {trial.number} ({count} changed). No measurable gain.")
         return
     rows = []
     for change in view.changes:
@@ -282,7 +279,7 @@ def _not_checked(view: StudyView) -> Iterator[str]:
     if best is None:
         return
     if target.goal is not None:
-        yield "whether the command's value is what matters to you, and any other machine"
+        yield "whether the command's value measures your goal; other machines"
     else:
         settings = active(best.latest.settings)
         unread = sorted(settings - set(best.latest.effective))
@@ -294,15 +291,15 @@ def _not_checked(view: StudyView) -> Iterator[str]:
             )
         if target.simulated is None:
             load = target.load.command[0] if target.load.command else target.load.generator
-            yield f"other load than {load} on {target.load.page}, and any other machine"
+            yield f"load other than {load} on {target.load.page}; other machines"
         else:
-            yield "any real machine"
+            yield "real hosts"
     if len(view.changes) > 1 and view.verdict != "no-improvement" and not view.state.explained:
-        yield "which of the changes matter: they were measured together"
+        yield "the effects of single changes: they were measured together"
 
 
 def _next_commands(view: StudyView) -> Iterator[str]:
-    """What to type now, the most useful first."""
+    """Yield the next commands, the most useful first."""
     name = view.name
     if view.verdict == STOPPED and view.conclusion.baseline:
         yield f"autotune resume {name}"

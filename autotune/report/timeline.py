@@ -1,6 +1,6 @@
-"""The study over time: when things happened, each trial's capacity, the best so far, each reading.
+"""The study over time: events, each trial's capacity, the best so far, each reading.
 
-Time is wall-clock time, or for a model the model's own.
+Time is wall-clock time, or the model's own time for a simulated study.
 """
 
 from __future__ import annotations
@@ -19,35 +19,34 @@ from autotune.study.records import COUNTED, Phase, Trial
 from autotune.study.store import reading_of
 from autotune.target.slo import Slo
 
-# A reading that violated the SLO this far below its trial's interval was disturbed: one-sided
-# noise, which the posterior discounts. A share of the interval's lower end.
+# Share of an interval's lower end. The posterior treats violations below it as one-sided noise.
 DISTURBED = 0.1
 Records = Iterable[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
 class Time:
-    """``axis`` names the axis of time; ``seconds`` gives the seconds until a moment (ISO 8601, as the
-    journals have it)."""
+    """``axis`` is the label of the time axis. ``seconds`` returns the seconds until a moment (ISO 8601,
+    as in the journals)."""
 
     axis: str
     seconds: Callable[[str], float]
 
 
 def time_of(view: StudyView) -> Time:
-    """The model's own time if the study is of a model, else wall-clock time."""
+    """Return the model's own time if the study is simulated, else wall-clock time."""
     if view.target.simulated is not None:
         return load_time(view.study.readings)
     return study_time(view.study.records, view.study.readings)
 
 
 def load_time(readings: Records) -> Time:
-    """Seconds of load that had been sent until a moment: a model has no other time.
+    """Return a clock of the load seconds sent so far: a model has no other time.
 
-    ``readings`` are those of a study, in the order taken.
+    ``readings`` are the readings of a study, in the order taken.
     """
     in_order = list(readings)
-    # A wall clock may be set back meanwhile.
+    # The wall clock can be set back during a study.
     moments = [*accumulate((datetime.fromisoformat(r["at"]) for r in in_order), max)]
     loads = [*accumulate(float(reading["seconds"]) for reading in in_order)]
 
@@ -59,9 +58,10 @@ def load_time(readings: Records) -> Time:
 
 
 def study_time(events: Records, readings: Records) -> Time:
-    """Wall-clock seconds since the study began, without pauses between its sessions; never negative.
+    """Return a clock of the seconds since the study started, without pauses between its sessions.
 
-    From a study's journals: a session lasts from its record to the last record that has a date.
+    A session lasts from its journal record to the last dated record before the next session. The
+    time is never negative.
     """
     moments = sorted(
         (datetime.fromisoformat(str(record.get("at") or record["started"])), kind)
@@ -89,7 +89,7 @@ def study_time(events: Records, readings: Records) -> Time:
 
 
 def peaks(view: StudyView, time: Time) -> list[dict[str, Any]]:
-    """Every measured trial: when it ended, its capacity with its interval, its phase, its outcome."""
+    """Return each measured trial: finish time, capacity with interval, phase, outcome."""
     ended = _ended(view, "measured", "failed")
     return [
         {
@@ -106,7 +106,7 @@ def peaks(view: StudyView, time: Time) -> list[dict[str, Any]]:
 
 
 def best_so_far(view: StudyView, time: Time) -> list[dict[str, Any]]:
-    """The highest first measurement of any configuration so far, a step for each rise; not a claim."""
+    """Return a step for each rise of the highest first measurement so far (not re-measured)."""
     ended, units = _ended(view, "measured"), view.units
     steps: list[dict[str, Any]] = []
     highest = 0.0
@@ -125,10 +125,10 @@ def _ended(view: StudyView, *events: str) -> dict[int, str]:
 
 
 def readings(view: StudyView, time: Time) -> dict[str, list[Any]]:
-    """Every reading as columns: seconds, trial, purpose, rate, latency, violations, state.
+    """Return every reading as columns: seconds, trial, purpose, rate, latency, violations, state.
 
-    ``state`` is ``met``, ``broken``, ``disturbed`` or ``limited``; ``late`` the latency at the
-    SLO's percentile in milliseconds, ``None`` beyond anything observed.
+    ``state`` is ``met``, ``broken``, ``disturbed`` or ``limited``. ``late`` is the latency at the SLO's
+    percentile in milliseconds, ``None`` beyond all observations.
     """
     slo = view.target.slo.slo
     trials = {trial.number: trial for trial in view.state.trials}
@@ -150,7 +150,7 @@ def readings(view: StudyView, time: Time) -> dict[str, list[Any]]:
 
 
 def state_of(reading: Mapping[str, Any], trial: Trial | None, slo: Slo) -> str:
-    """Whether a reading met the SLO, and if not, whether the server was the reason."""
+    """Return ``met``, ``broken`` (by the server), ``disturbed`` or ``limited``."""
     if reading.get("limited"):
         return "limited"
     if reading.get("disturbed"):

@@ -1,4 +1,4 @@
-"""What became of trials: counts of their readings, how they ended, why some came to nothing."""
+"""Trial outcomes: counts of readings, results, and causes of failure."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from autotune.study.shapes import CALL
 
 WARM_UP = "warm-up"
 
-# From here on the errors, not the latency, are what violated the SLO.
+# Above this error share, errors rather than latency violated the SLO.
 MOSTLY_ERRORS = 0.5
-# What users read for how a capacity search ended; "" if it ended as it should.
+# The user's words for how a capacity search finished; "" if it converged.
 VERDICTS = {"measured": "", "screened": "pruned", "unsettled": "not converged"}
 
 
@@ -25,10 +25,10 @@ VERDICTS = {"measured": "", "screened": "pruned", "unsettled": "not converged"}
 class ReadingCounts:
     """Readings of one trial. ``errors`` are requests that failed outright, by kind.
 
-    ``warmed`` counts the warm-up's windows, and ``disturbed`` the readings that an earlier
-    version discarded for CPU steal; neither is in ``readings``. ``stolen`` counts the readings, windows
-    included, that were corrected for CPU steal. ``last`` is the newest reading as it was recorded.
-    Of ``looked_at`` whole answers ``wrong`` were wrong; ``example`` says how one was.
+    ``warmed`` counts the windows of the warm-up. ``disturbed`` counts readings that an earlier version
+    discarded for CPU steal. ``readings`` includes neither. ``stolen`` counts readings and windows that
+    were corrected for CPU steal. ``last`` is the newest reading as recorded. ``looked_at`` counts whole
+    answers that were checked, ``wrong`` the wrong ones; ``example`` describes one.
     """
 
     readings: int = 0
@@ -46,13 +46,13 @@ class ReadingCounts:
 
     @property
     def failed(self) -> float:
-        """Fraction of the intended requests that failed outright."""
+        """The fraction of the intended requests that failed outright."""
         return sum(self.errors.values()) / self.intended if self.intended else 0.0
 
 
 @dataclass(frozen=True)
 class Failure:
-    """Trials that ended the same way. ``example``: the errors of the first of them, if any."""
+    """Trials with the same outcome. ``example`` shows the errors of the first one, if any."""
 
     cause: str
     trials: tuple[int, ...]
@@ -60,14 +60,14 @@ class Failure:
 
 
 def label(trial: Trial) -> str:
-    """``#7 search``, ``#21 confirm #7`` where a trial is measured again, ``#21 confirm #7 on a`` where
-    there are several test beds."""
+    """Return ``#7 search``; for a repeat ``#21 confirm #7``, with several test beds
+    ``#21 confirm #7 on a``."""
     again = "" if trial.of is None else f" #{trial.of}"
     return f"#{trial.number} {trial.phase}{again}" + (f" on {trial.bed}" if trial.bed else "")
 
 
 def outcome(trial: Trial, units: Units) -> str:
-    """How a trial ended."""
+    """Return the outcome of a trial as text."""
     peak = trial.peak
     if peak is None:
         return f"failed: {trial.failure}" if trial.failure else "not measured"
@@ -83,16 +83,16 @@ def outcome(trial: Trial, units: Units) -> str:
 
 
 def unusable(trial: Trial) -> bool:
-    """Whether a finished trial could not be deployed, or met the SLO at no rate.
+    """True if a finished trial could not be deployed, or met the SLO at no rate.
 
-    A trial whose load could not be raised is neither.
+    A trial with a limited load is not unusable.
     """
     peak = trial.peak
     return trial.over and not (peak is not None and (peak.feasible or peak.limited))
 
 
 def count_by_outcome(state: State) -> dict[str, int]:
-    """Finished trials that the budget counts, by how they ended."""
+    """Return the number of finished trials in the budget, by outcome."""
     finished = state.counted()
     failed = sum(map(unusable, finished))
     screened = sum(t.peak is not None and t.peak.verdict == "screened" for t in finished)
@@ -100,12 +100,12 @@ def count_by_outcome(state: State) -> dict[str, int]:
 
 
 def describe_counts(counts: Mapping[str, int]) -> list[str]:
-    """``15 complete``, ``2 failed``, ``3 pruned``, as ``count_by_outcome`` has them."""
+    """Return ``15 complete``, ``2 failed``, ``3 pruned`` from ``count_by_outcome``."""
     return [f"{count} {VERDICTS.get(kind, kind)}" for kind, count in counts.items()]
 
 
 def failures(state: State, counts: Mapping[int, ReadingCounts]) -> tuple[Failure, ...]:
-    """Causes of all unusable trials, the most frequent first."""
+    """Return the causes of all unusable trials, the most frequent first."""
     by_cause: dict[str, list[Trial]] = {}
     for trial in filter(unusable, state.trials):
         by_cause.setdefault(_cause(trial, counts.get(trial.number)), []).append(trial)
@@ -124,19 +124,19 @@ def _cause(trial: Trial, counts: ReadingCounts | None) -> str:
     if trial.failure is not None:
         return (trial.failure.strip().splitlines() or ["no reason given"])[0]
     if counts is not None and counts.failed >= MOSTLY_ERRORS:
-        return "requests were answered wrongly or not at all"
+        return "requests failed or got wrong answers"
     return "the SLO was not met at any rate tried"
 
 
 def describe_finding(finding: Mapping[str, Any]) -> str:
-    """``web.php_fpm: workers: …``, as far as its parts are on record."""
+    """Return ``web.php_fpm: workers: …`` from the recorded parts of a finding."""
     place = ".".join(str(finding[key]) for key in ("tier", "service") if finding.get(key))
     rest = [str(finding[key]) for key in ("resource", "evidence") if finding.get(key)]
     return ": ".join(filter(None, [place, *rest]))
 
 
 def describe_errors(counts: ReadingCounts | None) -> str:
-    """``97 % of 4,210 requests failed: status 4,080, timeout 11``; empty without errors."""
+    """Return ``97 % of 4,210 requests failed: status 4,080, timeout 11``; empty without errors."""
     if counts is None or not counts.errors or not counts.intended:
         return ""
     kinds = sorted(counts.errors.items(), key=lambda item: -item[1])
@@ -146,7 +146,7 @@ def describe_errors(counts: ReadingCounts | None) -> str:
 
 
 def count_readings(readings: Iterable[Mapping[str, Any]]) -> dict[int, ReadingCounts]:
-    """Trial number → its counts, from the records of ``readings.jsonl`` (any order)."""
+    """Return trial number → counts, from the records of ``readings.jsonl`` in any order."""
     counts: dict[int, ReadingCounts] = {}
     for reading in readings:
         before = counts.get(reading["trial"], ReadingCounts())

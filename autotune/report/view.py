@@ -1,4 +1,4 @@
-"""What a report states of a study, computed once: text, JSON and HTML are made from it."""
+"""The facts that a report states about a study, computed once for text, JSON and HTML."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ STOPPED = "stopped"
 
 @dataclass(frozen=True)
 class Configuration:
-    """The baseline or the best; ``repeats`` are the trials that measured it after it was selected."""
+    """The baseline or the best. ``repeats`` are the trials that measured it after selection."""
 
     trial: Trial
     repeats: tuple[Trial, ...]
 
     @property
     def own(self) -> Peak | None:
-        """The measurement that it was selected by: as the best of many, it overstates the capacity."""
+        """The peak that decided the selection: as the best of many, it overstates the capacity."""
         return self.trial.peak
 
     @property
     def fresh(self) -> Peak | None:
-        """Its capacity from repeats alone; ``None`` when none of them met the SLO."""
+        """The capacity from repeats alone; ``None`` if no repeat met the SLO."""
         return pooled(self._repeated)
 
     @property
     def estimate(self) -> Peak | None:
-        """From repeats if there are any, else ``own``: no claim if it was selected by that."""
+        """``fresh`` if there is one, else ``own``, which proves nothing if it was selected by it."""
         return self.fresh or self.own
 
     @property
     def measured_again(self) -> int:
-        """How many measurements ``fresh`` pools."""
+        """The number of measurements that ``fresh`` pools."""
         return len(self._repeated)
 
     @property
@@ -56,19 +56,19 @@ class Configuration:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The trials that measured it: the first, then its repeats."""
+        """The numbers of the trials that measured it: the first, then its repeats."""
         return (self.trial.number, *(trial.number for trial in self.repeats))
 
     @property
     def latest(self) -> Trial:
-        """Its newest deployment on record: what was in effect when the gain was measured."""
+        """The newest recorded deployment; its settings were effective when the gain was measured."""
         deployed = [t for t in (self.trial, *self.repeats) if t.effective or t.differences]
         return deployed[-1] if deployed else self.trial
 
 
 @dataclass(frozen=True)
 class Conclusion:
-    """``verdict``: improved, no-improvement, unmeetable; stopped while there is none."""
+    """``verdict``: improved, no-improvement or unmeetable; stopped without a verdict."""
 
     verdict: str
     baseline: Configuration | None
@@ -77,13 +77,13 @@ class Conclusion:
 
     @property
     def sides(self) -> Mapping[str, Configuration]:
-        """``baseline`` and ``best``, as far as there are any."""
+        """``baseline`` and ``best``, if they exist."""
         sides = {"baseline": self.baseline, "best": self.best}
         return {label: side for label, side in sides.items() if side is not None}
 
 
 def conclusion(state: State) -> Conclusion:
-    """The study's conclusion, or what a study without a verdict has so far."""
+    """Return the study's conclusion, or the interim result before the verdict."""
     verdict = state.verdict or {"verdict": STOPPED, "best": ranking.best(state), "gain": None}
     baseline, gain = ranking.baseline(state), verdict["gain"]
     return Conclusion(
@@ -103,7 +103,7 @@ def _configuration(state: State, number: int | None) -> Configuration | None:
 
 
 def _levelled(state: State, trial: Trial) -> Trial:
-    """As an average test bed would have measured it, where there are several."""
+    """Return the trial as an average test bed would have measured it."""
     if trial.bed is None or trial.peak is None:
         return trial
     level, peak = exp(-state.offset(trial.bed).log), trial.peak
@@ -112,17 +112,21 @@ def _levelled(state: State, trial: Trial) -> Trial:
 
 
 def repeats(state: State, number: int) -> tuple[Trial, ...]:
-    """Finished measurements of a trial's settings after it was selected: those of the confirmation, or
-    those of the finals where there was no confirmation."""
-    # A verdict names the phases that its peaks are from. If it names none, finals count, too.
+    """Return the finished measurements of a trial's settings after its selection.
+
+    They come from the confirmation, or from the finals without a confirmation.
+    """
+    # A verdict lists the phases of its peaks. Without a list, finals count too.
     phases = (state.verdict or {}).get("peaks_from", (Phase.FINALIST, Phase.CONFIRM))
     later = [t for t in state.finished(*map(Phase, phases)) if t.of == number]
     return tuple(later or (t for t in state.finished(Phase.FINALIST) if t.of == number))
 
 
 def pooled(peaks: Sequence[Peak]) -> Peak | None:
-    """Several peaks pooled into one (`Estimate.pool`), without those that were disturbed. A single peak
-    keeps its own interval; no peaks are ``None``."""
+    """Return several peaks pooled into one (`Estimate.pool`), without the disturbed ones.
+
+    A single peak keeps its own interval. No peaks give ``None``.
+    """
     if len(peaks) < 2:
         return peaks[0] if peaks else None
     estimates = [peak.estimate for peak in peaks]
@@ -132,10 +136,10 @@ def pooled(peaks: Sequence[Peak]) -> Peak | None:
 
 @dataclass(frozen=True)
 class Outlook:
-    """A study while it runs. ``leader`` carries the most so far, the baseline included: no claim yet.
+    """The state of a running study. ``leader`` sustains the highest rate so far; this is not proven.
 
-    ``counted`` is the number of finished trials that the budget counts. ``seconds_left`` estimates how
-    long the study still takes from its trials so far, and is never beyond its time.
+    The leader may be the baseline. ``counted`` is the number of finished trials in the budget.
+    ``seconds_left`` is estimated from the trials so far and never exceeds the time left in the budget.
     """
 
     units: Units
@@ -146,14 +150,14 @@ class Outlook:
 
     @property
     def lead(self) -> str:
-        """By how much the leader beats the baseline so far; empty while the baseline leads."""
+        """The leader's gain over the baseline so far; empty while the baseline leads."""
         before, best = _peak(self.baseline), _peak(self.leader)
         if not before or not best or self.leader == self.baseline:
             return ""
         return self.units.change(best / before, before)
 
     def __str__(self) -> str:
-        """The best so far, by how much it beats the baseline, and the time left."""
+        """Return the best so far, its gain over the baseline, and the time left."""
         requests = isinstance(self.units, Requests) and self.baseline is not None
         best = "nothing meets the SLO yet" if requests else "nothing measured yet"
         if self.leader is not None and self.leader.peak is not None and self.leader.peak.feasible:
@@ -165,7 +169,7 @@ class Outlook:
 
 
 def outlook(target: Target, state: State) -> Outlook:
-    """The leader is the best of the ranking if it beats the baseline, else the baseline."""
+    """Return the outlook; its leader is the best candidate if it beats the baseline."""
     baseline, number = ranking.baseline(state), ranking.best(state)
     best = None if number is None else state.by_number(number)
     return Outlook(
@@ -199,14 +203,14 @@ def _seconds_left(state: State, budget: Budget) -> float:
 class StudyView:
     """A study as reports show it. Numbers are in the user's own ``units``.
 
-    - ``baseline``, ``best``: ``peak`` with its 90 % interval ``low`` to ``high``. **The best's peak
-      is pooled from measurements made after it was selected**, never the search's own, which
-      overstates it.
-    - ``gain``: best over baseline, as ``units.gain`` has it; ``None`` while nothing is confirmed.
+    - ``capacities``: ``peak`` with its 90 % interval ``low`` to ``high``, by ``baseline`` and ``best``.
+      **The best's peak pools measurements made after its selection.** The search's own peak would
+      overstate the capacity.
+    - ``gain``: best over baseline from ``units.gain``; ``None`` until it is confirmed.
     - ``bottlenecks``: the newest finding by ``baseline`` and ``best``.
-    - ``trials``: those that the budget counts, by how they ended.
-    - ``changes``: what to change in the baseline to get the best, without what has no effect.
-    - ``seconds``: where the time went; the parts add up to ``total``.
+    - ``trials``: the number of trials in the budget, by outcome.
+    - ``changes``: the settings that turn the baseline into the best and have an effect.
+    - ``seconds``: the time by use; the parts add up to ``total``.
     """
 
     study: Study
@@ -240,7 +244,7 @@ class StudyView:
         return self.outlook.units
 
     def readings(self) -> dict[str, list[Mapping[str, Any]]]:
-        """The readings of the baseline and of the best, their repeats included. Raises AutotuneError."""
+        """Return the readings of baseline and best, with their repeats. Raises AutotuneError."""
         return {
             label: [reading for reading in self.study.readings if reading["trial"] in side.numbers]
             for label, side in self.conclusion.sides.items()
@@ -248,7 +252,7 @@ class StudyView:
 
 
 def study_view(study: Study) -> StudyView:
-    """The view of a study. Readings are not read here, but when something needs them."""
+    """Return the view of a study. Readings are loaded only when something needs them."""
     state, now, concluded = study.state, outlook(study.target, study.state), conclusion(study.state)
     baseline, best, gain = concluded.baseline, concluded.best, concluded.gain
     estimates = {
@@ -274,7 +278,7 @@ def study_view(study: Study) -> StudyView:
 
 
 def capacity(peak: Peak | None, units: Units) -> dict[str, float | None]:
-    """A peak and the ends of its interval, the lower one first, in the user's own terms."""
+    """Return a peak and its interval, lower end first, in the user's own terms."""
     if peak is None:
         return {"peak": None, "low": None, "high": None}
     if peak.peak == 0:
@@ -285,13 +289,15 @@ def capacity(peak: Peak | None, units: Units) -> dict[str, float | None]:
 
 
 def capacity_of(trial: Trial, units: Units) -> dict[str, float | None]:
-    """The capacity that a trial measured, or its lower bound if the load was limited; nothing where it
-    met the SLO at no rate."""
+    """Return the capacity that a trial measured, or its lower bound if the load was limited.
+
+    The values are ``None`` if the trial met the SLO at no rate.
+    """
     return capacity(trial.peak if trial.peak and trial.peak.met else None, units)
 
 
 def _newest_finding(state: State, side: Configuration) -> dict[str, Any] | None:
-    """The newest finding about a configuration, whichever of its measurements it came from."""
+    """Return the newest finding about a configuration, from any of its measurements."""
     findings = [state.bottlenecks[number] for number in side.numbers if number in state.bottlenecks]
     return {k: v for k, v in findings[-1].items() if k != "event"} if findings else None
 

@@ -1,11 +1,12 @@
 """The load balancer: nginx, or Apache with mpm_event and mod_proxy.
 
-Its configuration acts twice. It costs CPU on its own hosts; and it decides how evenly the web tier
-is fed: a balancer that holds too few connections leaves web workers idle between two requests, one
-that holds too many makes them contend. ``Balancer.evenness`` is the share of the web tier's
-capacity that this leaves. The shapes are those of the curves in Wajahat, Masood, Sau, Gandhi (IGSC
-2017, doi:10.1109/IGCC.2017.8323580): an optimum with a slope on both sides, which results from the
-number of slots that bursts need and the cost of each slot.
+Its configuration has two effects. It costs CPU on the balancer's own hosts. It also decides how evenly
+the web tier gets requests. Too few connections leave web workers idle between two requests, and too many
+make the workers contend. ``Balancer.evenness`` is the share of the web tier's capacity that remains.
+
+The shapes follow the curves in Wajahat, Masood, Sau, Gandhi (IGSC 2017,
+doi:10.1109/IGCC.2017.8323580): an optimum with a slope on both sides. It results from the number of
+slots that bursts need and the cost of each slot.
 """
 
 from __future__ import annotations
@@ -17,34 +18,34 @@ from autotune.services.base import Settings
 from autotune.simulate.station import Station, held
 from autotune.simulate.topology import Hosts
 
-NGINX_WORK = 0.00088  # CPU seconds a proxied request costs
+NGINX_WORK = 0.00088  # CPU seconds per proxied request
 APACHE_WORK = 0.00115
 
-# nginx: connections that bursts need; more when the web tier takes them by epoll, because it then
-# accepts all that wait at once and the balancer keeps more of them open.
+# Connections that bursts need. A web tier with epoll accepts all waiting connections at once, so the
+# balancer keeps more open.
 NGINX_NEEDS = 2690.0
 WEB_EPOLL = 1.566
-NGINX_SLOT = 6e-5  # cost of one more entry in a worker's table of connections
-NGINX_BEST = 0.8915  # share that the constants above leave at 1500 connections: evenness 1
-# Cost of each way to wait for events: looking at a thousand connections that have none.
+NGINX_SLOT = 6e-5  # cost of each entry in a worker's table of connections
+NGINX_BEST = 0.8915  # share left at 1500 connections by the constants above, for evenness 1
+# Cost of each event method per thousand idle connections.
 SCANNING = {"epoll": 0.0, "poll": 0.055, "select": 0.07}
 SELECT_LIMIT = 1024  # FD_SETSIZE: nginx refuses to start with more
 
 APACHE_NEEDS = 1512.0
 APACHE_PROCESS = 0.08 / 240.0  # cost of a process, relative to all work …
-APACHE_THREAD = 0.08 / 15.0  # … and of a thread beside others in its process
-APACHE_BEST = 0.842  # share that the constants above leave at 240 x 15
-APACHE_EVENNESS = 0.91  # what mod_proxy's own scheduling leaves of it
+APACHE_THREAD = 0.08 / 15.0  # … and of a thread next to others in its process
+APACHE_BEST = 0.842  # share left at 240 x 15 by the constants above
+APACHE_EVENNESS = 0.91  # share that mod_proxy's own scheduling leaves
 PROCESS_BYTES = 4 * 2**20
 THREAD_BYTES = 2**18
 
 
 @dataclass(frozen=True)
 class Balancer:
-    """The balancer's own station, and what it leaves of the web tier's capacity.
+    """The balancer's own station, and the share of the web tier's capacity that it leaves.
 
-    ``backlog`` connections may wait to be accepted; ``memory`` is the worst case in bytes; ``refused``
-    is why the software would not start.
+    ``backlog`` connections can wait to be accepted. ``memory`` is the worst case in bytes. ``refused``
+    is the reason why the software would not start.
     """
 
     station: Station
@@ -55,7 +56,7 @@ class Balancer:
 
 
 def balancer(hosts: Hosts, settings: Settings, *, web_epoll: bool) -> Balancer:
-    """``web_epoll``: whether the web tier waits for events by epoll."""
+    """Return the balancer; ``web_epoll`` is true if the web tier waits for events with epoll."""
     if hosts.deployment(settings).startswith("apache"):
         return _apache(hosts, settings)
     return _nginx(hosts, settings, web_epoll=web_epoll)
@@ -65,7 +66,7 @@ def _nginx(hosts: Hosts, settings: Settings, *, web_epoll: bool) -> Balancer:
     workers = hosts.number(settings, "nginx.worker_processes", hosts.cpus)
     connections = hosts.number(settings, "nginx.worker_connections", 768)
     use = hosts.word(settings, "nginx.use", "epoll")
-    # A request holds two connections: the client's and the one to the web tier.
+    # A request holds two connections: to the client and to the web tier.
     slots = workers * min(connections, hosts.nofile) / 2.0
     needs = NGINX_NEEDS * (WEB_EPOLL if web_epoll else 1.0) * hosts.cpus / 8.0
     table = 1.0 + connections * NGINX_SLOT + SCANNING[use] * connections / 1000.0
@@ -83,7 +84,7 @@ def _nginx(hosts: Hosts, settings: Settings, *, web_epoll: bool) -> Balancer:
 
 
 def _minor_effects(hosts: Hosts, settings: Settings) -> float:
-    """Parameters with an effect of about 1 % each."""
+    """Return the factor of parameters with an effect of about 1 % each."""
 
     def on(name: str, *, stock: bool = False) -> bool:
         return bool(settings.get(f"{hosts.tier}.nginx.{name}", stock))

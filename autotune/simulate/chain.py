@@ -1,4 +1,4 @@
-"""The whole chain under one configuration: how late requests are at any rate, and the true peak."""
+"""The whole chain under one configuration: latency at any rate, and the true peak."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ from autotune.target.slo import Slo
 
 Array = NDArray[np.float64]
 HOP = 0.0004  # seconds of network between two tiers
-MOMENTS = 16  # points in time at which a growing queue is looked at
-BURST_SECONDS = 0.004  # a burst brings the requests of so many seconds at once
+MOMENTS = 16  # samples of a growing queue
+BURST_SECONDS = 0.004  # a burst delivers the requests of this period at once
 
 
 @dataclass(frozen=True)
 class Chain:
     """Stations in a row; a request visits each once.
 
-    ``fixed`` is time in seconds that no load changes; ``backlog`` the connections that may wait to
-    be accepted; ``missed`` the keys of a request that are not cached; ``lost`` the part of the
-    requests that fails at any rate, by kind; ``refused`` why the configuration would not start.
+    - ``fixed``: time in seconds that does not depend on the load.
+    - ``backlog``: number of connections that can wait to be accepted.
+    - ``missed``: keys of a request that are not cached.
+    - ``lost``: share of the requests that fail at any rate, by kind.
+    - ``refused``: why the configuration would not start.
     """
 
     stations: tuple[Station, ...]
@@ -46,14 +48,14 @@ class Chain:
         return min(self.stations, key=lambda station: station.rate)
 
     def errors(self, rate: float) -> dict[str, float]:
-        """Fractions of the requests that fail outright, by kind."""
+        """Return the fractions of the requests that fail outright, by kind."""
         dropped = exp(-self.backlog / max(rate * BURST_SECONDS, 1e-9))
         return {**self.lost, "connection refused": dropped} if dropped > 1e-7 else self.lost
 
     def time(self, rate: float, seconds: float | None = None) -> Moments:
-        """Mean and variance of the time of a request, without the growth of a queue that never settles.
+        """Return the mean and variance of a request's time, without the growth of unstable queues.
 
-        In ``seconds`` from an idle start no queue gets as long as at a utilisation close to 1.
+        ``seconds`` is the time since an idle start. It limits the queues of stations close to saturation.
         """
         mean, variance = self.fixed, (0.3 * self.fixed) ** 2
         for station in self.stations:
@@ -63,10 +65,10 @@ class Chain:
         return Moments(mean, variance)
 
     def slower_than(self, rate: float, limits: Array, seconds: float) -> Array:
-        """Fraction of the answers of a reading that take longer than each of ``limits`` (seconds).
+        """Return the fraction of a reading's answers that take longer than each of ``limits`` (seconds).
 
-        The sum of all times is taken as gamma distributed, which two moments determine. Where the
-        slowest station is offered more than it carries, its queue grows as long as the reading lasts.
+        The total time is modelled as gamma distributed, which two moments determine. If the slowest
+        station gets more load than it can serve, its queue grows as long as the reading lasts.
         """
         spent = self.time(rate, seconds)
         shape, scale = spent.mean**2 / spent.variance, spent.variance / spent.mean
@@ -78,7 +80,7 @@ class Chain:
         return np.asarray(_later(shape, left / scale).mean(axis=0))
 
     def violated(self, rate: float, slo: Slo) -> float:
-        """The long-run fraction of violations at ``rate``."""
+        """Return the long-run fraction of violations at ``rate``."""
         if self.slowest.use(rate) >= 1.0:
             return 1.0
         spent = self.time(rate)
@@ -88,30 +90,30 @@ class Chain:
         return failed + (1.0 - failed) * late
 
     def peak(self, slo: Slo) -> float:
-        """The true peak in requests/s: the highest rate that meets the objective in the long run.
+        """Return the true peak in requests/s: the highest rate that meets the objective in the long run.
 
-        0.0 where none does: the configuration is infeasible.
+        The peak is 0.0 if no rate meets it: the configuration is infeasible.
         """
         if self.refused or self._strain(1.0, slo) > 0.0:
             return 0.0
         return _root(lambda rate: self._strain(rate, slo), 1.0, self.slowest.rate)
 
     def _strain(self, rate: float, slo: Slo) -> float:
-        """Logarithm of how far the objective is exceeded; 0 at the peak, rising with the rate."""
+        """Return the log of violations over their limit; 0 at the peak, rising with the rate."""
         failed = sum(self.errors(rate).values())
         violated = log(max(self.violated(rate, slo), 1e-12) / slo.allowed)
         return max(violated, log(max(failed, 1e-12) / max(slo.errors, 1e-11)))
 
 
 def _later(shape: float, limits: Array) -> Array:
-    """Chance that a gamma variable of this shape, and scale 1, is above each of ``limits``."""
+    """Return the chance that a gamma variable (this shape, scale 1) exceeds each of ``limits``."""
     from scipy.special import gammaincc
 
     return np.asarray(gammaincc(shape, limits))
 
 
 def _root(f: Callable[[float], float], low: float, high: float) -> float:
-    """Where the rising ``f`` crosses zero, to a ten-thousandth (regula falsi, Illinois variant)."""
+    """Return the zero of the rising ``f``, to a ten-thousandth (regula falsi, Illinois variant)."""
     below, above = f(low), f(high)
     while high - low > 1e-4 * high:
         middle = (low * above - high * below) / (above - below)
@@ -125,7 +127,7 @@ def _root(f: Callable[[float], float], low: float, high: float) -> float:
 
 
 def chain(topology: Topology, settings: Settings) -> Chain:
-    """The chain that ``settings`` (by the catalogue's names) make of ``topology``."""
+    """Return the chain of ``topology`` under ``settings`` (by the catalogue's names)."""
     missed = misses(topology.cache, topology.data, settings)
     front = balancer(topology.lb, settings, web_epoll=takes_epoll(topology.web, settings))
     caches, evenness = topology.cache.count, front.evenness
@@ -144,15 +146,14 @@ def chain(topology: Topology, settings: Settings) -> Chain:
     )
 
 
-# What fails for another reason than slowness: the station of the chain that is short, of what, and how
-# to say it.
+# Failures other than slowness: index of the station, the exhausted resource, and the evidence.
 LOSSES = {
-    "killed": (1, Resource.MEMORY, "processes need more memory than there is and are killed"),
+    "killed": (1, Resource.MEMORY, "processes exceed the memory and are killed"),
     "no connection to the cache": (
-        2, Resource.CONNECTIONS, "web processes find no connection left",
+        2, Resource.CONNECTIONS, "web processes get no connection",
     ),
     "connection refused": (
-        0, Resource.CONNECTIONS, "bursts overrun the connections that may wait",
+        0, Resource.CONNECTIONS, "bursts overflow the accept queue",
     ),
 }  # fmt: skip
 
@@ -160,7 +161,7 @@ LOSSES = {
 def diagnosed(
     topology: Topology, settings: Settings, readings: Iterable[Reading], slo: Slo
 ) -> Bottleneck:
-    """The verdict after a search: at its lowest rate that failed, or the highest of all."""
+    """Return the bottleneck after a search: at its lowest failed rate, or else its highest."""
     rates = {reading.rate: not slo.met(reading) for reading in readings if reading.is_valid}
     failed = [rate for rate, failing in rates.items() if failing]
     rate = min(failed, default=max(rates, default=1.0))
@@ -168,7 +169,7 @@ def diagnosed(
 
 
 def bottleneck(topology: Topology, loaded: Chain, rate: float, slo: Slo) -> Bottleneck:
-    """The verdict near a peak of ``rate`` requests/s, with the model's own figures as evidence."""
+    """Return the bottleneck at ``rate`` requests/s, with the model's figures as evidence."""
     failing = loaded.errors(rate)
     tiers = (topology.lb, topology.web, topology.cache, topology.store)
     if sum(failing.values()) > slo.errors:
@@ -183,6 +184,6 @@ def bottleneck(topology: Topology, loaded: Chain, rate: float, slo: Slo) -> Bott
         service, resource = station.service, station.resource
         evidence = (
             f"{station.why}: {100 * min(1.0, station.use(rate)):.0f} % at {rate:,.0f} requests/s, "
-            f"all at {station.rate:,.0f} (modelled)"
+            f"100 % at {station.rate:,.0f} (modelled)"
         )
     return Bottleneck(hosts.tier, service, hosts.hosts[0], resource, evidence, 1.0)

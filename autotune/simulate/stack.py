@@ -1,4 +1,4 @@
-"""Readings of a modelled stack: a rate and seconds in, counts and a histogram out, time virtual."""
+"""Readings of a simulated stack: rate and seconds in, counts and a histogram out, time virtual."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from autotune.simulate.topology import Topology
 from autotune.target.slo import Slo
 
 RAMP = 0.5  # seconds of load before a reading counts, as with real generators …
-RAN_AWAY = 0.7  # … and the share of violations in it that ends the reading
-# Upper edges of the histogram in seconds: 1 ms bins as httperf prints them, coarser further out.
+RAN_AWAY = 0.7  # … and the share of violations in them that stops the reading
+# Upper edges of the histogram in seconds: 1 ms bins as in httperf's output, coarser above.
 FINE, COARSE = 0.1, 0.02
 
 
 @dataclass
 class SimulatedStack:
-    """A chain that is deployed to, loaded and observed in virtual time.
+    """A chain that is deployed, loaded and observed in virtual time.
 
-    ``now`` is the virtual time in seconds, ``readings`` how many were taken: both begin where a
-    study that is resumed had stopped. Requests are given up after ``timeout`` seconds. ``hits`` and
-    ``misses`` are what the cache counted.
+    ``now`` is the virtual time in seconds, ``readings`` the number of readings. A resumed study continues
+    both from its last values. Requests time out after ``timeout`` seconds. ``hits`` and ``misses`` are
+    the cache's counters.
     """
 
     topology: Topology
@@ -51,7 +51,7 @@ class SimulatedStack:
         self._edges: Array = np.array(sorted(e for e in edges if e <= self.timeout), dtype=float)
 
     def deploy(self, settings: Settings) -> str | None:
-        """Put ``settings`` in place; returns why the software refuses them, if it does."""
+        """Apply ``settings``; return why the software refuses them, or ``None``."""
         deployed = chain(self.topology, settings)
         if deployed.refused is None:
             self._chain = deployed
@@ -60,11 +60,11 @@ class SimulatedStack:
     def take(
         self, rate: float, seconds: float, ramp: float = RAMP
     ) -> tuple[Reading, dict[str, HostUsage]]:
-        """One reading after ``ramp`` seconds of load, and what the hosts showed meanwhile."""
+        """Return one reading after ``ramp`` seconds of load, and the usage of the hosts."""
         assert self._chain is not None, "nothing is deployed"
         rng = self.noise.reading(self.readings)
         self.readings += 1
-        # Less capacity has the effect of more load on the full capacity.
+        # Lower capacity is equivalent to more load on the full capacity.
         offered = rate / self.noise.capacity(self.now, rng)
         truncated = ramp > 0 and bool(self._beyond(offered, ramp)[self._at_limit] > RAN_AWAY)
         counted = ramp if truncated else seconds
@@ -77,7 +77,7 @@ class SimulatedStack:
         return reading, _usage(self.topology, self._chain, offered, counted)
 
     def skip(self, seconds: float) -> None:
-        """Let time pass without load."""
+        """Advance the time without load."""
         self.now += seconds
 
     @property
@@ -98,7 +98,7 @@ class SimulatedStack:
         *,
         truncated: bool,
     ) -> Reading:
-        """Every intended request in a bin of the histogram or among the errors."""
+        """Return a reading with every intended request in the histogram or among the errors."""
         assert self._chain is not None
         intended = max(1, int(rng.poisson(rate * seconds)))
         failing = self._chain.errors(offered)
@@ -126,7 +126,7 @@ class SimulatedStack:
 def _usage(
     topology: Topology, loaded: Chain, offered: float, seconds: float
 ) -> dict[str, HostUsage]:
-    """What a reading takes of each host, as its own counters would show it."""
+    """Return each host's usage during a reading, as its own counters would show it."""
     usage: dict[str, HostUsage] = {}
     tiers = (topology.lb, topology.web, topology.cache, topology.store)
     for hosts, station in zip(tiers, loaded.stations, strict=True):
@@ -142,12 +142,12 @@ def _usage(
     return usage
 
 
-# Virtual seconds that an action takes: a reload, a restart until the tier answers again.
+# Virtual seconds of a reload, and of a restart until the tier answers again.
 TAKES = {Action.NONE: 0.0, Action.RELOAD: 1.0, Action.RESTART: 3.0}
 
 
 class SimulatedFleet(Fleet):
-    """``render(settings, part)`` gives the files of one part of ``laid`` by their paths."""
+    """Deploys to a simulated stack; ``render(settings, part)`` returns a part's files by path."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class SimulatedFleet(Fleet):
         self._in_place: Settings | None = None
 
     def deploy(self, settings: Settings) -> Deployed:
-        """Raises DeployFailed for what the software would refuse; what was in place stays so."""
+        """Deploy ``settings``. Raises DeployFailed without a change if the software refuses them."""
         desired = desired_state(
             settings, self._laid, partial(self._render, settings), installed_layout()
         )
@@ -172,7 +172,7 @@ class SimulatedFleet(Fleet):
         return Deployed(desired.files, actions, dict(settings), hosts=host_records(desired, {}))
 
     def restore(self) -> None:
-        """Nothing was touched."""
+        """No host was changed, so there is nothing to restore."""
 
     def _action(self, part: Part, settings: Settings) -> Action:
         if self._in_place is None or part not in self._laid.active(self._in_place):

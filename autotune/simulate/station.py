@@ -1,4 +1,4 @@
-"""One station of the chain: servers, a queue before them, and the time a request spends there."""
+"""One station of the chain: servers, their queue, and the time that a request spends there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from autotune.services.diagnosis import Resource
 
 # (ca² + cs²) / 2 of Allen and Cunneen's G/G/c formula: arrivals and PHP jobs are burstier than
-# exponential ones. It sets how far below saturation the tail exceeds the objective.
+# exponential ones. It determines how far below saturation the tail exceeds the objective.
 BURST = 4.0
 
 
@@ -22,10 +22,10 @@ class Moments(NamedTuple):
 
 @dataclass(frozen=True)
 class Station:
-    """``servers`` that together carry ``rate`` requests/s at most; a request takes ``work`` seconds.
+    """``servers`` that serve at most ``rate`` requests/s together; a request takes ``work`` seconds.
 
-    The rate is less than servers over work where something else than the servers is short.
-    ``resource`` is what runs out when it is the slowest of a chain, ``why`` says it in words.
+    The rate is lower than servers over work if another resource is short. ``resource`` runs out if this
+    station is the slowest of a chain, and ``why`` is its description.
     """
 
     tier: str
@@ -37,11 +37,11 @@ class Station:
     why: str = "CPUs busy"
 
     def use(self, offered: float) -> float:
-        """Utilisation at ``offered`` requests/s; more than 1 is a queue that grows."""
+        """Return the utilisation at ``offered`` requests/s; above 1, the queue grows."""
         return offered / self.rate
 
     def time(self, offered: float, cap: float = 1.0) -> Moments:
-        """Time spent here below saturation; ``cap`` is the highest utilisation a queue settles at.
+        """Return the time spent here below saturation; ``cap`` limits the utilisation.
 
         The mean wait is Sakasegawa's approximation of M/M/c (1977) times ``BURST``. A request waits
         with probability ``waits``, and then for an exponentially distributed time.
@@ -55,10 +55,10 @@ class Station:
 
 
 def held(needed: float, available: float, sharpness: float = 3.0) -> float:
-    """The share of a capacity that ``available`` slots (workers, connections) let through.
+    """Return the share of a capacity that ``available`` slots (workers, connections) allow.
 
-    1 while far more are available than ``needed``; ``available / needed`` once there are far fewer.
-    In between, the shortage sets in as ``(1 + x**s)**(-1/s)``: requests come in bursts, so some find no
-    slot long before the mean number is used up.
+    It is 1 with far more slots than ``needed``, and ``available / needed`` with far fewer. In between it
+    is ``(1 + x**s)**(-1/s)``: requests come in bursts, so some find no slot long before the slots are
+    used up on average.
     """
     return float((1.0 + (needed / max(available, 1e-9)) ** sharpness) ** (-1.0 / sharpness))

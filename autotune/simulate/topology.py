@@ -1,4 +1,4 @@
-"""The machines of a modelled chain: load balancer → web → memcached → store."""
+"""The hosts of a simulated chain: load balancer → web → memcached → store."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ GIB = 2**30
 class Hosts:
     """The hosts of one tier, all alike.
 
-    ``tier`` is the name that settings call it by; ``service`` is what runs there unless settings
-    choose (``lb.service``). ``memory`` is in bytes and per host, ``nofile`` per process.
+    ``tier`` is the tier's name in settings. ``service`` is its deployment unless settings choose one
+    (``lb.service``). ``memory`` is in bytes per host, ``nofile`` per process.
     """
 
     tier: str
@@ -33,7 +33,7 @@ class Hosts:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The hosts' names, made up where the target has none."""
+        """The names of the hosts, generated if the target lists none."""
         return self.names or tuple(f"{self.tier}{n + 1}" for n in range(self.count))
 
     @property
@@ -41,11 +41,11 @@ class Hosts:
         return self.count * self.cpus
 
     def deployment(self, settings: Settings) -> str:
-        """What runs there under ``settings``."""
+        """Return the deployment under ``settings``."""
         return str(settings.get(f"{self.tier}.service", self.service))
 
     def number(self, settings: Settings, name: str, default: float) -> float:
-        """A parameter of this tier, ``name`` without the tier's name."""
+        """Return a parameter of this tier; ``name`` excludes the tier's name."""
         return float(settings.get(f"{self.tier}.{name}", default))
 
     def word(self, settings: Settings, name: str, default: str) -> str:
@@ -54,7 +54,7 @@ class Hosts:
 
 @dataclass(frozen=True)
 class Topology:
-    """A whole chain, by default the published one with a host per tier, and its data set."""
+    """A whole chain with its data set; the default is the published chain with a host per tier."""
 
     lb: Hosts = Hosts("lb", "nginx", cpus=8)
     web: Hosts = Hosts("web", "apache+mod_php", cpus=4)
@@ -63,23 +63,24 @@ class Topology:
     data: Data = field(default_factory=lambda: Data(pairs=100_000_000))
 
 
-# Role that a tier's first deployment plays → field of the topology.
+# Role in a tier's first deployment → field of the topology.
 FIELDS = {Role.PROXY: "lb", Role.WEB: "web", Role.CACHE: "cache", Role.STORE: "store"}
 WORDS = {"lb": "load balancer", "web": "web server", "cache": "cache", "store": "store"}
 
 
 def topology(file: TargetFile, facts: Mapping[str, HostFacts]) -> Topology:
-    """The chain of a target. Raises TargetError unless it has one tier of each kind."""
+    """Return the chain of a target. Raises TargetError for a missing or second tier of a kind."""
     tiers: dict[str, Hosts] = {}
     for name, tier in file.target.tiers.items():
         roles = {role for _, role in DEPLOYMENTS[tier.service[0]]}
         field = next((f for role, f in FIELDS.items() if role in roles), None)
         if field is None or field in tiers:
-            what = "a second one of its kind" if field else "of no kind it knows"
+            what = "it is the second of its kind" if field else "the model does not cover its kind"
             raise file.document.error(
                 ["tiers", name],
-                f"the model has no place for tier {name}: {what}",
-                hint=f"it is made of {', '.join(WORDS.values())}: leave `simulated:` out for other hosts",
+                f"tier {name} cannot be simulated: {what}",
+                hint=f"the model consists of {', '.join(WORDS.values())}. Remove `simulated:` to use "
+                "other hosts",
             )
         machines = [facts[host] for host in tier.hosts]
         tiers[field] = Hosts(
@@ -93,7 +94,7 @@ def topology(file: TargetFile, facts: Mapping[str, HostFacts]) -> Topology:
         )
     if missing := [words for field, words in WORDS.items() if field not in tiers]:
         raise file.document.error(
-            ["tiers"], f"a simulated stack needs a tier of each kind; there is no {missing[0]}"
+            ["tiers"], f"a simulated stack needs a tier of each kind: {missing[0]} is missing"
         )
     return Topology(**tiers, data=file.target.data)
 
@@ -118,7 +119,7 @@ ANSWERED = {
 
 
 def has_effect(topology: Topology, name: str) -> bool:
-    """Whether the parameter called ``name`` (``tier.service.parameter``) is in the model at all."""
+    """True if the model covers the parameter ``name`` (``tier.service.parameter``)."""
     full = ParameterName.parse(name)
     return any(
         full.tier == getattr(topology, field).tier and full.within_tier in names

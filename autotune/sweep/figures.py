@@ -1,4 +1,4 @@
-"""A sweep as figures: which quantity goes on which axis, and what makes a series. Pure."""
+"""A sweep as figures: quantities, axes and series. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OVERLOADED = 0.5  # fraction of violations
 
 @dataclass(frozen=True)
 class Dot:
-    """A point of a series: ``x`` is a number, or a word on an axis of words."""
+    """A point of a series: ``x`` is a number, or a word on a categorical axis."""
 
     x: Value
     y: float
@@ -31,7 +31,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Panel:
-    """One diagram. ``main``: it shows what the sweep is about, not the load of the hosts."""
+    """One diagram. ``main`` is false for diagrams of the hosts' load."""
 
     title: str
     x: str
@@ -49,10 +49,10 @@ class _Quantity:
 
 
 def panels(sweep: SweepResults) -> tuple[Panel, ...]:
-    """Response time first (or the capacity), then the load average of each tier.
+    """Return the diagrams: response time (or capacity) first, then the load average of each tier.
 
-    The diagrams are drawn over the first numeric parameter; where only services and host counts vary,
-    over the throughput, with one diagram for each combination of hosts, as in the reference figures.
+    The horizontal axis is the first numeric parameter. If only services and host counts vary, it is the
+    throughput, with one diagram for each combination of hosts, as in the reference figures.
     """
     combinations = sweep.plan.combinations
     each_alone = over(sweep) is None and len(combinations) > 1
@@ -65,7 +65,7 @@ def panels(sweep: SweepResults) -> tuple[Panel, ...]:
 
 
 def over(sweep: SweepResults) -> str | None:
-    """The parameter on the horizontal axis; ``None`` for the throughput."""
+    """Return the parameter on the horizontal axis; ``None`` for the throughput."""
     numeric = [axis.name for axis in sweep.plan.axes if axis.numeric]
     if numeric:
         return numeric[0]
@@ -76,9 +76,11 @@ def over(sweep: SweepResults) -> str | None:
 
 
 def best(sweep: SweepResults) -> Result | None:
-    """The best point. Without set rates: the highest capacity. Over a parameter: the least mean
-    response time at the highest rate that any point carried. Over the throughput: the highest rate
-    within the SLO, and the least mean response time there.
+    """Return the best point.
+
+    Without fixed rates, the highest capacity is best. Over a parameter, the lowest mean response time
+    at the highest sustained rate of any point is best. Over the throughput, the highest rate within the
+    SLO is best, then the lowest mean response time.
     """
     if not sweep.plan.rates:
         peaks = [r for r in sweep.results if r.peak]
@@ -125,7 +127,7 @@ def _dot(sweep: SweepResults, result: Result, horizontal: str | None, y: Mean | 
     if horizontal is not None:
         label = result.point.labels.get(horizontal, _hosts(result.point.hosts))
         return Dot(label, y.value, y.low, y.high)
-    # Over the throughput a line ends where a stack no longer answers what it is offered.
+    # A line over the throughput stops once the stack no longer answers the offered load.
     if result.throughput is None or (result.violations or 0.0) > OVERLOADED:
         return None
     return Dot(result.throughput.value * sweep.plan.keys, y.value, y.low, y.high)
@@ -134,9 +136,9 @@ def _dot(sweep: SweepResults, result: Result, horizontal: str | None, y: Mean | 
 def series_name(
     sweep: SweepResults, result: Result, horizontal: str | None, *, alone: bool = False
 ) -> str:
-    """All that varies beside the horizontal axis, each by its short name.
+    """Return short names of everything that varies, except on the horizontal axis.
 
-    ``alone``: the host counts are in the diagram's title already.
+    With ``alone``, the diagram's title already shows the host counts.
     """
     labels = [
         str(label) if name == SERVICE else f"{name.rpartition('.')[2]} {label}"

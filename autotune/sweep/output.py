@@ -14,13 +14,13 @@ from autotune.sweep.figures import Dot, Panel, Series
 from autotune.sweep.results import Result, SweepResults
 
 SCHEMA = 1
-COLUMNS = 12  # series beside each other on a terminal
-MANY = 6  # diagrams; more than so many are put side by side
-WIDE = 15.0  # ratio from which values are drawn on a logarithmic axis
+COLUMNS = 12  # series per table on a terminal
+MANY = 6  # diagrams; more are drawn side by side
+WIDE = 15.0  # ratio of values from which the axis is logarithmic
 
 
 def as_json(sweep: SweepResults) -> dict[str, Any]:
-    """One object with every point; times in seconds, rates in requests/s."""
+    """Return one object with every point; times in seconds, rates in requests/s."""
     best = figures.best(sweep)
     return {
         "schema": SCHEMA,
@@ -45,37 +45,37 @@ def _result(result: Result) -> dict[str, Any]:
 
 
 def as_text(sweep: SweepResults) -> str:
-    """The title, what is best, then a table for each diagram."""
+    """Return the title, the best point, then a table for each diagram."""
     return "\n".join(_lines(sweep)) + "\n"
 
 
 def headline(sweep: SweepResults) -> str:
-    """The best point, in a line."""
+    """Return the best point in one line."""
     if sweep.left:
-        return f"unfinished: {sweep.left} of the measurements are still to be made"
+        return f"unfinished: {sweep.left} measurements remain"
     best = figures.best(sweep)
     if best is None:
-        return "nothing could be measured"
+        return "no measurement succeeded"
     labels = [f"{name} {label}" for name, label in best.point.labels.items()]
     labels += [f"{count} {tier}" for tier, count in best.point.hosts.items()]
     where = f"with {', '.join(labels)}"
     if best.peak:
         bound = "at least " if best.limit else ""
         limited = f" (limited by {best.limit})" if best.limit else ""
-        return f"highest capacity, {bound}{best.peak.value:,.0f} requests/s{limited}, {where}"
+        return f"highest capacity: {bound}{best.peak.value:,.0f} requests/s{limited}, {where}"
     assert best.response is not None
     time = f"{1000 * best.response.value:.2f} ms"
     if figures.over(sweep) is None:
-        return f"most within the SLO: {best.rate:,.0f} requests/s, in {time}, {where}"
-    return f"least response time at {best.rate:,.0f} requests/s, {time}, {where}"
+        return f"highest rate within the SLO: {best.rate:,.0f} requests/s in {time}, {where}"
+    return f"lowest response time at {best.rate:,.0f} requests/s: {time}, {where}"
 
 
 def _lines(sweep: SweepResults) -> Iterator[str]:
     yield sweep.plan.title
     yield headline(sweep)
     if sweep.target.simulated is not None:
-        yield "The stack is a model: no host was touched."
-    # The load averages of every tier are drawn on the page and are in the JSON.
+        yield "The stack is simulated; no host was touched."
+    # Load averages are only on the page and in the JSON.
     for panel in (panel for panel in figures.panels(sweep) if panel.main):
         yield ""
         yield f"{panel.title} ({panel.y}), mean of {sweep.plan.repeat}"
@@ -83,13 +83,13 @@ def _lines(sweep: SweepResults) -> Iterator[str]:
     failures = [result.failure for result in sweep.results if result.failure]
     if failures:
         yield ""
-        yield "Without values:"
+        yield "Points without values:"
         for failure in sorted(set(failures)):
             yield f"  {failures.count(failure)} × {failure}"
 
 
 def _grid(panel: Panel) -> Iterator[str]:
-    """A row for each value on the horizontal axis, a column for each series."""
+    """Yield a row for each value on the horizontal axis, with a column for each series."""
     rows: list[Value] = list(dict.fromkeys(dot.x for s in panel.series for dot in s.dots))
     rows.sort(key=lambda x: (isinstance(x, str), x if not isinstance(x, str) else 0))
     for start in range(0, len(panel.series), COLUMNS):
@@ -101,7 +101,7 @@ def _grid(panel: Panel) -> Iterator[str]:
 
 
 def _curves(panel: Panel) -> Iterator[str]:
-    """A row for each point: there is no common horizontal axis."""
+    """Yield a row for each point, because the series share no horizontal axis."""
     table = [["", panel.x, panel.y]]
     for series in panel.series:
         for number, dot in enumerate(series.dots):
@@ -126,7 +126,7 @@ def _cell(dot: Dot) -> str:
 
 
 def page(sweep: SweepResults) -> str:
-    """One self-contained HTML document, drawn by the same Plotly as a study's report."""
+    """Return one self-contained HTML document, drawn with Plotly like a study's report."""
     panels = figures.panels(sweep)
     template = templates().get_template("sweep.html.j2")
     return template.render(
@@ -143,7 +143,7 @@ def page(sweep: SweepResults) -> str:
 
 
 def panel_data(panel: Panel) -> dict[str, Any]:
-    """What the page's script draws: axes, and the points of each series with their intervals."""
+    """Return the data for the page's script: axes, and series with their intervals."""
     dots = [dot for series in panel.series for dot in series.dots]
     words = any(isinstance(dot.x, str | bool) for dot in dots)
     values = [value for dot in dots for value in (dot.y, dot.high) if value is not None]
@@ -168,5 +168,5 @@ def _series_data(series: Series, *, words: bool) -> dict[str, Any]:
 
 
 def write_page(sweep: SweepResults, path: Path) -> Path:
-    """Write the page, whole or not at all."""
+    """Write the page atomically."""
     return write_whole(path, page(sweep))

@@ -1,4 +1,4 @@
-"""What a sweep measures, and in which order. Pure."""
+"""The measurements of a sweep and their order. Pure."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from autotune.study import journal
 
 Hosts = Mapping[str, int]
 SERVICE = "service"  # the axis of all tiers' deployments
-PURPOSE = "sweep"  # of the readings that count
+PURPOSE = "sweep"  # purpose of the readings that count
 
 
 @dataclass(frozen=True)
 class Choice:
-    """One value on an axis: its label, and the settings it stands for."""
+    """One value on an axis: its label and its settings."""
 
     label: Value
     settings: Settings
@@ -28,7 +28,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Axis:
-    """A parameter (by its full name), or ``service``: the deployments of all tiers."""
+    """A parameter by its full name, or ``service``: the deployments of all tiers."""
 
     name: str
     choices: tuple[Choice, ...]
@@ -42,9 +42,11 @@ class Axis:
 
 @dataclass(frozen=True)
 class Plan:
-    """``settings`` hold at every point. ``rates`` (requests/s) are offered at each; without any its
-    capacity is searched for. ``hosts`` are the numbers of hosts to use, by tier. Every point is measured
-    ``repeat`` times; a reading lasts ``seconds``. ``keys`` are looked up by each request.
+    """The grid of a sweep. ``settings`` apply at every point.
+
+    Every point gets load at each of ``rates`` (requests/s). Without rates, autotune searches for its
+    capacity. ``hosts`` are the numbers of hosts to use, by tier. Every point is measured ``repeat``
+    times; a reading lasts ``seconds``. Each request looks up ``keys`` keys.
     """
 
     title: str
@@ -59,7 +61,7 @@ class Plan:
 
     @property
     def points(self) -> tuple[Point, ...]:
-        """Every combination, the last axis fastest, host counts slowest."""
+        """Every combination; the last axis varies fastest, host counts slowest."""
         chosen = itertools.product(*(axis.choices for axis in self.axes))
         grid = itertools.product(self.combinations, chosen)
         return tuple(
@@ -79,13 +81,13 @@ class Plan:
         return tuple(dict(zip(self.hosts, numbers, strict=True)) for numbers in counts)
 
     def record(self) -> dict[str, Any]:
-        """As JSON, for the journal."""
+        """Return the plan as JSON, for the journal."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
 class Point:
-    """One combination: its host counts, its place on the axes, and all settings it asks for."""
+    """One combination: its host counts, its labels on the axes, and its settings."""
 
     number: int
     hosts: Hosts
@@ -95,14 +97,14 @@ class Point:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One measurement of a point: which of its repeats, from 0."""
+    """One measurement of a point; ``repeat`` counts from 0."""
 
     point: int
     repeat: int
 
 
 def plan_of(record: Mapping[str, Any]) -> Plan:
-    """The inverse of ``Plan.record``, after a journey through JSON."""
+    """Return the plan from its JSON record."""
     axes = tuple(
         Axis(axis["name"], tuple(Choice(c["label"], c["settings"]) for c in axis["choices"]))
         for axis in record["axes"]
@@ -115,13 +117,13 @@ def plan_of(record: Mapping[str, Any]) -> Plan:
 
 
 def blocks(plan: Plan) -> Iterator[tuple[Hosts, tuple[Measurement, ...]]]:
-    """The order of measurements, in blocks that share their host counts.
+    """Yield the measurements in order, in blocks with the same host counts.
 
-    Every point is measured once before any is measured again, so that drift is spread over the
-    whole figure; within a repeat the order is random, so that no neighbours on an axis are
-    neighbours in time. Changing the number of hosts is costly: within a repeat it is the outer order.
+    Every point is measured once before any point is repeated, so drift spreads over the whole figure.
+    Within a repeat the order is random, so neighbours on an axis are not neighbours in time. Host counts
+    change least often, because a change is costly.
     """
-    chance = random.Random(plan.seed)  # noqa: S311  # an order, no secret
+    chance = random.Random(plan.seed)  # noqa: S311  # an order, not a secret
     points = plan.points
     for repeat in range(plan.repeat):
         for hosts in chance.sample(plan.combinations, len(plan.combinations)):
@@ -131,20 +133,20 @@ def blocks(plan: Plan) -> Iterator[tuple[Hosts, tuple[Measurement, ...]]]:
 
 
 def recorded(directory: Path) -> Plan:
-    """The plan of the sweep in ``directory``. Raises AutotuneError where there is none."""
+    """Return the plan of the sweep in ``directory``. Raises AutotuneError for a study."""
     for record in journal.read(directory / "events.jsonl"):
         if record["event"] == "sweep":
             return plan_of(record["plan"])
-    raise AutotuneError(f"{directory.name} is a study, and no sweep")
+    raise AutotuneError(f"{directory.name} is a study, not a sweep")
 
 
 def is_sweep(directory: Path) -> bool:
-    """Whether a study's directory holds a sweep."""
+    """True if the directory contains a sweep."""
     return any(r["event"] == "sweep" for r in journal.read(directory / "events.jsonl"))
 
 
 def measured(directory: Path) -> frozenset[Measurement]:
-    """Every measurement that was finished."""
+    """Return every finished measurement."""
     return frozenset(
         Measurement(record["point"], record["turn"])
         for record in journal.read(directory / "events.jsonl")

@@ -1,4 +1,4 @@
-"""What to sweep, as options or a sweep file say it, and the grid that it asks for."""
+"""A sweep request from options or a sweep file, and the grid that it defines."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ from autotune.target.units import duration, in_unit, rate
 
 KEYS = ("title", "target", "over", "hosts", "with", "rates", "repeat", "seconds")
 RAISE = "lower the rate, or raise `load: {max_rate: …}` in the target"
-MOST = 1000  # values on one axis
+MOST = 1000  # maximum values on one axis
 SPELT = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
 class Request:
-    """What to sweep, as a user wrote it: values are not yet those of parameters.
+    """A sweep as the user wrote it, before values are converted to parameter values.
 
-    ``rates`` in requests/s, none for capacities; ``seconds`` of one reading.
+    ``rates`` are in requests/s; without rates the sweep measures capacities. ``seconds`` is the length
+    of one reading.
     """
 
     title: str = ""
@@ -44,7 +45,7 @@ class Request:
 
 
 def sweep_file(path: Path) -> tuple[TargetFile, Request | None]:
-    """A sweep file and its target, or a target alone. Raises TargetError (file:line:column)."""
+    """Return a sweep file and its target, or a target alone. Raises TargetError."""
     document = load(path)
     if "target" not in document.root:
         return read(path), None
@@ -59,7 +60,7 @@ def _request(document: Document) -> Request:
     def entries(key: str) -> dict[str, Any]:
         mapping = document.root.get(key, {})
         if not isinstance(mapping, dict):
-            raise document.error([key], f"{key}: must have keys of its own")
+            raise document.error([key], f"{key}: expected a mapping")
         return mapping
 
     def value(key: str, parse: Callable[[Any], T], default: object) -> T:
@@ -94,13 +95,15 @@ def _values(document: Document, name: str, written: object) -> tuple[object, ...
 def _counts(document: Document, tier: str, written: object) -> tuple[int, ...]:
     counts = _listed(written)
     if any(isinstance(count, bool) or not isinstance(count, int) for count in counts):
-        raise document.error(["hosts", tier], f"{tier}: numbers of hosts, such as [1, 2, 3]")
+        raise document.error(
+            ["hosts", tier], f"{tier}: expected numbers of hosts, such as [1, 2, 3]"
+        )
     return tuple(counts)
 
 
 def _repeat(written: object) -> int:
     if isinstance(written, bool) or not isinstance(written, int) or not 1 <= written <= 100:
-        raise ValueError("a whole number from 1 to 100")
+        raise ValueError("expected a whole number from 1 to 100")
     return written
 
 
@@ -114,29 +117,32 @@ def from_options(
     *,
     peak: bool,
 ) -> tuple[TargetFile, Request]:
-    """The target and what to sweep; options replace what the file says under the same name.
+    """Return the target and the request; options override entries of the file with the same name.
 
-    Raises TargetError for the file and AutotuneError for options that make no sense.
+    Raises TargetError for the file and AutotuneError for invalid options.
     """
     file, written = sweep_file(path)
     base = written or Request()
-    ranges = _named("--over", over, "no values", "NAME=LOW:HIGH:STEP or NAME=A,B,C")
+    ranges = _named("--over", over, "missing values", "NAME=LOW:HIGH:STEP or NAME=A,B,C")
     request = replace(
         base,
         over={**base.over, **{name: tuple(expand(values)) for name, values in ranges}},
         hosts={**base.hosts, **dict(map(_host_counts, hosts or ()))},
-        settings={**base.settings, **dict(_named("--with", with_, "no value", "NAME=VALUE"))},
+        settings={**base.settings, **dict(_named("--with", with_, "missing value", "NAME=VALUE"))},
         rates=tuple(rates) if rates else base.rates,
         repeat=repeat or base.repeat,
     )
     if peak:
         if rates:
-            raise AutotuneError("--rate and --peak exclude each other")
+            raise AutotuneError("--rate and --peak cannot be combined")
         request = replace(request, rates=())
     elif not request.rates and written is None:
-        raise AutotuneError("what to measure is not said", hint="give --rate R, or --peak")
+        raise AutotuneError(
+            "missing --rate or --peak",
+            hint="use --rate R for a fixed rate, --peak for the capacity",
+        )
     if not all(0 < rate < LARGEST for rate in request.rates):
-        raise AutotuneError("a rate must be more than nothing, and one that can be made")
+        raise AutotuneError(f"rate must be above 0 and below {LARGEST:g} requests/s")
     if why := over_limit(request.rates, file):
         if rates:
             raise UsageError(f"--rate: {why}", hint=RAISE)
@@ -145,14 +151,14 @@ def from_options(
 
 
 def over_limit(rates: Iterable[float], file: TargetFile) -> str | None:
-    """Why the highest of these rates may not be offered to the target; ``None`` if all may."""
+    """Return why the highest of these rates exceeds the target's limit; ``None`` if none does."""
     return excess(max(rates, default=0.0), file.target.load.max_rate)
 
 
 def _named(
     option: str, texts: Iterable[str] | None, lacking: str, form: str
 ) -> Iterator[tuple[str, str]]:
-    """The name and the value of each ``NAME=VALUE``. Raises AutotuneError for one without value."""
+    """Yield name and value of each ``NAME=VALUE``. Raises AutotuneError for a missing value."""
     for text in texts or ():
         name, _, value = text.partition("=")
         if not value:
@@ -165,7 +171,7 @@ def _host_counts(text: str) -> tuple[str, tuple[int, ...]]:
     try:
         return tier, tuple(whole(number.strip()) for number in numbers.split(","))
     except ValueError:
-        raise AutotuneError(f"--hosts {text}: no numbers", hint="write TIER=1,2,3") from None
+        raise AutotuneError(f"--hosts {text}: expected numbers", hint="write TIER=1,2,3") from None
 
 
 def _title(request: Request) -> str:
@@ -174,35 +180,38 @@ def _title(request: Request) -> str:
 
 
 def expand(text: str) -> list[str]:
-    """The values that ``low:high:step`` or a list with commas stands for."""
+    """Return the values of ``low:high:step`` or of a list with commas."""
     low, *rest = text.split(":")
     if not rest:
         return [part.strip() for part in text.split(",") if part.strip()]
     try:
         start, (end, step) = decimal(low.strip()), (decimal(word.strip()) for word in rest)
     except ValueError:
-        raise AutotuneError(f"{text!r} is no range", hint="write LOW:HIGH:STEP") from None
+        raise AutotuneError(f"{text!r} is not a range", hint="write LOW:HIGH:STEP") from None
     if step <= 0 or end < start or (end - start) / step > MOST:
-        raise AutotuneError(f"the range {text} has no values or more than {MOST}")
+        raise AutotuneError(f"range {text} must contain 1 to {MOST} values")
     count = int((end - start) / step + 1e-9) + 1
     return [f"{start + index * step:.12g}" for index in range(count)]
 
 
 def plan_of_request(file: TargetFile, request: Request, space: Space) -> Plan:
-    """The grid of a request. Raises AutotuneError for what the target does not have."""
+    """Return the grid of a request. Raises AutotuneError for names that the target lacks."""
     tiers, data = file.target.tiers, file.target.data
     if not request.over and not request.hosts:
-        raise AutotuneError("nothing varies", hint="give --over NAME=LOW:HIGH:STEP or --hosts")
+        raise AutotuneError(
+            "the sweep varies nothing",
+            hint="add --over NAME=LOW:HIGH:STEP or --hosts TIER=1,2,3",
+        )
     for tier, counts in request.hosts.items():
         if tier not in tiers:
             hint = f"expected one of: {', '.join(tiers)}"
-            raise AutotuneError(f"there is no tier {tier!r}", hint=hint)
+            raise AutotuneError(f"unknown tier {tier!r}", hint=hint)
         most = len(tiers[tier].hosts)
         if not counts or min(counts) < 1 or max(counts) > most:
             raise AutotuneError(
-                f"tier {tier} has {plural(most, 'host')}: give numbers from 1 to {most}"
+                f"tier {tier}: expected numbers from 1 to {most} (the tier lists {plural(most, 'host')})"
             )
-    # How many keys a request looks up is known for the reference application only.
+    # Only the reference application has a known number of keys per request.
     reference = any(tier.app == "reference" for tier in tiers.values())
     plan = Plan(
         title=request.title,
@@ -222,7 +231,7 @@ def plan_of_request(file: TargetFile, request: Request, space: Space) -> Plan:
 
 
 def _check_effect(axis: Axis, plan: Plan, space: Space) -> None:
-    """A parameter without effect anywhere in the sweep would draw a flat line and prove nothing."""
+    """Raise AutotuneError for a parameter without effect, which would draw only a flat line."""
     if axis.name == SERVICE:
         return
     for point in plan.points:
@@ -231,14 +240,14 @@ def _check_effect(axis: Axis, plan: Plan, space: Space) -> None:
     conditions = next(d.when for d in space.dimensions if d.name == axis.name)
     needed = ", ".join(f"{name}={'|'.join(map(str, values))}" for name, values in conditions)
     raise AutotuneError(
-        f"{axis.name} has no effect under these settings", hint=f"it has with: --with {needed}"
+        f"{axis.name} has no effect under these settings", hint=f"add --with {needed}"
     )
 
 
 def axis_of(name: str, values: Sequence[object], space: Space) -> Axis:
-    """The axis of a parameter with these values; for ``service``, ``all`` means all deployments.
+    """Return the axis of a parameter; for ``service``, ``all`` selects all deployments.
 
-    Raises AutotuneError for a name the target does not have, and for values that do not fit it.
+    Raises AutotuneError for a name that the target lacks, and for invalid values.
     """
     if name == SERVICE:
         return Axis(SERVICE, _deployments(values, space))
@@ -250,7 +259,7 @@ def axis_of(name: str, values: Sequence[object], space: Space) -> Axis:
 
 
 def value_of(dimension: Dimension, written: object) -> Value:
-    """``written`` (text, or a YAML scalar) as a value of this parameter. Raises AutotuneError."""
+    """Return ``written`` (text or a YAML scalar) as a parameter's value. Raises AutotuneError."""
     if dimension.choices:
         choices = dimension.parameter.choices or dimension.choices
         for choice in choices:
@@ -273,28 +282,28 @@ def _deployments(values: Sequence[object], space: Space) -> tuple[Choice, ...]:
     by_label = {", ".join(map(str, services.values())): services for services in space.deployments}
     if len(by_label) < 2:
         raise AutotuneError(
-            "the target leaves no choice of services",
-            hint="list them: `service: [nginx, apache]`",
+            "the target offers no choice of services",
+            hint="list several services in the target: `service: [nginx, apache]`",
         )
     every = list(values) == ["all"]
     labels = list(by_label) if every else [str(v).replace("/", ", ") for v in values]
     if unknown := [label for label in labels if label not in by_label]:
         expected = ", ".join(label.replace(", ", "/") for label in by_label)
         raise AutotuneError(
-            f"there is no deployment {unknown[0]!r}", hint=f"expected one of: {expected}"
+            f"unknown deployment {unknown[0]!r}", hint=f"expected one of: {expected}"
         )
     return tuple(Choice(label, by_label[label]) for label in labels)
 
 
 def directory_name(path: Path, file: TargetFile) -> str:
-    """What the sweep's directory is called."""
+    """Return the name of the sweep's directory."""
     return f"{file.target.name}-sweep" if path.resolve() == file.path.resolve() else path.stem
 
 
 def size_text(plan: Plan) -> str:
-    """The size of a sweep, before it begins."""
+    """Return the size of a sweep as text, before it starts."""
     readings = f"{plural(len(plan.rates), 'reading')} of {plan.seconds:g} s"
-    kind = readings if plan.rates else "a search for its capacity"
+    kind = readings if plan.rates else "a capacity search"
     measurements = len(plan.points) * plan.repeat
     seconds = measurements * len(plan.rates) * plan.seconds
     points = plural(len(plan.points), "point")

@@ -1,4 +1,4 @@
-"""What a sweep has found, point by point and rate by rate: means of its repeats with intervals."""
+"""Results of a sweep by point and rate: means of the repeats with intervals."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Record = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Mean:
-    """The mean of ``count`` repeats and its 90 % interval (Student's); none from a single one."""
+    """The mean of ``count`` repeats and its 90 % interval (Student's); one repeat has none."""
 
     value: float
     low: float | None = None
@@ -35,22 +35,22 @@ class Mean:
     count: int = 1
 
     def scaled(self, factor: float) -> Mean:
-        """The same in another unit."""
+        """Return the mean in another unit."""
         low, high = (None if end is None else end * factor for end in (self.low, self.high))
         return Mean(self.value * factor, low, high, self.count)
 
 
 @dataclass(frozen=True)
 class Result:
-    """A point at one rate (``None``: its capacity, ``peak``).
+    """A point at one rate, or its capacity ``peak`` if ``rate`` is ``None``.
 
-    ``response`` is the mean time of right answers in seconds, ``throughput`` their number per
-    second, ``p50`` and ``p99`` percentiles (seconds) of all repeats together, ``violations`` the
-    part of all requests that were late or failed, ``met`` whether they met the SLO, ``load`` the load
-    average of each tier's hosts, ``cpu`` the busy part of their CPUs. ``failure`` says why a point has
-    no values, or why its values are not those of its rate: an overload is cut short before its queues
-    are as long as they get. ``limit``: what kept the load from being raised to the capacity; ``peak`` is
-    then a lower bound.
+    - ``response``: mean time of correct answers in seconds. ``throughput``: correct answers per second.
+    - ``p50``, ``p99``: percentiles in seconds over all repeats together.
+    - ``violations``: share of the requests that were late or failed. ``met``: whether they met the SLO.
+    - ``load``: load average of each tier's hosts. ``cpu``: busy share of their CPUs.
+    - ``failure``: why a point has no values, or why its values do not represent its rate. An overloaded
+      reading is cut short before its queues reach their full length.
+    - ``limit``: what kept the load below the capacity; ``peak`` is then a lower bound.
     """
 
     point: Point
@@ -70,7 +70,7 @@ class Result:
 
 @dataclass(frozen=True)
 class SweepResults:
-    """A sweep as it stands: ``left`` measurements are still to be made."""
+    """The current results of a sweep; ``left`` measurements remain."""
 
     name: str
     plan: Plan
@@ -80,9 +80,9 @@ class SweepResults:
 
 
 def load(directory: Path) -> SweepResults:
-    """Everything a sweep's directory holds."""
+    """Return the results in a sweep's directory."""
     records = list(journal.read(directory / "events.jsonl"))
-    replay(records)  # raises for what makes no sense
+    replay(records)  # raises for invalid records
     plan, target = recorded(directory), read_recorded(directory).target
     declare(target.services)
     measured: dict[int, list[int]] = defaultdict(list)
@@ -108,7 +108,7 @@ def load(directory: Path) -> SweepResults:
 
 
 def mean(values: Sequence[float]) -> Mean | None:
-    """The mean of ``values``; ``None`` if there are none."""
+    """Return the mean of ``values``; ``None`` if there are none."""
     if len(values) < 2:
         return Mean(values[0]) if values else None
     centre, count = fmean(values), len(values)
@@ -130,7 +130,7 @@ def _at_rate(
     responses = [time for record in at_rate if (time := response(record)) is not None]
     failure = None
     if not responses:
-        failure = "no request was answered right"
+        failure = "no request got a correct answer"
     elif any(record["truncated"] for record in at_rate):
         failure = "overloaded: readings were cut short"
     pooled = Reading.pooled([reading_of(record) for record in at_rate])
@@ -152,7 +152,7 @@ def _at_rate(
 def _capacity(
     point: Point, trials: Sequence[int], peaks: Mapping[int, Record], failures: Mapping[int, str]
 ) -> Result:
-    """``peaks`` are the records of measurements, by trial."""
+    """Return a point's capacity; ``peaks`` are the records of measurements, by trial."""
     records = [peaks[trial] for trial in trials if trial in peaks]
     measured = [record["peak"] for record in records if record["peak"]]
     limit = next((record["limit"] for record in records if record.get("limit")), None)
@@ -169,7 +169,7 @@ def _first(failures: Mapping[int, str], trials: Sequence[int]) -> str | None:
 
 
 def response(reading: Record) -> float | None:
-    """Mean time of the right answers in seconds, by the upper edges of the histogram's bins."""
+    """Return the mean time of correct answers in seconds, from the histogram's upper edges."""
     answered = sum(reading["histogram"].values())
     if not answered:
         return None
@@ -178,7 +178,7 @@ def response(reading: Record) -> float | None:
 
 
 def _by_tier(readings: Sequence[Record], target: Target, figure: str) -> dict[str, Mean]:
-    """A figure of each tier's hosts (their mean within a reading), over the repeats."""
+    """Return a figure per tier: the mean over its hosts in a reading, then over the repeats."""
     tiers: dict[str, Mean] = {}
     for name, tier in target.tiers.items():
         by_reading = [

@@ -1,4 +1,4 @@
-"""Run a sweep: every measurement is on record before the next begins, whatever happens."""
+"""Run a sweep: every measurement is recorded before the next one starts."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ NO_FILES: Mapping[str, bytes] = {}
 
 
 def sweep(file: TargetFile, plan: Plan | None, directory: Path, progress: ProgressReporter) -> None:
-    """Start a sweep, or continue the one that ``directory`` holds (``plan`` is then on record).
+    """Start a sweep, or continue the one in ``directory``, which contains its ``plan``.
 
-    What was measured is not measured again; a measurement that was interrupted is made anew.
+    Recorded measurements are not repeated. An interrupted measurement starts again.
     """
     plan = plan or recorded(directory)
     check_rate(max(plan.rates, default=0.0), file.target.load.max_rate)
     done = measured(directory)
     points = plan.points
-    # With one combination of hosts, one session serves all repeats.
+    # Repeats with the same hosts share one session.
     for hosts, together in groupby(blocks(plan), key=lambda block: block[0]):
         left = [measurement for _, block in together for measurement in block
                 if measurement not in done]  # fmt: skip
@@ -50,7 +50,7 @@ def sweep(file: TargetFile, plan: Plan | None, directory: Path, progress: Progre
 
 
 def narrowed(file: TargetFile, hosts: Hosts) -> TargetFile:
-    """The target with only so many hosts in these tiers."""
+    """Return the target with its tiers reduced to these numbers of hosts."""
     tiers = {
         name: tier.model_copy(update={"hosts": tier.hosts[: hosts.get(name, len(tier.hosts))]})
         for name, tier in file.target.tiers.items()
@@ -75,7 +75,7 @@ def _measure(context: TrialContext, plan: Plan, point: Point, measurement: Measu
 
 
 def _outcome(trial: Trial) -> str:
-    """A capacity, or why there is none; nothing for a point that was offered set rates."""
+    """Return a trial's capacity or failure; empty for a point with fixed rates."""
     peak = trial.peak
     if peak is not None and peak.met:
         bound = f"at least {peak.peak:.0f}/s (limited by {peak.limit})"
@@ -86,7 +86,7 @@ def _outcome(trial: Trial) -> str:
 def _offer_rates(
     context: TrialContext, plan: Plan, point: Point, measurement: Measurement
 ) -> tuple[Trial, str]:
-    """Deploy the point and offer it every rate, in an order of its own; with the outcome of each."""
+    """Deploy a point, offer it every rate in random order, and return the outcome of each."""
     store = context.store
     context.space.check(point.settings)  # they may come from a record
     try:
@@ -109,8 +109,10 @@ def _offer_rates(
 
 
 def _deploy(context: TrialContext, trial: Trial) -> str | None:
-    """Why the point cannot be deployed; ``None`` once it is. A sweep's files are not kept: its
-    settings render to them again."""
+    """Return why the point cannot be deployed; ``None`` if it was deployed.
+
+    A sweep keeps no files, because its settings render to the same files again.
+    """
     try:
         with context.clock.on("deploy"):
             deployed = context.session.fleet.deploy(trial.settings)
@@ -121,9 +123,9 @@ def _deploy(context: TrialContext, trial: Trial) -> str | None:
 
 
 def _load(context: TrialContext, plan: Plan, trial: Trial, measurement: Measurement) -> str:
-    """``SLO met at 200/s, 12 % late or failed at 1000/s``."""
+    """Return the outcomes: ``SLO met at 200/s, 12 % late or failed at 1000/s``."""
     session, recorder = context.session, trials.TrialRecorder(context, trial)
-    assert isinstance(session, LoadSession), "only stacks are offered set rates"
+    assert isinstance(session, LoadSession), "only stacks support fixed rates"
 
     session.check_answers(recorder, deployed=True)
 

@@ -50,7 +50,7 @@ function drawLatency() {
       });
     }
   }
-  // What lies far beyond the objective would press all else together.
+  // Values far beyond the objective would compress the rest of the chart.
   const shown = traces.flatMap((trace) => trace.y).filter((ms) => ms !== null && ms > 0);
   const ends = [Math.min(...shown, data.slo.limit) / 1.2, Math.min(Math.max(...shown, data.slo.limit) * 1.2, 8 * data.slo.limit)];
   const asked = Number(by("rate").value);
@@ -71,12 +71,12 @@ function limitLabel() {
 
 const ms = (value) => (value >= 999.5 ? `${(value / 1000).toPrecision(2)} s` : `${value.toPrecision(3)} ms`);
 
-// As `report --at` answers: the two must say the same.
+// Must match the answers of `report --at`.
 function atRate(fit, asked) {
   const { rate: rates, capacity } = fit, last = rates.length - 1;
-  if (capacity && asked > capacity[2]) return `more than ${ms(data.slo.limit)} (beyond its capacity of ${rate(capacity[0])}/s)`;
-  if (asked < rates[0]) return `at most ${ms(fit.high[0])} (extrapolated: its lowest rate measured is ${rate(rates[0])}/s)`;
-  if (asked > rates[last]) return `more than ${ms(fit.low[last])} (extrapolated: its highest rate measured is ${rate(rates[last])}/s)`;
+  if (capacity && asked > capacity[2]) return `more than ${ms(data.slo.limit)} (above the capacity of ${rate(capacity[0])}/s)`;
+  if (asked < rates[0]) return `at most ${ms(fit.high[0])} (extrapolated: the lowest measured rate is ${rate(rates[0])}/s)`;
+  if (asked > rates[last]) return `more than ${ms(fit.low[last])} (extrapolated: the highest measured rate is ${rate(rates[last])}/s)`;
   const after = Math.max(1, rates.findIndex((x) => x >= asked)), share = (asked - rates[after - 1]) / (rates[after] - rates[after - 1]);
   const [middle, low, high] = [fit.middle, fit.low, fit.high].map((band) => ms(band[after - 1] + (band[after] - band[after - 1]) * share));
   return `${middle} [${low}, ${high}]`;
@@ -117,7 +117,7 @@ function drawProgress() {
     name: "failed", mode: "markers", cliponaxis: false, x: failed.map((p) => minutes(p.at)), y: failed.map(() => floor), text: failed.map((p) => p.says),
     marker: { color: colour("bad"), symbol: "x", size: 9 }, hovertemplate: "%{text}<extra></extra>",
   });
-  // Where nothing has a value there is nothing to draw beside the failures.
+  // A chart of failures alone shows nothing.
   draw("progress", failed.length < data.peaks.length ? traces.filter((t) => t.x.length) : [], layout({
     xaxis: { title: { text: data.time }, rangemode: "tozero" }, yaxis: { title: { text: `${data.quantity}, ${data.unit.name}` }, rangemode: fromZero() },
   }));
@@ -156,7 +156,7 @@ function drawImportance() {
   const found = data.importance, section = by("importance");
   const rows = (found ? found.rows : []).slice(0, 15).reverse();
   const narrow = matchMedia("(max-width: 40rem)").matches;
-  // A row's name in full on a line of its own where there is no room beside the chart.
+  // On a narrow screen, a row's full name gets its own line.
   const names = rows.map((r) => (r.names.length > 1 ? `${r.names[0]} and ${r.names.length - 1} more` : r.names[0]));
   section.querySelector(".plot").style.height = `${90 + rows.length * (narrow ? 40 : 26)}px`;
   draw("importance", [{
@@ -170,7 +170,7 @@ function drawImportance() {
     annotations: narrow ? names.map((text, y) => ({ x: 0, y: y + 0.18, text, xanchor: "left", yanchor: "bottom", showarrow: false, font: { size: 12 } })) : [],
   }));
   const together = rows.filter((r) => r.names.length > 1).map((r) => `changed together, not separable: ${r.names.join(", ")}`);
-  const pairs = found ? found.pairs.map((p) => `${p.first} and ${p.second} interact: together ${(100 * p.effect).toFixed(0)} % beyond the sum of both`) : [];
+  const pairs = found ? found.pairs.map((p) => `${p.first} and ${p.second} interact: their joint effect is ${(100 * p.effect).toFixed(0)} % beyond the sum of both`) : [];
   section.querySelector("ul").replaceChildren(...[...together, ...pairs, ...(found ? found.edges : [])].map((text) => element("li", text)));
 }
 
@@ -226,11 +226,11 @@ function drawSlices() {
 
 const FIGURES = [["cpu", "CPU in use", ".0%"], ["load", "load average", ".1f"], ["sockets", "sockets", ",.0f"], ["memory", "memory in use", ".0%"]];
 
-// A panel for each figure, its hosts in rows: names have room however many hosts there are.
+// One panel per figure with hosts in rows, so that names fit for any number of hosts.
 function drawHosts() {
   const sides = SIDES.filter(([side]) => data.hosts[side]);
   const names = [...new Set(sides.flatMap(([side]) => Object.keys(data.hosts[side])))];
-  // What nothing was recorded of has no panel: a model has no memory to look at.
+  // A figure without data gets no panel; a model has no memory figures.
   const figures = FIGURES.filter(([figure]) => sides.some(([side]) => names.some((name) => data.hosts[side][name]?.[figure])));
   const columns = matchMedia("(max-width: 40rem)").matches ? 1 : 2, rows = Math.ceil(figures.length / columns);
   const high = 30 * names.length + 20, height = rows * (high + 70);
@@ -262,7 +262,7 @@ function element(tag, text, className) {
 function detail(row) {
   const cell = element("td");
   cell.colSpan = 5 + data.columns.length;
-  const lists = [["outcome", [row.outcome]], ["limited by", row.bottleneck ? [row.bottleneck] : []], ["rules that bound it", row.rules], ["effective value ≠ requested", row.differences]];
+  const lists = [["outcome", [row.outcome]], ["limited by", row.bottleneck ? [row.bottleneck] : []], ["binding rules", row.rules], ["effective value ≠ requested", row.differences]];
   if (row.changes && row.changes.length) lists.push([`${plural(row.changes.length, "setting")} different from the baseline`, row.changes.map(([name, before, after]) => `${name}: ${before} → ${after}`)]);
   for (const [title, lines] of lists) {
     if (!lines.length) continue;
@@ -285,7 +285,7 @@ function detail(row) {
   return line;
 }
 
-// Headings, what a trial is sorted by under each, and what its cell shows.
+// Heading, sort key and cell text of each column.
 const COLUMNS = [
   ["trial", (row) => row.trial],
   ["phase", (row) => row.phase, (row) => (row.of === null ? row.phase : `${row.phase} #${row.of}`)],
@@ -295,7 +295,7 @@ const COLUMNS = [
 ];
 let sorted = { by: 0, up: true };
 
-// A factor has as many digits as a reader takes in.
+// Four digits of a factor are enough for a reader.
 function setting(value) {
   if (value === null || value === undefined) return "–";
   return String(typeof value === "number" ? Number(value.toPrecision(Number.isInteger(value) ? 17 : 4)) : value);
@@ -376,7 +376,7 @@ function filterTrials() {
 
 const SHOWN = [drawLatency, drawImportance], FOLDED = [drawProgress, drawReadings, drawSlices, drawHosts];
 
-// One after the other, so that the page can be read and scrolled while the rest is drawn.
+// Charts are drawn one by one, so that the page stays responsive.
 async function drawAll() {
   for (const chart of by("more").open ? [...SHOWN, ...FOLDED] : SHOWN) {
     chart();
@@ -384,12 +384,12 @@ async function drawAll() {
   }
 }
 
-// The page of a study under way loads itself again until that is paused, which outlives a reload.
+// The page of a running study reloads itself until paused; the pause survives a reload.
 function renew(button) {
   let timer;
   const set = (paused) => {
     history.replaceState({ paused }, "");
-    button.textContent = paused ? "renew again" : "renews itself: pause";
+    button.textContent = paused ? "resume reloading" : "pause reloading";
     clearTimeout(timer);
     if (!paused) timer = setTimeout(() => location.reload(), 1000 * button.dataset.seconds);
   };
@@ -402,7 +402,7 @@ if (by("renewal")) renew(by("renewal"));
 Promise.all([unpacked(), plotlyLoaded()]).then(async ([study]) => {
   data = study;
   const more = by("more");
-  // report.html#all has nothing folded, report.html#rate=800 an answer for 800 requests/s.
+  // report.html#all unfolds everything; report.html#rate=800 shows the latency at 800 requests/s.
   const asked = new URLSearchParams(location.hash.slice(1));
   more.open = asked.has("all");
   by("rate").value = asked.get("rate") || "";
@@ -412,7 +412,7 @@ Promise.all([unpacked(), plotlyLoaded()]).then(async ([study]) => {
   answerRate();
   await drawAll();
   more.addEventListener("toggle", drawAll);
-  // What is unfolded is drawn at once: a printer does not wait for one chart after the other.
+  // Printing draws all unfolded charts at once, because a printer does not wait.
   addEventListener("beforeprint", () => { for (const part of document.querySelectorAll("details")) part.open = true; for (const chart of [...SHOWN, ...FOLDED]) chart(); });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
   document.documentElement.dataset.drawn = "yes";

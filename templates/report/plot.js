@@ -1,5 +1,5 @@
 "use strict";
-// What the pages of reports and of sweeps share.
+// Shared by the pages of reports and of sweeps.
 async function gunzipped(bytes) {
   const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
   return new Response(stream).text();
@@ -9,7 +9,7 @@ async function unpacked() {
   return JSON.parse(await gunzipped(Uint8Array.from(atob(by("data").textContent), (letter) => letter.charCodeAt(0))));
 }
 
-// RFC 1924's base 85, with " in place of <.
+// RFC 1924's base 85, with " instead of <.
 const DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;\"=>?@^_`{|}~";
 
 async function plotlyLoaded() {
@@ -29,7 +29,7 @@ async function plotlyLoaded() {
 const by = (id) => document.getElementById(id);
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 
-// Labels in full, and no more of them than there is room for: 2 and 5 only between few decades.
+// Full labels, as many as fit: 2 and 5 only if there are few decades.
 function logAxis(values, mostDecades) {
   const exponents = values.filter((value) => value > 0).map(Math.log10);
   if (!exponents.length) return { type: "log" };

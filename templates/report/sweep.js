@@ -1,6 +1,6 @@
 "use strict";
-const PAINTS = 10;  // colours of the page's style, c0 to c9; series beyond them are dashed
-// Names come from targets and hosts: they are text, not the markup that Plotly understands.
+const PAINTS = 10;  // colours c0 to c9 of the page's style; further series are dashed
+// Names from targets and hosts are text, but Plotly would read them as markup.
 const plain = (text) => String(text).replaceAll("&", "&amp;").replaceAll("<", "&lt;");
 
 function trace(series, index, panel) {

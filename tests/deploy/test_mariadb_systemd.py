@@ -167,7 +167,7 @@ def test_it_is_changed_refused_starved_and_restored(ground: Ground) -> None:
             Resource.CONNECTIONS,
         )
         assert bottleneck.service == "mariadb"
-        assert "10 clients are its limit" in bottleneck.evidence
+        assert "its limit is 10 clients" in bottleneck.evidence
         assert "raise max_connections" in bottleneck.evidence
 
 

@@ -107,7 +107,7 @@ def test_the_pool_s_own_settings_are_changed_starved_and_put_back(
         assert unchanged.effective["web.php_ini.opcache_memory_consumption"] == 128
         assert unchanged.effective["web.php_ini.opcache_jit"] == "off"  # by Debian's own line
         assert unchanged.effective["web.php_ini.opcache_preload"] is True
-        assert "memory_limit left as they are: a pool sets it" in "\n".join(environment.dropped)
+        assert "memory_limit not tuned (a pool sets it)" in "\n".join(environment.dropped)
         changed(ground, fleet)
         starved(ground, environment, fleet)
         fleet.deploy(settings(fleet))

@@ -129,9 +129,8 @@ def test_its_own_files_are_edited_starved_and_put_back(ground: Ground) -> None:
     with opened(ground, TARGET, "own") as (environment, fleet):
         left = fleet.space.candidate({}).settings
         assert (left["db.postgresql.work_mem"], left["db.postgresql.shared_buffers"]) == (8192, 128)
-        assert (
-            "effective_io_concurrency left as they are: postgresql.auto.conf overrides it"
-            in "\n".join(environment.dropped)
+        assert "effective_io_concurrency not tuned (postgresql.auto.conf overrides it" in "\n".join(
+            environment.dropped
         )
         unchanged = fleet.deploy(left)
         assert set(unchanged.actions.values()) == {Action.NONE}
@@ -176,7 +175,7 @@ def starved(ground: Ground, environment: StackEnvironment, fleet: Deployment) ->
         lambda: meter.diagnose(fleet.in_place, [meter.take(4.0, 5.0)]), "db", Resource.CONNECTIONS
     )
     assert bottleneck.service == "postgresql"
-    assert "20 clients are its limit (it turned away " in bottleneck.evidence
+    assert "its limit is 20 clients (it refused " in bottleneck.evidence
     assert "): raise max_connections" in bottleneck.evidence
 
 

@@ -49,7 +49,7 @@ def test_debian_s_own_is_adopted_changed_refused_starved_and_restored(ground: Gr
     with ground.adopted(*hosts, path="/slow.php") as (written, fleet):
         assert written.tiers[0] == "http_cache: varnish on fllb, port 6081; forwards to web"
         assert not [note for note in written.notes if "fllb" in note]
-        assert "every host: not tuned, though it listens: sshd (22)" in written.notes
+        assert "listening but not tuned on every host: sshd (22)" in written.notes
         changed_and_starved(ground, fleet)
     assert "malloc,256m" in ground.sh("fllb", "systemctl show -P ExecStart varnish")
 

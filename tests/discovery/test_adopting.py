@@ -82,7 +82,7 @@ def test_a_manifest_that_cannot_be_read(tmp_path: Path, text: str) -> None:
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     write(HOSTS, tmp_path / "mine.yaml", None, "/")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    with pytest.raises(AutotuneError, match="exists already"):
+    with pytest.raises(AutotuneError, match="already exists"):
         write(HOSTS, tmp_path / "mine.yaml", None, "/")
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
@@ -90,10 +90,10 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message", "hint"),
     [
-        (["--from", ","], "names no host", "user@host"),
-        (["--from", "a:b:c"], "is no host", "user@host"),
+        (["--from", ","], "--from: missing host", "user@host"),
+        (["--from", "a:b:c"], "is not a host", "user@host"),
         (["--from", "x", "--example", "lab"], "exclude each other", "one of them"),
-        (["--from", "x", "--ssh-config", "/nope"], "there is no /nope", "ssh_config"),
+        (["--from", "x", "--ssh-config", "/nope"], "/nope does not exist", "ssh_config"),
         (["--from", "nobody@127.0.0.1:1"], "127.0.0.1", "check the host name, the port and sshd"),
     ],
 )
@@ -106,7 +106,7 @@ def test_mistakes(arguments: list[str], message: str, hint: str) -> None:
 
 
 def test_a_host_where_nothing_runs(tmp_path: Path) -> None:
-    with pytest.raises(AutotuneError, match="idle: nothing that autotune tunes") as raised:
+    with pytest.raises(AutotuneError, match="idle: autotune found no service to tune") as raised:
         write([host("idle", "10.0.0.8", {})], tmp_path / "mine.yaml", None, "/")
     assert "nginx" in (raised.value.hint or "")
 

@@ -164,7 +164,7 @@ def test_php_fpm_behind_httpd_is_one_deployment_of_both_units() -> None:
     assert units["web.h1.php_fpm"] == "php-fpm.service"
     (alone,), (note,) = instances(on(HTTPD_WITH_FPM, "httpd.service"))
     assert (alone.deployment, alone.kind) == ("apache", "web")
-    assert "hands requests on to PHP-FPM that is not adopted" in note
+    assert "forwards requests to PHP-FPM, which is not adopted" in note
 
 
 def test_debian_s_own_names_come_first() -> None:

@@ -35,11 +35,10 @@ def test_what_listens() -> None:
 def test_what_listens_and_is_not_tuned_is_named() -> None:
     _, (too, unowned) = _tiers([replace(web(), listeners=listeners(PRINTED))])
     assert too == (
-        "web1: nginx listens on port 443 too: what is there is served with the same settings, and "
-        "load goes to port 80"
+        "web1: nginx also listens on port 443 with the same settings; load goes to port 80"
     )
     assert unowned == (
-        "web1: not tuned, though it listens: something (2024), mariadbd (3306, locally)"
+        "listening but not tuned on web1: something (2024), mariadbd (3306, locally)"
     )
     assert _tiers([replace(web(), listeners=(NGINX, FPM))])[1] == []
 
@@ -48,9 +47,9 @@ def test_what_listens_on_every_host_is_named_once() -> None:
     sshd, mail = Listener("sshd", 22, False), Listener("master", 25, True)
     hosts = [replace(web(), listeners=(NGINX, sshd)), replace(cache(), listeners=(sshd, mail))]
     _, notes = _tiers(hosts)
-    assert [note for note in notes if "listens" in note] == [
-        "every host: not tuned, though it listens: sshd (22)",
-        "mc1: not tuned, though it listens: master (25, locally)",
+    assert [note for note in notes if "listening" in note] == [
+        "listening but not tuned on every host: sshd (22)",
+        "listening but not tuned on mc1: master (25, locally)",
     ]
 
 
@@ -60,8 +59,8 @@ def test_a_host_in_no_tier_and_two_entries_are_named() -> None:
     front = host("lb1", "10.0.0.9", {"/etc/nginx/nginx.conf": front_text}, "nginx.service")
     _, notes = _tiers([idle, web(), front])
     idle_line, entries = notes
-    assert idle_line == "idle: nothing that autotune tunes is running, so it is in no tier"
-    assert entries.startswith("where requests enter: no file says what is in front of lb and web;")
+    assert idle_line == "idle: autotune found no service to tune, so the host is in no tier"
+    assert entries.startswith("ambiguous entry tier: no file shows what forwards to lb and web.")
     assert _tiers([web(), cache()])[1] == []
 
 
@@ -72,8 +71,8 @@ def test_a_host_in_no_tier_and_two_entries_are_named() -> None:
             ("nginx.service", "php-fpm.service"),
             "PHP-FPM behind a web server runs as php-fpm.service",
         ),
-        (("httpd.service",), "runs as httpd.service, as another distribution"),
-        (("redis.service",), "Redis runs as redis.service, as another distribution"),
+        (("httpd.service",), "runs as httpd.service, which is not Debian's unit name"),
+        (("redis.service",), "Redis runs as redis.service, which is not Debian's unit name"),
         (("redis.service", "redis-server.service"), None),
     ],
 )
@@ -114,7 +113,7 @@ def test_a_redirect_is_followed_to_the_same_host(
         url = f'url: "https://{NAME}:{site.other}/index.php"'
         asked = _asked([here])
         assert asked.text == url
-        assert "authority is not known here: add `ca: FILE`" in asked.remark
+        assert "does not trust its certificate: add `ca: FILE`" in asked.remark
         monkeypatch.setenv("CURL_CA_BUNDLE", str(tmp_path / "ca.pem"))
         assert (_asked([here]).text, "ca: FILE" in _asked([here]).remark) == (url, False)
 
@@ -127,12 +126,12 @@ def test_a_site_with_tls_alone_is_asked_by_its_name(
         tier, instance = front()
         named = replace(instance, port=site.other, tls=True, site=NAME)
         here = replace(tier, instances=(named,))
-        assert "authority is not known here: add `ca: FILE`" in _asked([here]).remark
+        assert "does not trust its certificate: add `ca: FILE`" in _asked([here]).remark
         monkeypatch.setenv("CURL_CA_BUNDLE", str(tmp_path / "ca.pem"))
         url = f"https://{NAME}:{site.other}/index.php"
-        remark = f"The site is served over TLS alone, at {url}."
+        remark = f"The site uses HTTPS only, at {url}."
         assert _asked([here]) == Asked(f'url: "{url}"', remark)
         other = replace(here, instances=(replace(named, site="other.example"),))
-        assert "not the name in its certificate" in _asked([other]).remark
+        assert "its certificate is for another name" in _asked([other]).remark
         nameless = replace(here, instances=(replace(named, site=""),))
         assert _asked([nameless]).text == f'url: "https://127.0.0.1:{site.other}/index.php"'

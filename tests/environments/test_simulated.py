@@ -64,7 +64,7 @@ def test_a_study_from_check_to_export(target: Path, tmp_path: Path) -> None:
     assert found["bottleneck"]["baseline"]["service"] == "php_fpm"
 
     said = autotune("report", "modelled", *studies, cwd=tmp_path).stdout
-    assert "of a model: no host was touched" in said.splitlines()[0]
+    assert "(simulated; no host was touched)" in said.splitlines()[0]
     assert "max_children" in autotune("diff", "modelled", *studies, cwd=tmp_path).stdout
     out = tmp_path / "out"
     autotune("export", "modelled", "--of-a-model", "--out", out, *studies, cwd=tmp_path)
@@ -183,7 +183,7 @@ def test_what_the_model_does_not_answer_to_is_left_out_and_said(target: Path) ->
         (
             "  store: {hosts: db1, service: redis}\n",
             "  store: {hosts: db1, service: memcached}\n",
-            "no place for tier store",
+            "tier store cannot be simulated",
         ),
         ("noise: 2%", "noise: 2", "noise"),
     ],

@@ -63,9 +63,13 @@ def test_it_is_told_and_answers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "why", "said"),
     [
-        ("import sys; print('{\"value\": 1}'); sys.exit('no disk')", "exit code 1", "no disk"),
+        (
+            "import sys; print('{\"value\": 1}'); sys.exit('no disk')",
+            "exit status 1",
+            "no disk",
+        ),
         ("import os; os.kill(os.getpid(), 9)", "signal 9 (Killed)", ""),
-        ("print('hello')", "no JSON: hello", ""),
+        ("print('hello')", "not JSON: hello", ""),
         ("", "no answer", ""),
     ],
 )
@@ -88,7 +92,7 @@ def test_a_program_that_is_not_there_is_a_fault(tmp_path: Path) -> None:
     with Benchmark(("./nothing",), tmp_path, 5.0, "toy") as called:
         answer = called.ask(0, {})
     assert isinstance(answer, Fault)
-    assert "cannot be started" in answer.why
+    assert "cannot start " in answer.why
 
 
 STUBBORN = """
@@ -176,19 +180,19 @@ def test_answers(printed: str, answer: Answer) -> None:
     [
         ("", "it printed no answer"),
         ("\n \n", "it printed no answer"),
-        ('{"value": 1}\ndone\n', "its last line is no JSON: done"),
-        ("41.2", "neither"),
-        ("[1]", "neither"),
-        ('{"valeu": 1}', "neither"),
-        ('{"value": 1, "infeasible": "both"}', "neither"),
-        ('{"value": "41"}', '"value" is no finite number: "41"'),
-        ('{"value": true}', '"value" is no finite number: true'),
-        ('{"value": NaN}', '"value" is no finite number: NaN'),
-        ('{"value": 1e999}', '"value" is no finite number: Infinity'),
-        ('{"value": 1' + "0" * 400 + "}", '"value" is no finite number'),
-        ('{"value": 1, "sd": -1}', '"sd" is no number of 0 or more: -1'),
-        ('{"value": 1, "sd": "x"}', '"sd" is no number of 0 or more'),
-        ('{"infeasible": null}', '"infeasible" says why'),
+        ('{"value": 1}\ndone\n', "the last line of output is not JSON: done"),
+        ("41.2", "the last line of output must be"),
+        ("[1]", "the last line of output must be"),
+        ('{"valeu": 1}', "the last line of output must be"),
+        ('{"value": 1, "infeasible": "both"}', "the last line of output must be"),
+        ('{"value": "41"}', '"value" is not a finite number: "41"'),
+        ('{"value": true}', '"value" is not a finite number: true'),
+        ('{"value": NaN}', '"value" is not a finite number: NaN'),
+        ('{"value": 1e999}', '"value" is not a finite number: Infinity'),
+        ('{"value": 1' + "0" * 400 + "}", '"value" is not a finite number'),
+        ('{"value": 1, "sd": -1}', '"sd" is not a number of 0 or more: -1'),
+        ('{"value": 1, "sd": "x"}', '"sd" is not a number of 0 or more'),
+        ('{"infeasible": null}', '"infeasible" must be a reason in words'),
     ],
 )
 def test_what_cannot_be_read_is_the_commands_fault(printed: str, why: str) -> None:

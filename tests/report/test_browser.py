@@ -70,7 +70,7 @@ def test_a_page_under_way_renews_itself_until_that_is_paused(
     page.write_text(text.replace('data-seconds="20"', 'data-seconds="2"'))
     document, _ = browser.drawn(page)
     assert ("<title>renewed</title>" in document) is renewed
-    assert ("renew again</button>" in document) is not renewed
+    assert ("resume reloading</button>" in document) is not renewed
 
 
 class OfLab(NamedTuple):

@@ -54,8 +54,8 @@ def test_a_closed_loop_is_labelled_so() -> None:
 
 def test_the_chain_stands_beside_its_caches() -> None:
     said = "\n".join(ceiling_lines(CACHES.record()))
-    assert "18,768 ops/s  0.02 Gb/s  90.9 % of gets hit" in said
-    assert "24,825 keys/s of them at its capacity: 25 % of what they answer" in said
+    assert "18,768 ops/s  0.02 Gb/s  hit rate 90.9 %" in said
+    assert "at capacity the stack reads 24,825 keys/s: 25 % of the caches' own ceiling" in said
     found = ceilings_json(CACHES.record())
     assert found["schema"] == 1
     assert found["chain"] == 24_825.0

@@ -98,10 +98,10 @@ def test_files_that_were_lost_or_changed_since_are_not_handed_out(
     assert rendered(directory, trial) == files
     path = directory / "configs" / "0" / next(iter(files))
     path.write_bytes(b"")
-    with pytest.raises(AutotuneError, match=f"{path.name} is not what was deployed"):
+    with pytest.raises(AutotuneError, match=f"{path.name} differs from the deployed file"):
         rendered(directory, trial)
     path.unlink()
-    with pytest.raises(AutotuneError, match=f"{path.name} is gone"):
+    with pytest.raises(AutotuneError, match=f"{path.name} is missing"):
         rendered(directory, trial)
 
 

@@ -71,7 +71,7 @@ def test_what_was_not_measured_is_a_bound() -> None:
     assert (below.bound, beyond.bound) == (AT_MOST, MORE_THAN)
     assert p99(100) <= below.seconds
     assert beyond.seconds == SLO.limit
-    assert "lowest rate measured is 500/s" in known.why(100)
+    assert "the lowest measured rate is 500/s" in known.why(100)
     assert known.why(700) == ""
     assert curve(RATES, None).at(1500).bound == MORE_THAN
 
@@ -110,7 +110,7 @@ def test_the_terminal_answers_for_a_rate() -> None:
     text = asked("--at", "1200/s", "--at", "60000/min")
     assert "p99 at 1,200/s\n" in text
     assert "p99 at 1,000/s\n" in text
-    assert "extrapolated: its lowest rate measured is 1,240/s" in text
+    assert "extrapolated: the lowest measured rate is 1,240/s" in text
     (first, second) = printed("study", asked("--json", "--at", "1200/s", "--at", "9000/s"))["at"]
     assert first["rate"] == 1200
     assert first["baseline"]["low"] <= first["baseline"]["latency"] <= first["baseline"]["high"]

@@ -76,7 +76,7 @@ def test_a_page_stands_alone(name: str) -> None:
         ("improved", "✓</span> +78 % [72, 84] requests/s at p99 ≤ 50 ms"),
         ("aa", "=</span> no distinguishable improvement"),
         ("unmeetable", "✗</span>"),
-        ("killed", "unfinished: no verdict on killed yet"),
+        ("killed", "unfinished: no verdict for killed yet"),
     ],
 )
 def test_the_verdict_comes_first(name: str, said: str) -> None:
@@ -195,7 +195,7 @@ def test_the_page_is_replaced_whole(tmp_path: Path) -> None:
 
 def test_cards_and_provenance_come_before_anything_else() -> None:
     document = page(opened("improved"))
-    start, end = document.index('class="cards"'), document.index("<h2>What limits it")
+    start, end = document.index('class="cards"'), document.index("<h2>Bottleneck")
     front = re.sub(r"<[^>]+>", " ", document[start:end])
     for shown in (
         "1,215 requests/s", "[1,189, 1,241]", "2,174 requests/s", "+78 %", "[72, 84]", "p99 ≤ 50 ms",
@@ -217,8 +217,8 @@ def test_what_an_ablation_measured_stands_beside_each_change(
     document = page(open_study(directory))
     assert "1 of 18 changes carry 97% of the gain [91%, 103%], 14 measurements" in document
     row = document[document.index("php_<wbr>fpm.<wbr>max_<wbr>children") :]
-    assert "<td>carries the gain</td>" in row[: row.index("</tr>")]
-    assert "which of the changes matter" not in document
+    assert "<td>needed for the gain</td>" in row[: row.index("</tr>")]
+    assert "the effects of single changes" not in document
 
 
 def test_importance_is_not_told_from_a_few_trials() -> None:
@@ -226,7 +226,7 @@ def test_importance_is_not_told_from_a_few_trials() -> None:
     count = len(measured(study.state))
     assert 1 < count < LEAST_MEASURED
     assert "importance" not in data(study)
-    assert f"{count} configurations measured: too few to tell" in page(study)
+    assert f"Too few configurations to estimate importance: {count} measured" in page(study)
 
 
 def test_settings_that_always_changed_together_are_one_row(tmp_path: Path) -> None:

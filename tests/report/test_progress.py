@@ -129,7 +129,7 @@ def test_failures_and_screening_are_said(study: Opened) -> None:
 def test_details_on_request(study: Opened) -> None:
     said = "\n".join(plainly(study("improved"), verbose=True))
     assert "deployed: reload web.here.nginx; web.nginx.backlog: asked 9000, in effect 4096" in said
-    assert "warm after 2 windows, 90.5 % of gets hit" in said
+    assert "warm after 2 windows, hit rate 90.5 %" in said
     assert "peak     1,200/s ✓ p99   20 ms  0.5 % late or failed  (timeout 2)" in said
 
 
@@ -186,7 +186,7 @@ def test_the_panel_shows_what_is_going_on(study: Opened, monkeypatch: pytest.Mon
     assert "infeasible · p99 ≤ 50 ms · trial 9 of 9" in said
     assert "deployed: reload web.here.nginx" in said
     assert "1,200/s ✓ p99" in said
-    assert "choosing what to measure next" in said
+    assert "choosing the next configuration" in said
     assert "best 2,058/s (#1, +71 %)" in said
     assert "[pool www]" in said  # square brackets are no markup
 
@@ -196,7 +196,7 @@ def test_every_recorded_study_can_be_told(name: str, study: Opened) -> None:
     opened = study(name)
     for stream in (io.StringIO(), Terminal()):
         tell(reporter(opened.target, lambda: opened.state, stream, {"TERM": "xterm"}), opened)
-        assert "cannot be shown" not in stream.getvalue()
+        assert "cannot show progress" not in stream.getvalue()
 
 
 ODD = State(
@@ -218,7 +218,7 @@ def test_odd_data_is_told_all_the_same(terminal: bool, study: Opened) -> None:
             told.trial_begins(trial)
             told.reading(trial, Reading(0.0, 0.0, 0, 0), "odd")
             told.trial_ends(trial)
-    assert "cannot be shown" not in stream.getvalue()
+    assert "cannot show progress" not in stream.getvalue()
 
 
 @pytest.mark.parametrize("terminal", [False, True])
@@ -229,7 +229,7 @@ def test_trouble_is_said_once_and_the_study_goes_on(terminal: bool, study: Opene
     opened = study("improved")
     stream = Terminal() if terminal else io.StringIO()
     tell(reporter(opened.target, broken, stream, {"TERM": "xterm"}), opened)
-    assert stream.getvalue().count("cannot be shown") == 1
+    assert stream.getvalue().count("cannot show progress") == 1
     assert "out of reach" in stream.getvalue()
 
 

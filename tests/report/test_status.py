@@ -52,7 +52,7 @@ def test_a_study_that_runs_is_read_without_its_lock(copied: Copied) -> None:
         said = render_status(opened)
         assert "killed: running, process " in said
         assert "trial 4 (search) is being" in said
-        assert "not yet a claim" in said
+        assert "not yet proven" in said
         assert "autotune resume" not in said
     assert status(study_view(open_study(directory)))["state"] == "stopped"
 

@@ -47,7 +47,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     (
         "improved",
         {},
-        "1,706 requests/s at p99 ≤ 50 ms, where the baseline cannot meet it at any rate",
+        "1,706 requests/s at p99 ≤ 50 ms; the baseline does not meet the SLO at any rate",
     ),
     (
         "no-improvement",
@@ -66,7 +66,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
         "no-improvement",
         {"gain": gain(0.9, 0.85, 0.95, 1)},
         (
-            "no improvement: the best found is worse, "
+            "no improvement: the best candidate is worse, "
             f"-10 % [-15, -5] requests/s at {AT}, 1 alternating pair"
         ),
     ),
@@ -74,7 +74,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
         "no-improvement",
         {"gain": gain(1.2, 0.98, 1.47, 2)},
         (
-            "too little time to prove a gain (3 pairs do): "
+            "too little time to prove a gain (needs 3 pairs): "
             f"+20 % [-2, 47] requests/s at {AT}, 2 alternating pairs"
         ),
     ),
@@ -91,10 +91,7 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     (
         "no-improvement",
         {"best": None, "trials": {"complete": 1, "failed": 0, "screened": 0}},
-        (
-            "no improvement at p99 ≤ 50 ms: "
-            "the time was up before anything but the baseline was tried"
-        ),
+        ("no improvement at p99 ≤ 50 ms: time ran out before any candidate was tried"),
     ),
     (
         "unmeetable",
@@ -104,13 +101,13 @@ CASES: list[tuple[str, dict[str, Any], str]] = [
     (
         "unmeetable",
         {},
-        "p99 ≤ 50 ms not met: trial 7 met it once, not reproduced",
+        "p99 ≤ 50 ms not met: trial 7 met it once, but not again",
     ),
-    ("stopped", {}, "unfinished: no verdict on lab yet"),
+    ("stopped", {}, "unfinished: no verdict for lab yet"),
     (
         "stopped",
         {"baseline": None, "best": None, "trials": {"complete": 0}},
-        "no verdict: lab has compared nothing at p99 ≤ 50 ms",
+        "no verdict: lab compared no configurations at p99 ≤ 50 ms",
     ),
 ]
 
@@ -123,4 +120,4 @@ def test_no_more_is_said_than_was_proven(verdict: str, found: dict[str, Any], sa
 def test_the_headline_of_a_model_says_so() -> None:
     modelled = TARGET.model_copy(update={"simulated": Simulated()})
     said = told("improved", modelled, gain=gain(1.41, 1.36, 1.47))
-    assert said.endswith("pairs, of a model: no host was touched")
+    assert said.endswith("pairs (simulated; no host was touched)")

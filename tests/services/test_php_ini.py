@@ -131,7 +131,7 @@ def test_what_was_kept_there_is_edited() -> None:
         (host(POOL + "php_admin_value[memory_limit] = 99M\n"), "memory_limit", "a pool sets it"),
         (host(files={**FILES, PHP_INI: b"= 3\n"}), "opcache_jit", "php.ini cannot be read: line 1"),
         (host(files={PHP_INI: FILES[PHP_INI]}), "opcache_enable", "OPcache is not loaded"),
-        (host(files={}), "opcache_enable", "not where Debian has them"),
+        (host(files={}), "opcache_enable", "not at Debian's paths"),
     ],
 )
 def test_what_is_left_as_it_is(changed: DiscoveredHost, name: str, why: str) -> None:

@@ -125,9 +125,9 @@ def test_a_data_set_that_fits_the_cache_never_asks_the_store() -> None:
 
 def test_few_prefork_processes_are_named_as_what_is_short() -> None:
     assert chain(Topology(), {**GOOD, "web.apache.MaxRequestWorkers": 50}).slowest.why == (
-        "prefork processes taken"
+        "prefork processes in use"
     )
     assert chain(Topology(), {**NGINX, "web.php_fpm.max_children": 5}).slowest.why == (
-        "FPM children taken"
+        "FPM children in use"
     )
     assert chain(Topology(), NGINX).slowest.why == "CPUs busy"

@@ -57,7 +57,7 @@ def test_a_grid_is_measured_drawn_and_told(tmp_path: Path) -> None:
 
     page = (studies / "modelled-sweep" / "sweep.html").read_text().replace(plotly(), "")
     assert page.count('class="plot tall"') == 5
-    assert "a model: no host was touched" in page
+    assert "simulated; no host was touched" in page
     assert not re.findall(r"(?:src|href)=|https?://|url\(", page)
     said = autotune("report", "modelled-sweep", "--studies", studies).stdout
     assert "Response time (ms), mean of 2" in said
@@ -113,7 +113,7 @@ def test_a_sweep_is_resumed_by_its_name(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         runner.sweep(file, plan, directory, modelled.Silent(1))
     unready = autotune("report", "s", "--studies", directory.parent).stdout
-    assert "unfinished: 2 of the measurements" in unready
+    assert "unfinished: 2 measurements remain" in unready
     done = autotune("resume", "s", "--yes", "--json", "--studies", directory.parent)
     assert printed("sweep", done.stdout)["left"] == 0
     assert (directory / "sweep.html").exists()
