@@ -12,13 +12,26 @@ let asked = 0;
 let running = false;
 const requests = new Trend('requests'); // of a run, with redirects
 let made = 0; // by the present run
+// All requests of this file, and those that a timer makes when its run is over. k6 itself counts all that
+// are sent: more than these were sent past this file.
+const spent = new Counter('spent');
+const late = new Counter('late');
+const ROUNDS = { digest: 2, ntlm: 3 }; // requests that k6 makes of one, by its `auth`
 let stage = 'load';
 let due = null; // when the next one may be sent that has to keep a rate by itself
 
 // The rate of runs rests on the most requests that a run makes. Requests of `setup`, and those of the
 // runs that count them, are sent one by one at the rate of this process.
-function spend() {
+function spend(params) {
+  for (let left = ROUNDS[params && params.auth] || 1; left > 0; left -= 1) spendOne();
+}
+
+function spendOne() {
   if (stage === 'teardown') throw new Error('teardown may send no requests: nothing would limit them');
+  if (stage === 'load' && !running) {
+    late.add(1);
+    throw new Error('a run is over when its function returns: return a promise, or use sleep');
+  }
   made += 1;
   if (stage === 'setup' || order.counting) {
     due = due || Date.now() + order.gap;
@@ -29,6 +42,7 @@ function spend() {
     wrong = 'too many requests';
     throw new Error(`a run makes more than ${order.most} requests`);
   }
+  spent.add(1);
 }
 
 // Where a URL leads on the entry that this process asks; it may be as users know it, or a path.
@@ -61,7 +75,7 @@ function followed(method, body, params, first) {
     const to = answer.headers.Location;
     const beside = /^[^?#]*\//.exec(answer.url)[0];
     const url = place(/^(https?:)?\/\/|^\//i.test(to) ? to : `${beside}${to}`);
-    spend();
+    spend(params);
     answer = http.request(same ? method : 'GET', url, same ? body : null, ours(params));
     took += milliseconds(answer);
     left -= 1;
@@ -74,7 +88,7 @@ function followed(method, body, params, first) {
 function request(method, url, body, params) {
   asked += 1;
   const to = place(url);
-  spend();
+  spend(params);
   const answer = http.request(method, to, body, ours(params));
   return followed(method.toUpperCase(), body, params, answer);
 }
@@ -94,7 +108,7 @@ function batch(requests) {
   }
   asked += listed.length;
   const sentOff = listed.map(([, method, url, body, params]) => [method, place(url), body, ours(params)]);
-  sentOff.forEach(spend);
+  listed.forEach(([, , , , params]) => spend(params));
   http.batch(sentOff).forEach((answer, i) => {
     const [name, method, , body, params] = listed[i];
     took = 0;

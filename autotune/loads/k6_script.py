@@ -23,7 +23,7 @@ import json
 import os
 import re
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from math import ceil
 from pathlib import Path, PurePosixPath
@@ -49,9 +49,14 @@ LARGEST = 2_000_000  # characters of all files
 # them and the time after which no other one begins, in seconds.
 RUNS, MOST, LONGEST, ENOUGH = 30, 1000, 60, 15
 TOO_MANY = "too many requests"
+UNCOUNTED = "k6 sent requests that are not counted"
+LATE = "it makes requests after the end of a run, which are not counted"
+COUNTED_ONLY = "use http.request or http.batch, and return a promise if a timer makes requests"
 NAMED = "`load: {requests_per_run: N}`"
 SHORTER = "divide it: a run is one visit"
 _IMPORT = re.compile(r"""(\bfrom\s*|\bimport\s*\(?\s*|\brequire\s*\(\s*)(['"])([^'"\n]+)\2""")
+# Methods of an answer that send requests past `k6_script.js`.
+_OF_ANSWER = re.compile(r"\.\s*(submitForm|clickLink)\b")
 _OPEN = re.compile(r"""\bopen\s*\(\s*['"]([^'"\n]+)['"]""")
 _MAIN = """const script = require(%s);
 const { arrive, during, handleSummary, optionsFor, run } = require(%s).autotune;
@@ -113,7 +118,7 @@ class K6Script(K6):
 
     def counted(self, printed: str) -> K6Script:
         try:
-            summary = parse_json((split_lines(printed.strip()) or [""])[-1])
+            summary = _summary(printed)
             most = whole_count(summary["most"])
             stopped = whole_count(summary["counts"].get(f"failed_{KINDS.index(TOO_MANY)}", 0))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -121,7 +126,10 @@ class K6Script(K6):
                 f"{self.script} cannot be run: {first_line(printed)}",
                 hint="its requests are counted in a few slow runs before any other load",
             ) from error
-        if stopped:
+        if uncounted(summary) or is_late(summary):
+            why = UNCOUNTED if uncounted(summary) else LATE
+            raise LoadError(f"{self.script} cannot be run: {why}", hint=COUNTED_ONLY)
+        if stopped or not 0 <= most <= MOST:
             raise LoadError(f"a run of {self.script} makes more than {MOST} requests", hint=SHORTER)
         if not most:
             raise LoadError(
@@ -173,6 +181,14 @@ class K6Script(K6):
 
     def read(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
         result = super().read(process, printed, request, spec)
+        summary = _summary(printed)
+        if uncounted(summary):
+            raise RateTooHigh(
+                f"{self.script} does not keep load.max_rate: {UNCOUNTED}; the reading does not count",
+                hint=COUNTED_ONLY,
+            )
+        if is_late(summary):
+            return LoadResult.nothing(process.requests, f"{self.script} cannot be run: {LATE}")
         if result.errors.get(TOO_MANY):
             raise RateTooHigh(
                 f"runs of {self.script} make more than {self.most} requests, so their rate does not keep "
@@ -184,6 +200,26 @@ class K6Script(K6):
             why = f"{self.script} cannot be run: {first_line(printed)}"
             return LoadResult.nothing(process.requests, why)
         return result
+
+
+def _summary(printed: str) -> Mapping[str, Any]:
+    """What the scenario printed last; empty if it cannot be read."""
+    try:
+        summary = parse_json((split_lines(printed.strip()) or [""])[-1])
+        return {**summary, "counts": {n: whole_count(c) for n, c in summary["counts"].items()}}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return {"counts": {}}
+
+
+def uncounted(summary: Mapping[str, Any]) -> bool:
+    """True if k6 sent more requests than the script made by ``k6_script.js``."""
+    counts = summary["counts"]
+    return bool(counts.get("http_reqs", 0) > counts.get("spent", 0))
+
+
+def is_late(summary: Mapping[str, Any]) -> bool:
+    """True if a run made requests after its end."""
+    return bool(summary["counts"].get("late", 0))
 
 
 def first_line(printed: str) -> str:
@@ -217,6 +253,8 @@ def imports(text: str, name: str) -> Iterator[str]:
     """Files that a script imports or opens. Raises Unusable for modules with uncounted requests."""
     if not name.endswith(JAVASCRIPT):
         return
+    if match := _OF_ANSWER.search(text):
+        raise Unusable(f"{name} uses {match[1]}, whose requests are not counted: use http.request")
     for match in _IMPORT.finditer(text):
         module = match[3]
         if module.startswith("."):

@@ -25,6 +25,12 @@ class Clamp:
     least: float = -inf
     most: float = inf
 
+    def allows(self, effective: Value) -> bool:
+        """True if the value may have taken effect. One that is not a positive number always may."""
+        if isinstance(effective, str | bool) or effective <= 0:
+            return True
+        return self.least <= effective <= self.most
+
 
 UNLIMITED = Clamp()
 
@@ -65,7 +71,7 @@ class Cap:
         most, why = self.limit(settings)
         if value > most:
             return most, f"{why} = {most:.0f} is the most that takes effect"
-        if value < self.clamp.least:
+        if 0 < value < self.clamp.least:  # 0 often stands for a default
             return self.clamp.least, f"{self.clamp.least:.0f} is the least that takes effect"
         return value, ""
 
@@ -97,11 +103,16 @@ def _values(key: str, facts: Mapping[str, HostFacts]) -> Iterator[tuple[str, int
 
 
 def narrowed(dimension: Dimension, clamp: Clamp) -> Dimension:
-    """A numeric dimension without values that take no effect; its baseline stays in the range."""
+    """A numeric dimension without values that take no effect; its baseline stays in the range.
+
+    A range from 0 keeps its low end, because 0 often stands for a default. Without it, a logarithmic
+    range would also change its scale, which Optuna refuses for a parameter that it knows.
+    """
     if dimension.fixed:
         return dimension
     low, high = map(float, dimension.bounds)
-    low, high = min(max(low, clamp.least), high), max(min(high, clamp.most), low)
+    least = clamp.least if low > 0 else -inf
+    low, high = min(max(low, least), high), max(min(high, clamp.most), low)
     low, high = (
         dimension.number(dimension.towards(end, at)) for end, at in ((inf, low), (-inf, high))
     )

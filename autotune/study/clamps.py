@@ -37,14 +37,23 @@ def shown(trials: Iterable[Tried]) -> dict[str, Clamp]:
     """The limits that deployments showed, by parameter.
 
     A limit that changes from trial to trial depends on other settings. It does not limit the parameter.
+    The same holds for a limit if a value beyond it took effect in any trial.
     """
+    trials = tuple(trials)
     limits: dict[str, set[Clamp]] = {}
     for trial in trials:
         for name in trial.clamped:
             clamp = clamp_of(trial.settings[name], trial.effective[name])
             if clamp != UNLIMITED:
                 limits.setdefault(name, set()).add(clamp)
-    return {name: limit for name, clamps in limits.items() if (limit := _common(clamps))}
+    common = {name: limit for name, clamps in limits.items() if (limit := _common(clamps))}
+    return {name: limit for name, limit in common.items() if not _refuted(name, limit, trials)}
+
+
+def _refuted(name: str, limit: Clamp, trials: Iterable[Tried]) -> bool:
+    """True if a value beyond the limit took effect."""
+    values = (trial.effective[name] for trial in trials if name in trial.effective)
+    return any(not limit.allows(value) for value in values)
 
 
 def _common(clamps: Collection[Clamp]) -> Clamp | None:

@@ -259,7 +259,8 @@ def drift_by_bed(state: State) -> dict[str | None, Drift]:
     # Without the measurement that the reference was chosen by: it is likely to be too high, and later
     # ones would look like a decline.
     for trial in works(state.finished(Phase.REFERENCE)):
-        if chosen and trial.of == chosen.number and trial.bed in measured and trial.peak:
+        of_chosen = chosen and state.configuration(trial) == chosen.number
+        if of_chosen and trial.bed in measured and trial.peak:
             measured[trial.bed][trial.number] = trial.peak.estimate
     return {bed: drift(measured[bed], numbers[bed]) for bed in measured}
 

@@ -119,7 +119,7 @@ def mismatch(value: Any, shape: Any, place: str = "") -> str:
     kinds = shape if isinstance(shape, tuple) else (shape,)
     if isinstance(value, bool) and bool not in kinds:
         return f"{place}: true and false are not expected"
-    if not isinstance(value, kinds) or (isinstance(value, float) and not isfinite(value)):
+    if not isinstance(value, kinds) or (isinstance(value, int | float) and not _is_usable(value)):
         return f"{place}: {' or '.join(_NAMES[kind] for kind in kinds)} is expected"
     return ""
 
@@ -141,6 +141,14 @@ def _in_mapping(value: Any, shape: Mapping[str, Any], place: str) -> str:
         elif problem := mismatch(value[name], inner, f"{place}.{name}".lstrip(".")):
             return problem
     return ""
+
+
+def _is_usable(number: float) -> bool:
+    """True if it is finite as a float: JSON has whole numbers of any length."""
+    try:
+        return isfinite(number)
+    except OverflowError:
+        return False
 
 
 _NAMES: Mapping[Any, str] = {

@@ -189,7 +189,7 @@ def test_a_balancer_with_apache_a_cache_and_a_store_behind_it(ground: Ground) ->
         f"store: redis on {BACK}, port 6379",
     )
     text = out.read_text()
-    assert "# Not restarted because memcached keeps its items in memory alone" in text
+    assert "# Not restarted because memcached stores items only in memory" in text
     allowed = "    service: memcached\n    allow_data_loss: true\n"
     out.write_text(text.replace("    service: memcached\n", allowed))
     bed = prepare(read(out))

@@ -114,6 +114,8 @@ def test_what_lies_above_the_script_goes_too(tmp_path: Path) -> None:
             "anew for each reading: keep a copy beside it",
         ),
         ("import { x } from './gone.js'", "gone.js cannot be read: No such file or directory"),
+        ("http.get('/').submitForm({})", "shop.js uses submitForm, whose requests are not counted"),
+        ("const next = http.get('/') . clickLink();", "shop.js uses clickLink, whose requests are"),
         ("open('./gone.csv')", "gone.csv cannot be read: No such file or directory"),
     ],
 )
@@ -188,6 +190,9 @@ def test_the_longest_run_says_how_many_requests_each_makes() -> None:
         (printed("5"), "cannot be run"),
         (printed(-1.5), "cannot be run"),
         (printed(0), "no run of visit.js made a request within 60 s"),
+        (printed(1001), "makes more than 1000 requests"),
+        (printed(5, sent=30, spent=149, http_reqs=150), "k6 sent requests that are not counted"),
+        (printed(5, sent=30, spent=30, http_reqs=30, late=1), "after the end of a run"),
         (printed(1001, **{f"failed_{KINDS.index(TOO_MANY)}": 1}), "makes more than 1000 requests"),
     ],
 )
@@ -206,6 +211,29 @@ def test_a_reading_with_a_longer_run_is_refused() -> None:
         visit(3).parse(process, printed(4, sent=20, **{f"failed_{KINDS.index(TOO_MANY)}": 1}),
                        request, spec)  # fmt: skip
     assert "requests_per_run" in (refused.value.hint or "")
+
+
+@pytest.mark.parametrize(("asked", "refused"), [(60, False), (59, False), (61, True), (6000, True)])
+def test_a_reading_with_requests_that_were_not_counted_is_refused(
+    asked: int, refused: bool
+) -> None:
+    spec, request = LoadSpec(10, 2.0), Request(Endpoint("198.18.0.1", 80), "/")
+    (process,) = visit(3).processes(request, spec)
+    text = printed(3, sent=20, bin_0=20, spent=60, http_reqs=asked)
+    if not refused:
+        assert visit(3).parse(process, text, request, spec).limited is None
+        return
+    with pytest.raises(RateTooHigh, match=r"visit\.js does not keep load\.max_rate"):
+        visit(3).parse(process, text, request, spec)
+
+
+def test_a_reading_with_requests_after_the_end_of_a_run_says_nothing() -> None:
+    spec, request = LoadSpec(10, 2.0), Request(Endpoint("198.18.0.1", 80), "/")
+    (process,) = visit(3).processes(request, spec)
+    text = printed(3, sent=20, bin_0=20, spent=60, http_reqs=60, late=4)
+    result = visit(3).parse(process, text, request, spec)
+    assert "after the end of a run" in (result.limited or "")
+    assert result.failed == result.intended
 
 
 # -- a real k6 --------------------------------------------------------------------------------------
@@ -301,6 +329,7 @@ class TestReal:
              "shop.js cannot be run: .*it asks for https://other.example/x, and load goes nowhere else"),
             ("http.get('/away');", "it asks for https://other.example/, and load goes nowhere else"),
             ("http.get('http://shop.example/');", "it asks for http://shop.example/"),
+            ("http.get('/a'); setTimeout(() => http.get('/a'), 1);", "after the end of a run"),
             ("http.asyncRequest('GET', '/a');", "asyncRequest is not counted: use http.request"),
             ("gone();", "gone is not defined"),
         ],

@@ -208,3 +208,20 @@ def test_a_pending_suggestion_has_the_values_that_take_effect(storage: RDBStorag
         replaced += suggestion.number > number + replaced
         search.record(suggestion.number, suggestion.values, told(number, 100.0))
     assert replaced
+
+
+@pytest.mark.parametrize("kind", ["random", "gp", "tpe", "hill-climb"])
+def test_a_range_from_zero_keeps_its_scale_when_it_is_narrowed(
+    storage: RDBStorage, kind: str
+) -> None:
+    name = "lb.nginx.upstream_keepalive"
+    whole = Space(tuple(replace(d, baseline=100) if d.name == name else d for d in SPACE), (), {})
+    search = Searcher(storage, "s", whole, kind, 1)
+    for number in range(3):
+        suggestion = search.ask()
+        search.record(suggestion.number, suggestion.values, told(number, 100.0 + number))
+    search.narrow(whole.clamped({name: Clamp(least=64, most=256)}))
+    for number in range(3, 6):
+        suggestion = search.ask()
+        assert 64 <= float(suggestion.values[name]) <= 256
+        search.record(suggestion.number, suggestion.values, told(number, 100.0))

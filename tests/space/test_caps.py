@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from autotune.services.base import Action, Parameter
 from autotune.space.caps import Clamp
+from autotune.space.dimension import Dimension
 from autotune.space.facts import HostFacts
+from autotune.space.space import Space
 from tests.space.targets import ROOMY, fleet
 
 BACKLOG = "web.php_fpm.listen_backlog"
@@ -91,3 +94,12 @@ def test_the_searched_range_ends_at_the_limit(tmp_path: Path, clamp: Clamp) -> N
 def test_choices_and_text_are_never_limited(tmp_path: Path) -> None:
     space = fleet(tmp_path, "", web1=host(4096, tuned=False))
     assert space.clamped({"web.php_fpm.pm": Clamp(most=1)}) is space
+
+
+@pytest.mark.parametrize(("asked", "effective"), [(0, 0), (-1, -1), (5, 64), (64, 64), (90, 90)])
+def test_a_limit_leaves_the_values_that_stand_for_a_default(asked: int, effective: int) -> None:
+    parameter = Parameter("x", "-", stock=0, action=Action.RELOAD, source="-")
+    whole = Space((Dimension("lb.nginx.x", parameter, 0, low=-1, high=512),), (), {})
+    space = whole.clamped({"lb.nginx.x": Clamp(least=64, most=400)})
+    assert space.candidate({"lb.nginx.x": asked}).settings == {"lb.nginx.x": effective}
+    assert space.dimensions[0].bounds == (-1, 400)

@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from autotune.deploy.deployed import Deployed
 from autotune.deploy.deployment import differences
 from autotune.environments.peak import Peak
+from autotune.errors import AutotuneError
 from autotune.estimate import Estimate
 from autotune.optimize.storage import open_sqlite
 from autotune.services.base import Settings, Value
 from autotune.space.caps import Clamp, clamp_of
 from autotune.study import clamps
-from autotune.study.ranking import candidates
-from autotune.study.records import COUNTED, Phase, State, Trial
+from autotune.study.ranking import candidates, drift_by_bed
+from autotune.study.records import COUNTED, Phase, State, Trial, replay
 from autotune.study.schedule import Measure
 from autotune.study.store import Store
 from autotune.study.trial import begin
@@ -183,3 +184,55 @@ def test_readings_of_one_configuration_are_pooled(tmp_path: Path) -> None:
 def test_learning_is_unchanged_where_nothing_is_clamped() -> None:
     trial = Trial(0, Phase.SEARCH, {"a": 3, "b": 1}, suggested={"a": 7})
     assert trial.learned == {"a": 7}
+
+
+def _one(number: int, asked: int, effective: int, **more: Any) -> Trial:
+    differing = (f"a: asked {asked}, in effect {effective}",) if asked != effective else ()
+    values: Mapping[str, Value] = {"a": asked}
+    return Trial(number, Phase.SEARCH, values, effective={"a": effective}, differences=differing,
+                 **more)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("tried", "limit"),
+    [
+        ([(65_536, 1024), (8000, 8000)], {}),
+        ([(8000, 8000), (65_536, 1024)], {}),
+        ([(10, 500), (65_536, 100)], {}),
+        ([(10, 500), (20, 20)], {}),
+        ([(65_536, 1024), (2000, 2048)], {}),
+        ([(65_536, 1024), (900, 900), (0, 0)], {"a": Clamp(most=1024)}),
+    ],
+)
+def test_a_value_in_effect_beyond_a_limit_refutes_it(
+    tried: list[tuple[int, int]], limit: Mapping[str, Clamp]
+) -> None:
+    trials = [_one(number, *values) for number, values in enumerate(tried)]
+    assert clamps.shown(trials) == limit
+
+
+def test_references_count_whichever_trial_stands_for_their_configuration() -> None:
+    def trials(first: Peak | None) -> tuple[Trial, ...]:
+        preset = [replace(_one(n, asked, 1024, peak=peak), phase=Phase.PUBLISHED)
+                  for n, asked, peak in ((0, 9000, first), (1, 4000, PEAK))]  # fmt: skip
+        peaks = [Peak.of(Estimate.of(100.0 * 0.8**n, 0.01)) for n in range(6)]
+        again = [Trial(2 + n, Phase.REFERENCE, {"a": 4000}, of=1, peak=peak)
+                 for n, peak in enumerate(peaks)]  # fmt: skip
+        return (*preset, *again)
+
+    # Another test bed ended the earlier trial later.
+    before, after = (drift_by_bed(State(trials=trials(first)))[None] for first in (None, PEAK))
+    assert before.real
+    assert before == after
+
+
+@pytest.mark.parametrize("asked", [5, 10**400])
+def test_a_number_of_a_record_that_nothing_can_use_is_refused(asked: int) -> None:
+    records = [
+        {"event": "trial", "trial": 0, "phase": "search", "of": None, "asked": None,
+         "settings": {"a": asked}, "suggested": {}, "bindings": []},
+        {"event": "deployed", "trial": 0, "effective": {"a": 10**400},
+         "differences": ["a: asked 5, in effect 1"]},
+    ]  # fmt: skip
+    with pytest.raises(AutotuneError, match="makes no sense"):
+        assert replay(records).clamps
