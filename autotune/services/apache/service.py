@@ -25,8 +25,7 @@ _DIRECTIVE = re.compile(r"(?<!\d)\d+:\s*(\w+)\s+(\S[^\n]*)")
 
 
 class ApacheServer(Service):
-    """Base of Apache services. Each role has a template and the parameters of its processing
-    module. ``threaded`` is false if each request occupies a process."""
+    """Base of Apache services. ``threaded`` is false if each request occupies a process."""
 
     name = "apache"
     title = "Apache"
@@ -86,8 +85,7 @@ class ApacheServer(Service):
 
 
 class Apache(ApacheServer):
-    """Processes with many threads each (mpm_event). Role ``proxy`` balances over the tier it
-    forwards to. Role ``web`` forwards to PHP-FPM."""
+    """Apache with mpm_event: processes with many threads. Role ``web`` forwards to PHP-FPM."""
 
     deployment = "apache"
     role = Role.PROXY

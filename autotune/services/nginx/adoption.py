@@ -211,8 +211,7 @@ def _to_pools(config: Config) -> Iterator[Tunable]:
 
 
 def _ends(config: Config, directive: str) -> list[Position]:
-    """Return the end of each upstream that ``directive`` uses, or none if one contains
-    `keepalive…`."""
+    """Return the end of each upstream of ``directive``, or none if one has `keepalive…`."""
     named = _named(config, directive)
     led_to = [inner for name, inner in _upstreams(config).items() if name in named]
     if any(placed.name.startswith("keepalive") for inner in led_to for placed in inner):
@@ -227,8 +226,7 @@ def _behind(config: Config, placed: PlacedDirective) -> Position:
 
 
 def _or_none(config: Config, connections: Value) -> Iterator[Edit]:
-    """Omit `keepalive` if it would be 0, which not every version of nginx accepts. If the file
-    itself contains 0, this version accepts it."""
+    """Omit `keepalive 0` unless the file itself has it: not every version accepts it."""
     if not connections:
         return
     for placed in config.called("keepalive"):
@@ -239,8 +237,7 @@ def _or_none(config: Config, connections: Value) -> Iterator[Edit]:
 
 
 def _without_close(config: Config, _: Value) -> Iterator[Edit]:
-    """Yield edits for HTTP/1.1 without `Connection: close`, in `http` and in blocks with headers. A
-    block that sets its own headers inherits none."""
+    """Yield edits for HTTP/1.1 without `Connection: close`, also in blocks with their own headers."""
     yield from inserted(inside(config, "http"), _HTTP, _KEPT)
     before = None
     for placed in config.directives:

@@ -1,6 +1,4 @@
-"""PHP's own settings: a file that PHP reads last, validated by PHP and read back from its
-processes.
-"""
+"""PHP's own settings, in a file that PHP reads last. PHP validates it and reads it back."""
 
 from __future__ import annotations
 

@@ -108,8 +108,7 @@ def plain(value: str) -> str:
 
 
 def meaning(parameter: Parameter, text: str, bare: str) -> Value | None:
-    """Convert a value to the parameter's unit. A number without a unit is in ``bare``. The result
-    is ``None`` for an invalid value, or one that is not a whole number of units."""
+    """Convert a value to whole units of the parameter, else ``None``. ``bare`` is the default unit."""
     text = plain(text).strip()
     if isinstance(parameter.stock, bool):  # any unambiguous prefix is valid
         meant = {on for word, on in _SWITCHES.items() if word.startswith(text.lower())}
