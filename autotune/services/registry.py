@@ -20,6 +20,7 @@ from autotune.services import declared
 from autotune.services.adoption import Adoption
 from autotune.services.base import Conditions, Role, Service
 from autotune.services.diagnosis import NOTHING, Diagnosis
+from autotune.services.understood import Understood
 from autotune.target.model import Target
 from autotune.target.service import ServiceSpec
 
@@ -127,10 +128,16 @@ def adoptions() -> dict[str, Adoption]:
     return {key: adoption for key, adoption in declared.items() if isinstance(adoption, Adoption)}
 
 
+def understood(service: Service) -> Understood | None:
+    """What a service understands of a host's own files; None for a service that adopts no files."""
+    adoption = folder_declares(service, "ADOPTION")
+    return adoption.understood if isinstance(adoption, Adoption) else None
+
+
 def outliner(service: Service, path: str) -> Outliner | None:
     """What of a host's own file of a service may be shown; None for a service that adopts no files."""
-    adoption = folder_declares(service, "ADOPTION")
-    return adoption.understood.outliner(path) if isinstance(adoption, Adoption) else None
+    syntax = understood(service)
+    return syntax.outliner(path) if syntax else None
 
 
 def programs() -> tuple[Adoption, ...]:

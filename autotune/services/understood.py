@@ -46,6 +46,9 @@ class Understood:
     names are data. ``any_case``: the case of names does not matter. ``only_known``: names that are not
     understood are not shown either, as in a programming language.
 
+    ``reads`` are those of ``names`` that are read and never edited, such as addresses. ``writes`` are
+    names and whole lines that go with edits of others.
+
     In units, ``options`` reads the words of a command, and ``variables`` are those of the environment
     that are shown.
     """
@@ -57,6 +60,8 @@ class Understood:
     any_case: bool = False
     only_known: bool = False
     options: Options = _no_options
+    reads: frozenset[str] = frozenset()
+    writes: frozenset[str] = frozenset()
     variables: re.Pattern[str] = _NONE
 
     def outliner(self, path: str) -> Outliner:

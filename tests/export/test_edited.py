@@ -109,6 +109,21 @@ def test_only_lines_that_differ_are_shown(machine: Machine) -> None:
     assert machine.state() == before
 
 
+@pytest.mark.parametrize("ahead", [".:", "tools:", ":"])
+@pytest.mark.parametrize("options", [("--check",), ("--restore", "/var/backups/none")])
+def test_no_program_is_taken_from_the_working_directory(
+    machine: Machine, ahead: str, options: tuple[str, ...]
+) -> None:
+    place = machine.top / "here"
+    for directory in (place, place / "tools"):
+        directory.mkdir()
+        for name in ("mktemp", "stat", "sed", "cat", "rm", "sha256sum", "id", "readlink", "diff"):
+            (directory / name).write_text(f"#!/bin/sh\necho {name} >>{place}/ran\nexit 1\n")
+            (directory / name).chmod(0o755)
+    machine.run(script_of(of_file()), *options, ahead=ahead, cwd=place)
+    assert not (place / "ran").exists()
+
+
 @pytest.mark.parametrize("options", [(), ("--check",), ("--force",)])
 def test_a_file_that_others_changed_is_not_edited(
     machine: Machine, options: tuple[str, ...]

@@ -297,6 +297,22 @@ UNDERSTOOD = Understood(
     syntax.read,
     frozenset((*(p.name for p in PARAMETERS), "listen", "keepalive", "worker_rlimit_nofile")),
     blocks=_BLOCKS,
+    reads=frozenset(("listen",)),
+    writes=frozenset(
+        (
+            "auto",
+            "max",
+            "shared",
+            "autotune",
+            "fastcgi_busy_buffers_size",
+            "access_log",
+            "combined",
+            "buffer",
+            "flush",
+            "proxy_http_version 1.1;",
+            'proxy_set_header Connection "";',
+        )
+    ),
 )
 
 ADOPTION = Adoption(
