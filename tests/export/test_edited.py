@@ -245,6 +245,7 @@ def test_a_role_writes_one_file_at_a_time_and_nothing_twice(machine: Machine) ->
     assert machine.run(text, "--write", backup, str(second)).stdout == "changed\n"
     assert (machine.conf.read_text(), second.read_text()) == (OWN, NEW)
     assert machine.run(text, "--write", backup, str(machine.conf)).stdout == "changed\n"
+    assert machine.run(text, "--acted", backup).returncode == 0
     for request in ("--compare", "--write"):
         assert machine.run(text, "--prepare", backup).returncode == 0
         assert machine.run(text, request, backup, str(second)).stdout == "unchanged\n"
@@ -266,3 +267,41 @@ def test_a_role_that_stopped_half_way_goes_on_with_its_first_backup(machine: Mac
     machine.run(text, "--write", backup, str(machine.conf))
     assert machine.run(text, "--restore", backup).returncode == 0
     assert machine.state() == before
+
+
+def test_a_role_that_ended_before_services_read_a_file_acts_on_it_later(machine: Machine) -> None:
+    text = script_of(of_file())
+    backup, conf = str(machine.top / "root/var/backups/autotune-mine-3"), str(machine.conf)
+    machine.run(text, "--prepare", backup)
+    assert machine.run(text, "--write", backup, conf).stdout == "changed\n"
+    # The connection is lost: no handler acts.
+    assert machine.run(text, "--prepare", backup).returncode == 0
+    for request in ("--compare", "--write"):
+        assert machine.run(text, request, backup, conf).stdout == "changed\n"
+    assert machine.run(text, "--acted", backup).returncode == 0
+    for request in ("--compare", "--write"):
+        assert machine.run(text, request, backup, conf).stdout == "unchanged\n"
+
+
+# -- signals ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("signal", ["HUP", "INT", "TERM"])
+@pytest.mark.parametrize(
+    "step", ["stage_file", "keep_file", "swap_file", "verify_file", "restore_file", "is_as_kept"]
+)
+def test_a_signal_leaves_the_host_as_it_was(machine: Machine, step: str, signal: str) -> None:
+    """Also one that arrives while an earlier failure is undone."""
+    before = machine.state()
+    (machine.top / "units/broken" / UNIT).touch()  # it does not start again
+    text = script_of(replace(of_file(), units={UNIT: "restart"}))
+    head = f"\n{step}() {{"
+    assert text.count(head) == 1
+    done = machine.run(text.replace(head, f"{head} kill -{signal} $$\n"))
+    assert done.returncode != 0
+    assert machine.conf.read_text() == OWN
+    assert machine.conf.stat().st_mode & 0o777 == 0o640
+    assert [*(machine.top / "lib").iterdir()] == []
+    assert [path for path in before if machine.state().get(path) != before[path]
+            and not path.startswith("units/")] == []  # fmt: skip
+    assert [path for path in machine.state() if "autotune-new" in path] == []
