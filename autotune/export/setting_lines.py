@@ -2,7 +2,7 @@
 
 A study may come from someone else, and a configuration file can load code, run commands and grant access.
 What a service's own edit writes are names that it tunes, numbers and the choices of its parameters. Each
-changed line is judged by itself: the recorded lines around it may not be those of the host.
+changed line is checked without the lines around it: a study may have recorded others than the host has.
 """
 
 from __future__ import annotations
@@ -59,14 +59,17 @@ def check_lines(study: Study, part: Part, path: str, hunks: Iterable[Hunk]) -> N
 
 @dataclass(frozen=True)
 class _Vocabulary:
-    """``first``: what a line of a setting may begin with. ``named``: what a value may follow. ``known``:
-    every word of settings. ``leading``: the first words of lines that settings are added to. ``lines``:
-    whole lines. Words are in lower case, with `_` for `-`."""
+    """Words in lower case, with `_` for `-`.
+
+    A setting's line begins with one of ``first``, and a value follows one of ``naming``. ``vocabulary``
+    contains every word of settings. Settings are added to lines that begin with one of ``leading``.
+    ``lines`` are allowed as a whole.
+    """
 
     syntax: Understood
     first: frozenset[str]
-    named: frozenset[str]
-    known: frozenset[str]
+    naming: frozenset[str]
+    vocabulary: frozenset[str]
     leading: frozenset[str]
     lines: frozenset[str]
 
@@ -76,12 +79,12 @@ def _vocabulary(service: Service, syntax: Understood) -> _Vocabulary:
              if all(map(_WORD.fullmatch, name.split()))]  # fmt: skip
     choices = {_plain(choice) for parameter in service.parameters for choice in parameter.choices
                if isinstance(choice, str) and _CHOICE.fullmatch(choice)}  # fmt: skip
-    known = {word for name in names for word in name} | choices | _SWITCHES
+    vocabulary = {word for name in names for word in name} | choices | _SWITCHES
     return _Vocabulary(
         syntax,
         first=frozenset(name[0] for name in names),
-        named=frozenset(name[-1] for name in names),
-        known=frozenset(known),
+        naming=frozenset(name[-1] for name in names),
+        vocabulary=frozenset(vocabulary),
         leading=frozenset({name[0] for name in names} | {*map(_plain, syntax.reads)}),
         lines=frozenset(syntax.writes) | {""},
     )
@@ -127,7 +130,7 @@ def _is_whole(words: _Vocabulary, line: str) -> bool:
         _is_printable(text)
         and ";" not in tokens
         and _plain(tokens[0]) in words.first
-        and all(_is_part(words, token, words.known) for token in tokens)
+        and all(_is_part(words, token, words.vocabulary) for token in tokens)
     )
 
 
@@ -148,17 +151,17 @@ def _is_run(words: _Vocabulary, names: set[str], before: Sequence[str], run: Seq
     """True if a part of a line is a value behind its name, or names with values in a line that has
     settings. ``names``: how this line calls settings."""
     tokens = [token for token in run if not token.isspace()]
-    known, named = words.known | names, words.named | names
+    vocabulary, naming = words.vocabulary | names, words.naming | names
     if not _is_printable("".join(run)):
         return False
-    if not all(_is_part(words, token, known) for token in tokens):
+    if not all(_is_part(words, token, vocabulary) for token in tokens):
         return False
     content = [token for token in tokens if token not in _SIGNS]
     if not content:
         return not tokens or tokens == ['""']
-    if not _is_value(words, content[0]) or _plain(content[0]) in named:
+    if not _is_value(words, content[0]) or _plain(content[0]) in naming:
         return _first_word(before) in words.leading | names
-    return _last_name(words, before, named) in named
+    return _last_name(words, before, naming) in naming
 
 
 def _first_word(before: Sequence[str]) -> str:
@@ -172,12 +175,12 @@ def _first_word(before: Sequence[str]) -> str:
     return first
 
 
-def _last_name(words: _Vocabulary, before: Sequence[str], named: frozenset[str] | set[str]) -> str:
+def _last_name(words: _Vocabulary, before: Sequence[str], naming: frozenset[str] | set[str]) -> str:
     """The word that a value at the end of these tokens belongs to; empty if there is none."""
     for token in reversed(before):
         if token in _BOUNDARY:
             return ""
-        if _WORD.fullmatch(token) and (_plain(token) in named or not _is_value(words, token)):
+        if _WORD.fullmatch(token) and (_plain(token) in naming or not _is_value(words, token)):
             return _plain(token)
         if words.syntax.variables.fullmatch(token):
             return _plain(token)
@@ -188,15 +191,15 @@ def _tokens(line: str) -> list[str]:
     return [token[0] for token in _TOKEN.finditer(line)]
 
 
-def _is_part(words: _Vocabulary, token: str, known: frozenset[str] | set[str]) -> bool:
-    return token in _SIGNS or _is_value(words, token) or _plain(token) in known
+def _is_part(words: _Vocabulary, token: str, vocabulary: frozenset[str] | set[str]) -> bool:
+    return token in _SIGNS or _is_value(words, token) or _plain(token) in vocabulary
 
 
 def _is_value(words: _Vocabulary, token: str) -> bool:
     """True for a number or a choice, in quotes or not."""
     token = token.strip("\"'") if token[:1] in "\"'" else token
     return _NUMBER.fullmatch(token) is not None or (
-        _plain(token) in words.known and _plain(token) not in words.named
+        _plain(token) in words.vocabulary and _plain(token) not in words.naming
     )
 
 

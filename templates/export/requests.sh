@@ -46,8 +46,8 @@ not_restored() {
   echo "NOT restored: $1" >&2
   lost=yes
 }
-restore() { # all that the backup has; a connection that ends meanwhile does not stop it half-way
-  trap '' HUP INT TERM
+restore() { # all that the backup has
+  finish
   trap close_work EXIT
   lost=
   while read -r unit enabled active; do
@@ -88,6 +88,7 @@ fail() {
   exit 1
 }
 discard_all() {
+  finish
   for_each drop_staged
   [ ! -e "$backup/directories" ] || remove_directories
   rm -rf -- "$backup"
@@ -166,6 +167,7 @@ prepare() {
   trap drop_and_close EXIT
 }
 drop_and_close() {
+  finish
   for_each drop_staged
   remove_directories
   close_work

@@ -295,9 +295,11 @@ def test_a_signal_leaves_the_host_as_it_was(machine: Machine, step: str, signal:
     before = machine.state()
     (machine.top / "units/broken" / UNIT).touch()  # it does not start again
     text = script_of(replace(of_file(), units={UNIT: "restart"}))
-    head = f"\n{step}() {{"
-    assert text.count(head) == 1
-    done = machine.run(text.replace(head, f"{head} kill -{signal} $$\n"))
+    for name in {step, "drop_staged", "close_work"}:
+        head = f"\n{name}() {{"
+        assert text.count(head) == 1
+        text = text.replace(head, f"{head} kill -{signal} $$\n")
+    done = machine.run(text)
     assert done.returncode != 0
     assert machine.conf.read_text() == OWN
     assert machine.conf.stat().st_mode & 0o777 == 0o640

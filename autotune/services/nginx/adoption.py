@@ -298,22 +298,9 @@ UNDERSTOOD = Understood(
     frozenset((*(p.name for p in PARAMETERS), "listen", "keepalive", "worker_rlimit_nofile")),
     blocks=_BLOCKS,
     reads=frozenset(("listen",)),
-    writes=frozenset(
-        (
-            "auto",
-            "max",
-            "shared",
-            "autotune",
-            "fastcgi_busy_buffers_size",
-            "access_log",
-            "combined",
-            "buffer",
-            "flush",
-            "proxy_http_version 1.1;",
-            'proxy_set_header Connection "";',
-        )
-    ),
-)
+    writes=frozenset(("auto", "max", "shared", "autotune", "access_log", "combined", "buffer", "flush",
+        "fastcgi_busy_buffers_size", "proxy_http_version 1.1;", 'proxy_set_header Connection "";')),
+)  # fmt: skip
 
 ADOPTION = Adoption(
     known_as="nginx",
