@@ -3,6 +3,8 @@
 # A directory is closed if root owns it and only root can write to it. It is safe to pass through a sticky
 # directory of root, such as /tmp, to a directory of root. Every other directory is exposed: its owner can
 # replace any name in it at any moment, by a link, a FIFO or another file.
+# As root, no program is taken from the directory that it works in, from the first command on.
+case :$PATH: in *::* | *:[!/]*:*) PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin ;; esac
 newline='
 '
 tab='	'
@@ -99,8 +101,6 @@ anchor() {
 refuse() { printf '!\t%s: let root own these directories, or do not tune the files there\t-' "$1"; } # reason
 # path…: classifies their directories, all with one look at every directory on the way.
 survey() {
-    # As root, no program is taken from the directory that it works in.
-    case :$PATH: in *::* | *:[!/]*:*) PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin ;; esac
     new=$newline every=
     for path; do
         case $path in /*) ;; *) continue ;; esac

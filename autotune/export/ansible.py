@@ -224,6 +224,11 @@ def _configured(host: str, hosts: Hosts, backup: str) -> Iterator[dict[str, Any]
     yield {"name": "Act on what has changed", "ansible.builtin.meta": "flush_handlers"}
     for unit in running:
         yield _unit(f"Run {unit}", unit, "started", enabled=hosts.starts(host, unit) or None)
+    if hosts.of(host):
+        yield _scripted("Note that services have read their files", "--acted", backup) | {
+            "changed_when": False,
+            "when": "not ansible_check_mode",
+        }
     yield from _health(running)
 
 

@@ -22,8 +22,9 @@ from autotune.deploy.desired_state import DesiredState, desired_state
 from autotune.deploy.stack import Part, Stack, StackContext
 from autotune.discovery import in_place
 from autotune.environments.stack import overrides
-from autotune.export.refusal import RENDERED, Refused
-from autotune.export.unit_commands import check_commands, is_below
+from autotune.export.refusal import APPLY, RENDERED, Refused
+from autotune.export.setting_lines import check_lines
+from autotune.export.unit_commands import check_commands, holds_commands, is_below
 from autotune.report.studies import Study
 from autotune.services import unit_files
 from autotune.services.base import Own, Settings, config_files
@@ -35,7 +36,7 @@ from autotune.target.fields import FILE, UNIT
 from autotune.target.model import Target
 from autotune.target.read import read
 from autotune.target.runtimes import runtime_module
-from autotune.unified_diff import Hunk
+from autotune.unified_diff import Hunk, split
 
 ACCOUNT = ("www-data", "www-data")
 ANY_HOST = HostFacts(cpus=1.0, memory=2**30)  # it decides on values, not on names
@@ -82,8 +83,25 @@ def derive(
              if (hunks := _edits(part, path, records)) is not None}  # fmt: skip
     for part in desired.parts:
         for path, content in desired.rendered[part.name].items():
-            check_commands(study, desired, part, path, content, edits.get((part.site.host, path)))
+            hunks = edits.get((part.site.host, path))
+            check_commands(study, desired, part, path, content, hunks)
+            if part.site.own is not None and not holds_commands(path):
+                original = records[part.site.host].original.files.get(path)
+                check_lines(study, part, path, _lines_of(study, path, content, original, hunks))
     return DerivedHosts(manifests, contents, edits)
+
+
+def _lines_of(
+    study: Study, path: str, content: bytes, original: str | None, hunks: tuple[Hunk, ...] | None
+) -> tuple[Hunk, ...]:
+    """What changes in a host's own file: its edits, or the whole of one that the host did not have."""
+    if hunks is not None:
+        return hunks
+    if original is None:
+        return (Hunk(1, (), tuple(split(content))),) if content else ()
+    if sha256(content).hexdigest() == original:
+        return ()
+    raise Refused(study, f"it does not record which lines of {path} change", APPLY)
 
 
 def _edits(part: Part, path: str, records: Mapping[str, HostRecord]) -> tuple[Hunk, ...] | None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from autotune.config_text import is_utf8
 from autotune.deploy.deployed import DeployedFile, HostRecord, Original
 from autotune.export.refusal import Refused
 from autotune.report.studies import Study
@@ -14,6 +15,7 @@ from autotune.unified_diff import Hunk
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _LINES = 1_000_000  # more than any configuration file has
+_HUNKS = 1000  # more than any service edits
 
 
 def record_of(study: Study, host: str, record: Mapping[str, Any]) -> HostRecord:
@@ -61,21 +63,29 @@ def _file(file: Mapping[str, Any]) -> DeployedFile:
 def _edits(edits: list[Mapping[str, Any]]) -> tuple[Hunk, ...]:
     """Hunks in their order, that do not overlap."""
     hunks, last = [], 1
+    if len(edits) > _HUNKS:
+        raise ValueError(f"more than {_HUNKS} parts of a file change")
     for each in edits:
         _check_keys(each, Hunk)
         first = each["first"]
         if type(first) is not int or not last <= first <= _LINES:
             raise ValueError(f"{first!r} is not the number of a line after line {last - 1}")
         hunk = Hunk(first, _lines(each["removed"]), _lines(each["added"]))
+        if not hunk.removed and not hunk.added:
+            raise ValueError(f"nothing changes at line {first}")
         last = first + len(hunk.removed)
         hunks.append(hunk)
+    if any(not line.endswith("\n") for hunk in hunks[:-1] for line in (*hunk.removed, *hunk.added)):
+        raise ValueError("a line in the middle of a file has no end")
     return tuple(hunks)
 
 
 def _lines(lines: list[Any]) -> tuple[str, ...]:
     for line in lines:
-        if not isinstance(line, str) or not line or "\n" in line[:-1]:
-            raise ValueError(f"{line!r} is not a line")
+        if not isinstance(line, str) or not line or "\n" in line[:-1] or not is_utf8(line):
+            raise ValueError(f"{line!r:.100} is not a line")
+    if any(not line.endswith("\n") for line in lines[:-1]):
+        raise ValueError("a line in the middle of a file has no end")
     return tuple(lines)
 
 

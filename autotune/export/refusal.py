@@ -5,6 +5,7 @@ from __future__ import annotations
 from autotune.errors import AutotuneError
 from autotune.report.studies import Study
 
+APPLY = "`autotune export` without --format, then `autotune apply`"
 RENDERED = "/run/autotune"  # where software tries configurations on a host
 
 

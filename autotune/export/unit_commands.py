@@ -17,7 +17,7 @@ from pathlib import PurePosixPath
 from autotune.deploy.desired_state import DesiredState, render
 from autotune.deploy.stack import Part
 from autotune.errors import RenderError
-from autotune.export.refusal import Refused
+from autotune.export.refusal import APPLY, Refused
 from autotune.report.studies import Study
 from autotune.services import unit_environment, unit_files
 from autotune.services.registry import adoptions
@@ -60,7 +60,7 @@ def check_commands(
         raise Refused(
             study,
             f"{path} of {part.site.host} sets more than limits and numbers for its unit",
-            "`autotune export` without --format, then `autotune apply`",
+            APPLY,
         )
 
 

@@ -104,7 +104,11 @@ def adoption(
         paths=paths,
         version=f"{layouts.running} && {version}",
         find=find,
-        understood=Understood(partial(read, called=called), frozenset((*options, port, address))),
+        understood=Understood(
+            partial(read, called=called),
+            frozenset((*options, port, address)),
+            reads=frozenset((port, address)),
+        ),
         tunables=tunables,
     )
 

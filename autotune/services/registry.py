@@ -21,6 +21,7 @@ from autotune.services.adoption import Adoption
 from autotune.services.base import Conditions, Role, Service
 from autotune.services.diagnosis import NOTHING, Diagnosis
 from autotune.services.reference import Reference
+from autotune.services.understood import Understood
 from autotune.target.model import Target
 from autotune.target.service import ServiceSpec
 
@@ -131,10 +132,16 @@ def adoptions() -> dict[str, Adoption]:
     return {key: adoption for key, adoption in declared.items() if isinstance(adoption, Adoption)}
 
 
+def understood(service: Service) -> Understood | None:
+    """Return what may be shown of a service's files, or None if it adopts no files."""
+    adoption = folder_declares(service, "ADOPTION")
+    return adoption.understood if isinstance(adoption, Adoption) else None
+
+
 def outliner(service: Service, path: str) -> Outliner | None:
     """Return the outliner of a service's file, or None for a service that adopts no files."""
-    adoption = folder_declares(service, "ADOPTION")
-    return adoption.understood.outliner(path) if isinstance(adoption, Adoption) else None
+    syntax = understood(service)
+    return syntax.outliner(path) if syntax else None
 
 
 def references() -> dict[str, Reference]:

@@ -44,7 +44,8 @@ class Understood:
     ``read`` parses its files, ``names`` are directives, and ``also`` accepts further ones.
     ``blocks`` are the blocks with directives, or all if empty; other blocks contain tables, whose
     names are data. ``any_case`` ignores the case of names. ``only_known`` hides unknown names, as
-    in a programming language. In units, ``options`` parses the words of a command, and
+    in a programming language. ``reads`` are names that are read and never edited, such as addresses.
+    ``writes`` are names and whole lines that belong to edits of others. In units, ``options`` parses the words of a command, and
     ``variables`` matches visible environment variables.
     """
 
@@ -55,6 +56,8 @@ class Understood:
     any_case: bool = False
     only_known: bool = False
     options: Options = _no_options
+    reads: frozenset[str] = frozenset()
+    writes: frozenset[str] = frozenset()
     variables: re.Pattern[str] = _NONE
 
     def outliner(self, path: str) -> Outliner:

@@ -13,13 +13,17 @@ for_one() { # FUNCTION PATH NUMBER PATH…
   [ -n "$chosen" ] && [ "$chosen" != "$2" ] || "$run" "$@"
 }
 open_work() { # a directory that only root can enter; it may hold secrets of files
-  trap 'exit 1' HUP INT TERM
+  trap 'finish; exit 1' HUP INT TERM
   trap close_work EXIT
   work=$(umask 077 && mktemp -d -t autotune-export.XXXXXXXXXX) && survey "$backups/any" && for_each survey_path || return
   [ ! -e "$backups" ] || is_ours "$backups"
 }
 close_work() {
+  finish
   [ -z "$work" ] || rm -rf -- "$work"
+}
+finish() { # cleaning up is not stopped half-way, such as by a connection that ends
+  trap '' HUP INT TERM
 }
 survey_path() {
   survey "$2"

@@ -47,7 +47,8 @@ not_restored() {
   lost=yes
 }
 restore() { # all that the backup has
-  trap - EXIT HUP INT TERM
+  finish
+  trap close_work EXIT
   lost=
   while read -r unit enabled active; do
     [ "$active" = active ] || systemctl stop "$unit"
@@ -87,6 +88,7 @@ fail() {
   exit 1
 }
 discard_all() {
+  finish
   for_each drop_staged
   [ ! -e "$backup/directories" ] || remove_directories
   rm -rf -- "$backup"
@@ -132,9 +134,8 @@ configure() {
     for_each keep_file && complete_backup || exit 1
   trap fail EXIT
   stop_units && for_each swap_file && act && for_each verify_file || exit 1
-  trap - EXIT HUP INT TERM
+  trap close_work EXIT
   : >"$backup/done"
-  close_work
   echo "done; what was there before is in $backup: --restore $backup restores it"
 }
 restore_from() { # DIRECTORY
@@ -166,6 +167,7 @@ prepare() {
   trap drop_and_close EXIT
 }
 drop_and_close() {
+  finish
   for_each drop_staged
   remove_directories
   close_work
@@ -174,17 +176,28 @@ drop_and_close() {
 write() {
   open_work && for_each examine "$2" || exit 1
   refuse_differing
-  if ! any_pending; then echo unchanged; exit 0; fi
   backup=$1
+  # An earlier run may have ended before units read it.
+  if ! any_pending; then
+    if is_unread "$2"; then echo changed; else echo unchanged; fi
+    exit 0
+  fi
   is_ours "$backup" && [ -e "$backup/complete" ] || { echo "$backup is not a complete backup" >&2; exit 1; }
   trap drop_and_close EXIT
-  for_each keep_file "$2" && for_each stage_file "$2" && for_each swap_file "$2" &&
-    for_each verify_file "$2" || exit 1
+  for_each keep_file "$2" && for_each stage_file "$2" && printf '%s\n' "$2" >>"$backup/unread" &&
+    for_each swap_file "$2" && for_each verify_file "$2" || exit 1
   trap close_work EXIT
   echo changed
+}
+is_unread() { # PATH
+  grep -qxsF -- "$1" "$backup/unread"
+}
+acted() { # DIRECTORY: units have read all files
+  if is_ours "$1"; then rm -f -- "$1/unread"; fi
 }
 compare() { # DIRECTORY PATH: prints whether `write` would change the file
   open_work && for_each examine "$2" || exit 1
   refuse_differing
-  if any_pending; then echo changed; else echo unchanged; fi
+  backup=$1
+  if any_pending || is_unread "$2"; then echo changed; else echo unchanged; fi
 }

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from autotune.discovery.adoption import check
+from autotune.discovery.adoption import AdoptedTier, check
+from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tiers import instances
 from autotune.services.adoption import Listener
 from autotune.space.facts import HostFacts
@@ -23,22 +24,30 @@ CASES = [pytest.param(path.stem, case, id=f"{path.stem}-{case['name']}")
          for path in sorted(FIELD.glob("*.yaml")) for case in YAML(typ="safe").load(path)]  # fmt: skip
 
 
-@pytest.mark.parametrize(("service", "case"), CASES)
-def test_what_counts_is_adopted_and_one_line_edited(service: str, case: dict[str, Any]) -> None:
-    found = replace(
+def found_of(case: dict[str, Any]) -> DiscoveredHost:
+    return replace(
         host("h1", "10.0.0.9", case["files"], *case.get("units", ()), links=case.get("links")),
         facts=HostFacts(4, 8 * 2**30, 524_288), processors=4, backlogs=case.get("listening", {}),
         listeners=tuple(Listener(program, port, local=False)
                         for program, port in case.get("programs", {}).items()),
     )  # fmt: skip
+
+
+def tier_of(found: DiscoveredHost, deployment: str) -> AdoptedTier:
+    (tier,) = (t for t in adopted(found).values() if t.discovered.deployment == deployment)
+    return tier
+
+
+@pytest.mark.parametrize(("service", "case"), CASES)
+def test_what_counts_is_adopted_and_one_line_edited(service: str, case: dict[str, Any]) -> None:
+    found = found_of(case)
     running, notes = instances(found)
     if "refused" in case:
         assert [i.deployment for i in running if service in i.services] == []
         for why in [case["refused"]] if isinstance(case["refused"], str) else case["refused"]:
             assert [note for note in notes if why in note], notes
         return
-    deployment = case.get("deployment", service)
-    (tier,) = (t for t in adopted(found).values() if t.discovered.deployment == deployment)
+    tier = tier_of(found, case.get("deployment", service))
     check(tier)
     values = {name.partition(".")[2]: value for name, value in tier.values.items()}
     assert {name: values.get(name) for name in case["values"]} == case["values"]

@@ -109,6 +109,21 @@ def test_only_lines_that_differ_are_shown(machine: Machine) -> None:
     assert machine.state() == before
 
 
+@pytest.mark.parametrize("ahead", [".:", "tools:", ":"])
+@pytest.mark.parametrize("options", [("--check",), ("--restore", "/var/backups/none")])
+def test_no_program_is_taken_from_the_working_directory(
+    machine: Machine, ahead: str, options: tuple[str, ...]
+) -> None:
+    place = machine.top / "here"
+    for directory in (place, place / "tools"):
+        directory.mkdir()
+        for name in ("mktemp", "stat", "sed", "cat", "rm", "sha256sum", "id", "readlink", "diff"):
+            (directory / name).write_text(f"#!/bin/sh\necho {name} >>{place}/ran\nexit 1\n")
+            (directory / name).chmod(0o755)
+    machine.run(script_of(of_file()), *options, ahead=ahead, cwd=place)
+    assert not (place / "ran").exists()
+
+
 @pytest.mark.parametrize("options", [(), ("--check",), ("--force",)])
 def test_a_file_that_others_changed_is_not_edited(
     machine: Machine, options: tuple[str, ...]
@@ -230,6 +245,7 @@ def test_a_role_writes_one_file_at_a_time_and_nothing_twice(machine: Machine) ->
     assert machine.run(text, "--write", backup, str(second)).stdout == "changed\n"
     assert (machine.conf.read_text(), second.read_text()) == (OWN, NEW)
     assert machine.run(text, "--write", backup, str(machine.conf)).stdout == "changed\n"
+    assert machine.run(text, "--acted", backup).returncode == 0
     for request in ("--compare", "--write"):
         assert machine.run(text, "--prepare", backup).returncode == 0
         assert machine.run(text, request, backup, str(second)).stdout == "unchanged\n"
@@ -251,3 +267,43 @@ def test_a_role_that_stopped_half_way_goes_on_with_its_first_backup(machine: Mac
     machine.run(text, "--write", backup, str(machine.conf))
     assert machine.run(text, "--restore", backup).returncode == 0
     assert machine.state() == before
+
+
+def test_a_role_that_ended_before_services_read_a_file_acts_on_it_later(machine: Machine) -> None:
+    text = script_of(of_file())
+    backup, conf = str(machine.top / "root/var/backups/autotune-mine-3"), str(machine.conf)
+    machine.run(text, "--prepare", backup)
+    assert machine.run(text, "--write", backup, conf).stdout == "changed\n"
+    # The connection is lost: no handler acts.
+    assert machine.run(text, "--prepare", backup).returncode == 0
+    for request in ("--compare", "--write"):
+        assert machine.run(text, request, backup, conf).stdout == "changed\n"
+    assert machine.run(text, "--acted", backup).returncode == 0
+    for request in ("--compare", "--write"):
+        assert machine.run(text, request, backup, conf).stdout == "unchanged\n"
+
+
+# -- signals ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("signal", ["HUP", "INT", "TERM"])
+@pytest.mark.parametrize(
+    "step", ["stage_file", "keep_file", "swap_file", "verify_file", "restore_file", "is_as_kept"]
+)
+def test_a_signal_leaves_the_host_as_it_was(machine: Machine, step: str, signal: str) -> None:
+    """Also one that arrives while an earlier failure is undone."""
+    before = machine.state()
+    (machine.top / "units/broken" / UNIT).touch()  # it does not start again
+    text = script_of(replace(of_file(), units={UNIT: "restart"}))
+    for name in {step, "drop_staged", "close_work"}:
+        head = f"\n{name}() {{"
+        assert text.count(head) == 1
+        text = text.replace(head, f"{head} kill -{signal} $$\n")
+    done = machine.run(text)
+    assert done.returncode != 0
+    assert machine.conf.read_text() == OWN
+    assert machine.conf.stat().st_mode & 0o777 == 0o640
+    assert [*(machine.top / "lib").iterdir()] == []
+    assert [path for path in before if machine.state().get(path) != before[path]
+            and not path.startswith("units/")] == []  # fmt: skip
+    assert [path for path in machine.state() if "autotune-new" in path] == []

@@ -257,6 +257,10 @@ def test_a_hosts_own_file_is_exported_as_edits(edited: Study, fmt: str) -> None:
         ({"added": ["hz autotune-masked-1-of-2;\n"]}, "its edits of .* are not in the file"),
         ({"removed": ["autotune-masked-1-of-2\n"]}, "has words that stay on its host"),
         ({"first": 3}, "its edits of .* are not in the file"),
+        ({"added": ["hz 20\n", "loadmodule /tmp/x.so\n"]}, "changes more than settings of Redis"),
+        ({"removed": ["requirepass 1\n"]}, "changes more than settings of Redis"),
+        ({"removed": [], "added": []}, "nothing changes at line 2"),
+        ({"removed": ["hz", "10\n"]}, "a line in the middle of a file has no end"),
     ],
 )
 def test_edits_that_are_not_those_of_the_file_are_refused(
@@ -265,6 +269,25 @@ def test_edits_that_are_not_those_of_the_file_are_refused(
     study = changed(edited, "deployed", lambda record: record["hosts"]["db1"]["files"][REDIS]["edits"]
                     [0].update(change))  # fmt: skip
     with pytest.raises(AutotuneError, match=why):
+        export_files(study, study.state.by_number(1), "shell", everything=True)
+
+
+def test_a_hosts_own_file_is_not_exported_as_a_whole(edited: Study) -> None:
+    study = changed(edited, "deployed",
+                    lambda record: record["hosts"]["db1"]["files"][REDIS].update(edits=None))  # fmt: skip
+    with pytest.raises(AutotuneError, match=r"does not record which lines of .* change"):
+        export_files(study, study.state.by_number(1), "shell", everything=True)
+
+
+def test_a_new_file_of_a_host_holds_settings_alone(edited: Study) -> None:
+    def change(record: dict[str, Any]) -> None:
+        directory = edited.directory / "configs" / str(record["trial"])
+        if directory.exists():
+            file(f"store.db1.redis{REDIS}", "loadmodule /tmp/x.so\n")(record, directory)
+        record["hosts"]["db1"]["original"]["files"][REDIS] = None
+
+    study = changed(edited, "deployed", change)
+    with pytest.raises(AutotuneError, match=r"line 1 of .* changes more than settings of Redis"):
         export_files(study, study.state.by_number(1), "shell", everything=True)
 
 

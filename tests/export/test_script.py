@@ -82,8 +82,11 @@ class Machine:
             and "broken" not in path.parts
         }
 
-    def run(self, text: str, *options: str) -> subprocess.CompletedProcess[str]:
-        path = f"{self.top / 'bin'}:/usr/sbin:/usr/bin:/sbin:/bin"
+    def run(
+        self, text: str, *options: str, ahead: str = "", cwd: Path | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Run a script; ``ahead`` is what PATH begins with."""
+        path = f"{ahead}{self.top / 'bin'}:/usr/sbin:/usr/bin:/sbin:/bin"
         below = re.sub(
             r"(?<![\w.])(/etc\b|/var/backups|/var/lib/autotune)",
             lambda m: f"{self.top}/root{m[1]}",
@@ -97,7 +100,7 @@ class Machine:
             input=below.replace("sleep 2", ":"),
             env={"PATH": path, "UNITS": f"{self.top}/units", "KERNEL": f"{self.top}/kernel",
                  "TMPDIR": f"{self.top}/lib"},
-            text=True, capture_output=True, check=False,
+            text=True, capture_output=True, check=False, cwd=cwd,
         )  # fmt: skip
 
 

@@ -116,6 +116,8 @@ UNDERSTOOD = Understood(
     )),
     blocks=frozenset(_SECTIONS.split()),
     any_case=True,
+    reads=frozenset(("listen", "ifmodule", "ifdefine", "ifversion")),
+    writes=frozenset(("<IfModule mpm_event_module>", "</IfModule>")),
 )  # fmt: skip
 
 ADOPTION = Adoption(

@@ -110,7 +110,7 @@ UNDERSTOOD = Understood(syntax.read, frozenset((
     "nbthread", "maxconn", "tune.bufsize", "backlog", "bind backlog", "bind shards", "retries",
     "balance", "http-reuse", "busy-polling", "option dontlog-normal", "option http-server-close",
     *(f"server {option}" for option in _OF_SERVERS), *(f"timeout {name}" for name in _TIMEOUTS),
-)))  # fmt: skip
+)), writes=frozenset(("default-server",)))  # fmt: skip
 
 ADOPTION = Adoption(
     known_as="HAProxy",

@@ -88,7 +88,7 @@ def _notation(parameter: Parameter) -> Notation:
     return size(parameter.unit) if parameter.unit else _COUNT
 
 
-UNDERSTOOD = Understood(syntax.read, frozenset((*_NAMES, "port")))
+UNDERSTOOD = Understood(syntax.read, frozenset((*_NAMES, "port")), reads=frozenset(("port",)))
 
 ADOPTION = Adoption(
     known_as="MariaDB",

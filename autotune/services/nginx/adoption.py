@@ -294,7 +294,10 @@ UNDERSTOOD = Understood(
     syntax.read,
     frozenset((*(p.name for p in PARAMETERS), "listen", "keepalive", "worker_rlimit_nofile")),
     blocks=_BLOCKS,
-)
+    reads=frozenset(("listen",)),
+    writes=frozenset(("auto", "max", "shared", "autotune", "access_log", "combined", "buffer", "flush",
+        "fastcgi_busy_buffers_size", "proxy_http_version 1.1;", 'proxy_set_header Connection "";')),
+)  # fmt: skip
 
 ADOPTION = Adoption(
     known_as="nginx",

@@ -81,7 +81,7 @@ def listens(config: Config) -> str:
 UNDERSTOOD = Understood(syntax.read, frozenset((
     "pm", "pm.max_children", "pm.process_idle_timeout", "pm.max_requests", "listen", "listen.backlog",
     *(f"pm.{name}" for name in SPARE),
-)))  # fmt: skip
+)), reads=frozenset(("listen",)))  # fmt: skip
 
 ADOPTION = Adoption(
     known_as="PHP-FPM behind a web server",

@@ -91,6 +91,7 @@ ADOPTION = Adoption(
         "$directory/postgres" -V | sed 's,^postgres (PostgreSQL) \\([^ ]*\\).*,PostgreSQL \\1,'
 done""",
     find=find,
-    understood=Understood(read, frozenset((*(parameter.name for parameter in PARAMETERS), "port"))),
+    understood=Understood(read, frozenset((*(parameter.name for parameter in PARAMETERS), "port")),
+                          reads=frozenset(("port",))),
     tunables=_tunables,
 )  # fmt: skip

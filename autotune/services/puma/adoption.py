@@ -154,6 +154,8 @@ UNDERSTOOD = Understood(
                "--port")),
     syntax.is_number,
     only_known=True,
+    reads=frozenset(("port", "--port")),
+    writes=frozenset(("threads",)),
     options=_options,
     variables=re.compile(r"(?:\w+_)?(?:THREADS|WORKERS|CONCURRENCY|PROCESSES|PORT)"),
 )  # fmt: skip

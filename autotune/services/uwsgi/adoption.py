@@ -104,6 +104,8 @@ UNDERSTOOD = Understood(
     frozenset(
         (*(parameter.name.replace("_", "-") for parameter in PARAMETERS), syntax.SECTION, "socket")
     ),
+    reads=frozenset((syntax.SECTION, "socket")),
+    writes=frozenset(("workers",)),
 )
 
 ADOPTION = app_server.adoption(

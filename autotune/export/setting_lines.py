@@ -1,0 +1,227 @@
+"""Checks of the lines that an export exchanges in a host's own file: they hold settings and nothing else.
+
+A study may come from someone else, and a configuration file can load code, run commands and grant access.
+What a service's own edit writes are names that it tunes, numbers and the choices of its parameters. Each
+changed line is checked without the lines around it: a study may have recorded others than the host has.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+
+from autotune.config_text import is_utf8
+from autotune.deploy.stack import Part
+from autotune.export.refusal import APPLY, Refused
+from autotune.masking import is_masked
+from autotune.report.studies import Study
+from autotune.services.base import Service
+from autotune.services.config_files import Directive, Unreadable
+from autotune.services.registry import understood
+from autotune.services.understood import Understood
+from autotune.unified_diff import Hunk
+
+LONGEST = 4096  # characters of a line that is compared word by word
+MOST = 200  # lines of a hunk: a service exchanges a few
+_TOKEN = re.compile(
+    r"""-[A-Za-z](?=\d)|(?P<quote>["'])-?\w[\w.-]*(?: ?[A-Za-z]{1,3})?(?P=quote)"""
+    r"""|-{0,2}\w[\w.-]*!?|""|\s+|.""",
+    re.DOTALL,
+)
+_WORD = re.compile(r"-{0,2}\w[\w.-]*!?")
+_NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})? ?[A-Za-z]{0,3}")
+_CHOICE = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
+_SIGNS = frozenset(("=", ",", ";", ":", "?", "&", '""'))
+# In front of a value no comment or path begins, and no other directive ends.
+_BOUNDARY = frozenset(";#/:")
+_SWITCHES = frozenset(("on", "off", "yes", "no", "true", "false"))
+
+
+def check_lines(study: Study, part: Part, path: str, hunks: Iterable[Hunk]) -> None:
+    """Raises AutotuneError if lines that go or come hold more than settings of the part's service."""
+    syntax = understood(part.service)
+    words = _vocabulary(part.service, syntax) if syntax else None
+    for hunk in hunks:
+        # A line with masked words is refused for that, whatever else it has.
+        masked = any(
+            is_masked(line.encode("utf-8", "replace")) for line in (*hunk.removed, *hunk.added)
+        )
+        if not masked and (words is None or not _is_safe(words, hunk)):
+            raise Refused(
+                study,
+                f"line {hunk.first} of {path} of {part.site.host} changes more than settings of "
+                f"{part.service.title}",
+                APPLY,
+            )
+
+
+@dataclass(frozen=True)
+class _Vocabulary:
+    """Words in lower case, with `_` for `-`.
+
+    A setting's line begins with one of ``first``, and a value follows one of ``naming``. ``vocabulary``
+    contains every word of settings. Settings are added to lines that begin with one of ``leading``.
+    ``lines`` are allowed as a whole.
+    """
+
+    syntax: Understood
+    first: frozenset[str]
+    naming: frozenset[str]
+    vocabulary: frozenset[str]
+    leading: frozenset[str]
+    lines: frozenset[str]
+
+
+def _vocabulary(service: Service, syntax: Understood) -> _Vocabulary:
+    names = [[*map(_plain, name.split())] for name in (syntax.names | syntax.writes) - syntax.reads
+             if all(map(_WORD.fullmatch, name.split()))]  # fmt: skip
+    choices = {_plain(choice) for parameter in service.parameters for choice in parameter.choices
+               if isinstance(choice, str) and _CHOICE.fullmatch(choice)}  # fmt: skip
+    vocabulary = {word for name in names for word in name} | choices | _SWITCHES
+    return _Vocabulary(
+        syntax,
+        first=frozenset(name[0] for name in names),
+        naming=frozenset(name[-1] for name in names),
+        vocabulary=frozenset(vocabulary),
+        leading=frozenset({name[0] for name in names} | {*map(_plain, syntax.reads)}),
+        lines=frozenset(syntax.writes) | {""},
+    )
+
+
+def _plain(word: str) -> str:
+    return word.lower().replace("-", "_")
+
+
+def _is_safe(words: _Vocabulary, hunk: Hunk) -> bool:
+    """True if each line is a setting, or differs from one that it replaces by settings alone."""
+    lines = (*hunk.removed, *hunk.added)
+    if len(lines) > MOST or any(len(line) > LONGEST or not is_utf8(line) for line in lines):
+        return False
+    removed, added = list(hunk.removed), list(hunk.added)
+    return _are_safe(words, removed, added)
+
+
+def _are_safe(words: _Vocabulary, removed: Sequence[str], added: Sequence[str]) -> bool:
+    """The same, with lines paired in their order: ``ways`` has the pairs of prefixes that are safe."""
+    ways = {(0, 0)}
+    for old in range(len(removed) + 1):
+        for new in range(len(added) + 1):
+            if (
+                ((old - 1, new) in ways and _is_whole(words, removed[old - 1]))
+                or ((old, new - 1) in ways and _is_whole(words, added[new - 1]))
+                or (
+                    (old - 1, new - 1) in ways
+                    and _is_exchange(words, removed[old - 1], added[new - 1])
+                )
+            ):
+                ways.add((old, new))
+    return (len(removed), len(added)) in ways
+
+
+def _is_whole(words: _Vocabulary, line: str) -> bool:
+    """True if a line is one setting: its name, and values."""
+    text = line.removesuffix("\n").removesuffix("\r").strip(" \t")
+    if text in words.lines:
+        return True
+    tokens = [token for token in _tokens(text.removesuffix(";")) if not token.isspace()]
+    return (
+        _is_printable(text)
+        and ";" not in tokens
+        and _plain(tokens[0]) in words.first
+        and all(_is_part(words, token, words.vocabulary) for token in tokens)
+    )
+
+
+def _is_exchange(words: _Vocabulary, old: str, new: str) -> bool:
+    """True if two lines differ by settings alone."""
+    before, after = (_tokens(line.removesuffix("\n").removesuffix("\r")) for line in (old, new))
+    matcher = SequenceMatcher(None, before, after, autojunk=False)
+    names = {*_names(words, old), *_names(words, new)}
+    return all(
+        _is_run(words, names, before[:a], before[a:b])
+        and _is_run(words, names, after[:c], after[c:d])
+        for tag, a, b, c, d in matcher.get_opcodes()
+        if tag != "equal"
+    )
+
+
+def _is_run(words: _Vocabulary, names: set[str], before: Sequence[str], run: Sequence[str]) -> bool:
+    """True if a part of a line is a value behind its name, or names with values in a line that has
+    settings. ``names``: how this line calls settings."""
+    tokens = [token for token in run if not token.isspace()]
+    vocabulary, naming = words.vocabulary | names, words.naming | names
+    if not _is_printable("".join(run)):
+        return False
+    if not all(_is_part(words, token, vocabulary) for token in tokens):
+        return False
+    content = [token for token in tokens if token not in _SIGNS]
+    if not content:
+        return not tokens or tokens == ['""']
+    if not _is_value(words, content[0]) or _plain(content[0]) in naming:
+        return _first_word(before) in words.leading | names
+    return _last_name(words, before, naming) in naming
+
+
+def _first_word(before: Sequence[str]) -> str:
+    """The first word of the directive that these tokens end in; empty if there is none."""
+    first = ""
+    for token in before:
+        if token in ("{", "}", ";"):
+            first = ""
+        elif not first and _WORD.fullmatch(token):
+            first = _plain(token)
+    return first
+
+
+def _last_name(words: _Vocabulary, before: Sequence[str], naming: frozenset[str] | set[str]) -> str:
+    """The word that a value at the end of these tokens belongs to; empty if there is none."""
+    for token in reversed(before):
+        if token in _BOUNDARY:
+            return ""
+        if _WORD.fullmatch(token) and (_plain(token) in naming or not _is_value(words, token)):
+            return _plain(token)
+        if words.syntax.variables.fullmatch(token):
+            return _plain(token)
+    return ""
+
+
+def _tokens(line: str) -> list[str]:
+    return [token[0] for token in _TOKEN.finditer(line)]
+
+
+def _is_part(words: _Vocabulary, token: str, vocabulary: frozenset[str] | set[str]) -> bool:
+    return token in _SIGNS or _is_value(words, token) or _plain(token) in vocabulary
+
+
+def _is_value(words: _Vocabulary, token: str) -> bool:
+    """True for a number or a choice, in quotes or not."""
+    token = token.strip("\"'") if token[:1] in "\"'" else token
+    return _NUMBER.fullmatch(token) is not None or (
+        _plain(token) in words.vocabulary and _plain(token) not in words.naming
+    )
+
+
+def _is_printable(text: str) -> bool:
+    return all(character.isprintable() or character == "\t" for character in text)
+
+
+def _names(words: _Vocabulary, line: str) -> Iterator[str]:
+    """What a line calls the settings in it: a syntax may have several names for one."""
+    try:
+        directives = [*words.syntax.read(line)]
+    except (Unreadable, UnicodeError, RecursionError):
+        return
+    for directive in directives:
+        if _is_setting(words.syntax, directive) and (
+            name := _WORD.match(line, directive.name.start)
+        ):
+            yield _plain(name[0])
+    yield from (_plain(name[0]) for name in words.syntax.variables.finditer(line))
+
+
+def _is_setting(syntax: Understood, directive: Directive) -> bool:
+    name = directive.name.text
+    called = name.lower() if syntax.any_case else name
+    return called in syntax.names - syntax.reads or syntax.also(directive)

@@ -1,0 +1,150 @@
+"""Lines that an export exchanges in a host's own file: what a service itself would edit, and no more."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.deploy.stack import Part
+from autotune.errors import AutotuneError
+from autotune.export.setting_lines import check_lines
+from autotune.export.unit_commands import holds_commands
+from autotune.report.studies import open_study
+from autotune.services.registry import ALL, named
+from autotune.unified_diff import Hunk, edit
+from tests.deploy.test_desired_state import wanted
+from tests.discovery.test_adoption import rendered
+from tests.discovery.test_field import CASES, found_of, tier_of
+
+STUDY = Path(__file__).parents[1] / "report" / "studies" / "improved"
+
+
+# Values on lines of their own, and words that autotune never writes: `autotune apply` edits these.
+LEFT = (
+    "lines that go on, carriage returns and names in any case",
+    "switches in every spelling",
+)
+EDITED = [case for case in CASES
+          if "refused" not in case.values[1] and case.values[1]["name"] not in LEFT]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def part(tmp_path_factory: pytest.TempPathFactory) -> Part:
+    return wanted(tmp_path_factory.mktemp("target")).parts[0]
+
+
+def of_service(part: Part, key: str) -> Part:
+    service = next(service for service in ALL if key in (service.key, service.name))
+    return replace(part, service=service)
+
+
+def check(part: Part, *hunks: Hunk) -> None:
+    check_lines(open_study(STUDY), part, "/etc/its.conf", hunks)
+
+
+@pytest.mark.parametrize(("service", "case"), EDITED)
+def test_edits_of_a_service_are_exported(part: Part, service: str, case: dict[str, Any]) -> None:
+    found = found_of(case)
+    tier = tier_of(found, case.get("deployment", service))
+    before = {path: content.decode() for path, content in found.tree.files.items()}
+    after = rendered(tier, case["changed"])
+    for name, own in tier.own.items():
+        for file in own.files:
+            if not holds_commands(file.path):
+                old = before.get(file.path, "").encode()
+                new = after[f"h1{file.path}"].encode()
+                hunks = edit(old, new, old, new)
+                assert hunks is not None
+                check(of_service(part, name.rpartition(".")[2]), *hunks)
+
+
+SAFE = {
+    "number": ("redis", ["hz 10\n"], ["hz 20\n"]),
+    "no end of line": ("redis", ["port 1"], ["port 1\n", "hz 20\n"]),
+    "several on a line": (
+        "nginx",
+        ["events { worker_connections 512; } include x;\n"],
+        ["events { worker_connections 4k; } include x;\n"],
+    ),
+    "settings that nginx writes": (
+        "nginx",
+        ["worker_processes auto;\n", "listen 80;\n", "access_log /var/log/x;\n"],
+        ["worker_processes 4;\n", "listen 80 backlog=9 reuseport;\n",
+         "access_log /var/log/x combined buffer=64k flush=5s;\n",
+         "    open_file_cache max=1000;\n", "    ssl_session_cache shared:autotune:1m;\n",
+         '    proxy_set_header Connection "";\n'],
+    ),
+    "carriage return": ("mariadb", ["max_connections = 1\r\n"], ["max_connections = 2\r\n"]),
+}  # fmt: skip
+UNSAFE = {
+    "module": ("nginx", [], ["load_module /tmp/evil.so;\n"]),
+    "module behind a setting": ("nginx", ["worker_processes 1;\n"],
+                                ["worker_processes 2; load_module /tmp/evil.so;\n"]),
+    "included file": ("nginx", ["worker_processes 1;\n"], ["worker_processes 1;\n", "include /tmp/x;\n"]),
+    "command of a log": ("apache", [], ['ErrorLog "|/bin/sh -c id"\n']),
+    "module of Apache": ("apache", ["KeepAlive On\n"], ["LoadModule evil /tmp/evil.so\n"]),
+    "access": ("apache", ["Require all denied\n"], ["Require all granted\n"]),
+    "access goes": ("nginx", ["    deny all;\n"], []),
+    "setting in place of access": ("nginx", ["    deny all;\n"], ["    keepalive_timeout 5s;\n"]),
+    "access by two words": ("nginx", ["    deny all;\n"], ["    keepalive_timeout 5s; deny all;\n"]),
+    "code of PHP": ("php-fpm", [], ["php_admin_value[auto_prepend_file] = /tmp/x\n"]),
+    "preloaded code": ("php-ini-fpm", [], ["opcache.preload = /tmp/evil.php\n"]),
+    "extension": ("php-ini-fpm", [], ["extension = evil\n"]),
+    "functions": ("php-ini-fpm", ["disable_functions = exec\n"], ["disable_functions = exec on\n"]),
+    "part of a word": ("php-ini-fpm", ["disable_functions = a,exec\n"],
+                       ["disable_functions = a,1 exec\n"]),
+    "comment": ("php-ini-fpm", ["disable_functions = exec\n"], [";disable_functions = exec\n"]),
+    "comment in words of settings": ("php-ini-fpm", ["disable_functions = exec\n"],
+                                     ["memory_limit = 1M;disable_functions = exec\n"]),
+    "a comment ends": ("nginx", ["# load_module x;\n"], ["# worker_processes 1;\n", " load_module x;\n"]),
+    "a comment goes": ("php-ini-fpm", [";extension = x\n"], ["extension = x\n"]),
+    "account": ("memcached", ["-u memcache\n"], ["-u root\n"]),
+    "account by number": ("php-fpm", ["user = 33\n"], ["user = 0\n"]),
+    "address": ("redis", ["bind 127\n"], ["bind 0\n"]),
+    "address of a port": ("memcached", ["-l 127\n"], ["-l 0\n"]),
+    "password": ("redis", ["requirepass 1234\n"], ["requirepass 1\n"]),
+    "password goes": ("redis", ["requirepass 1234\n"], []),
+    "renamed command": ("redis", [], ["loadmodule /tmp/x.so\n"]),
+    "code of Ruby": ("puma", ["workers 2\n"], ["workers `id`\n"]),
+    "code of Ruby in text": ("puma", ["bind 'tcp://0.0.0.0:1'\n"], ['bind "#{system(1)}"\n']),
+    "mode in Ruby": ("puma", ["File.chmod(0600, key)\n"], ["File.chmod(0666, key)\n"]),
+    "program": ("uwsgi", [], ["exec-asap = id\n"]),
+    "program of HAProxy": ("haproxy", [], ["    external-check command /bin/sh\n"]),
+    "lua": ("haproxy", ["    maxconn 10\n"], ["    maxconn 10\n", "    lua-load /tmp/x\n"]),
+    "plugin": ("mariadb", [], ["plugin_load_add = evil\n"]),
+    "command of PostgreSQL": ("postgresql", [], ["archive_command = 'id'\n"]),
+    "library": ("postgresql", ["shared_buffers = 1MB\n"], ["shared_preload_libraries = on\n"]),
+    "section": ("mariadb", [], ["[client]\n"]),
+    "carriage return": ("redis", ["hz 10\n"], ["hz 10\rrequirepass 1\n"]),
+    "end of text": ("redis", ["hz 10\n"], ["hz 10\0\n"]),
+    "escape": ("redis", ["hz 10\n"], ["hz 10\x1b\n"]),
+    "line end of Unicode": ("redis", [], ["hz 10\u2028\n"]),
+    "continued": ("apache", [], ["KeepAliveTimeout 5\\\n"]),
+    "digits of Unicode": ("redis", ["hz 10\n"], ["hz \u0661\n"]),
+    "half of a character": ("redis", ["hz \ud800\n"], ["hz 10\n"]),
+    "endless line": ("redis", ["hz 10\n"], [f"hz {'1 ' * 10**6}\n"]),
+    "endless lines": ("redis", ["hz 10\n"] * 10**5, ["hz 20\n"] * 10**5),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAFE)
+def test_settings_are_exchanged(part: Part, name: str) -> None:
+    key, removed, added = SAFE[name]
+    check(of_service(part, key), Hunk(2, tuple(removed), tuple(added)))
+
+
+@pytest.mark.parametrize("name", UNSAFE)
+def test_nothing_but_settings_is_exchanged(part: Part, name: str) -> None:
+    key, removed, added = UNSAFE[name]
+    with pytest.raises(AutotuneError, match=r"line 2 .* changes more than settings of") as raised:
+        check(of_service(part, key), Hunk(2, tuple(removed), tuple(added)))
+    assert "autotune apply" in (raised.value.hint or "")
+
+
+def test_a_service_without_files_of_its_own_has_none_edited(part: Part) -> None:
+    (service,) = named("sysctl")
+    with pytest.raises(AutotuneError, match="changes more than settings"):
+        check(replace(part, service=service), Hunk(2, (), ("a = 1\n",)))
