@@ -45,8 +45,8 @@ class Understood:
     ``blocks`` are the blocks with directives, or all if empty; other blocks contain tables, whose
     names are data. ``any_case`` ignores the case of names. ``only_known`` hides unknown names, as
     in a programming language. ``reads`` are names that are read and never edited, such as addresses.
-    ``writes`` are names and whole lines that belong to edits of others. In units, ``options`` parses the words of a command, and
-    ``variables`` matches visible environment variables.
+    ``writes`` are names and whole lines that belong to edits of others. In units, ``options`` parses
+    the words of a command, and ``variables`` matches visible environment variables.
     """
 
     read: Reader

@@ -27,9 +27,8 @@ LEVELS = frozenset({"BusyWorkers", "IdleWorkers", "Processes"})
 
 
 def doing(text: str) -> Mapping[str, float]:
-    """Return the numbers of busy workers and of workers that wait on a keep-alive connection. The
-    worker that answers this query is not counted. The scoreboard has a letter per worker
-    (mod_status). Without a scoreboard the result is empty."""
+    """Return the numbers of busy and of kept-alive workers, without the one that answers. Empty
+    without a scoreboard, which has a letter per worker (mod_status)."""
     scoreboard = re.search(r"(?m)^Scoreboard: (\S+)", text)
     if scoreboard is None:
         return {}
@@ -57,8 +56,7 @@ THREADS = _pool(
 
 
 def workers(part: PartReading) -> Finding | None:
-    """Apply the worker rule of the active processing module. Tiers behind are checked first,
-    because a load balancer whose web servers lack workers also lacks some."""
+    """Apply the worker rule of the active module, after those of the tiers behind, which it waits for."""
     if part.activity.runs_application:
         return PROCESSES.taken(part)
     return THREADS.taken(part) if part.setting("ThreadsPerChild") else None

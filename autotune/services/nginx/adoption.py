@@ -95,8 +95,7 @@ def _directives(service: RunningService) -> Iterator[Tunable]:
     yield from _in_blocks(config, EVENTS, "events")
     yield from _in_blocks(config, CLIENTS, "http", "server", "location")
     if service.role is not Role.PROXY:
-        # Only if no file sets any, because nginx refuses a busy size below the first buffer or near
-        # the size of all. The default busy size, twice the first buffer, may be too large.
+        # Only if no file sets any: nginx refuses a busy size below the first buffer or near the sum.
         unsaid = not any(placed.name.startswith("fastcgi_b") for placed in config.directives)
         http = inside(config, "http") if unsaid else []
         first = "\n    fastcgi_busy_buffers_size 16k;\n    fastcgi_buffer_size "
@@ -175,10 +174,8 @@ def _access_log(config: Config) -> Tunable:
 
 
 # -- persistent connections to upstream servers ---------------------------------------------------
-#
-# `keepalive` is in an upstream, after its balancing method. It needs HTTP/1.1 requests without
-# `Connection: close` to web servers, and `fastcgi_keep_conn` to PHP-FPM
-# (nginx.org, ngx_http_upstream_module).
+# `keepalive` follows the balancing method of an upstream. It needs HTTP/1.1 without `Connection:
+# close`, or `fastcgi_keep_conn` for PHP-FPM (nginx.org, ngx_http_upstream_module).
 
 _KEPT = "upstream_keepalive"
 _HTTP = r"""'\n    proxy_http_version 1.1;\n    proxy_set_header Connection "";'"""

@@ -89,8 +89,7 @@ def in_effect(text: str) -> Settings:
 
 
 class Postgresql(Service):
-    """A cluster, reconfigured by a file in `conf.d` or in its existing files. Its data directory,
-    which contains `ALTER SYSTEM` settings, is never changed."""
+    """A cluster, with a file in `conf.d` or its own files. Its data directory is never changed."""
 
     name = "postgresql"
     title = "PostgreSQL"

@@ -74,8 +74,7 @@ def _path(host: RunningHost, command: Config, environment: Environment) -> str:
 
 
 def _listens(host: RunningHost, config: Config, environment: Environment) -> str:
-    """Return a TCP port or socket path: the first address with exactly one listener. A socket that
-    systemd opens for Puma overrides its own addresses."""
+    """Return the port or socket path with exactly one listener; sockets from systemd come first."""
     opened = unit_files.opened(host.tree, environment.unit)
     own = [f"{before}{placed.words[0]}{after}" for name, before, after in _ADDRESSES
            for placed in config.called(name)]  # fmt: skip
