@@ -134,4 +134,5 @@ def test_from_an_empty_directory_to_a_role(environment: Path, tmp_path: Path) ->
     role = tmp_path / "winner" / "ansible"
     assert (role / "site.yml").exists()
     tasks = "".join(path.read_text() for path in role.glob("roles/autotune/tasks/*.yml"))
-    assert "validate:" in tasks
+    assert "--check" in tasks
+    assert "--write" in tasks

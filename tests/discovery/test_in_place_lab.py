@@ -209,7 +209,7 @@ def test_a_site_of_their_own_is_not_the_reference_application(ground: Ground) ->
     asked = ("uses: [cache, store]}", "app: reference, uses: [cache, store]}")
     with pytest.raises(TargetError, match=r"/var/www/autotune/kv\.php does not exist") as raised:
         prepare(read(target(ground, asked)))
-    assert "leave `app:` out" in (raised.value.hint or "")
+    assert "remove `app:`" in (raised.value.hint or "")
 
 
 def spared_a_handshake(directory: Path) -> bool:

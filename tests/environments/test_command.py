@@ -194,7 +194,7 @@ def test_the_shipped_example_runs_where_it_is_put(tmp_path: Path) -> None:
     [
         ("[./nothing]", "3:11: program './nothing' not found", None),
         ("[no-such-program-anywhere]", "program 'no-such-program-anywhere' not found", None),
-        ("[./bench.py]", "./bench.py cannot be run", "chmod +x"),
+        ("[./bench.py]", "./bench.py is not executable", "chmod +x"),
     ],
 )
 def test_a_program_that_cannot_be_run(

@@ -48,7 +48,7 @@ def test_a_plan_names_the_servers_once_and_no_settings_of_the_host() -> None:
 
 def test_a_study_from_check_to_export(target: Path, tmp_path: Path) -> None:
     studies = ("--studies", tmp_path / "studies")
-    assert "no host is touched" in autotune("check", target, cwd=tmp_path).stdout
+    assert "no host is changed" in autotune("check", target, cwd=tmp_path).stdout
     planned = printed("plan", autotune("plan", target, "--json", cwd=tmp_path).stdout)
     assert planned["simulated"] is True
     assert "(of a model)" in planned["entry"]
@@ -57,7 +57,7 @@ def test_a_study_from_check_to_export(target: Path, tmp_path: Path) -> None:
 
     done = autotune("run", target, "--yes", "--json", *studies, cwd=tmp_path)
     found = printed("study", done.stdout)
-    assert "No host is touched" in done.stderr
+    assert "autotune changes no host and sends no load" in done.stderr
     assert found["verdict"] == "improved"
     assert found["warnings"][0]["code"] == "simulated"
     assert found["seconds"]["load"] > 100  # virtual ones

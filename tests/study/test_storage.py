@@ -168,9 +168,9 @@ def test_in_a_study_of_many_beds_the_next_suggestion_is_there_when_a_trial_ends(
 ) -> None:
     asked_by: list[str] = []
 
-    def propose(state: State, searcher: Searcher) -> Proposal:
+    def propose(state: State, searcher: Searcher, space: Space) -> Proposal:
         asked_by.append(threading.current_thread().name)
-        return loop.propose(state, searcher)
+        return loop.propose(state, searcher, space)
 
     monkeypatch.setattr(study_beds, "AHEAD", 3)
     monkeypatch.setattr(study_beds, "propose", propose)

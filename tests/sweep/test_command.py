@@ -122,7 +122,7 @@ def test_a_sweep_is_resumed_by_its_name(tmp_path: Path) -> None:
 def test_nothing_to_vary_is_told(tmp_path: Path) -> None:
     path = modelled.written(tmp_path)
     file, wanted = request.from_options(path, None, None, None, [500.0], 1, peak=False)
-    with pytest.raises(AutotuneError, match="nothing varies"):
+    with pytest.raises(AutotuneError, match="the sweep varies nothing"):
         request.plan_of_request(file, wanted, prepare(file).space)
 
 

@@ -72,7 +72,10 @@ def test_a_certificate_of_a_known_authority_vouches(
     ("how", "refusal"),
     [
         (("-h", "-V", VALID, "-n", "web1.example,web2.example"), None),
-        (("-h", "-V", VALID, "-n", "web2.example"), "it is for web2.example, not for web1.example"),
+        (
+            ("-h", "-V", VALID, "-n", "web2.example"),
+            "it is valid for web2.example, not for web1.example",
+        ),
         (("-V", VALID, "-n", "web1.example"), "it is not a host certificate"),
         (("-h", "-V", PAST), "it is not valid at this time"),
         (("-h", "-V", FUTURE), "it is not valid at this time"),

@@ -252,14 +252,14 @@ def test_a_jump_host_is_gone_through_and_checked(lab: Path, tmp_path: Path) -> N
     file = tmp_path / "known_hosts"
     (_, target, *_) = Path(str(behind.known_hosts)).read_text().splitlines()
     file.write_text(target + "\n")
-    with pytest.raises(HostKeyRefused, match=r"flweb \(jump host .*not known"):
+    with pytest.raises(HostKeyRefused, match=r"flweb \(jump host .*unknown host key"):
         SshTransport(replace(behind, known_hosts=str(file))).run(["true"])
 
 
 def test_a_key_that_is_not_let_in_is_said_so(root: SshTransport, tmp_path: Path) -> None:
     key = tmp_path / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-    with pytest.raises(HostUnreachable, match=r"fllb: root@.* does not let us in") as refused:
+    with pytest.raises(HostUnreachable, match=r"fllb: root@.* refused the login") as refused:
         SshTransport(replace(root.host, identity=str(key))).run(["true"])
     assert "must work without a password" in str(refused.value.hint)
 
