@@ -55,7 +55,7 @@ printf '\\n<autotune errors>\\n'
 head -c 1000 errors
 """
 _MARK = re.compile(
-    r"^<autotune (\d{5}) (\d{3}) (\d{1,3}) (\d{1,15}) (\d{1,9}(?:\.\d{1,9})?)>", re.M
+    r"^<autotune (\d{5}) (\d{3}) (\d{1,3}) (\d{1,15}) (\d{1,9}(?:\.\d{1,9})?)>", re.M | re.A
 )
 _PARTS = re.compile(r"\n<autotune (?:bodies|ends|errors)>\n")
 CUT = "\n…\n"  # stands for the middle of a long body

@@ -68,6 +68,7 @@ def test_no_parser_stumbles_over_structure(tmp_path: Path) -> None:
         ("clock", "1700000000000000000", "1700000000000000000\x1c"),
         ("nodejs's answers", "NODE_OPTIONS=", f"NODE_OPTIONS={LONG * ' a'}"),
         ("httperf", "Errors: ", f"Errors: {LONG * 'a'}"),
+        ("whole answers", "0.012>", "0.0٣>"),
         ("adopting uwsgi", "http-socket = ", f"http-socket = unix:/{LONG * '['}"),
     ],
 )
