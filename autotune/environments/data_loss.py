@@ -9,6 +9,7 @@ from autotune.parameter_name import ParameterName
 from autotune.services.base import Action, Own
 from autotune.space.dimension import Dimension, Running
 from autotune.space.space import Space
+from autotune.target.model import Target
 from autotune.target.read import TargetFile
 
 
@@ -20,16 +21,8 @@ def without_restarts(
 
     Raises TargetError if the target sets another value than the running one.
     """
-    tiers = file.target.tiers
-    losses: dict[str, str] = {}
-    left: dict[str, Own] = {}
-    for part, files in own.items():
-        tier = part.partition(".")[0]
-        if files.loses and not tiers[tier].allow_data_loss:
-            losses[tier] = files.loses
-            left[part] = replace(files, files=())
-        else:
-            left[part] = replace(files, loses="")
+    left = editable_files(file.target, own)
+    losses = {part.partition(".")[0]: files.loses for part, files in left.items() if files.loses}
     fixed = [
         dimension
         for dimension in space.dimensions
@@ -44,6 +37,19 @@ def without_restarts(
              for tier, loss in losses.items())  # fmt: skip
     dropped = (*space.dropped, *lines)
     return replace(space, dimensions=tuple(dimensions), dropped=dropped), left
+
+
+def editable_files(target: Target, own: Mapping[str, Own]) -> dict[str, Own]:
+    """Return ``own`` without the files of services that would lose data in a restart.
+
+    ``loses`` is the loss of such a service. It is empty if the tier allows data loss.
+    """
+    return {
+        part: replace(files, loses="")
+        if not files.loses or target.tiers[part.partition(".")[0]].allow_data_loss
+        else replace(files, files=())
+        for part, files in own.items()
+    }
 
 
 def _check(

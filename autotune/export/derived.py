@@ -21,6 +21,7 @@ from autotune.deploy.deployed import HostManifest, HostRecord, Original, host_ma
 from autotune.deploy.desired_state import DesiredState, desired_state
 from autotune.deploy.stack import Part, Stack, StackContext
 from autotune.discovery import in_place
+from autotune.environments.data_loss import editable_files
 from autotune.environments.stack import overrides
 from autotune.export.refusal import APPLY, RENDERED, Refused
 from autotune.export.setting_lines import check_lines
@@ -148,7 +149,7 @@ def _desired(
 ) -> DesiredState:
     target = _target(study, trial)
     contents = _by_part(files)
-    laid = _lay_out(study, target, _own(study, trial))
+    laid = _lay_out(study, target, editable_files(target, _own(study, trial)))
     active = laid.active(trial.settings)
     if strange := sorted(contents.keys() - {part.name for part in active}):
         raise Refused(study, f"it has files of {strange[0]!r}, which its target does not run")

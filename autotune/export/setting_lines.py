@@ -8,7 +8,7 @@ changed line is checked without the lines around it: a study may have recorded o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
@@ -23,8 +23,11 @@ from autotune.services.registry import understood
 from autotune.services.understood import Understood
 from autotune.unified_diff import Hunk
 
-LONGEST = 4096  # characters of a line that is compared word by word
+LONGEST = 4096  # characters of a changed line
 MOST = 200  # lines of a hunk: a service exchanges a few
+# Aligning two lines takes cubic time in the worst case. These limits keep it to seconds for a file.
+MOST_TOKENS = 150  # of a line that is compared word by word
+MOST_PAIRS = 400  # of lines of a file that may be compared
 _TOKEN = re.compile(
     r"""-[A-Za-z](?=\d)|(?P<quote>["'])-?\w[\w.-]*(?: ?[A-Za-z]{1,3})?(?P=quote)"""
     r"""|-{0,2}\w[\w.-]*!?|""|\s+|.""",
@@ -39,10 +42,12 @@ _BOUNDARY = frozenset(";#/:")
 _SWITCHES = frozenset(("on", "off", "yes", "no", "true", "false"))
 
 
-def check_lines(study: Study, part: Part, path: str, hunks: Iterable[Hunk]) -> None:
+def check_lines(study: Study, part: Part, path: str, hunks: Sequence[Hunk]) -> None:
     """Raises AutotuneError if lines that go or come hold more than settings of the part's service."""
     syntax = understood(part.service)
     words = _vocabulary(part.service, syntax) if syntax else None
+    if sum(len(hunk.removed) * len(hunk.added) for hunk in hunks) > MOST_PAIRS:
+        raise Refused(study, f"too many lines of {path} of {part.site.host} change", APPLY)
     for hunk in hunks:
         # A line with masked words is refused for that, whatever else it has.
         masked = any(
@@ -99,12 +104,8 @@ def _is_safe(words: _Vocabulary, hunk: Hunk) -> bool:
     lines = (*hunk.removed, *hunk.added)
     if len(lines) > MOST or any(len(line) > LONGEST or not is_utf8(line) for line in lines):
         return False
-    removed, added = list(hunk.removed), list(hunk.added)
-    return _are_safe(words, removed, added)
-
-
-def _are_safe(words: _Vocabulary, removed: Sequence[str], added: Sequence[str]) -> bool:
-    """The same, with lines paired in their order: ``ways`` has the pairs of prefixes that are safe."""
+    removed, added = hunk.removed, hunk.added
+    # Lines are paired in their order. ``ways`` contains the pairs of prefixes that are safe.
     ways = {(0, 0)}
     for old in range(len(removed) + 1):
         for new in range(len(added) + 1):
@@ -137,6 +138,8 @@ def _is_whole(words: _Vocabulary, line: str) -> bool:
 def _is_exchange(words: _Vocabulary, old: str, new: str) -> bool:
     """True if two lines differ by settings alone."""
     before, after = (_tokens(line.removesuffix("\n").removesuffix("\r")) for line in (old, new))
+    if max(len(before), len(after)) > MOST_TOKENS:
+        return False
     matcher = SequenceMatcher(None, before, after, autojunk=False)
     names = {*_names(words, old), *_names(words, new)}
     return all(

@@ -167,27 +167,17 @@ class Space:
         """Raise AutotuneError for anything but parameters of the space with values of their kinds."""
         dimensions = {d.name: d for d in self.dimensions}
         for name, value in settings.items():
-            try:
-                dimensions[name].typed(value)
-            except (KeyError, ValueError) as error:
-                what = str(error) if isinstance(error, ValueError) else f"it has no {name!r}"
+            if problem := _problem(dimensions, name, value):
                 raise AutotuneError(
-                    f"the study has settings that do not fit its target: {what[:200]}",
+                    f"the study has settings that do not fit its target: {problem[:200]}",
                     hint="its records were changed, or the hosts: start a new study",
-                ) from error
+                )
 
     def possible(self, settings: Settings, instead: Settings) -> dict[str, Value]:
         """``settings``, with the value from ``instead`` where one is not of the parameter's kind."""
         dimensions = {d.name: d for d in self.dimensions}
-
-        def is_possible(name: str) -> bool:
-            try:
-                dimensions[name].typed(settings[name])
-            except (KeyError, ValueError):
-                return False
-            return True
-
-        return {n: value if is_possible(n) else instead[n] for n, value in settings.items()}
+        return {name: instead[name] if _problem(dimensions, name, value) else value
+                for name, value in settings.items()}  # fmt: skip
 
     def has_effect_of(self, name: str, value: Value, settings: Settings) -> bool:
         """True if ``value`` takes effect as it is, and as the parameter's value in ``settings`` does."""
@@ -227,6 +217,17 @@ class Space:
         names = self.numbers(settings)
         following = {d.name: derived.value(d, names) for d in self.dimensions if d.derived}
         return {**settings, **following}
+
+
+def _problem(dimensions: Mapping[str, Dimension], name: str, value: Value) -> str:
+    """Return why the parameter ``name`` cannot have this value, or an empty text."""
+    if name not in dimensions:
+        return f"it has no {name!r}"
+    try:
+        dimensions[name].typed(value)
+    except ValueError as error:
+        return str(error) or f"{name} cannot have this value"
+    return ""
 
 
 def build(file: TargetFile, facts: Facts, running: Running = NOTHING_READ) -> Space:

@@ -23,6 +23,12 @@ AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files aw
 SECRET = b"a secret that only root can read\n"
 OURS, ORIGINAL = b"tuned\n", b"original\n"
 ACCOUNT = 65534
+# Owner and mode of a directory that one account can exchange for another's, and the refusal.
+SWAPPABLE = [
+    (0, 0o755, "belongs to account 0, and a directory above it to account 65534"),
+    (1, 0o755, "belongs to account 1, and a directory above it to account 65534"),
+    (ACCOUNT, 0o777, "more than one account can write to"),
+]
 Attack = Callable[["Scene"], None]
 
 
@@ -166,11 +172,7 @@ def test_an_attack_at_any_step_changes_nothing_outside(
 @AS_ROOT
 @pytest.mark.parametrize(
     ("owner", "mode", "reason"),
-    [
-        (0, 0o755, "belongs to account 0, and a directory above it to account 65534"),
-        (1, 0o755, "belongs to account 1, and a directory above it to account 65534"),
-        (ACCOUNT, 0o777, "more than one account can write to"),
-    ],
+    SWAPPABLE,
 )
 def test_a_directory_that_one_account_can_swap_for_another_s_is_refused(
     scene: Scene, owner: int, mode: int, reason: str

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.deploy.test_exposed import ACCOUNT, ATTACKS, SECRET
+from tests.deploy.test_exposed import ACCOUNT, ATTACKS, SECRET, SWAPPABLE
 from tests.export.exposed import Runner, of_file
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
@@ -90,11 +90,7 @@ def test_a_file_there_is_written_and_restored(scene: Scene, old: str | None) -> 
 
 @pytest.mark.parametrize(
     ("account", "mode", "why"),
-    [
-        (0, 0o755, "belongs to account 0, and a directory above it to account 65534"),
-        (1, 0o755, "belongs to account 1, and a directory above it to account 65534"),
-        (ACCOUNT, 0o777, "more than one account can write to"),
-    ],
+    SWAPPABLE,
 )
 def test_a_place_without_a_safe_way_is_refused(
     scene: Scene, account: int, mode: int, why: str

@@ -126,7 +126,9 @@ UNSAFE = {
     "digits of Unicode": ("redis", ["hz 10\n"], ["hz \u0661\n"]),
     "half of a character": ("redis", ["hz \ud800\n"], ["hz 10\n"]),
     "endless line": ("redis", ["hz 10\n"], [f"hz {'1 ' * 10**6}\n"]),
-    "endless lines": ("redis", ["hz 10\n"] * 10**5, ["hz 20\n"] * 10**5),
+    "words that take hours to align": ("nginx", [f"zzz worker_connections {'1 ' * 1000}\n"],
+                                       [f"zzz worker_connections {'1 2 ' * 500}\n"]),
+    "many lines": ("redis", [], ["hz 20\n"] * 10**5),
 }  # fmt: skip
 
 
@@ -134,6 +136,14 @@ UNSAFE = {
 def test_settings_are_exchanged(part: Part, name: str) -> None:
     key, removed, added = SAFE[name]
     check(of_service(part, key), Hunk(2, tuple(removed), tuple(added)))
+
+
+@pytest.mark.parametrize("count", [21, 10**5])
+def test_lines_that_take_long_to_compare_are_refused(part: Part, count: int) -> None:
+    hunk = Hunk(2, ("hz 10\n",) * count, ("hz 20\n",) * count)
+    with pytest.raises(AutotuneError, match=r"too many lines of .* change") as raised:
+        check(of_service(part, "redis"), hunk)
+    assert "autotune apply" in (raised.value.hint or "")
 
 
 @pytest.mark.parametrize("name", UNSAFE)

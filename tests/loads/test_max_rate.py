@@ -175,17 +175,16 @@ def test_requests_of_a_run_are_counted_below_it(max_rate: float) -> None:
     assert len(host.ran) == 1
 
 
+def session_of(meter: Any, **options: Any) -> load_session.LoadSession:
+    """A session that may offer 500 requests/s."""
+    limits, noiseless = Limits(max_rate=500.0), SimpleNamespace(noise=None)
+    return load_session.LoadSession(Any, meter, Slo(), limits, noiseless, **options)  # type: ignore[arg-type]
+
+
 def test_a_session_asks_for_runs_by_their_requests() -> None:
     host = Counting("load1")
     meter = replace(meter_of(host, 500.0), load=script(None))
-    session = load_session.LoadSession(
-        Any,
-        meter,
-        Slo(),
-        Limits(max_rate=500.0),
-        SimpleNamespace(noise=None),  # type: ignore[arg-type]
-        highest_rate=meter.highest_rate,
-    )
+    session = session_of(meter, highest_rate=meter.highest_rate)
     assert session.limits.max_rate == 100.0
     with pytest.raises(RateTooHigh, match=r"101 requests/s exceed load\.max_rate \(100/s\)"):
         session.read(101.0, 1.0, Any, "sweep")  # type: ignore[arg-type]
@@ -244,13 +243,7 @@ def test_a_search_for_a_capacity_stays_below_it(
 
 
 def test_a_session_offers_no_more_whoever_asks() -> None:
-    session = load_session.LoadSession(
-        Any,
-        Any,
-        Slo(),
-        Limits(max_rate=500.0),
-        SimpleNamespace(noise=None),  # type: ignore[arg-type]
-    )
+    session = session_of(Any)
     with pytest.raises(RateTooHigh, match=r"2500 requests/s exceed load\.max_rate \(500/s\)"):
         session.read(2500.0, 1.0, Any, "sweep")  # type: ignore[arg-type]
 
