@@ -16,26 +16,26 @@ from pathlib import Path
 from autotune import durable, foreign_files
 from autotune.errors import AutotuneError
 
-KEY, LENGTH = "key", 32
-VARIABLE = "XDG_STATE_HOME"
-WAY_OUT = f"set {VARIABLE} to a directory of this account that is kept"
+KEY_FILE, KEY_BYTES = "key", 32
+STATE_HOME_VARIABLE = "XDG_STATE_HOME"
+STATE_HOME_HINT = f"set {STATE_HOME_VARIABLE} to a directory of this account that is kept"
 
 
-def seal(what: str, *parts: bytes) -> str:
+def create_seal(purpose: str, *parts: bytes) -> str:
     """A digest of ``parts`` that only this account can make (HMAC-SHA-256); ``what`` tells kinds apart.
 
     Raises AutotuneError if the key cannot be read or kept.
     """
-    return _seal(_key(), what, parts)
+    return _compute_seal(_load_or_create_key(), purpose, parts)
 
 
-def is_sealed(sealed: str, what: str, *parts: bytes) -> bool:
+def is_valid_seal(seal: str, purpose: str, *parts: bytes) -> bool:
     """True if this account made the seal. No key is made."""
     try:
-        key = _read(state_directory())
+        key = _read_key(state_directory())
     except (AutotuneError, OSError):
         return False
-    return hmac.compare_digest(sealed.encode(), _seal(key, what, parts).encode())
+    return hmac.compare_digest(seal.encode(), _compute_seal(key, purpose, parts).encode())
 
 
 def state_directory() -> Path:
@@ -43,9 +43,9 @@ def state_directory() -> Path:
 
     Raises AutotuneError if the account has no place for it.
     """
-    if (named := os.environ.get(VARIABLE, "")).startswith("/"):
+    if (named := os.environ.get(STATE_HOME_VARIABLE, "")).startswith("/"):
         return Path(named) / "autotune"
-    return _home() / ".local" / "state" / "autotune"
+    return _home_directory() / ".local" / "state" / "autotune"
 
 
 def make_state_directory() -> Path:
@@ -53,49 +53,49 @@ def make_state_directory() -> Path:
     directory = state_directory()
     try:
         durable.make_directory(directory, 0o700)
-        foreign_files.check_own(directory)
+        foreign_files.check_ownership(directory)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise AutotuneError(f"{directory} cannot be made: {reason}", hint=WAY_OUT) from error
+        raise AutotuneError(f"{directory} cannot be made: {reason}", hint=STATE_HOME_HINT) from error
     return directory
 
 
-def _key() -> bytes:
+def _load_or_create_key() -> bytes:
     directory = make_state_directory()
     with contextlib.suppress(FileNotFoundError):
-        return _read(directory)
-    staged = directory / f".{KEY}.{secrets.token_hex(8)}"
-    durable.write(staged, secrets.token_bytes(LENGTH), 0o600)
+        return _read_key(directory)
+    staged = directory / f".{KEY_FILE}.{secrets.token_hex(8)}"
+    durable.write_file(staged, secrets.token_bytes(KEY_BYTES), 0o600)
     try:
         with contextlib.suppress(FileExistsError):  # another process was faster: its key counts
-            os.link(staged, directory / KEY)
+            os.link(staged, directory / KEY_FILE)
     finally:
         staged.unlink()
     durable.sync_directory(directory)
-    return _read(directory)
+    return _read_key(directory)
 
 
-def _read(directory: Path) -> bytes:
-    with foreign_files.open_file(directory, KEY, LENGTH) as file:
+def _read_key(directory: Path) -> bytes:
+    with foreign_files.open_file(directory, KEY_FILE, KEY_BYTES) as file:
         status = os.fstat(file.fileno())
-        content = file.read(LENGTH + 1)
+        content = file.read(KEY_BYTES + 1)
     private = status.st_uid == os.geteuid() and not stat.S_IMODE(status.st_mode) & 0o077
-    if not private or len(content) != LENGTH:
+    if not private or len(content) != KEY_BYTES:
         raise AutotuneError(
-            f"{directory / KEY} is not a key that only this account can read",
+            f"{directory / KEY_FILE} is not a key that only this account can read",
             hint="move it away: autotune makes another, and reads earlier studies as someone else's",
         )
     return content
 
 
-def _seal(key: bytes, what: str, parts: tuple[bytes, ...]) -> str:
+def _compute_seal(key: bytes, purpose: str, parts: tuple[bytes, ...]) -> str:
     digest = hmac.new(key, digestmod="sha256")
-    for part in (what.encode(), *parts):
+    for part in (purpose.encode(), *parts):
         digest.update(len(part).to_bytes(8, "big") + part)
     return digest.hexdigest()
 
 
-def _home() -> Path:
+def _home_directory() -> Path:
     """The home of the account that runs this: with `sudo`, HOME may be another account's."""
     candidates = [os.environ.get("HOME", "")]
     with contextlib.suppress(KeyError):
@@ -104,4 +104,4 @@ def _home() -> Path:
         with contextlib.suppress(OSError):
             if home.is_absolute() and home.stat().st_uid == os.geteuid():
                 return home
-    raise AutotuneError("this account has no home directory", hint=WAY_OUT)
+    raise AutotuneError("this account has no home directory", hint=STATE_HOME_HINT)

@@ -21,6 +21,6 @@ def is_utf8(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-def readable(text: str) -> str:
+def escape_non_utf8(text: str) -> str:
     """The text for people and for JSON: each byte that is no UTF-8 as an escape, ``\\xf6``."""
     return encode(text).decode("utf-8", "backslashreplace")

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-def write(
+def write_file(
     path: Path, content: bytes, mode: int = 0o644, *, keep_owner: bool = False, sync: bool = True
 ) -> None:
     """Write a new file beside ``path``, and put it in its place.
@@ -21,10 +21,10 @@ def write(
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     staged = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        with naming(path):
-            _write(staged, content, mode, sync=sync)
+        with with_path(path):
+            _write_new_file(staged, content, mode, sync=sync)
         if keep_owner:
-            _take_owner(staged, path)
+            _copy_owner(staged, path)
         staged.replace(path)
     except BaseException:
         staged.unlink(missing_ok=True)
@@ -34,7 +34,7 @@ def write(
 
 
 @contextmanager
-def naming(path: Path) -> Iterator[None]:
+def with_path(path: Path) -> Iterator[None]:
     """An OSError within names ``path``: one from an open file names no path by itself."""
     try:
         yield
@@ -43,7 +43,7 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
-def left_behind(path: Path) -> list[Path]:
+def find_orphaned_files(path: Path) -> list[Path]:
     """What writers of ``path`` left beside it when they were killed."""
     return list(path.parent.glob(f".{path.name}.*.new"))
 
@@ -65,7 +65,7 @@ def make_directory(directory: Path, mode: int = 0o777) -> None:
         sync_directory(path.parent)
 
 
-def _write(path: Path, content: bytes, mode: int, *, sync: bool) -> None:
+def _write_new_file(path: Path, content: bytes, mode: int, *, sync: bool) -> None:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     handle = os.open(path, flags, mode)
     with os.fdopen(handle, "wb") as file:
@@ -76,7 +76,7 @@ def _write(path: Path, content: bytes, mode: int, *, sync: bool) -> None:
             os.fsync(handle)
 
 
-def _take_owner(path: Path, other: Path) -> None:
+def _copy_owner(path: Path, other: Path) -> None:
     """Give ``path`` the owner and group of ``other``, if ``other`` exists and they differ."""
     try:
         there = other.stat()

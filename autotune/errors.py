@@ -16,28 +16,28 @@ class ExitCode:
     details: str = ""
 
 
-OPERATIONAL = 1
-USAGE = 2
-INVALID_TARGET = 3
-NOT_IMPROVED = 4
-LOCKED = 5
-CHANGES_PRESENT = 6
-BUG = 70
-INTERRUPTED = 130
+OPERATIONAL_EXIT_CODE = 1
+USAGE_EXIT_CODE = 2
+INVALID_TARGET_EXIT_CODE = 3
+NOT_IMPROVED_EXIT_CODE = 4
+LOCKED_EXIT_CODE = 5
+CHANGES_PRESENT_EXIT_CODE = 6
+BUG_EXIT_CODE = 70
+INTERRUPTED_EXIT_CODE = 130
 
 EXIT_CODES = (
     ExitCode(0, "success", "The command did what it was asked to do."),
-    ExitCode(OPERATIONAL, "error",
+    ExitCode(OPERATIONAL_EXIT_CODE, "error",
         "The message names what failed, and a hint what to do. Hosts are restored first."),
-    ExitCode(USAGE, "wrong usage", "An option or an argument is unknown, missing or out of range."),
-    ExitCode(INVALID_TARGET, "invalid target", "The message starts with file, line and column."),
-    ExitCode(NOT_IMPROVED, "no proven improvement (or below `--at-least`)",
+    ExitCode(USAGE_EXIT_CODE, "wrong usage", "An option or an argument is unknown, missing or out of range."),
+    ExitCode(INVALID_TARGET_EXIT_CODE, "invalid target", "The message starts with file, line and column."),
+    ExitCode(NOT_IMPROVED_EXIT_CODE, "no proven improvement (or below `--at-least`)",
         "Only with `--exit-code`, for `run`, `resume`, `worker` and `measure`."),
-    ExitCode(LOCKED, "locked", "Another tuner uses the study or a host. The message names it."),
-    ExitCode(CHANGES_PRESENT, "changes present",
+    ExitCode(LOCKED_EXIT_CODE, "locked", "Another tuner uses the study or a host. The message names it."),
+    ExitCode(CHANGES_PRESENT_EXIT_CODE, "changes present",
         "Only with `plan --exit-code`: a host differs from the baseline of the target."),
-    ExitCode(BUG, "bug", "The message names a log to attach to a report."),
-    ExitCode(INTERRUPTED, "interrupted",
+    ExitCode(BUG_EXIT_CODE, "bug", "The message names a log to attach to a report."),
+    ExitCode(INTERRUPTED_EXIT_CODE, "interrupted",
         "Ctrl-C, SIGTERM or SIGHUP. Hosts are restored; `resume` continues a study."),
 )  # fmt: skip
 
@@ -49,7 +49,7 @@ class AutotuneError(Exception):
     program exits with ``exit_code``.
     """
 
-    exit_code = OPERATIONAL
+    exit_code = OPERATIONAL_EXIT_CODE
 
     def __init__(self, message: str, *, hint: str | None = None) -> None:
         super().__init__(message)
@@ -60,7 +60,7 @@ class AutotuneError(Exception):
 class UsageError(AutotuneError):
     """An option has a value that this target does not allow."""
 
-    exit_code = USAGE
+    exit_code = USAGE_EXIT_CODE
 
 
 class TargetError(AutotuneError):
@@ -70,29 +70,29 @@ class TargetError(AutotuneError):
     it might show a secret. ``others`` are further mistakes of the same file.
     """
 
-    exit_code = INVALID_TARGET
+    exit_code = INVALID_TARGET_EXIT_CODE
 
     def __init__(
         self,
         message: str,
         *,
         hint: str | None = None,
-        place: tuple[int, int] = (1, 1),
+        position: tuple[int, int] = (1, 1),
         excerpt: str = "",
     ) -> None:
         super().__init__(message, hint=hint)
-        self.place, self.excerpt = place, excerpt
+        self.place, self.excerpt = position, excerpt
         self.others: tuple[TargetError, ...] = ()
 
 
-class Mistakes:
+class TargetErrorCollector:
     """Collects the errors of a target, so that all are reported together."""
 
     def __init__(self) -> None:
         self._errors: list[TargetError] = []
 
     @contextmanager
-    def collected(self) -> Iterator[None]:
+    def collect(self) -> Iterator[None]:
         """Collect a TargetError that is raised within, and continue."""
         try:
             yield
@@ -110,15 +110,15 @@ class Mistakes:
 class LockedError(AutotuneError):
     """Another tuner holds the study or a host."""
 
-    exit_code = LOCKED
+    exit_code = LOCKED_EXIT_CODE
 
 
-def joined(errors: Iterable[AutotuneError], *, after: Iterable[str] = ()) -> AutotuneError:
+def join_errors(errors: Iterable[AutotuneError], *, first_lines: Iterable[str] = ()) -> AutotuneError:
     """Several errors as one, each line once. First come the lines ``after``, which say what was done.
 
     If all errors have one class, the joined error has it, too. Otherwise it is an AutotuneError.
     """
-    lines = list(after)
+    lines = list(first_lines)
     first, *others = errors
     if not lines and not others:
         return first

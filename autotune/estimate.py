@@ -8,21 +8,21 @@ from math import exp, hypot, log, sqrt
 from statistics import NormalDist
 from typing import Final, NamedTuple
 
-LEAST_SD: Final = 0.005  # no search knows the capacity better than this
+MIN_LOG_SD: Final = 0.005  # no search knows the capacity better than this
 # The sd of a log peak from one measurement to the next, beyond the sd that each states.
-NOISE: Final = 0.05
+MEASUREMENT_LOG_SD: Final = 0.05
 
 
-def deviations(level: float) -> float:
+def normal_half_width(level: float) -> float:
     """How many standard deviations either side of the mean hold ``level`` of a normal distribution,
     as tables give it: 1.645 for 90 %."""
     return round(NormalDist().inv_cdf(0.5 + level / 2), 3)
 
 
-WITHIN_90: Final = deviations(0.90)
+SDS_WITHIN_90: Final = normal_half_width(0.90)
 
 
-class PartCapacity(NamedTuple):
+class InstanceCapacity(NamedTuple):
     """What a part of a stack carries: the logarithm of requests/s, its sd, and the tiers whose
     parameters it depends on."""
 
@@ -39,7 +39,7 @@ class Estimate:
     sd: float
 
     @classmethod
-    def of(cls, value: float, sd: float = 0.0) -> Estimate:
+    def from_value(cls, value: float, sd: float = 0.0) -> Estimate:
         """``sd`` is that of the logarithm; raises ``ValueError`` unless ``value`` is positive."""
         return cls(log(value), sd)
 
@@ -49,14 +49,14 @@ class Estimate:
 
     def interval(self, level: float = 0.90) -> tuple[float, float]:
         """The ends of the interval that holds the quantity with probability ``level``."""
-        half = deviations(level) * self.sd
+        half = normal_half_width(level) * self.sd
         return exp(self.log_mean - half), exp(self.log_mean + half)
 
-    def ratio(self, other: Estimate) -> Estimate:
+    def ratio_to(self, other: Estimate) -> Estimate:
         """This quantity over another one that was measured independently."""
         return Estimate(self.log_mean - other.log_mean, hypot(self.sd, other.sd))
 
-    def noisier(self, sd: float) -> Estimate:
+    def add_noise(self, sd: float) -> Estimate:
         """With independent noise added: ``sd`` is that of its logarithm."""
         return Estimate(self.log_mean, hypot(self.sd, sd))
 
@@ -67,7 +67,7 @@ class Estimate:
         Where they scatter more than their sds tell, the sd is widened by the scale factor of the
         Particle Data Group (Review of Particle Physics, Introduction, section 5.2.2).
         """
-        weights = [max(estimate.sd, LEAST_SD) ** -2 for estimate in estimates]
+        weights = [max(estimate.sd, MIN_LOG_SD) ** -2 for estimate in estimates]
         total = sum(weights)
         weighted = list(zip(weights, estimates, strict=True))
         mean = sum(weight * estimate.log_mean for weight, estimate in weighted) / total

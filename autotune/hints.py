@@ -5,20 +5,20 @@ A hint names the typed command or a command that sends no load, unless the typed
 
 from __future__ import annotations
 
-LOADING = frozenset({"run", "resume", "worker", "measure", "sweep"})
+LOAD_COMMANDS = frozenset({"run", "resume", "worker", "measure", "sweep"})
 """Commands that send load to a target."""
-_OF_TARGETS = LOADING - {"resume"} | {"check", "plan", "params", "apply", "restore"}
-_OF_STUDIES = frozenset({"status", "report", "diff", "export", "explain", "resume", "restore"})
-_PREVIEWS = {
+_TARGET_COMMANDS = LOAD_COMMANDS - {"resume"} | {"check", "plan", "params", "apply", "restore"}
+_STUDY_COMMANDS = frozenset({"status", "report", "diff", "export", "explain", "resume", "restore"})
+_PREVIEW_HINTS = {
     "apply": "without --yes, `autotune apply` shows the changes and asks",
     "restore": "`autotune restore` has no preview; it keeps and lists files that others have changed",
-    **dict.fromkeys(LOADING, "`autotune plan TARGET` shows what a run would do"),
+    **dict.fromkeys(LOAD_COMMANDS, "`autotune plan TARGET` shows what a run would do"),
 }
-_OPTIONS = {"dry-run": "n", "quiet": "q", "output": "o", "verbose": "v", "target": "t"}
-_SHORT = {short: long for long, short in _OPTIONS.items()}
+_SHORT_FORMS = {"dry-run": "n", "quiet": "q", "output": "o", "verbose": "v", "target": "t"}
+_LONG_FORMS = {short: long for long, short in _SHORT_FORMS.items()}
 
 # Commands that other programs have, with what does the same here.
-_COMMANDS = {
+_COMMAND_HINTS = {
     "help": "`autotune --help`, or `autotune COMMAND --help`",
     "version": "`autotune --version`",
     "list": "`autotune status` lists the studies, `autotune params` the parameters",
@@ -43,33 +43,33 @@ _COMMANDS = {
 }
 
 
-def command_hint(command: str) -> str | None:
+def find_command_hint(command: str) -> str | None:
     """The hint for a command of other programs, or None."""
-    return _COMMANDS.get(command)
+    return _COMMAND_HINTS.get(command)
 
 
-def option_hint(option: str, command: str) -> str:
+def find_option_hint(option: str, command: str) -> str:
     """The hint for an unknown option of a command; "" is autotune itself."""
-    name = _SHORT.get(option.lstrip("-"), option.lstrip("-"))
+    name = _LONG_FORMS.get(option.lstrip("-"), option.lstrip("-"))
     if not command:
         return f"put it after the command: `autotune COMMAND {option}`"
-    return _of_command(command, option).get(name, f"`autotune {command} --help` lists its options")
+    return _list_option_hints(command, option).get(name, f"`autotune {command} --help` lists its options")
 
 
-def _of_command(command: str, option: str) -> dict[str, str]:
+def _list_option_hints(command: str, option: str) -> dict[str, str]:
     """The hints of a command, by unknown option."""
     hints = {
         "yes": f"`autotune {command}` needs no confirmation: omit {option}",
         "quiet": "progress goes to standard error: add `2>/dev/null` for the result only",
     }
-    if command in _PREVIEWS:
-        hints["dry-run"] = _PREVIEWS[command]
-    if command in LOADING:
+    if command in _PREVIEW_HINTS:
+        hints["dry-run"] = _PREVIEW_HINTS[command]
+    if command in LOAD_COMMANDS:
         hints["trials"] = "`autotune run TARGET --trials N`, or `budget: {trials: N}` in the target"
         hints["time"] = "`autotune run TARGET --time 15m`, or `budget: {time: 15m}` in the target"
-    if command in _OF_TARGETS:
+    if command in _TARGET_COMMANDS:
         hints["target"] = f"the target file is an argument: `autotune {command} TARGET`"
-    if command in _OF_STUDIES:
+    if command in _STUDY_COMMANDS:
         hints["study"] = f"the study is an argument: `autotune {command} STUDY`"
     if command in ("export", "init"):
         hints["output"] = f"`autotune {command} --out …`"
@@ -79,8 +79,8 @@ def _of_command(command: str, option: str) -> dict[str, str]:
     return hints
 
 
-def room_hint(command: str) -> str:
+def disk_full_hint(command: str) -> str:
     """The hint for a full disk during ``command``."""
-    again = ("run `autotune resume` or `autotune restore`" if command in LOADING
+    again = ("run `autotune resume` or `autotune restore`" if command in LOAD_COMMANDS
              else "run the same command again")  # fmt: skip
     return f"free disk space, then {again}"

@@ -16,27 +16,27 @@ from functools import lru_cache
 
 from autotune.config_text import decode, encode
 from autotune.errors import AutotuneError
-from autotune.secret_detection import PLACEHOLDER, spans
+from autotune.secret_detection import PLACEHOLDER_PATTERN, find_secrets
 
 Span = tuple[int, int]
-GAP, HIDDEN, SHOWN = 0, 1, 2  # what a character of an outline is in
+GAP_STATE, HIDDEN_STATE, SHOWN_STATE = 0, 1, 2  # what a character of an outline is in
 # A piece that no host's file can fill in: its number is of none.
-_UNRESOLVED = "autotune-masked-0-of-0"
+_UNRESOLVED_PLACEHOLDER = "autotune-masked-0-of-0"
 # A word of a masked piece, and one that a message may repeat: it is no key.
-_TOKEN = re.compile(r"[^\s\"'/:;,=@?&|{}()\[\]<>$#\\]{5,}")
-_PLAIN = re.compile(r"(?:[A-Za-z]?[a-z]+[._-]?){1,8}|[A-Z_]+|[\d.]+[a-zA-Z]?")
-_SHORTEST, _DIRECTORY, _WITHHELD = 5, 10, "(masked)"
-_PASSES = 6  # until masked text has nothing more to mask; then whole lines are masked
+_SECRET_WORD_PATTERN = re.compile(r"[^\s\"'/:;,=@?&|{}()\[\]<>$#\\]{5,}")
+_PLAIN_WORD_PATTERN = re.compile(r"(?:[A-Za-z]?[a-z]+[._-]?){1,8}|[A-Z_]+|[\d.]+[a-zA-Z]?")
+_MIN_SECRET_LENGTH, _MAX_DIRECTORY_LENGTH, _WITHHELD_TEXT = 5, 10, "(masked)"
+_MAX_PASSES = 6  # until masked text has nothing more to mask; then whole lines are masked
 # What a line of comments, blanks and marks has in front of its first word.
-_MARKS = re.compile(r"""[\s;{}()\[\]<>#/*=,"'!&|\\:%-]*""")
-_HEADER = re.compile(r"[ \t]*(?:\[[A-Za-z][\w.:@ -]{0,60}\]|</[A-Za-z]\w{0,40}>)[ \t\r]*")
-_BRACKETS = re.compile(r"[ \t]*\[[^\]\n]*(?P<last>\])[ \t\r]*")
-_MASKED_LINE = re.compile(rf"\W{{0,200}}(?:{PLACEHOLDER.pattern}\W{{0,40}}){{1,20}}")
-_STATES = re.compile(rb"\x00+|\x01+|\x02+")
+_MARKS_PATTERN = re.compile(r"""[\s;{}()\[\]<>#/*=,"'!&|\\:%-]*""")
+_SECTION_HEADER_PATTERN = re.compile(r"[ \t]*(?:\[[A-Za-z][\w.:@ -]{0,60}\]|</[A-Za-z]\w{0,40}>)[ \t\r]*")
+_BRACKETS_PATTERN = re.compile(r"[ \t]*\[[^\]\n]*(?P<last>\])[ \t\r]*")
+_MASKED_LINE_PATTERN = re.compile(rf"\W{{0,200}}(?:{PLACEHOLDER_PATTERN.pattern}\W{{0,40}}){{1,20}}")
+_STATE_RUN_PATTERN = re.compile(rb"\x00+|\x01+|\x02+")
 
 
 @dataclass(frozen=True)
-class Outline:
+class TextOutline:
     """``visible`` are the words of a text that may be shown, ``hidden`` those that may not. ``owners``:
     each directive from its name to its last word, with its name. Comments are in neither."""
 
@@ -44,117 +44,117 @@ class Outline:
     hidden: tuple[Span, ...] = ()
     owners: tuple[tuple[int, int, str], ...] = ()
 
-    def owner(self, place: int) -> str:
+    def find_owner(self, position: int) -> str:
         """The name of the directive around a place; empty outside of any, as in a comment."""
-        at = bisect_right(self.owners, place, key=lambda owner: owner[0]) - 1
-        return self.owners[at][2] if at >= 0 and place < self.owners[at][1] else ""
+        at = bisect_right(self.owners, position, key=lambda owner: owner[0]) - 1
+        return self.owners[at][2] if at >= 0 and position < self.owners[at][1] else ""
 
 
-Outliner = Callable[[str], Outline]
+Outliner = Callable[[str], TextOutline]
 
 
-def nothing(_: str) -> Outline:
+def mask_nothing(_: str) -> TextOutline:
     """The outline of a file with an unknown syntax: nothing of it is shown."""
-    return Outline()
+    return TextOutline()
 
 
 @lru_cache(maxsize=1024)  # most files are the same in every trial
-def pieces(text: str, outliner: Outliner | None = None) -> tuple[Span, ...]:
+def find_masked_spans(text: str, outliner: Outliner | None = None) -> tuple[Span, ...]:
     """The places that are masked, in their order; none overlap, and masked text has no more of them."""
-    masks = merged(_hidden(text, outliner))
-    for _ in range(_PASSES):
-        masked, origins = _replaced(text, masks)
-        more = [origins.span(*span) for span in _hidden(masked, outliner)]
+    masks = merge_spans(_find_hidden_spans(text, outliner))
+    for _ in range(_MAX_PASSES):
+        masked, origins = _insert_placeholders(text, masks)
+        more = [origins.original_span(*span) for span in _find_hidden_spans(masked, outliner)]
         if not more:
             return masks
-        masks = merged([*masks, *more])
-    return tuple(m.span() for m in re.finditer(r"\S[^\n]*", text) if not _is_masked(m[0]))
+        masks = merge_spans([*masks, *more])
+    return tuple(m.span() for m in re.finditer(r"\S[^\n]*", text) if not _is_fully_masked(m[0]))
 
 
 @lru_cache(maxsize=1024)
-def placeholders(text: str, outliner: Outliner | None = None) -> tuple[tuple[int, int, str], ...]:
+def list_placeholders(text: str, outliner: Outliner | None = None) -> tuple[tuple[int, int, str], ...]:
     """Each masked place, and what stands for it."""
-    places = pieces(text, outliner)
-    own = PLACEHOLDER.search(text) is None
-    return tuple((*place, f"autotune-masked-{number}-of-{len(places)}" if own else _UNRESOLVED)
+    places = find_masked_spans(text, outliner)
+    own = PLACEHOLDER_PATTERN.search(text) is None
+    return tuple((*place, f"autotune-masked-{number}-of-{len(places)}" if own else _UNRESOLVED_PLACEHOLDER)
                  for number, place in enumerate(places, 1))  # fmt: skip
 
 
 @lru_cache(maxsize=1024)
-def masked(text: str, outliner: Outliner | None = None) -> str:
+def mask_secrets(text: str, outliner: Outliner | None = None) -> str:
     """The text with a placeholder for each piece; what is masked already stays as it is."""
     parts, last = [], 0
-    for start, end, placeholder in placeholders(text, outliner):
+    for start, end, placeholder in list_placeholders(text, outliner):
         parts += [text[last:start], placeholder]
         last = end
     return "".join([*parts, text[last:]])
 
 
-def masked_bytes(content: bytes, outliner: Outliner | None = None) -> bytes:
+def mask_secret_bytes(content: bytes, outliner: Outliner | None = None) -> bytes:
     """The same for bytes; those that are no text pass through."""
-    return encode(masked(decode(content), outliner))
+    return encode(mask_secrets(decode(content), outliner))
 
 
-def masked_beside(content: bytes, other: bytes, outliner: Outliner | None = None) -> bytes:
+def mask_changed_lines(content: bytes, other: bytes, outliner: Outliner | None = None) -> bytes:
     """The content masked, but for the lines that ``other``, which is shown with it, has as well."""
     text, theirs = decode(content), {*decode(other).split("\n")}
-    lines = zip(text.split("\n"), masked(text, outliner).split("\n"), strict=True)
+    lines = zip(text.split("\n"), mask_secrets(text, outliner).split("\n"), strict=True)
     return encode("\n".join(line if line in theirs else other for line, other in lines))
 
 
-def withheld(content: bytes, outliner: Outliner | None = None) -> frozenset[str]:
+def find_secret_words(content: bytes, outliner: Outliner | None = None) -> frozenset[str]:
     """Words of masked pieces that a message must not repeat: all but plain words, paths and numbers."""
     text = decode(content)
-    pieces_of_text = (text[start:end] for start, end in pieces(text, outliner))
-    secrets = {text[start:end] for start, end in spans(text)}
-    words = {word[0] for piece in pieces_of_text for word in _TOKEN.finditer(piece)
-             if not (piece[:1] == "/" and len(word[0]) <= _DIRECTORY)}  # fmt: skip
-    return frozenset(secret for secret in secrets if len(secret) >= _SHORTEST) | frozenset(
-        word for word in words if not _PLAIN.fullmatch(word)
+    pieces_of_text = (text[start:end] for start, end in find_masked_spans(text, outliner))
+    secrets = {text[start:end] for start, end in find_secrets(text)}
+    words = {word[0] for piece in pieces_of_text for word in _SECRET_WORD_PATTERN.finditer(piece)
+             if not (piece[:1] == "/" and len(word[0]) <= _MAX_DIRECTORY_LENGTH)}  # fmt: skip
+    return frozenset(secret for secret in secrets if len(secret) >= _MIN_SECRET_LENGTH) | frozenset(
+        word for word in words if not _PLAIN_WORD_PATTERN.fullmatch(word)
     )
 
 
-def without(message: str, words: Iterable[str]) -> str:
+def remove_words(message: str, words: Iterable[str]) -> str:
     """A message without these words, such as those of `withheld`, and without secrets by their looks."""
     longest_first = sorted({word for word in words if word in message}, key=len, reverse=True)
     for word in longest_first:
-        message = message.replace(word, _WITHHELD)
-    return masked(message)
+        message = message.replace(word, _WITHHELD_TEXT)
+    return mask_secrets(message)
 
 
-def is_masked(content: bytes) -> bool:
+def has_placeholder(content: bytes) -> bool:
     """Whether the content has a placeholder."""
-    return b"autotune-masked-" in content and bool(PLACEHOLDER.search(content.decode("latin-1")))
+    return b"autotune-masked-" in content and bool(PLACEHOLDER_PATTERN.search(content.decode("latin-1")))
 
 
-def unmasked(
-    content: bytes, original: bytes | None, where: str, outliner: Outliner | None = None
+def restore_secrets(
+    content: bytes, original: bytes | None, file_name: str, outliner: Outliner | None = None
 ) -> bytes:
     """The content with the pieces filled in from ``original``, the file on the host.
 
     Raises AutotuneError where ``original`` has other pieces than those that were masked.
     """
-    if not is_masked(content):
+    if not has_placeholder(content):
         return content
     text, own = decode(content), decode(original or b"")
     values = {placeholder: own[start:end]
-              for start, end, placeholder in placeholders(own, outliner)}  # fmt: skip
+              for start, end, placeholder in list_placeholders(own, outliner)}  # fmt: skip
     # What follows a placeholder may be a digit, so its last number has to be known.
     ours = re.compile(f"autotune-masked-[0-9]+-of-{len(values)}")
     whole = ours.sub(lambda match: values.get(match[0], match[0]), text)
-    labels = _labels(masked(own, outliner), ours, outliner)
-    if PLACEHOLDER.search(whole) or not _labels(text, ours, outliner) <= labels:
+    labels = _label_placeholders(mask_secrets(own, outliner), ours, outliner)
+    if PLACEHOLDER_PATTERN.search(whole) or not _label_placeholders(text, ours, outliner) <= labels:
         raise AutotuneError(
-            f"{where} has other secrets than the file that its template was made from",
+            f"{file_name} has other secrets than the file that its template was made from",
             hint="`autotune init --from` reads the host again",
         )
     return encode(whole)
 
 
-def merged(places: Iterable[Span]) -> tuple[Span, ...]:
+def merge_spans(spans_to_merge: Iterable[Span]) -> tuple[Span, ...]:
     """The places in their order, those that overlap as one."""
     joined: list[Span] = []
-    for start, end in sorted(places):
+    for start, end in sorted(spans_to_merge):
         if joined and start < joined[-1][1]:
             joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
         else:
@@ -162,44 +162,44 @@ def merged(places: Iterable[Span]) -> tuple[Span, ...]:
     return tuple(joined)
 
 
-def _labels(text: str, ours: re.Pattern[str], outliner: Outliner | None) -> set[tuple[str, str]]:
+def _label_placeholders(text: str, placeholder_pattern: re.Pattern[str], outliner: Outliner | None) -> set[tuple[str, str]]:
     """Each placeholder with the directive that it is in, or with the words before it in its line."""
     if outliner is None:
-        lines = ((match, text.rfind("\n", 0, match.start()) + 1) for match in ours.finditer(text))
+        lines = ((match, text.rfind("\n", 0, match.start()) + 1) for match in placeholder_pattern.finditer(text))
         return {(m[0], text[max(line, m.start() - 12) : m.start()]) for m, line in lines}
     outline = outliner(text)
-    return {(match[0], outline.owner(match.start())) for match in ours.finditer(text)}
+    return {(match[0], outline.find_owner(match.start())) for match in placeholder_pattern.finditer(text)}
 
 
-def _is_masked(text: str) -> bool:
+def _is_fully_masked(text: str) -> bool:
     """Whether nothing but placeholders and marks is in a text."""
-    return PLACEHOLDER.search(text) is not None and not re.search(r"\w", PLACEHOLDER.sub("", text))
+    return PLACEHOLDER_PATTERN.search(text) is not None and not re.search(r"\w", PLACEHOLDER_PATTERN.sub("", text))
 
 
-def _hidden(text: str, outliner: Outliner | None) -> Iterator[Span]:
+def _find_hidden_spans(text: str, outliner: Outliner | None) -> Iterator[Span]:
     """What has to be masked, some of it more than once."""
-    detected = _detected(text)
+    detected = _detect_secrets(text)
     if outliner is None:
-        yield from (span for span in detected if not _is_masked(text[slice(*span)]))
+        yield from (span for span in detected if not _is_fully_masked(text[slice(*span)]))
         return
     outline = outliner(text)
     states = bytearray(len(text))
-    for state, places in ((HIDDEN, outline.hidden), (SHOWN, outline.visible), (HIDDEN, detected)):
+    for state, places in ((HIDDEN_STATE, outline.hidden), (SHOWN_STATE, outline.visible), (HIDDEN_STATE, detected)):
         for start, end in places:
             states[start:end] = bytes([state]) * (end - start)
-    for run in _STATES.finditer(bytes(states)):
-        if run[0][0] != SHOWN:
-            yield from _in_run(text, run.start(), run.end(), is_gap=run[0][0] == GAP)
+    for run in _STATE_RUN_PATTERN.finditer(bytes(states)):
+        if run[0][0] != SHOWN_STATE:
+            yield from _split_run_by_line(text, run.start(), run.end(), is_gap=run[0][0] == GAP_STATE)
 
 
-def _detected(text: str) -> list[Span]:
+def _detect_secrets(text: str) -> list[Span]:
     """What looks like a secret, without looking at lines that are masked already: most are."""
-    if PLACEHOLDER.search(text) is None:
-        return [*spans(text)]
+    if PLACEHOLDER_PATTERN.search(text) is None:
+        return [*find_secrets(text)]
     lines, starts, places = [], list[int](), list[int]()
     length = place = 0
     for line in text.splitlines(keepends=True):
-        if not _MASKED_LINE.fullmatch(line):
+        if not _MASKED_LINE_PATTERN.fullmatch(line):
             lines.append(line)
             starts.append(length)
             places.append(place)
@@ -210,10 +210,10 @@ def _detected(text: str) -> list[Span]:
         number = bisect_right(starts, at) - 1
         return places[number] + at - starts[number]
 
-    return [(origin(start), origin(end - 1) + 1) for start, end in spans("".join(lines))]
+    return [(origin(start), origin(end - 1) + 1) for start, end in find_secrets("".join(lines))]
 
 
-def _in_run(text: str, start: int, end: int, *, is_gap: bool) -> Iterator[Span]:
+def _split_run_by_line(text: str, start: int, end: int, *, is_gap: bool) -> Iterator[Span]:
     """What has to be masked of hidden words, or of a gap between words, line by line."""
     place = start
     while place < end:
@@ -222,21 +222,21 @@ def _in_run(text: str, start: int, end: int, *, is_gap: bool) -> Iterator[Span]:
         begin, stop_of_piece = place, stop
         if is_gap:
             whole = place == 0 or text[place - 1] == "\n"
-            if whole and _HEADER.fullmatch(text, place, stop) and not spans(text[place:stop]):
+            if whole and _SECTION_HEADER_PATTERN.fullmatch(text, place, stop) and not find_secrets(text[place:stop]):
                 begin = stop
             else:
-                begin = _MARKS.match(text, place, stop).end()  # type: ignore[union-attr]  # matches ""
-                brackets = _BRACKETS.fullmatch(text, place, stop) if whole else None
+                begin = _MARKS_PATTERN.match(text, place, stop).end()  # type: ignore[union-attr]  # matches ""
+                brackets = _BRACKETS_PATTERN.fullmatch(text, place, stop) if whole else None
                 stop_of_piece = brackets.start("last") if brackets else stop
         elif begin == start and begin and text[begin] in "=,":
             begin += 1  # behind a name that is shown
-        begin, end_of_piece = _stripped(text, begin, stop_of_piece, is_gap=is_gap)
-        if begin < end_of_piece and not _is_masked(text[begin:end_of_piece]):
+        begin, end_of_piece = _strip_span(text, begin, stop_of_piece, is_gap=is_gap)
+        if begin < end_of_piece and not _is_fully_masked(text[begin:end_of_piece]):
             yield begin, end_of_piece
         place = stop + 1
 
 
-def _stripped(text: str, begin: int, stop: int, *, is_gap: bool) -> Span:
+def _strip_span(text: str, begin: int, stop: int, *, is_gap: bool) -> Span:
     """A piece without blanks and without half of a pair of quotes at its ends."""
     piece = text[begin:stop].rstrip(" \t\r\\" if is_gap else " \t\r")
     stop, piece = begin + len(piece), piece.lstrip()
@@ -250,7 +250,7 @@ def _stripped(text: str, begin: int, stop: int, *, is_gap: bool) -> Span:
 
 
 @dataclass(frozen=True)
-class _Origins:
+class _OriginalPositions:
     """Where the characters of masked text come from: literal parts, each by its start there and here."""
 
     starts: Sequence[int]
@@ -258,19 +258,19 @@ class _Origins:
         tuple[int, int, bool]
     ]  # in the text before: start, end, and whether it is a piece
 
-    def span(self, start: int, end: int) -> Span:
+    def original_span(self, start: int, end: int) -> Span:
         """The part of the text before that a part of the masked text stands for."""
-        return self._place(start, is_end=False), self._place(end - 1, is_end=True)
+        return self._original_position(start, is_end=False), self._original_position(end - 1, is_end=True)
 
-    def _place(self, at: int, *, is_end: bool) -> int:
-        number = bisect_right(self.starts, at) - 1
+    def _original_position(self, position: int, *, is_end: bool) -> int:
+        number = bisect_right(self.starts, position) - 1
         start, end, is_piece = self.places[number]
         if is_piece:
             return end if is_end else start
-        return start + at - self.starts[number] + is_end
+        return start + position - self.starts[number] + is_end
 
 
-def _replaced(text: str, masks: Sequence[Span]) -> tuple[str, _Origins]:
+def _insert_placeholders(text: str, masks: Sequence[Span]) -> tuple[str, _OriginalPositions]:
     parts: list[str] = []
     starts, places = list[int](), list[tuple[int, int, bool]]()
     length, last = 0, 0
@@ -286,4 +286,4 @@ def _replaced(text: str, masks: Sequence[Span]) -> tuple[str, _Origins]:
                 places.append(place)
                 length += len(part)
         last = end
-    return "".join(parts), _Origins(starts, places)
+    return "".join(parts), _OriginalPositions(starts, places)

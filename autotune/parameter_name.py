@@ -28,20 +28,20 @@ class ParameterName:
         return cls(tier, service, parameter)
 
     @property
-    def owner(self) -> str:
+    def service_prefix(self) -> str:
         """``tier.service``."""
         return f"{self.tier}.{self.service}"
 
     @property
-    def within_tier(self) -> str:
+    def name_within_tier(self) -> str:
         """``service.parameter``, the same on all tiers."""
         return str(self).removeprefix(f"{self.tier}.")
 
     def __str__(self) -> str:
-        return f"{self.owner}.{self.parameter}" if self.parameter else self.owner
+        return f"{self.service_prefix}.{self.parameter}" if self.parameter else self.service_prefix
 
 
-def own_settings(settings: Mapping[str, V], owner: str) -> dict[str, V]:
+def select_service_settings(settings: Mapping[str, V], service_prefix: str) -> dict[str, V]:
     """Those of one service, ``tier.service``, by their bare names."""
-    prefix = f"{owner}."
+    prefix = f"{service_prefix}."
     return {k[len(prefix) :]: v for k, v in settings.items() if k.startswith(prefix)}

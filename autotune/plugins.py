@@ -18,26 +18,26 @@ T = TypeVar("T")
 CONTRACT = 1
 
 
-def declared(kind: str) -> Iterator[tuple[str, Any]]:
+def iterate_plugins(kind: str) -> Iterator[tuple[str, Any]]:
     """Each plug-in of this kind (``services``), by its name, and what it declares.
 
     Raises AutotuneError for one that cannot be read or keeps another contract.
     """
     for point in entry_points(group=f"autotune.{kind}"):
-        yield point.name, _declared(point, kind)
+        yield point.name, _load_plugin(point, kind)
 
 
-def by_name(kind: str, shipped: Mapping[str, T]) -> dict[str, T]:
+def merge_plugins(kind: str, shipped: Mapping[str, T]) -> dict[str, T]:
     """What ships and what plug-ins add to it. Raises AutotuneError for a name that is there already."""
     every = dict(shipped)
-    for plugin, added in declared(kind):
+    for plugin, added in iterate_plugins(kind):
         for name, value in added.items():
-            check_new(plugin, kind, name, every)
+            check_name_free(plugin, kind, name, every)
             every[name] = value
     return every
 
 
-def check_new(plugin: str, kind: str, name: str, present: Collection[str]) -> None:
+def check_name_free(plugin: str, kind: str, name: str, present: Collection[str]) -> None:
     """Raises AutotuneError for a name that is there already."""
     if name in present:
         raise AutotuneError(
@@ -46,7 +46,7 @@ def check_new(plugin: str, kind: str, name: str, present: Collection[str]) -> No
         )
 
 
-def _declared(point: EntryPoint, kind: str) -> Any:
+def _load_plugin(point: EntryPoint, kind: str) -> Any:
     package = point.dist.name if point.dist else point.value
     try:
         module = point.load()

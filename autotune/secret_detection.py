@@ -10,56 +10,56 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-_NAME = r"""(?x: passw|passphrase|secret|requirepass|masterauth|credential|private.?key
+_SECRET_NAME_REGEX = r"""(?x: passw|passphrase|secret|requirepass|masterauth|credential|private.?key
     | (?:api|app|access|auth|account|encryption|signing|session|shared|license
         |purge|cookie).?key(?![a-z]) | filekey(?![a-z])
     | tokens?(?![a-z]) | jwt(?![a-z]) | (?<![a-z])(?:pass|pwd?|auth|dsn|authorization|sign)(?![a-z])
     | (?:db|mysql|pg|user|login|smtp|ldap|ftp)(?:pass|pwd?)(?![a-z]) | database_url )"""
 # Names that have one of these words in them but mean something else.
-_ORDINARY = re.compile(
+_ORDINARY_NAME_PATTERN = re.compile(
     r"(?i)_tokens$|servertokens|(?:file|path|dir|directory|zone|header|timeout|length|size|ttl|type"
     r"|algo|policy|cookie|lifetime|mode|method)s?$|^(?:proxy|\w{1,5}gi|grpc|memc\w+)_pass(?:_|$)"
     r"|^(?:password_encryption$|proxypass|passenv|auth_(?:basic|request|delay)|ssl_|loadcredential)"
 )
-_SECRET_NAME = re.compile(_NAME, re.IGNORECASE)
+_SECRET_NAME_PATTERN = re.compile(_SECRET_NAME_REGEX, re.IGNORECASE)
 # Directives that set something: among their first arguments is a name, and its value follows it.
-_SETTERS = re.compile(
+_SETTER_PATTERN = re.compile(
     r"(?i)\w{1,5}gi_param|(?:proxy|grpc|more)_set_(?:input_)?headers?|set|env|setenv"
     r"|add_header|more_set_headers|(?:request)?header|http-(?:request|response)|define|user"
     r"|setenvif(?:nocase)?|php_(?:admin_)?(?:value|flag)|secure_link_md5|sentinel"
 )
-_VALUE = (
+_VALUE_REGEX = (
     r"""(?P<quote>["'])(?P<in>(?:\\.|(?!(?P=quote))[^\\\n]){0,400})(?P=quote)"""
     r"""|(?P<bare>[^\s;"',)}&]+)"""
 )
-_WORD = re.compile(_VALUE)
-_INDENT = re.compile(r"[ \t]*(?P<comment>[#;]+[ \t]*)?")
-_COMMENT = re.compile(r"[ \t]*[#;]")
-_ASSIGNED = re.compile(
+_WORD_PATTERN = re.compile(_VALUE_REGEX)
+_INDENT_PATTERN = re.compile(r"[ \t]*(?P<comment>[#;]+[ \t]*)?")
+_COMMENT_PATTERN = re.compile(r"[ \t]*[#;]")
+_ASSIGNMENT_PATTERN = re.compile(
     r"(?i)(?P<name>[\w.\[-]{0,40}"
-    + _NAME
+    + _SECRET_NAME_REGEX
     + r"""[\w.-]{0,40})["']?\]?[ \t]*(?:!?==?~?\*?|(?P<pattern>!?~\*?)|(?<=["']),(?=[ \t]*["'])"""
-    r"""|(?P<sign>:)(?:[ \t]|(?<=["']:)(?=["'])))[ \t]*(?:""" + _VALUE + ")"
+    r"""|(?P<sign>:)(?:[ \t]|(?<=["']:)(?=["'])))[ \t]*(?:""" + _VALUE_REGEX + ")"
 )
 # A pattern that a value is compared with, rather than the value.
-_PATTERN = re.compile(r"[\[\](){}*+?|\\]|\^?(?i:basic|bearer)")
+_REGEX_VALUE_PATTERN = re.compile(r"[\[\](){}*+?|\\]|\^?(?i:basic|bearer)")
 # What HAProxy compares a header, a parameter or a cookie with, or puts into a variable.
-_COMPARED = re.compile(
+_COMPARISON_PATTERN = re.compile(
     r"(?:\{|\bacl[ \t]+\S{1,80})[ \t]+[\w.]{1,40}\((?P<name>[\w.-]{1,80})[^)\n]{0,40}\)"
     r"(?:[ \t]+-(?:m[ \t]+\w+|[^\Wm]))*[ \t]+(?P<value>(?!-)[^\s\"'{}]+)"
 )
-_VARIABLE_SET = re.compile(r"set-var\((?P<name>[\w.-]{1,80})\)[ \t]+str\((?P<value>[^)\n]+)\)")
-_CRYPT = re.compile(r"\$(?:apr1|2[abxy]|[156y])\$[\w./$=,+-]{8,}")
+_SET_VARIABLE_PATTERN = re.compile(r"set-var\((?P<name>[\w.-]{1,80})\)[ \t]+str\((?P<value>[^)\n]+)\)")
+_CRYPT_HASH_PATTERN = re.compile(r"\$(?:apr1|2[abxy]|[156y])\$[\w./$=,+-]{8,}")
 # Every repetition that could begin anywhere is bounded: a host's file must not take minutes.
 # What is a secret wherever it is; the group is the value.
-_ANYWHERE = tuple(re.compile(pattern) for pattern in (
+_SECRET_PATTERNS = tuple(re.compile(pattern) for pattern in (
     r"(?s)(-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z))",
     r"\w://[^\s/:@\"']*:([^\s/@\"']+)@",
     (r"(?i:\b(?:basic|bearer|apikey|token)[ \t]+)"
      r"((?=[\w+/.~-]*(?:[0-9]|[a-z][A-Z]))[\w+/.~-]{6,}={0,2})(?![\w=])"),
     r"(?m)^[ \t]*stats[ \t]+auth[ \t]+[^\s:]+:(\S+)",
     r"(?m)^(?![ \t]*[#;])[^\n]*[ \t](?:--?|insecure-)?password[ \t]+([^\s\"']+)",
-    r"(?i)[ \t]--?[\w-]{0,40}" + _NAME + r"[\w-]{0,40}[ \t]+([^\s\"'-][^\s\"']*)",
+    r"(?i)[ \t]--?[\w-]{0,40}" + _SECRET_NAME_REGEX + r"[\w-]{0,40}[ \t]+([^\s\"'-][^\s\"']*)",
     r"(?m)^[ \t]*user[ \t][^\n]*?[ \t][>#](\S+)",
     # Within a string of SQL or of a file like it, quotes are doubled.
     r"(?i)\bpassword[ \t]*=[ \t]*(?:''|\\')([^'\\\s]+)",
@@ -72,41 +72,41 @@ _ANYWHERE = tuple(re.compile(pattern) for pattern in (
     r"\bAUTH(?:\\ | )([^\s\\\"']+)(?=\\r)",
     r"(?i)\bhmac\w{0,20}\([ \t]*[\"']([^\"'\n]+)",
     r"(?m)^[ \t]*sentinel[ \t]+auth-pass[ \t]+\S+[ \t]+(\S+)",
-    f"({_CRYPT.pattern})",
+    f"({_CRYPT_HASH_PATTERN.pattern})",
     (r"\b(AKIA[0-9A-Z]{16}|gh[pousr]_\w{20,}|xox[abp]-[\w-]{10,}|sk_(?:live|test)_\w+"
      r"|eyJ[\w-]{8,}\.[\w.-]+)"),
 ))  # fmt: skip
-_RANDOM = re.compile(r"(?<![\w/.$@+-])[A-Za-z0-9+/_-]{24,}={0,2}(?![\w.])")
-_PUBLIC = re.compile(r"sha(?:256|384|512)-|pin-sha256=")  # digests of what everybody may read
-_NO_SECRETS = re.compile(
+_RANDOM_WORD_PATTERN = re.compile(r"(?<![\w/.$@+-])[A-Za-z0-9+/_-]{24,}={0,2}(?![\w.])")
+_PUBLIC_DIGEST_PATTERN = re.compile(r"sha(?:256|384|512)-|pin-sha256=")  # digests of what everybody may read
+_SWITCH_WORD_PATTERN = re.compile(
     r"(?i)on|off|yes|no|true|false|null|none|default|auto|optional|required|set|unset|append|add"
     r"|merge|edit|always|echo|allow|deny|any|all|prod|user|basic|digest|realm"
 )
 # What a configuration language works out: variables of VCL, expressions of Python and HAProxy.
-_WORKED_OUT = re.compile(
+_EXPRESSION_PATTERN = re.compile(
     r"(?:(?:be)?re(?:q|sp)|obj|client|server)\.[\w.-]+|(?:regsub(?:all)?|std\.\w+|os\.\w+|getenv)[\[(].*|%\[.*"
 )
-_VARIABLE = re.compile(r"\$\{?\w+\}?|%[\[{][^\]}]{0,80}[\]}]\w?|\{\{.{0,80}?\}\}")
+_VARIABLE_PATTERN = re.compile(r"\$\{?\w+\}?|%[\[{][^\]}]{0,80}[\]}]\w?|\{\{.{0,80}?\}\}")
 
-PLACEHOLDER = re.compile(r"autotune-masked-[0-9]+-of-[0-9]+")
+PLACEHOLDER_PATTERN = re.compile(r"autotune-masked-[0-9]+-of-[0-9]+")
 
 
-def spans(text: str) -> tuple[tuple[int, int], ...]:
+def find_secrets(text: str) -> tuple[tuple[int, int], ...]:
     """The start and end of each secret in a text, in their order; none overlap."""
     secrets: list[tuple[int, int]] = []
-    for start, end in sorted({*_candidates(text)}, key=lambda span: (span[0], -span[1])):
+    for start, end in sorted({*_find_candidates(text)}, key=lambda span: (span[0], -span[1])):
         if not secrets or start >= secrets[-1][1]:
             secrets.append((start, end))
     return tuple(secrets)
 
 
-def around(what: re.Pattern[str], pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
+def find_in_lines(required_pattern: re.Pattern[str], pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
     """As ``pattern.finditer(text)``, for a pattern that contains ``what`` and matches within a line.
 
     It may begin at any letter, so it is not tried on lines without ``what``, which are nearly all.
     """
     end = -1
-    for occurrence in what.finditer(text):
+    for occurrence in required_pattern.finditer(text):
         if occurrence.start() > end:
             start, end = (
                 text.rfind("\n", 0, occurrence.start()) + 1,
@@ -116,64 +116,64 @@ def around(what: re.Pattern[str], pattern: re.Pattern[str], text: str) -> Iterat
             yield from pattern.finditer(text, start, end)
 
 
-def _candidates(text: str) -> Iterator[tuple[int, int]]:
-    for pattern in _ANYWHERE:
+def _find_candidates(text: str) -> Iterator[tuple[int, int]]:
+    for pattern in _SECRET_PATTERNS:
         yield from (match.span(1) for match in pattern.finditer(text)
                     if _is_secret(match[1]))  # fmt: skip
-    for match in around(_SECRET_NAME, _ASSIGNED, text):
+    for match in find_in_lines(_SECRET_NAME_PATTERN, _ASSIGNMENT_PATTERN, text):
         group = "in" if match["in"] is not None else "bare"
-        prose = match["sign"] == ":" and _COMMENT.match(
+        prose = match["sign"] == ":" and _COMMENT_PATTERN.match(
             text, text.rfind("\n", 0, match.start()) + 1
         )
-        compared = match["pattern"] and _PATTERN.search(match[group])
-        ordinary = prose or compared or _ORDINARY.search(match["name"])
+        compared = match["pattern"] and _REGEX_VALUE_PATTERN.search(match[group])
+        ordinary = prose or compared or _ORDINARY_NAME_PATTERN.search(match["name"])
         if not ordinary and _is_secret(match[group]):
             yield match.span(group)
-    for match in (m for called in (_COMPARED, _VARIABLE_SET) for m in called.finditer(text)):
-        if _telling(match["name"]) and _is_secret(match["value"]):
+    for match in (m for called in (_COMPARISON_PATTERN, _SET_VARIABLE_PATTERN) for m in called.finditer(text)):
+        if _is_secret_name(match["name"]) and _is_secret(match["value"]):
             yield match.span("value")
     for line in re.finditer(r"[^\n]+", text):
-        yield from _of_directive(text, line.start(), line.end())
-    for match in _RANDOM.finditer(text):
+        yield from _find_in_directive(text, line.start(), line.end())
+    for match in _RANDOM_WORD_PATTERN.finditer(text):
         before = text[max(0, match.start() - 12) : match.start()]
-        if _is_random(match[0]) and not _PUBLIC.search(before + match[0]):
+        if _is_random(match[0]) and not _PUBLIC_DIGEST_PATTERN.search(before + match[0]):
             yield match.span()
 
 
-def _of_directive(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
+def _find_in_directive(text: str, start: int, end: int) -> Iterator[tuple[int, int]]:
     """The value of a directive, or of a variable or header that it sets, if the name is of a secret."""
-    body = _INDENT.match(text, start, end)
+    body = _INDENT_PATTERN.match(text, start, end)
     assert body is not None
-    words = [match for match in _WORD.finditer(text, body.end(), end) if match[0] != "="]
+    words = [match for match in _WORD_PATTERN.finditer(text, body.end(), end) if match[0] != "="]
     names = [match["in"] or match["bare"] or "" for match in words]
-    if len(words) < 2 or (body["comment"] and (len(words) > 2 or not _telling(names[0]))):
+    if len(words) < 2 or (body["comment"] and (len(words) > 2 or not _is_secret_name(names[0]))):
         return
-    deepest = 4 if _SETTERS.fullmatch(names[0].lstrip("@")) else 1
+    deepest = 4 if _SETTER_PATTERN.fullmatch(names[0].lstrip("@")) else 1
     for place, name in enumerate(names[: min(deepest, len(words) - 1)]):
         value = words[place + 1]
-        if _telling(name) and not names[place + 1].startswith("="):
+        if _is_secret_name(name) and not names[place + 1].startswith("="):
             group = "in" if value["in"] is not None else "bare"
             if _is_secret(value[group]) and not (place == 0 and value[group].startswith("/")):
                 yield value.span(group)
             return
 
 
-def _telling(name: str) -> bool:
+def _is_secret_name(name: str) -> bool:
     if name == "secure_link_md5":
         return True
     word = re.fullmatch(r"\$?[\w.\[\]-]+:?", name)
-    return bool(word and _SECRET_NAME.search(name) and not _ORDINARY.search(name))
+    return bool(word and _SECRET_NAME_PATTERN.search(name) and not _ORDINARY_NAME_PATTERN.search(name))
 
 
 def _is_secret(value: str) -> bool:
     """Neither a variable, a path, a switch nor a placeholder."""
-    bare = value if _CRYPT.match(value) else _VARIABLE.sub("", value).strip(" \"'")
+    bare = value if _CRYPT_HASH_PATTERN.match(value) else _VARIABLE_PATTERN.sub("", value).strip(" \"'")
     plain = re.fullmatch(r"(?i)(?:basic|bearer|token|apikey|negotiate)?[\W_]*", bare)
     path = re.fullmatch(r"(?i)(?:file:|exec:|unix:|/[\w.-]+/|<).*", bare)
     number = re.fullmatch(r"[0-9]{1,5}[kKmMsdh]?|[0-9.]+r/[sm]", bare)
-    switch = _NO_SECRETS.fullmatch(bare)
-    ordinary = plain or path or number or switch or _WORKED_OUT.fullmatch(value)
-    return not (ordinary or PLACEHOLDER.search(value))
+    switch = _SWITCH_WORD_PATTERN.fullmatch(bare)
+    ordinary = plain or path or number or switch or _EXPRESSION_PATTERN.fullmatch(value)
+    return not (ordinary or PLACEHOLDER_PATTERN.search(value))
 
 
 def _is_random(word: str) -> bool:

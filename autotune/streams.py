@@ -13,12 +13,12 @@ from typing import TextIO
 from autotune.errors import AutotuneError
 
 
-class OutputFailed(AutotuneError):
+class OutputError(AutotuneError):
     """Standard output is closed, or its file system is full: the result cannot be printed."""
 
 
 @contextlib.contextmanager
-def explain_failed_output() -> Iterator[None]:
+def convert_output_errors() -> Iterator[None]:
     """Raise OutputFailed for what the system says of standard output, but for a closed pipe."""
     try:
         yield
@@ -26,38 +26,38 @@ def explain_failed_output() -> Iterator[None]:
         raise
     except OSError as error:
         if error.errno == errno.EBADF:
-            raise OutputFailed(
+            raise OutputError(
                 "standard output is closed", hint="`> FILE` or `> /dev/null` opens it"
             ) from None
         reason = (error.strerror or str(error)).lower()
-        raise OutputFailed(f"standard output cannot be written: {reason}") from None
+        raise OutputError(f"standard output cannot be written: {reason}") from None
 
 
-class _Output(io.TextIOWrapper):
+class _CheckedOutput(io.TextIOWrapper):
     def write(self, text: str, /) -> int:
-        with explain_failed_output():
+        with convert_output_errors():
             return super().write(text)
 
     def flush(self) -> None:
-        with explain_failed_output():
+        with convert_output_errors():
             super().flush()
 
 
-class _Diagnostics(io.TextIOWrapper):
+class _LenientErrorOutput(io.TextIOWrapper):
     """Standard error. If it cannot be written, no one can be told, and the command goes on."""
 
     def write(self, text: str, /) -> int:
-        with _ignore_full():
+        with _ignore_write_errors():
             return super().write(text)
         return len(text)
 
     def flush(self) -> None:
-        with _ignore_full():
+        with _ignore_write_errors():
             super().flush()
 
 
 @contextlib.contextmanager
-def _ignore_full() -> Iterator[None]:
+def _ignore_write_errors() -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
@@ -78,22 +78,22 @@ def prepare_streams() -> None:
             os.open(os.devnull, flags)
     if sys.stdin is None:
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115  # until the end
-    sys.stdout = _wrapped(sys.stdout, sys.__stdout__, 1, _Output)
-    sys.stderr = _wrapped(sys.stderr, sys.__stderr__, 2, _Diagnostics)
+    sys.stdout = _wrap_stream(sys.stdout, sys.__stdout__, 1, _CheckedOutput)
+    sys.stderr = _wrap_stream(sys.stderr, sys.__stderr__, 2, _LenientErrorOutput)
 
 
-def _wrapped(
-    stream: TextIO | None, original: TextIO | None, number: int, kind: type[io.TextIOWrapper]
+def _wrap_stream(
+    stream: TextIO | None, original: TextIO | None, descriptor: int, kind: type[io.TextIOWrapper]
 ) -> TextIO:
     if stream is not None and (stream is not original or isinstance(stream, kind)):
         return stream  # a test's
     encoding = getattr(stream, "encoding", "utf-8")
-    buffer = io.BufferedWriter(io.FileIO(number, "w", closefd=False))
+    buffer = io.BufferedWriter(io.FileIO(descriptor, "w", closefd=False))
     # Latin-1 has no `→`.
     return kind(buffer, encoding=encoding, errors="replace", line_buffering=True)
 
 
-def abandon_output() -> None:
+def discard_output() -> None:
     """Drop what could not be printed, which Python would try again at its end."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)

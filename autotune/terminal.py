@@ -15,48 +15,48 @@ from collections.abc import Iterable
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, TextIO
 
-from autotune.streams import explain_failed_output
+from autotune.streams import convert_output_errors
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.text import Text
 
-Line = tuple[str, str]
+StyledLine = tuple[str, str]
 """A line, and its style as Rich names styles; empty for none."""
 
 # ECMA-48: control strings (OSC, DCS, SOS, PM, APC) with their content, CSI sequences, other escapes.
-_SEQUENCE = re.compile(
+_ESCAPE_SEQUENCE_PATTERN = re.compile(
     r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)?"
     r"|(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]?"
     r"|\x1b[ -/]*[0-~]?"
 )
 # C0 and C1 but tab and newline, and what turns the direction of the text around.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_CONTROL_CHARACTER_PATTERN = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_SURROGATE_PATTERN = re.compile(r"[\ud800-\udfff]")
 
 
-def printable(text: str) -> str:
+def make_printable(text: str) -> str:
     """``text`` without escape sequences and control characters; tabs and line ends stay."""
-    return _SURROGATE.sub("\ufffd", _CONTROL.sub("", _SEQUENCE.sub("", text)))
+    return _SURROGATE_PATTERN.sub("\ufffd", _CONTROL_CHARACTER_PATTERN.sub("", _ESCAPE_SEQUENCE_PATTERN.sub("", text)))
 
 
 def echo(text: str, *, err: bool = False, end: str = "\n") -> None:
     """A result, or with ``err`` something about it."""
-    write(sys.stderr if err else sys.stdout, text, end=end)
+    write_text(sys.stderr if err else sys.stdout, text, end=end)
 
 
-def write(stream: TextIO, text: str, *, end: str = "\n") -> None:
+def write_text(stream: TextIO, text: str, *, end: str = "\n") -> None:
     """Write text and flush it, for whoever follows the stream."""
-    stream.write(printable(text) + end)
+    stream.write(make_printable(text) + end)
     stream.flush()
 
 
-def columns(elsewhere: int | None = None) -> int | None:
+def terminal_width(default: int | None = None) -> int | None:
     """The width of the terminal that results go to; ``elsewhere`` where they go to none."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else elsewhere
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else default
 
 
-def wrapped(lines: Iterable[Line], width: int | None) -> Iterable[Line]:
+def wrap_lines(lines: Iterable[StyledLine], width: int | None) -> Iterable[StyledLine]:
     """Lines broken between words to ``width`` columns; later lines align with the first one's text."""
     for line, style in lines:
         if width is None or len(line) <= width:
@@ -68,40 +68,40 @@ def wrapped(lines: Iterable[Line], width: int | None) -> Iterable[Line]:
         yield from ((part, style) for part in parts)
 
 
-def show(lines: Iterable[Line]) -> None:
+def print_lines(lines: Iterable[StyledLine]) -> None:
     """Results in their styles, if standard output is a terminal that shows them."""
     if not sys.stdout.isatty():
         echo("".join(f"{line}\n" for line, _ in lines), end="")
         return
-    on_screen = console(sys.stdout)
+    on_screen = create_console(sys.stdout)
     for line, style in lines:
-        on_screen.print(styled(line, style), soft_wrap=True)
+        on_screen.print(style_text(line, style), soft_wrap=True)
 
 
-def show_patch(lines: Iterable[Line]) -> None:
+def print_patch(lines: Iterable[StyledLine]) -> None:
     """The same for what another program such as `patch` may read: off a terminal, byte for byte."""
     if sys.stdout.isatty():
-        show(lines)
+        print_lines(lines)
         return
     text = "".join(f"{line}\n" for line, _ in lines)
     sys.stdout.flush()
     if isinstance(sys.stdout, TextIOWrapper):
-        with explain_failed_output():
+        with convert_output_errors():
             sys.stdout.buffer.write(text.encode("utf-8", "surrogateescape"))
             sys.stdout.buffer.flush()
     else:  # in memory
         sys.stdout.write(text)
 
 
-def console(stream: TextIO) -> Console:
+def create_console(stream: TextIO) -> Console:
     """Rich's console, which follows NO_COLOR and TERM; all that it prints must be ``styled`` first."""
     from rich.console import Console
 
     return Console(file=stream, markup=False, highlight=False, emoji=False)
 
 
-def styled(text: str, style: str = "") -> Text:
+def style_text(text: str, style: str = "") -> Text:
     """Text for Rich: no markup in it, and nothing that a terminal would obey."""
     from rich.text import Text
 
-    return Text(printable(text), style=style)
+    return Text(make_printable(text), style=style)

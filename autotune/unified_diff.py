@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 from autotune import config_text
 
-Files = Mapping[str, bytes]
-NO_END = "\\ No newline at end of file\n"
+FileContents = Mapping[str, bytes]
+NO_NEWLINE_MARK = "\\ No newline at end of file\n"
 
 
 @dataclass(frozen=True)
@@ -18,12 +18,12 @@ class Hunk:
     """Lines that replace others. ``first`` is the number of the first line that is ``removed``, or of the
     line that the ``added`` ones come in front of. Lines have their ends, and no words that are masked."""
 
-    first: int
+    start_line: int
     removed: tuple[str, ...]
     added: tuple[str, ...]
 
 
-def file_diff(before: Files, after: Files, a: str, b: str) -> str:
+def format_file_diff(before: FileContents, after: FileContents, a: str, b: str) -> str:
     """A unified diff of two trees, file by file in the order of their paths."""
     diff: list[str] = []
     for path in sorted({*before, *after}):
@@ -32,54 +32,54 @@ def file_diff(before: Files, after: Files, a: str, b: str) -> str:
             "/dev/null" if old is None else f"{a}/{path}",
             "/dev/null" if new is None else f"{b}/{path}",
         )
-        lines = difflib.unified_diff(split(old or b""), split(new or b""), *labels)
-        diff += map(_ended, lines)
+        lines = difflib.unified_diff(split_lines(old or b""), split_lines(new or b""), *labels)
+        diff += map(_with_newline, lines)
     return "".join(diff)
 
 
-def edit_diff(path: str, hunks: Iterable[Hunk]) -> str:
+def format_edit_diff(path: str, hunks: Iterable[Hunk]) -> str:
     """A unified diff of one file, without context lines."""
     diff, shift = [f"--- a/{path}\n+++ b/{path}\n"], 0
     for hunk in hunks:
         old, new = len(hunk.removed), len(hunk.added)
         # An empty range has the number of the line in front of it.
-        start, start_new = hunk.first - (old == 0), hunk.first + shift - (new == 0)
+        start, start_new = hunk.start_line - (old == 0), hunk.start_line + shift - (new == 0)
         diff.append(f"@@ -{start},{old} +{start_new},{new} @@\n")
-        diff += [_ended(f"-{line}") for line in hunk.removed]
-        diff += [_ended(f"+{line}") for line in hunk.added]
+        diff += [_with_newline(f"-{line}") for line in hunk.removed]
+        diff += [_with_newline(f"+{line}") for line in hunk.added]
         shift += new - old
     return "".join(diff) if len(diff) > 1 else ""
 
 
-def _ended(line: str) -> str:
-    return line if line.endswith("\n") else f"{line}\n{NO_END}"
+def _with_newline(line: str) -> str:
+    return line if line.endswith("\n") else f"{line}\n{NO_NEWLINE_MARK}"
 
 
-def split(content: bytes) -> list[str]:
+def split_lines(content: bytes) -> list[str]:
     """The lines of a file with their ends; only a line feed ends a line, as for ``sed``."""
     return re.findall(r"[^\n]*\n|[^\n]+", config_text.decode(content))
 
 
-def edit(
+def find_hunks(
     before: bytes, after: bytes, shown_before: bytes, shown_after: bytes
 ) -> tuple[Hunk, ...] | None:
     """What turns one file into another, in the words of their masked versions.
 
     ``None`` if these have other lines than the files, or bytes that are not UTF-8 in lines that differ.
     """
-    old, new = split(before), split(after)
-    shown_old, shown_new = split(shown_before), split(shown_after)
+    old, new = split_lines(before), split_lines(after)
+    shown_old, shown_new = split_lines(shown_before), split_lines(shown_after)
     if (len(old), len(new)) != (len(shown_old), len(shown_new)):
         return None
     hunks = tuple(
         Hunk(first + 1, tuple(shown_old[first:last]), tuple(shown_new[start:end]))
-        for first, last, start, end in _differences(old, new)
+        for first, last, start, end in _list_differences(old, new)
     )
     texts = (line for hunk in hunks for line in (*hunk.removed, *hunk.added))
     return hunks if all(map(config_text.is_utf8, texts)) else None
 
 
-def _differences(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int, int, int]]:
+def _list_differences(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int, int, int]]:
     """The ranges of lines that differ: where they begin and end in the old file, and in the new one."""
     same = 0
     while same < min(len(old), len(new)) and old[same] == new[same]:

@@ -46,7 +46,7 @@ def answer(stack: Stack, told: Settings, seed: int, call: int) -> dict[str, Any]
 def target(directory: Path, family: str, name: str, seed: int, trials: int, *, warm: bool) -> Path:
     """Write a target that calls this module about a stack. JSON is YAML, too."""
     space = stack_of(family, name).space
-    advised = [space.preset("recommended", way) for way in space.deployments]
+    advised = [space.preset_settings("recommended", way) for way in space.deployments]
     changes = [{n: v for n, v in a.items() if v != space.baseline[n]} for a in advised]
     found = {
         "name": f"{family}-{name}",
@@ -73,10 +73,10 @@ def _declared(dimension: Dimension) -> dict[str, Any]:
         if dimension.choices
         else {
             "range": [dimension.low, dimension.high],
-            "log": dimension.log and bool(dimension.low),
+            "log": dimension.is_logarithmic and bool(dimension.low),
         }
     )
-    when = {name: list(values) for name, values in dimension.when}
+    when = {name: list(values) for name, values in dimension.conditions}
     return {**bounds, "default": dimension.baseline, **({"when": when} if when else {})}
 
 

@@ -20,13 +20,13 @@ from typing import Any
 import numpy as np
 import optuna
 
-from autotune.optimize.beds import offsets
+from autotune.optimize.beds import estimate_offsets
 from autotune.optimize.searcher import Searcher
-from autotune.study.loop import STOP_BELOW, tell
-from autotune.study.ranking import Verdict, bed_readings, conclude, drifted
-from autotune.study.records import COUNTED, Phase, State, Trial, after
-from autotune.study.schedule import Ask, Conclude, Measure, Rank, Simplify, Step, Wait, next_step
-from autotune.study.simplifying import next_block
+from autotune.study.loop import STOP_PROBABILITY, record_outcome
+from autotune.study.ranking import Verdict, list_bed_readings, decide_verdict, estimate_study_drift
+from autotune.study.records import COUNTED_PHASES, Phase, State, Trial, apply_record
+from autotune.study.schedule import SuggestStep, ConcludeStep, MeasureStep, RankStep, SimplifyStep, ScheduleStep, WaitStep, select_next_step
+from autotune.study.simplifying import select_next_block
 from autotune.target.model import Budget
 from bench.claims import without_effect
 from bench.stacks import Stack, best, random_stack
@@ -91,7 +91,7 @@ class Simulation:
                     heapq.heappush(ends, (self.beds[name].now + took, name, trial))
             if not ends:
                 asking = float(np.mean(self.asking)) if self.asking else 0.0
-                return Study(self.state, conclude(self.state), tuple(self.curve), asking)
+                return Study(self.state, decide_verdict(self.state), tuple(self.curve), asking)
             at, name, trial = heapq.heappop(ends)
             if self._over(self.beds[name], trial, at):
                 idle[name] = None
@@ -101,44 +101,44 @@ class Simulation:
     def _next(self, bed: Bed) -> Trial | None:
         """What this bed begins to measure; ``None`` if there is nothing, for now or for good."""
         while True:
-            step = next_step(self.state, self.stack.space, self.budget, bed.now, bed.name)
-            if isinstance(step, Wait | Conclude):
+            step = select_next_step(self.state, self.stack.space, self.budget, bed.now, bed.name)
+            if isinstance(step, WaitStep | ConcludeStep):
                 return None
             if (measure := self._decided(step)) is not None:
                 number = len(self.state.trials)
                 self._record(
                     "trial", trial=number, phase=measure.phase, settings=measure.settings,
-                    of=measure.of, asked=measure.asked, suggested=measure.suggested, bindings=(),
-                    bed=bed.name, repeats=measure.repeats,
+                    of=measure.source_trial, asked=measure.suggestion_number, suggested=measure.suggested, bindings=(),
+                    bed=bed.name, repeats=measure.replaced_trial,
                 )  # fmt: skip
                 return self.state.trials[-1]
 
-    def _decided(self, step: Step) -> Measure | None:
-        if isinstance(step, Measure):
+    def _decided(self, step: ScheduleStep) -> MeasureStep | None:
+        if isinstance(step, MeasureStep):
             return step
-        if isinstance(step, Rank):
-            found = self.searcher.posterior(drifted(self.state))
+        if isinstance(step, RankStep):
+            found = self.searcher.compute_posterior(estimate_study_drift(self.state))
             peaks = {number: (e.value, e.sd) for number, e in found.peaks.items()}
             self._record("standings", peaks=peaks, noise=found.noise)
-        elif isinstance(step, Simplify):
-            surrogate = self.searcher.surrogate(drifted(self.state))
-            record = next_block(self.state, surrogate, self.stack.space, step.trial)
+        elif isinstance(step, SimplifyStep):
+            surrogate = self.searcher.fit_surrogate(estimate_study_drift(self.state))
+            record = select_next_block(self.state, surrogate, self.stack.space, step.trial_number)
             self._record("simplified", **record)
-        elif isinstance(step, Ask):
+        elif isinstance(step, SuggestStep):
             return self._asked()
         return None
 
-    def _asked(self) -> Measure | None:
+    def _asked(self) -> MeasureStep | None:
         begun = process_time()
-        asked = self.searcher.ask(drifted(self.state))
+        asked = self.searcher.suggest(estimate_study_drift(self.state))
         self.asking.append(process_time() - begun)
         probability = asked.improvement_probability
-        if probability is not None and probability < STOP_BELOW:
+        if probability is not None and probability < STOP_PROBABILITY:
             self.searcher.discard(asked.number)
             self._record("settled", why="nothing left to win")
             return None
         settings = {**self.stack.space.baseline, **asked.values}
-        return Measure(Phase.SEARCH, settings, asked=asked.number, suggested=asked.values)
+        return MeasureStep(Phase.SEARCH, settings, suggestion_number=asked.number, suggested=asked.values)
 
     def _over(self, bed: Bed, trial: Trial, at: float) -> bool:
         """Put the outcome on record; return whether the bed still takes part."""
@@ -157,12 +157,12 @@ class Simulation:
                 "measured", trial=trial.number, peak=seen, low=seen * exp(-1.645 * SAID_SD),
                 high=seen * exp(1.645 * SAID_SD), sd=SAID_SD, verdict="measured", p99=None,
             )  # fmt: skip
-        done = self.state.by_number(trial.number)
+        done = self.state.find_trial(trial.number)
         if done.phase in (Phase.BASELINE, Phase.REFERENCE, Phase.FINALIST):
-            learned = offsets(bed_readings(self.state), self.state.beds)
+            learned = estimate_offsets(list_bed_readings(self.state), self.state.beds)
             self._record("beds", offsets={name: asdict(each) for name, each in learned.items()})
-        if done.phase in COUNTED:
-            tell(self.searcher, done)
+        if done.phase in COUNTED_PHASES:
+            record_outcome(self.searcher, done)
             highest = max(
                 [*(top for _, top in self.curve[-1:]), self.stack.peak(trial.settings) or 0]
             )
@@ -170,7 +170,7 @@ class Simulation:
         return True
 
     def _record(self, event: str, **fields: Any) -> None:
-        self.state = after(self.state, {"event": event, **fields})
+        self.state = apply_record(self.state, {"event": event, **fields})
 
 
 def study(
@@ -267,8 +267,8 @@ def _row(
     title: str, stacks: Sequence[Stack], alone: Sequence[Study], several: Sequence[Study], beds: int
 ) -> None:
     seconds = time_of_one(alone) / beds
-    pace = np.mean([len(one.state.counted()) / one.curve[-1][0] for one in several])
-    single = np.mean([len(one.state.counted()) / one.curve[-1][0] for one in alone])
+    pace = np.mean([len(one.state.list_counted()) / one.curve[-1][0] for one in several])
+    single = np.mean([len(one.state.list_counted()) / one.curve[-1][0] for one in alone])
     print(
         f"{title:14} configurations {pace / single / beds:5.2f}  as good "
         f"{between(alone, several, beds)} of {beds} ×  regret {regret(stacks, several, seconds):4.1f} % "
@@ -293,7 +293,7 @@ def _claims(count: int) -> None:
         gain, number = one.verdict.gain, one.verdict.best
         if gain is None or number is None:
             continue
-        won = stack.peak(one.state.by_number(number).settings) or 0.0
+        won = stack.peak(one.state.find_trial(number).settings) or 0.0
         true = won / (stack.peak(stack.space.baseline) or 1.0)
         covered.append(gain.low <= true <= gain.high)
         disagree.append(one.verdict.disagree)

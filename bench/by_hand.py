@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from autotune.services.base import Settings, Value
-from autotune.space.space import Space
+from autotune.space.space import SearchSpace
 from bench.stacks import Stack, _at, _drawn, _neighbours, _unit
 
 ASKED_AGAIN = 100  # how often FLAML is asked for a configuration that is new
@@ -33,12 +33,12 @@ def ofat(stack: Stack, seed: int) -> Suggest:
         leader = tried[_leading(peaks)]
         while True:
             if not queue:
-                shuffled = [space.tunable[i] for i in rng.permutation(len(space.tunable))]
+                shuffled = [space.tunable_dimensions[i] for i in rng.permutation(len(space.tunable_dimensions))]
                 for d in sorted(shuffled, key=lambda d: not d.core):
                     values = _neighbours(d, leader[d.name], QUARTER)
                     queue.extend((d.name, value) for value in values if value != leader[d.name])
             name, value = queue.pop(0)
-            if name in space.active(leader) and leader[name] != value:
+            if name in space.active_parameters(leader) and leader[name] != value:
                 return {**leader, name: value}
 
     return suggest
@@ -70,8 +70,8 @@ def _leading(peaks: Sequence[float | None]) -> int:
     return best
 
 
-def _moves(space: Space, leader: Settings, advised: Sequence[str]) -> Iterator[Settings]:
-    dimensions, active = {d.name: d for d in space.tunable}, space.active(leader)
+def _moves(space: SearchSpace, leader: Settings, advised: Sequence[str]) -> Iterator[Settings]:
+    dimensions, active = {d.name: d for d in space.tunable_dimensions}, space.active_parameters(leader)
     for move in filter(None, map(_MOVE.fullmatch, advised)):
         name, sign, choice = move.groups()
         d = dimensions.get(name)
@@ -93,9 +93,9 @@ def near(stack: Stack, seed: int) -> Suggest:
 
     def suggest(tried: Sequence[Settings], peaks: Sequence[float | None]) -> Settings:
         leader = tried[max(range(len(tried)), key=lambda i: peaks[i] or 0.0)]
-        active = sorted(space.active(leader) & {d.name for d in space.tunable})
+        active = sorted(space.active_parameters(leader) & {d.name for d in space.tunable_dimensions})
         names = rng.choice(active, int(rng.integers(1, 5)), replace=False)
-        drawn = _drawn(replace(space, dimensions=space.tunable), rng)
+        drawn = _drawn(replace(space, dimensions=space.tunable_dimensions), rng)
         return {**leader, **{name: drawn[name] for name in names}}
 
     return suggest
@@ -108,11 +108,11 @@ def flaml(stack: Stack, seed: int) -> Suggest:
     space = stack.space
     domains = {
         d.name: tune.choice(list(d.choices)) if d.choices
-        else (tune.lograndint if d.log and d.bounds[0] > 0 else tune.randint)(
+        else (tune.lograndint if d.is_logarithmic and d.bounds[0] > 0 else tune.randint)(
             int(d.bounds[0]), int(d.bounds[1]) + 1
-        ) if d.integer
+        ) if d.is_integer
         else tune.uniform(*map(float, d.bounds))
-        for d in space.tunable
+        for d in space.tunable_dimensions
     }  # fmt: skip
     cfo: Any = None
     names = count()
@@ -145,7 +145,7 @@ def flaml(stack: Stack, seed: int) -> Suggest:
             complete(peaks[-1] or 0.0)
         waiting = suggested()
         values = waiting[1] if waiting else {}
-        clipped = {d.name: d.clip(values[d.name]) for d in space.tunable if d.name in values}
+        clipped = {d.name: d.clip(values[d.name]) for d in space.tunable_dimensions if d.name in values}
         return {**(space.baseline if clipped else leader), **clipped}
 
     return suggest

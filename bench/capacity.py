@@ -25,7 +25,7 @@ from math import exp, log
 
 import numpy as np
 
-from autotune.measure import Noise, Reading, Slo, search
+from autotune.measure import Noise, Reading, Slo, search_peak
 from bench.methods import METHODS
 from bench.queues import LiveBench
 from bench.servers import Bench, Server
@@ -139,7 +139,7 @@ def ours(column: Column, runs: int, seed: int, *, study: bool, retaking: bool = 
     for run in range(runs):
         probe = column.probe(seed, run)
         read = partial(_retaking, probe) if retaking else probe
-        found = search(read, SLO, column.guess(seed, run), noise=noise)
+        found = search_peak(read, SLO, column.guess(seed, run), noise=noise)
         noise = found.noise if study else noise
         truth = column.truth(probe)
         errors.append(log(max(found.peak, 1e-3) / truth))
@@ -151,7 +151,7 @@ def ours(column: Column, runs: int, seed: int, *, study: bool, retaking: bool = 
 def _retaking(probe: Bench, rate: float, seconds: float) -> Reading:
     """A reading that failed while CPU time was stolen is taken again; the stolen time is dropped."""
     reading = probe(rate, seconds)
-    while reading.stolen and not SLO.met(reading):
+    while reading.stolen and not SLO.is_met(reading):
         reading = probe(rate, seconds)
     return replace(reading, stolen=0.0)
 
@@ -192,7 +192,7 @@ class Screening:
             rng = np.random.default_rng([self.seed, run, 2])
             incumbent = column.server.peak(SLO) / exp(rng.uniform(log(self.low), log(self.high)))
             probe = column.probe(self.seed, run)
-            found = search(probe, SLO, incumbent, incumbent=incumbent, noise=noise)
+            found = search_peak(probe, SLO, incumbent, incumbent=incumbent, noise=noise)
             noise = found.noise if self.study else noise
             if found.verdict == "screened":
                 costs.append(probe.spent)

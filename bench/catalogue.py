@@ -17,15 +17,15 @@ from pathlib import Path
 
 import numpy as np
 
-from autotune.diagnose.diagnosis import recommended_moves
-from autotune.environments.simulated import UNSAID
+from autotune.diagnose.diagnosis import list_recommended_changes
+from autotune.environments.simulated import DEFAULT_FACTS
 from autotune.services.base import Settings
-from autotune.simulate.chain import Chain, bottleneck, chain
-from autotune.simulate.topology import GIB, Topology, has_effect, topology
-from autotune.space.dimension import PRESETS, Dimension
+from autotune.simulate.chain import StationChain, find_bottleneck, build_chain
+from autotune.simulate.topology import GIB, ChainTopology, has_effect, build_topology
+from autotune.space.dimension import PRESET_NAMES, Dimension
 from autotune.space.facts import HostFacts
-from autotune.space.space import Infeasible, Space, build
-from autotune.target.read import TargetFile, read
+from autotune.space.space import InfeasibleRule, SearchSpace, build_space
+from autotune.target.read import TargetFile, read_target
 from autotune.target.slo import Slo
 from bench.stacks import Stack, _climb, _unit
 
@@ -46,35 +46,35 @@ class Problem:
     """A target's space on given hardware, with effects drawn by ``seed``."""
 
     file: TargetFile
-    space: Space
-    topology: Topology
+    space: SearchSpace
+    topology: ChainTopology
     effects: Mapping[str, Callable[[float], float]]
     slo: Slo
 
-    def chain(self, settings: Settings) -> Chain:
+    def chain(self, settings: Settings) -> StationChain:
         """The modelled chain, each station's rate less the losses by its tier's other parameters."""
-        modelled, active = chain(self.topology, settings), self.space.active(settings)
+        modelled, active = build_chain(self.topology, settings), self.space.active_parameters(settings)
         losses = dict.fromkeys(TIERS, 0.0)
-        for dimension in self.space.tunable:
+        for dimension in self.space.tunable_dimensions:
             effect = self.effects.get(dimension.name)
             if effect is not None and dimension.name in active:
                 tier = dimension.name.partition(".")[0]
                 losses[tier] += effect(_unit(dimension, settings[dimension.name]))
         stations = [
-            replace(station, rate=station.rate * exp(-losses[tier]))
+            replace(station, rate=station.max_rate * exp(-losses[tier]))
             for tier, station in zip(TIERS, modelled.stations, strict=True)
         ]
         return replace(modelled, stations=tuple(stations))
 
     def repaired(self, settings: Settings) -> Settings | None:
         try:
-            return self.space.candidate(settings).settings
-        except Infeasible:
+            return self.space.build_candidate(settings).settings
+        except InfeasibleRule:
             return None
 
     def peak(self, settings: Settings) -> float | None:
         kept = self.repaired(settings)
-        return (self.chain(kept).peak(self.slo) or None) if kept is not None else None
+        return (self.chain(kept).compute_peak(self.slo) or None) if kept is not None else None
 
 
 def _effect(rng: np.random.Generator, dimension: Dimension) -> Callable[[float], float] | None:
@@ -98,21 +98,21 @@ def problem(name: str, seed: int) -> Problem:
     """``name`` is `target/hardware`, such as `lab/thin-lb`."""
     target, _, hardware = name.partition("/")
     cpus, memory = HARDWARE[hardware]
-    file = read(TARGETS / f"{target}.yaml")
+    file = read_target(TARGETS / f"{target}.yaml")
     facts: dict[str, HostFacts] = {}
     for tier, count in zip(TIERS, cpus, strict=True):
         for host in file.target.tiers[tier].hosts:
-            facts[host] = replace(UNSAID, cpus=count, memory=memory)
-    facts = {host: facts.get(host, UNSAID) for host in file.target.hosts}
+            facts[host] = replace(DEFAULT_FACTS, cpus=count, memory=memory)
+    facts = {host: facts.get(host, DEFAULT_FACTS) for host in file.target.hosts}
     if len(set(facts)) < len(TIERS):  # all tiers on one host: the whole host bounds each
-        facts = {host: replace(UNSAID, cpus=max(cpus), memory=memory) for host in facts}
-    space, model = build(file, facts), topology(file, facts)
+        facts = {host: replace(DEFAULT_FACTS, cpus=max(cpus), memory=memory) for host in facts}
+    space, model = build_space(file, facts), build_topology(file, facts)
     hosts = {t: replace(getattr(model, t), cpus=c) for t, c in zip(TIERS, cpus, strict=True)}
     model = replace(model, **hosts)
     rng = np.random.default_rng((seed, 11))
-    drawn = {d.name: _effect(rng, d) for d in space.tunable if not has_effect(model, d.name)}
+    drawn = {d.name: _effect(rng, d) for d in space.tunable_dimensions if not has_effect(model, d.name)}
     effects = {name: effect for name, effect in drawn.items() if effect is not None}
-    return Problem(file, space, model, effects, file.target.slo.slo)
+    return Problem(file, space, model, effects, file.target.slo.build_slo)
 
 
 def parts(at: Problem, settings: Settings) -> dict[str, tuple[float, tuple[str, ...]]]:
@@ -121,7 +121,7 @@ def parts(at: Problem, settings: Settings) -> dict[str, tuple[float, tuple[str, 
     if kept is None:
         return {}
     return {
-        f"{tier}.cpu": (log(station.rate), TIERS[index : index + 2])
+        f"{tier}.cpu": (log(station.max_rate), TIERS[index : index + 2])
         for index, (tier, station) in enumerate(zip(TIERS, at.chain(kept).stations, strict=True))
     }
 
@@ -133,18 +133,18 @@ def stack(name: str, seed: int) -> Stack:
 
     def advise(settings: Settings, peak: float) -> tuple[str, ...]:
         kept = at.repaired(settings) or at.space.baseline
-        return recommended_moves(vars(bottleneck(at.topology, at.chain(kept), peak, at.slo)))
+        return list_recommended_changes(vars(find_bottleneck(at.topology, at.chain(kept), peak, at.slo)))
 
-    active = frozenset(d.name for d in at.space.tunable if has_effect(at.topology, d.name))
+    active = frozenset(d.name for d in at.space.tunable_dimensions if has_effect(at.topology, d.name))
     return Stack(
         f"{name}-{seed}", at.space, at.peak, active | frozenset(at.effects), advise,
         partial(parts, at),
     )  # fmt: skip
 
 
-def presets(space: Space) -> list[Settings]:
+def presets(space: SearchSpace) -> list[Settings]:
     """The baseline, and what guides and publications advise for each deployment."""
-    kinds = [space.preset(kind, way) for kind in PRESETS for way in space.deployments]
+    kinds = [space.preset_settings(kind, way) for kind in PRESET_NAMES for way in space.deployments]
     return [space.baseline, *kinds]
 
 

@@ -22,10 +22,10 @@ from math import expm1, log
 
 import numpy as np
 
-from autotune.optimize.simplify import reverted
+from autotune.optimize.simplify import revert_changes
 from autotune.services.base import Settings
-from autotune.study.ranking import leader
-from autotune.study.records import OPENING
+from autotune.study.ranking import find_leader
+from autotune.study.records import OPENING_PHASES
 from bench.search import HARDWARE, SEEN, Case, Probes
 from bench.stacks import Stack
 from bench.studies import SECONDS, study
@@ -57,13 +57,13 @@ def confirmed(case: Case, measurements: int) -> Confirmed | None:
         stack, trials=measurements, seed=case.seed, time=SECONDS * measurements,
         probes=Probes(case),
     )  # fmt: skip
-    first, number = leader(done.state), done.verdict.best
+    first, number = find_leader(done.state), done.verdict.best
     if first is None or number is None:
         return None
-    winner, final = (done.state.by_number(n).settings for n in (first, number))
+    winner, final = (done.state.find_trial(n).settings for n in (first, number))
     stock, height = _log(stack, stack.space.baseline), _log(stack, final)
-    preset = max(_log(stack, trial.settings) for trial in done.state.finished(*OPENING))
-    losses = {name: height - _log(stack, reverted(stack.space, final, [name]))
+    preset = max(_log(stack, trial.settings) for trial in done.state.list_finished(*OPENING_PHASES))
+    losses = {name: height - _log(stack, revert_changes(stack.space, final, [name]))
               for name in changes(stack, final)}  # fmt: skip
     return Confirmed(
         len(changes(stack, winner)), len(losses),
@@ -78,7 +78,7 @@ def needed(stack: Stack, settings: Settings, losses: Mapping[str, float]) -> int
     cost the least by themselves first."""
     left, height = len(losses), _log(stack, settings)
     for name in sorted(losses, key=lambda name: losses[name]):
-        without = reverted(stack.space, settings, [name])
+        without = revert_changes(stack.space, settings, [name])
         if height - (lower := _log(stack, without)) < EFFECTIVE:
             left, height, settings = left - 1, lower, without
     return left
@@ -86,7 +86,7 @@ def needed(stack: Stack, settings: Settings, losses: Mapping[str, float]) -> int
 
 def changes(stack: Stack, settings: Settings) -> list[str]:
     """The parameters that these settings change and that are active in them."""
-    active = stack.space.active(settings)
+    active = stack.space.active_parameters(settings)
     return [n for n, v in stack.space.baseline.items() if n in active and settings[n] != v]
 
 

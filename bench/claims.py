@@ -14,9 +14,9 @@ from math import exp, log
 
 import numpy as np
 
-from autotune.report.view import pooled, repeats
+from autotune.report.view import pool_peaks, list_repeats
 from autotune.services.base import Settings
-from autotune.space.space import Space
+from autotune.space.space import SearchSpace
 from bench.stacks import NOISE, Stack, best, number, random_stack
 from bench.studies import Study, study
 
@@ -26,7 +26,7 @@ Weather = Callable[[np.random.Generator], Iterator[float]]
 
 def without_effect() -> Stack:
     """Eight parameters, none of which changes anything."""
-    space = Space(
+    space = SearchSpace(
         tuple(number(f"t.s.p{i}", 1, 1000, 10, 100) for i in range(8)), (), {}
     )  # fmt: skip
 
@@ -131,18 +131,18 @@ def _coverage(found: Sequence[tuple[Stack, Study]]) -> None:
 def _shown(stack: Stack, one: Study, winner: int) -> float:
     """By how much the logarithm of the winner's peak that reports show is too high."""
     state = replace(one.state, verdict=one.verdict.record)
-    peak = pooled([trial.peak for trial in repeats(state, winner) if trial.peak])
-    true = stack.peak(state.by_number(winner).settings)
+    peak = pool_peaks([trial.peak for trial in list_repeats(state, winner) if trial.peak])
+    true = stack.peak(state.find_trial(winner).settings)
     return log(peak.peak / true) if peak and true else 0.0
 
 
 def _true_gain(stack: Stack, one: Study, winner: int) -> float:
-    won = stack.peak(one.state.by_number(winner).settings) or 0.0
+    won = stack.peak(one.state.find_trial(winner).settings) or 0.0
     return won / (stack.peak(stack.space.baseline) or 1.0)
 
 
 def regret(stack: Stack, one: Study) -> float:
     """Of the winner, in percent of the best there is."""
     number_ = one.verdict.best
-    settings = stack.space.baseline if number_ is None else one.state.by_number(number_).settings
+    settings = stack.space.baseline if number_ is None else one.state.find_trial(number_).settings
     return 100 * (1 - (stack.peak(settings) or 0.0) / best(stack)[0])

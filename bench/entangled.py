@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from autotune.services.base import Settings
 from autotune.space.dimension import Dimension
-from autotune.space.space import Infeasible, Space
+from autotune.space.space import InfeasibleRule, SearchSpace
 from bench.queueing import Workload, made, presets
 from bench.stacks import Parts, Stack, _at, _climb, _unit
 
@@ -39,7 +39,7 @@ class Problem:
     and the sum beyond which most of its rate is lost.
     """
 
-    space: Space
+    space: SearchSpace
     deciding: tuple[Dimension, ...]
     base: Array
     forms: Array
@@ -50,8 +50,8 @@ class Problem:
     def rates(self, settings: Settings) -> Array | None:
         """Requests/s that each tier carries; ``None`` if the rules cannot be kept."""
         try:
-            kept = self.space.candidate(settings).settings
-        except Infeasible:
+            kept = self.space.build_candidate(settings).settings
+        except InfeasibleRule:
             return None
         at = np.array([_unit(d, kept[d.name]) for d in self.deciding])
         load = usual = float(self.base.mean())
@@ -115,10 +115,10 @@ def problem(kind: str, seed: int) -> Problem:
     raise ValueError(f"no problem of the kind {kind} has presets that are wrong enough")
 
 
-def _drawn(kind: str, space: Space, rng: np.random.Generator) -> Problem:
+def _drawn(kind: str, space: SearchSpace, rng: np.random.Generator) -> Problem:
     deciding = _deciding(space, rng)
     size, tiers = len(deciding), [d.name.partition(".")[0] for d in deciding]
-    known = np.array([_unit(d, space.preset("recommended")[d.name]) for d in deciding])
+    known = np.array([_unit(d, space.preset_settings("recommended")[d.name]) for d in deciding])
     shift = rng.choice([-1, 1], size) * rng.uniform(0.15, 0.5, size)
     optimum = np.where(rng.random(size) < 0.6, known + shift, known)
     optimum = np.where((optimum < 0.05) | (optimum > 0.95), known - shift, optimum).clip(0.05, 0.95)
@@ -147,14 +147,14 @@ def _cliff(rng: np.random.Generator, optimum: Array) -> tuple[int, int, int, flo
     return int(rng.integers(len(TIERS))), one, other, float(optimum[[one, other]].sum() + 0.08)
 
 
-def _deciding(space: Space, rng: np.random.Generator) -> tuple[Dimension, ...]:
+def _deciding(space: SearchSpace, rng: np.random.Generator) -> tuple[Dimension, ...]:
     """Numbers without conditions; the rules may still couple some of them."""
     chosen: list[Dimension] = []
     for tier in TIERS:
-        own = [d for d in space.tunable
-               if d.name.startswith(f"{tier}.") and not d.choices and not d.when]  # fmt: skip
+        own = [d for d in space.tunable_dimensions
+               if d.name.startswith(f"{tier}.") and not d.choices and not d.conditions]  # fmt: skip
         for count, core in ((DECISIVE, True), (OTHERS, False)):
-            some = [d for d in own if d.core is core]
+            some = [d for d in own if d.is_core is core]
             chosen += [some[i] for i in rng.choice(len(some), count, replace=False)]
     return tuple(chosen)
 

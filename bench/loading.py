@@ -17,9 +17,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 
-from autotune.deploy.dataset import load
-from autotune.deploy.stack import Part
-from autotune.services.base import Endpoint, Role, Site
+from autotune.deploy.dataset import load_dataset
+from autotune.deploy.stack import ServiceInstance
+from autotune.services.base import Endpoint, Role, Placement
 from autotune.services.redis.service import Redis
 from autotune.target.model import Data
 from autotune.transports.local import LocalTransport
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] = ()) -> None:
         def progress(done: int, _: int) -> None:
             seconds[done] = time.monotonic() - began
 
-        load(part, Data(pairs=total), LocalTransport(), progress)
+        load_dataset(part, Data(pairs=total), LocalTransport(), progress)
         grown = getrusage(RUSAGE_SELF).ru_maxrss - before
         resident = _resident(server)
     half = max(done for done in seconds if 2 * done <= total)
@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 @contextmanager
-def _redis() -> Iterator[tuple[Part, int]]:
+def _redis() -> Iterator[tuple[ServiceInstance, int]]:
     """A store with nothing in it, and the id of its process, which ends with this one."""
     programs = {name: shutil.which(name) or name for name in ("redis-server", "redis-cli")}
     port = free_port()
@@ -69,9 +69,9 @@ def _redis() -> Iterator[tuple[Part, int]]:
             while subprocess.run(ping, capture_output=True, check=False).returncode:
                 assert server.poll() is None
                 time.sleep(0.02)
-            site = Site(tier="store", host="here", role=Role.STORE, directory=directory,
+            site = Placement(tier="store", host="here", role=Role.STORE, directory=directory,
                         listen=Endpoint("127.0.0.1", port), programs=programs)  # fmt: skip
-            yield Part(Redis(), site), server.pid
+            yield ServiceInstance(Redis(), site), server.pid
         finally:
             server.terminate()
             server.wait()

@@ -22,24 +22,24 @@ _WIDTH = 1.02  # a bracket this narrow is a result
 def ramp(probe: Probe, slo: Slo, guess: float) -> float:
     """From half the guess (halved again if that fails), 10 % more every 5 s until a failure."""
     rate = guess / 2.0
-    while not slo.met(probe(rate, 5.0)):
+    while not slo.is_met(probe(rate, 5.0)):
         rate /= 2.0
-    while slo.met(probe(rate * 1.1, 5.0)):
+    while slo.is_met(probe(rate * 1.1, 5.0)):
         rate *= 1.1
     return rate
 
 
 def bisection(probe: Probe, slo: Slo, guess: float) -> float:
     """Eight readings of 5 s."""
-    return _bisect(guess / _REACH, guess * _REACH, lambda rate: slo.met(probe(rate, 5.0)))
+    return _bisect(guess / _REACH, guess * _REACH, lambda rate: slo.is_met(probe(rate, 5.0)))
 
 
 def best_of_three(probe: Probe, slo: Slo, guess: float) -> float:
     """Bisection that reads each rate until two readings of 5 s agree."""
 
     def majority(rate: float) -> bool:
-        votes = [slo.met(probe(rate, 5.0)), slo.met(probe(rate, 5.0))]
-        return votes[0] if votes[0] == votes[1] else slo.met(probe(rate, 5.0))
+        votes = [slo.is_met(probe(rate, 5.0)), slo.is_met(probe(rate, 5.0))]
+        return votes[0] if votes[0] == votes[1] else slo.is_met(probe(rate, 5.0))
 
     return _bisect(guess / _REACH, guess * _REACH, majority)
 
@@ -47,9 +47,9 @@ def best_of_three(probe: Probe, slo: Slo, guess: float) -> float:
 def exponential(probe: Probe, slo: Slo, guess: float) -> float:
     """Nighthawk's shape: double from half the guess until a failure, then bisect; 10 s each."""
     low, high = 0.0, guess / 2.0
-    while slo.met(probe(high, 10.0)):
+    while slo.is_met(probe(high, 10.0)):
         low, high = high, high * 2.0
-    return _bisect(low or high / 16.0, high, lambda rate: slo.met(probe(rate, 10.0)))
+    return _bisect(low or high / 16.0, high, lambda rate: slo.is_met(probe(rate, 10.0)))
 
 
 def mlrsearch(probe: Probe, slo: Slo, guess: float) -> float:
@@ -61,7 +61,7 @@ def mlrsearch(probe: Probe, slo: Slo, guess: float) -> float:
             got = probe(float(intended_load), intended_duration)
             sent = max(1, int(intended_load * intended_duration))
             # A reading that was cut short failed: its fraction is taken for the whole trial.
-            lost = round(sent * got.fraction)
+            lost = round(sent * got.violation_fraction)
             return mlr.MeasurementResult(
                 intended_duration=intended_duration,
                 intended_load=intended_load,
@@ -70,7 +70,7 @@ def mlrsearch(probe: Probe, slo: Slo, guess: float) -> float:
             )
 
     goal = mlr.SearchGoal(
-        loss_ratio=slo.allowed,
+        loss_ratio=slo.allowed_violations,
         exceed_ratio=0.5,
         relative_width=_WIDTH - 1.0,
         initial_trial_duration=1.0,

@@ -14,10 +14,10 @@ from math import log
 
 import numpy as np
 
-from autotune.optimize.ablation import KEPT, Ablation, PredictedEffect, Reverted
+from autotune.optimize.ablation import KEPT_GAIN_SHARE, Ablation, PredictedEffect, RevertedChanges
 from autotune.services.base import Value
 from autotune.simulate.topology import has_effect
-from autotune.study.explaining import MOST
+from autotune.study.explaining import MAX_MEASUREMENTS
 from bench.stacks import NOISE, Stack, best, random_stack, web_stack
 from bench.variants import VARIANTS
 
@@ -26,7 +26,7 @@ NOTHING = -9.0
 
 def main(arguments: Sequence[str] = ()) -> None:
     seeds = int(arguments[0]) if arguments else 5
-    most = int(arguments[1]) if len(arguments) > 1 else MOST
+    most = int(arguments[1]) if len(arguments) > 1 else MAX_MEASUREMENTS
     families = {
         "model": [modelled(name) for name in VARIANTS],
         "web": [web_stack(n) for n in ("small", "wide", "slow-db", "cached")],
@@ -57,11 +57,11 @@ def modelled(name: str) -> Stack:
     return Stack(name, variant.space, lambda s: variant.true_peak(s) or None, active)
 
 
-def reduced(stack: Stack, seed: int, most: int = MOST) -> tuple[int, int, float, float, int]:
+def reduced(stack: Stack, seed: int, most: int = MAX_MEASUREMENTS) -> tuple[int, int, float, float, int]:
     """Changes, active ones, precision, recall, measurements."""
     rng = np.random.default_rng((seed, 5))
     baseline, winner = stack.space.baseline, _moved(stack, rng)
-    changes = [n for n in winner if winner[n] != baseline[n] and n in stack.space.active(winner)]
+    changes = [n for n in winner if winner[n] != baseline[n] and n in stack.space.active_parameters(winner)]
 
     def settings(reverted: frozenset[str]) -> dict[str, Value]:
         return {n: baseline[n] if n in reverted else v for n, v in winner.items()}
@@ -77,7 +77,7 @@ def reduced(stack: Stack, seed: int, most: int = MOST) -> tuple[int, int, float,
     gain = log((stack.peak(winner) or 1.0) / (stack.peak(baseline) or 1.0))
     full = height(frozenset()) or 0.0
     exact = {n: full - _or_nothing(height(frozenset({n}))) for n in changes}
-    truth = set(changes) - _needless(changes, full - (1.0 - KEPT) * gain, height)
+    truth = set(changes) - _needless(changes, full - (1.0 - KEPT_GAIN_SHARE) * gain, height)
     # What a model might believe: the truth within a tenth of the gain.
     guess = {
         n: PredictedEffect(p + rng.normal(0, 0.1 * gain), 0.1 * gain) for n, p in exact.items()
@@ -92,10 +92,10 @@ def reduced(stack: Stack, seed: int, most: int = MOST) -> tuple[int, int, float,
 
 
 def _needless(
-    changes: Sequence[str], least: float, height: Callable[[Reverted], float | None]
-) -> Reverted:
+    changes: Sequence[str], least: float, height: Callable[[RevertedChanges], float | None]
+) -> RevertedChanges:
     """The changes that can be reverted, least loss first, while the log peak is above ``least``."""
-    reverted: Reverted = frozenset()
+    reverted: RevertedChanges = frozenset()
     while left := [reverted | {name} for name in changes if name not in reverted]:
         following = max(left, key=lambda wider: _or_nothing(height(wider)))
         if _or_nothing(height(following)) < least:
@@ -125,4 +125,4 @@ def _moved(stack: Stack, rng: np.random.Generator) -> dict[str, Value]:
     return moved if stack.peak(moved) else dict(winner)
 
 
-__all__ = ["KEPT", "main", "reduced"]
+__all__ = ["KEPT_GAIN_SHARE", "main", "reduced"]

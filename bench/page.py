@@ -19,7 +19,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from statistics import median
 
-from autotune.report.page import plotly, shipped, write_page
+from autotune.report.page import encode_plotly, find_shipped_directory, write_page
 from autotune.report.studies import open_study
 from tests.report.recorded_lab import grown, lab_study
 
@@ -88,8 +88,8 @@ def pages(trials: int) -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as scratch:
         study = open_study(grown(lab_study(Path(scratch)), Path(scratch) / "grown", trials))
         report = write_page(study, Path(scratch) / "report.html").read_text()
-    script = (shipped("templates") / "report" / "plot.js").read_text()
-    alone = ALONE.format(plotly=plotly(), script=script)
+    script = (find_shipped_directory("templates") / "report" / "plot.js").read_text()
+    alone = ALONE.format(plotly=encode_plotly(), script=script)
     report = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", report)
     return {"report": (report + TELL).encode(), "alone": (alone + TELL).encode()}
 

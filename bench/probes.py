@@ -20,9 +20,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from autotune.deploy.private_servers import PID_SUFFIX
-from autotune.deploy.stack import Part
-from autotune.monitor.watch import Watch, WatchedHost
-from autotune.services.base import Endpoint, Role, Site
+from autotune.deploy.stack import ServiceInstance
+from autotune.monitor.watch import HostWatch, WatchedHost
+from autotune.services.base import Endpoint, Role, Placement
 from autotune.services.nginx.service import Nginx
 
 SECONDS = 6
@@ -48,18 +48,18 @@ def main(_: Sequence[str] = ()) -> None:
     print(f"{'processes':>9} {'stream':>7} {'reading':>9} {'samples':>7}   (% of a CPU)")
     for count in (10, 64, 128, 256):
         with tempfile.TemporaryDirectory() as place:
-            site = Site(
+            site = Placement(
                 tier="lb", host="a", role=Role.PROXY, directory=place,
                 listen=Endpoint("127.0.0.1", 1),
             )  # fmt: skip
-            host = WatchedHost("a", 2.0, (Part(Nginx(), site),))
+            host = WatchedHost("a", 2.0, (ServiceInstance(Nginx(), site),))
             with workers(count, Path(place)):
                 before = time.process_time()
-                with Watch([host], SECONDS) as watch:
+                with HostWatch([host], SECONDS) as watch:
                     time.sleep(SECONDS)
                 spent = time.process_time() - before
                 seen = watch.observations
-        here = 100 * seen.cost["a"] / SECONDS
+        here = 100 * seen.sampling_cpu_seconds["a"] / SECONDS
         print(f"{count:>9} {here:>7.2f} {100 * spent / SECONDS:>9.2f} {len(seen.samples['a']):>7}")
 
 

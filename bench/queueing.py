@@ -17,12 +17,12 @@ from pathlib import Path
 
 import numpy as np
 
-from autotune.diagnose.diagnosis import recommended_moves
-from autotune.environments.simulated import UNSAID
+from autotune.diagnose.diagnosis import list_recommended_changes
+from autotune.environments.simulated import DEFAULT_FACTS
 from autotune.services.base import Effect, Settings, Trait
-from autotune.space.dimension import PRESETS, Running
-from autotune.space.space import Infeasible, Space, build
-from autotune.target.read import read
+from autotune.space.dimension import PRESET_NAMES, AdoptedValues
+from autotune.space.space import InfeasibleRule, SearchSpace, build_space
+from autotune.target.read import read_target
 from bench.catalogue import _effect
 from bench.stacks import Parts, Stack, _climb, _drawn, _unit
 
@@ -131,19 +131,19 @@ def _traits(kind: str, rng: np.random.Generator, milder: float = 1.0) -> dict[st
 class Problem:
     """A space with a workload, and the drawn ``effects`` of what the formulas do not know."""
 
-    space: Space
+    space: SearchSpace
     load: Workload
     effects: Mapping[str, Callable[[float], float]]
 
     def stations(self, settings: Settings) -> dict[str, float]:
         """Requests/s that each part carries; none for a configuration that fails."""
         try:
-            kept = self.space.candidate(settings).settings
-        except Infeasible:
+            kept = self.space.build_candidate(settings).settings
+        except InfeasibleRule:
             return {}
         rates = _stations(self.load, kept)
-        active, losses = self.space.active(kept), dict.fromkeys(("lb", "web", "cache", "db"), 0.0)
-        for dimension in self.space.tunable:
+        active, losses = self.space.active_parameters(kept), dict.fromkeys(("lb", "web", "cache", "db"), 0.0)
+        for dimension in self.space.tunable_dimensions:
             if dimension.name in self.effects and dimension.name in active:
                 at = _unit(dimension, kept[dimension.name])
                 losses[dimension.name.partition(".")[0]] += UNKNOWN * self.effects[dimension.name](
@@ -162,9 +162,9 @@ class Problem:
         rates = self.stations(settings)
         if not rates:
             return ()
-        kept = self.space.candidate(settings).settings
+        kept = self.space.build_candidate(settings).settings
         tier, service, resource = _cause(self.load, kept, min(rates, key=lambda part: rates[part]))
-        return recommended_moves({"tier": tier, "service": service, "resource": resource})
+        return list_recommended_changes({"tier": tier, "service": service, "resource": resource})
 
     def parts(self, settings: Settings) -> Parts:
         """What can be seen of the parts: their CPUs, and PHP's workers."""
@@ -354,17 +354,17 @@ def _lacking(at: Problem) -> float:
 
 def made(load: Workload, rng: np.random.Generator, *, effects: bool = True) -> Problem:
     """The space that fits a workload's hosts, with drawn effects of what the formulas do not know."""
-    file = read(TARGET)
-    kernel = {key: value for key, value in UNSAID.kernel.items() if key in KERNEL}
+    file = read_target(TARGET)
+    kernel = {key: value for key, value in DEFAULT_FACTS.kernel_values.items() if key in KERNEL}
     sizes = {"lb1": (load.lb, 4096), "web1": (load.web, load.web_memory),
              "cache1": (load.cache, load.cache_memory), "db1": (load.db, load.db_memory)}  # fmt: skip
     facts = {
-        host: replace(UNSAID, cpus=cpus, memory=int(memory * MIB),
+        host: replace(DEFAULT_FACTS, cpus=cpus, memory=int(memory * MIB),
                       kernel=kernel if host in ("lb1", "web1") else {})
         for host, (cpus, memory) in sizes.items()
     }  # fmt: skip
-    space = build(file, facts, Running({"lb.nginx.ssl_session_cache": 0})).under(_traits_of(load))
-    unknown = [d for d in space.tunable if effects and d.name.rpartition(".")[2] not in KNOWN]
+    space = build_space(file, facts, AdoptedValues({"lb.nginx.ssl_session_cache": 0})).for_traits(_traits_of(load))
+    unknown = [d for d in space.tunable_dimensions if effects and d.name.rpartition(".")[2] not in KNOWN]
     own = {d.name: effect for d in unknown if (effect := _effect(rng, d))}
     return Problem(space, load, own)
 
@@ -375,17 +375,17 @@ def _traits_of(load: Workload) -> frozenset[Trait]:
     return frozenset(trait for trait, present in of_load.items() if present)
 
 
-def presets(space: Space) -> list[Settings]:
+def presets(space: SearchSpace) -> list[Settings]:
     """The baseline, and what guides, tools and publications advise."""
-    return [space.baseline, *(space.preset(kind) for kind in PRESETS)]
+    return [space.baseline, *(space.preset_settings(kind) for kind in PRESET_NAMES)]
 
 
-def misled(at: Problem, seed: int) -> Space:
+def misled(at: Problem, seed: int) -> SearchSpace:
     """The space with the parameters that decide most classed as if they hardly mattered."""
     stack = Stack("", at.space, at.peak, frozenset())
     top, optimum = _climb(stack, max(presets(at.space), key=lambda p: at.peak(p) or 0.0))
     losses = {
-        d.name: top - (at.peak({**optimum, d.name: d.baseline}) or 0.0) for d in at.space.tunable
+        d.name: top - (at.peak({**optimum, d.name: d.baseline}) or 0.0) for d in at.space.tunable_dimensions
     }
     decisive = sorted(losses, key=lambda name: -losses[name])[:DECISIVE]
     rng = np.random.default_rng((seed, 17))
@@ -405,7 +405,7 @@ def stack(name: str, seed: int) -> Stack:
     kind, _, classes = name.partition("/")
     at = problem(kind, seed)
     space = misled(at, seed) if classes == "wrong" else at.space
-    decided = {d.name for d in space.tunable if d.name.rpartition(".")[2] in KNOWN}
+    decided = {d.name for d in space.tunable_dimensions if d.name.rpartition(".")[2] in KNOWN}
     return Stack(
         f"{name}-{seed}", space, at.peak, frozenset(decided | set(at.effects)), at.advise, at.parts
     )
@@ -420,7 +420,7 @@ def best(at: Stack) -> float:
 def _highest(at: Stack, draws: int, climbs: int, least: float = 0.05) -> tuple[float, Settings]:
     """The best over what the formulas know, from the best preset and the best of ``draws`` at random."""
     rng, space = np.random.default_rng(1), at.space
-    deciding = tuple(d for d in space.tunable if d.name.rpartition(".")[2] in KNOWN)
+    deciding = tuple(d for d in space.tunable_dimensions if d.name.rpartition(".")[2] in KNOWN)
     narrow = replace(at, space=replace(space, dimensions=deciding))
     known = max(presets(space), key=lambda settings: at.peak(settings) or 0.0)
     starts = [{**known, **_drawn(narrow.space, rng)} for _ in range(draws)]

@@ -48,15 +48,15 @@ from math import inf, log, sqrt
 import numpy as np
 import optuna
 
-from autotune.diagnose.diagnosis import recommended_moves
+from autotune.diagnose.diagnosis import list_recommended_changes
 from autotune.estimate import Estimate
-from autotune.optimize.gp.surrogate import CAPACITIES, MOVES
-from autotune.optimize.ranking import PosteriorPeaks, pooled, rivals, undecided, winner
+from autotune.optimize.gp.surrogate import CAPACITIES_KEY, CHANGES_KEY
+from autotune.optimize.ranking import PosteriorPeaks, pool_peaks, find_rivals, is_undecided, find_winner
 from autotune.optimize.samplers import SAMPLERS
 from autotune.optimize.searcher import Outcome, Searcher
 from autotune.services.base import Settings
-from autotune.simulate.chain import bottleneck, chain
-from autotune.study.schedule import RUNNER_UP_PAIRS
+from autotune.simulate.chain import find_bottleneck, build_chain
+from autotune.study.schedule import MAX_RUNNER_UP_PAIRS
 from bench import catalogue, entangled, queueing
 from bench.by_hand import OTHERS
 from bench.stacks import Stack, best, random_stack, web_stack
@@ -158,15 +158,15 @@ def stack_of(family: str, name: str) -> Stack:
 
 def advise(variant: Variant, settings: Settings, peak: float) -> tuple[str, ...]:
     """The moves that the bottleneck of the modelled stack suggests."""
-    made = chain(variant.topology, {**variant.space.baseline, **settings})
-    return recommended_moves(asdict(bottleneck(variant.topology, made, peak, variant.slo)))
+    made = build_chain(variant.topology, {**variant.space.baseline, **settings})
+    return list_recommended_changes(asdict(find_bottleneck(variant.topology, made, peak, variant.slo)))
 
 
 def _stations(variant: Variant, settings: Settings) -> dict[str, tuple[float, tuple[str, ...]]]:
-    made = chain(variant.topology, {**variant.space.baseline, **settings})
+    made = build_chain(variant.topology, {**variant.space.baseline, **settings})
     tiers = [station.tier for station in made.stations]
     return {
-        f"{tier}.cpu": (log(station.rate), tuple(tiers[i : i + 2]))
+        f"{tier}.cpu": (log(station.max_rate), tuple(tiers[i : i + 2]))
         for i, (tier, station) in enumerate(zip(tiers, made.stations, strict=True))
     }
 
@@ -186,15 +186,15 @@ class Probes:
         if self.case.parts == NONE:
             return {}
         return {
-            MOVES: " ".join(self._moves(settings, peak)),
-            CAPACITIES: json.dumps(dict(self._capacities(settings))),
+            CHANGES_KEY: " ".join(self._moves(settings, peak)),
+            CAPACITIES_KEY: json.dumps(dict(self._capacities(settings))),
         }
 
     def _moves(self, settings: Settings, peak: float) -> tuple[str, ...]:
         moves = self.case.stack.advise(settings, peak)
         if self.case.parts == SEEN or self.rng.random() >= WRONG:
             return moves
-        numbers = [d.name for d in self.case.stack.space.tunable if not d.choices]
+        numbers = [d.name for d in self.case.stack.space.tunable_dimensions if not d.choices]
         return (f"{self.rng.choice(numbers)}{self.rng.choice(['+', '-'])}",)
 
     def _capacities(
@@ -230,13 +230,13 @@ def searched(kind: str, case: Case) -> Run:
             if other:
                 settings = other(tried, peaks)
             else:
-                suggestion = searcher.ask()
+                suggestion = searcher.suggest()
                 asked, settings = suggestion.number, {**space.baseline, **suggestion.values}
             spent += time.process_time() - began
         peak = stack.measure(settings, rng)
         phase = "recommended" if len(tried) < len(known) else "search"
         told = probes.notes(settings, peak) if peak is not None else {}
-        searcher.record(
+        searcher.record_outcome(
             asked, settings, Outcome(peak, {"trial": len(tried), "phase": phase, **told})
         )
         tried.append(settings)
@@ -244,7 +244,7 @@ def searched(kind: str, case: Case) -> Run:
         if len(tried) in case.at:
             own = tried[max(range(len(tried)), key=lambda i: peaks[i] or 0.0)]
             choices.append((own, own) if kind.endswith(OWN_CHOICE)
-                           else _chosen(case, searcher.posterior(), tried))  # fmt: skip
+                           else _chosen(case, searcher.compute_posterior(), tried))  # fmt: skip
             lowest.append(min(_regret(case, settings) for settings in tried))
     late = [peak is None for peak in peaks[FREE_FAILURES:]]
     preset = min(_regret(case, settings) for settings in known)
@@ -279,7 +279,7 @@ def _chosen(case: Case, posterior: PosteriorPeaks, tried: Sequence[Settings]) ->
     if not peaks:
         return tried[0], tried[0]
     ranked = sorted(peaks, key=lambda number: -peaks[number].log_mean)
-    leads = {number: peaks[ranked[0]].ratio(peaks[number]) for number in ranked}
+    leads = {number: peaks[ranked[0]].ratio_to(peaks[number]) for number in ranked}
     plausible = [n for n in ranked if leads[n].log_mean < PLAUSIBLE * leads[n].sd or n == ranked[0]]
     presets = range(1, len(case.presets))
     advised = next((n for n in plausible if n in presets), None)
@@ -291,19 +291,19 @@ def _chosen(case: Case, posterior: PosteriorPeaks, tried: Sequence[Settings]) ->
 
     def measure(number: int) -> None:
         peak = case.stack.measure(tried[number], rng)
-        again[number] += [Estimate.of(peak, posterior.reading_noise)] if peak else []
+        again[number] += [Estimate.from_value(peak, posterior.reading_noise)] if peak else []
 
     for number in finalists:
         measure(number)
-    first = winner(peaks, again, presets) or 0
-    pair = rivals(pooled(peaks, again), presets) or ()
-    for _ in range(RUNNER_UP_PAIRS if pair else 0):
-        estimates = pooled(peaks, again)
-        if not undecided(*(estimates[number] for number in pair)):
+    first = find_winner(peaks, again, presets) or 0
+    pair = find_rivals(pool_peaks(peaks, again), presets) or ()
+    for _ in range(MAX_RUNNER_UP_PAIRS if pair else 0):
+        estimates = pool_peaks(peaks, again)
+        if not is_undecided(*(estimates[number] for number in pair)):
             break
         for number in pair:
             measure(number)
-    return tried[first], tried[winner(peaks, again, presets) or 0]
+    return tried[first], tried[find_winner(peaks, again, presets) or 0]
 
 
 def main(arguments: Sequence[str] = ()) -> None:

@@ -74,7 +74,7 @@ class Server:
         low, high = 0.0, 1.0
         for _ in range(50):
             middle = (low + high) / 2.0
-            good = self.late(middle, slo.limit, None) <= slo.allowed
+            good = self.late(middle, slo.limit, None) <= slo.allowed_violations
             low, high = (middle, high) if good else (low, middle)
         return low * self.saturation
 

@@ -30,25 +30,25 @@ import numpy as np
 from optuna.storages import InMemoryStorage, RDBStorage
 from sqlalchemy import text
 
-from autotune.deploy.deployed import Deployed
+from autotune.deploy.deployed import DeployResult
 from autotune.diagnose.context import Bottleneck
 from autotune.environments import simulated
-from autotune.environments.clock import Clock
+from autotune.environments.clock import StudyClock
 from autotune.environments.peak import Peak
-from autotune.estimate import PartCapacity
+from autotune.estimate import InstanceCapacity
 from autotune.optimize.searcher import Searcher, Suggestion
 from autotune.services.base import Settings
 from autotune.services.diagnosis import Resource
 from autotune.study import trial as of_study
-from autotune.study.beds import AHEAD
+from autotune.study.beds import PREFETCH_MIN_BEDS
 from autotune.study.context import TrialContext
-from autotune.study.loop import Proposal, following, hear, prepared
-from autotune.study.optuna_copy import copying
-from autotune.study.ranking import drifted
-from autotune.study.records import Phase, State, Trial, replay
-from autotune.study.schedule import Ask, Measure, Step
+from autotune.study.loop import Proposal, resolve_next_step, sync_search, prepare_measurement
+from autotune.study.optuna_copy import copy_in_background
+from autotune.study.ranking import estimate_study_drift
+from autotune.study.records import Phase, State, Trial, replay_records
+from autotune.study.schedule import SuggestStep, MeasureStep, ScheduleStep
 from autotune.study.shared import SharedStore
-from autotune.study.storage import Storage
+from autotune.study.storage import StudyDatabase
 from autotune.target.model import Budget
 from bench import catalogue
 from tests.study.database import running
@@ -76,9 +76,9 @@ class Early:
     def __init__(self) -> None:
         self._lock, self._state = threading.Lock(), State()
 
-    def open(self, directory: Path, storage: Storage) -> SharedStore:
+    def open(self, directory: Path, storage: StudyDatabase) -> SharedStore:
         with self._lock:
-            store = SharedStore(directory, storage, storage.find("bench"))
+            store = SharedStore(directory, storage, storage.find_study("bench"))
             if not self._state.trials:
                 self._state = store.state
             known = self._state
@@ -94,41 +94,41 @@ class Trials:
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng((seed, 7))
         self.stack, self.problem = catalogue.stack(HARDWARE, 0), catalogue.problem(HARDWARE, 0)
-        self.files = simulated.prepare(self.problem.file).preview().files
+        self.files = simulated.prepare(self.problem.file).build_preview().render_files
 
     def settings(self) -> Settings:
         space = self.stack.space
-        changed = self.rng.choice(len(space.tunable), CHANGES, replace=False)
+        changed = self.rng.choice(len(space.tunable_dimensions), CHANGES, replace=False)
         changes = {}
-        for dimension in (space.tunable[index] for index in changed):
+        for dimension in (space.tunable_dimensions[index] for index in changed):
             low, high = dimension.low or 0, dimension.high or 1
             choices = dimension.choices
             changes[dimension.name] = (
                 choices[int(self.rng.integers(len(choices)))] if choices
                 else dimension.clip(low + self.rng.random() * (high - low))
             )  # fmt: skip
-        return space.candidate({**space.baseline, **changes}).settings
+        return space.build_candidate({**space.baseline, **changes}).settings
 
     def proposal(self, state: State) -> Proposal:
         settings = self.settings()
-        searched = {d.name: settings[d.name] for d in self.stack.space.tunable}
+        searched = {d.name: settings[d.name] for d in self.stack.space.tunable_dimensions}
         return Proposal(Suggestion(0, searched), len(state.trials))
 
     def outcome(self, store: SharedStore, trial: Trial) -> Callable[[], None]:
         """A function that records what a worker knows after it has measured."""
         settings = trial.settings
         peak = self.stack.measure(settings, self.rng) or 1.0
-        deployed = Deployed(self.files(settings), {}, settings)
+        deployed = DeployResult(self.files(settings), {}, settings)
         limit = Bottleneck("web", "php-fpm", "web1", Resource.CPU, "all CPUs were busy: 97 %", 0.9)
         known = catalogue.parts(self.problem, settings).items()
-        parts = {name: PartCapacity(log, 0.1, tiers) for name, (log, tiers) in known}
+        parts = {name: InstanceCapacity(log, 0.1, tiers) for name, (log, tiers) in known}
 
         def record() -> None:
-            store.deployed(trial, deployed)
-            store.bottleneck(trial, limit)
-            store.capacities(trial, parts)
-            store.spent({"load": 30.0, "deploy": 3.0}, trial.bed)
-            store.measured(trial, Peak(peak, peak * 0.95, peak * 1.05, 0.03, "measured", None),
+            store.record_deployment(trial, deployed)
+            store.record_bottleneck(trial, limit)
+            store.record_capacities(trial, parts)
+            store.record_time_spent({"load": 30.0, "deploy": 3.0}, trial.bed)
+            store.record_peak(trial, Peak(peak, peak * 0.95, peak * 1.05, 0.03, "measured", None),
                            readings=8, load_seconds=30.0)  # fmt: skip
 
         return record
@@ -140,7 +140,7 @@ class Worker:
     def __init__(self, store: SharedStore, bed: str, trials: int) -> None:
         self.made, self.store = Trials(int(bed) + 1), store
         space = self.made.stack.space
-        session: Any = SimpleNamespace(clock=Clock())
+        session: Any = SimpleNamespace(clock=StudyClock())
         progress: Any = Silent()
         self.context = TrialContext(space, session, store, progress, bed)
         self.searcher = Searcher(InMemoryStorage(), bed, space, "random", 1)
@@ -149,17 +149,17 @@ class Worker:
     def ask(self, proposal: Proposal) -> Trial | None:
         """What is next, on record, and what to expect of it."""
         # In a study of many beds the model was asked while the bed measured: one decision is enough.
-        ahead = len(self.store.state.active_beds) >= AHEAD
-        step, trial = self.store.decide(partial(self._decide, proposal if ahead else None))
-        if isinstance(step, Ask):
-            step, trial = self.store.decide(partial(self._decide, proposal))
-        if isinstance(step, Measure):
-            prepared(step, self.context, self.budget)
+        ahead = len(self.store.state.active_beds) >= PREFETCH_MIN_BEDS
+        step, trial = self.store.run_decision(partial(self._decide, proposal if ahead else None))
+        if isinstance(step, SuggestStep):
+            step, trial = self.store.run_decision(partial(self._decide, proposal))
+        if isinstance(step, MeasureStep):
+            prepare_measurement(step, self.context, self.budget)
         return trial
 
-    def _decide(self, proposal: Proposal | None) -> tuple[Step, Trial | None]:
-        step = following(self.context, self.searcher, self.budget, proposal)
-        return step, of_study.begin(step, self.context) if isinstance(step, Measure) else None
+    def _decide(self, proposal: Proposal | None) -> tuple[ScheduleStep, Trial | None]:
+        step = resolve_next_step(self.context, self.searcher, self.budget, proposal)
+        return step, of_study.begin_trial(step, self.context) if isinstance(step, MeasureStep) else None
 
 
 def work(
@@ -168,8 +168,8 @@ def work(
     """One worker's asks and tells: what it reads and claims, and what it records."""
     asks: Times = []
     tells: Times = []
-    with closing(Storage(url)) as storage, closing(early.open(place / bed, storage)) as store:
-        store.join({bed: {}})
+    with closing(StudyDatabase(url)) as storage, closing(early.open(place / bed, storage)) as store:
+        store.join_beds({bed: {}})
         worker = Worker(store, bed, trials)
         made = worker.made
         start.wait()
@@ -181,7 +181,7 @@ def work(
             record = made.outcome(store, trial)
             time.sleep(seconds * made.rng.uniform(0.7, 1.3))
             timed(record, tells)
-        store.leave(bed)
+        store.release_bed(bed)
     return asks, tells
 
 
@@ -219,18 +219,18 @@ def group(
         results.put((times, getrusage(RUSAGE_SELF).ru_maxrss / 1024))
 
 
-def fill(storage: Storage, trials: int, place: Path) -> None:
+def fill(storage: StudyDatabase, trials: int, place: Path) -> None:
     """Trials of beds that are gone, as they recorded them."""
     made, space = Trials(0), catalogue.problem(HARDWARE, 0).space
-    with closing(SharedStore(place, storage, storage.find("bench"))) as store:
-        store.join({"early": {}})
+    with closing(SharedStore(place, storage, storage.find_study("bench"))) as store:
+        store.join_beds({"early": {}})
         for number in range(trials):
             searched = made.proposal(store.state).suggestion.values if number else {}
-            candidate = space.candidate({**space.baseline, **searched})
+            candidate = space.build_candidate({**space.baseline, **searched})
             phase = Phase.SEARCH if number else Phase.BASELINE
-            trial = store.begin(phase, candidate, suggested=searched, bed="early")
+            trial = store.begin_trial(phase, candidate, suggested=searched, bed="early")
             made.outcome(store, trial)()
-        store.leave("early")
+        store.release_bed("early")
 
 
 def main(arguments: Sequence[str] = ()) -> None:
@@ -238,7 +238,7 @@ def main(arguments: Sequence[str] = ()) -> None:
         [*arguments[:2], *[""] * (2 - len(arguments[:2]))], (WORKERS, TRIALS), strict=True))  # fmt: skip
     seconds = float(arguments[2]) if len(arguments) > 2 else SECONDS
     with opened(workers) as (place, url, storage):
-        storage.create("bench", "name: bench", [FIRST])
+        storage.create_study("bench", "name: bench", [FIRST])
         before, begun = size(storage), time.monotonic()
         early = trials - workers * TURNS
         fill(storage, early, place / "early")
@@ -248,7 +248,7 @@ def main(arguments: Sequence[str] = ()) -> None:
 
 
 @contextmanager
-def opened(workers: int) -> Iterator[tuple[Path, str, Storage]]:
+def opened(workers: int) -> Iterator[tuple[Path, str, StudyDatabase]]:
     """A directory and a PostgreSQL of its own; both are gone at the end, also after SIGTERM."""
     before = signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     # Durable, as by default: each record is on disk.
@@ -257,7 +257,7 @@ def opened(workers: int) -> Iterator[tuple[Path, str, Storage]]:
         with tempfile.TemporaryDirectory(prefix="autotune-bench-") as directory:
             place = Path(directory)
             place.chmod(0o755)
-            with running(place / "pg", options) as base, closing(Storage(base.url)) as storage:
+            with running(place / "pg", options) as base, closing(StudyDatabase(base.url)) as storage:
                 try:
                     yield place, base.url, storage
                 finally:
@@ -267,7 +267,7 @@ def opened(workers: int) -> Iterator[tuple[Path, str, Storage]]:
 
 
 def _print(
-    storage: Storage,
+    storage: StudyDatabase,
     before: int,
     groups: Sequence[Found],
     workers: int,
@@ -315,39 +315,39 @@ def _print_times(name: str, times: Times) -> None:
     )
 
 
-def size(storage: Storage) -> int:
+def size(storage: StudyDatabase) -> int:
     """Bytes of the database."""
     query = text("SELECT pg_database_size(current_database())")
-    return int(storage.transaction(lambda connection: connection.execute(query).scalar_one()))
+    return int(storage.run_transaction(lambda connection: connection.execute(query).scalar_one()))
 
 
-def _print_size(storage: Storage, before: int, trials: int) -> None:
+def _print_size(storage: StudyDatabase, before: int, trials: int) -> None:
     """The size of what is stored, Optuna's tables included, once they have all outcomes."""
-    study = storage.find("bench")
+    study = storage.find_study("bench")
     space = catalogue.problem(HARDWARE, 0).space
 
     def search(tables: RDBStorage) -> Searcher:
-        return Searcher(tables, "bench", space, "random", 1, condensed=True)
+        return Searcher(tables, "bench", space, "random", 1, is_condensed=True)
 
-    with copying(storage, study, search):
+    with copy_in_background(storage, study, search):
         pass
     grown = (size(storage) - before) / 1024 / trials
-    rows = storage.transaction(lambda connection: connection.execute(TABLES).all())
+    rows = storage.run_transaction(lambda connection: connection.execute(TABLES).all())
     parts = ", ".join(f"{row.relname} {row.size / 1024 / trials:.1f}" for row in rows[:5])
-    print(f"{grown:.1f} KB a trial (bar: 20) of {len(space.tunable)} parameters: {parts}")
+    print(f"{grown:.1f} KB a trial (bar: 20) of {len(space.tunable_dimensions)} parameters: {parts}")
 
 
-def _print_model(storage: Storage, trials: int) -> None:
+def _print_model(storage: StudyDatabase, trials: int) -> None:
     """CPU seconds of a worker's own model, which learns of 100 trials since it was last asked."""
-    records = storage.records(storage.find("bench"))
-    state = replay(records)
+    records = storage.read_records(storage.find_study("bench"))
+    state = replay_records(records)
     early = State(state.trials[: trials - 100], shared=True)
     space = catalogue.problem(HARDWARE, 0).space
     search = Searcher(InMemoryStorage(), "s", space, "auto", 1, trials, several=True)
     times: Times = []
-    timed(lambda: hear(search, early), times)
-    timed(lambda: hear(search, state), times)
-    timed(lambda: search.ask(drifted(state)), times)
+    timed(lambda: sync_search(search, early), times)
+    timed(lambda: sync_search(search, state), times)
+    timed(lambda: search.suggest(estimate_study_drift(state)), times)
     joining, hearing, asking = (cpu for _, cpu in times)
     print(
         f"model {search.chosen.name}: {joining:.1f} s to join, {hearing:.2f} s to hear of 100 trials, "

@@ -35,27 +35,27 @@ from typing import Any
 import numpy as np
 import optuna
 
-from autotune.deploy.deployed import Deployed, DeployFailed, Fleet
+from autotune.deploy.deployed import DeployResult, DeployFailed, Fleet
 from autotune.diagnose.context import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading
-from autotune.environments.clock import Clock
-from autotune.environments.load_session import LoadSession, capacity_limits
+from autotune.environments.clock import StudyClock
+from autotune.environments.load_session import LoadSession, build_search_limits
 from autotune.environments.simulated import ModelMeter
-from autotune.estimate import PartCapacity
+from autotune.estimate import InstanceCapacity
 from autotune.measure.reading import Reading
-from autotune.measure.warmup import warm_up
-from autotune.optimize.base import distributions, plain
+from autotune.measure.warmup import run_warm_up
+from autotune.optimize.base import build_distributions, strip_numpy_types
 from autotune.optimize.searcher import Searcher
 from autotune.services.base import Action, Settings
-from autotune.simulate.chain import diagnosed
+from autotune.simulate.chain import diagnose_search
 from autotune.simulate.noise import NoiseModel
 from autotune.simulate.stack import SimulatedStack
-from autotune.space.space import Space
+from autotune.space.space import SearchSpace
 from autotune.study import journal, ranking
-from autotune.study.context import TrialContext, history
-from autotune.study.loop import catch_up, tune
-from autotune.study.records import COUNTED, State, after
-from autotune.study.store import Store
+from autotune.study.context import TrialContext, read_history
+from autotune.study.loop import catch_up_search, run_study_loop
+from autotune.study.records import COUNTED_PHASES, State, apply_record
+from autotune.study.store import StudyStore
 from autotune.target.model import Budget
 from bench.answering import stack_of
 from bench.methods import bisection
@@ -101,14 +101,14 @@ class Model(Fleet):
     variant: Variant
     in_place: Settings | None = None
 
-    def deploy(self, settings: Settings) -> Deployed:
+    def deploy(self, settings: Settings) -> DeployResult:
         refused = self.stack.deploy(settings)
-        self.stack.skip(DEPLOYING)
+        self.stack.advance_clock(DEPLOYING)
         if refused is not None:
             raise DeployFailed(refused)
         before, self.in_place = self.in_place or {}, settings
         changed = any(before.get(n) != settings[n] for n in settings if n.startswith(CACHE))
-        return Deployed({}, {f"{CACHE}mc1.memcached": Action.RESTART if changed else Action.NONE})
+        return DeployResult({}, {f"{CACHE}mc1.memcached": Action.RESTART if changed else Action.NONE})
 
     def restore(self) -> None:
         """Nothing was touched."""
@@ -120,21 +120,21 @@ class Model(Fleet):
         """There are no answers."""
 
     def lookups(self) -> tuple[int, int]:
-        return self.stack.hits, self.stack.misses
+        return self.stack.cache_hits, self.stack.cache_misses
 
     def take(self, rate: float, seconds: float, *, ramp: float) -> WatchedReading:
-        return ModelMeter(self.stack).take(rate, seconds, ramp=ramp)
+        return ModelMeter(self.stack).take_reading(rate, seconds, ramp_seconds=ramp)
 
     def diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
         """What the probes of a real stack would see."""
         settings = {**self.variant.space.baseline, **settings}
         readings = [one.reading for one in watched]
-        return diagnosed(self.variant.topology, settings, readings, self.variant.slo)
+        return diagnose_search(self.variant.topology, settings, readings, self.variant.slo)
 
     def capacities(
         self, settings: Settings, watched: Sequence[WatchedReading]
-    ) -> dict[str, PartCapacity]:
-        return ModelMeter(self.stack).capacities(settings, watched)
+    ) -> dict[str, InstanceCapacity]:
+        return ModelMeter(self.stack).estimate_capacities(settings, watched)
 
     def drain(self) -> None:
         """Nothing is left behind."""
@@ -147,7 +147,7 @@ def modelled(name: str, seed: int) -> Model:
     return Model(SimulatedStack(variant.topology, variant.slo, noise), variant)
 
 
-def space_of(name: str, *, warm: bool) -> Space:
+def space_of(name: str, *, warm: bool) -> SearchSpace:
     """The variant's space; cold, nobody recommends anything."""
     space = VARIANTS[name].space
     bare = (replace(d, recommended=None) for d in space.dimensions)
@@ -159,25 +159,25 @@ def ours(name: str, seed: int, seconds: float, *, warm: bool, sampler: str = "au
     model, space = modelled(name, seed), space_of(name, warm=warm)
     budget = Budget.model_construct(trials=TRIALS, time=seconds)
     with tempfile.TemporaryDirectory(prefix="autotune-bench-") as place:
-        with closing(Store(Path(place))) as store:
+        with closing(StudyStore(Path(place))) as store:
             progress: Any = Silent()
             session = LoadSession(
                 model,
                 model,
                 model.stack.slo,
-                capacity_limits(MAX_RATE),
-                history(store),
-                Clock(lambda: model.stack.now),
+                build_search_limits(MAX_RATE),
+                read_history(store),
+                StudyClock(lambda: model.stack.virtual_seconds),
             )
             searcher = _searcher(space, seed, sampler)
-            tune(TrialContext(space, session, store, progress), searcher, budget)
-            tried = len(store.state.finished(*COUNTED))
-        states = _states(journal.read(Path(place) / "events.jsonl"), seconds)
+            run_study_loop(TrialContext(space, session, store, progress), searcher, budget)
+            tried = len(store.state.list_finished(*COUNTED_PHASES))
+        states = _states(journal.read_records(Path(place) / "events.jsonl"), seconds)
     picks = [_pick(state, space, seed) for state in states]
     return Course(tuple(_regret(name, pick) for pick in picks), tried)
 
 
-def _searcher(space: Space, seed: int, sampler: str = "auto") -> Searcher:
+def _searcher(space: SearchSpace, seed: int, sampler: str = "auto") -> Searcher:
     return Searcher(optuna.storages.InMemoryStorage(), "s", space, sampler, seed, TRIALS)
 
 
@@ -185,23 +185,23 @@ def _states(records: Any, seconds: float) -> list[State]:
     """The state of the study at each tenth."""
     state, found = State(), list[State]()
     for record in records:
-        later = after(state, record)
-        while len(found) < TENTHS and later.elapsed > seconds * (len(found) + 1) / TENTHS:
+        later = apply_record(state, record)
+        while len(found) < TENTHS and later.elapsed_seconds > seconds * (len(found) + 1) / TENTHS:
             found.append(state)
         state = later
     return [*found, *[state] * (TENTHS - len(found))]
 
 
-def _pick(state: State, space: Space, seed: int) -> Settings:
+def _pick(state: State, space: SearchSpace, seed: int) -> Settings:
     """What a study that ends here would choose: by the finals if they have begun, else by the model,
     with the best preset if in doubt."""
-    if state.posterior is None and ranking.reference(state) is not None:
+    if state.posterior is None and ranking.find_reference(state) is not None:
         searcher = _searcher(space, seed)
-        catch_up(searcher, state)
-        posterior = searcher.posterior(ranking.drifted(state))
+        catch_up_search(searcher, state)
+        posterior = searcher.compute_posterior(ranking.estimate_study_drift(state))
         state = replace(state, posterior=posterior)
-    leader = ranking.best(state) if state.posterior else None
-    return space.baseline if leader is None else state.by_number(leader).settings
+    leader = ranking.find_best_trial(state) if state.posterior else None
+    return space.baseline if leader is None else state.find_trial(leader).settings
 
 
 def tpe(name: str, seed: int, seconds: float, *, warm: bool) -> Course:
@@ -210,36 +210,36 @@ def tpe(name: str, seed: int, seconds: float, *, warm: bool) -> Course:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
     if warm:
-        searched = {d.name for d in space.tunable}
-        advised = [space.preset("recommended", way) for way in space.deployments]
+        searched = {d.name for d in space.tunable_dimensions}
+        advised = [space.preset_settings("recommended", way) for way in space.deployments]
         for settings in (space.baseline, *advised):
             known = {n: v for n, v in settings.items() if n in searched}
             study.enqueue_trial(known, skip_if_exists=True)
     guess = VARIANTS[name].true_peak(space.baseline)
     chosen: Chosen = [(0.0, space.baseline)]
     leader = 0.0
-    while model.stack.now < seconds:
-        trial = study.ask(distributions(space.tunable))
-        settings = {**space.baseline, **plain(trial.params)}
+    while model.stack.virtual_seconds < seconds:
+        trial = study.ask(build_distributions(space.tunable_dimensions))
+        settings = {**space.baseline, **strip_numpy_types(trial.params)}
         peak = _bisected(model, settings, max(leader, guess if not leader else 0.0))
         study.tell(trial, peak)
         if peak > leader:
             leader = peak
-            chosen.append((model.stack.now, settings))
+            chosen.append((model.stack.virtual_seconds, settings))
     return Course(tuple(_regret(name, pick) for pick in _at(chosen, seconds)), len(study.trials))
 
 
 def _bisected(model: Model, settings: Settings, guess: float) -> float:
     def probe(rate: float, length: float) -> Reading:
-        return model.stack.take(rate, length)[0]
+        return model.stack.take_reading(rate, length)[0]
 
     try:
         deployed = model.deploy(settings)
     except DeployFailed:
         return 0.0
     # Both need a warm stack, and wait for a hit rate only after the cache was restarted.
-    lookups = model.lookups if deployed.restarted else lambda: None
-    warm_up(probe, lookups, guess, max_rate=MAX_RATE)
+    lookups = model.lookups if deployed.restarted_instances else lambda: None
+    run_warm_up(probe, lookups, guess, max_rate=MAX_RATE)
     return bisection(probe, model.stack.slo, guess)
 
 

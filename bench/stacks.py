@@ -20,7 +20,7 @@ import numpy as np
 
 from autotune.services.base import Action, Parameter, Settings, Value
 from autotune.space.dimension import Dimension
-from autotune.space.space import Infeasible, Space
+from autotune.space.space import InfeasibleRule, SearchSpace
 
 NOISE = 0.05
 DISTURBED = 0.03
@@ -34,7 +34,7 @@ class Stack:
     """``peak`` is the true peak in requests/s, ``None`` where the configuration fails."""
 
     name: str
-    space: Space
+    space: SearchSpace
     peak: Callable[[Settings], float | None]
     active: frozenset[str]
     # What a diagnosis would advise at a measured peak, where the stack is one that is diagnosed.
@@ -52,7 +52,7 @@ class Stack:
     @property
     def presets(self) -> list[dict[str, Value]]:
         """The baseline, and what guides advise for every deployment."""
-        advised = [self.space.preset("recommended", way) for way in self.space.deployments]
+        advised = [self.space.preset_settings("recommended", way) for way in self.space.deployments]
         return [self.space.baseline, *advised]
 
 
@@ -64,7 +64,7 @@ def number(
     kind: Callable[[float], int | float] = int if whole else float
     return Dimension(
         name, _parameter(name, kind(baseline), restart=restart), kind(baseline), kind(low),
-        kind(high), log, recommended=None if recommended is None else kind(recommended), when=when,
+        kind(high), log, recommended=None if recommended is None else kind(recommended), conditions=when,
     )  # fmt: skip
 
 
@@ -74,7 +74,7 @@ def choice(
 ) -> Dimension:  # fmt: skip
     parameter = _parameter(name, choices[0], restart=restart)
     return Dimension(
-        name, parameter, choices[0], choices=choices, recommended=recommended, when=when
+        name, parameter, choices[0], choices=choices, recommended=recommended, conditions=when
     )
 
 
@@ -123,7 +123,7 @@ def web_stack(name: str) -> Stack:
     fpm, prefork = (("web.kind", ("nginx+fpm",)),), (("web.kind", ("apache",)),)
     dynamic = (*fpm, ("web.fpm.pm", ("dynamic",)))
     stock = min(150, (hw.memory - 300) / 32)
-    space = Space(
+    space = SearchSpace(
         (
             choice("lb.kind", ("apache", "nginx", "haproxy"), "nginx", restart=True),
             number("lb.workers", 1, 32, 1, max(1, hw.lb)),
@@ -235,15 +235,15 @@ def random_stack(seed: int, parameters: int = 16, tiers: int = 4, failing: float
         return np.array([_unit(d, s[d.name]) for d in dimensions])
 
     draws = np.random.default_rng(seed).uniform(size=(4000, 3)) @ corner
-    space = Space(tuple(dimensions), (), {})
-    known = [space.baseline, space.preset("recommended")]
+    space = SearchSpace(tuple(dimensions), (), {})
+    known = [space.baseline, space.preset_settings("recommended")]
     limit = max(
         float(np.quantile(draws, 1 - failing)),
         *(1.05 * float(np.dot(corner, units(settings)[risky])) for settings in known),
     )
 
     def rates(s: Settings) -> np.ndarray | None:
-        at, live = units(s), space.active(s)
+        at, live = units(s), space.active_parameters(s)
         if float(np.dot(corner, at[risky])) > limit:
             return None
         loss = np.zeros(tiers)
@@ -287,7 +287,7 @@ def _unit(dimension: Dimension, value: Value) -> float:
     if dimension.choices:
         return dimension.choices.index(value) / max(len(dimension.choices) - 1, 1)
     low, high = float(dimension.low or 0), float(dimension.high or 0)
-    if dimension.log and low > 0:
+    if dimension.is_logarithmic and low > 0:
         return log(float(value) / low) / log(high / low)
     return (float(value) - low) / (high - low)
 
@@ -306,7 +306,7 @@ def _climb(stack: Stack, start: Settings, least: float = 0.004) -> tuple[float, 
     here, height, step = dict(start), stack.peak(start) or 0.0, 0.25
     while step > least:
         before = height
-        for dimension in stack.space.tunable:
+        for dimension in stack.space.tunable_dimensions:
             for value in _neighbours(dimension, here[dimension.name], step):
                 trial = {**here, dimension.name: value}
                 reached = stack.peak(trial) or 0.0
@@ -325,15 +325,15 @@ def _neighbours(dimension: Dimension, value: Value, step: float) -> list[Value]:
 
 def _at(dimension: Dimension, unit: float) -> Value:
     low, high = float(dimension.low or 0), float(dimension.high or 0)
-    log_scale = dimension.log and low > 0
+    log_scale = dimension.is_logarithmic and low > 0
     return dimension.clip(low * (high / low) ** unit if log_scale else low + unit * (high - low))
 
 
-def _drawn(space: Space, rng: np.random.Generator) -> dict[str, Value]:
+def _drawn(space: SearchSpace, rng: np.random.Generator) -> dict[str, Value]:
     return {
         d.name: d.choices[int(rng.integers(len(d.choices)))] if d.choices else _at(d, rng.random())
         for d in space.dimensions
     }
 
 
-__all__ = ["HARDWARE", "Infeasible", "Stack", "best", "random_stack", "web_stack"]
+__all__ = ["HARDWARE", "InfeasibleRule", "Stack", "best", "random_stack", "web_stack"]

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import optuna
 
-from autotune.optimize.gp.surrogate import CAPACITIES, MOVES
+from autotune.optimize.gp.surrogate import CAPACITIES_KEY, CHANGES_KEY
 from autotune.optimize.searcher import Searcher
-from autotune.study.loop import LEARNED, STOP_BELOW, tell
-from autotune.study.ranking import Verdict, conclude, drifted
-from autotune.study.records import Phase, State, Trial, after
-from autotune.study.schedule import Ask, Conclude, Measure, Rank, Simplify, next_step
-from autotune.study.simplifying import next_block
+from autotune.study.loop import MODELLED_PHASES, STOP_PROBABILITY, record_outcome
+from autotune.study.ranking import Verdict, decide_verdict, estimate_study_drift
+from autotune.study.records import Phase, State, Trial, apply_record
+from autotune.study.schedule import SuggestStep, ConcludeStep, MeasureStep, RankStep, SimplifyStep, select_next_step
+from autotune.study.simplifying import select_next_block
 from autotune.target.model import Budget
 from bench.search import Probes
 from bench.stacks import Stack
@@ -52,12 +52,12 @@ def study(
     searcher = Searcher(optuna.storages.InMemoryStorage(), "s", stack.space, kind, seed + 1, trials)
     state = State()
     while True:
-        step = next_step(state, stack.space, budget, state.elapsed)
-        if isinstance(step, Conclude):
-            return Study(state, conclude(state))
-        if isinstance(step, Rank):
-            found = searcher.posterior(drifted(state))
-            state = after(
+        step = select_next_step(state, stack.space, budget, state.elapsed_seconds)
+        if isinstance(step, ConcludeStep):
+            return Study(state, decide_verdict(state))
+        if isinstance(step, RankStep):
+            found = searcher.compute_posterior(estimate_study_drift(state))
+            state = apply_record(
                 state,
                 _record(
                     "standings",
@@ -66,46 +66,46 @@ def study(
                 ),
             )
             continue
-        if isinstance(step, Simplify):
-            surrogate = searcher.surrogate(drifted(state))
-            record = next_block(state, surrogate, stack.space, step.trial)
-            state = after(state, _record("simplified", **record))
+        if isinstance(step, SimplifyStep):
+            surrogate = searcher.fit_surrogate(estimate_study_drift(state))
+            record = select_next_block(state, surrogate, stack.space, step.trial_number)
+            state = apply_record(state, _record("simplified", **record))
             continue
-        if isinstance(step, Ask):
-            asked = searcher.ask(drifted(state))
+        if isinstance(step, SuggestStep):
+            asked = searcher.suggest(estimate_study_drift(state))
             probability = asked.improvement_probability
-            if probability is not None and probability < STOP_BELOW:
+            if probability is not None and probability < STOP_PROBABILITY:
                 searcher.discard_pending()
-                state = after(state, _record("settled", why="nothing left to win"))
+                state = apply_record(state, _record("settled", why="nothing left to win"))
                 continue
             settings = {**stack.space.baseline, **asked.values}
-            step = Measure(Phase.SEARCH, settings, asked=asked.number, suggested=asked.values)
-        moved = drift * state.elapsed / (SECONDS * trials) + (next(weather) if weather else 0.0)
+            step = MeasureStep(Phase.SEARCH, settings, suggestion_number=asked.number, suggested=asked.values)
+        moved = drift * state.elapsed_seconds / (SECONDS * trials) + (next(weather) if weather else 0.0)
         state = _measured(state, step, stack.measure(step.settings, rng), exp(moved))
-        if step.phase in LEARNED:
+        if step.phase in MODELLED_PHASES:
             _tell(searcher, state.trials[-1], probes)
 
 
 def _tell(searcher: Searcher, done: Trial, probes: Probes | None) -> None:
     notes = probes.notes(done.settings, done.peak.peak) if probes and done.peak else {}
-    tell(searcher, done, notes.get(MOVES, "").split(), json.loads(notes.get(CAPACITIES, "{}")))
+    record_outcome(searcher, done, notes.get(CHANGES_KEY, "").split(), json.loads(notes.get(CAPACITIES_KEY, "{}")))
 
 
-def _measured(state: State, step: Measure, peak: float | None, moved: float) -> State:
+def _measured(state: State, step: MeasureStep, peak: float | None, moved: float) -> State:
     number = len(state.trials)
-    state = after(state, _record(
-        "trial", trial=number, phase=step.phase, settings=step.settings, of=step.of,
-        asked=step.asked, suggested=step.suggested, bindings=(),
+    state = apply_record(state, _record(
+        "trial", trial=number, phase=step.phase, settings=step.settings, of=step.source_trial,
+        asked=step.suggestion_number, suggested=step.suggested, bindings=(),
     ))  # fmt: skip
     if peak is None:
-        state = after(state, _record("failed", trial=number, why="it does not start"))
+        state = apply_record(state, _record("failed", trial=number, why="it does not start"))
     else:
         seen = peak * moved
-        state = after(state, _record(
+        state = apply_record(state, _record(
             "measured", trial=number, peak=seen, low=seen * exp(-1.645 * SAID_SD),
             high=seen * exp(1.645 * SAID_SD), sd=SAID_SD, verdict="measured", p99=None,
         ))  # fmt: skip
-    return after(state, _record("spent", seconds={"load": SECONDS}))
+    return apply_record(state, _record("spent", seconds={"load": SECONDS}))
 
 
 def _record(event: str, **fields: Any) -> dict[str, Any]:

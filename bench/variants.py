@@ -15,10 +15,10 @@ from math import exp
 import numpy as np
 
 from autotune.services.base import Action, Parameter, Settings, Value
-from autotune.simulate.chain import chain
-from autotune.simulate.topology import GIB, Hosts, Topology
+from autotune.simulate.chain import build_chain
+from autotune.simulate.topology import GIB, TierHosts, ChainTopology
 from autotune.space.dimension import Dimension
-from autotune.space.space import Space
+from autotune.space.space import SearchSpace
 from autotune.target.model import Data
 from autotune.target.slo import Slo
 
@@ -28,18 +28,18 @@ class Variant:
     """A topology to search: ``true_peak`` for judging, ``peak`` for the search to see."""
 
     name: str
-    topology: Topology
+    topology: ChainTopology
     slo: Slo = field(default_factory=Slo)
 
     @cached_property
-    def space(self) -> Space:
+    def space(self) -> SearchSpace:
         """What may be tried: the flat space, without rules, so that part of it fails."""
-        return Space(_dimensions(self.topology), (), {})
+        return SearchSpace(_dimensions(self.topology), (), {})
 
     def true_peak(self, settings: Settings) -> float:
         """Requests/s without noise; 0.0 where no rate meets the objective. Missing settings are at
         their baseline."""
-        return chain(self.topology, {**self.space.baseline, **settings}).peak(self.slo)
+        return build_chain(self.topology, {**self.space.baseline, **settings}).compute_peak(self.slo)
 
     def peak(
         self,
@@ -60,7 +60,7 @@ class Variant:
         return true * exp(scatter) * (left if disturbed else 1.0) if true > 0.0 else None
 
 
-def _dimensions(topology: Topology) -> tuple[Dimension, ...]:
+def _dimensions(topology: ChainTopology) -> tuple[Dimension, ...]:
     lb, web, cache = topology.lb.cpus, topology.web.cpus, topology.cache.cpus
     megabytes = int(topology.cache.memory / 2 / 2**20)
     nginx, apache = ("lb.service", ("nginx",)), ("lb.service", ("apache",))
@@ -96,8 +96,8 @@ def _number(
 ) -> Dimension:
     parameter = _parameter(name, int(stock))
     return Dimension(
-        name, parameter, parameter.stock, int(low), max(int(high), int(stock)), log=low > 0,
-        recommended=int(recommended), when=when,
+        name, parameter, parameter.stock, int(low), max(int(high), int(stock)), is_logarithmic=low > 0,
+        recommended=int(recommended), conditions=when,
     )  # fmt: skip
 
 
@@ -106,7 +106,7 @@ def _choice(
 ) -> Dimension:
     parameter = _parameter(name, choices[0])
     return Dimension(
-        name, parameter, choices[0], choices=choices, recommended=recommended, when=when
+        name, parameter, choices[0], choices=choices, recommended=recommended, conditions=when
     )
 
 
@@ -117,24 +117,24 @@ def _parameter(name: str, stock: Value) -> Parameter:
     )
 
 
-def _variant(name: str, lb: Hosts, web: Hosts, cache: Hosts, store: Hosts, data: Data) -> Variant:
-    return Variant(name, Topology(lb, web, cache, store, data))
+def _variant(name: str, lb: TierHosts, web: TierHosts, cache: TierHosts, store: TierHosts, data: Data) -> Variant:
+    return Variant(name, ChainTopology(lb, web, cache, store, data))
 
 
-def _web(count: int, cpus: float, memory: float) -> Hosts:
-    return Hosts("web", "nginx+php-fpm", count, cpus, int(memory * GIB))
+def _web(count: int, cpus: float, memory: float) -> TierHosts:
+    return TierHosts("web", "nginx+php-fpm", count, cpus, int(memory * GIB))
 
 
-def _lb(cpus: float, nofile: int = 65_536) -> Hosts:
-    return Hosts("lb", "nginx", 1, cpus, 8 * GIB, nofile)
+def _lb(cpus: float, nofile: int = 65_536) -> TierHosts:
+    return TierHosts("lb", "nginx", 1, cpus, 8 * GIB, nofile)
 
 
-def _cache(count: int, cpus: float, memory: float) -> Hosts:
-    return Hosts("cache", "memcached", count, cpus, int(memory * GIB))
+def _cache(count: int, cpus: float, memory: float) -> TierHosts:
+    return TierHosts("cache", "memcached", count, cpus, int(memory * GIB))
 
 
-def _store(cpus: float) -> Hosts:
-    return Hosts("store", "redis", 1, cpus, 16 * GIB)
+def _store(cpus: float) -> TierHosts:
+    return TierHosts("store", "redis", 1, cpus, 16 * GIB)
 
 
 VARIANTS: Mapping[str, Variant] = {

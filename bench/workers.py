@@ -30,14 +30,14 @@ from typing import Any
 import numpy as np
 
 from autotune.environments import beds, simulated
-from autotune.environments.clock import Clock
-from autotune.simulate.chain import chain
-from autotune.study.joining import begin, join, joining
-from autotune.study.ranking import conclude
-from autotune.study.records import COUNTED, State, after
-from autotune.study.storage import SharedStudy, Storage
-from autotune.study.turns import Turns
-from autotune.target.read import TargetFile, read
+from autotune.environments.clock import StudyClock
+from autotune.simulate.chain import build_chain
+from autotune.study.joining import create_shared_study, join_study, prepare_joining_beds
+from autotune.study.ranking import decide_verdict
+from autotune.study.records import COUNTED_PHASES, State, apply_record
+from autotune.study.storage import SharedStudy, StudyDatabase
+from autotune.study.turns import BedBarrier
+from autotune.target.read import TargetFile, read_target
 from bench.beds import MORE, TRIALS, UNEQUAL, Study, between, time_of_one, tried
 from bench.shared import opened
 from tests.modelled import noisy
@@ -52,30 +52,30 @@ class Order:
     """The turns of the beds of all processes, kept in one process; each call says its bed's time."""
 
     def __init__(self, beds: Sequence[str]) -> None:
-        self._turns = Turns(beds)
+        self._turns = BedBarrier(beds)
 
     def turn(self, bed: str, now: float) -> None:
-        self._turns.turn(bed, _clock([now]))
+        self._turns.wait_for_turn(bed, _clock([now]))
 
     def wait(self, bed: str, now: float) -> float:
         at = [now]
-        self._turns.wait(bed, _clock(at))
+        self._turns.wait_for_others(bed, _clock(at))
         return at[0]
 
     def over(self, bed: str, now: float) -> None:
-        self._turns.over(bed, _clock([now]))
+        self._turns.finish_trial(bed, _clock([now]))
 
     def leave(self, bed: str) -> None:
-        self._turns.leave(bed)
+        self._turns.remove_bed(bed)
 
 
-def _clock(at: list[float]) -> Clock:
+def _clock(at: list[float]) -> StudyClock:
     """A clock that says ``at`` until it is set forward."""
 
     def skip(seconds: float) -> None:
         at[0] += seconds
 
-    return Clock(lambda: at[0], skip)
+    return StudyClock(lambda: at[0], skip)
 
 
 class Ordering(BaseManager):
@@ -85,21 +85,21 @@ class Ordering(BaseManager):
 Ordering.register("order", Order)
 
 
-class SharedTurns(Turns):
+class SharedTurns(BedBarrier):
     """The turns of a worker, which asks the process that keeps the order."""
 
     def __init__(self, order: Any) -> None:
         super().__init__(())
         self._order = order
 
-    def turn(self, bed: str, clock: Clock) -> None:
+    def turn(self, bed: str, clock: StudyClock) -> None:
         self._order.turn(bed, clock.now())
 
-    def wait(self, bed: str, clock: Clock) -> None:
+    def wait(self, bed: str, clock: StudyClock) -> None:
         assert clock.skip is not None
         clock.skip(self._order.wait(bed, clock.now()) - clock.now())
 
-    def over(self, bed: str, clock: Clock) -> None:
+    def over(self, bed: str, clock: StudyClock) -> None:
         self._order.over(bed, clock.now())
 
     def leave(self, bed: str) -> None:
@@ -115,24 +115,24 @@ def target(directory: Path, levels: Sequence[float], seed: int, trials: int) -> 
     budget = f"budget: {{trials: {trials}, time: 10h}}\nsearch: {{sampler: gp, seed: {seed}}}\n"
     path = directory / "modelled.yaml"
     path.write_text(noisy(budget + "\n".join(["beds:", *lines, ""])))
-    return read(path)
+    return read_target(path)
 
 
 def work(url: str, study: SharedStudy, target: Path, bed: str, order: Any) -> None:
     """What `autotune worker` does."""
     silent: Any = Silent()
-    with closing(Storage(url)) as storage:
-        environment = joining(study, storage, read(target), bed)
-        join(environment, target.parent / bed / study.name, silent, study=study, storage=storage,
-             turns=SharedTurns(order))  # fmt: skip
+    with closing(StudyDatabase(url)) as storage:
+        environment = prepare_joining_beds(study, storage, read_target(target), bed)
+        join_study(environment, target.parent / bed / study.name, silent, study=study, storage=storage,
+             barrier=SharedTurns(order))  # fmt: skip
 
 
 def measured(
-    url: str, storage: Storage, place: Path, levels: Sequence[float], seed: int, trials: int
+    url: str, storage: StudyDatabase, place: Path, levels: Sequence[float], seed: int, trials: int
 ) -> Study:
     """A study with a process for each bed; its files are gone when it is over."""
     file = target(place, levels, seed, trials)
-    study = begin(beds.prepare(file, tuple(file.target.beds)), storage, place / "none")
+    study = create_shared_study(beds.prepare(file, tuple(file.target.beds)), storage, place / "none")
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["bench.workers"])
     with Ordering(ctx=context) as ordering:
@@ -143,7 +143,7 @@ def measured(
         ]
         ended(processes, study.name)
     shutil.rmtree(place)
-    return found(storage.records(study), simulated.prepare(file))
+    return found(storage.read_records(study), simulated.prepare(file))
 
 
 def ended(processes: Sequence[BaseProcess], name: str) -> None:
@@ -165,18 +165,18 @@ def ended(processes: Sequence[BaseProcess], name: str) -> None:
 
 def found(records: Iterable[Mapping[str, Any]], model: simulated.SimulatedEnvironment) -> Study:
     """What was tried, by the virtual time of the bed that measured it."""
-    state, slo = State(), model.file.target.slo.slo
+    state, slo = State(), model.file.target.slo.build_slo
     tried: list[tuple[float, float]] = []
     for record in records:
-        state = after(state, record)
+        state = apply_record(state, record)
         if record["event"] == "measured":
-            trial = state.by_number(record["trial"])
-            if trial.phase in COUNTED and trial.bed:
-                peak = chain(model.topology, trial.settings).peak(slo)
-                tried.append((state.elapsed_on(trial.bed), peak))
+            trial = state.find_trial(record["trial"])
+            if trial.phase in COUNTED_PHASES and trial.bed:
+                peak = build_chain(model.topology, trial.settings).compute_peak(slo)
+                tried.append((state.bed_elapsed_seconds(trial.bed), peak))
     times, peaks = zip(*sorted(tried), strict=True)
     curve = tuple(zip(times, accumulate(peaks, max), strict=True))
-    return Study(state, conclude(state), curve, 0.0)
+    return Study(state, decide_verdict(state), curve, 0.0)
 
 
 def unequal(count: int, seed: int) -> list[float]:
@@ -188,7 +188,7 @@ def each_kind(
     url: str, place: Path, kinds: Mapping[str, Levels], trials: int, seed: int
 ) -> dict[str, Study]:
     """The studies of one seed, one of each kind."""
-    with closing(Storage(url)) as storage:
+    with closing(StudyDatabase(url)) as storage:
         return {
             kind: measured(url, storage, place / f"{seed}-{kind}", levels(seed), seed, trials)
             for kind, levels in kinds.items()

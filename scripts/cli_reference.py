@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from autotune import __version__
 from autotune.cli import app
-from autotune.cli.help import EXIT_CODES
+from autotune.cli.help import EXIT_CODE_TEXTS
 
 REPOSITORY = Path(__file__).parents[1]
 FILE = REPOSITORY / "docs" / "cli.md"
@@ -28,7 +28,7 @@ Made from `--help` by `python -m scripts.cli_reference`; a test holds it to that
 
 Results go to standard output, progress to standard error. With `--json`, exactly one JSON object
 with a `schema` is printed, errors included; `autotune schema NAME` has the JSON Schema of each. While
-`schema` is 1, keys are added and none is removed or changed. Exit codes: {textwrap.fill(EXIT_CODES, 100)}
+`schema` is 1, keys are added and none is removed or changed. Exit codes: {textwrap.fill(EXIT_CODE_TEXTS, 100)}
 """
 
 
@@ -53,7 +53,7 @@ def manual() -> str:
     for words in [[], *commands()]:
         heading = " ".join(["autotune", *words]).upper() if words else "COMMANDS"
         parts += [f".SH {heading}", ".nf", _roff(help_of(words)), ".fi"]
-    return "\n".join([*parts, ".SH EXIT STATUS", _roff(EXIT_CODES), ""])
+    return "\n".join([*parts, ".SH EXIT STATUS", _roff(EXIT_CODE_TEXTS), ""])
 
 
 def _roff(text: str, *, escape: bool = True) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from autotune.deploy.programs import local_programs
+from autotune.deploy.programs import find_local_programs
 from autotune.errors import AutotuneError
-from autotune.services.registry import ALL
+from autotune.services.registry import ALL_SERVICES
 
-for service in ALL:
+for service in ALL_SERVICES:
     try:
-        local_programs([service])
+        find_local_programs([service])
     except AutotuneError:
-        if not service.elsewhere:
+        if not service.package_source:
             print(*service.packages, sep="\n")

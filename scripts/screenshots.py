@@ -22,8 +22,8 @@ from autotune.report.studies import open_study
 from autotune.study import start
 from autotune.sweep import output, results, runner
 from autotune.sweep.plan import is_sweep
-from autotune.sweep.request import plan_of_request, sweep_file
-from autotune.target.read import read
+from autotune.sweep.request import build_plan, read_sweep_file
+from autotune.target.read import read_target
 from tests.modelled import noisy
 from tests.report.recorded_lab import lab_study, shop_study
 
@@ -58,7 +58,7 @@ def several_beds(directory: Path) -> Path:
     """A study on three modelled test beds that are not alike."""
     target = directory / "modelled.yaml"
     target.write_text(noisy(f"budget: {{trials: 10, time: 30m}}\nbeds:\n{BEDS}"))
-    start.start(beds.prepare(read(target), ("a", "b", "c")), directory / "beds", Silent())
+    start.start_study(beds.prepare(read_target(target), ("a", "b", "c")), directory / "beds", Silent())
     return directory / "beds"
 
 
@@ -69,17 +69,17 @@ def command(directory: Path) -> Path:
     target = directory / "command.yaml"
     text = target.read_text().replace("trials: 20", "trials: 8")
     target.write_text(text)
-    start.start(base.prepare(read(target)), directory / "command", Silent())
+    start.start_study(base.prepare(read_target(target)), directory / "command", Silent())
     return directory / "command"
 
 
 def sweep(directory: Path) -> Path:
     """A shipped sweep of the model."""
-    file, request = sweep_file(ROOT / "targets" / "sweeps" / "figure-6.yaml")
+    file, request = read_sweep_file(ROOT / "targets" / "sweeps" / "figure-6.yaml")
     assert request is not None
     environment = base.prepare(file)
-    plan = plan_of_request(file, request, environment.space)
-    runner.sweep(file, plan, directory / "sweep", Silent())
+    plan = build_plan(file, request, environment.space)
+    runner.run_sweep(file, plan, directory / "sweep", Silent())
     return directory / "sweep"
 
 
@@ -145,7 +145,7 @@ def pictures(page: Path, name: str) -> list[Path]:
 def write(directory: Path, page: Path) -> None:
     """The page of a study, or that of a sweep."""
     if is_sweep(directory):
-        output.write_page(results.load(directory), page)
+        output.write_page(results.load_results(directory), page)
     else:
         write_page(open_study(directory), page)
 

@@ -15,11 +15,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from autotune.measure.warmup import WarmUpResult, Window
-from autotune.report.live import Live
+from autotune.measure.warmup import WarmUpResult, WarmUpWindow
+from autotune.report.live import LiveProgress
 from autotune.report.studies import Study, open_study
-from autotune.study.records import Phase, Trial, replay
-from autotune.study.store import reading_of
+from autotune.study.records import Phase, Trial, replay_records
+from autotune.study.store import reading_from_record
 
 FILE = Path(__file__).parents[1] / "docs" / "terminal.svg"
 COLUMNS, LINES = 84, 40
@@ -39,14 +39,14 @@ def main(study: Path) -> None:
     picture = Console(record=True, width=COLUMNS, file=io.StringIO())
     picture.print(Text.from_ansi(panel(opened, best_of_search(opened))))
     svg = picture.export_svg(
-        title=f"autotune run targets/{opened.source.name}", unique_id="terminal"
+        title=f"autotune run targets/{opened.target_path.name}", unique_id="terminal"
     )
     FILE.write_text(without_fonts(svg), encoding="utf-8")
 
 
 def best_of_search(study: Study) -> Trial:
     """The configuration of the search with the highest capacity."""
-    found = study.state.finished(Phase.SEARCH)
+    found = study.state.list_finished(Phase.SEARCH)
     return max(found, key=lambda trial: trial.peak.peak if trial.peak else 0.0)
 
 
@@ -54,22 +54,22 @@ def panel(study: Study, trial: Trial) -> str:
     """What the terminal shows when ``trial`` is being measured, with escape sequences."""
     starts = [record["event"] == "trial" and record["trial"] == trial.number
               for record in study.records].index(True)  # fmt: skip
-    state, stream = replay(study.records[:starts]), _Terminal()
-    taken = [(reading_of(record), str(record["purpose"])) for record in study.readings
+    state, stream = replay_records(study.records[:starts]), _Terminal()
+    taken = [(reading_from_record(record), str(record["purpose"])) for record in study.readings
              if record["trial"] == trial.number]  # fmt: skip
-    with Live(study.target, lambda: state, stream) as live:
-        live.trial_begins(trial)
+    with LiveProgress(study.target, lambda: state, stream) as live:
+        live.on_trial_start(trial)
         for reading, purpose in taken:
-            live.reading(trial, reading, purpose)
+            live.on_reading(trial, reading, purpose)
         drawn = stream.tell()
-        live.warm(trial, warm_up_of(study, trial))
+        live.on_warm_up(trial, warm_up_of(study, trial))
         return stream.getvalue()[drawn:]
 
 
 def warm_up_of(study: Study, trial: Trial) -> WarmUpResult:
     """How the warm-up of a configuration went, as far as it is on record."""
-    (record,) = (r for r in study.records_of("warm-up") if r["trial"] == trial.number)
-    window = Window(rate=0.0, overloaded=False, median=None, hits=record["hits"])
+    (record,) = (r for r in study.list_records("warm-up") if r["trial"] == trial.number)
+    window = WarmUpWindow(rate=0.0, is_overloaded=False, median_latency=None, hit_rate=record["hits"])
     return WarmUpResult(record["settled"], (window,) * record["windows"])
 
 

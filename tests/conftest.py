@@ -17,8 +17,8 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
 from autotune.lab import prerequisites
-from autotune.lab.lifecycle import down
-from autotune.loads.registry import LOADS
+from autotune.lab.lifecycle import remove_lab
+from autotune.loads.registry import LOAD_GENERATORS
 from autotune.services import registry
 from tests import databases, leftovers, soak, stolen
 from tests.lab.shared import SharedLab
@@ -29,8 +29,8 @@ NEEDS_PACKAGES = ("stack", "lab", "browser", "built", "containers", "long", "soa
 INSTALLED = {"wrk", "memcaslap", "mutilate", "ss", "ip", "ssh", "ssh-keygen", "sshd", "sudo", "chromium",
              "systemd-nspawn", "curl", "openssl"}  # fmt: skip
 LEFT = pytest.StashKey[list[str]]()
-CATALOGUE = (registry.SERVICES, registry.APPS, registry.DEPLOYMENTS, registry.PORTS)
-SHIPPED = (list(registry.ALL), [dict(part) for part in CATALOGUE])
+CATALOGUE = (registry.DEPLOYABLE_SERVICES, registry.APPLICATIONS, registry.DEPLOYMENTS, registry.DEPLOYMENT_PORTS)
+SHIPPED = (list(registry.ALL_SERVICES), [dict(part) for part in CATALOGUE])
 
 # The same examples every time, however slow the machine: a failure here is a failure there.
 settings.register_profile(
@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     items.sort(key=lambda item: (_most_seconds(item), _shares(item.path)), reverse=True)
     marked = [item for item in items if item.get_closest_marker("lab")]
-    if marked and (reasons := prerequisites.obstacles(prerequisites.missing_packages())):
+    if marked and (reasons := prerequisites.list_obstacles(prerequisites.list_missing_packages())):
         for item in marked:
             item.add_marker(pytest.mark.skip(reason="; ".join(reasons)))
     for item in items:
@@ -106,13 +106,13 @@ def pytest_runtest_teardown() -> Generator[None, object, object]:
 
 
 def _forget_declared() -> None:
-    if SHIPPED[0] == registry.ALL:
+    if SHIPPED[0] == registry.ALL_SERVICES:
         return
-    registry.ALL[:] = SHIPPED[0]
+    registry.ALL_SERVICES[:] = SHIPPED[0]
     for part, before in zip(CATALOGUE, SHIPPED[1], strict=True):
         part.clear()
         part.update(before)  # type: ignore[attr-defined]  # of the same part
-    registry.diagnosis.cache_clear()
+    registry.find_diagnosis.cache_clear()
 
 
 @pytest.fixture(autouse=True)
@@ -144,7 +144,7 @@ def _state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def without_packages(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A ``PATH`` with all of this machine's programs but those that set-up installs packages for."""
     directory = tmp_path_factory.mktemp("programs")
-    needing = (*SHIPPED[0], *LOADS.values())
+    needing = (*SHIPPED[0], *LOAD_GENERATORS.values())
     programs = {name for user in needing for names in user.programs.values() for name in names}
     packaged = INSTALLED | programs - {"true"}  # which stands for software that may be anywhere
     found: dict[str, Path] = {}
@@ -171,7 +171,7 @@ def shared_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedLab]:
     try:
         yield SharedLab.made(directory)
     finally:
-        down(directory)
+        remove_lab(directory)
 
 
 @pytest.fixture(scope="session")

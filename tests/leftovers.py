@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from autotune.errors import AutotuneError
-from autotune.lab.lifecycle import down
-from autotune.lab.plan import names
+from autotune.lab.lifecycle import remove_lab
+from autotune.lab.plan import derive_names
 
 LABS = ("lab", "other")  # what tests call the directories of their labs
 DEPTH = 3  # below the run's directory: worker, test, lab
@@ -42,7 +42,7 @@ def remove(base: Path) -> None:
     """End and take away what is left."""
     for lab in _labs(base):
         with contextlib.suppress(AutotuneError):
-            down(lab)
+            remove_lab(lab)
     for pid, _ in _processes(base):
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -65,7 +65,7 @@ def _labs(base: Path) -> dict[Path, list[str]]:
               for path in (*trees.glob("autotune-lab-*"), *trees.glob("*/autotune-lab-*"))}  # fmt: skip
     found = {}
     for lab in _places(base):
-        tag = names(lab).tag
+        tag = derive_names(lab).tag
         there = [str(path) for path in (lab / "lab.json", lab / "hosts") if path.exists()]
         if said := [*there, *(seen[tag] for seen in (links, groups) if tag in seen)]:
             found[lab] = said

@@ -8,7 +8,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from autotune.cli.schemas import schema
+from autotune.cli.schemas import build_schema
 
 
 def printed(name: str, text: str) -> Any:
@@ -20,7 +20,7 @@ def printed(name: str, text: str) -> Any:
 
 @functools.cache
 def _validator(name: str) -> Draft202012Validator:
-    published = schema(name)
+    published = build_schema(name)
     Draft202012Validator.check_schema(published)
     return Draft202012Validator(_closed(published))
 

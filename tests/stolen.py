@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.measure.steal import MUCH
+from autotune.measure.steal import HIGH_STEAL_SHARE
 from autotune.monitor.procfs import CPU_KINDS
 
 ATTEMPTS = 2  # more
@@ -31,7 +31,7 @@ def watch(item: pytest.Item) -> None:
         pytest.mark.flaky(
             reruns=ATTEMPTS,
             reruns_delay=PAUSE,
-            condition=lambda: fraction(item.stash[_BEGAN], spent()) > MUCH,
+            condition=lambda: fraction(item.stash[_BEGAN], spent()) > HIGH_STEAL_SHARE,
         )
     )
 

@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 
 import autotune
-from autotune.loads.registry import LOADS
-from autotune.services.registry import ALL
+from autotune.loads.registry import LOAD_GENERATORS
+from autotune.services.registry import ALL_SERVICES
 from autotune.target import runtimes
-from autotune.target.shipped import shipped
+from autotune.target.shipped import find_shipped_directory
 from tests.sources import nodes
 
 PACKAGE = Path(autotune.__file__).parent
@@ -164,7 +164,7 @@ def strays(pattern: re.Pattern[str], own: str, allowed: dict[str, str]) -> list[
     return found
 
 
-@pytest.mark.parametrize("service", sorted({s.name for s in ALL} - ORDINARY))
+@pytest.mark.parametrize("service", sorted({s.name for s in ALL_SERVICES} - ORDINARY))
 def test_a_service_is_named_in_its_folder_alone(service: str) -> None:
     pattern = re.compile(service.replace("_", "[-_]?"), re.IGNORECASE)
     folder = f"services/{service}/"
@@ -172,7 +172,7 @@ def test_a_service_is_named_in_its_folder_alone(service: str) -> None:
     assert strays(pattern, folder, SERVICE_NAMES) == []
 
 
-@pytest.mark.parametrize("folder", sorted({type(s).__module__.split(".")[2] for s in ALL}))
+@pytest.mark.parametrize("folder", sorted({type(s).__module__.split(".")[2] for s in ALL_SERVICES}))
 def test_a_folder_is_imported_by_itself_alone(folder: str) -> None:
     package = f"autotune.services.{folder}"
     found = [f"{module} imports {other}" for module, others in graph().items() for other in others
@@ -182,7 +182,7 @@ def test_a_folder_is_imported_by_itself_alone(folder: str) -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("folder", sorted({type(s).__module__.split(".")[2] for s in ALL}))
+@pytest.mark.parametrize("folder", sorted({type(s).__module__.split(".")[2] for s in ALL_SERVICES}))
 def test_a_folder_is_short_enough_to_be_read(folder: str) -> None:
     files = [path for path in (PACKAGE / "services" / folder).rglob("*")
              if path.is_file() and path.suffix != ".pyc" and path.name != "reference.py"]  # fmt: skip
@@ -190,23 +190,23 @@ def test_a_folder_is_short_enough_to_be_read(folder: str) -> None:
     assert 0 < len(lines) <= LONGER_FOLDERS.get(folder, LONGEST_FOLDER)
 
 
-@pytest.mark.parametrize("generator", sorted(LOADS))
+@pytest.mark.parametrize("generator", sorted(LOAD_GENERATORS))
 def test_a_generator_is_named_among_generators_alone(generator: str) -> None:
     pattern = re.compile(rf"\b{generator}\b", re.IGNORECASE)
     assert strays(pattern, "loads/", GENERATOR_NAMES) == []
 
 
-@pytest.mark.parametrize("runtime", runtimes.NAMES)
+@pytest.mark.parametrize("runtime", runtimes.RUNTIME_NAMES)
 def test_a_runtime_is_named_in_its_file_alone(runtime: str) -> None:
     pattern = re.compile(rf"\b{runtime}\b", re.IGNORECASE)
     assert (PACKAGE / "runtimes" / f"{runtime}.py").is_file()
     assert strays(pattern, f"runtimes/{runtime}.py", RUNTIME_NAMES) == []
 
 
-@pytest.mark.parametrize("runtime", runtimes.NAMES)
+@pytest.mark.parametrize("runtime", runtimes.RUNTIME_NAMES)
 def test_a_runtime_is_named_by_no_template(runtime: str) -> None:
     templates = [
-        path for path in shipped("templates").rglob("*.j2") if path.parent.name != "export"
+        path for path in find_shipped_directory("templates").rglob("*.j2") if path.parent.name != "export"
     ]
     assert templates
     assert [path for path in templates if re.search(rf"\b{runtime}\b", path.read_text())] == []

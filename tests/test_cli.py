@@ -73,27 +73,27 @@ def _raise(error: BaseException) -> Callable[[], None]:
 @pytest.mark.parametrize(
     ("error", "code"),
     [
-        (AutotuneError("no", hint="yes"), errors.OPERATIONAL),
-        (TargetError("x.yaml:1:2: no"), errors.INVALID_TARGET),
-        (LockedError("held"), errors.LOCKED),
-        (KeyboardInterrupt(), errors.INTERRUPTED),
-        (OSError(errno.ENOSPC, "No space left on device"), errors.OPERATIONAL),
-        (PermissionError(errno.EACCES, "Permission denied", "studies/x"), errors.OPERATIONAL),
-        (RuntimeError("unforeseen"), errors.BUG),
-        (OSError("RuntimeError: unforeseen"), errors.BUG),
+        (AutotuneError("no", hint="yes"), errors.OPERATIONAL_EXIT_CODE),
+        (TargetError("x.yaml:1:2: no"), errors.INVALID_TARGET_EXIT_CODE),
+        (LockedError("held"), errors.LOCKED_EXIT_CODE),
+        (KeyboardInterrupt(), errors.INTERRUPTED_EXIT_CODE),
+        (OSError(errno.ENOSPC, "No space left on device"), errors.OPERATIONAL_EXIT_CODE),
+        (PermissionError(errno.EACCES, "Permission denied", "studies/x"), errors.OPERATIONAL_EXIT_CODE),
+        (RuntimeError("unforeseen"), errors.BUG_EXIT_CODE),
+        (OSError("RuntimeError: unforeseen"), errors.BUG_EXIT_CODE),
     ],
 )
 def test_every_ending_has_a_message_and_a_code(
     error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert outcome.end(_raise(error), as_json=True) == code
+    assert outcome.run_command(_raise(error), as_json=True) == code
     streams = capsys.readouterr()
     assert streams.err.startswith("autotune: ")
     assert "Traceback" not in streams.err
     found = printed("error", streams.out)
     assert found["schema"] == 1
     assert found["error"]["code"] == code
-    if code == errors.BUG:
+    if code == errors.BUG_EXIT_CODE:
         log = Path(found["error"]["hint"].split()[-1])
         assert "RuntimeError: unforeseen" in log.read_text()
         log.unlink()
@@ -102,7 +102,7 @@ def test_every_ending_has_a_message_and_a_code(
 def test_nonsense_on_the_command_line_is_a_usage_error() -> None:
     argv = [sys.executable, "-m", "autotune", "run", "--nonsense"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert done.returncode == errors.USAGE
+    assert done.returncode == errors.USAGE_EXIT_CODE
     assert "No such option" in done.stderr
     assert "Traceback" not in done.stderr
 
@@ -111,9 +111,9 @@ def test_json_is_one_object_also_where_the_command_line_makes_no_sense(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     words = ["report", "--json"]
-    assert outcome.end(lambda: app(words, standalone_mode=False), as_json=True) == errors.USAGE
+    assert outcome.run_command(lambda: app(words, standalone_mode=False), as_json=True) == errors.USAGE_EXIT_CODE
     found = printed("error", capsys.readouterr().out)
-    assert found["error"]["code"] == errors.USAGE
+    assert found["error"]["code"] == errors.USAGE_EXIT_CODE
     assert "study" in found["error"]["message"]
 
 
@@ -131,6 +131,6 @@ def test_a_damaged_study_does_not_hide_the_others(tmp_path: Path) -> None:
 
 def test_load_is_not_sent_without_leave(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["run", str(tmp_path / "none.yaml")]
-    code = outcome.end(lambda: app(words, standalone_mode=False), as_json=False)
-    assert code == errors.INVALID_TARGET
+    code = outcome.run_command(lambda: app(words, standalone_mode=False), as_json=False)
+    assert code == errors.INVALID_TARGET_EXIT_CODE
     assert "no such file" in capsys.readouterr().err

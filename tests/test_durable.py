@@ -17,7 +17,7 @@ def test_content_and_mode_are_as_asked_whatever_the_umask(tmp_path: Path) -> Non
     path = tmp_path / "file"
     before = os.umask(0o077)
     try:
-        durable.write(path, b"new", 0o640)
+        durable.write_file(path, b"new", 0o640)
     finally:
         os.umask(before)
     assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"new", 0o640)
@@ -35,7 +35,7 @@ def test_what_cannot_be_written_leaves_the_old_file_and_no_other(
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
-        durable.write(path, b"new")
+        durable.write_file(path, b"new")
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]
 
@@ -58,10 +58,10 @@ def test_content_is_on_disk_before_its_name_is_and_that_before_it_returns(
 
     monkeypatch.setattr(os, "fsync", noted("fsync", os.fsync))
     monkeypatch.setattr(Path, "replace", noted("replace", Path.replace))
-    durable.write(tmp_path / "file", b"new")
+    durable.write_file(tmp_path / "file", b"new")
     assert done == ["content", "name", "directory"]
     done.clear()
-    durable.write(tmp_path / "file", b"newer", sync=False)
+    durable.write_file(tmp_path / "file", b"newer", sync=False)
     assert done == ["name"]
     done.clear()
     durable.make_directory(tmp_path / "a" / "b")
@@ -71,7 +71,7 @@ def test_content_is_on_disk_before_its_name_is_and_that_before_it_returns(
 def test_what_a_killed_writer_left_is_found(tmp_path: Path) -> None:
     (tmp_path / ".file.123.new").write_bytes(b"ha")
     (tmp_path / ".other.123.new").write_bytes(b"ha")
-    assert durable.left_behind(tmp_path / "file") == [tmp_path / ".file.123.new"]
+    assert durable.find_orphaned_files(tmp_path / "file") == [tmp_path / ".file.123.new"]
 
 
 def test_a_file_keeps_its_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,9 +80,9 @@ def test_a_file_keeps_its_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     given: list[tuple[int, int]] = []
     if os.geteuid() == 0:
         os.chown(path, 33, 34)
-        durable.write(path, b"new", keep_owner=True)
+        durable.write_file(path, b"new", keep_owner=True)
         assert (path.stat().st_uid, path.stat().st_gid) == (33, 34)
         return
     monkeypatch.setattr(os, "chown", lambda _, user, group: given.append((user, group)))
-    durable.write(path, b"new", keep_owner=True)
+    durable.write_file(path, b"new", keep_owner=True)
     assert given == []  # it is ours already

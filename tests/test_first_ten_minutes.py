@@ -25,11 +25,11 @@ class Mistake:
     name: str
     typed: str
     says: tuple[str, ...]
-    code: int = errors.OPERATIONAL
+    code: int = errors.OPERATIONAL_EXIT_CODE
     change: tuple[str, str] = ("", "")
 
 
-TARGET = errors.INVALID_TARGET
+TARGET = errors.INVALID_TARGET_EXIT_CODE
 MISTAKES = (
     Mistake("no target there", "check nowhere.yaml", ("nowhere.yaml",), TARGET),
     Mistake("a directory for a target", "check .", ("directory",), TARGET),
@@ -120,9 +120,9 @@ MISTAKES = (
     Mistake("a study of an older version", "explain aa",
             ("of another version of autotune", "ask for a new copy")),
     Mistake("an example nowhere", "init --example local --out /proc/x.yaml", ("/proc/x.yaml: ",)),
-    Mistake("a command there is not", "reprot improved", ("Did you mean 'report'",), errors.USAGE),
-    Mistake("no study named", "report", ("Missing argument 'STUDY'",), errors.USAGE),
-    Mistake("a word for a number", "measure t.yaml --repeat many", ("valid integer",), errors.USAGE),
+    Mistake("a command there is not", "reprot improved", ("Did you mean 'report'",), errors.USAGE_EXIT_CODE),
+    Mistake("no study named", "report", ("Missing argument 'STUDY'",), errors.USAGE_EXIT_CODE),
+    Mistake("a word for a number", "measure t.yaml --repeat many", ("valid integer",), errors.USAGE_EXIT_CODE),
     Mistake("a sweep of nothing", "sweep paper.yaml --peak --yes",
             ("the sweep varies nothing", "--over")),
     Mistake("a sweep without steps", "sweep paper.yaml --over web.php_fpm.max_children=1:2 --peak",
@@ -166,10 +166,10 @@ def test_the_message_says_what_to_do(
     before, after = mistake.change
     assert before in LOCAL
     (tmp_path / "t.yaml").write_text(LOCAL.replace(before, after, 1) if before else LOCAL)
-    code = outcome.end(lambda: app(mistake.typed.split(), standalone_mode=False), as_json=False)
+    code = outcome.run_command(lambda: app(mistake.typed.split(), standalone_mode=False), as_json=False)
     said = capsys.readouterr()
     assert code == mistake.code, said.err
-    assert "autotune: " in said.err or code == errors.USAGE
+    assert "autotune: " in said.err or code == errors.USAGE_EXIT_CODE
     assert "Traceback" not in said.err
     for words in mistake.says:
         assert words in said.err, said.err

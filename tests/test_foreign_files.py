@@ -11,7 +11,7 @@ import pytest
 
 from autotune import foreign_files
 from autotune.errors import AutotuneError
-from autotune.foreign_files import ForeignFileError, read_bytes, read_named
+from autotune.foreign_files import ForeignFileError, read_bytes, read_named_file
 
 SECRET = "secret"
 
@@ -60,7 +60,7 @@ def test_only_regular_files_are_opened(top: Path, where: str, lies: str) -> None
     assert caught.value.message == f"{top / where} {why}"
     assert caught.value.hint
     assert foreign_files.exists(top, where)
-    assert foreign_files.has(top, where) == (lies == "a sparse file")
+    assert foreign_files.has_file(top, where) == (lies == "a sparse file")
 
 
 def test_a_file_is_read_whole_and_its_size_may_be_the_limit(top: Path) -> None:
@@ -78,7 +78,7 @@ def test_no_name_leads_outside(top: Path, name: str) -> None:
 
 def test_no_directory_on_the_way_is_a_link(top: Path) -> None:
     (top / "way").symlink_to(top.parent)
-    for ask in (lambda: read_bytes(top, "way/secret", 100), lambda: foreign_files.names(top, "way"),
+    for ask in (lambda: read_bytes(top, "way/secret", 100), lambda: foreign_files.list_names(top, "way"),
                 lambda: foreign_files.exists(top, "way/secret")):  # fmt: skip
         with pytest.raises(ForeignFileError, match="way is a link, not a directory"):
             ask()
@@ -93,30 +93,30 @@ def test_the_directory_that_the_user_named_may_be_a_link(top: Path) -> None:
 def test_what_is_missing_is_missing(top: Path) -> None:
     for name in ("none", "inner/none", "none/none"):
         assert not foreign_files.exists(top, name)
-        assert foreign_files.kind(top, name) is None
+        assert foreign_files.describe_kind(top, name) is None
         with pytest.raises(FileNotFoundError):
             read_bytes(top, name, 100)
-    assert foreign_files.names(top, "none") == ()
+    assert foreign_files.list_names(top, "none") == ()
 
 
 def test_files_are_listed_below_a_directory_and_anything_else_is_refused(top: Path) -> None:
     (top / "inner" / "deep").mkdir()
     for name in ("b", "deep/a"):
         (top / "inner" / name).touch()
-    assert foreign_files.files_below(top, "inner") == ("b", "deep/a")
+    assert foreign_files.list_files_below(top, "inner") == ("b", "deep/a")
     (top / "inner" / "deep" / "link").symlink_to("a")
     with pytest.raises(ForeignFileError, match="inner/deep/link is a link"):
-        foreign_files.files_below(top, "inner")
+        foreign_files.list_files_below(top, "inner")
 
 
 def test_a_file_that_the_user_named_may_be_a_link_but_nothing_else(top: Path) -> None:
     (top / "name").symlink_to(top.parent / SECRET)
-    assert read_named(top / "name", 100) == b"secret"
+    assert read_named_file(top / "name", 100) == b"secret"
     os.mkfifo(top / "pipe")
     with pytest.raises(ForeignFileError, match="named pipe"):
-        read_named(top / "pipe", 100)
+        read_named_file(top / "pipe", 100)
     with pytest.raises(IsADirectoryError):
-        read_named(top, 100)
+        read_named_file(top, 100)
 
 
 def test_no_file_stays_open(top: Path) -> None:
@@ -131,7 +131,7 @@ def test_no_file_stays_open(top: Path) -> None:
 
 def test_a_file_to_write_may_be_as_large_as_its_kind(top: Path) -> None:
     (top / "name").write_bytes(b"x" * 10)
-    assert foreign_files.writable(top, "name", 10) == top / "name"
-    assert foreign_files.writable(top, "other", 10) == top / "other"
+    assert foreign_files.check_writable_path(top, "name", 10) == top / "name"
+    assert foreign_files.check_writable_path(top, "other", 10) == top / "other"
     with pytest.raises(ForeignFileError, match="is larger than 9 bytes"):
-        foreign_files.writable(top, "name", 9)
+        foreign_files.check_writable_path(top, "name", 9)

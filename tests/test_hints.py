@@ -12,7 +12,7 @@ import pytest
 
 from autotune import outcome
 from autotune.cli import COMMANDS, app
-from autotune.hints import LOADING
+from autotune.hints import LOAD_COMMANDS
 
 STUDIES = Path(__file__).parent / "report" / "studies"
 NAMES = [command.__name__ for command in COMMANDS]
@@ -25,7 +25,7 @@ MISTAKES = (
     "{}", "{} nothing", "{} improve", "{} no.yaml", "{} /dev/null", "{} improved more than enough",
     "{} damaged", "{} empty", "{} nothing --studies nowhere",
 )  # fmt: skip
-_SENDS = re.compile(rf"\b(?:autotune )?(?:{'|'.join(LOADING)}) (?:TARGET|STUDY|\S+\.yaml)")
+_SENDS = re.compile(rf"\b(?:autotune )?(?:{'|'.join(LOAD_COMMANDS)}) (?:TARGET|STUDY|\S+\.yaml)")
 
 
 @pytest.fixture(autouse=True)
@@ -43,11 +43,11 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def printed_by(line: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    outcome.end(lambda: app(line, standalone_mode=False), as_json=False, command=line[0])
+    outcome.run_command(lambda: app(line, standalone_mode=False), as_json=False, command=line[0])
     return "".join(capsys.readouterr())
 
 
-@pytest.mark.parametrize("command", sorted({*NAMES} - LOADING - {"init", "schema"}))
+@pytest.mark.parametrize("command", sorted({*NAMES} - LOAD_COMMANDS - {"init", "schema"}))
 def test_no_hint_starts_load_unless_the_command_does(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -57,7 +57,7 @@ def test_no_hint_starts_load_unless_the_command_does(
         hints = "\n".join(re.findall("hint: (.*)", printed))
         assert not _SENDS.search(hints), (line, hints)
         others = re.findall(r"`autotune (\w+) ", hints)
-        assert not ({*others} & LOADING), (line, hints)
+        assert not ({*others} & LOAD_COMMANDS), (line, hints)
         assert "bug" not in printed, (line, printed)
 
 
@@ -85,5 +85,5 @@ def test_a_full_disk_names_resume_only_where_a_study_was_measured(
     def fail() -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "x")
 
-    outcome.end(fail, as_json=False, command=command)
-    assert ("resume" in capsys.readouterr().err) == (command in LOADING)
+    outcome.run_command(fail, as_json=False, command=command)
+    assert ("resume" in capsys.readouterr().err) == (command in LOAD_COMMANDS)

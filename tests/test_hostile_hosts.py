@@ -18,23 +18,23 @@ from ruamel.yaml.comments import TaggedScalar
 from autotune import terminal
 from autotune.deploy import templates
 from autotune.deploy.desired_state import DesiredState
-from autotune.deploy.host import validate_all
+from autotune.deploy.host import validate_cases
 from autotune.deploy.host_state import FileState, HostState
-from autotune.deploy.runtime import Layout
-from autotune.discovery.adopting import quoted, write
+from autotune.deploy.runtime import RuntimeLayout
+from autotune.discovery.adopting import quote_yaml, write_target
 from autotune.errors import AutotuneError
 from autotune.export import ansible
 from autotune.export.host_files import HostFile, Hosts
-from autotune.export.scripts import script
+from autotune.export.scripts import build_script
 from autotune.report.page import write_page
 from autotune.report.studies import open_study
-from autotune.report.text import report_lines
-from autotune.report.view import study_view
-from autotune.study.directory import Lock
+from autotune.report.text import format_report_lines
+from autotune.report.view import build_study_view
+from autotune.study.directory import StudyLock
 from autotune.study.records import Phase, Trial
-from autotune.study.store import Store
+from autotune.study.store import StudyStore
 from autotune.target.model import Data, Host
-from autotune.target.read import read
+from autotune.target.read import read_target
 from tests.deploy.doubles import Here
 from tests.discovery.places import LB, NGINX, POOL, SITE, host, web
 
@@ -67,18 +67,18 @@ def test_a_name_in_a_file_stays_in_its_comment(tmp_path: Path) -> None:
         web(nginx=nginx),
         host("lb1", "10.0.0.9", {"/etc/nginx/nginx.conf": listens}, "nginx.service"),
     ]
-    written = write(hosts, tmp_path / "mine.yaml", None, "/")
-    text = written.target.read_text()
+    written = write_target(hosts, tmp_path / "mine.yaml", None, "/")
+    text = written.target_file.read_text()
     assert INJECTED in text
     assert INJECTED not in text.splitlines()
     document = YAML(typ="safe").load(text)
     assert "simulated" not in document
-    assert read(written.target).target.simulated is None
+    assert read_target(written.target_file).target.simulated is None
 
 
 @pytest.mark.parametrize("word", [*HOSTILE, "a\nb: c", "a\x07b", "x: y # z", "", "no"])
 def test_text_in_yaml_is_what_it_was(word: str) -> None:
-    assert YAML(typ="safe").load(f"key: {quoted(word)}") == {"key": word}
+    assert YAML(typ="safe").load(f"key: {quote_yaml(word)}") == {"key": word}
 
 
 def test_secrets_are_nowhere_in_what_adoption_writes(tmp_path: Path) -> None:
@@ -89,22 +89,22 @@ def test_secrets_are_nowhere_in_what_adoption_writes(tmp_path: Path) -> None:
     nginx = NGINX.replace(
         "keepalive_timeout", f"# {SECRET[:7]}\n\tset $token {SECRET};\n\tkeepalive_timeout"
     )
-    written = write([web(pool=pool, site=site, nginx=nginx)], tmp_path / "mine.yaml", None, "/")
+    written = write_target([web(pool=pool, site=site, nginx=nginx)], tmp_path / "mine.yaml", None, "/")
     assert SECRET not in files_of(tmp_path)
-    assert "autotune-masked-1-of-" in files_of(written.templates)
-    assert "is replaced by placeholders and stays on its host" in written.target.read_text()
-    assert "web.php_fpm.max_children" in written.target.read_text()
+    assert "autotune-masked-1-of-" in files_of(written.templates_directory)
+    assert "is replaced by placeholders and stays on its host" in written.target_file.read_text()
+    assert "web.php_fpm.max_children" in written.target_file.read_text()
 
 
 def test_a_file_name_with_control_characters_is_left_alone(tmp_path: Path) -> None:
     name = "/etc/nginx/conf.d/a\nb.conf"
     files = {"/etc/nginx/nginx.conf": LB.replace("upstream", "include conf.d/*; upstream", 1),
              name: "keepalive_requests 9;\n"}  # fmt: skip
-    written = write(
+    written = write_target(
         [host("lb1", "10.0.0.9", files, "nginx.service")], tmp_path / "a.yaml", None, "/"
     )
     assert any("control characters" in note for note in written.notes)
-    assert [path.name for path in written.templates.rglob("*.j2")] == ["nginx.conf.j2"]
+    assert [path.name for path in written.templates_directory.rglob("*.j2")] == ["nginx.conf.j2"]
 
 
 # -- what is deployed -------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def test_a_file_name_with_control_characters_is_left_alone(tmp_path: Path) -> No
 def desired(content: bytes) -> DesiredState:
     files = {"/etc/redis/redis.conf": FileState(content)}
     rendered = {"store.db1.redis": {"/etc/redis/redis.conf": content}}
-    return DesiredState({}, (), rendered, {"db1": HostState(files)}, Layout())
+    return DesiredState({}, (), rendered, {"db1": HostState(files)}, RuntimeLayout())
 
 
 TEMPLATE = b"requirepass autotune-masked-1-of-1\nhz 20\n"
@@ -143,7 +143,7 @@ def test_software_validates_the_secret_and_not_its_placeholder(tmp_path: Path) -
         service=SimpleNamespace(validate=lambda *_: ("grep", "-c", SECRET, str(conf))),
     )
     # What is staged belongs to root.
-    assert validate_all(Here(tmp_path), [(case, {str(conf): TEMPLATE})]) == [None]
+    assert validate_cases(Here(tmp_path), [(case, {str(conf): TEMPLATE})]) == [None]
 
 
 ESCAPES = [
@@ -161,7 +161,7 @@ def test_a_template_runs_no_code(template: str) -> None:
     from jinja2 import TemplateError
 
     with pytest.raises(TemplateError):
-        templates.of_text(template, {"data": Data()})
+        templates.render_text(template, {"data": Data()})
 
 
 # -- exports ----------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ def role(tmp_path: Path) -> Any:
     target = study.target.model_copy(update={"tiers": {"web": tier}, "hosts": hosts})
 
     def of(unit: str, *paths: str) -> Path:
-        other: Any = SimpleNamespace(name=unit, target=target, source=study.source)
+        other: Any = SimpleNamespace(name=unit, target=target, source=study.target_path)
         for relative, content in ansible.ansible(other, TRIAL, of_host(unit, *paths)).items():
             place = tmp_path / "out" / relative
             place.parent.mkdir(parents=True, exist_ok=True)
@@ -244,7 +244,7 @@ def test_a_script_runs_none_of_what_is_in_its_names(word: str, tmp_path: Path) -
     file = HostFile("web1", "web", f"{tmp_path}/root/{name}.conf", f"$(touch {MARKER})\n".encode(),
                     0o644, ("grep", name, "%s"), {})  # fmt: skip
     hosts = Hosts((file,), {"web1": {name: True, f"old {name}": False}}, {"web1": {}})
-    text = script(name, "web1", hosts)
+    text = build_script(name, "web1", hosts)
     tools = tmp_path / "bin"
     tools.mkdir()
     for program in ("systemctl", "grep", "chown", "cp", "sleep"):
@@ -283,7 +283,7 @@ def test_reports_have_neither_secrets_nor_markup_nor_control(tmp_path: Path) -> 
     page = write_page(study, tmp_path / "report.html").read_text()
     assert "<script>alert(" not in page
     assert SECRET not in page
-    shown = terminal.printable("\n".join(line for line, _ in report_lines(study_view(study))))
+    shown = terminal.make_printable("\n".join(line for line, _ in format_report_lines(build_study_view(study))))
     assert "\x1b" not in shown
     assert SECRET not in shown
 
@@ -299,9 +299,9 @@ def test_a_terminal_in_latin_1_gets_a_report(tmp_path: Path) -> None:
 
 def test_a_study_is_for_its_owner_alone(tmp_path: Path) -> None:
     directory = tmp_path / "studies" / "shop"
-    with Lock(directory / "lock"):
-        store = Store(directory)
-        store.open_study("shop", "name: shop\n", source="shop.yaml", facts={})
+    with StudyLock(directory / "lock"):
+        store = StudyStore(directory)
+        store.record_study_start("shop", "name: shop\n", source="shop.yaml", facts={})
         store.close()
         write_page(open_study(STUDIES / "improved"), directory / "report.html")
     modes = {path.name: path.stat().st_mode & 0o777 for path in (directory, *directory.iterdir())}

@@ -328,31 +328,31 @@ def test_there_are_enough_lines() -> None:
 def test_a_secret_is_masked_and_comes_from_the_host_again() -> None:
     for line, secret in SECRETS:
         text = f"first line\n  {line}\nlast line\n"
-        masked = masking.masked(text)
+        masked = masking.mask_secrets(text)
         assert secret not in masked
         assert masked.startswith("first line\n")
         assert masked.endswith("\nlast line\n")
-        assert masking.masked(masked) == masked
-        assert masking.unmasked(masked.encode(), text.encode(), "it") == text.encode()
+        assert masking.mask_secrets(masked) == masked
+        assert masking.restore_secrets(masked.encode(), text.encode(), "it") == text.encode()
 
 
 def test_an_ordinary_line_is_as_it_was() -> None:
     texts = [f"first line\n  {line}\nlast line\n" for line in ORDINARY]
-    assert [text for text in texts if masking.masked(text) != text] == []
+    assert [text for text in texts if masking.mask_secrets(text) != text] == []
 
 
 def test_lines_without_a_telling_name_need_not_be_searched() -> None:
     lines = [line for (secret, _), other in zip(SECRETS, ORDINARY, strict=False)
              for line in (secret, other)]  # fmt: skip
     for text in ("\n".join(lines), "\n\n".join([*reversed(lines), ""]), "", "\n", *lines):
-        what, pattern = secret_detection._SECRET_NAME, secret_detection._ASSIGNED
-        found = [match.span() for match in secret_detection.around(what, pattern, text)]
+        what, pattern = secret_detection._SECRET_NAME_PATTERN, secret_detection._ASSIGNMENT_PATTERN
+        found = [match.span() for match in secret_detection.find_in_lines(what, pattern, text)]
         assert found == [match.span() for match in pattern.finditer(text)]
     assert (
         len(
             list(
-                secret_detection.around(
-                    secret_detection._SECRET_NAME, secret_detection._ASSIGNED, "\n".join(lines)
+                secret_detection.find_in_lines(
+                    secret_detection._SECRET_NAME_PATTERN, secret_detection._ASSIGNMENT_PATTERN, "\n".join(lines)
                 )
             )
         )
@@ -364,9 +364,9 @@ OF_A_HOST = b"requirepass hunter2\nhz 10\n# masterauth hunter3\n"
 
 
 def test_a_password_that_was_changed_since_is_the_one_that_is_kept() -> None:
-    template = masking.masked_bytes(OF_A_HOST).replace(b"hz 10", b"hz 20")
+    template = masking.mask_secret_bytes(OF_A_HOST).replace(b"hz 10", b"hz 20")
     rotated = OF_A_HOST.replace(b"hunter2", b"other7")
-    assert masking.unmasked(template, rotated, "it") == rotated.replace(b"hz 10", b"hz 20")
+    assert masking.restore_secrets(template, rotated, "it") == rotated.replace(b"hz 10", b"hz 20")
 
 
 @pytest.mark.parametrize("now", [
@@ -375,31 +375,31 @@ def test_a_password_that_was_changed_since_is_the_one_that_is_kept() -> None:
 ])  # fmt: skip
 def test_a_file_with_other_secrets_is_refused(now: bytes | None) -> None:
     with pytest.raises(AutotuneError, match="web1: /etc/x has other secrets"):
-        masking.unmasked(masking.masked_bytes(OF_A_HOST), now, "web1: /etc/x")
+        masking.restore_secrets(masking.mask_secret_bytes(OF_A_HOST), now, "web1: /etc/x")
 
 
 def test_a_key_is_masked_as_a_whole() -> None:
     block = "-----BEGIN RSA PRIVATE KEY-----\nMIIB\nabc=\n-----END RSA PRIVATE KEY-----"
-    assert masking.masked(f"a\n{block}\nb\n") == "a\nautotune-masked-1-of-1\nb\n"
-    assert masking.masked(f"a\n{block[:40]}") == "a\nautotune-masked-1-of-1"
+    assert masking.mask_secrets(f"a\n{block}\nb\n") == "a\nautotune-masked-1-of-1\nb\n"
+    assert masking.mask_secrets(f"a\n{block[:40]}") == "a\nautotune-masked-1-of-1"
 
 
 def test_a_placeholder_next_to_what_is_no_text_is_filled_in() -> None:
     own = b"# caf\xe9\nrequirepass hunter2\n"
-    hidden = masking.masked_bytes(own)
+    hidden = masking.mask_secret_bytes(own)
     assert b"hunter2" not in hidden
-    assert masking.unmasked(hidden, own, "it") == own
+    assert masking.restore_secrets(hidden, own, "it") == own
 
 
 @pytest.mark.parametrize("digit", ["", "4", "-of-5"])
 def test_what_follows_a_placeholder_is_not_part_of_it(digit: str) -> None:
-    text = masking.masked_bytes(OF_A_HOST).replace(b"1-of-2", f"1-of-2{digit}".encode())
-    filled = masking.unmasked(text, OF_A_HOST, "it")
+    text = masking.mask_secret_bytes(OF_A_HOST).replace(b"1-of-2", f"1-of-2{digit}".encode())
+    filled = masking.restore_secrets(text, OF_A_HOST, "it")
     assert filled == OF_A_HOST.replace(b"hunter2", f"hunter2{digit}".encode())
 
 
 def test_a_placeholder_of_no_host_is_refused() -> None:
-    twice = masking.masked_bytes(masking.masked_bytes(OF_A_HOST) + b"masterauth later7\n")
+    twice = masking.mask_secret_bytes(masking.mask_secret_bytes(OF_A_HOST) + b"masterauth later7\n")
     assert b"later7" not in twice
     with pytest.raises(AutotuneError, match="has other secrets"):
-        masking.unmasked(twice, OF_A_HOST, "it")
+        masking.restore_secrets(twice, OF_A_HOST, "it")

@@ -11,7 +11,7 @@ import pytest
 
 from autotune import errors
 from autotune.cli import main
-from autotune.outcome import end
+from autotune.outcome import run_command
 
 SIGNALS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -27,12 +27,12 @@ def handlers() -> Iterator[None]:
 @pytest.mark.parametrize("number", SIGNALS)
 def test_a_signal_ends_a_command_as_an_interrupt_does(number: int) -> None:
     signal.signal(number, signal.SIG_DFL)
-    assert end(lambda: os.kill(os.getpid(), number), as_json=False) == errors.INTERRUPTED
+    assert run_command(lambda: os.kill(os.getpid(), number), as_json=False) == errors.INTERRUPTED_EXIT_CODE
 
 
 def test_a_command_started_by_nohup_outlives_its_terminal() -> None:
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    assert end(lambda: os.kill(os.getpid(), signal.SIGHUP), as_json=False) == 0
+    assert run_command(lambda: os.kill(os.getpid(), signal.SIGHUP), as_json=False) == 0
 
 
 def test_a_command_computes_in_one_thread_unless_it_is_told_otherwise(

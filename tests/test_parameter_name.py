@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.parameter_name import ParameterName, own_settings
-from autotune.services.registry import ALL
+from autotune.parameter_name import ParameterName, select_service_settings
+from autotune.services.registry import ALL_SERVICES
 
 NAMES = {
     "web.nginx.worker_connections": ParameterName("web", "nginx", "worker_connections"),
@@ -21,11 +21,11 @@ def test_name_has_a_tier_a_service_and_the_rest(text: str) -> None:
 
 
 def test_every_parameter_of_the_catalogue_survives() -> None:
-    names = [f"tier.{service.name}.{p.name}" for service in ALL for p in service.parameters]
+    names = [f"tier.{service.name}.{p.name}" for service in ALL_SERVICES for p in service.parameters]
     assert names
     assert [str(ParameterName.parse(name)) for name in names] == names
-    assert {ParameterName.parse(name).owner for name in names} == {
-        f"tier.{service.name}" for service in ALL if service.parameters
+    assert {ParameterName.parse(name).service_prefix for name in names} == {
+        f"tier.{service.name}" for service in ALL_SERVICES if service.parameters
     }
 
 
@@ -35,4 +35,4 @@ def test_name_of_a_command_has_no_service() -> None:
 
 def test_own_settings_are_those_of_one_service_only() -> None:
     settings = {"web.nginx.a": 1, "web.nginx.b.c": 2, "web.nginx2.a": 3, "lb.nginx.a": 4}
-    assert own_settings(settings, "web.nginx") == {"a": 1, "b.c": 2}
+    assert select_service_settings(settings, "web.nginx") == {"a": 1, "b.c": 2}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.loads.base import Load
+from autotune.loads.base import LoadGenerator
 from tests.sources import nodes
 
 REPOSITORY = Path(__file__).parents[1]
@@ -91,4 +91,4 @@ def test_the_methods_of_a_load_generator_are_called_what_they_are() -> None:
     text = (REPOSITORY / "docs" / "adding-a-generator.md").read_text(encoding="utf-8")
     methods = re.findall(r"^- `(\w+)`", text, flags=re.MULTILINE)
     assert methods
-    assert [name for name in methods if not hasattr(Load, name)] == []
+    assert [name for name in methods if not hasattr(LoadGenerator, name)] == []

@@ -16,30 +16,30 @@ from autotune.deploy.stack import Stack
 from autotune.diagnose.context import ReadingContext
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments import load_meter as gauges
-from autotune.environments.evaluation import History
+from autotune.environments.evaluation import MeasurementHistory
 from autotune.environments.load_meter import LoadMeter
 from autotune.environments.load_session import LoadSession, p99_at_peak
 from autotune.errors import AutotuneError
 from autotune.loads.base import LoadResult, Request
-from autotune.loads.httperf import Httperf
-from autotune.measure import Limits, Noise, Reading, Slo
+from autotune.loads.httperf import HttperfGenerator
+from autotune.measure import SearchLimits, Noise, Reading, Slo
 from autotune.measure.capacity import PeakSearch
 from autotune.monitor.activity import HostUsage
 from autotune.monitor.watch import Observations
 from autotune.report import measured
-from autotune.report.load_curve import hosts_at_capacity
-from autotune.report.progress import verdict_mark
-from autotune.report.timeline import state_of
+from autotune.report.load_curve import average_host_usage
+from autotune.report.progress import select_verdict_mark
+from autotune.report.timeline import classify_reading
 from autotune.services.base import Endpoint
-from autotune.simulate.chain import bottleneck, chain, diagnosed
-from autotune.simulate.topology import Topology
+from autotune.simulate.chain import find_bottleneck, build_chain, diagnose_search
+from autotune.simulate.topology import ChainTopology
 from autotune.study import trial
 from autotune.study.context import TrialContext
 from autotune.study.records import Phase
-from autotune.study.schedule import Measure
-from autotune.study.store import Store, readings_of, record_of
+from autotune.study.schedule import MeasureStep
+from autotune.study.store import StudyStore, load_readings, reading_to_record
 from autotune.sweep import figures, results, runner
-from autotune.sweep.plan import Axis, Choice, Measurement, Plan
+from autotune.sweep.plan import SweepAxis, AxisValue, PointMeasurement, SweepPlan
 from autotune.transports.local import LocalTransport
 from tests.sources import nodes
 from tests.study.simulated import FormulaFleet, context, flat
@@ -78,7 +78,7 @@ each_taken = pytest.mark.parametrize(("taken", "met"), TAKEN.values(), ids=TAKEN
 
 def recorded(taken: Reading) -> dict[str, Any]:
     hosts = {"web1": {"cpu": 0.5}}
-    return {"trial": 0, "purpose": "peak", "at": "", **record_of(taken), "hosts": hosts}
+    return {"trial": 0, "purpose": "peak", "at": "", **reading_to_record(taken), "hosts": hosts}
 
 
 def study_of(taken: Reading) -> Any:
@@ -89,42 +89,42 @@ def study_of(taken: Reading) -> Any:
 
 @each
 def test_the_slo(taken: Reading, met: bool) -> None:
-    assert SLO.met(taken) is met
+    assert SLO.is_met(taken) is met
 
 
 @each
 def test_the_search(taken: Reading, met: bool) -> None:
-    state = PeakSearch.opening(SLO, Limits(), 0.03, prior=None, beat=None, noise=Noise()).after(
+    state = PeakSearch.start(SLO, SearchLimits(), 0.03, prior=None, incumbent=None, noise=Noise()).with_reading(
         taken
     )
-    assert state.passes == ([1000.0] if met else [])
-    assert state.failures == ([1000.0] if taken.is_valid and not met else [])
+    assert state.passed_rates == ([1000.0] if met else [])
+    assert state.failed_rates == ([1000.0] if taken.is_valid and not met else [])
 
 
 @each
 def test_a_line_on_the_terminal(taken: Reading, met: bool) -> None:
-    assert (verdict_mark(taken, SLO) == "✓") is met
+    assert (select_verdict_mark(taken, SLO) == "✓") is met
 
 
 @each
 def test_the_ladder(taken: Reading, met: bool) -> None:
     trials: Any = [SimpleNamespace(number=0)]
-    assert any(step["met"] for step in measured._load_curve(trials, study_of(taken))) is met
+    assert any(step["met"] for step in measured._build_load_curve_json(trials, study_of(taken))) is met
 
 
 @each
 def test_the_diagnosis(taken: Reading, met: bool) -> None:
-    assert ReadingContext(taken, SLO, {}, {}, ()).met is met
+    assert ReadingContext(taken, SLO, {}, {}, ()).met_slo is met
 
 
 @each
 def test_the_timeline_of_the_page(taken: Reading, met: bool) -> None:
-    assert (state_of(recorded(taken), None, SLO) == "met") is met
+    assert (classify_reading(recorded(taken), None, SLO) == "met") is met
 
 
 @each
 def test_the_hosts_at_peak(taken: Reading, met: bool) -> None:
-    assert hosts_at_capacity([recorded(taken)], SLO) == ({"web1": {"cpu": 0.5}} if met else {})
+    assert average_host_usage([recorded(taken)], SLO) == ({"web1": {"cpu": 0.5}} if met else {})
 
 
 @each
@@ -138,19 +138,19 @@ def test_what_the_model_says_of_the_rate_that_failed(taken: Reading, met: bool) 
     above = replace(reading(), rate=1500.0)
     failed = taken.is_valid and not met
     at = 1000.0 if failed else 1500.0
-    expected = bottleneck(Topology(), chain(Topology(), {}), at, SLO)
-    assert diagnosed(Topology(), {}, [taken, above], SLO) == expected
+    expected = find_bottleneck(ChainTopology(), build_chain(ChainTopology(), {}), at, SLO)
+    assert diagnose_search(ChainTopology(), {}, [taken, above], SLO) == expected
 
 
 @each
 def test_the_best_point_of_a_sweep(taken: Reading, met: bool) -> None:
     plan = swept()
     (point,) = plan.points
-    result = results._at_rate(
+    result = results._summarize_rate(
         point, 1000.0, [0], {0: [recorded(taken)]}, {}, study_of(taken).target
     )
     found = results.SweepResults("sweep", plan, study_of(taken).target, (result,), 0)
-    assert (figures.best(found) is not None) is met
+    assert (figures.find_best_result(found) is not None) is met
 
 
 @each_taken
@@ -180,10 +180,10 @@ def test_a_sweep_drains_what_a_failure_left_behind(
     taken: Reading, met: bool, tmp_path: Path
 ) -> None:
     drained: list[str] = []
-    with closing(Store(tmp_path)) as store:
+    with closing(StudyStore(tmp_path)) as store:
         made = loaded(store, taken, drained, CALM)
-        begun = store.begin(Phase.MEASURE, made.space.candidate({}))
-        runner._load(made, swept(), begun, Measurement(0, 0))
+        begun = store.begin_trial(Phase.MEASURE, made.space.build_candidate({}))
+        runner._load_at_rates(made, swept(), begun, PointMeasurement(0, 0))
     assert bool(drained[1:]) is not met
 
 
@@ -203,7 +203,7 @@ def test_a_load_host_is_suspected_where_the_slo_was_not_met(
     entry = Endpoint("127.0.0.1", 80)
     way = LocalTransport("load1")
     gauge = LoadMeter(
-        Httperf(),
+        HttperfGenerator(),
         Request(entry, "/"),
         SLO,
         (way,),
@@ -212,7 +212,7 @@ def test_a_load_host_is_suspected_where_the_slo_was_not_met(
         timeout=2.0,
         max_rate=20_000.0,
     )
-    assert (gauge.take(1000.0, 0.0).reading.limited == "a quota") is not met
+    assert (gauge.take_reading(1000.0, 0.0).reading.limited == "a quota") is not met
 
 
 def test_nobody_else_compares_a_reading_with_the_slo() -> None:
@@ -235,12 +235,12 @@ def _names(node: ast.AST) -> set[str]:
     return {n.attr for n in ast.walk(node) if isinstance(n, ast.Attribute)}
 
 
-def swept() -> Plan:
-    axes = (Axis("service", (Choice("nginx", {}),)),)
-    return Plan("sweep", axes, rates=(1000.0,), repeat=1, seconds=SECONDS)
+def swept() -> SweepPlan:
+    axes = (SweepAxis("service", (AxisValue("nginx", {}),)),)
+    return SweepPlan("sweep", axes, rates=(1000.0,), repeat=1, seconds=SECONDS)
 
 
-def loaded(store: Store, taken: Reading, drained: list[str], stolen: float) -> TrialContext:
+def loaded(store: StudyStore, taken: Reading, drained: list[str], stolen: float) -> TrialContext:
     """A stack that answers every load as ``taken`` does, and warms up without fault."""
     made = context(store, flat, FormulaFleet(), seed=1, pace=0.0)
 
@@ -259,8 +259,8 @@ def loaded(store: Store, taken: Reading, drained: list[str], stolen: float) -> T
         begin_trial=lambda **_: (),
         end_warm_up=lambda _: None,
     )
-    limits = Limits(readings=3, max_rate=8000.0)
-    session = LoadSession(made.session.fleet, meter, SLO, limits, History())
+    limits = SearchLimits(max_readings=3, max_rate=8000.0)
+    session = LoadSession(made.session.fleet, meter, SLO, limits, MeasurementHistory())
     return replace(made, session=session)
 
 
@@ -269,7 +269,7 @@ def run_trial(
 ) -> list[dict[str, Any]]:
     """One trial; its readings as recorded. Where the load was never made, it has no value."""
     unmade = pytest.raises(AutotuneError, match="could not be measured") if taken.limited else None
-    with closing(Store(directory)) as store, unmade or nullcontext():
+    with closing(StudyStore(directory)) as store, unmade or nullcontext():
         made = loaded(store, taken, drained, stolen)
-        trial.run(Measure(Phase.BASELINE, made.space.baseline), made, None, None)
-    return readings_of(directory)
+        trial.run_trial(MeasureStep(Phase.BASELINE, made.space.baseline), made, None, None)
+    return load_readings(directory)

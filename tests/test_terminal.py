@@ -16,9 +16,9 @@ from typer.testing import CliRunner
 from autotune import outcome, terminal
 from autotune.cli import app
 from autotune.errors import AutotuneError
-from autotune.report.live import Live
-from autotune.report.progress import Plain
-from autotune.report.status import watch
+from autotune.report.live import LiveProgress
+from autotune.report.progress import PlainProgress
+from autotune.report.status import watch_status
 from autotune.report.studies import open_study
 from autotune.study.records import Phase, State, Trial
 from tests.sources import nodes
@@ -52,21 +52,21 @@ class Terminal(io.StringIO):
     ],
 )
 def test_nothing_a_terminal_obeys_is_left(text: str, left: str) -> None:
-    assert terminal.printable(text) == left
+    assert terminal.make_printable(text) == left
 
 
 @given(st.text(st.sampled_from("\x1b[]()P;0m\x07\x9b\x9c\\ab\n\t\r\x00")))
 def test_whatever_is_put_together(text: str) -> None:
-    left = terminal.printable(text)
+    left = terminal.make_printable(text)
     assert not set(left) & set("\x1b\x9b\x9c\x07\r\x00")
-    assert terminal.printable(left) == left
+    assert terminal.make_printable(left) == left
 
 
 def test_errors_are_stripped(capsys: pytest.CaptureFixture[str]) -> None:
     def fail() -> None:
         raise AutotuneError(HOSTILE, hint=HOSTILE)
 
-    outcome.end(fail, as_json=False)
+    outcome.run_command(fail, as_json=False)
     assert capsys.readouterr().err == f"autotune: {HARMLESS}\n  hint: {HARMLESS}\n"
 
 
@@ -75,9 +75,9 @@ TRIAL = Trial(1, Phase.BASELINE, {}, failure=HOSTILE)
 
 def test_lines_of_progress_are_stripped() -> None:
     target, stream = open_study(STUDIES / "improved").target, io.StringIO()
-    with Plain(target, lambda: State(trials=(TRIAL,)), stream, verbose=True) as progress:
+    with PlainProgress(target, lambda: State(trials=(TRIAL,)), stream, verbose=True) as progress:
         progress.note(HOSTILE)
-        progress.trial_ends(TRIAL)
+        progress.on_trial_end(TRIAL)
     assert HARMLESS in stream.getvalue()
     assert "\x1b" not in stream.getvalue()
 
@@ -85,9 +85,9 @@ def test_lines_of_progress_are_stripped() -> None:
 def test_the_panel_is_stripped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     target, stream = open_study(STUDIES / "improved").target, Terminal()
-    with Live(target, lambda: State(trials=(TRIAL,)), stream) as progress:
+    with LiveProgress(target, lambda: State(trials=(TRIAL,)), stream) as progress:
         progress.note(HOSTILE)
-        progress.trial_ends(TRIAL)
+        progress.on_trial_end(TRIAL)
     shown = stream.getvalue()
     assert f"failed: {HARMLESS}" in shown  # a row of the table
     for sequence in (CLIPBOARD, CLEAR, "52;c", "\x9b", "\x1bc", "\x08"):
@@ -112,7 +112,7 @@ def test_results_are_stripped(command: str, tmp_path: Path) -> None:
 def test_a_patch_for_another_program_is_left_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     piped = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
     monkeypatch.setattr(sys, "stdout", piped)
-    terminal.show_patch([("+\tlog \x1b[31m\udcff", "green")])
+    terminal.print_patch([("+\tlog \x1b[31m\udcff", "green")])
     assert piped.buffer.getvalue() == b"+\tlog \x1b[31m\xff\n"  # type: ignore[attr-defined]
 
 
@@ -120,7 +120,7 @@ def test_a_study_that_is_watched_is_stripped(tmp_path: Path) -> None:
     directory = Path(shutil.copytree(STUDIES / "improved", tmp_path / "improved"))
     renamed, screen = directory.with_name("impr\x1boved"), Terminal()
     directory.rename(renamed)
-    watch(lambda: renamed, screen)
+    watch_status(lambda: renamed, screen)
     assert screen.getvalue().startswith("\x1b[H\x1b[2Jimpr")
     assert screen.getvalue().count("\x1b") == 2
 
@@ -147,5 +147,5 @@ def test_styles_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatch
             monkeypatch.delenv("NO_COLOR", raising=False)
         screen = Terminal()
         monkeypatch.setattr(sys, "stdout", screen)
-        terminal.show([(f"✓ {CLIPBOARD}good", "green")])
+        terminal.print_lines([(f"✓ {CLIPBOARD}good", "green")])
         assert screen.getvalue() == expected

@@ -14,17 +14,17 @@ import pytest
 from ruamel.yaml import YAML
 
 from autotune.deploy import manifest
-from autotune.discovery.adopting import write
+from autotune.discovery.adopting import write_target
 from autotune.discovery.adoption import AdoptedTier
 from autotune.discovery.host_reading import DiscoveredHost
-from autotune.export.write import export_files
-from autotune.masking import masked, masked_beside, nothing, unmasked, withheld, without
-from autotune.report.diff import diff_text
-from autotune.report.page import page
+from autotune.export.write import build_export
+from autotune.masking import mask_secrets, mask_changed_lines, mask_nothing, restore_secrets, find_secret_words, remove_words
+from autotune.report.diff import format_diff
+from autotune.report.page import render_page
 from autotune.report.studies import open_study
-from autotune.report.text import report_lines
-from autotune.report.view import study_view
-from autotune.services.registry import adoptions
+from autotune.report.text import format_report_lines
+from autotune.report.view import build_study_view
+from autotune.services.registry import map_adoptions
 from tests.discovery.places import host
 from tests.discovery.test_adoption import adopted, rendered
 
@@ -54,7 +54,7 @@ def found(case: dict[str, Any], text: str) -> DiscoveredHost:
 def tier_of(case: dict[str, Any], text: str) -> AdoptedTier:
     deployment = case.get("deployment", case["service"])
     (tier,) = (tier for tier in adopted(found(case, text)).values()
-               if tier.discovered.deployment == deployment)  # fmt: skip
+               if tier.discovered_tier.deployment == deployment)  # fmt: skip
     return tier
 
 
@@ -64,31 +64,31 @@ def test_there_are_enough_lines(capsys: pytest.CaptureFixture[str]) -> None:
         print(f"\n{count} lines with a secret")
     assert count >= 120
     keys = {case.get("key", case["service"]) for case in CASES}
-    assert {key for key in adoptions() if key not in ("apache-mod-php", "php-ini-apache2")} <= keys
+    assert {key for key in map_adoptions() if key not in ("apache-mod-php", "php-ini-apache2")} <= keys
 
 
 @BY_CASE
 def test_a_secret_stays_on_its_host(case: dict[str, Any]) -> None:
     text, secrets = filled(case)
-    outliner = adoptions()[case.get("key", case["service"])].understood.outliner(case["path"])
-    shown = masked(text, outliner)
+    outliner = map_adoptions()[case.get("key", case["service"])].visible.build_outliner(case["path"])
+    shown = mask_secrets(text, outliner)
     assert [secret for secret in secrets if secret in shown] == []
     assert [line for line in case["shown"] if line not in shown] == []
-    assert masked(shown, outliner) == shown
+    assert mask_secrets(shown, outliner) == shown
     assert shown.count("\n") == text.count("\n")
-    assert unmasked(shown.encode(), text.encode(), "it", outliner) == text.encode()
-    assert not any(secret in masked(text, nothing) for secret in secrets)
-    unlike = masked_beside(text.encode(), b"a\n", outliner).decode()
+    assert restore_secrets(shown.encode(), text.encode(), "it", outliner) == text.encode()
+    assert not any(secret in mask_secrets(text, mask_nothing) for secret in secrets)
+    unlike = mask_changed_lines(text.encode(), b"a\n", outliner).decode()
     assert not any(secret in unlike for secret in secrets)
 
 
 @BY_CASE
 def test_what_software_says_of_a_line_has_no_secret(case: dict[str, Any]) -> None:
     text, secrets = filled(case)
-    outliner = adoptions()[case.get("key", case["service"])].understood.outliner(case["path"])
-    words = withheld(text.encode(), outliner)
+    outliner = map_adoptions()[case.get("key", case["service"])].visible.build_outliner(case["path"])
+    words = find_secret_words(text.encode(), outliner)
     for line in text.splitlines():
-        said = without(f'{case["path"]}:7: invalid "{line}" near {line.split()[-1:]}', words)
+        said = remove_words(f'{case["path"]}:7: invalid "{line}" near {line.split()[-1:]}', words)
         assert not any(secret in said for secret in secrets)
         assert case["path"] in said
 
@@ -102,9 +102,9 @@ def test_an_adopted_file_is_deployed_as_it_was_and_written_without_secrets(
     text, secrets = filled(case)
     tier = tier_of(case, text)
     assert rendered(tier)[f"h1{case['path']}"] == text
-    written = json.dumps(manifest.record(tier.own)) + "".join(tier.templates.values())
+    written = json.dumps(manifest.build_record(tier.adopted_configs)) + "".join(tier.templates.values())
     assert not any(secret in written for secret in secrets)
-    target = write([found(case, text)], tmp_path / "own.yaml", None, "/").target
+    target = write_target([found(case, text)], tmp_path / "own.yaml", None, "/").target_file
     everything = [path.read_text() for path in tmp_path.rglob("*") if path.is_file()]
     assert target.exists()
     assert not any(secret in content for secret in secrets for content in everything)
@@ -115,18 +115,18 @@ def test_a_study_its_report_and_its_export_have_no_secret(
     case: dict[str, Any], tmp_path: Path
 ) -> None:
     text, secrets = filled(case)
-    outliner = adoptions()[case.get("key", case["service"])].understood.outliner(case["path"])
+    outliner = map_adoptions()[case.get("key", case["service"])].visible.build_outliner(case["path"])
     directory = tmp_path / "study"
     shutil.copytree(STUDY, directory)
     for path in (directory / "configs").rglob("*.conf"):
-        path.write_text(masked(text, outliner))
+        path.write_text(mask_secrets(text, outliner))
     study = open_study(directory)
-    view = study_view(study)
-    shown = "".join(line for line, _ in report_lines(view, 100)) + page(view)
+    view = build_study_view(study)
+    shown = "".join(line for line, _ in format_report_lines(view, 100)) + render_page(view)
     assert not any(secret in shown for secret in secrets)
     try:
-        files = export_files(study, view.conclusion.sides["best"].trial)
-        shown = diff_text(study) + "".join(content.decode() for content in files.values())
+        files = build_export(study, view.conclusion.sides["best"].trial)
+        shown = format_diff(study) + "".join(content.decode() for content in files.values())
     except Exception as error:  # noqa: BLE001  # a refusal is no less a text that is shown
         shown = str(error)
     assert not any(secret in shown for secret in secrets)

@@ -14,7 +14,7 @@ import typer
 from autotune import __version__, outcome
 from autotune.cli import lab, workload
 from autotune.cli.export import apply, export, restore
-from autotune.cli.help import Command, Commands
+from autotune.cli.help import CommandWithExamples, GroupedCommands
 from autotune.cli.measure import measure, sweep
 from autotune.cli.results import diff, explain, report, schema, status
 from autotune.cli.run import resume, run
@@ -30,7 +30,7 @@ COMMANDS = (
 )  # fmt: skip
 
 app = typer.Typer(
-    cls=Commands,
+    cls=GroupedCommands,
     no_args_is_help=True,
     add_completion=True,
     rich_markup_mode=None,
@@ -39,13 +39,13 @@ app = typer.Typer(
     help="Tune a multi-tier web stack for the highest load within its SLO.",
 )
 for command in COMMANDS:
-    app.command(cls=Command)(command)
+    app.command(cls=CommandWithExamples)(command)
 app.add_typer(workload.app, name="workload")
 app.add_typer(lab.app, name="lab")
 
 
-def _version(requested: bool) -> None:
-    if requested:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         echo(f"autotune {__version__}")
         raise typer.Exit
 
@@ -54,7 +54,7 @@ def _version(requested: bool) -> None:
 def _root(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
     pass
@@ -67,7 +67,7 @@ def main() -> None:
     prepare_streams()
     command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
     with waiting.listening(lambda line: echo(line, err=True)):
-        status = outcome.end(
+        status = outcome.run_command(
             lambda: app(standalone_mode=False), as_json="--json" in sys.argv, command=command
         )
     sys.exit(status)

@@ -14,56 +14,56 @@ from typing import Any
 
 import typer
 
-Offer = str | tuple[str, str]
+Completion = str | tuple[str, str]
 """A value, or one with its description."""
 
 # Copied from modules that take a second to import; tests keep both equal.
-FORMATS = ("files", "ansible", "shell", "patch", "yaml", "json")
-SCHEMAS = (
+EXPORT_FORMATS = ("files", "ansible", "shell", "patch", "yaml", "json")
+SCHEMA_NAMES = (
     "study", "status", "check", "plan", "parameters", "explanation", "measurement", "ceilings",
     "sweep", "applied", "lab", "workload", "error",
 )  # fmt: skip
 
 
-def _quietly(
-    offers: Callable[[typer.Context, str], Iterable[Offer]],
-) -> Callable[[typer.Context, str], list[Offer]]:
+def _ignore_errors(
+    complete_words: Callable[[typer.Context, str], Iterable[Completion]],
+) -> Callable[[typer.Context, str], list[Completion]]:
     """Errors are for when the command runs, not while it is typed."""
 
-    @wraps(offers)
-    def complete(ctx: typer.Context, incomplete: str) -> list[Offer]:
+    @wraps(complete_words)
+    def complete(ctx: typer.Context, incomplete: str) -> list[Completion]:
         try:
-            return list(offers(ctx, incomplete))
+            return list(complete_words(ctx, incomplete))
         except Exception:  # noqa: BLE001  # broken files break in many ways
             return []
 
     return complete
 
 
-@_quietly
-def studies(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+@_ignore_errors
+def complete_studies(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Names of the studies there are."""
-    from autotune.study.directory import names
+    from autotune.study.directory import list_study_names
 
-    return names(_root(ctx))
+    return list_study_names(_studies_directory(ctx))
 
 
-@_quietly
-def trials(ctx: typer.Context, incomplete: str) -> Iterable[Offer]:
+@_ignore_errors
+def complete_trials(ctx: typer.Context, incomplete: str) -> Iterable[Completion]:
     """Trials of the study on the command line, with phase and peak."""
     from autotune.study import journal
-    from autotune.study.directory import EVENTS, find
-    from autotune.study.records import replay
+    from autotune.study.directory import EVENTS_FILE, find_study
+    from autotune.study.records import replay_records
 
-    state = replay(journal.read(find(_first(ctx, "study"), _root(ctx)) / EVENTS))
+    state = replay_records(journal.read_records(find_study(_read_argument(ctx, "study"), _studies_directory(ctx)) / EVENTS_FILE))
     yield from ("baseline", "best")
-    for trial in state.finished():
+    for trial in state.list_finished():
         outcome = f"{trial.peak.peak:.5g}" if trial.peak else "failed"
         yield str(trial.number), f"{trial.phase}, {outcome}"
 
 
-@_quietly
-def targets(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+@_ignore_errors
+def complete_targets(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """YAML files, and directories to look into."""
     typed = Path(incomplete)
     where = typed if incomplete.endswith("/") else typed.parent
@@ -75,79 +75,79 @@ def targets(ctx: typer.Context, incomplete: str) -> Iterable[str]:
             yield str(path)
 
 
-@_quietly
-def targets_and_studies(ctx: typer.Context, incomplete: str) -> Iterable[Offer]:
+@_ignore_errors
+def complete_targets_and_studies(ctx: typer.Context, incomplete: str) -> Iterable[Completion]:
     """What `restore` takes."""
-    return [*studies(ctx, incomplete), *targets(ctx, incomplete)]
+    return [*complete_studies(ctx, incomplete), *complete_targets(ctx, incomplete)]
 
 
-@_quietly
-def parameters(ctx: typer.Context, incomplete: str) -> Iterator[Offer]:
+@_ignore_errors
+def complete_parameters(ctx: typer.Context, incomplete: str) -> Iterator[Completion]:
     """Parameters of the target on the command line, with their meanings."""
-    root = _target(Path(_first(ctx, "target")))
-    _declare(root)
+    root = _read_target_root(Path(_read_argument(ctx, "target")))
+    _declare_services(root)
     written = root.get("parameters") or {}
     names = {name: "" for name in written if "command" in root}
-    for name, tier in _tiers(root).items():
-        names |= tier.parameters(name)
+    for name, tier in _parse_tiers(root).items():
+        names |= tier.list_parameters(name)
     yield from sorted(names.items())
 
 
-@_quietly
-def hosts(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+@_ignore_errors
+def complete_host_tiers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Tiers of the target on the command line, each with `=` for numbers of hosts."""
-    return [f"{name}=" for name in _tiers(_target(Path(_first(ctx, "target"))))]
+    return [f"{name}=" for name in _parse_tiers(_read_target_root(Path(_read_argument(ctx, "target"))))]
 
 
-@_quietly
-def cache_tiers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+@_ignore_errors
+def complete_cache_tiers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Tiers of caches that can be measured alone."""
     from autotune.loads.memcaslap import PROTOCOL
-    from autotune.services.registry import speaks
+    from autotune.services.registry import any_speaks_protocol
 
-    tiers = _tiers(_target(Path(_first(ctx, "target"))))
-    return [name for name, tier in tiers.items() if speaks(tier.service, PROTOCOL)]
+    tiers = _parse_tiers(_read_target_root(Path(_read_argument(ctx, "target"))))
+    return [name for name, tier in tiers.items() if any_speaks_protocol(tier.service, PROTOCOL)]
 
 
-@_quietly
-def references(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+@_ignore_errors
+def complete_references(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Named settings to compare with."""
-    from autotune.space.dimension import NAMED
+    from autotune.space.dimension import NAMED_SETTINGS
 
-    return NAMED
+    return NAMED_SETTINGS
 
 
-@_quietly
-def services(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+@_ignore_errors
+def complete_services(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Services of the catalogue."""
-    from autotune.services.registry import APPS, SERVICES
+    from autotune.services.registry import APPLICATIONS, DEPLOYABLE_SERVICES
 
-    every = (*SERVICES.values(), *APPS.values())
+    every = (*DEPLOYABLE_SERVICES.values(), *APPLICATIONS.values())
     return sorted({service.name for service in every if service.parameters})
 
 
-@_quietly
-def formats(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+@_ignore_errors
+def complete_formats(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Forms of an export."""
-    return FORMATS
+    return EXPORT_FORMATS
 
 
-@_quietly
-def schemas(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+@_ignore_errors
+def complete_schemas(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Objects that are printed as JSON."""
-    return SCHEMAS
+    return SCHEMA_NAMES
 
 
-@_quietly
-def examples(ctx: typer.Context, incomplete: str) -> Iterable[str]:
+@_ignore_errors
+def complete_examples(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Shipped targets."""
-    from autotune.target.shipped import examples as shipped
+    from autotune.target.shipped import list_examples as shipped
 
     return shipped()
 
 
 @dataclass(frozen=True)
-class _Tier:
+class _CompletionTier:
     """A tier as far as its parameters' names depend on it (`target.model.Tier` takes pydantic)."""
 
     service: tuple[str, ...]
@@ -156,25 +156,25 @@ class _Tier:
     app: str | None
     local_cache: bool
 
-    def parameters(self, name: str) -> dict[str, str]:
+    def list_parameters(self, name: str) -> dict[str, str]:
         """Full names, with what each is for."""
-        from autotune.services.registry import choice_of, placed
+        from autotune.services.registry import choice_name, list_tier_services
 
-        names = {choice_of(name): "service to run"} if len(self.service) > 1 else {}
-        for place in placed(name, self):
+        names = {choice_name(name): "service to run"} if len(self.service) > 1 else {}
+        for place in list_tier_services(name, self):
             for parameter in place.service.parameters:
                 if parameter.roles is None or place.role in parameter.roles:
                     names[f"{name}.{place.service.name}.{parameter.name}"] = parameter.meaning
         return names
 
 
-def _tiers(root: Mapping[str, Any]) -> dict[str, _Tier]:
+def _parse_tiers(root: Mapping[str, Any]) -> dict[str, _CompletionTier]:
     from autotune.target import runtimes
 
     tiers = {}
     for name, tier in (root.get("tiers") or {}).items():
-        services, runtime = tier["service"], tier.get("runtime", runtimes.DEFAULT)
-        tiers[name] = _Tier(
+        services, runtime = tier["service"], tier.get("runtime", runtimes.DEFAULT_RUNTIME)
+        tiers[name] = _CompletionTier(
             (services,) if isinstance(services, str) else tuple(services),
             runtimes.is_installed(runtime),
             runtimes.is_isolated(runtime),
@@ -184,32 +184,32 @@ def _tiers(root: Mapping[str, Any]) -> dict[str, _Tier]:
     return tiers
 
 
-def _declare(root: Mapping[str, Any]) -> None:
+def _declare_services(root: Mapping[str, Any]) -> None:
     """The services of the target itself; reading them takes pydantic."""
     if specs := root.get("services"):
-        from autotune.services.registry import declare
+        from autotune.services.registry import add_declared
         from autotune.target.service import ServiceSpec
 
-        declare({name: ServiceSpec.model_validate(spec) for name, spec in specs.items()})
+        add_declared({name: ServiceSpec.model_validate(spec) for name, spec in specs.items()})
 
 
-def _target(path: Path) -> Mapping[str, Any]:
+def _read_target_root(path: Path) -> Mapping[str, Any]:
     """The values in a target file, or in the target of a sweep file."""
-    from autotune.target.document import load
+    from autotune.target.document import load_yaml
 
-    root = load(path).root
+    root = load_yaml(path).root
     if isinstance(root.get("target"), str):
-        return load(path.parent / root["target"]).root
+        return load_yaml(path.parent / root["target"]).root
     return root
 
 
-def _first(ctx: typer.Context, name: str) -> str:
+def _read_argument(ctx: typer.Context, name: str) -> str:
     """The argument called ``name``, which comes before all others of its command."""
     # If an option lacks its value, parsing ends before words are assigned to arguments.
     return str(ctx.params.get(name) or ctx.args[0])
 
 
-def _root(ctx: typer.Context) -> Path:
-    from autotune.study.directory import ROOT
+def _studies_directory(ctx: typer.Context) -> Path:
+    from autotune.study.directory import STUDIES_DIRECTORY
 
-    return Path(ctx.params.get("studies") or ROOT)
+    return Path(ctx.params.get("studies") or STUDIES_DIRECTORY)

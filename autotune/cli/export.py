@@ -9,23 +9,23 @@ import typer
 
 from autotune.cli import completion
 from autotune.cli.options import (
-    STUDIES,
-    Detail,
-    Json,
-    StorageUrl,
-    Studies,
-    StudyName,
-    TargetPath,
-    Yes,
+    DEFAULT_STUDIES_DIRECTORY,
+    ProgressOptions,
+    JsonOption,
+    StorageUrlOption,
+    StudiesOption,
+    StudyArgument,
+    TargetArgument,
+    YesOption,
 )
 from autotune.cli.output import print_json
-from autotune.cli.session import confirm, prepared, reporting, studies_in
-from autotune.target.messages import plural
+from autotune.cli.session import confirm, prepare_target, open_progress, open_studies_directory
+from autotune.target.messages import format_count
 from autotune.terminal import echo
 
 
 def export(
-    study: StudyName,
+    study: StudyArgument,
     out: Annotated[Path, typer.Option(metavar="DIR", help="New or empty directory to write to.")],
     format_: Annotated[
         str,
@@ -33,7 +33,7 @@ def export(
             "--format",
             metavar="FORMAT",
             help="Format: files, ansible, shell, patch, yaml or json.",
-            autocompletion=completion.formats,
+            autocompletion=completion.complete_formats,
         ),
     ] = "files",
     trial: Annotated[
@@ -41,7 +41,7 @@ def export(
         typer.Option(
             metavar="TRIAL",
             help="Export this trial instead of the winner. No gain is claimed.",
-            autocompletion=completion.trials,
+            autocompletion=completion.complete_trials,
         ),
     ] = None,
     minimal: Annotated[
@@ -55,20 +55,20 @@ def export(
         bool,
         typer.Option("--of-a-model", help="Allow the export of a model's result, and mark it."),
     ] = False,
-    storage: StorageUrl = None,
-    studies: Studies = STUDIES,
+    storage: StorageUrlOption = None,
+    studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
     """Export the winning configuration, with instructions to apply and roll back."""
-    from autotune.export.write import minimal_trial, write_export
+    from autotune.export.write import find_minimal_trial, write_export
     from autotune.report.studies import open_study
-    from autotune.study.directory import find
-    from autotune.study.origin import reading
+    from autotune.study.directory import find_study
+    from autotune.study.origin import guard_foreign_records
 
-    with studies_in(storage, studies, [study]) as root:
-        directory = find(study, root)
-        with reading(directory):
+    with open_studies_directory(storage, studies, [study]) as root:
+        directory = find_study(study, root)
+        with guard_foreign_records(directory):
             opened = open_study(directory)
-            chosen = minimal_trial(opened) if minimal else trial
+            chosen = find_minimal_trial(opened) if minimal else trial
             options = {"everything": everything, "of_a_model": of_a_model}
             for path in write_export(opened, out, format_, chosen, **options):
                 echo(str(out / path))
@@ -78,43 +78,43 @@ def apply(
     export_: Annotated[
         Path, typer.Argument(metavar="EXPORT", help="Directory that `autotune export` wrote.")
     ],
-    target: TargetPath,
-    yes: Yes = False,
-    json_: Json = False,
-    studies: Studies = STUDIES,
+    target: TargetArgument,
+    yes: YesOption = False,
+    json_: JsonOption = False,
+    studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
     """Apply an exported configuration to a target's hosts, in one transaction."""
     from autotune.study import applying
-    from autotune.study.context import check_stays
-    from autotune.study.directory import new_directory
-    from autotune.study.plan import changes_json, changes_text
+    from autotune.study.context import check_can_keep
+    from autotune.study.directory import find_free_directory
+    from autotune.study.plan import changes_to_json, format_changes
 
-    environment = prepared(target)
-    settings = applying.settings_of(environment, export_)
-    check_stays(environment)
+    environment = prepare_target(target)
+    settings = applying.read_applicable_settings(environment, export_)
+    check_can_keep(environment)
     baseline = environment.space.baseline
     changed = sum(settings[name] != baseline[name] for name in settings)
-    changes_of = environment.preview().changes
+    changes_of = environment.build_preview().compute_changes
     assert changes_of is not None  # configurations that can stay are on hosts
-    changes = changes_of(environment.space.as_given(settings).settings)
-    planned = changes_json(changes)
+    changes = changes_of(environment.space.complete_unrepaired(settings).settings)
+    planned = changes_to_json(changes)
     about = (
-        f"{plural(len(settings), 'setting')} for {', '.join(changes)}. "
+        f"{format_count(len(settings), 'setting')} for {', '.join(changes)}. "
         f"{changed} of them differ from the baseline."
     )
     diffs = [change["diff"].rstrip("\n") for change in planned.values() if change["diff"]]
-    confirm("\n".join([*diffs, about, *changes_text(planned)]), yes=yes)
-    directory = new_directory(studies, f"{environment.file.target.name}-applied")
-    with reporting(environment, directory, Detail(), paged=False) as progress:
-        deployed = applying.apply(environment, settings, directory, progress)
+    confirm("\n".join([*diffs, about, *format_changes(planned)]), yes=yes)
+    directory = find_free_directory(studies, f"{environment.file.target.name}-applied")
+    with open_progress(environment, directory, ProgressOptions(), with_page=False) as progress:
+        deployed = applying.apply_settings(environment, settings, directory, progress)
     if json_:
         actions = {part: action.name.lower() for part, action in deployed.actions.items()}
-        differing = [str(difference) for difference in deployed.differences]
+        differing = [str(difference) for difference in deployed.mismatches]
         print_json(
             {"schema": 1, "study": directory.name, "actions": actions, "differences": differing}
         )
     else:
-        echo(applying.text(deployed, directory))
+        echo(applying.format_apply_result(deployed, directory))
 
 
 def restore(
@@ -124,20 +124,20 @@ def restore(
             metavar="TARGET|STUDY",
             help="Target file or study.",
             show_default=False,
-            autocompletion=completion.targets_and_studies,
+            autocompletion=completion.complete_targets_and_studies,
         ),
     ],
-    studies: Studies = STUDIES,
+    studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
     """Restore hosts after a crash, and stop private servers."""
     from autotune.study import restore as restores
-    from autotune.study.directory import find
+    from autotune.study.directory import find_study
 
     path = Path(what)
     if path.is_file():
         lines = restores.restore_target(path, studies)
     else:
         hosts = "`autotune restore TARGET` restores from the copies on the hosts"
-        lines = restores.restore_study(find(what, studies, hosts))
+        lines = restores.restore_study(find_study(what, studies, hosts))
     for line in lines or [f"{what}: nothing to restore"]:
         echo(line)

@@ -14,16 +14,16 @@ if TYPE_CHECKING:
     from typer._click.core import Context
     from typer._click.formatting import HelpFormatter
 
-_TYPE = re.compile(r" <[^>]*>$")
-_BETWEEN = re.compile(r"(\d+)<=x<=(\d+)")
-_AT_LEAST = re.compile(r"x>=(\d+)")
-GROUPS: Mapping[str, tuple[str, ...]] = {
+TYPE_PATTERN = re.compile(r" <[^>]*>$")
+RANGE_PATTERN = re.compile(r"(\d+)<=x<=(\d+)")
+MINIMUM_PATTERN = re.compile(r"x>=(\d+)")
+COMMAND_GROUPS: Mapping[str, tuple[str, ...]] = {
     "Set up": ("init", "check", "params", "workload", "lab"),
     "Tune": ("plan", "run", "worker", "resume", "measure", "sweep"),
     "Inspect": ("status", "report", "diff", "explain", "schema"),
     "Apply": ("export", "apply", "restore"),
 }
-EXIT_CODES = ", ".join(f"{each.code} {each.when}" for each in errors.EXIT_CODES) + "."
+EXIT_CODE_TEXTS = ", ".join(f"{each.code} {each.when}" for each in errors.EXIT_CODES) + "."
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "autotune": (
         "autotune init --example paper && autotune run targets/paper.yaml --yes",
@@ -56,7 +56,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
 }
 
 
-class Command(TyperCommand):
+class CommandWithExamples(TyperCommand):
     """A command whose help has examples, and shows arguments and values in capitals."""
 
     def collect_usage_pieces(self, ctx: Context) -> list[str]:
@@ -72,8 +72,8 @@ class Command(TyperCommand):
             if record := parameter.get_help_record(ctx):
                 name, text = record
                 is_argument = parameter.param_type_name == "argument"
-                name = _TYPE.sub("", name) if is_argument else name
-                records["Arguments" if is_argument else "Options"].append((name, _ranges(text)))
+                name = TYPE_PATTERN.sub("", name) if is_argument else name
+                records["Arguments" if is_argument else "Options"].append((name, _format_ranges(text)))
         for title, rows in records.items():
             if rows:
                 with formatter.section(title):
@@ -84,28 +84,28 @@ class Command(TyperCommand):
         _write_examples(self.name or "", formatter)
 
 
-class Commands(TyperGroup):
+class GroupedCommands(TyperGroup):
     """The commands by what they are for, each with all of its summary."""
 
     def format_commands(self, ctx: Context, formatter: HelpFormatter) -> None:
         """A section for each group, in the order of a first study."""
-        for title, names in GROUPS.items():
+        for title, names in COMMAND_GROUPS.items():
             with formatter.section(title):
-                formatter.write_dl([(name, _summary(self.commands[name].help)) for name in names])
+                formatter.write_dl([(name, _format_summary(self.commands[name].help)) for name in names])
 
     def format_epilog(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Examples, and what a command may end with."""
         _write_examples("autotune", formatter)
         with formatter.section("Exit codes"):
-            formatter.write_text(EXIT_CODES.replace("`", ""))
+            formatter.write_text(EXIT_CODE_TEXTS.replace("`", ""))
 
 
-def _ranges(text: str) -> str:
+def _format_ranges(text: str) -> str:
     """Ranges of numbers in words: `x>=10` is "at least 10"."""
-    return _AT_LEAST.sub(r"at least \1", _BETWEEN.sub(r"from \1 to \2", text))
+    return MINIMUM_PATTERN.sub(r"at least \1", RANGE_PATTERN.sub(r"from \1 to \2", text))
 
 
-def _summary(text: str | None) -> str:
+def _format_summary(text: str | None) -> str:
     return " ".join((text or "").split("\n\n")[0].split()).rstrip(".")
 
 

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from autotune.cli import completion
-from autotune.cli.help import Command
-from autotune.cli.options import Json, TargetPath
+from autotune.cli.help import CommandWithExamples
+from autotune.cli.options import JsonOption, TargetArgument
 from autotune.cli.output import print_json
-from autotune.target.messages import plural
+from autotune.target.messages import format_count
 from autotune.terminal import echo
 
 if TYPE_CHECKING:
@@ -25,16 +25,16 @@ app = typer.Typer(
     help="Run the hosts of a target as systemd machines on this one.",
 )
 
-What = Annotated[
+LabTargetArgument = Annotated[
     str,
     typer.Argument(
         metavar="TARGET",
         help="Target file or lab name.",
         show_default=False,
-        autocompletion=completion.targets,
+        autocompletion=completion.complete_targets,
     ),
 ]
-Directory = Annotated[
+LabDirectoryOption = Annotated[
     Path | None,
     typer.Option(
         "--dir",
@@ -44,60 +44,60 @@ Directory = Annotated[
 ]
 
 
-@app.command(cls=Command)
+@app.command(cls=CommandWithExamples)
 def up(
-    target: TargetPath,
-    directory: Directory = None,
-    json_: Json = False,
+    target: TargetArgument,
+    directory: LabDirectoryOption = None,
+    json_: JsonOption = False,
 ) -> None:
     """Start a target's hosts and application. Running hosts are not changed."""
     from autotune.lab import target_labs
 
-    raised = target_labs.up(target, directory)
+    raised = target_labs.start_target_lab(target, directory)
     if json_:
-        _print(
+        _print_lab(
             raised.lab,
-            started=sorted(raised.started),
+            started=sorted(raised.started_hosts),
             seconds=round(raised.seconds, 3),
-            named_by_target=not raised.unnamed,
-            site=raised.site,
+            named_by_target=not raised.is_unnamed,
+            site=raised.has_site,
         )
         return
     for host in raised.lab.hosts:
-        state = "started" if host.name in raised.started else "is already running"
+        state = "started" if host.name in raised.started_hosts else "is already running"
         echo(f"{host.name} ({host.address}) {state}")
-    if raised.started:
-        echo(f"{plural(len(raised.started), 'host')} started in {raised.seconds:.1f} s", err=True)
-    if raised.site:
+    if raised.started_hosts:
+        echo(f"{format_count(len(raised.started_hosts), 'host')} started in {raised.seconds:.1f} s", err=True)
+    if raised.has_site:
         echo("the application and its data are installed", err=True)
-    if raised.unnamed:
+    if raised.is_unnamed:
         echo(
             f"add `ssh: {{config: {raised.lab.ssh_config}}}` to {target} to reach the hosts",
             err=True,
         )
 
 
-@app.command(cls=Command)
-def down(what: What, directory: Directory = None, json_: Json = False) -> None:
+@app.command(cls=CommandWithExamples)
+def down(what: LabTargetArgument, directory: LabDirectoryOption = None, json_: JsonOption = False) -> None:
     """Remove a target's hosts, also after an interrupted `up`."""
     from autotune.lab import target_labs
 
-    removed = target_labs.down(what, directory)
+    removed = target_labs.remove_target_lab(what, directory)
     if json_:
-        _print(removed)
+        _print_lab(removed)
         return
     running = [host.name for host in removed.hosts]
     echo(f"{', '.join(running)} removed" if running else "no host was running; the lab is removed")
 
 
-@app.command(cls=Command)
-def status(what: What, directory: Directory = None, json_: Json = False) -> None:
+@app.command(cls=CommandWithExamples)
+def status(what: LabTargetArgument, directory: LabDirectoryOption = None, json_: JsonOption = False) -> None:
     """Show which hosts run and accept SSH."""
     from autotune.lab import target_labs
 
-    lab = target_labs.look(what, directory)
+    lab = target_labs.read_lab(what, directory)
     if json_:
-        _print(lab)
+        _print_lab(lab)
         return
     if not lab.hosts:
         echo(f"no lab in {lab.directory}")
@@ -108,9 +108,9 @@ def status(what: What, directory: Directory = None, json_: Json = False) -> None
         echo(f"{host.name} ({host.address}) {state}")
 
 
-@app.command(cls=Command, context_settings={"ignore_unknown_options": True})
+@app.command(cls=CommandWithExamples, context_settings={"ignore_unknown_options": True})
 def ssh(
-    what: What,
+    what: LabTargetArgument,
     host: Annotated[
         str | None,
         typer.Argument(metavar="HOST", help="Host name. Optional if the lab has one host."),
@@ -118,16 +118,16 @@ def ssh(
     command: Annotated[
         list[str] | None, typer.Argument(metavar="COMMAND", help="Command to run.")
     ] = None,
-    directory: Directory = None,
+    directory: LabDirectoryOption = None,
 ) -> None:
     """Open a terminal on a lab host, or run a command there."""
     from autotune.lab import target_labs
 
-    argv = target_labs.terminal(what, host, directory)
+    argv = target_labs.build_ssh_command(what, host, directory)
     os.execvp(argv[0], [*argv, *(command or [])])  # noqa: S606  # becomes ssh, terminal and all
 
 
-def _print(lab: Lab, **more: Any) -> None:
+def _print_lab(lab: Lab, **more: Any) -> None:
     document = {
         "schema": 1,
         "lab": lab.name,

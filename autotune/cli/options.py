@@ -13,46 +13,46 @@ from autotune.cli import completion
 if TYPE_CHECKING:
     from autotune.report.metrics_server import MetricsServer
 
-TargetPath = Annotated[
+TargetArgument = Annotated[
     Path,
     typer.Argument(
         metavar="TARGET",
         help="Target file.",
         show_default=False,
-        autocompletion=completion.targets,
+        autocompletion=completion.complete_targets,
     ),
 ]
-StudyName = Annotated[
+StudyArgument = Annotated[
     str,
     typer.Argument(
         metavar="STUDY",
         help="Name or directory of a study.",
         show_default=False,
-        autocompletion=completion.studies,
+        autocompletion=completion.complete_studies,
     ),
 ]
-TrialName = Annotated[
+TrialArgument = Annotated[
     str,
     typer.Argument(
         metavar="A",
         help="Trial number, `baseline`, `best`, or `hosts` for their current files.",
-        autocompletion=completion.trials,
+        autocompletion=completion.complete_trials,
     ),
 ]
-Studies = Annotated[
+StudiesOption = Annotated[
     Path, typer.Option("--studies", metavar="DIR", help="Directory of the studies.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Also show each reading.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show only the result.")]
-LogFile = Annotated[
+JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Also show each reading.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show only the result.")]
+LogFileOption = Annotated[
     Path | None,
     typer.Option(
         "--log-file", metavar="FILE", help="Also write each trial and reading to this file."
     ),
 ]
-MetricsFile = Annotated[
+MetricsFileOption = Annotated[
     Path | None,
     typer.Option(
         "--metrics-file",
@@ -60,7 +60,7 @@ MetricsFile = Annotated[
         help="Write Prometheus metrics to this file after each trial.",
     ),
 ]
-MetricsPort = Annotated[
+MetricsPortOption = Annotated[
     str | None,
     typer.Option(
         "--metrics-port",
@@ -68,14 +68,14 @@ MetricsPort = Annotated[
         help="Serve metrics at /metrics during the study, on loopback by default.",
     ),
 ]
-ExitCode = Annotated[
+ExitCodeOption = Annotated[
     bool, typer.Option("--exit-code", help="Exit with status 4 without a proven improvement.")
 ]
-Beds = Annotated[
+BedsOption = Annotated[
     str | None,
     typer.Option(metavar="all|A,B", help="Test beds of the target to use."),
 ]
-StorageUrl = Annotated[
+StorageUrlOption = Annotated[
     str | None,
     typer.Option(
         "--storage",
@@ -83,11 +83,11 @@ StorageUrl = Annotated[
         help="PostgreSQL database of a study that several machines share.",
     ),
 ]
-STUDIES = Path("studies")
+DEFAULT_STUDIES_DIRECTORY = Path("studies")
 
 
 @dataclass(frozen=True)
-class Detail:
+class ProgressOptions:
     """Where a command shows its progress, and how much."""
 
     verbose: bool = False
@@ -97,7 +97,7 @@ class Detail:
     metrics_server: MetricsServer | None = None
 
 
-def listening(port: str | None) -> MetricsServer | None:
+def start_metrics_server(port: str | None) -> MetricsServer | None:
     """A metrics server that already listens, or None. Raises AutotuneError."""
     if port is None:
         return None

@@ -11,7 +11,7 @@ import typer
 
 from autotune import errors
 from autotune.errors import AutotuneError
-from autotune.terminal import columns, echo, show, wrapped
+from autotune.terminal import terminal_width, echo, print_lines, wrap_lines
 
 
 def print_json(document: Any) -> None:
@@ -35,42 +35,42 @@ def print_study(
     within 80 columns.
     """
     from autotune.report.studies import open_study
-    from autotune.report.summary import answer, summary
-    from autotune.report.text import brief_lines, latency_lines, report_lines
-    from autotune.report.view import study_view
+    from autotune.report.summary import build_latency_answer, build_summary
+    from autotune.report.text import format_brief_lines, format_latency_lines, format_report_lines
+    from autotune.report.view import build_study_view
 
-    view = study_view(open_study(directory))
+    view = build_study_view(open_study(directory))
     if json_:
-        answers = {"at": [answer(view, rate) for rate in at]} if at else {}
-        print_json(summary(view) | answers)
+        answers = {"at": [build_latency_answer(view, rate) for rate in at]} if at else {}
+        print_json(build_summary(view) | answers)
     else:
-        lines = brief_lines(view) if brief else report_lines(view)
-        width = columns(80) if brief else columns()
-        show(wrapped([*lines, *(line for rate in at for line in latency_lines(view, rate))], width))
+        lines = format_brief_lines(view) if brief else format_report_lines(view)
+        width = terminal_width(80) if brief else terminal_width()
+        print_lines(wrap_lines([*lines, *(line for rate in at for line in format_latency_lines(view, rate))], width))
     if exit_code and view.verdict != "improved":
-        raise typer.Exit(errors.NOT_IMPROVED)
+        raise typer.Exit(errors.NOT_IMPROVED_EXIT_CODE)
 
 
-def print_table(directory: Path, name: str) -> None:
+def print_csv(directory: Path, name: str) -> None:
     """Print a table of a study as CSV. Raises AutotuneError."""
-    from autotune.report.numbers import TABLES, table
+    from autotune.report.numbers import TABLE_NAMES, format_csv
     from autotune.report.studies import open_study
-    from autotune.report.view import study_view
-    from autotune.target.messages import instead
+    from autotune.report.view import build_study_view
+    from autotune.target.messages import suggest_name
 
-    if name not in TABLES:
-        raise AutotuneError(f"unknown table {name!r}", hint=instead(name, TABLES))
-    echo(table(study_view(open_study(directory)), name), end="")
+    if name not in TABLE_NAMES:
+        raise AutotuneError(f"unknown table {name!r}", hint=suggest_name(name, TABLE_NAMES))
+    echo(format_csv(build_study_view(open_study(directory)), name), end="")
 
 
 def print_sweep(directory: Path, html: Path | None, *, json_: bool) -> None:
     """Print the results of a sweep so far, and plot them in ``html`` if given."""
     from autotune.sweep import output, results
 
-    sweep = results.load(directory)
+    sweep = results.load_results(directory)
     if html is not None:
         echo(f"wrote {output.write_page(sweep, html)}", err=True)
     if json_:
-        print_json(output.as_json(sweep))
+        print_json(output.build_sweep_json(sweep))
     else:
-        echo(output.as_text(sweep), end="")
+        echo(output.format_sweep(sweep), end="")

@@ -12,20 +12,20 @@ import typer
 
 from autotune.cli import completion
 from autotune.cli.options import (
-    STUDIES,
-    Detail,
-    Json,
-    StorageUrl,
-    Studies,
-    StudyName,
-    TrialName,
-    Verbose,
-    Yes,
+    DEFAULT_STUDIES_DIRECTORY,
+    ProgressOptions,
+    JsonOption,
+    StorageUrlOption,
+    StudiesOption,
+    StudyArgument,
+    TrialArgument,
+    VerboseOption,
+    YesOption,
 )
-from autotune.cli.output import print_json, print_study, print_sweep, print_table
-from autotune.cli.session import confirm, looking, reporting, studies_in
+from autotune.cli.output import print_json, print_study, print_sweep, print_csv
+from autotune.cli.session import confirm, follow_study, open_progress, open_studies_directory
 from autotune.errors import AutotuneError
-from autotune.terminal import columns, echo, show, show_patch, wrapped
+from autotune.terminal import terminal_width, echo, print_lines, print_patch, wrap_lines
 
 if TYPE_CHECKING:
     from autotune.report.view import StudyView
@@ -39,39 +39,39 @@ def status(
         typer.Argument(
             metavar="STUDY",
             help="Study to show. [default: all]",
-            autocompletion=completion.studies,
+            autocompletion=completion.complete_studies,
         ),
     ] = None,
     watch: Annotated[
         bool, typer.Option("--watch", help="Follow the study until it finishes.")
     ] = False,
-    json_: Json = False,
-    storage: StorageUrl = None,
-    studies: Studies = STUDIES,
+    json_: JsonOption = False,
+    storage: StorageUrlOption = None,
+    studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
     """Show the state of studies, also while they run."""
     from autotune.report import status as statuses
     from autotune.report.studies import open_study
-    from autotune.report.view import study_view
-    from autotune.study.directory import find
-    from autotune.study.origin import reading
+    from autotune.report.view import build_study_view
+    from autotune.study.directory import find_study
+    from autotune.study.origin import guard_foreign_records
 
     if watch:
         if study is None or json_:
             raise AutotuneError(
                 "--watch needs a study, and excludes --json", hint="`autotune status STUDY --watch`"
             )
-        with looking(storage, studies, study) as look:
-            statuses.watch(look, sys.stdout)
+        with follow_study(storage, studies, study) as look:
+            statuses.watch_status(look, sys.stdout)
         return
-    with studies_in(storage, studies, [study] if study else None) as root:
-        render = statuses.status if json_ else statuses.render_status
+    with open_studies_directory(storage, studies, [study] if study else None) as root:
+        render = statuses.build_status if json_ else statuses.format_status
         if study:
-            directory = find(study, root)
-            with reading(directory):
-                drawn = [render(study_view(open_study(directory)))]
+            directory = find_study(study, root)
+            with guard_foreign_records(directory):
+                drawn = [render(build_study_view(open_study(directory)))]
         else:
-            drawn = list(_readable(root, render))
+            drawn = list(_render_readable_studies(root, render))
         if json_:
             print_json({"schema": 1, "studies": drawn})
             return
@@ -79,20 +79,20 @@ def status(
             echo(f"no studies in {studies}: `autotune run TARGET` starts one", err=True)
         for text in drawn:
             lines = [*str(text).splitlines(), ""]
-            show(wrapped(((line, "") for line in lines), columns()))
+            print_lines(wrap_lines(((line, "") for line in lines), terminal_width()))
 
 
-def _readable(root: Path, render: Callable[[StudyView], T]) -> Iterator[T]:
+def _render_readable_studies(root: Path, render: Callable[[StudyView], T]) -> Iterator[T]:
     """All studies except damaged ones, whose names go to standard error."""
     from autotune.report.studies import open_study
-    from autotune.report.view import study_view
-    from autotune.study.directory import names
-    from autotune.study.origin import reading
+    from autotune.report.view import build_study_view
+    from autotune.study.directory import list_study_names
+    from autotune.study.origin import guard_foreign_records
 
-    for name in names(root):
+    for name in list_study_names(root):
         try:
-            with reading(root / name):
-                text = render(study_view(open_study(root / name)))
+            with guard_foreign_records(root / name):
+                text = render(build_study_view(open_study(root / name)))
         except AutotuneError as error:
             echo(f"{name}: {error.message}", err=True)
         else:
@@ -100,7 +100,7 @@ def _readable(root: Path, render: Callable[[StudyView], T]) -> Iterator[T]:
 
 
 def report(
-    study: StudyName,
+    study: StudyArgument,
     html: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the report as one self-contained HTML file."),
@@ -120,27 +120,27 @@ def report(
         str | None,
         typer.Option("--csv", metavar="TABLE", help="Print `trials` or `readings` as CSV."),
     ] = None,
-    json_: Json = False,
-    storage: StorageUrl = None,
-    studies: Studies = STUDIES,
+    json_: JsonOption = False,
+    storage: StorageUrlOption = None,
+    studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
     """Show a study's verdict and evidence, or a sweep's results."""
-    from autotune.study.directory import find
-    from autotune.study.origin import reading
+    from autotune.study.directory import find_study
+    from autotune.study.origin import guard_foreign_records
     from autotune.sweep.plan import is_sweep
 
     if open_ and storage and not html:
         raise AutotuneError("--open with --storage needs --html", hint="add `--html FILE`")
-    with studies_in(storage, studies, [study]) as root:
-        directory, rates = find(study, root), _rates(at or ())
-        with reading(directory):
+    with open_studies_directory(storage, studies, [study]) as root:
+        directory, rates = find_study(study, root), _parse_rates(at or ())
+        with guard_foreign_records(directory):
             if is_sweep(directory):
                 print_sweep(directory, html, json_=json_)
             else:
-                _report(directory, html, csv, open_=open_, json_=json_, at=rates)
+                _output_report(directory, html, csv, open_=open_, json_=json_, at=rates)
 
 
-def _report(
+def _output_report(
     directory: Path,
     html: Path | None,
     csv: str | None,
@@ -150,28 +150,28 @@ def _report(
     at: Sequence[float],
 ) -> None:
     if html or open_:
-        from autotune.foreign_files import check_own, writable
+        from autotune.foreign_files import check_ownership, check_writable_path
         from autotune.report.page import write_page
         from autotune.report.studies import open_study
 
         if html is None:
-            check_own(directory)
-        path = html or writable(directory, "report.html")
+            check_ownership(directory)
+        path = html or check_writable_path(directory, "report.html")
         echo(f"wrote {write_page(open_study(directory), path)}", err=True)
         if open_ and typer.launch(path.resolve().as_uri()):
             raise AutotuneError("cannot open a browser", hint=f"open {path} yourself")
     if csv is not None:
-        print_table(directory, csv)
+        print_csv(directory, csv)
     elif json_ or not html:
         print_study(directory, json_=json_, exit_code=False, at=at)
 
 
-def _rates(texts: Iterable[str]) -> list[float]:
+def _parse_rates(texts: Iterable[str]) -> list[float]:
     """The rates of `--at`, in requests/s. Raises AutotuneError."""
-    from autotune.target.units import rate
+    from autotune.target.units import parse_rate
 
     try:
-        rates = [rate(text) for text in texts]
+        rates = [parse_rate(text) for text in texts]
     except ValueError as error:
         raise AutotuneError(f"--at: {error}", hint="give a rate, such as `--at 800/s`") from None
     if 0 in rates:
@@ -180,64 +180,64 @@ def _rates(texts: Iterable[str]) -> list[float]:
 
 
 def diff(
-    study: StudyName,
-    a: TrialName = "baseline",
+    study: StudyArgument,
+    a: TrialArgument = "baseline",
     b: Annotated[
         str,
         typer.Argument(
-            metavar="B", help="Trial to compare with.", autocompletion=completion.trials
+            metavar="B", help="Trial to compare with.", autocompletion=completion.complete_trials
         ),
     ] = "best",
     parameters: Annotated[
         bool, typer.Option("--parameters", help="Compare settings instead of files.")
     ] = False,
-    storage: StorageUrl = None,
-    studies: Studies = STUDIES,
+    storage: StorageUrlOption = None,
+    studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
     """Compare two configurations of a study, or one with the hosts."""
-    from autotune.report.diff import diff_lines, diff_text
+    from autotune.report.diff import style_diff_lines, format_diff
     from autotune.report.studies import open_study
-    from autotune.study.directory import find
-    from autotune.study.origin import reading
+    from autotune.study.directory import find_study
+    from autotune.study.origin import guard_foreign_records
 
-    with studies_in(storage, studies, [study]) as root:
-        directory = find(study, root)
-        with reading(directory):
-            show_patch(diff_lines(diff_text(open_study(directory), a, b, parameters=parameters)))
+    with open_studies_directory(storage, studies, [study]) as root:
+        directory = find_study(study, root)
+        with guard_foreign_records(directory):
+            print_patch(style_diff_lines(format_diff(open_study(directory), a, b, parameters=parameters)))
 
 
 def explain(
-    study: StudyName,
+    study: StudyArgument,
     measure: Annotated[
         bool, typer.Option("--measure", help="Measure which changes the gain needs.")
     ] = False,
     most: Annotated[
         int, typer.Option(min=10, metavar="N", help="Maximum number of measurements.")
     ] = 60,
-    yes: Yes = False,
-    json_: Json = False,
-    verbose: Verbose = False,
-    storage: StorageUrl = None,
-    studies: Studies = STUDIES,
+    yes: YesOption = False,
+    json_: JsonOption = False,
+    verbose: VerboseOption = False,
+    storage: StorageUrlOption = None,
+    studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
     """Explain a gain: which changes contribute, and by how much."""
     from autotune.study import explaining, origin, start
-    from autotune.study.directory import find
+    from autotune.study.directory import find_study
 
-    with studies_in(storage, studies, [study]) as root:
-        directory = find(study, root)
+    with open_studies_directory(storage, studies, [study]) as root:
+        directory = find_study(study, root)
         if measure:
-            explaining.check_measurable(directory)
-            environment = start.finished(directory)
-            confirm(environment.announce(study=False), yes=yes)
-            with reporting(environment, directory, Detail(verbose)) as progress:
-                explaining.reduce(environment, directory, progress, most)
-        with origin.reading(directory):
-            explanation = explaining.explain(directory)
+            explaining.check_not_shared(directory)
+            environment = start.prepare_existing(directory)
+            confirm(environment.describe_load(study=False), yes=yes)
+            with open_progress(environment, directory, ProgressOptions(verbose)) as progress:
+                explaining.reduce_changes(environment, directory, progress, most)
+        with origin.guard_foreign_records(directory):
+            explanation = explaining.explain_winner(directory)
     if json_:
         print_json(explanation)
     else:
-        echo(explaining.text(explanation))
+        echo(explaining.format_explanation(explanation))
 
 
 def schema(
@@ -246,18 +246,18 @@ def schema(
         typer.Argument(
             metavar="NAME",
             help="Schema to print. [default: list the names]",
-            autocompletion=completion.schemas,
+            autocompletion=completion.complete_schemas,
         ),
     ] = None,
 ) -> None:
     """Print the JSON Schema of the output with --json."""
-    from autotune.cli.schemas import OBJECTS
-    from autotune.cli.schemas import schema as schema_of
-    from autotune.target.messages import instead
+    from autotune.cli.schemas import OUTPUT_OBJECTS
+    from autotune.cli.schemas import build_schema as schema_of
+    from autotune.target.messages import suggest_name
 
     if name is None:
-        echo("\n".join(f"{each:13}{commands}" for each, (_, commands) in OBJECTS.items()))
+        echo("\n".join(f"{each:13}{commands}" for each, (_, commands) in OUTPUT_OBJECTS.items()))
         return
-    if name not in OBJECTS:
-        raise AutotuneError(f"unknown schema {name!r}", hint=instead(name, OBJECTS))
+    if name not in OUTPUT_OBJECTS:
+        raise AutotuneError(f"unknown schema {name!r}", hint=suggest_name(name, OUTPUT_OBJECTS))
     echo(json.dumps(schema_of(name), indent=2))

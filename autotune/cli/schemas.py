@@ -14,16 +14,16 @@ from pydantic import TypeAdapter
 from typing_extensions import TypedDict
 
 from autotune.deploy.changes import HostChanges
-from autotune.optimize.importance import Edge, Pair
+from autotune.optimize.importance import RangeEdge, InteractingPair
 from autotune.report.warnings import StudyWarning
 from autotune.services.base import Value
 from autotune.sweep.results import Mean
 
-DIALECT = "https://json-schema.org/draft/2020-12/schema"
+JSON_SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
 Settings = Mapping[str, Value]
 
 
-class Envelope(TypedDict):
+class VersionedObject(TypedDict):
     schema: Literal[1]
 
 
@@ -87,13 +87,13 @@ class Findings(TypedDict):
     best: Finding | None
 
 
-class Counts(TypedDict):
+class TrialCounts(TypedDict):
     complete: int
     failed: int
     screened: int
 
 
-class Seconds(TypedDict):
+class TimeSpent(TypedDict):
     total: float
     load: float
     deploy: float
@@ -101,24 +101,24 @@ class Seconds(TypedDict):
     other: float
 
 
-class Offset(Interval):
+class BedOffsetInterval(Interval):
     ratio: float
     noise: float
 
 
-class Bed(TypedDict):
+class BedSummary(TypedDict):
     """``offset``: beside an average bed; ``set_aside``: why it no longer takes part."""
 
     trials: int
     seconds: float
     per_hour: float | None
-    offset: Offset | None
+    offset: BedOffsetInterval | None
     gain: Gain | None
     set_aside: str | None
 
 
-class Beds(TypedDict):
-    each: Mapping[str, Bed]
+class BedSummaries(TypedDict):
+    each: Mapping[str, BedSummary]
     disagree: bool
 
 
@@ -157,7 +157,7 @@ class CacheCeilings(TypedDict):
     chain: float
 
 
-class LatencyThere(Interval):
+class LatencyAnswer(Interval):
     """``bound``: `at most` or `more than` where the rate lies beyond what was measured."""
 
     latency: float | None
@@ -165,13 +165,13 @@ class LatencyThere(Interval):
     why: str | None
 
 
-class Answer(TypedDict):
+class RateAnswer(TypedDict):
     rate: float
-    baseline: LatencyThere | None
-    best: LatencyThere | None
+    baseline: LatencyAnswer | None
+    best: LatencyAnswer | None
 
 
-class Study(Envelope):
+class Study(VersionedObject):
     """A study and its verdict. The best's ``peak`` is from measurements after its selection."""
 
     study: str
@@ -181,16 +181,16 @@ class Study(Envelope):
     baseline: Configuration | None
     best: Configuration | None
     gain: Gain | None
-    trials: Counts
-    seconds: Seconds
+    trials: TrialCounts
+    seconds: TimeSpent
     bottleneck: Findings | None
-    beds: NotRequired[Beds]
+    beds: NotRequired[BedSummaries]
     ceilings: NotRequired[Sequence[StackCeilings | CacheCeilings]]
-    at: NotRequired[Sequence[Answer]]
+    at: NotRequired[Sequence[RateAnswer]]
     warnings: Sequence[StudyWarning]
 
 
-class UnderWay(TypedDict):
+class RunningTrial(TypedDict):
     trial: int
     phase: str
     of: int | None
@@ -200,21 +200,21 @@ class UnderWay(TypedDict):
     rate: float | None
 
 
-class BedStatus(Bed):
-    trial: UnderWay | None
+class BedStatus(BedSummary):
+    trial: RunningTrial | None
 
 
-class Progress(Counts):
+class TrialProgress(TrialCounts):
     done: int
     budget: int
 
 
-class Proof(TypedDict):
+class ProofProgress(TypedDict):
     finalists: int
     confirmations: int
 
 
-class SecondsLeft(TypedDict):
+class StatusSeconds(TypedDict):
     elapsed: float
     left: float | None
     budget: float
@@ -226,7 +226,7 @@ class StatusSide(Side):
     limit: str | None
 
 
-class AnswersChecked(TypedDict):
+class CheckedAnswers(TypedDict):
     """Whole answers under load: how many were checked and wrong, and what one lacked."""
 
     looked_at: int
@@ -234,30 +234,30 @@ class AnswersChecked(TypedDict):
     example: str | None
 
 
-class StudyStatus(Envelope):
+class StudyStatus(VersionedObject):
     """How a study stands; ``ratio`` is no claim before there is a ``verdict``."""
 
     study: str
     state: Literal["running", "stopped", "finished"]
     holder: str | None
     verdict: str | None
-    trial: UnderWay | None
-    trials: Progress
-    proof: Proof
+    trial: RunningTrial | None
+    trials: TrialProgress
+    proof: ProofProgress
     baseline: StatusSide | None
     best: StatusSide | None
     ratio: float | None
     change: str | None
-    answers: AnswersChecked
+    answers: CheckedAnswers
     beds: NotRequired[Mapping[str, BedStatus]]
-    seconds: SecondsLeft
+    seconds: StatusSeconds
 
 
-class Status(Envelope):
+class Status(VersionedObject):
     studies: Sequence[StudyStatus]
 
 
-class Check(Envelope):
+class Check(VersionedObject):
     held: Sequence[str]
     left_out: Sequence[str]
     not_checked: Sequence[str]
@@ -291,7 +291,7 @@ class HostMemory(TypedDict):
     of_baseline: bool
 
 
-class Plan(Envelope):
+class Plan(VersionedObject):
     """What a run would do. ``hosts`` and what follows it: only where there are hosts to look at;
     ``command`` and ``first``: only of a command."""
 
@@ -328,7 +328,7 @@ class Importance(TypedDict):
     changed_in: int
 
 
-class Loss(TypedDict):
+class PredictedLoss(TypedDict):
     """What the model thinks that reverting a change costs, as a logarithm."""
 
     parameter: str
@@ -336,7 +336,7 @@ class Loss(TypedDict):
     sd: float
 
 
-class Minimal(Interval):
+class MinimalChanges(Interval):
     """Measured: the changes ``kept`` carry ``share`` of the gain."""
 
     event: str
@@ -350,22 +350,22 @@ class Minimal(Interval):
     trial: int | None
 
 
-class Explanation(Envelope):
+class Explanation(VersionedObject):
     """``configurations``: how many were measured; from fewer than ten a model tells little."""
 
     study: str
     trial: int
     configurations: int
     importance: Sequence[Importance]
-    interactions: Sequence[Pair]
-    edges: Sequence[Edge]
-    changes: Sequence[Loss]
-    minimal: Minimal | None
+    interactions: Sequence[InteractingPair]
+    edges: Sequence[RangeEdge]
+    changes: Sequence[PredictedLoss]
+    minimal: MinimalChanges | None
 
 
 # Readings of a rate; a percentile is null where it lies beyond all answers.
-Step = TypedDict(
-    "Step",
+MeasuredLoadStep = TypedDict(
+    "MeasuredLoadStep",
     {
         "rate": float,
         "readings": int,
@@ -389,7 +389,7 @@ Step = TypedDict(
 )
 
 
-class Measured(Side):
+class MeasuredSide(Side):
     """``sd``: of the capacity's logarithm; ``bindings``: what was changed to keep a rule."""
 
     sd: float
@@ -397,42 +397,42 @@ class Measured(Side):
     limit: str | None
     p99: float | None
     bindings: Sequence[str]
-    ladder: Sequence[Step]
+    ladder: Sequence[MeasuredLoadStep]
     hosts: Mapping[str, Mapping[str, float]]
     bottleneck: Finding | None
 
 
-class AtLeast(TypedDict):
+class RequiredCapacity(TypedDict):
     rate: float
     met: bool
 
 
-class Measurement(Envelope):
+class Measurement(VersionedObject):
     """``peaks`` of repeats; or, ``against`` another side, both sides' and the ``gain``."""
 
     study: str
-    at_least: NotRequired[AtLeast]
-    peaks: NotRequired[Sequence[Measured]]
+    at_least: NotRequired[RequiredCapacity]
+    peaks: NotRequired[Sequence[MeasuredSide]]
     peak: NotRequired[float]
     limit: NotRequired[str | None]
     spread: NotRequired[float | None]
-    ladder: NotRequired[Sequence[Step]]
+    ladder: NotRequired[Sequence[MeasuredLoadStep]]
     against: NotRequired[str]
-    baseline: NotRequired[Sequence[Measured]]
-    other: NotRequired[Sequence[Measured]]
-    configuration: NotRequired[Sequence[Measured]]
+    baseline: NotRequired[Sequence[MeasuredSide]]
+    other: NotRequired[Sequence[MeasuredSide]]
+    configuration: NotRequired[Sequence[MeasuredSide]]
     gain: NotRequired[Gain]
 
 
-class MeasuredStackCeilings(Envelope, StackCeilings):
+class MeasuredStackCeilings(VersionedObject, StackCeilings):
     """A closed loop of clients: no capacity within an SLO."""
 
 
-class MeasuredCacheCeilings(Envelope, CacheCeilings):
+class MeasuredCacheCeilings(VersionedObject, CacheCeilings):
     """Caches alone; ``chain`` is what the whole stack asks of them, in keys/s."""
 
 
-class Point(TypedDict):
+class SweepPoint(TypedDict):
     """A point of a sweep at one ``rate``, or its capacity ``peak`` where that is null."""
 
     at: Settings
@@ -452,8 +452,8 @@ class Point(TypedDict):
 
 
 # A class cannot have a field called `with`.
-Sweep = TypedDict(
-    "Sweep",
+SweepResult = TypedDict(
+    "SweepResult",
     {
         "schema": Literal[1],
         "sweep": str,
@@ -465,8 +465,8 @@ Sweep = TypedDict(
         "rates": Sequence[float],
         "repeat": int,
         "left": int,
-        "best": Point | None,
-        "points": Sequence[Point],
+        "best": SweepPoint | None,
+        "points": Sequence[SweepPoint],
     },
 )
 
@@ -494,11 +494,11 @@ class Parameter(TypedDict):
     source: str
 
 
-class Parameters(Envelope):
+class ParameterCatalogue(VersionedObject):
     services: Mapping[str, Sequence[Parameter]]
 
 
-class Applied(Envelope):
+class ApplyResult(VersionedObject):
     """``actions``: part → reload, restart or none; ``differences``: not in effect as asked."""
 
     study: str
@@ -514,7 +514,7 @@ class LabHost(TypedDict):
     running: bool
 
 
-class Lab(Envelope):
+class Lab(VersionedObject):
     lab: str
     directory: str
     ssh_config: str
@@ -525,7 +525,7 @@ class Lab(Envelope):
     site: NotRequired[bool]
 
 
-class Workload(Envelope):
+class Workload(VersionedObject):
     requests: int
     pages: int
     masked: int
@@ -538,51 +538,51 @@ class Mistake(TypedDict):
     hint: str | None
 
 
-class ErrorTold(Mistake):
+class ErrorDetails(Mistake):
     """``code`` is the exit code; ``mistakes`` are all those of a target."""
 
     code: int
     mistakes: NotRequired[Sequence[Mistake]]
 
 
-class Error(Envelope):
-    error: ErrorTold
+class ErrorOutput(VersionedObject):
+    error: ErrorDetails
 
 
-OBJECTS: Mapping[str, tuple[Any, str]] = {
+OUTPUT_OBJECTS: Mapping[str, tuple[Any, str]] = {
     "study": (Study, "run, worker, resume and report"),
     "status": (Status, "status"),
     "check": (Check, "check"),
     "plan": (Plan, "plan"),
-    "parameters": (Parameters, "params"),
+    "parameters": (ParameterCatalogue, "params"),
     "explanation": (Explanation, "explain"),
     "measurement": (Measurement, "measure"),
     "ceilings": (MeasuredStackCeilings | MeasuredCacheCeilings, "measure --closed and --tier"),
-    "sweep": (Sweep, "sweep, and report and resume of one"),
-    "applied": (Applied, "apply"),
+    "sweep": (SweepResult, "sweep, and report and resume of one"),
+    "applied": (ApplyResult, "apply"),
     "lab": (Lab, "lab up, down and status"),
     "workload": (Workload, "workload from-log"),
-    "error": (Error, "any command that fails"),
+    "error": (ErrorOutput, "any command that fails"),
 }
 """What is printed, by the name of its schema: its type, and the commands that print it."""
 
 
-def schema(name: str) -> dict[str, Any]:
+def build_schema(name: str) -> dict[str, Any]:
     """The JSON Schema of one of ``OBJECTS``."""
-    generated = TypeAdapter(OBJECTS[name][0]).json_schema()
+    generated = TypeAdapter(OUTPUT_OBJECTS[name][0]).json_schema()
     # Docstrings quote names with two backticks; titles made of names say nothing.
-    document = _without_titles(json.loads(json.dumps(generated).replace("``", "`")))
-    about = f"Output of autotune with --json: {OBJECTS[name][1]}."
-    return {"$schema": DIALECT, "title": f"autotune {name}", "$comment": about, **document}
+    document = _remove_titles(json.loads(json.dumps(generated).replace("``", "`")))
+    about = f"Output of autotune with --json: {OUTPUT_OBJECTS[name][1]}."
+    return {"$schema": JSON_SCHEMA_DIALECT, "title": f"autotune {name}", "$comment": about, **document}
 
 
-def _without_titles(document: Any) -> Any:
+def _remove_titles(document: Any) -> Any:
     if isinstance(document, list):
-        return [_without_titles(part) for part in document]
+        return [_remove_titles(part) for part in document]
     if not isinstance(document, dict):
         return document
     return {
-        key: _without_titles(part)
+        key: _remove_titles(part)
         for key, part in document.items()
         if not (key == "title" and isinstance(part, str))
     }

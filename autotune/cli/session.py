@@ -16,22 +16,22 @@ from typing import TYPE_CHECKING, TextIO
 import typer
 
 from autotune import errors
-from autotune.cli.options import Detail
+from autotune.cli.options import ProgressOptions
 from autotune.cli.output import print_study, print_sweep
 from autotune.errors import AutotuneError
-from autotune.terminal import echo, wrapped
+from autotune.terminal import echo, wrap_lines
 
 if TYPE_CHECKING:
     from autotune.environments.base import Environment
-    from autotune.report.progress import Progress
+    from autotune.report.progress import ProgressDisplay
     from autotune.study.context import ProgressReporter
     from autotune.study.records import State
-    from autotune.sweep.plan import Plan
+    from autotune.sweep.plan import SweepPlan
     from autotune.target.model import Target
     from autotune.target.override import Override
 
 
-def prepared(
+def prepare_target(
     target: Path, overrides: Iterable[Override] = (), beds: str | None = None
 ) -> Environment:
     """The environment of a target file with the overrides of options, or of its ``beds``.
@@ -39,57 +39,57 @@ def prepared(
     Raises TargetError, AutotuneError.
     """
     from autotune.environments.base import prepare
-    from autotune.target.read import read
+    from autotune.target.read import read_target
 
-    file = read(target, overrides)
+    file = read_target(target, overrides)
     if beds is None:
         return prepare(file)
     from autotune.environments.beds import prepare as prepare_beds
-    from autotune.target.beds import chosen
+    from autotune.target.beds import select_beds
 
-    return prepare_beds(file, chosen(file.target, beds))
+    return prepare_beds(file, select_beds(file.target, beds))
 
 
 @contextmanager
-def studies_in(
-    storage: str | None, studies: Path, names: Iterable[str] | None = None
+def open_studies_directory(
+    storage_url: str | None, studies: Path, names: Iterable[str] | None = None
 ) -> Iterator[Path]:
     """The directory of the studies; with a ``storage``, a temporary one with copies.
 
     ``names`` are the studies to copy, by default all. Raises AutotuneError.
     """
-    if storage is None:
+    if storage_url is None:
         yield studies
         return
-    from autotune.study.storage import Storage
+    from autotune.study.storage import StudyDatabase
 
-    with closing(Storage(storage)) as database, TemporaryDirectory() as directory:
-        for name in database.names() if names is None else names:
-            database.copy(database.find(name), Path(directory))
+    with closing(StudyDatabase(storage_url)) as database, TemporaryDirectory() as directory:
+        for name in database.list_study_names() if names is None else names:
+            database.copy_study(database.find_study(name), Path(directory))
         yield Path(directory)
 
 
 @contextmanager
-def looking(storage: str | None, studies: Path, name: str) -> Iterator[Callable[[], Path]]:
+def follow_study(storage_url: str | None, studies: Path, name: str) -> Iterator[Callable[[], Path]]:
     """A function that returns the directory of a study with its latest records. Raises AutotuneError."""
-    from autotune.study.directory import find
+    from autotune.study.directory import find_study
 
-    if storage is None:
-        directory = find(name, studies)
+    if storage_url is None:
+        directory = find_study(name, studies)
         yield lambda: directory
         return
-    from autotune.study.storage import Storage
+    from autotune.study.storage import StudyDatabase
 
-    with closing(Storage(storage)) as database, TemporaryDirectory() as copies:
-        study = database.find(name)
-        yield lambda: database.copy(study, Path(copies))
+    with closing(StudyDatabase(storage_url)) as database, TemporaryDirectory() as copies:
+        study = database.find_study(name)
+        yield lambda: database.copy_study(study, Path(copies))
 
 
-def confirm(what: str, *, yes: bool, quiet: bool = False) -> None:
+def confirm(announcement: str, *, yes: bool, quiet: bool = False) -> None:
     """Print what is about to happen, and ask for confirmation. Raises AutotuneError, Exit."""
     if not (yes and quiet):
         width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
-        for line, _ in wrapped(((line, "") for line in what.splitlines()), width):
+        for line, _ in wrap_lines(((line, "") for line in announcement.splitlines()), width):
             echo(line, err=True)
     if yes:
         return
@@ -98,90 +98,90 @@ def confirm(what: str, *, yes: bool, quiet: bool = False) -> None:
             "refusing to continue without confirmation (stdin is not a terminal)", hint="pass --yes"
         )
     if not typer.confirm("Go ahead?", err=True):
-        raise typer.Exit(errors.OPERATIONAL)
+        raise typer.Exit(errors.OPERATIONAL_EXIT_CODE)
 
 
 @contextmanager
-def reporting(
-    environment: Environment, directory: Path, detail: Detail, *, paged: bool = True
+def open_progress(
+    environment: Environment, directory: Path, options: ProgressOptions, *, with_page: bool = True
 ) -> Iterator[ProgressReporter]:
     """Progress on standard error, in the log file if there is one and, if ``paged``, in the HTML page."""
-    from autotune.environments.beds import Beds
-    from autotune.report.progress import Plain, Several, WithPage
-    from autotune.study.store import Follow
+    from autotune.environments.beds import MultiBedEnvironment
+    from autotune.report.progress import PlainProgress, TeeProgress, PageWriter
+    from autotune.study.store import JournalTail
     from autotune.transports import waiting
 
-    target, state, verbose = environment.file.target, Follow(directory), detail.verbose
-    lines = verbose or isinstance(environment, Beds)
+    target, state, verbose = environment.file.target, JournalTail(directory), options.verbose
+    lines = verbose or isinstance(environment, MultiBedEnvironment)
     with ExitStack() as files:
-        displays: list[Progress] = []
-        if not detail.quiet:
+        displays: list[ProgressDisplay] = []
+        if not options.quiet:
             displays.append(
-                reporter(target, state, sys.stderr, os.environ, verbose=verbose, lines=lines)
+                create_progress(target, state, sys.stderr, os.environ, verbose=verbose, plain_lines=lines)
             )
-        if detail.log_file is not None:
-            log = files.enter_context(detail.log_file.open("a", encoding="utf-8"))
-            displays.append(Plain(target, state, log, verbose=True))
-        progress: Progress = displays[0] if len(displays) == 1 else Several(*displays)
-        if paged:
-            progress = WithPage(progress, directory, *_publishers(detail, files))
+        if options.log_file is not None:
+            log = files.enter_context(options.log_file.open("a", encoding="utf-8"))
+            displays.append(PlainProgress(target, state, log, verbose=True))
+        progress: ProgressDisplay = displays[0] if len(displays) == 1 else TeeProgress(*displays)
+        if with_page:
+            progress = PageWriter(progress, directory, *_open_metrics_publishers(options, files))
         files.enter_context(progress)
         files.enter_context(waiting.listening(progress.note))
         yield progress
 
 
-def _publishers(detail: Detail, files: ExitStack) -> Iterator[Callable[[str], object]]:
+def _open_metrics_publishers(options: ProgressOptions, exit_stack: ExitStack) -> Iterator[Callable[[str], object]]:
     """Where metrics go; a server ends with ``files``."""
-    if (path := detail.metrics_file) is not None:
-        from autotune.report.page import write_whole
+    if (path := options.metrics_file) is not None:
+        from autotune.report.page import write_atomically
 
         if path.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-        yield partial(write_whole, path)
-    if detail.metrics_server is not None:
-        server = files.enter_context(detail.metrics_server)
+        yield partial(write_atomically, path)
+    if options.metrics_server is not None:
+        server = exit_stack.enter_context(options.metrics_server)
         yield server.publish
 
 
-def reporter(
+def create_progress(
     target: Target,
     state: Callable[[], State],
     stream: TextIO,
     environment: Mapping[str, str],
     *,
     verbose: bool = False,
-    lines: bool = False,
-) -> Progress:
+    plain_lines: bool = False,
+) -> ProgressDisplay:
     """A live panel if ``stream`` is a terminal that can be redrawn, otherwise plain lines.
 
     ``TERM=dumb``, ``verbose`` and ``lines`` select lines. ``NO_COLOR`` selects a panel without colours.
     """
-    if verbose or lines or not stream.isatty() or environment.get("TERM") == "dumb":
-        from autotune.report.progress import Plain
+    if verbose or plain_lines or not stream.isatty() or environment.get("TERM") == "dumb":
+        from autotune.report.progress import PlainProgress
 
-        return Plain(target, state, stream, verbose=verbose)
-    from autotune.report.live import Live
+        return PlainProgress(target, state, stream, verbose=verbose)
+    from autotune.report.live import LiveProgress
 
-    return Live(target, state, stream)
+    return LiveProgress(target, state, stream)
 
 
 def run_session(
-    act: Callable[[Environment, Path, ProgressReporter], None],
+    run: Callable[[Environment, Path, ProgressReporter], None],
     environment: Environment,
     directory: Path,
     *,
     json_: bool,
-    detail: Detail,
-    again: str | None = None,
+    detail: ProgressOptions,
+    resume_arguments: str | None = None,
 ) -> None:
     """Run a study's session; with ``json_``, one that is stopped prints its results so far too.
 
     ``again``: the arguments of `autotune resume`, if not the study's name.
     """
-    with _resumable(again or directory.name):
+    with _print_resume_command(resume_arguments or directory.name):
         try:
-            with reporting(environment, directory, detail) as progress:
-                act(environment, directory, progress)
+            with open_progress(environment, directory, detail) as progress:
+                run(environment, directory, progress)
         except KeyboardInterrupt:
             if json_ and (directory / "events.jsonl").exists():
                 print_study(directory, json_=True, exit_code=False)
@@ -190,26 +190,26 @@ def run_session(
 
 def run_sweep_session(
     environment: Environment,
-    plan: Plan | None,
+    plan: SweepPlan | None,
     directory: Path,
     html: Path | None,
     *,
     json_: bool,
-    detail: Detail,
+    detail: ProgressOptions,
 ) -> None:
     """Run a sweep, and plot it at the end; without ``plan``, the rest of its recorded plan."""
     from autotune.sweep import runner
 
     with (
-        _resumable(directory.name),
-        reporting(environment, directory, detail, paged=False) as progress,
+        _print_resume_command(directory.name),
+        open_progress(environment, directory, detail, with_page=False) as progress,
     ):
-        runner.sweep(environment.file, plan, directory, progress)
+        runner.run_sweep(environment.file, plan, directory, progress)
     print_sweep(directory, html or directory / "sweep.html", json_=json_)
 
 
 @contextmanager
-def _resumable(study: str) -> Iterator[None]:
+def _print_resume_command(study: str) -> Iterator[None]:
     """Print how to continue a stopped study."""
     try:
         yield
@@ -218,4 +218,4 @@ def _resumable(study: str) -> Iterator[None]:
             f"stopped; the hosts are restored. Continue with `autotune resume {study}`",
             err=True,
         )
-        raise typer.Exit(errors.INTERRUPTED) from None
+        raise typer.Exit(errors.INTERRUPTED_EXIT_CODE) from None

@@ -11,30 +11,30 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli.options import (
-    STUDIES,
-    Detail,
-    ExitCode,
-    Json,
-    LogFile,
-    MetricsFile,
-    MetricsPort,
-    Quiet,
-    Studies,
-    TargetPath,
-    Verbose,
-    Yes,
-    listening,
+    DEFAULT_STUDIES_DIRECTORY,
+    ProgressOptions,
+    ExitCodeOption,
+    JsonOption,
+    LogFileOption,
+    MetricsFileOption,
+    MetricsPortOption,
+    QuietOption,
+    StudiesOption,
+    TargetArgument,
+    VerboseOption,
+    YesOption,
+    start_metrics_server,
 )
 from autotune.cli.output import print_study
 from autotune.cli.session import confirm, run_session
 
 if TYPE_CHECKING:
-    from autotune.environments.beds import Beds
-    from autotune.study.storage import SharedStudy, Storage
+    from autotune.environments.beds import MultiBedEnvironment
+    from autotune.study.storage import SharedStudy, StudyDatabase
 
 
 def worker(
-    target: TargetPath,
+    target: TargetArgument,
     bed: Annotated[
         str,
         typer.Option("--bed", metavar="all|A,B", help="Test beds of the target to use."),
@@ -45,51 +45,51 @@ def worker(
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="Study to join. [default: the target's name]")
     ] = None,
-    yes: Yes = False,
-    json_: Json = False,
-    verbose: Verbose = False,
-    quiet: Quiet = False,
-    log_file: LogFile = None,
-    metrics_file: MetricsFile = None,
-    metrics_port: MetricsPort = None,
-    exit_code: ExitCode = False,
-    studies: Studies = STUDIES,
+    yes: YesOption = False,
+    json_: JsonOption = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
+    log_file: LogFileOption = None,
+    metrics_file: MetricsFileOption = None,
+    metrics_port: MetricsPortOption = None,
+    exit_code: ExitCodeOption = False,
+    studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
     """Join a shared study, with test beds that this machine can reach."""
-    from autotune.study.joining import joining
-    from autotune.study.storage import Storage
-    from autotune.target.read import read
+    from autotune.study.joining import prepare_joining_beds
+    from autotune.study.storage import StudyDatabase
+    from autotune.target.read import read_target
 
-    file = read(target)
-    detail = Detail(verbose, quiet, log_file, metrics_file, listening(metrics_port))
-    with closing(Storage(storage)) as database:
-        study = database.find(name or file.target.name)
-        environment = joining(study, database, file, bed)
-        confirm(environment.announce(), yes=yes, quiet=quiet)
-        measure(environment, study, database, studies, detail, json_=json_, exit_code=exit_code)
+    file = read_target(target)
+    detail = ProgressOptions(verbose, quiet, log_file, metrics_file, start_metrics_server(metrics_port))
+    with closing(StudyDatabase(storage)) as database:
+        study = database.find_study(name or file.target.name)
+        environment = prepare_joining_beds(study, database, file, bed)
+        confirm(environment.describe_load(), yes=yes, quiet=quiet)
+        join_and_report(environment, study, database, studies, detail, json_=json_, exit_code=exit_code)
 
 
-def measure(
-    environment: Beds,
+def join_and_report(
+    environment: MultiBedEnvironment,
     study: SharedStudy,
-    database: Storage,
+    database: StudyDatabase,
     studies: Path,
-    detail: Detail,
+    detail: ProgressOptions,
     *,
     json_: bool,
     exit_code: bool,
 ) -> None:
     """Take part in a study until it ends, and print its results."""
-    from autotune.study.joining import join
+    from autotune.study.joining import join_study
 
     directory = studies / study.name
-    again = f"{shlex.quote(study.name)} --storage {shlex.quote(database.shown)} --beds …"
+    again = f"{shlex.quote(study.name)} --storage {shlex.quote(database.display_url)} --beds …"
     run_session(
-        partial(join, study=study, storage=database),
+        partial(join_study, study=study, storage=database),
         environment,
         directory,
         json_=json_,
         detail=detail,
-        again=again,
+        resume_arguments=again,
     )
     print_study(directory, json_=json_, exit_code=exit_code, brief=True)

@@ -10,11 +10,11 @@ import typer
 
 from autotune import errors
 from autotune.cli import completion
-from autotune.cli.options import Beds, Json, TargetPath
+from autotune.cli.options import BedsOption, JsonOption, TargetArgument
 from autotune.cli.output import print_json
-from autotune.cli.session import prepared
+from autotune.cli.session import prepare_target
 from autotune.errors import AutotuneError
-from autotune.target.messages import plural
+from autotune.target.messages import format_count
 from autotune.terminal import echo
 
 
@@ -24,7 +24,7 @@ def init(
         typer.Option(
             metavar="NAME",
             help="Example to copy. [default: local]",
-            autocompletion=completion.examples,
+            autocompletion=completion.complete_examples,
         ),
     ] = None,
     from_: Annotated[
@@ -54,7 +54,7 @@ def init(
     if from_ is not None and example is not None:
         raise AutotuneError("--example and --from exclude each other", hint="give one of them")
     if from_ is not None:
-        _adopt(from_, out, ssh_config, path)
+        _adopt_hosts(from_, out, ssh_config, path)
         return
     from autotune.target.shipped import write_example
 
@@ -64,33 +64,33 @@ def init(
     echo(f"next: `autotune check {written}`", err=True)
 
 
-def _adopt(hosts: str, out: Path | None, ssh_config: Path | None, path: str | None) -> None:
-    from autotune.discovery.adopting import adopt
+def _adopt_hosts(hosts: str, out: Path | None, ssh_config: Path | None, path: str | None) -> None:
+    from autotune.discovery.adopting import adopt_hosts
 
-    written = adopt([host for host in hosts.split(",") if host.strip()], out, ssh_config, path)
-    for line in written.tiers:
+    written = adopt_hosts([host for host in hosts.split(",") if host.strip()], out, ssh_config, path)
+    for line in written.tier_summaries:
         echo(line)
     for line in written.notes:
         echo(f"  not tuned: {line}")
     echo(
-        f"wrote {written.target} and {written.templates}: {plural(written.parameters, 'parameter')}"
+        f"wrote {written.target_file} and {written.templates_directory}: {format_count(written.parameter_count, 'parameter')}"
     )
-    echo(f"next: review it, then run `autotune check {written.target}`", err=True)
+    echo(f"next: review it, then run `autotune check {written.target_file}`", err=True)
 
 
 def check(
-    target: TargetPath,
+    target: TargetArgument,
     headroom: Annotated[
         bool,
         typer.Option("--headroom", help="Also measure how much load the load hosts can generate."),
     ] = False,
-    beds: Beds = None,
-    json_: Json = False,
+    beds: BedsOption = None,
+    json_: JsonOption = False,
 ) -> None:
     """Validate a target and its hosts, without changing anything."""
-    environment = prepared(target, beds=beds)
+    environment = prepare_target(target, beds=beds)
     result = environment.check()
-    load = environment.headroom() if headroom else None
+    load = environment.measure_headroom() if headroom else None
     if json_:
         print_json({"schema": 1, **asdict(result), "headroom": load})
         return
@@ -104,24 +104,24 @@ def check(
 
 
 def plan(
-    target: TargetPath,
-    json_: Json = False,
+    target: TargetArgument,
+    json_: JsonOption = False,
     exit_code: Annotated[
         bool, typer.Option("--exit-code", help="Exit with status 6 if a run would change anything.")
     ] = False,
 ) -> None:
     """Show what a run would change and send, without changing anything."""
-    from autotune.study.plan import plan as plans
-    from autotune.study.plan import text
+    from autotune.study.plan import build_plan as plans
+    from autotune.study.plan import format_plan
 
-    planned = plans(prepared(target))
+    planned = plans(prepare_target(target))
     if json_:
         print_json(planned)
     else:
-        echo(text(planned))
+        echo(format_plan(planned))
     changed = any(host["sysctls"] or host["units"] for host in planned.get("hosts", {}).values())
     if exit_code and (planned["diff"] or changed):
-        raise typer.Exit(errors.CHANGES_PRESENT)
+        raise typer.Exit(errors.CHANGES_PRESENT_EXIT_CODE)
 
 
 def params(
@@ -130,7 +130,7 @@ def params(
         typer.Argument(
             metavar="SERVICE",
             help="Service to list. [default: all]",
-            autocompletion=completion.services,
+            autocompletion=completion.complete_services,
         ),
     ] = None,
     target: Annotated[
@@ -138,19 +138,19 @@ def params(
         typer.Option(
             metavar="TARGET",
             help="Include the services that this target declares.",
-            autocompletion=completion.targets,
+            autocompletion=completion.complete_targets,
         ),
     ] = None,
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """List the parameters of the catalogue."""
-    from autotune.report.parameters import catalogue_json, catalogue_text
-    from autotune.services.registry import declare
-    from autotune.target.read import read, user_services
+    from autotune.report.parameters import build_catalogue_json, format_catalogue
+    from autotune.services.registry import add_declared
+    from autotune.target.read import read_target, read_user_services
 
-    declare({**user_services(), **(read(target).target.services if target else {})})
+    add_declared({**read_user_services(), **(read_target(target).target.services if target else {})})
 
     if json_:
-        print_json(catalogue_json(service))
+        print_json(build_catalogue_json(service))
     else:
-        echo(catalogue_text(service), end="")
+        echo(format_catalogue(service), end="")

@@ -9,11 +9,11 @@ from typing import Annotated
 
 import typer
 
-from autotune.cli.help import Command
-from autotune.cli.options import Json
+from autotune.cli.help import CommandWithExamples
+from autotune.cli.options import JsonOption
 from autotune.cli.output import print_json
 from autotune.errors import AutotuneError
-from autotune.target.messages import plural
+from autotune.target.messages import format_count
 from autotune.terminal import echo
 
 app = typer.Typer(
@@ -28,7 +28,7 @@ def _root() -> None:
     pass
 
 
-@app.command("from-log", cls=Command)
+@app.command("from-log", cls=CommandWithExamples)
 def from_log(
     log: Annotated[
         Path,
@@ -47,7 +47,7 @@ def from_log(
     unsafe: Annotated[
         bool, typer.Option("--unsafe", help="Keep POST and other methods that may change data.")
     ] = False,
-    json_: Json = False,
+    json_: JsonOption = False,
 ) -> None:
     """Convert an access log to a list of weighted requests.
 
@@ -63,31 +63,31 @@ def from_log(
             if log.suffix == ".gz"
             else log.open(errors="replace") as lines
         ):
-            recorded = access_log.read(lines, unsafe=unsafe)
+            recorded = access_log.parse_access_log(lines, keep_unsafe=unsafe)
     except (OSError, EOFError, zlib.error) as error:
         why = getattr(error, "strerror", None) or error
         raise AutotuneError(f"cannot read {log}: {why}") from error
-    left_out = list(recorded.account())
+    left_out = list(recorded.describe_skipped())
     if not recorded.requests:
         raise AutotuneError(
             "\n".join([f"{log} contains no usable request", *left_out]),
             hint="supported formats are combined and common",
         )
     if out is not None:
-        out.write_text(recorded.text(log.name), encoding="utf-8")
+        out.write_text(recorded.format_request_file(log.name), encoding="utf-8")
     if json_:
         print_json({
-            "schema": 1, "requests": recorded.used, "pages": len(recorded.requests),
-            "masked": recorded.masked, "left_out": dict(recorded.left_out),
+            "schema": 1, "requests": recorded.used_count, "pages": len(recorded.requests),
+            "masked": recorded.masked_count, "left_out": dict(recorded.skipped),
             "out": None if out is None else str(out),
         })  # fmt: skip
         return
     if out is None:
-        echo(recorded.text(log.name), end="")
-    pages = plural(len(recorded.requests), "page")
-    echo(f"{plural(recorded.used, 'request')} for {pages}", err=True)
-    if recorded.masked:
-        echo(f"{recorded.masked} × masked: a value looks like a secret", err=True)
+        echo(recorded.format_request_file(log.name), end="")
+    pages = format_count(len(recorded.requests), "page")
+    echo(f"{format_count(recorded.used_count, 'request')} for {pages}", err=True)
+    if recorded.masked_count:
+        echo(f"{recorded.masked_count} × masked: a value looks like a secret", err=True)
     for line in left_out:
         echo(f"left out: {line}", err=True)
     if out is not None:

@@ -19,26 +19,26 @@ from typing import Any
 
 from autotune import account_key, durable, foreign_files
 from autotune.deploy.host_state import (
-    SWITCHED,
+    BOOT_STATES,
     FileState,
     HostState,
     ObservedFile,
     ObservedHost,
-    kernel_file,
+    format_sysctl_file,
 )
 from autotune.errors import AutotuneError
-from autotune.strict import octal, parse_json
+from autotune.strict import parse_file_mode, parse_json
 
-SCHEMA = 1
-DIRECTORY = "originals"  # of a study: the controller's copies
-SEALED = "originals"  # what the seal of a copy is about
-BY_OTHER = "`autotune restore TARGET` restores a host from its own copy, if it has one"
-_SEAL = re.compile(rb',\n "seal": "([0-9a-f]{64})"\n\}\Z')
+SCHEMA_VERSION = 1
+BACKUP_DIRECTORY = "originals"  # of a study: the controller's copies
+SEAL_PURPOSE = "originals"  # what the seal of a copy is about
+RESTORE_HINT = "`autotune restore TARGET` restores a host from its own copy, if it has one"
+_SEAL_PATTERN = re.compile(rb',\n "seal": "([0-9a-f]{64})"\n\}\Z')
 # The kernel values of a configuration that is kept. The name sorts last, so that it overrides whatever
 # else sets a value at boot.
-LASTING_SYSCTLS = "/etc/sysctl.d/zz-autotune.conf"
-ANY = "any"  # instead of a digest: whatever is there is autotune's or the software's own
-_KEPT_DIGESTS = (
+SYSCTL_FILE = "/etc/sysctl.d/zz-autotune.conf"
+ANY_DIGEST = "any"  # instead of a digest: whatever is there is autotune's or the software's own
+_MAX_DIGESTS = (
     2  # of what is in place, and of what was about to replace it when a tuner was killed
 )
 
@@ -71,37 +71,37 @@ class HostBackup:
     study: str
     state: HostState = field(default_factory=HostState)
     enabled: Mapping[str, str] = field(default_factory=dict)
-    written: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    last_written: Mapping[str, Sequence[str]] = field(default_factory=dict)
     checks: tuple[BackupCheck, ...] = ()
     definitions: Mapping[str, str] = field(default_factory=dict)
 
-    def digests(self, path: str) -> tuple[str, ...]:
+    def replaceable_digests(self, path: str) -> tuple[str, ...]:
         """The digests of what autotune may replace at a path without keeping a copy aside."""
-        return (self.state.files[path].digest, *self.written.get(path, ()))
+        return (self.state.files[path].digest, *self.last_written.get(path, ()))
 
     @property
-    def switched(self) -> dict[str, bool]:
+    def toggled_units(self) -> dict[str, bool]:
         """Units that autotune enabled or disabled → whether they started at boot before."""
-        before = {unit: SWITCHED.get(self.enabled.get(unit, "")) for unit in self.state.units}
+        before = {unit: BOOT_STATES.get(self.enabled.get(unit, "")) for unit in self.state.units}
         return {unit: starts for unit, starts in before.items()
-                if starts is not None and unit in self.written}  # fmt: skip
+                if starts is not None and unit in self.last_written}  # fmt: skip
 
-    def lasting(self, desired: HostState) -> HostState:
+    def build_persistent_state(self, desired: HostState) -> HostState:
         """What makes ``desired`` survive a reboot: a file of the kernel values that differ from the
         original, and units enabled where autotune started them or disabled where it stopped them."""
         sysctls = {name: value for name, value in desired.sysctls.items()
                    if value != self.state.sysctls.get(name)}  # fmt: skip
-        file = FileState(kernel_file(sysctls), 0o644, "0:0") if sysctls else FileState()
+        file = FileState(format_sysctl_file(sysctls), 0o644, "0:0") if sysctls else FileState()
         enabled = {}
         for unit, runs in desired.units.items():
-            starts = SWITCHED.get(self.enabled.get(unit, ""))
+            starts = BOOT_STATES.get(self.enabled.get(unit, ""))
             if starts is not None:
                 enabled[unit] = starts if runs == self.state.units[unit] else runs
-        return HostState({LASTING_SYSCTLS: file}, desired.units, enabled=enabled)
+        return HostState({SYSCTL_FILE: file}, desired.units, enabled=enabled)
 
-    def set_by_others(self, name: str, value: str | None) -> bool:
+    def is_foreign_value(self, name: str, value: str | None) -> bool:
         """Whether a kernel value is neither the original nor autotune's."""
-        return value not in {self.state.sysctls[name], *self.written.get(name, ())}
+        return value not in {self.state.sysctls[name], *self.last_written.get(name, ())}
 
     def with_written(
         self, digests: Mapping[str, str], replaced: Mapping[str, str] | None = None
@@ -111,18 +111,18 @@ class HostBackup:
         ``replaced``: what is in place, by path or name. If autotune wrote it, it stays on record
         however many deployments have failed since.
         """
-        written = dict(self.written)
+        written = dict(self.last_written)
         for name, digest in digests.items():
             in_place = (replaced or {}).get(name)
             earlier = sorted((d for d in written.get(name, ()) if d != digest),
                              key=lambda d: d == in_place)  # fmt: skip
-            written[name] = (*earlier, digest)[-_KEPT_DIGESTS:]
-        return replace(self, written=written)
+            written[name] = (*earlier, digest)[-_MAX_DIGESTS:]
+        return replace(self, last_written=written)
 
-    def before(self, later: HostBackup) -> HostBackup:
+    def merge_later(self, later: HostBackup) -> HostBackup:
         """This backup plus what only a later one has: how the host was before both."""
-        written = {name: (*self.written.get(name, ()), *later.written.get(name, ()))
-                   for name in {**self.written, **later.written}}  # fmt: skip
+        written = {name: (*self.last_written.get(name, ()), *later.last_written.get(name, ()))
+                   for name in {**self.last_written, **later.last_written}}  # fmt: skip
         return replace(
             self,
             state=HostState(
@@ -132,7 +132,7 @@ class HostBackup:
             ),
             enabled={**later.enabled, **self.enabled},
             definitions={**later.definitions, **self.definitions},
-            written=written,
+            last_written=written,
             checks=tuple(dict.fromkeys((*self.checks, *later.checks))),
         )
 
@@ -141,7 +141,7 @@ class HostBackup:
 
         Raises AutotuneError for a path that is neither a file nor a link nor absent.
         """
-        files = {path: _original(path, file, contents) for path, file in observed.files.items()
+        files = {path: _build_original(path, file, contents) for path, file in observed.files.items()
                  if file.kind != "directory"}  # fmt: skip
         sysctls = {name: value for name, value in observed.sysctls.items() if value is not None}
         existing = {name: unit for name, unit in observed.units.items() if unit.exists}
@@ -159,41 +159,41 @@ class HostBackup:
             definitions={**definitions, **self.definitions},
         )
 
-    def is_of(self, record: HostBackup | None, kept: HostBackup | None) -> bool:
+    def is_confirmed_by(self, record: HostBackup | None, kept: HostBackup | None) -> bool:
         """Whether the host's own ``record``, or without one its record of what was ``kept`` there,
         confirms this copy, so that the host has not been restored since. (The record may lack what was
         about to be written.)"""
         if record is not None:
-            theirs = {**record.state.files, **record.state.sysctls}
-            mine = {**self.state.files, **self.state.sysctls}
-            same = all(mine[name] == theirs[name] for name in mine.keys() & theirs.keys())
+            recorded = {**record.state.files, **record.state.sysctls}
+            backed_up = {**self.state.files, **self.state.sysctls}
+            same = all(backed_up[name] == recorded[name] for name in backed_up.keys() & recorded.keys())
             return record.study == self.study and same
         return kept is not None and all(
-            {*self.written[name]} <= {*kept.written.get(name, ())} for name in self.written
+            {*self.last_written[name]} <= {*kept.last_written.get(name, ())} for name in self.last_written
         )
 
-    def still_in_place(self, observed: ObservedHost) -> HostBackup:
+    def without_foreign_changes(self, observed: ObservedHost) -> HostBackup:
         """The part of this backup for what is still as autotune wrote it; an empty state where others
         replaced all of that.
 
         The part includes units, and what the software itself left, as these do not show who changed
         them.
         """
-        written = self.written
+        written = self.last_written
         files = {path: file for path, file in self.state.files.items()
                  if observed.files[path].detail in written.get(path, ())
-                 and not observed.files[path].is_as(file)}  # fmt: skip
+                 and not observed.files[path].matches(file)}  # fmt: skip
         sysctls = {name: value for name, value in self.state.sysctls.items()
                    if observed.sysctls[name] in written.get(name, ())
                    and observed.sysctls[name] != value}  # fmt: skip
         if not files and not sysctls:
             return replace(self, state=HostState())
-        left = {path for path in self.state.files
-                if ANY in written.get(path, ()) or observed.files[path].kind == "directory"}  # fmt: skip
-        files |= {path: self.state.files[path] for path in left if self.state.files[path].absent}
+        kept = {path for path in self.state.files
+                if ANY_DIGEST in written.get(path, ()) or observed.files[path].kind == "directory"}  # fmt: skip
+        files |= {path: self.state.files[path] for path in kept if self.state.files[path].is_absent}
         return replace(self, state=HostState(files, self.state.units, sysctls))
 
-    def lacks(self, desired: HostState) -> HostState:
+    def find_missing(self, desired: HostState) -> HostState:
         """The part of ``desired`` that has no backup yet."""
         backed_up = self.state
         return HostState(
@@ -203,50 +203,50 @@ class HostBackup:
         )
 
 
-def encode(backup: HostBackup) -> bytes:
+def encode_backup(backup: HostBackup) -> bytes:
     """As JSON that a person can read, and restore by hand if it must be."""
     state = backup.state
     record = {
-        "schema": SCHEMA,
+        "schema": SCHEMA_VERSION,
         "host": backup.host,
         "study": backup.study,
-        "files": {path: _file(file) for path, file in sorted(state.files.items())},
+        "files": {path: _encode_file(file) for path, file in sorted(state.files.items())},
         "units": {unit: {"active": runs, "enabled": backup.enabled.get(unit, ""),
                          **({"definition": made_of} if (made_of := backup.definitions.get(unit))
                             else {})}
                   for unit, runs in state.units.items()},
         "sysctls": dict(sorted(state.sysctls.items())),
         "checks": [asdict(check) for check in backup.checks],
-        "written": {name: list(last) for name, last in sorted(backup.written.items())},
+        "written": {name: list(last) for name, last in sorted(backup.last_written.items())},
     }  # fmt: skip
     return json.dumps(record, indent=1, ensure_ascii=False).encode()
 
 
-def decode(content: bytes, where: str) -> HostBackup:
+def decode_backup(content: bytes, where: str) -> HostBackup:
     """Raises AutotuneError for what is not a record of originals; ``where`` is for the message."""
     try:
         record = parse_json(content)
-        if record["schema"] != SCHEMA:
+        if record["schema"] != SCHEMA_VERSION:
             raise AutotuneError(
-                f"{where} was written by another version of autotune", hint=BY_OTHER
+                f"{where} was written by another version of autotune", hint=RESTORE_HINT
             )
         return HostBackup(
             str(record["host"]),
             str(record["study"]),
             HostState(
-                {_path(path): _file_state(file) for path, file in record["files"].items()},
+                {_backup_path(path): _decode_file(file) for path, file in record["files"].items()},
                 {unit: bool(how["active"]) for unit, how in record["units"].items()},
                 {name: str(value) for name, value in record["sysctls"].items()},
             ),
             {unit: str(how["enabled"]) for unit, how in record["units"].items()},
-            {name: _texts(last) for name, last in record["written"].items()},
-            tuple(_backup_check(check) for check in record["checks"]),
+            {name: _parse_strings(last) for name, last in record["written"].items()},
+            tuple(_parse_check(check) for check in record["checks"]),
             {unit: str(how["definition"]) for unit, how in record["units"].items()
              if "definition" in how},
         )  # fmt: skip
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise AutotuneError(
-            f"{where} is not a record of originals: {error}", hint=BY_OTHER
+            f"{where} is not a record of originals: {error}", hint=RESTORE_HINT
         ) from error
 
 
@@ -257,74 +257,74 @@ class BackupStore:
     """
 
     def __init__(self, study: Path) -> None:
-        self.study, self.directory = study, study / DIRECTORY
+        self.study, self.directory = study, study / BACKUP_DIRECTORY
 
-    def path(self, host: str) -> Path:
+    def path_for(self, host: str) -> Path:
         return self.directory / f"{host}.json"
 
-    def hosts(self) -> tuple[str, ...]:
+    def list_hosts(self) -> tuple[str, ...]:
         """Hosts that have not been restored."""
-        copies = foreign_files.names(self.study, DIRECTORY)
+        copies = foreign_files.list_names(self.study, BACKUP_DIRECTORY)
         return tuple(name.removesuffix(".json") for name in copies if name.endswith(".json"))
 
     def read(self, host: str) -> HostBackup | None:
         """The copy of a host; ``None`` if there is none. Raises AutotuneError for one that is damaged
         or that this account did not write."""
-        path, name = self.path(host), f"{DIRECTORY}/{host}.json"
+        path, name = self.path_for(host), f"{BACKUP_DIRECTORY}/{host}.json"
         try:
-            content = foreign_files.read_bytes(self.study, name, foreign_files.RECORD)
+            content = foreign_files.read_bytes(self.study, name, foreign_files.MAX_RECORD_BYTES)
         except FileNotFoundError:
             return None
-        backup = decode(unsealed(content, host, path), str(path))
+        backup = decode_backup(strip_seal(content, host, path), str(path))
         if backup.host != host:
-            raise AutotuneError(f"{path} is the copy of {backup.host}", hint=BY_OTHER)
+            raise AutotuneError(f"{path} is the copy of {backup.host}", hint=RESTORE_HINT)
         return backup
 
     def write(self, backup: HostBackup) -> None:
         """On disk when this returns, complete or not at all."""
         durable.make_directory(self.study, 0o700)
-        foreign_files.make_directories(self.study, DIRECTORY)
+        foreign_files.make_directories(self.study, BACKUP_DIRECTORY)
         durable.sync_directory(self.study)
-        path = foreign_files.writable(self.study, f"{DIRECTORY}/{backup.host}.json")
-        durable.write(path, sealed(encode(backup), backup.host), 0o600)
+        path = foreign_files.check_writable_path(self.study, f"{BACKUP_DIRECTORY}/{backup.host}.json")
+        durable.write_file(path, add_seal(encode_backup(backup), backup.host), 0o600)
 
-    def set_aside(self, host: str) -> Path:
+    def archive(self, host: str) -> Path:
         """Rename a copy that no restore is to use any more; it is kept, as it may be the last one."""
-        path = self.path(host)
+        path = self.path_for(host)
         return path.rename(
             path.with_name(f"{host}.{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}")
         )
 
     def remove(self, host: str) -> None:
         """The host is restored: its backup is not needed any more."""
-        path = self.path(host)
-        for stale in (path, *durable.left_behind(path)):
+        path = self.path_for(host)
+        for stale in (path, *durable.find_orphaned_files(path)):
             stale.unlink(missing_ok=True)
         # Other hosts are restored meanwhile: the last of them removes the directory.
         with contextlib.suppress(OSError):
             self.directory.rmdir()
 
 
-def sealed(content: bytes, host: str) -> bytes:
+def add_seal(content: bytes, host: str) -> bytes:
     """The encoded backup with the seal of this account as its last key. Raises AutotuneError."""
-    mark = account_key.seal(SEALED, host.encode(), content)
+    mark = account_key.create_seal(SEAL_PURPOSE, host.encode(), content)
     return content.removesuffix(b"\n}") + f',\n "seal": "{mark}"\n}}'.encode()
 
 
-def unsealed(content: bytes, host: str, path: Path) -> bytes:
+def strip_seal(content: bytes, host: str, path: Path) -> bytes:
     """The inverse. Raises AutotuneError for a seal that this account did not make."""
-    match = _SEAL.search(content)
+    match = _SEAL_PATTERN.search(content)
     backup = content[: match.start()] + b"\n}" if match else b""
-    if match and account_key.is_sealed(match[1].decode(), SEALED, host.encode(), backup):
+    if match and account_key.is_valid_seal(match[1].decode(), SEAL_PURPOSE, host.encode(), backup):
         return backup
     raise AutotuneError(
         f"{path} is damaged, or was not written by this account on this machine: nothing is restored "
         "from it",
-        hint=BY_OTHER,
+        hint=RESTORE_HINT,
     )
 
 
-def _path(path: str) -> str:
+def _backup_path(path: str) -> str:
     """The path of a file, as services name it. Raises ValueError for any other text."""
     parts = path.split("/")
     if (
@@ -337,35 +337,35 @@ def _path(path: str) -> str:
     return path
 
 
-def _texts(values: Any) -> tuple[str, ...]:
+def _parse_strings(values: Any) -> tuple[str, ...]:
     if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
         raise TypeError("digests are a list of text")
     return tuple(values)
 
 
-def _backup_check(record: Mapping[str, Any]) -> BackupCheck:
+def _parse_check(record: Mapping[str, Any]) -> BackupCheck:
     return BackupCheck(
         record["unit"],
-        _texts(record["argv"]),
-        _texts(record["files"]),
+        _parse_strings(record["argv"]),
+        _parse_strings(record["files"]),
         record["directory"],
         record["socket"],
     )
 
 
-def _original(path: str, observed: ObservedFile, contents: Mapping[str, bytes]) -> FileState:
+def _build_original(path: str, observed: ObservedFile, contents: Mapping[str, bytes]) -> FileState:
     if observed.kind == "absent":
         return FileState()
-    if observed.kind == "link" and observed.apart:
+    if observed.kind == "link" and observed.staging_directory:
         raise AutotuneError(
             f"{path} is a link in a directory where other accounts can write",
             hint="name the file that it leads to",
         )
     if observed.kind == "link":
-        return FileState(owner=observed.owner, link=observed.detail, time=observed.time)
+        return FileState(owner=observed.owner, link_target=observed.detail, modified=observed.modified)
     if observed.kind == "file":
-        content, access = contents.get(path, b""), observed.access
-        return FileState(content, observed.mode, observed.owner, time=observed.time, access=access)
+        content, access = contents.get(path, b""), observed.acl
+        return FileState(content, observed.mode, observed.owner, modified=observed.modified, acl=access)
     if observed.kind == "hard-linked":
         raise AutotuneError(
             f"{path} has other names (hard links), which would part: autotune does not replace it",
@@ -379,29 +379,29 @@ def _original(path: str, observed: ObservedFile, contents: Mapping[str, bytes]) 
     raise AutotuneError(f"{path} is neither a file nor a link: autotune does not replace it")
 
 
-def _file(file: FileState) -> dict[str, Any]:
-    if file.absent:
+def _encode_file(file: FileState) -> dict[str, Any]:
+    if file.is_absent:
         return {"kind": "absent"}
-    common = {"owner": file.owner, "time": file.time}
-    if file.link is not None:
-        return {"kind": "link", "to": file.link, **common}
+    common = {"owner": file.owner, "time": file.modified}
+    if file.link_target is not None:
+        return {"kind": "link", "to": file.link_target, **common}
     content = file.content or b""
     try:
         content_field = {"text": content.decode()}
     except UnicodeDecodeError:
         content_field = {"base64": base64.b64encode(content).decode()}
-    access = {} if file.access is None else {"access": file.access}
+    access = {} if file.acl is None else {"access": file.acl}
     return {"kind": "file", "mode": f"{file.mode or 0:04o}", **common, **access, **content_field}
 
 
-def _file_state(record: Mapping[str, str]) -> FileState:
+def _decode_file(record: Mapping[str, str]) -> FileState:
     if record["kind"] == "absent":
         return FileState()
     if any(not isinstance(value, str) for value in record.values()):
         raise TypeError("what is said of a file is text")
     if record["kind"] == "link":
-        return FileState(owner=record["owner"], link=record["to"], time=record["time"])
+        return FileState(owner=record["owner"], link_target=record["to"], modified=record["time"])
     text = record.get("text")
     content = base64.b64decode(record["base64"]) if text is None else text.encode()
-    return FileState(content, octal(record["mode"]), record["owner"], time=record["time"],
-                     access=record.get("access"))  # fmt: skip
+    return FileState(content, parse_file_mode(record["mode"]), record["owner"], modified=record["time"],
+                     acl=record.get("access"))  # fmt: skip

@@ -12,12 +12,12 @@ from autotune.deploy.desired_state import (
     plan_host,
     required_actions,
 )
-from autotune.deploy.host import contents
+from autotune.deploy.host import read_contents
 from autotune.deploy.host_state import FileState, HostPlan, HostState, ObservedHost
 from autotune.deploy.runtime import RuntimeHost
-from autotune.masking import masked_beside, masked_bytes, nothing
+from autotune.masking import mask_changed_lines, mask_secret_bytes, mask_nothing
 from autotune.services.base import Action, Settings
-from autotune.unified_diff import Files, file_diff
+from autotune.unified_diff import FileContents, format_file_diff
 
 STOP = "stop"
 
@@ -44,18 +44,18 @@ class HostChanges:
 
 
 @dataclass(frozen=True)
-class PresentHost:
+class CurrentHost:
     """A host as it is, and what is in the files that it has."""
 
     observed: ObservedHost
-    files: Files
+    files: FileContents
 
     @property
     def state(self) -> HostState:
         return HostState({path: FileState(content) for path, content in self.files.items()})
 
 
-def present(host: RuntimeHost, states: tuple[HostState, ...]) -> PresentHost:
+def read_current_host(host: RuntimeHost, states: tuple[HostState, ...]) -> CurrentHost:
     """Everything that ``states`` speak of, as it is; changes nothing and needs no lock."""
     everything = HostState(
         {path: file for state in states for path, file in state.files.items()},
@@ -64,69 +64,69 @@ def present(host: RuntimeHost, states: tuple[HostState, ...]) -> PresentHost:
     )
     observed = host.observe(everything)
     paths = [path for path in everything.files if observed.files[path].kind == "file"]
-    return PresentHost(observed, contents(host.transport, paths))
+    return CurrentHost(observed, read_contents(host.transport, paths))
 
 
-def host_changes(
+def compute_host_changes(
     name: str,
     base: DesiredState,
     desired: DesiredState,
-    now: PresentHost,
-    masked: DesiredState | None = None,
+    current: CurrentHost,
+    masked_state: DesiredState | None = None,
 ) -> HostChanges:
     """What leads from the host as it is ``now`` to ``desired``. If its files are those of ``base``,
     its units get only the actions that the changed parameters need. ``masked`` is ``desired`` as it was
     before the host's own words were filled in."""
-    before = settings_before(name, base, now.observed)
+    before = find_current_settings(name, base, current.observed)
     required = required_actions(desired, name, before)
-    plan = plan_host(desired.hosts[name], now.observed, required)
-    masked_files = (masked or desired).hosts[name].files
-    after = {path: masked_bytes(masked_files[path].content or b"") for path in plan.write}
-    changed = [*plan.write, *plan.remove]
+    plan = plan_host(desired.hosts[name], current.observed, required)
+    masked_files = (masked_state or desired).hosts[name].files
+    after = {path: mask_secret_bytes(masked_files[path].content or b"") for path in plan.files_to_write}
+    changed = [*plan.files_to_write, *plan.files_to_remove]
     return HostChanges(
-        file_diff(
-            {f"{name}{path}": masked_beside(now.files[path], after.get(path, b""),
-                                            desired.outliner(name, path) or nothing)
-             for path in changed if path in now.files},
+        format_file_diff(
+            {f"{name}{path}": mask_changed_lines(current.files[path], after.get(path, b""),
+                                            desired.find_outliner(name, path) or mask_nothing)
+             for path in changed if path in current.files},
             {f"{name}{path}": content for path, content in after.items()},
             "now",
             "planned",
         ),
         tuple(changed),
-        {key: (now.observed.sysctls.get(key) or "", value) for key, value in plan.sysctls.items()},
+        {key: (current.observed.sysctls.get(key) or "", value) for key, value in plan.sysctls.items()},
         {
-            **{unit: UnitChange(STOP, ("another deployment",)) for unit in plan.stop},
+            **{unit: UnitChange(STOP, ("another deployment",)) for unit in plan.units_to_stop},
             **{unit: UnitChange(action.name.lower(),
-                                _because(name, unit, plan, now, desired, before, required))
-               for unit, action in plan.act.items()},
+                                _find_reasons(name, unit, plan, current, desired, before, required))
+               for unit, action in plan.unit_actions.items()},
         },
     )  # fmt: skip
 
 
-def settings_before(name: str, base: DesiredState, observed: ObservedHost) -> Settings | None:
+def find_current_settings(name: str, base: DesiredState, observed: ObservedHost) -> Settings | None:
     """The settings of ``base`` if the host's files are those of ``base``; else ``None``: unknown."""
-    theirs = all(path in observed.files and observed.files[path].is_as(file)
+    has_base_files = all(path in observed.files and observed.files[path].matches(file)
                  for path, file in base.hosts[name].files.items())  # fmt: skip
-    return base.settings if theirs else None
+    return base.settings if has_base_files else None
 
 
-def _because(
+def _find_reasons(
     host: str,
     unit: str,
     plan: HostPlan,
-    now: PresentHost,
+    current: CurrentHost,
     desired: DesiredState,
-    before: Settings | None,
+    old_settings: Settings | None,
     required: RequiredActions,
 ) -> tuple[str, ...]:
     """The parameters and kernel values that need the action; if there are none, the files."""
-    if not now.observed.units[unit].active:
+    if not current.observed.units[unit].active:
         return ("it does not run",)
-    causes = tuple(cause for cause in (*plan.write, *plan.remove, *plan.sysctls)
+    causes = tuple(cause for cause in (*plan.files_to_write, *plan.files_to_remove, *plan.sysctls)
                    if required.get(cause, {}).get(unit, Action.NONE))  # fmt: skip
-    parts = [part for part in desired.parts_on(host) if desired.layout.unit(part) == unit]
-    changed = [parameter for part in parts if before is not None
-               for parameter in changed_parameters(part, before, desired.settings)]  # fmt: skip
-    least = [p.name for p in changed if p.action is plan.act[unit]] or [p.name for p in changed]
+    parts = [part for part in desired.instances_on(host) if desired.layout.unit_for(part) == unit]
+    changed = [parameter for part in parts if old_settings is not None
+               for parameter in changed_parameters(part, old_settings, desired.settings)]  # fmt: skip
+    least = [p.name for p in changed if p.action is plan.unit_actions[unit]] or [p.name for p in changed]
     keys = tuple(cause for cause in causes if cause in plan.sysctls)
     return (*least, *keys) or causes

@@ -12,74 +12,74 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from autotune.deploy.stack import Part
+from autotune.deploy.stack import ServiceInstance
 from autotune.errors import AutotuneError
 from autotune.services.base import Argv
 from autotune.target.model import Data
 from autotune.transports.base import Transport
 
-BLOCK = 10_000
-HOT = 100_000  # pairs that a cache is filled with at most
-DRAWS = 20  # simulated requests for each of these, so that the cache is as in the long run
-MEAN_BYTES = 25
-LOADING_SECONDS = 600.0
+BLOCK_PAIRS = 10_000
+MAX_CACHED_PAIRS = 100_000  # pairs that a cache is filled with at most
+DRAWS_PER_PAIR = 20  # simulated requests for each of these, so that the cache is as in the long run
+MEAN_VALUE_BYTES = 25
+BUSY_TIMEOUT_SECONDS = 600.0
 
-Progress = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 
 
-def unheard(done: int, total: int) -> None:
+def ignore_progress(done: int, total: int) -> None:
     """Progress that is not reported."""
 
 
-def load(part: Part, data: Data, transport: Transport, progress: Progress = unheard) -> bool:
+def load_dataset(instance: ServiceInstance, data: Data, transport: Transport, progress: ProgressCallback = ignore_progress) -> bool:
     """Fill the store with ``data.pairs`` pairs; whether anything had to be written.
 
     ``progress`` hears of pairs written and pairs in all. Raises AutotuneError with the store's own
     words when it refuses.
     """
-    loader = part.service.loader(part.site)
+    loader = instance.service.build_loader(instance.placement)
     if loader is None:
-        raise AutotuneError(f"{part.site.tier}: there is no way to load data into {part.name}")
-    ask = partial(_ask, part.site.tier, transport, loader.busy)
-    mark = f"pairs={data.pairs} mean={MEAN_BYTES}"
-    if ask(loader.recorded) == mark:
+        raise AutotuneError(f"{instance.placement.tier}: there is no way to load data into {instance.name}")
+    ask = partial(_run_store_command, instance.placement.tier, transport, loader.busy_text)
+    mark = f"pairs={data.pairs} mean={MEAN_VALUE_BYTES}"
+    if ask(loader.read_mark_command) == mark:
         return False
-    for first in range(0, data.pairs, BLOCK):
-        count = min(BLOCK, data.pairs - first)
-        ask(loader.write(first, count, MEAN_BYTES))
+    for first in range(0, data.pairs, BLOCK_PAIRS):
+        count = min(BLOCK_PAIRS, data.pairs - first)
+        ask(loader.build_write_command(first, count, MEAN_VALUE_BYTES))
         progress(first + count, data.pairs)
-    for command in loader.record(mark):
+    for command in loader.build_mark_commands(mark):
         ask(command)
     return True
 
 
-def recent(data: Data) -> list[str]:
+def list_cached_keys(data: Data) -> list[str]:
     """The keys that a cache holds under this load, the most recently requested last: popular keys come
     late, as in a cache that evicts the least recently used."""
     import numpy as np
 
-    asked = np.random.default_rng(0).random(DRAWS * min(data.pairs, HOT))
-    ranks = np.minimum(data.pairs * asked ** (1 / (1 - data.skew)), data.pairs - 1).astype(np.int64)
+    draws = np.random.default_rng(0).random(DRAWS_PER_PAIR * min(data.pairs, MAX_CACHED_PAIRS))
+    ranks = np.minimum(data.pairs * draws ** (1 / (1 - data.skew)), data.pairs - 1).astype(np.int64)
     keys, since = np.unique(ranks[::-1], return_index=True)
-    return [f"k{rank:010d}" for rank in keys[np.argsort(-since)][-HOT:].tolist()]
+    return [f"k{rank:010d}" for rank in keys[np.argsort(-since)][-MAX_CACHED_PAIRS:].tolist()]
 
 
-def pairs(part: Part, data: Data, transport: Transport) -> dict[str, str]:
+def read_cached_pairs(instance: ServiceInstance, data: Data, transport: Transport) -> dict[str, str]:
     """The pairs to fill caches with, values read from the store ``part``; none where it has no
     loader."""
-    loader = part.service.loader(part.site)
+    loader = instance.service.build_loader(instance.placement)
     if loader is None:
         return {}
-    keys, values = recent(data), list[str]()
-    for first in range(0, len(keys), BLOCK):
-        argv = loader.read(keys[first : first + BLOCK])
-        values += _ask(part.site.tier, transport, loader.busy, argv).split("\n")
+    keys, values = list_cached_keys(data), list[str]()
+    for first in range(0, len(keys), BLOCK_PAIRS):
+        argv = loader.build_read_command(keys[first : first + BLOCK_PAIRS])
+        values += _run_store_command(instance.placement.tier, transport, loader.busy_text, argv).split("\n")
     return dict(zip(keys, values, strict=False))
 
 
-def prefill(part: Part, pairs: Mapping[str, str], transport: Transport) -> bool:
+def prefill_cache(instance: ServiceInstance, pairs: Mapping[str, str], transport: Transport) -> bool:
     """Put pairs into the cache ``part``; whether it has them now. A warm-up does the rest."""
-    filling = part.service.prefill(part.site, pairs)
+    filling = instance.service.build_prefill_command(instance.placement, pairs)
     if filling is None:
         return False
     argv, lines = filling
@@ -87,8 +87,8 @@ def prefill(part: Part, pairs: Mapping[str, str], transport: Transport) -> bool:
     return done.ok and bool(done.stdout.strip())
 
 
-def _ask(tier: str, transport: Transport, busy: str, argv: Argv) -> str:
-    deadline = time.monotonic() + LOADING_SECONDS
+def _run_store_command(tier: str, transport: Transport, busy: str, argv: Argv) -> str:
+    deadline = time.monotonic() + BUSY_TIMEOUT_SECONDS
     done = transport.run(argv, timeout=120.0)
     while busy in done.error_text and time.monotonic() < deadline:
         time.sleep(0.02)  # a store that was restarted reads its dump first

@@ -9,23 +9,23 @@ from typing import Protocol
 
 from autotune.deploy.desired_state import DesiredState, required_actions
 from autotune.deploy.host_state import HostState
-from autotune.deploy.stack import Part
+from autotune.deploy.stack import ServiceInstance
 from autotune.errors import AutotuneError
-from autotune.masking import masked_bytes, nothing
-from autotune.services.base import Action, Argv, Settings, Value, config_files
-from autotune.unified_diff import Hunk, edit
+from autotune.masking import mask_secret_bytes, mask_nothing
+from autotune.services.base import Action, Argv, Settings, Value, resolve_config_files
+from autotune.unified_diff import Hunk, find_hunks
 
 
 @dataclass(frozen=True)
-class Difference:
+class SettingMismatch:
     """A setting whose value in effect is not the one asked for."""
 
     parameter: str
-    asked: Value
+    requested: Value
     effective: Value
 
     def __str__(self) -> str:
-        return f"{self.parameter}: asked {self.asked}, in effect {self.effective}"
+        return f"{self.parameter}: asked {self.requested}, in effect {self.effective}"
 
 
 class DeployFailed(AutotuneError):
@@ -33,7 +33,7 @@ class DeployFailed(AutotuneError):
 
 
 @dataclass(frozen=True)
-class Deployed:
+class DeployResult:
     """What a deployment did and what is in effect after it.
 
     ``hosts``: what is recorded of each host; empty where services are private processes.
@@ -43,12 +43,12 @@ class Deployed:
     files: Mapping[str, bytes]
     actions: Mapping[str, Action]
     effective: Mapping[str, Value] = field(default_factory=dict)
-    differences: tuple[Difference, ...] = ()
+    mismatches: tuple[SettingMismatch, ...] = ()
     hosts: Mapping[str, HostRecord] = field(default_factory=dict)
     prefilled: bool = False
 
     @property
-    def restarted(self) -> frozenset[str]:
+    def restarted_instances(self) -> frozenset[str]:
         """Parts that lost what they had in memory."""
         return frozenset(n for n, action in self.actions.items() if action is Action.RESTART)
 
@@ -59,9 +59,9 @@ class Fleet(Protocol):
     ``keeps``: its services can go on when the tuner has ended.
     """
 
-    keeps: bool = False
+    outlives_tuner: bool = False
 
-    def deploy(self, settings: Settings) -> Deployed:
+    def deploy(self, settings: Settings) -> DeployResult:
         """Make ``settings`` take effect with the least action. Raises DeployFailed."""
         ...
 
@@ -74,7 +74,7 @@ class Fleet(Protocol):
         """Restore every host."""
         ...
 
-    def keep(self) -> None:
+    def keep_deployed(self) -> None:
         """Keep what is deployed now when hosts are released: this object's ``restore`` no longer undoes
         it, but `autotune restore` does."""
         return
@@ -89,13 +89,13 @@ class FileManifest:
     """
 
     mode: int
-    check: Argv | None
+    check_command: Argv | None
     units: Mapping[str, str]
     edited: bool = False
 
 
 @dataclass(frozen=True)
-class Original:
+class OriginalHost:
     """A host before the study: SHA-256 by file (``None``: it was absent), units, kernel values.
 
     ``settings`` are the values that its files set; ``None`` if they are not known.
@@ -136,11 +136,11 @@ class HostRecord:
 
     units: Mapping[str, bool] = field(default_factory=dict)
     sysctls: Mapping[str, str] = field(default_factory=dict)
-    original: Original = field(default_factory=Original)
+    original: OriginalHost = field(default_factory=OriginalHost)
     files: Mapping[str, DeployedFile] = field(default_factory=dict)
 
 
-def host_records(
+def build_host_records(
     desired: DesiredState,
     originals: Mapping[str, HostState],
     baseline: DesiredState | None = None,
@@ -150,13 +150,13 @@ def host_records(
     records = {}
     for host, state in desired.hosts.items():
         backup = originals.get(host, HostState())
-        original = _original(backup, _settings_of(desired, host, backup, baseline))
-        files = _deployed_files(desired, host, backup)
+        original = _build_original(backup, _read_settings(desired, host, backup, baseline))
+        files = _build_deployed_files(desired, host, backup)
         records[host] = HostRecord(dict(state.units), dict(state.sysctls), original, files)
     return records
 
 
-def _settings_of(
+def _read_settings(
     desired: DesiredState, host: str, backup: HostState, baseline: DesiredState | None
 ) -> Settings | None:
     """The settings of a host's services before the study, if the host had the baseline's files."""
@@ -165,62 +165,62 @@ def _settings_of(
         for path, file in baseline.hosts[host].files.items()
     ):
         return None
-    owners = tuple(f"{part.owner}." for part in desired.parts_on(host))
+    owners = tuple(f"{part.parameter_prefix}." for part in desired.instances_on(host))
     return {name: value for name, value in baseline.settings.items() if name.startswith(owners)}
 
 
-def _deployed_files(desired: DesiredState, host: str, backup: HostState) -> dict[str, DeployedFile]:
+def _build_deployed_files(desired: DesiredState, host: str, backup: HostState) -> dict[str, DeployedFile]:
     """The files of a host, with edits of its own files."""
     files = {path: DeployedFile(file.digest) for path, file in desired.hosts[host].files.items()
              if file.content is not None}  # fmt: skip
-    for part in desired.parts_on(host):
-        for name, masked in desired.rendered[part.name].items() if part.site.own else ():
-            path = desired.layout.path(part, name)
+    for part in desired.instances_on(host):
+        for name, masked in desired.rendered_files[part.name].items() if part.placement.adopted else ():
+            path = desired.layout.path_for(part, name)
             before = backup.files.get(path)
             after = desired.hosts[host].files[path]
             if path in files and before and before.content is not None:
-                outliner = desired.outliner(host, path) or nothing
-                edits = edit(before.content, after.content or b"",
-                             masked_bytes(before.content, outliner), masked_bytes(masked))  # fmt: skip
+                outliner = desired.find_outliner(host, path) or mask_nothing
+                edits = find_hunks(before.content, after.content or b"",
+                             mask_secret_bytes(before.content, outliner), mask_secret_bytes(masked))  # fmt: skip
                 files[path] = DeployedFile(after.digest, edits)
     return files
 
 
-def _original(backup: HostState, settings: Settings | None) -> Original:
+def _build_original(backup: HostState, settings: Settings | None) -> OriginalHost:
     digests = {
-        path: None if file.absent else hashlib.sha256(file.content or b"").hexdigest()
+        path: None if file.is_absent else hashlib.sha256(file.content or b"").hexdigest()
         for path, file in backup.files.items()
-        if file.link is None
+        if file.link_target is None
     }
-    return Original(digests, dict(backup.units), dict(backup.sysctls), settings)
+    return OriginalHost(digests, dict(backup.units), dict(backup.sysctls), settings)
 
 
-def host_manifest(desired: DesiredState, host: str, before: Settings | None) -> HostManifest:
+def build_host_manifest(desired: DesiredState, host: str, old_settings: Settings | None) -> HostManifest:
     """How a host is to be. ``before`` are the settings that its files had: the parameters that differ
     from them decide what each unit needs; ``None`` if they are not known."""
-    state, concerned = desired.hosts[host], required_actions(desired, host, before)
+    state, concerned = desired.hosts[host], required_actions(desired, host, old_settings)
     files = {
         file.path: FileManifest(
             file.mode,
-            _check(part, desired),
+            _find_check_command(part, desired),
             {unit: action.name.lower() for unit, action in concerned.get(file.path, {}).items()},
-            part.site.own is not None,
+            part.placement.adopted is not None,
         )
-        for part in desired.parts_on(host)
-        for file in config_files(part.service, part.site)
-        if file.path in desired.rendered[part.name] and not desired.absent(part, file.path)
+        for part in desired.instances_on(host)
+        for file in resolve_config_files(part.service, part.placement)
+        if file.path in desired.rendered_files[part.name] and not desired.is_absent(part, file.path)
     }
     restarts = {name: tuple(concerned.get(name, ())) for name in state.sysctls}
     return HostManifest(files, dict(state.units), dict(state.sysctls), restarts)
 
 
-def _check(part: Part, desired: DesiredState) -> Argv | None:
+def _find_check_command(instance: ServiceInstance, desired: DesiredState) -> Argv | None:
     """The command with which the software of a part validates its files.
 
     A command with words from the content of files is left out: contents are not trusted with commands.
     """
-    files = desired.rendered[part.name]
-    how = part.service.validate(part.site, files)
-    if how != part.service.validate(part.site, dict.fromkeys(files, b"")):
+    files = desired.rendered_files[instance.name]
+    how = instance.service.build_validation(instance.placement, files)
+    if how != instance.service.build_validation(instance.placement, dict.fromkeys(files, b"")):
         return None
     return how if isinstance(how, tuple) else None

@@ -7,39 +7,39 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from autotune.deploy import dataset, ready
-from autotune.deploy.changes import HostChanges, host_changes, present, settings_before
+from autotune.deploy.changes import HostChanges, compute_host_changes, read_current_host, find_current_settings
 from autotune.deploy.deployed import (
-    Deployed,
+    DeployResult,
     DeployFailed,
-    Difference,
+    SettingMismatch,
     Fleet,
     HostRecord,
-    host_records,
+    build_host_records,
 )
 from autotune.deploy.desired_state import (
     DesiredState,
-    desired_state,
-    part_actions,
+    build_desired_state,
+    instance_actions,
     plan_host,
-    render,
+    render_files,
     required_actions,
 )
-from autotune.deploy.host_state import FileState, HostPlan, HostState, ObservedHost, unlike
-from autotune.deploy.runtime import ApplyFailed, HeldHosts, Invalid, Runtime, RuntimeHost
-from autotune.deploy.stack import Part, Stack
+from autotune.deploy.host_state import FileState, HostPlan, HostState, ObservedHost, list_differences
+from autotune.deploy.runtime import ApplyFailed, LockedHosts, InvalidConfiguration, Runtime, RuntimeHost
+from autotune.deploy.stack import ServiceInstance, Stack
 from autotune.errors import AutotuneError, RenderError
-from autotune.masking import without
+from autotune.masking import remove_words
 from autotune.services.base import Action, Role, Settings, Value
-from autotune.space.space import Space
+from autotune.space.space import SearchSpace
 from autotune.target.expect import ANY_2XX
 from autotune.target.model import Target
 from autotune.transports import waiting
 
 READY_SECONDS = 15.0
-Pids = Mapping[str, Mapping[str, tuple[int, int]]]
+UnitProcesses = Mapping[str, Mapping[str, tuple[int, int]]]
 
 
-class NotUp(AutotuneError):
+class StackNotReady(AutotuneError):
     """Everything was started, but the stack does not answer right."""
 
 
@@ -48,8 +48,8 @@ class ConfirmedState:
     """The last good deployment, and how the units looked when it was found good."""
 
     desired: DesiredState
-    deployed: Deployed
-    pids: Pids
+    deployed: DeployResult
+    unit_processes: UnitProcesses
 
 
 class Deployment(Fleet):
@@ -64,25 +64,25 @@ class Deployment(Fleet):
     def __init__(
         self,
         target: Target,
-        space: Space,
+        space: SearchSpace,
         stack: Stack,
         runtime: Runtime,
-        hosts: HeldHosts,
+        hosts: LockedHosts,
         study: str,
         *,
         request: Callable[[], tuple[int, bytes] | str],
-        expect: bytes | None,
+        expected_body: bytes | None,
         statuses: frozenset[int] = ANY_2XX,
         loads_data: bool,
         overrides: Path | None = None,
-        progress: dataset.Progress = dataset.unheard,
+        progress: dataset.ProgressCallback = dataset.ignore_progress,
     ) -> None:
         self.target, self.space, self.stack = target, space, stack
         self.runtime, self.hosts, self.request = runtime, hosts, request
         self.ready_seconds = READY_SECONDS
-        self.keeps = runtime.installed
+        self.outlives_tuner = runtime.installed
         self.check_load_hosts: Callable[[], None] = lambda: None
-        self._study, self._expect, self._loads_data = study, expect, loads_data
+        self._study, self._expect, self._loads_data = study, expected_body, loads_data
         self._statuses = statuses
         self._overrides, self._progress = overrides, progress
         self._hot: Mapping[str, str] = {}
@@ -92,43 +92,43 @@ class Deployment(Fleet):
 
     # -- the transaction ------------------------------------------------------------------------
 
-    def deploy(self, settings: Settings) -> Deployed:
+    def deploy(self, settings: Settings) -> DeployResult:
         """Make ``settings`` take effect on every host, or leave every host as it was.
 
         Raises DeployFailed where the configuration is the cause, AutotuneError where a host is.
         """
-        desired = self.desired(settings)
+        desired = self.build_desired_state(settings)
         self._back_up(desired)
-        originals = self._originals(desired)
+        originals = self._original_states(desired)
         try:
             return self._deploy(desired.with_secrets(originals))
         except AutotuneError as error:
             # The software's own words may be those of the files that it refuses.
-            error.message = without(error.message, desired.withheld(originals))
+            error.message = remove_words(error.message, desired.find_secret_words(originals))
             raise
 
-    def _deploy(self, desired: DesiredState) -> Deployed:
+    def _deploy(self, desired: DesiredState) -> DeployResult:
         """Deploy what has the hosts' own words in it. Raises as `deploy` does."""
         observed = self._observe(desired)
-        plans = self._plan(desired, observed)
-        if not any(plans.values()) and self._unchanged(observed):
-            return self._nothing_done(desired)
+        plans = self._plan_hosts(desired, observed)
+        if not any(plans.values()) and self._is_unchanged(observed):
+            return self._build_noop_result(desired)
         self._validate(desired, plans)
         try:
             self._apply(desired, plans)
             prefilled = self._load_data(desired, plans)
             self._await_answer()
             first = self._in_place is None
-            in_place = confirmed(
+            in_place = confirm_state(
                 self.hosts,
                 desired,
                 plans,
                 self.space,
-                first=first,
-                before=observed,
-                records=self._records(desired),
+                is_first=first,
+                observed_before=observed,
+                records=self._build_host_records(desired),
             )
-        except (ApplyFailed, NotUp) as error:
+        except (ApplyFailed, StackNotReady) as error:
             self._roll_back(plans, error)
             raise DeployFailed(error.message) from error
         except AutotuneError as error:
@@ -137,72 +137,72 @@ class Deployment(Fleet):
         self._in_place = in_place
         return replace(in_place.deployed, prefilled=prefilled)
 
-    def desired(self, settings: Settings) -> DesiredState:
+    def build_desired_state(self, settings: Settings) -> DesiredState:
         """Every host's state under ``settings``; no host is asked or changed. Raises DeployFailed."""
 
-        def files(part: Part) -> dict[str, bytes]:
+        def files(instance: ServiceInstance) -> dict[str, bytes]:
             data = self.target.data
-            return render(part.service, part.site, settings, data, self._overrides)
+            return render_files(instance.service, instance.placement, settings, data, self._overrides)
 
         try:
-            return desired_state(settings, self.stack, files, self.runtime.layout)
+            return build_desired_state(settings, self.stack, files, self.runtime.layout)
         except RenderError as error:
             raise DeployFailed(error.message) from error
 
-    def changes(self, settings: Settings) -> dict[str, HostChanges]:
+    def preview_changes(self, settings: Settings) -> dict[str, HostChanges]:
         """What ``settings`` would change on each host as it is now; changes nothing, needs no lock."""
-        base, masked = self.desired(self.space.as_given({}).settings), self.desired(settings)
+        base, masked = self.build_desired_state(self.space.complete_unrepaired({}).settings), self.build_desired_state(settings)
         states = {name: (base.hosts[name], masked.hosts[name]) for name in self.stack.hosts}
-        now = self.hosts.gather(states, lambda host: present(host, states[host.name])).unwrap()
-        originals = self._with_inside(masked, {name: host.state for name, host in now.items()})
+        now = self.hosts.run_on_hosts(states, lambda host: read_current_host(host, states[host.name])).unwrap()
+        originals = self._add_isolated_files(masked, {name: host.state for name, host in now.items()})
         base, desired = base.with_secrets(originals), masked.with_secrets(originals)
-        return {name: host_changes(name, base, desired, now[name], masked)
+        return {name: compute_host_changes(name, base, desired, now[name], masked)
                 for name in self.stack.hosts}  # fmt: skip
 
     def _back_up(self, desired: DesiredState) -> None:
         def save(host: RuntimeHost) -> None:
             state = desired.hosts[host.name]
-            host.save(state, desired.leaves(host.name), desired.checks(host.name, state.files))
+            host.back_up(state, desired.created_files(host.name), desired.build_checks(host.name, state.files))
 
-        self.hosts.gather(self.stack.hosts, save).unwrap()
+        self.hosts.run_on_hosts(self.stack.hosts, save).unwrap()
 
     def _observe(self, desired: DesiredState) -> dict[str, ObservedHost]:
-        return self.hosts.gather(
+        return self.hosts.run_on_hosts(
             self.stack.hosts, lambda host: host.observe(desired.hosts[host.name])
         ).unwrap()
 
-    def _plan(
+    def _plan_hosts(
         self, desired: DesiredState, observed: Mapping[str, ObservedHost]
     ) -> dict[str, HostPlan]:
         """As in `changes`: where settings in place are known, only changed parameters need actions."""
-        base = self._in_place.desired if self._in_place else self._baseline()
+        base = self._in_place.desired if self._in_place else self._baseline_state()
 
         def plan(name: str) -> HostPlan:
             before = (base.settings if self._in_place
-                      else settings_before(name, base, observed[name]))  # fmt: skip
+                      else find_current_settings(name, base, observed[name]))  # fmt: skip
             required = required_actions(desired, name, before)
             return plan_host(desired.hosts[name], observed[name], required)
 
         return {name: plan(name) for name in self.stack.hosts}
 
-    def _baseline(self) -> DesiredState:
-        base = self.desired(self.space.as_given({}).settings)
-        return base.with_secrets(self._originals(base))
+    def _baseline_state(self) -> DesiredState:
+        base = self.build_desired_state(self.space.complete_unrepaired({}).settings)
+        return base.with_secrets(self._original_states(base))
 
-    def _originals(self, desired: DesiredState) -> dict[str, HostState]:
+    def _original_states(self, desired: DesiredState) -> dict[str, HostState]:
         """The hosts as they were before the first change, with the files that services have inside."""
-        return self._with_inside(desired, {n: self.hosts[n].original for n in desired.hosts})
+        return self._add_isolated_files(desired, {n: self.hosts[n].original_state for n in desired.hosts})
 
-    def _with_inside(
+    def _add_isolated_files(
         self, desired: DesiredState, originals: Mapping[str, HostState]
     ) -> dict[str, HostState]:
         """Hosts with the own files of services that are isolated, which are read once."""
         if not self.runtime.layout.isolated:
             return dict(originals)
         if self._inside is None:
-            self._inside = self.hosts.gather(
+            self._inside = self.hosts.run_on_hosts(
                 desired.hosts,
-                lambda host: self.runtime.contents(host.transport, desired.parts_on(host.name)),
+                lambda host: self.runtime.read_isolated_files(host.transport, desired.instances_on(host.name)),
             ).unwrap()
         return {
             name: replace(state, files={
@@ -215,20 +215,20 @@ class Deployment(Fleet):
     def _validate(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> None:
         def stage(host: RuntimeHost) -> None:
             plan = plans[host.name]
-            host.stage(desired.hosts[host.name], plan, desired.checks(host.name, plan.write))
+            host.stage(desired.hosts[host.name], plan, desired.build_checks(host.name, plan.files_to_write))
 
-        changing = _changing(plans)
+        changing = _list_changing_hosts(plans)
         try:
-            self.hosts.gather(changing, stage).unwrap()
+            self.hosts.run_on_hosts(changing, stage).unwrap()
         except AutotuneError as error:
-            self.hosts.gather(changing, lambda host: host.discard(plans[host.name]))
-            if isinstance(error, Invalid):
+            self.hosts.run_on_hosts(changing, lambda host: host.discard_staged(plans[host.name]))
+            if isinstance(error, InvalidConfiguration):
                 raise DeployFailed(error.message) from error
             raise
 
     def _apply(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> None:
-        self.hosts.gather(
-            _changing(plans), lambda host: host.apply(desired.hosts[host.name], plans[host.name])
+        self.hosts.run_on_hosts(
+            _list_changing_hosts(plans), lambda host: host.apply(desired.hosts[host.name], plans[host.name])
         ).unwrap()
 
     def _load_data(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> bool:
@@ -237,50 +237,50 @@ class Deployment(Fleet):
             return False
         # In the first deployment every part counts. A store that needs no action may still be empty, as
         # an exported role loads no data.
-        begin = [part for part in desired.parts if self._in_place is None
-                 or desired.layout.unit(part) in plans[part.site.host].act]  # fmt: skip
+        begin = [part for part in desired.instances if self._in_place is None
+                 or desired.layout.unit_for(part) in plans[part.placement.host].unit_actions]  # fmt: skip
         for part in begin:
             # A study does not write data into a store whose own files are edited.
-            if part.site.role is Role.STORE and part.site.own is None:
-                transport = self.hosts[part.site.host].transport
-                dataset.load(part, self.target.data, transport, self._progress)
-        caches = [part for part in begin if part.site.role is Role.CACHE]
-        stores = [part for part in desired.parts if part.site.role is Role.STORE]
+            if part.placement.role is Role.STORE and part.placement.adopted is None:
+                transport = self.hosts[part.placement.host].transport
+                dataset.load_dataset(part, self.target.data, transport, self._progress)
+        caches = [part for part in begin if part.placement.role is Role.CACHE]
+        stores = [part for part in desired.instances if part.placement.role is Role.STORE]
         if not caches or not stores or self._expect is None:
             return False
         store = stores[0]
-        self._hot = self._hot or dataset.pairs(
-            store, self.target.data, self.hosts[store.site.host].transport
+        self._hot = self._hot or dataset.read_cached_pairs(
+            store, self.target.data, self.hosts[store.placement.host].transport
         )
-        filled = [dataset.prefill(part, self._hot, self.hosts[part.site.host].transport)
+        filled = [dataset.prefill_cache(part, self._hot, self.hosts[part.placement.host].transport)
                   for part in caches]  # fmt: skip
         return all(filled)
 
     def _await_answer(self) -> None:
         with waiting.wait("the stack", "a right answer", self.ready_seconds):
-            wrong = ready.until(self.request, self._expect, self.ready_seconds, self._statuses)
+            wrong = ready.wait_until_ready(self.request, self._expect, self.ready_seconds, self._statuses)
         if wrong:
             lines = [f"the stack does not answer right: {wrong}"]
-            complaints = self.hosts.gather(self.stack.hosts, lambda host: host.complaints())
-            raise NotUp("\n".join([*lines, *(s for c in complaints.results.values() for s in c)]))
+            complaints = self.hosts.run_on_hosts(self.stack.hosts, lambda host: host.find_failures())
+            raise StackNotReady("\n".join([*lines, *(s for c in complaints.results.values() for s in c)]))
 
     def _roll_back(self, plans: Mapping[str, HostPlan], error: AutotuneError) -> None:
         """Every host back to the last good state; without one, to the original."""
         good = self._in_place
 
         def back(host: RuntimeHost) -> None:
-            state = good.desired.hosts[host.name] if good else host.original
+            state = good.desired.hosts[host.name] if good else host.original_state
             observed, refused = host.observe(state), list[str]()
             if good is None:
-                state, refused = host.accepted(state, observed)
-            stopped = dict.fromkeys(plans[host.name].stop, Action.RESTART)
-            _revert(host, state, observed, {**plans[host.name].act, **stopped})
-            if wrong := unlike(replace(state, sysctls={}), host.observe(state)):
+                state, refused = host.select_restorable(state, observed)
+            stopped = dict.fromkeys(plans[host.name].units_to_stop, Action.RESTART)
+            _revert_host(host, state, observed, {**plans[host.name].unit_actions, **stopped})
+            if wrong := list_differences(replace(state, sysctls={}), host.observe(state)):
                 refused += [f"{host.name} is not as before: {', '.join(wrong)}"]
             if refused:
                 raise AutotuneError("; ".join(refused))
 
-        failed = self.hosts.gather(_changing(plans), back).errors
+        failed = self.hosts.run_on_hosts(_list_changing_hosts(plans), back).errors
         if failed:
             messages = "; ".join(failure.message for failure in failed.values())
             raise AutotuneError(
@@ -290,25 +290,25 @@ class Deployment(Fleet):
         if good:
             self._in_place = None  # its processes are new: not in place until the stack answers
             self._await_answer_after(plans, good.desired)
-            self._in_place = replace(good, pids={})
+            self._in_place = replace(good, unit_processes={})
 
     def _await_answer_after(self, plans: Mapping[str, HostPlan], desired: DesiredState) -> None:
         """As `_await_answer`; if units only reloaded and that was not enough, they are restarted."""
         reloaded = {
-            name: plan for name, plan in plans.items() if Action.RELOAD in plan.act.values()
+            name: plan for name, plan in plans.items() if Action.RELOAD in plan.unit_actions.values()
         }
         try:
             self._await_answer()
-        except NotUp:
+        except StackNotReady:
             if not reloaded:
                 raise
 
             def restart(host: RuntimeHost) -> None:
-                state, units = desired.hosts[host.name], reloaded[host.name].act
+                state, units = desired.hosts[host.name], reloaded[host.name].unit_actions
                 restarts = dict.fromkeys(units, Action.RESTART)
-                _revert(host, state, host.observe(state), restarts)
+                _revert_host(host, state, host.observe(state), restarts)
 
-            self.hosts.gather(reloaded, restart).unwrap()
+            self.hosts.run_on_hosts(reloaded, restart).unwrap()
             self._await_answer()
 
     def verify(self) -> None:
@@ -318,32 +318,32 @@ class Deployment(Fleet):
         assert good is not None
 
         def still(host: RuntimeHost) -> ObservedHost:
-            host.check_held()
+            host.assert_locked()
             return host.observe(good.desired.hosts[host.name])
 
-        now = pids(self.hosts.gather(self.stack.hosts, still).unwrap())
+        now = find_unit_processes(self.hosts.run_on_hosts(self.stack.hosts, still).unwrap())
         again = [f"{host}: {unit}" for host, units in now.items()
-                 for unit, process in units.items() if process != good.pids[host][unit]]  # fmt: skip
+                 for unit, process in units.items() if process != good.unit_processes[host][unit]]  # fmt: skip
         if again:
             raise DeployFailed(f"ended, or was started again, under load: {', '.join(again)}")
 
     # -- before and after -----------------------------------------------------------------------
 
-    def open(self) -> None:
+    def lock_hosts(self) -> None:
         """Get every host ready for changes; raises LockedError while another tuner has one."""
-        self.hosts.take()
+        self.hosts.lock()
 
     @property
-    def in_place(self) -> Settings:
+    def deployed_settings(self) -> Settings:
         """The settings that were deployed last; none before the first deployment."""
         return self._in_place.desired.settings if self._in_place else {}
 
-    def keep(self) -> None:
+    def keep_deployed(self) -> None:
         """What is deployed now stays when hosts are released; `autotune restore` still undoes it."""
-        assert self.keeps
+        assert self.outlives_tuner
         assert self._in_place is not None
         states = self._in_place.desired.hosts
-        self.hosts.gather(states, lambda host: host.persist(states[host.name])).unwrap()
+        self.hosts.run_on_hosts(states, lambda host: host.persist_state(states[host.name])).unwrap()
         self._keeping = True
 
     def restore(self) -> None:
@@ -351,35 +351,35 @@ class Deployment(Fleet):
 
         Raises AutotuneError naming the hosts that could not be restored, when all others are.
         """
-        self.hosts.release(restored=not self._keeping)
+        self.hosts.unlock(restored=not self._keeping)
 
-    def _unchanged(self, observed: Mapping[str, ObservedHost]) -> bool:
-        return self._in_place is not None and self._in_place.pids == pids(observed)
+    def _is_unchanged(self, observed: Mapping[str, ObservedHost]) -> bool:
+        return self._in_place is not None and self._in_place.unit_processes == find_unit_processes(observed)
 
-    def _nothing_done(self, desired: DesiredState) -> Deployed:
+    def _build_noop_result(self, desired: DesiredState) -> DeployResult:
         assert self._in_place is not None
         self._await_answer()
         before = self._in_place.deployed
         nothing = dict.fromkeys(before.actions, Action.NONE)
-        hosts = self._records(desired)
+        hosts = self._build_host_records(desired)
         return replace(before, files=desired.files, actions=nothing, hosts=hosts)
 
-    def _records(self, desired: DesiredState) -> dict[str, HostRecord]:
+    def _build_host_records(self, desired: DesiredState) -> dict[str, HostRecord]:
         """Private servers have none: no other tool could set them up."""
         if not self.runtime.installed:
             return {}
-        originals = {host: self.hosts[host].original for host in desired.hosts}
-        return host_records(desired, originals, self._known_baseline())
+        originals = {host: self.hosts[host].original_state for host in desired.hosts}
+        return build_host_records(desired, originals, self._is_known_baseline())
 
-    def _known_baseline(self) -> DesiredState | None:
+    def _is_known_baseline(self) -> DesiredState | None:
         """The baseline, unless it has words of files that this study has not backed up."""
         try:
-            return self._baseline()
+            return self._baseline_state()
         except AutotuneError:
             return None
 
 
-def _revert(
+def _revert_host(
     host: RuntimeHost, state: HostState, observed: ObservedHost, actions: Mapping[str, Action]
 ) -> None:
     """Make a host as before, with the actions that changed it: a reload where that was enough.
@@ -391,14 +391,14 @@ def _revert(
     try:
         host.apply(state, plan)
     except ApplyFailed:
-        if Action.RELOAD not in plan.act.values():
+        if Action.RELOAD not in plan.unit_actions.values():
             raise
         plan = plan_host(state, host.observe(state), {}, dict.fromkeys(actions, Action.RESTART))
         host.stage(state, plan)
         host.apply(state, plan)
 
 
-def _changing(plans: Mapping[str, HostPlan]) -> list[str]:
+def _list_changing_hosts(plans: Mapping[str, HostPlan]) -> list[str]:
     """The hosts that have anything to do."""
     return [name for name, plan in plans.items() if plan]
 
@@ -406,102 +406,102 @@ def _changing(plans: Mapping[str, HostPlan]) -> list[str]:
 # -- whether units stay up, and the values in effect, from the software itself ----------------------
 
 
-def confirmed(
-    hosts: HeldHosts,
+def confirm_state(
+    hosts: LockedHosts,
     desired: DesiredState,
     plans: Mapping[str, HostPlan],
-    space: Space,
+    space: SearchSpace,
     *,
-    first: bool,
-    before: Mapping[str, ObservedHost],
+    is_first: bool,
+    observed_before: Mapping[str, ObservedHost],
     records: Mapping[str, HostRecord],
 ) -> ConfirmedState:
     """The deployment as read back from every host; ``before`` is how hosts were when it began.
 
     Raises NotUp where a unit has ended since.
     """
-    answers = hosts.gather(desired.hosts, lambda host: read_back(desired, host)).unwrap()
+    answers = hosts.run_on_hosts(desired.hosts, lambda host: read_back_host(desired, host)).unwrap()
     observed = {name: observed for name, (observed, _) in answers.items()}
     for name in desired.hosts:
-        check_units_run(hosts[name], desired, before[name], observed[name])
-        check_files_are(name, desired, observed[name])
-    effective = of_tiers(desired.settings, [values for _, values in answers.values()])
-    changed = {name: {*plan.write, *plan.remove, *plan.sysctls} for name, plan in plans.items()}
-    deployed = Deployed(
+        check_units_run(hosts[name], desired, observed_before[name], observed[name])
+        check_files_unchanged(name, desired, observed[name])
+    effective = merge_tier_values(desired.settings, [values for _, values in answers.values()])
+    changed = {name: {*plan.files_to_write, *plan.files_to_remove, *plan.sysctls} for name, plan in plans.items()}
+    deployed = DeployResult(
         desired.files,
-        part_actions(
-            desired, {name: plan.act for name, plan in plans.items()}, changed, first=first
+        instance_actions(
+            desired, {name: plan.unit_actions for name, plan in plans.items()}, changed, is_first=is_first
         ),
         effective,
-        differences(desired.settings, effective, space.active(desired.settings)),
+        find_mismatches(desired.settings, effective, space.active_parameters(desired.settings)),
         records,
     )
-    return ConfirmedState(desired, deployed, pids(observed))
+    return ConfirmedState(desired, deployed, find_unit_processes(observed))
 
 
-def pids(observed: Mapping[str, ObservedHost]) -> Pids:
+def find_unit_processes(observed: Mapping[str, ObservedHost]) -> UnitProcesses:
     """What tells each unit's process from a later one: its id, and how often the unit was restarted."""
     return {host_name: {name: (unit.pid, unit.restarts) for name, unit in host.units.items()}
             for host_name, host in observed.items()}  # fmt: skip
 
 
-def read_back(desired: DesiredState, host: RuntimeHost) -> tuple[ObservedHost, dict[str, Value]]:
+def read_back_host(desired: DesiredState, host: RuntimeHost) -> tuple[ObservedHost, dict[str, Value]]:
     """A host as it is, and full parameter name → value in effect there."""
-    readbacks = [(part, readback) for part in desired.parts_on(host.name)
-                 for readback in part.service.effective(part.site)]  # fmt: skip
+    readbacks = [(part, readback) for part in desired.instances_on(host.name)
+                 for readback in part.service.list_readbacks(part.placement)]  # fmt: skip
     questions = [(part, readback.argv) for part, readback in readbacks]
-    observed, answers = host.observe_and_ask(desired.hosts[host.name], questions)
+    observed, answers = host.observe_and_query(desired.hosts[host.name], questions)
     values: dict[str, Value] = {}
     for (part, readback), printed in zip(readbacks, answers, strict=True):
-        values |= {f"{part.owner}.{name}": v for name, v in readback.parse(printed).items()}
+        values |= {f"{part.parameter_prefix}.{name}": v for name, v in readback.parse(printed).items()}
     return observed, values
 
 
-def of_tiers(asked: Settings, by_host: Iterable[Settings]) -> dict[str, Value]:
+def merge_tier_values(requested: Settings, by_host: Iterable[Settings]) -> dict[str, Value]:
     """One value for all hosts of a tier; where hosts differ, one that is not the value asked for."""
     effective: dict[str, Value] = {}
     for values in by_host:
         for name, value in values.items():
-            if effective.get(name, asked.get(name)) == asked.get(name):
+            if effective.get(name, requested.get(name)) == requested.get(name):
                 effective[name] = value
     return effective
 
 
 def check_units_run(
-    host: RuntimeHost, desired: DesiredState, before: ObservedHost, observed: ObservedHost
+    host: RuntimeHost, desired: DesiredState, observed_before: ObservedHost, observed: ObservedHost
 ) -> None:
     """Raise NotUp for a unit that does not run, or that listened for a moment, ended, and was started
     again."""
     for unit, runs in desired.hosts[host.name].units.items():
         now = observed.units[unit]
-        again = now.restarting or now.restarts > before.units[unit].restarts
+        again = now.restarting or now.restarts > observed_before.units[unit].restarts
         if runs and (again or not now.active):
             ended = [f"{host.name}: {unit} ended and was started again by itself"] if again else []
-            lines = [*ended, *host.complaints()]
-            raise NotUp("; ".join(lines) or f"{host.name}: {unit} does not run")
+            lines = [*ended, *host.find_failures()]
+            raise StackNotReady("; ".join(lines) or f"{host.name}: {unit} does not run")
 
 
-def check_files_are(host: str, desired: DesiredState, observed: ObservedHost) -> None:
+def check_files_unchanged(host: str, desired: DesiredState, observed: ObservedHost) -> None:
     """Raise NotUp for a file that others changed after it was validated and written."""
     changed = [path for path, file in desired.hosts[host].files.items()
-               if not observed.files[path].is_as(file)]  # fmt: skip
+               if not observed.files[path].matches(file)]  # fmt: skip
     if changed:
-        raise NotUp(f"{host}: others changed {', '.join(changed)} during the deployment")
+        raise StackNotReady(f"{host}: others changed {', '.join(changed)} during the deployment")
 
 
-def differences(
-    asked: Settings, effective: Settings, active: frozenset[str]
-) -> tuple[Difference, ...]:
+def find_mismatches(
+    requested: Settings, effective: Settings, active: frozenset[str]
+) -> tuple[SettingMismatch, ...]:
     """Where the two disagree, among the parameters that matter under ``asked``."""
     return tuple(
-        Difference(name, asked[name], value)
+        SettingMismatch(name, requested[name], value)
         for name, value in sorted(effective.items())
-        if name in asked and name in active and not _same(asked[name], value)
+        if name in requested and name in active and not _is_same_value(requested[name], value)
     )
 
 
-def _same(asked: Value, effective: Value) -> bool:
-    if isinstance(asked, str) or isinstance(effective, str):
-        return str(asked) == str(effective)
+def _is_same_value(requested: Value, effective: Value) -> bool:
+    if isinstance(requested, str) or isinstance(effective, str):
+        return str(requested) == str(effective)
     # Servers print fractions with two digits.
-    return abs(float(asked) - float(effective)) < 0.006
+    return abs(float(requested) - float(effective)) < 0.006

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from autotune.deploy.runtime import ApplyFailed
 from autotune.errors import AutotuneError
-from autotune.strict import is_whole
+from autotune.strict import is_uint
 from autotune.transports import waiting
-from autotune.transports.base import Completed, Transport
+from autotune.transports.base import CommandResult, Transport
 
 
 def _read_functions() -> str:
@@ -23,10 +23,10 @@ def _read_functions() -> str:
     return f'anchors={shlex.quote(anchors)}\neval "$anchors"\n{others}'
 
 
-FUNCTIONS = _read_functions()
-HOME = "/var/lib/autotune"
-ORIGINALS = f"{HOME}/originals.json"  # the backup of the host
-KEPT = f"{HOME}/kept.json"  # likewise, where a deployment was left in place on purpose
+SHELL_FUNCTIONS = _read_functions()
+STATE_DIRECTORY = "/var/lib/autotune"
+BACKUP_FILE = f"{STATE_DIRECTORY}/originals.json"  # the backup of the host
+APPLIED_BACKUP_FILE = f"{STATE_DIRECTORY}/kept.json"  # likewise, where a deployment was left in place on purpose
 # The whole of it is one function, called on the last line: a connection that is lost half-way
 # through the text leaves a host that has done nothing.
 _SCRIPT = """\
@@ -49,9 +49,9 @@ everything </dev/null
 exit 0
 """
 # Commands that a killed tuner left running end before another tuner begins.
-_ALONE = "alone || exit"
-SUDOERS = 'ALL=(root) NOPASSWD: /usr/bin/sh ""'  # without arguments: what it does is its input
-_WAIT = 100.0  # s for which `alone` waits
+_EXCLUSIVE_STEP = "alone || exit"
+SUDOERS_RULE = 'ALL=(root) NOPASSWD: /usr/bin/sh ""'  # without arguments: what it does is its input
+_EXCLUSIVE_WAIT_SECONDS = 100.0  # s for which `alone` waits
 # Functions that are named with their unit, and what others do, for whoever waits.
 _ACTS = frozenset({"stop", "restart", "reload", "enable", "disable", "reread"})
 _OTHERS = {
@@ -67,22 +67,22 @@ class Command:
     If a ``vital`` one fails, those after it are not run.
     """
 
-    words: tuple[str, ...]
-    vital: bool = False
+    argv: tuple[str, ...]
+    required: bool = False
 
 
 class CommandFailed(ApplyFailed):
     """A vital command failed; the message holds the host's name and the command's own words."""
 
 
-def ask(
+def run_commands(
     transport: Transport,
     commands: Iterable[Command],
     *,
     timeout: float = 30.0,
-    alone: bool = False,
+    exclusive: bool = False,
     functions: str = "",
-) -> list[Completed]:
+) -> list[CommandResult]:
     """What came of each command, as root, in order: up to the first vital one that failed.
 
     Standard error is part of ``stdout``. ``alone``: no other such exchange with the host is under
@@ -94,99 +94,99 @@ def ask(
         return []
     mark = f"#{secrets.token_hex(8)}"
     script = _SCRIPT.format(
-        functions=FUNCTIONS + functions,
+        functions=SHELL_FUNCTIONS + functions,
         mark=mark,
-        steps="\n".join(map(_line, batch)),
-        alone=_ALONE if alone else "",
-        survey=_survey(batch),
+        steps="\n".join(map(_shell_line, batch)),
+        alone=_EXCLUSIVE_STEP if exclusive else "",
+        survey=_survey_line(batch),
     )
-    timeout += _WAIT if alone else 0.0
-    with waiting.about(_named(batch)):
+    timeout += _EXCLUSIVE_WAIT_SECONDS if exclusive else 0.0
+    with waiting.about(_name_command(batch)):
         done = transport.run(["sh"], input=script.encode(), timeout=timeout, sudo=True)
-    answers = _answers(batch, done.stdout, mark)
-    stopped = bool(answers) and not answers[-1].ok and batch[len(answers) - 1].vital
+    answers = _parse_results(batch, done.stdout, mark)
+    stopped = bool(answers) and not answers[-1].ok and batch[len(answers) - 1].required
     if len(answers) < len(batch) and not stopped:
-        raise _ended_early(transport.name, done)
+        raise _early_exit_error(transport.name, done)
     return answers
 
 
-def run_checked(
+def run_required(
     transport: Transport,
     commands: Iterable[Command],
     *,
     timeout: float = 30.0,
-    alone: bool = False,
+    exclusive: bool = False,
     functions: str = "",
-) -> list[Completed]:
+) -> list[CommandResult]:
     """As ``ask``; raises CommandFailed for a vital command that failed."""
     batch = list(commands)
-    answers = ask(transport, batch, timeout=timeout, alone=alone, functions=functions)
+    answers = run_commands(transport, batch, timeout=timeout, exclusive=exclusive, functions=functions)
     for command, done in zip(batch, answers, strict=False):
-        if command.vital and not done.ok:
+        if command.required and not done.ok:
             raise CommandFailed(
-                f"{transport.name}: {done.error_text or ' '.join(command.words[:2])}"
+                f"{transport.name}: {done.error_text or ' '.join(command.argv[:2])}"
             )
     return answers
 
 
-def with_files(new: Mapping[str, str], argv: Sequence[str]) -> tuple[str, ...]:
+def mount_files_command(sources: Mapping[str, str], argv: Sequence[str]) -> tuple[str, ...]:
     """The words that run ``argv`` with other files mounted at some paths (path → where they lie).
 
     Only ``argv`` sees them there, and finds them as it would find the real ones.
     """
-    pairs = [word for path, lies in new.items() for word in (lies, path)]
-    return ("with_files", str(len(new)), *pairs, *argv)
+    pairs = [word for path, source in sources.items() for word in (source, path)]
+    return ("with_files", str(len(sources)), *pairs, *argv)
 
 
-def _named(commands: Iterable[Command]) -> str:
+def _name_command(commands: Iterable[Command]) -> str:
     """What these commands do, for someone who waits for them."""
-    words = [command.words for command in commands]
+    words = [command.argv for command in commands]
     acts = [" ".join(each[:2]) for each in words if each[0] in _ACTS]
     named = {act: what for act, what in _OTHERS.items() if any(each[0] == act for each in words)}
     return ", ".join(acts) or ", ".join(named.values()) or "commands of autotune"
 
 
-def _survey(commands: Iterable[Command]) -> str:
+def _survey_line(commands: Iterable[Command]) -> str:
     """The line that classifies the directories of all files at once, before the first command."""
-    paths = dict.fromkeys(path for command in commands for path in _files(command.words))
+    paths = dict.fromkeys(path for command in commands for path in _file_arguments(command.argv))
     return f"survey {shlex.join(paths)}" if paths else ""
 
 
-def _files(words: Sequence[str]) -> Sequence[str]:
+def _file_arguments(argv: Sequence[str]) -> Sequence[str]:
     """The configuration files that a command reads or changes."""
-    match words[0]:
+    match argv[0]:
         case "look" | "contents" | "unstage" | "check_places":
-            return words[1:]
+            return argv[1:]
         case "stage" | "stage_link" | "swap" | "remove":
-            return words[1:2]
+            return argv[1:2]
     return ()
 
 
-def _line(command: Command) -> str:
+def _shell_line(command: Command) -> str:
     """A shell line in which every word is quoted: no value is anything but a word."""
-    line = f"    step {shlex.join(command.words)}"
-    return f"{line} || return" if command.vital else line
+    line = f"    step {shlex.join(command.argv)}"
+    return f"{line} || return" if command.required else line
 
 
-def _answers(commands: list[Command], output: str, mark: str) -> list[Completed]:
+def _parse_results(commands: list[Command], output: str, mark: str) -> list[CommandResult]:
     (_, *pieces) = output.split(f"\n{mark} ")  # sudo, or what it runs first, may print, too
-    printed, answers = "", list[Completed]()
+    printed, answers = "", list[CommandResult]()
     if pieces:
         printed = pieces[0].removeprefix("begin\n")
     for command, piece in zip(commands, pieces[1:], strict=False):
         status, _, rest = piece.partition("\n")
-        if not is_whole(status):
+        if not is_uint(status):
             break
-        answers.append(Completed(command.words, int(status), printed, ""))
+        answers.append(CommandResult(command.argv, int(status), printed, ""))
         printed = rest
     return answers
 
 
-def _ended_early(host: str, done: Completed) -> AutotuneError:
+def _early_exit_error(host: str, done: CommandResult) -> AutotuneError:
     if "sudo" in done.stderr:
         return AutotuneError(
             f"{host}: root is needed there: {done.error_text}",
-            hint=f"let the account run `sudo -n sh` there, by a line `ACCOUNT {SUDOERS}` in a file of "
+            hint=f"let the account run `sudo -n sh` there, by a line `ACCOUNT {SUDOERS_RULE}` in a file of "
             "/etc/sudoers.d (SECURITY.md), or log in as root",
         )
     return AutotuneError(f"{host}: its commands ended early: {done.error_text[:400]}")

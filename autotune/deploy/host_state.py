@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from autotune.errors import AutotuneError
-from autotune.services.base import Action, Argv, Site, TrialStart
-from autotune.strict import octal, split_lines
+from autotune.services.base import Action, Argv, Placement, TrialStart
+from autotune.strict import parse_file_mode, split_lines
 
 
 @dataclass(frozen=True)
@@ -24,19 +24,19 @@ class FileState:
     content: bytes | None = None
     mode: int | None = None
     owner: str | None = None
-    link: str | None = None
-    time: str | None = None
-    access: str | None = None
+    link_target: str | None = None
+    modified: str | None = None
+    acl: str | None = None
 
     @property
-    def absent(self) -> bool:
-        return self.content is None and self.link is None
+    def is_absent(self) -> bool:
+        return self.content is None and self.link_target is None
 
     @property
     def digest(self) -> str:
         """What ``digest`` of ``on_host.sh`` prints about it."""
-        if self.link is not None:
-            return f"link {self.link}"
+        if self.link_target is not None:
+            return f"link {self.link_target}"
         return "" if self.content is None else hashlib.sha256(self.content).hexdigest()
 
 
@@ -50,27 +50,27 @@ class ObservedFile:
     kind: str
     mode: int = 0
     owner: str = ""
-    time: str = ""
+    modified: str = ""
     detail: str = ""
-    access: str = ""
-    apart: str = ""
+    acl: str = ""
+    staging_directory: str = ""
 
-    def is_as(self, desired: FileState) -> bool:
-        if desired.absent:
+    def matches(self, desired: FileState) -> bool:
+        if desired.is_absent:
             return self.kind == "absent"
-        if desired.link is not None:
-            return (self.kind, self.detail) == ("link", desired.link)
+        if desired.link_target is not None:
+            return (self.kind, self.detail) == ("link", desired.link_target)
         return (
             self.kind == "file"
             and self.detail == desired.digest
             and desired.mode in (None, self.mode)
             and desired.owner in (None, self.owner)
-            and desired.time in (None, self.time)
-            and desired.access in (None, self.access)
+            and desired.modified in (None, self.modified)
+            and desired.acl in (None, self.acl)
         )
 
 
-SWITCHED = {"enabled": True, "disabled": False}  # others cannot be switched: `static`, `masked` …
+BOOT_STATES = {"enabled": True, "disabled": False}  # others cannot be switched: `static`, `masked` …
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class ObservedUnit:
     definition: str = ""
 
     @property
-    def masked(self) -> bool:
+    def is_masked(self) -> bool:
         return self.enabled.startswith("masked")
 
 
@@ -108,9 +108,9 @@ class HostState:
     files: Mapping[str, FileState] = field(default_factory=dict)
     units: Mapping[str, bool] = field(default_factory=dict)
     sysctls: Mapping[str, str] = field(default_factory=dict)
-    listening: Mapping[str, str] = field(default_factory=dict)
+    listen_addresses: Mapping[str, str] = field(default_factory=dict)
     enabled: Mapping[str, bool] = field(default_factory=dict)
-    rereading: frozenset[str] = frozenset()
+    in_process_reloads: frozenset[str] = frozenset()
     definitions: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -139,38 +139,38 @@ class ServiceManager:
     service's software check its ``files``, of which ``new`` are staged.
     """
 
-    functions: str
-    parse: Callable[[tuple[str, ...], str], dict[str, ObservedUnit]]
-    directory: str
-    inside: Callable[[Site, Argv], Argv] | None = None
-    validate: Callable[[Site, Argv | TrialStart, Sequence[str], Sequence[str]], Argv] | None = None
+    shell_functions: str
+    parse_units: Callable[[tuple[str, ...], str], dict[str, ObservedUnit]]
+    unit_directory: str
+    wrap_command: Callable[[Placement, Argv], Argv] | None = None
+    validate_command: Callable[[Placement, Argv | TrialStart, Sequence[str], Sequence[str]], Argv] | None = None
 
 
-def unlike(desired: HostState, observed: ObservedHost) -> list[str]:
+def list_differences(desired: HostState, observed: ObservedHost) -> list[str]:
     """What is not as desired, each in a word or two; kernel values that do not exist are left out."""
-    files = [path for path, file in desired.files.items() if not observed.files[path].is_as(file)]
+    files = [path for path, file in desired.files.items() if not observed.files[path].matches(file)]
     units = [unit for unit, runs in desired.units.items() if observed.units[unit].active != runs]
     keys = [name for name, value in desired.sysctls.items()
             if observed.sysctls[name] not in (None, value)]  # fmt: skip
     otherwise = [f"{unit} ({', '.join(words)})" for unit, before in desired.definitions.items()
-                 if (words := _changed(before, observed.units[unit].definition))]  # fmt: skip
-    at_boot = (f"{unit} at boot" for unit in switched(desired, observed))
+                 if (words := _list_changed_pieces(before, observed.units[unit].definition))]  # fmt: skip
+    at_boot = (f"{unit} at boot" for unit in find_boot_changes(desired, observed))
     return [*files, *units, *keys, *otherwise, *at_boot]
 
 
-def _changed(before: str, now: str) -> list[str]:
+def _list_changed_pieces(old_definition: str, new_definition: str) -> list[str]:
     """The names of those pieces of a definition, ``name=digest`` each, that have changed."""
-    pieces = {*now.split()}
-    return [piece.partition("=")[0] for piece in before.split() if piece not in pieces]
+    pieces = {*new_definition.split()}
+    return [piece.partition("=")[0] for piece in old_definition.split() if piece not in pieces]
 
 
-def switched(desired: HostState, observed: ObservedHost) -> dict[str, bool]:
+def find_boot_changes(desired: HostState, observed: ObservedHost) -> dict[str, bool]:
     """Units that are to start at boot and do not, or the other way round."""
     return {unit: starts for unit, starts in desired.enabled.items()
-            if SWITCHED.get(observed.units[unit].enabled) is not starts}  # fmt: skip
+            if BOOT_STATES.get(observed.units[unit].enabled) is not starts}  # fmt: skip
 
 
-def kernel_file(sysctls: Mapping[str, str]) -> bytes:
+def format_sysctl_file(sysctls: Mapping[str, str]) -> bytes:
     """Kernel values as sysctl.d(5) reads them."""
     lines = [f"{name} = {value}\n" for name, value in sorted(sysctls.items())]
     return "".join(["# Written by autotune.\n", *lines]).encode()
@@ -178,13 +178,13 @@ def kernel_file(sysctls: Mapping[str, str]) -> bytes:
 
 def parse_files(paths: tuple[str, ...], text: str) -> dict[str, ObservedFile]:
     """What ``look`` printed about ``paths``. Raises AutotuneError for output that makes no sense."""
-    with understood("files", text):
-        return {path: _file(line) for path, line in zip(paths, split_lines(text), strict=True)}
+    with wrap_parse_errors("files", text):
+        return {path: _parse_file(line) for path, line in zip(paths, split_lines(text), strict=True)}
 
 
 def parse_sysctls(names: tuple[str, ...], text: str) -> dict[str, str | None]:
     """What ``kernel`` printed about ``names``, runs of blanks made one. Raises as ``parse_files``."""
-    with understood("kernel", text):
+    with wrap_parse_errors("kernel", text):
         return {
             name: " ".join(line[1:].split()) if line.startswith("=") else None
             for name, line in zip(names, split_lines(text), strict=True)
@@ -192,33 +192,33 @@ def parse_sysctls(names: tuple[str, ...], text: str) -> dict[str, str | None]:
 
 
 @contextmanager
-def understood(what: str, text: str) -> Iterator[None]:
+def wrap_parse_errors(subject: str, text: str) -> Iterator[None]:
     """Raise AutotuneError for a host's answer that makes no sense, so that a deployment rolls back."""
     try:
         yield
     except (ValueError, KeyError) as error:
         raise AutotuneError(
-            f"the host's answer about its {what} makes no sense ({error}): {text[:400]}"
+            f"the host's answer about its {subject} makes no sense ({error}): {text[:400]}"
         ) from error
 
 
-_APART, _REFUSED = "apart ", "refused "  # how `look_exposed` begins a line
+_APART_PREFIX, _REFUSED_PREFIX = "apart ", "refused "  # how `look_exposed` begins a line
 
 
-def _file(line: str) -> ObservedFile:
-    if line.startswith(_APART):
-        apart, _, of_file = line.removeprefix(_APART).partition("\t")
-        return replace(_file(of_file), apart=apart)
-    if line.startswith(_REFUSED):
-        return ObservedFile("refused", detail=line.removeprefix(_REFUSED))
+def _parse_file(line: str) -> ObservedFile:
+    if line.startswith(_APART_PREFIX):
+        apart, _, of_file = line.removeprefix(_APART_PREFIX).partition("\t")
+        return replace(_parse_file(of_file), staging_directory=apart)
+    if line.startswith(_REFUSED_PREFIX):
+        return ObservedFile("refused", detail=line.removeprefix(_REFUSED_PREFIX))
     kind, *rest = line.split(" ", 4)
     if not rest:
         return ObservedFile(kind)
     mode, owner, time, detail = rest
     if kind != "file":
-        return ObservedFile(kind, octal(mode), owner, time, detail)
+        return ObservedFile(kind, parse_file_mode(mode), owner, time, detail)
     digest, _, access = detail.partition(" ")
-    return ObservedFile(kind, octal(mode), owner, time, digest, access)
+    return ObservedFile(kind, parse_file_mode(mode), owner, time, digest, access)
 
 
 @dataclass(frozen=True)
@@ -232,14 +232,14 @@ class HostPlan:
     or name.
     """
 
-    stop: tuple[str, ...] = ()
-    write: tuple[str, ...] = ()
-    remove: tuple[str, ...] = ()
+    units_to_stop: tuple[str, ...] = ()
+    files_to_write: tuple[str, ...] = ()
+    files_to_remove: tuple[str, ...] = ()
     sysctls: Mapping[str, str] = field(default_factory=dict)
-    unread: tuple[str, ...] = field(default=(), compare=False)
-    act: Mapping[str, Action] = field(default_factory=dict)
-    replaces: Mapping[str, str] = field(default_factory=dict, compare=False)
-    switch: Mapping[str, bool] = field(default_factory=dict)
+    unread_files: tuple[str, ...] = field(default=(), compare=False)
+    unit_actions: Mapping[str, Action] = field(default_factory=dict)
+    replaced: Mapping[str, str] = field(default_factory=dict, compare=False)
+    boot_changes: Mapping[str, bool] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return any((self.stop, self.write, self.remove, self.sysctls, self.act, self.switch))
+        return any((self.units_to_stop, self.files_to_write, self.files_to_remove, self.sysctls, self.unit_actions, self.boot_changes))

@@ -10,64 +10,64 @@ from typing import Any
 
 from autotune import config_text, foreign_files
 from autotune.errors import AutotuneError
-from autotune.services.base import ConfigFile, Own
-from autotune.strict import octal, parse_json
+from autotune.services.base import ConfigFile, AdoptedConfig
+from autotune.strict import parse_file_mode, parse_json
 
-NAME = "files.json"
-_TEXTS = ("loses", "unit", "main", "deployment")  # fields of `Own`, written unless empty
+MANIFEST_FILE = "files.json"
+_TEXT_FIELDS = ("loses", "unit", "main", "deployment")  # fields of `Own`, written unless empty
 
 
-def of(directory: Path | None) -> dict[str, Own]:
+def read_manifest(directory: Path | None) -> dict[str, AdoptedConfig]:
     """The hosts' own files by the names of parts (``web.web1.nginx``); none without a manifest.
 
     Raises AutotuneError for one that cannot be read.
     """
-    path = directory / NAME if directory else None
+    path = directory / MANIFEST_FILE if directory else None
     if path is None or not path.exists():
         return {}
     try:
-        return of_record(parse_json(foreign_files.read_named(path, foreign_files.RECORD)))
+        return parse_record(parse_json(foreign_files.read_named_file(path, foreign_files.MAX_RECORD_BYTES)))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise AutotuneError(
             f"{path} cannot be read: {error}", hint="`autotune init --from` writes it anew"
         ) from error
 
 
-def check(own: Mapping[str, Own], parts: Collection[str]) -> None:
+def check_manifest(adopted_configs: Mapping[str, AdoptedConfig], parts: Collection[str]) -> None:
     """Raise AutotuneError where files belong to nothing in the stack.
 
     Without this check, a renamed tier would get autotune's own files in place of the host's.
     """
-    if unknown := sorted(set(own) - set(parts)):
+    if unknown := sorted(set(adopted_configs) - set(parts)):
         raise AutotuneError(
-            f"{NAME} has files of {', '.join(unknown)}, which the target does not have",
-            hint=f"rename tiers, hosts and services in {NAME} as in the target",
+            f"{MANIFEST_FILE} has files of {', '.join(unknown)}, which the target does not have",
+            hint=f"rename tiers, hosts and services in {MANIFEST_FILE} as in the target",
         )
 
 
-def text(own: Mapping[str, Own]) -> str:
+def format_manifest(adopted_configs: Mapping[str, AdoptedConfig]) -> str:
     """The manifest as a file, in JSON."""
-    return json.dumps(record(own), indent=2) + "\n"
+    return json.dumps(build_record(adopted_configs), indent=2) + "\n"
 
 
-def record(own: Mapping[str, Own]) -> dict[str, Any]:
+def build_record(adopted_configs: Mapping[str, AdoptedConfig]) -> dict[str, Any]:
     """The hosts' own files by the names of parts, for JSON."""
     return {
         part: {
             "files": {
                 file.path: {"template": file.template, "mode": f"{file.mode:04o}",
-                            **_text_field(file.text),
+                            **_encode_text(file.text),
                             **({"optional": True} if file.optional else {})}
                 for file in own_files.files
             },
             "listen": own_files.listen,
-            **{key: text for key in _TEXTS if (text := getattr(own_files, key))},
+            **{key: text for key in _TEXT_FIELDS if (text := getattr(own_files, key))},
         }
-        for part, own_files in own.items()
+        for part, own_files in adopted_configs.items()
     }  # fmt: skip
 
 
-def _text_field(text: str | None) -> dict[str, str]:
+def _encode_text(text: str | None) -> dict[str, str]:
     """A text for JSON, which has no place for bytes that are no UTF-8."""
     if text is None:
         return {}
@@ -76,31 +76,31 @@ def _text_field(text: str | None) -> dict[str, str]:
     return {"base64": b64encode(config_text.encode(text)).decode()}
 
 
-def _text(file: Mapping[str, Any]) -> str | None:
+def _decode_text(file: Mapping[str, Any]) -> str | None:
     """The inverse. Raises ValueError."""
     if "base64" in file:
         return config_text.decode(b64decode(file["base64"], validate=True))
     return file.get("text")
 
 
-def of_record(record: Mapping[str, Any]) -> dict[str, Own]:
+def parse_record(record: Mapping[str, Any]) -> dict[str, AdoptedConfig]:
     """The inverse of ``record``.
 
     Raises ValueError, KeyError, TypeError or AttributeError for anything else.
     """
-    return {part: _own(own_files) for part, own_files in record.items()}
+    return {part: _parse_adopted(own_files) for part, own_files in record.items()}
 
 
-def _own(record: Mapping[str, Any]) -> Own:
+def _parse_adopted(record: Mapping[str, Any]) -> AdoptedConfig:
     files = tuple(
         ConfigFile(
             path,
             str(file["template"]),
-            octal(file["mode"]),
-            _text(file),
+            parse_file_mode(file["mode"]),
+            _decode_text(file),
             bool(file.get("optional")),
         )
         for path, file in record["files"].items()
     )
-    texts = {key: str(record.get(key, "")) for key in _TEXTS}
-    return Own(files, str(record["listen"]), **texts)
+    texts = {key: str(record.get(key, "")) for key in _TEXT_FIELDS}
+    return AdoptedConfig(files, str(record["listen"]), **texts)

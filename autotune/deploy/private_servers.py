@@ -19,24 +19,24 @@ import psutil
 
 from autotune import foreign_files
 from autotune.deploy import run_directories
-from autotune.deploy.host_lock import start_ticks
+from autotune.deploy.host_lock import read_start_ticks
 from autotune.deploy.run_directories import RunDirectory
 from autotune.deploy.runtime import ApplyFailed
-from autotune.deploy.stack import local_of
+from autotune.deploy.stack import local_cache_name
 from autotune.errors import AutotuneError
 from autotune.foreign_files import ForeignFileError
 from autotune.services.base import Endpoint
-from autotune.strict import split_lines, whole
+from autotune.strict import split_lines, parse_uint
 from autotune.target.read import TargetFile
-from autotune.target.runtimes import names
+from autotune.target.runtimes import format_runtime_names
 
 # The shell records its own process, then *becomes* the server: the next command recognises every
 # server that a tuner leaves, whenever that was killed. Values are arguments.
 _RECORD_AND_EXEC = 'read -r stat < "/proc/$$/stat" && echo "$stat" > "$0" && exec "$@"'
 PID_SUFFIX = ".pid-of"
 FIRST_PORT = 20_000
-FINISHING = 3.0  # s for old workers to finish their connections
-EPHEMERAL = Path("/proc/sys/net/ipv4/ip_local_port_range")
+DRAINING_SECONDS = 3.0  # s for old workers to finish their connections
+EPHEMERAL_PORTS_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class ProcessFailed(ApplyFailed):
 
 
 @dataclass(frozen=True)
-class Running:
+class ServerProcess:
     """A server that was started in ``directory``; it leads a session of its own."""
 
     name: str
@@ -65,20 +65,20 @@ class Running:
         return self.process.pid
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         return self.process.poll() is None
 
-    def children(self) -> frozenset[int]:
+    def child_pids(self) -> frozenset[int]:
         try:
             return frozenset(child.pid for child in psutil.Process(self.pid).children())
         except psutil.NoSuchProcess:
             return frozenset()
 
-    def listens(self, port: int) -> bool:
+    def is_listening(self, port: int) -> bool:
         """Whether this server itself, or one of its children, listens on a TCP port."""
-        return port in _listening(self.pid) or any(port in _listening(p) for p in self.children())
+        return port in _listening_ports(self.pid) or any(port in _listening_ports(p) for p in self.child_pids())
 
-    def last_words(self, lines: int = 12) -> str:
+    def read_log_tail(self, lines: int = 12) -> str:
         """The end of what it printed."""
         try:
             return "\n".join(split_lines(self.log.read_text(errors="replace"))[-lines:])
@@ -86,7 +86,7 @@ class Running:
             return ""
 
 
-def account() -> tuple[str, str] | None:
+def find_server_account() -> tuple[str, str] | None:
     """User and group that servers drop to: ``None`` unless root starts them."""
     if os.geteuid() != 0:
         return None
@@ -99,7 +99,7 @@ def account() -> tuple[str, str] | None:
     raise AutotuneError("there is neither a user www-data nor nobody to run the servers as")
 
 
-def is_free(address: str, port: int) -> bool:
+def is_port_free(address: str, port: int) -> bool:
     """Whether a server could listen there now."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
@@ -119,55 +119,55 @@ def allocate_ports(file: TargetFile) -> dict[tuple[str, str], int]:
     The load's own connections could take an ephemeral port while its server restarts. Raises
     AutotuneError where a port the target names is in use.
     """
-    candidates = _candidates(file)
+    candidates = _candidate_ports(file)
     chosen: dict[tuple[str, str], int] = {}
     for name, tier in file.target.tiers.items():
         for host in tier.hosts:
             address = file.target.hosts[host].address
-            _check_is_here(file, host, address)
+            _check_local_address(file, host, address)
             if tier.port is not None:
-                if not is_free(address, tier.port):
-                    line, column = file.document.position(["tiers", name, "port"])
+                if not is_port_free(address, tier.port):
+                    line, column = file.document.find_position(["tiers", name, "port"])
                     raise AutotuneError(
                         f"{file.path}:{line}:{column}: port {tier.port} on {address} is in use",
                         hint="end what listens there, or leave `port:` out to have a free one",
                     )
                 chosen[name, host] = tier.port
             else:
-                chosen[name, host] = next(p for p in candidates if is_free(address, p))
+                chosen[name, host] = next(p for p in candidates if is_port_free(address, p))
             if tier.local_cache:
-                free = (p for p in candidates if is_free("127.0.0.1", p))
-                chosen[local_of(name), host] = next(free)
+                free = (p for p in candidates if is_port_free("127.0.0.1", p))
+                chosen[local_cache_name(name), host] = next(free)
     return chosen
 
 
-def _check_is_here(file: TargetFile, host: str, address: str) -> None:
+def _check_local_address(file: TargetFile, host: str, address: str) -> None:
     """Raise AutotuneError if no server on this machine could listen at an address."""
-    if is_free(address, 0):
+    if is_port_free(address, 0):
         return
-    line, column = file.document.position(["hosts", host])
+    line, column = file.document.find_position(["hosts", host])
     raise AutotuneError(
         f"{file.path}:{line}:{column}: this machine has no address {address}",
         hint="`address: 127.0.0.1`, or one that `ip address` shows; services of other machines "
-        f"need `transport: ssh` and `runtime: {names(installed=True)}`",
+        f"need `transport: ssh` and `runtime: {format_runtime_names(installed=True)}`",
     )
 
 
-def _candidates(file: TargetFile) -> Iterator[int]:
+def _candidate_ports(file: TargetFile) -> Iterator[int]:
     """Ports, from a start that depends on the target and this process: two studies seldom collide."""
-    ports = range(FIRST_PORT, _first_ephemeral())
+    ports = range(FIRST_PORT, _first_ephemeral_port())
     start = crc32(f"{file.path.resolve()} {os.getpid()}".encode()) % len(ports)
     yield from (*ports[start:], *ports[:start])
 
 
-def _first_ephemeral() -> int:
+def _first_ephemeral_port() -> int:
     try:
-        return max(FIRST_PORT + 1000, int(EPHEMERAL.read_text().split()[0]))
+        return max(FIRST_PORT + 1000, int(EPHEMERAL_PORTS_FILE.read_text().split()[0]))
     except (OSError, ValueError):
         return 32_768
 
 
-def start(name: str, argv: Sequence[str], directory: Path) -> Running:
+def start_server(name: str, argv: Sequence[str], directory: Path) -> ServerProcess:
     """Start a server in the foreground of its own session, output to ``<name>.out``."""
     log = directory / f"{name}.out"
     record = directory / f"{name}{PID_SUFFIX}"
@@ -180,37 +180,37 @@ def start(name: str, argv: Sequence[str], directory: Path) -> Running:
             stderr=output,
             start_new_session=True,
         )
-    return Running(name, process, directory, log)
+    return ServerProcess(name, process, directory, log)
 
 
-def wait_until(condition: Callable[[], bool], running: Running, seconds: float, what: str) -> None:
+def wait_until(condition: Callable[[], bool], server: ServerProcess, seconds: float, expected: str) -> None:
     """Wait for ``condition``. Raises ProcessFailed when the server dies or the time is up."""
     deadline = time.monotonic() + seconds
     while not condition():
-        if not running.alive:
-            raise ProcessFailed(f"{running.name} died while {what}: {running.last_words()}")
+        if not server.is_alive:
+            raise ProcessFailed(f"{server.name} died while {expected}: {server.read_log_tail()}")
         if time.monotonic() > deadline:
             raise ProcessFailed(
-                f"{running.name} was not done {what} after {seconds:g} s: {running.last_words()}"
+                f"{server.name} was not done {expected} after {seconds:g} s: {server.read_log_tail()}"
             )
         time.sleep(0.005)
 
 
-def is_up(running: Running, place: Endpoint | str) -> bool:
+def is_accepting(server: ServerProcess, address: Endpoint | str) -> bool:
     """Whether this very server listens at an endpoint, or accepts at a socket in its directory.
 
     Connecting to the endpoint would not tell: another server may listen there while ours still tries.
     """
-    if isinstance(place, Endpoint):
-        return running.listens(place.port)
+    if isinstance(address, Endpoint):
+        return server.is_listening(address.port)
     try:
-        unix_connection(running.directory, place, 1.0).close()
+        open_unix_connection(server.directory, address, 1.0).close()
     except OSError:
         return False
     return True
 
 
-def unix_connection(directory: Path, name: str, timeout: float) -> socket.socket:
+def open_unix_connection(directory: Path, name: str, timeout: float) -> socket.socket:
     """A connection to a unix socket, by its path or its name in ``directory``. Raises OSError."""
     path = directory / name
     # Through the open directory: a socket's own path may be longer than the kernel takes.
@@ -227,7 +227,7 @@ def unix_connection(directory: Path, name: str, timeout: float) -> socket.socket
     return client
 
 
-def _listening(pid: int) -> frozenset[int]:
+def _listening_ports(pid: int) -> frozenset[int]:
     try:
         connections = psutil.Process(pid).net_connections(kind="tcp")
     except psutil.Error:
@@ -235,29 +235,29 @@ def _listening(pid: int) -> frozenset[int]:
     return frozenset(c.laddr.port for c in connections if c.status == psutil.CONN_LISTEN)
 
 
-def reload(running: Running, signal_name: str, seconds: float = 20.0) -> int:
+def reload_server(server: ServerProcess, signal_name: str, seconds: float = 20.0) -> int:
     """Signal the server to read its files again, and wait until new workers have replaced the old.
 
     Returns how many old workers still serve connections that were open before. After a few seconds
     they are not waited for any more, if new workers accept connections and they do not.
     """
-    old, start = running.children(), time.monotonic()
-    os.kill(running.pid, getattr(signal, f"SIG{signal_name}"))
+    old, start = server.child_pids(), time.monotonic()
+    os.kill(server.pid, getattr(signal, f"SIG{signal_name}"))
 
     def is_replaced() -> bool:
-        left = old & running.children()
-        return not left or (time.monotonic() > start + FINISHING and _only_finish(running, left))
+        old_pids = old & server.child_pids()
+        return not old_pids or (time.monotonic() > start + DRAINING_SECONDS and _are_draining(server, old_pids))
 
-    wait_until(is_replaced, running, seconds, "reloading")
-    return len(old & running.children())
+    wait_until(is_replaced, server, seconds, "reloading")
+    return len(old & server.child_pids())
 
 
-def _only_finish(running: Running, left: frozenset[int]) -> bool:
+def _are_draining(server: ServerProcess, old_pids: frozenset[int]) -> bool:
     """True if no process of ``left`` accepts connections, and a newer one does."""
-    new = running.children() - left
-    listening = _listening_sockets(running.pid)
-    serving = {pid for pid in (running.pid, *new, *left) if _sockets(pid) & listening}
-    return bool(new and serving) and not serving & left
+    new = server.child_pids() - old_pids
+    listening = _listening_sockets(server.pid)
+    serving = {pid for pid in (server.pid, *new, *old_pids) if _socket_inodes(pid) & listening}
+    return bool(new and serving) and not serving & old_pids
 
 
 def _listening_sockets(pid: int) -> frozenset[str]:
@@ -273,7 +273,7 @@ def _listening_sockets(pid: int) -> frozenset[str]:
     return frozenset(inodes)
 
 
-def _sockets(pid: int) -> frozenset[str]:
+def _socket_inodes(pid: int) -> frozenset[str]:
     inodes = set[str]()
     with contextlib.suppress(OSError):  # it has ended
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
@@ -282,59 +282,59 @@ def _sockets(pid: int) -> frozenset[str]:
     return frozenset(inodes)
 
 
-def stop(running: Running, seconds: float = 5.0) -> None:
+def stop_server(server: ServerProcess, seconds: float = 5.0) -> None:
     """End the server and all of its session: by SIGTERM, then by SIGKILL."""
-    leader = SessionLeader(running.pid, start_ticks(running.pid) or 0)
-    _end(_session(leader, running.directory), seconds)
-    running.process.wait()
-    (running.directory / f"{running.name}{PID_SUFFIX}").unlink(missing_ok=True)
+    leader = SessionLeader(server.pid, read_start_ticks(server.pid) or 0)
+    _terminate(_session_processes(leader, server.directory), seconds)
+    server.process.wait()
+    (server.directory / f"{server.name}{PID_SUFFIX}").unlink(missing_ok=True)
 
 
-def end_left_behind(run: RunDirectory) -> tuple[str, ...]:
+def stop_orphaned(run: RunDirectory) -> tuple[str, ...]:
     """End servers that a killed tuner left running under its run directory; their names."""
     ended: list[str] = []
-    if not run_directories.is_own(directory := run.path):
+    if not run_directories.is_run_directory(directory := run.path):
         return ()
-    parts = [n for n in foreign_files.names(directory)
-             if foreign_files.kind(directory, n) == "a directory"]  # fmt: skip
+    parts = [n for n in foreign_files.list_names(directory)
+             if foreign_files.describe_kind(directory, n) == "a directory"]  # fmt: skip
     for place, name in (
-        (directory / p, n) for p in parts for n in foreign_files.names(directory, p)
+        (directory / p, n) for p in parts for n in foreign_files.list_names(directory, p)
     ):
         if not name.endswith(PID_SUFFIX):
             continue
         server = name.removesuffix(PID_SUFFIX)
-        leader = recorded_leader(place, server)
-        if leader and (processes := _session(leader, place)):
-            _end(processes, 5.0)
+        leader = read_session_leader(place, server)
+        if leader and (processes := _session_processes(leader, place)):
+            _terminate(processes, 5.0)
             ended.append(server)
         (place / name).unlink(missing_ok=True)
     return tuple(ended)
 
 
-def recorded_leader(directory: Path, server: str) -> SessionLeader | None:
+def read_session_leader(directory: Path, server: str) -> SessionLeader | None:
     """The process that ``start`` recorded for a server; ``None`` without a record."""
     name = f"{server}{PID_SUFFIX}"
     try:
-        content = foreign_files.read_bytes(directory, name, foreign_files.SMALL)
+        content = foreign_files.read_bytes(directory, name, foreign_files.MAX_SMALL_FILE_BYTES)
         pid, _, rest = content.decode().partition(" ")
-        return SessionLeader(whole(pid), whole(rest.rpartition(")")[2].split()[19]))
+        return SessionLeader(parse_uint(pid), parse_uint(rest.rpartition(")")[2].split()[19]))
     except (OSError, ValueError, IndexError, ForeignFileError):
         return None
 
 
-def _session(leader: SessionLeader, directory: Path) -> list[psutil.Process]:
+def _session_processes(leader: SessionLeader, directory: Path) -> list[psutil.Process]:
     """Processes of a session that work in ``directory``, of this account or that of its servers.
 
     If another process has the leader's id by now, there are none: the session has ended.
     """
-    if start_ticks(leader.pid) not in (None, leader.ticks):
+    if read_start_ticks(leader.pid) not in (None, leader.ticks):
         return []
     session = []
     for process in psutil.process_iter():
         try:
             if (
                 os.getsid(process.pid) == leader.pid
-                and process.uids().real in _accounts()
+                and process.uids().real in _server_uids()
                 and _works_in(process, directory)
             ):
                 session.append(process)
@@ -343,9 +343,9 @@ def _session(leader: SessionLeader, directory: Path) -> list[psutil.Process]:
     return session
 
 
-def _accounts() -> set[int]:
+def _server_uids() -> set[int]:
     """The accounts that servers run as."""
-    servers = account()
+    servers = find_server_account()
     return {os.geteuid(), *([pwd.getpwnam(servers[0]).pw_uid] if servers else ())}
 
 
@@ -353,26 +353,26 @@ def _works_in(process: psutil.Process, directory: Path) -> bool:
     return Path(process.cwd()).is_relative_to(directory.resolve())
 
 
-def _end(processes: list[psutil.Process], seconds: float) -> None:
+def _terminate(processes: list[psutil.Process], seconds: float) -> None:
     # The leader first: masters end their workers in good order.
-    leaders = [p for p in processes if p.pid == _sid(p)] or processes
+    leaders = [p for p in processes if p.pid == _session_id(p)] or processes
     for process in leaders:
-        _quietly(process.terminate)
+        _ignore_ended_process(process.terminate)
     _, alive = psutil.wait_procs(processes, timeout=seconds)
     for process in alive:
-        _quietly(process.kill)
+        _ignore_ended_process(process.kill)
     psutil.wait_procs(alive, timeout=seconds)
 
 
-def _sid(process: psutil.Process) -> int:
+def _session_id(process: psutil.Process) -> int:
     try:
         return os.getsid(process.pid)
     except ProcessLookupError:
         return -1
 
 
-def _quietly(act: Callable[[], None]) -> None:
+def _ignore_ended_process(action: Callable[[], None]) -> None:
     try:
-        act()
+        action()
     except psutil.NoSuchProcess:
         return

@@ -6,8 +6,8 @@ import os
 import shutil
 from collections.abc import Iterable
 
-from autotune.deploy.host_commands import Command, ask
-from autotune.deploy.runtime import NeedsPrograms
+from autotune.deploy.host_commands import Command, run_commands
+from autotune.deploy.runtime import ProgramUser
 from autotune.errors import AutotuneError
 from autotune.transports.base import Transport
 
@@ -15,16 +15,16 @@ from autotune.transports.base import Transport
 SYSTEM_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
 
 
-def local_programs(needing: Iterable[NeedsPrograms]) -> dict[str, str]:
+def find_local_programs(needing: Iterable[ProgramUser]) -> dict[str, str]:
     """Full paths of the executables these services and generators need.
 
     Raises AutotuneError with every missing one and the command that brings it.
     """
     paths: dict[str, str] = {}
-    missing: dict[str, NeedsPrograms] = {}
+    missing: dict[str, ProgramUser] = {}
     for user in needing:
         for name, alternatives in user.programs.items():
-            path = next(filter(None, map(_which, alternatives)), None)
+            path = next(filter(None, map(_find_program, alternatives)), None)
             if path is None:
                 missing[name] = user
             else:
@@ -37,27 +37,27 @@ def local_programs(needing: Iterable[NeedsPrograms]) -> dict[str, str]:
     return paths
 
 
-def install_hint(lacking: Iterable[NeedsPrograms]) -> str:
+def install_hint(missing: Iterable[ProgramUser]) -> str:
     """How to get the programs of these: Debian's packages first."""
-    every = list(lacking)
-    elsewhere = [user.elsewhere for user in every if user.elsewhere]
-    packages = {package for user in every if not user.elsewhere for package in user.packages}
+    every = list(missing)
+    elsewhere = [user.package_source for user in every if user.package_source]
+    packages = {package for user in every if not user.package_source for package in user.packages}
     install = f"apt-get install --no-install-recommends {' '.join(sorted(packages))}"
     return "; ".join(dict.fromkeys(([install] if packages else []) + elsewhere))
 
 
-def _which(program: str) -> str | None:
+def _find_program(program: str) -> str | None:
     return shutil.which(program, path=os.pathsep.join((os.environ.get("PATH", ""), SYSTEM_PATH)))
 
 
-def installed(transport: Transport, needing: Iterable[NeedsPrograms]) -> dict[str, str]:
+def find_installed_programs(transport: Transport, needing: Iterable[ProgramUser]) -> dict[str, str]:
     """Full paths on that host, by the names services use.
 
     Raises AutotuneError with every missing one and the command that brings it.
     """
     used = list(needing)
     alternatives = {name: paths for user in used for name, paths in user.programs.items()}
-    answers = ask(transport, [Command(("where", *paths)) for paths in alternatives.values()])
+    answers = run_commands(transport, [Command(("where", *paths)) for paths in alternatives.values()])
     paths = {name: done.stdout.strip() for name, done in zip(alternatives, answers, strict=True)}
     missing = sorted(name for name, path in paths.items() if not path)
     if missing:

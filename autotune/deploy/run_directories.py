@@ -23,9 +23,9 @@ from autotune.account_key import make_state_directory, state_directory
 from autotune.errors import AutotuneError
 from autotune.strict import parse_json
 
-RUNS = "runs"  # in the account's state directory: a record of each run directory
-PREFIX = "autotune-"
-MARK = (
+RECORD_DIRECTORY = "runs"  # in the account's state directory: a record of each run directory
+DIRECTORY_PREFIX = "autotune-"
+MARKER_FILE = (
     ".run-directory"  # in a run directory: its own name, so that no other directory is taken for it
 )
 
@@ -38,68 +38,68 @@ class RunDirectory:
     path: Path
 
 
-def make(study: Path, *, for_others: bool) -> Path:
+def make_run_directory(study: Path, *, is_shared: bool) -> Path:
     """An empty directory for the stack of a study, instead of any it has.
 
     ``for_others``: servers drop to an unprivileged account, which must reach their files.
     Raises AutotuneError.
     """
-    remove(study)
-    name = f"{PREFIX}{secrets.token_hex(8)}"
+    remove_run_directory(study)
+    name = f"{DIRECTORY_PREFIX}{secrets.token_hex(8)}"
     path = Path(tempfile.gettempdir()).resolve() / name
     record = {"study": str(study.resolve()), "directory": str(path)}
-    runs = make_state_directory() / RUNS
+    runs = make_state_directory() / RECORD_DIRECTORY
     durable.make_directory(runs, 0o700)
     # On record first: a tuner that is killed now leaves nothing that is not on record.
-    durable.write(runs / _name(study), json.dumps(record).encode(), 0o600)
+    durable.write_file(runs / _record_name(study), json.dumps(record).encode(), 0o600)
     path.mkdir(mode=0o700)
-    (path / MARK).write_text(name, encoding="ascii")
-    path.chmod(0o755 if for_others else 0o700)
+    (path / MARKER_FILE).write_text(name, encoding="ascii")
+    path.chmod(0o755 if is_shared else 0o700)
     return path
 
 
-def remove(study: Path) -> None:
+def remove_run_directory(study: Path) -> None:
     """Remove the run directory of a study, if it has one."""
-    directory = of_study(study)
+    directory = find_run_directory(study)
     if directory is not None:
-        if is_own(directory.path):
+        if is_run_directory(directory.path):
             shutil.rmtree(directory.path)  # follows no link
-        _record(study).unlink(missing_ok=True)
+        _record_path(study).unlink(missing_ok=True)
 
 
-def of_study(study: Path) -> RunDirectory | None:
+def find_run_directory(study: Path) -> RunDirectory | None:
     """The run directory on record for a study."""
-    record = _record(study)
-    directory = _read(record.parent, record.name)
+    record = _record_path(study)
+    directory = _read_record(record.parent, record.name)
     return directory if directory and directory.study == study.resolve() else None
 
 
-def below(root: Path) -> Iterator[RunDirectory]:
+def list_run_directories(root: Path) -> Iterator[RunDirectory]:
     """The run directories of all studies below ``root``."""
-    runs = state_directory() / RUNS
-    for name in foreign_files.names(runs):
-        directory = _read(runs, name)
+    runs = state_directory() / RECORD_DIRECTORY
+    for name in foreign_files.list_names(runs):
+        directory = _read_record(runs, name)
         if directory is not None and directory.study.is_relative_to(root.resolve()):
             yield directory
 
 
-def _record(study: Path) -> Path:
-    return state_directory() / RUNS / _name(study)
+def _record_path(study: Path) -> Path:
+    return state_directory() / RECORD_DIRECTORY / _record_name(study)
 
 
-def _name(study: Path) -> str:
+def _record_name(study: Path) -> str:
     return hashlib.sha256(os.fsencode(study.resolve())).hexdigest()[:32]
 
 
-def _read(runs: Path, name: str) -> RunDirectory | None:
+def _read_record(runs: Path, name: str) -> RunDirectory | None:
     try:
-        record = parse_json(foreign_files.read_bytes(runs, name, foreign_files.SMALL))
+        record = parse_json(foreign_files.read_bytes(runs, name, foreign_files.MAX_SMALL_FILE_BYTES))
         return RunDirectory(Path(record["study"]), Path(record["directory"]))
     except (OSError, ValueError, KeyError, TypeError, AutotuneError):
         return None  # what it was the record of cannot be known
 
 
-def is_own(path: Path) -> bool:
+def is_run_directory(path: Path) -> bool:
     """True if a directory is one that this account made for a private stack."""
     try:
         status = path.lstat()
@@ -108,6 +108,6 @@ def is_own(path: Path) -> bool:
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid():
         return False
     with contextlib.suppress(OSError, AutotuneError):
-        mark = foreign_files.read_bytes(path, MARK, foreign_files.SMALL)
-        return path.name.startswith(PREFIX) and mark == path.name.encode()
+        mark = foreign_files.read_bytes(path, MARKER_FILE, foreign_files.MAX_SMALL_FILE_BYTES)
+        return path.name.startswith(DIRECTORY_PREFIX) and mark == path.name.encode()
     return not any(path.iterdir())  # killed before the mark was there

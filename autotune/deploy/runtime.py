@@ -9,25 +9,25 @@ from pathlib import Path
 from typing import ClassVar, Protocol, TypeVar
 
 from autotune.deploy.host_state import HostPlan, HostState, ObservedHost, ServiceManager
-from autotune.deploy.stack import Part, Stack
+from autotune.deploy.stack import ServiceInstance, Stack
 from autotune.errors import AutotuneError
-from autotune.services.base import Argv, ConfigFile, Own, Settings, TrialStart
+from autotune.services.base import Argv, ConfigFile, AdoptedConfig, Settings, TrialStart
 from autotune.space.facts import HostFacts
-from autotune.target.messages import plural
+from autotune.target.messages import format_count
 from autotune.target.model import Target
 from autotune.target.read import TargetFile
-from autotune.target.runtimes import DEFAULT, runtime_module
+from autotune.target.runtimes import DEFAULT_RUNTIME, import_runtime
 from autotune.transports.base import Transport
 from autotune.transports.parallel import HostResults
 
 T = TypeVar("T")
-Note = Callable[[str], None]  # hears of progress, a line at a time
-Cases = Sequence[
-    tuple[Part, Mapping[str, bytes]]
+NoteCallback = Callable[[str], None]  # hears of progress, a line at a time
+ValidationCases = Sequence[
+    tuple[ServiceInstance, Mapping[str, bytes]]
 ]  # parts with files by the paths their services know
 
 
-class Invalid(AutotuneError):
+class InvalidConfiguration(AutotuneError):
     """The software refuses the configuration; the message is its own."""
 
 
@@ -36,19 +36,19 @@ class ApplyFailed(AutotuneError):
 
 
 @dataclass(frozen=True)
-class Check:
+class ConfigurationCheck:
     """How the software of a part validates its files before they replace what runs.
 
     ``files`` are all files of the part, by the paths its service knows; ``new`` those that change.
     """
 
-    part: Part
-    how: Argv | TrialStart
+    instance: ServiceInstance
+    method: Argv | TrialStart
     files: Mapping[str, bytes]
-    new: tuple[str, ...]
+    changed_files: tuple[str, ...]
 
 
-class Layout:
+class RuntimeLayout:
     """The names by which a runtime knows files and processes: here, those of installed units."""
 
     # Whether files of a deployment that is not chosen are taken away.
@@ -56,24 +56,24 @@ class Layout:
     # Whether services have file systems and limits of their own, apart from their host's.
     isolated = False
 
-    def path(self, part: Part, path: str) -> str:
+    def path_for(self, instance: ServiceInstance, path: str) -> str:
         """The absolute path on the host of a file of ``part``."""
         return path
 
-    def mode(self, file: ConfigFile) -> int | None:
+    def mode_for(self, file: ConfigFile) -> int | None:
         """The bits a file is to have; ``None`` keeps those of the file it replaces."""
         return None
 
-    def defines(self, path: str) -> str | None:
+    def unit_defined_by(self, path: str) -> str | None:
         """The unit whose definition a file is part of, so that a change of the file restarts it."""
         return None
 
-    def unit(self, part: Part) -> str | None:
+    def unit_for(self, instance: ServiceInstance) -> str | None:
         """What is started, reloaded and stopped for ``part``; ``None`` without a process."""
-        return part.service.unit(part.site)
+        return instance.service.get_unit(instance.placement)
 
-    def definitions(
-        self, active: Sequence[Part], settings: Settings
+    def build_unit_files(
+        self, active: Sequence[ServiceInstance], settings: Settings
     ) -> dict[str, tuple[str, bytes]]:
         """Files that define the units of a host: by unit, where its file is and what is in it. A
         change of one restarts its unit."""
@@ -89,16 +89,16 @@ class RuntimeHost(Protocol):
     def transport(self) -> Transport: ...
 
     @property
-    def original(self) -> HostState:
+    def original_state(self) -> HostState:
         """The host as it was before the first change."""
         ...
 
-    def check_held(self) -> None:
+    def assert_locked(self) -> None:
         """Raises AutotuneError where the host was taken over, or booted, since it was taken."""
         ...
 
-    def save(
-        self, desired: HostState, leaves: Iterable[str] = (), checks: Sequence[Check] = ()
+    def back_up(
+        self, desired: HostState, created_files: Iterable[str] = (), checks: Sequence[ConfigurationCheck] = ()
     ) -> None:
         """Back up everything that is about to change and has no backup yet.
 
@@ -111,21 +111,21 @@ class RuntimeHost(Protocol):
         """The present state of everything ``desired`` speaks of; changes nothing."""
         ...
 
-    def observe_and_ask(
-        self, desired: HostState, questions: Sequence[tuple[Part, Argv]]
+    def observe_and_query(
+        self, desired: HostState, queries: Sequence[tuple[ServiceInstance, Argv]]
     ) -> tuple[ObservedHost, list[str]]:
         """As ``observe``, with what each command printed; none may change anything."""
         ...
 
-    def stage(self, desired: HostState, plan: HostPlan, checks: Sequence[Check] = ()) -> None:
+    def stage(self, desired: HostState, plan: HostPlan, checks: Sequence[ConfigurationCheck] = ()) -> None:
         """Let the software validate new files where they disturb nothing. Raises Invalid."""
         ...
 
-    def discard(self, plan: HostPlan) -> None:
+    def discard_staged(self, plan: HostPlan) -> None:
         """Take staged files away."""
         ...
 
-    def accepted(self, original: HostState, observed: ObservedHost) -> tuple[HostState, list[str]]:
+    def select_restorable(self, original: HostState, observed: ObservedHost) -> tuple[HostState, list[str]]:
         """``original`` without the files that their software refuses by now, and what it says against
         them; all other files are staged."""
         ...
@@ -134,30 +134,30 @@ class RuntimeHost(Protocol):
         """Carry out the plan. Raises ApplyFailed."""
         ...
 
-    def persist(self, desired: HostState) -> None:
+    def persist_state(self, desired: HostState) -> None:
         """What is deployed outlives a reboot: kernel values are in a file of autotune's own, units
         that were started or stopped are enabled or disabled. Raises ApplyFailed."""
         ...
 
-    def complaints(self) -> list[str]:
+    def find_failures(self) -> list[str]:
         """The last words of units that ought to run and do not."""
         ...
 
 
-class HeldHosts(Protocol):
+class LockedHosts(Protocol):
     """All hosts of a stack, ready for changes between ``take`` and ``release``."""
 
     def __getitem__(self, name: str) -> RuntimeHost: ...
 
-    def gather(self, names: Iterable[str], work: Callable[[RuntimeHost], T]) -> HostResults[T]:
+    def run_on_hosts(self, names: Iterable[str], work: Callable[[RuntimeHost], T]) -> HostResults[T]:
         """``work`` on each of these hosts; its results and errors by their names."""
         ...
 
-    def take(self) -> None:
+    def lock(self) -> None:
         """Get every host ready for changes. Raises LockedError while another tuner has one."""
         ...
 
-    def release(self, *, restored: bool) -> None:
+    def unlock(self, *, restored: bool) -> None:
         """Release the hosts: restored to how they were before, or as they are now.
 
         Raises AutotuneError naming the hosts that could not be restored, when all others are.
@@ -165,16 +165,16 @@ class HeldHosts(Protocol):
         ...
 
 
-def describe_finishing(host: str, name: str, processes: int, peers: Sequence[str] = ()) -> str:
+def describe_draining(host: str, name: str, processes: int, peers: Sequence[str] = ()) -> str:
     """The note on old workers that serve connections from before a reload."""
     clients = f" ({', '.join(peers)})" if peers else ""
     return (
-        f"{host}: {plural(processes, 'old worker')} of {name} still finish connections from before "
+        f"{host}: {format_count(processes, 'old worker')} of {name} still finish connections from before "
         f"the reload{clients}; new connections get the new configuration"
     )
 
 
-class NeedsPrograms(Protocol):
+class ProgramUser(Protocol):
     """A service or a load generator."""
 
     @property
@@ -184,7 +184,7 @@ class NeedsPrograms(Protocol):
     def packages(self) -> tuple[str, ...]: ...
 
     @property
-    def elsewhere(self) -> str: ...
+    def package_source(self) -> str: ...
 
 
 class Runtime(ABC):
@@ -196,25 +196,25 @@ class Runtime(ABC):
     """
 
     installed: ClassVar[bool]
-    layout: ClassVar[Layout]
+    layout: ClassVar[RuntimeLayout]
     service_manager: ClassVar[ServiceManager | None] = None
 
-    def contents(self, transport: Transport, parts: Sequence[Part]) -> dict[str, bytes]:
+    def read_isolated_files(self, transport: Transport, instances: Sequence[ServiceInstance]) -> dict[str, bytes]:
         """The own files of services that are isolated, by the paths that the runtime gives them."""
         return {}
 
     @abstractmethod
-    def transports(self, file: TargetFile) -> dict[str, Transport]:
+    def create_transports(self, file: TargetFile) -> dict[str, Transport]:
         """The transport of each host of a target; none is connected before its first use."""
 
     @abstractmethod
-    def facts(self, target: Target, transports: Mapping[str, Transport]) -> dict[str, HostFacts]:
+    def read_facts(self, target: Target, transports: Mapping[str, Transport]) -> dict[str, HostFacts]:
         """What each host has, within what the target grants of it."""
 
     @abstractmethod
-    def programs(
+    def find_programs(
         self,
-        needed: Mapping[str, Sequence[NeedsPrograms]],
+        needed: Mapping[str, Sequence[ProgramUser]],
         transports: Mapping[str, Transport],
     ) -> dict[str, dict[str, str]]:
         """Host → name of a program → its path there.
@@ -223,41 +223,41 @@ class Runtime(ABC):
         """
 
     @abstractmethod
-    def lay_out(
+    def build_stack(
         self,
         file: TargetFile,
         directory: str,
         facts: Mapping[str, HostFacts],
         programs: Mapping[str, Mapping[str, str]],
-        own: Mapping[str, Own],
+        adopted_configs: Mapping[str, AdoptedConfig],
     ) -> Stack:
         """The stack of a target; what is private to the study lies below ``directory``."""
 
     @abstractmethod
-    def refusals(self, transport: Transport, cases: Cases) -> list[str | None]:
+    def find_validation_errors(self, transport: Transport, cases: ValidationCases) -> list[str | None]:
         """What the software on a host says against files; ``None`` where it accepts them."""
 
     @abstractmethod
-    def status(self, stack: Stack, transports: Mapping[str, Transport]) -> Iterable[str]:
+    def describe_hosts(self, stack: Stack, transports: Mapping[str, Transport]) -> Iterable[str]:
         """What else `check` finds out about the hosts, a line each."""
 
     @abstractmethod
-    def run_directory(self, study: Path) -> str:
+    def make_run_directory(self, study: Path) -> str:
         """Where the stack of a study lives; made anew."""
 
     @abstractmethod
-    def hosts(
-        self, stack: Stack, transports: Mapping[str, Transport], study: Path, note: Note
-    ) -> HeldHosts:
+    def create_hosts(
+        self, stack: Stack, transports: Mapping[str, Transport], study: Path, note: NoteCallback
+    ) -> LockedHosts:
         """The hosts of a stack for the study in a directory; none is changed yet."""
 
-    def packed(self, target: Target, tier: str, paths: Sequence[str]) -> Argv:
+    def build_archive_command(self, target: Target, tier: str, paths: Sequence[str]) -> Argv:
         """Words for the service manager of a host that print each of these paths as a tier's service
         sees it, as a tar archive in one line of base64. For a layout that is ``isolated``."""
         raise NotImplementedError
 
 
-def installed_layout() -> Layout:
+def installed_layout() -> RuntimeLayout:
     """The default runtime's layout, for hosts whose services nobody starts, such as a model's."""
-    layout: Layout = runtime_module(DEFAULT).RUNTIME.layout
+    layout: RuntimeLayout = import_runtime(DEFAULT_RUNTIME).RUNTIME.layout
     return layout

@@ -6,30 +6,30 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 
-from autotune.services.base import Conditions, Endpoint, Own, Role, Service, Settings, Site, met
-from autotune.services.registry import PORTS, Placed, of_role, parts, placed
+from autotune.services.base import Conditions, Endpoint, AdoptedConfig, Role, Service, Settings, Placement, conditions_hold
+from autotune.services.registry import DEPLOYMENT_PORTS, TierService, list_by_role, services_of, list_tier_services
 from autotune.space.facts import HostFacts
 from autotune.target.model import Target
 
-Ports = Mapping[tuple[str, str], int]
+PortsByHost = Mapping[tuple[str, str], int]
 
 
 @dataclass(frozen=True)
-class Part:
+class ServiceInstance:
     """One service on one host of one tier; it is there while ``when`` holds."""
 
     service: Service
-    site: Site
-    when: Conditions = ()
+    placement: Placement
+    conditions: Conditions = ()
 
     @property
     def name(self) -> str:
-        return f"{self.site.tier}.{self.site.host}.{self.service.name}"
+        return f"{self.placement.tier}.{self.placement.host}.{self.service.name}"
 
     @property
-    def owner(self) -> str:
+    def parameter_prefix(self) -> str:
         """``tier.service``: what the full names of its parameters begin with."""
-        return f"{self.site.tier}.{self.service.name}"
+        return f"{self.placement.tier}.{self.service.name}"
 
 
 @dataclass(frozen=True)
@@ -40,34 +40,34 @@ class Stack:
     them run depends on the settings.
     """
 
-    parts: tuple[Part, ...]
+    instances: tuple[ServiceInstance, ...]
     entry: Endpoint
     other_entries: tuple[Endpoint, ...] = ()
 
-    def active(self, settings: Settings) -> tuple[Part, ...]:
+    def active_instances(self, settings: Settings) -> tuple[ServiceInstance, ...]:
         """The parts that run under these settings, in dependency order."""
-        return tuple(part for part in self.parts if met(part.when, settings))
+        return tuple(part for part in self.instances if conditions_hold(part.conditions, settings))
 
     @property
-    def calls(self) -> dict[str, tuple[str, ...]]:
+    def called_tiers(self) -> dict[str, tuple[str, ...]]:
         """For each tier the tiers that it calls, directly or not."""
-        at = {part.site.listen: part.site.tier for part in self.parts}
-        asked: dict[str, set[str]] = {}
-        for part in self.parts:  # those that are called come first
-            site = part.site
-            ends = (*site.forwards_to, *site.uses)
-            direct = {at[end] for end in ends if end in at} - {site.tier}
-            behind = {tier for called in direct for tier in asked.get(called, ())}
-            asked.setdefault(site.tier, set()).update(direct, behind)
-        return {tier: tuple(sorted(others)) for tier, others in asked.items()}
+        at = {part.placement.listen: part.placement.tier for part in self.instances}
+        by_tier: dict[str, set[str]] = {}
+        for part in self.instances:  # those that are called come first
+            site = part.placement
+            endpoints = (*site.forwards_to, *site.uses)
+            direct = {at[end] for end in endpoints if end in at} - {site.tier}
+            behind = {tier for called in direct for tier in by_tier.get(called, ())}
+            by_tier.setdefault(site.tier, set()).update(direct, behind)
+        return {tier: tuple(sorted(others)) for tier, others in by_tier.items()}
 
     @property
     def hosts(self) -> tuple[str, ...]:
         """Every host that something runs on, each once."""
-        return tuple(dict.fromkeys(part.site.host for part in self.parts))
+        return tuple(dict.fromkeys(part.placement.host for part in self.instances))
 
-    def of_role(self, role: Role) -> tuple[Part, ...]:
-        return tuple(part for part in self.parts if part.site.role is role)
+    def instances_with_role(self, role: Role) -> tuple[ServiceInstance, ...]:
+        return tuple(part for part in self.instances if part.placement.role is role)
 
 
 @dataclass(frozen=True)
@@ -79,16 +79,16 @@ class StackContext:
     """
 
     directory: str
-    ports: Ports
+    ports: PortsByHost
     programs: Mapping[str, Mapping[str, str]]
     facts: Mapping[str, HostFacts]
     user: str | None = None
     group: str | None = None
     installed: bool = False
-    own: Mapping[str, Own] = field(default_factory=dict)
+    adopted: Mapping[str, AdoptedConfig] = field(default_factory=dict)
 
 
-def local_of(tier: str) -> str:
+def local_cache_name(tier: str) -> str:
     """The name that ``Ports`` has, in place of a tier's, for the cache on each host of a tier."""
     return f"{tier}.local"
 
@@ -103,75 +103,75 @@ def entry_tiers(target: Target) -> tuple[str, ...]:
 def start_order(target: Target) -> tuple[str, ...]:
     """Tiers such that each comes after all it depends on."""
     return tuple(
-        TopologicalSorter({name: tier.needs for name, tier in target.tiers.items()}).static_order()
+        TopologicalSorter({name: tier.required_tiers for name, tier in target.tiers.items()}).static_order()
     )
 
 
-def build(target: Target, context: StackContext) -> Stack:
+def build_stack(target: Target, context: StackContext) -> Stack:
     """The stack of a target with every deployment of each tier."""
     built = [
-        Part(place.service, _site(target, context, name, host, place), place.runs)
+        ServiceInstance(place.service, _build_placement(target, context, name, host, place), place.run_conditions)
         for name in start_order(target)
         for host in target.tiers[name].hosts
-        for place in placed(name, target.tiers[name])
+        for place in list_tier_services(name, target.tiers[name])
     ]
     first = entry_tiers(target)[0]
     entry, *others = (_endpoint(target, first, host, context) for host in target.tiers[first].hosts)
     return Stack(tuple(built), entry, tuple(others))
 
 
-def _site(target: Target, context: StackContext, name: str, host: str, place: Placed) -> Site:
+def _build_placement(target: Target, context: StackContext, name: str, host: str, tier_service: TierService) -> Placement:
     tier = target.tiers[name]
 
     def endpoints(tiers: tuple[str, ...], role: Role | None = None) -> tuple[Endpoint, ...]:
         return tuple(
             _endpoint(target, other, other_host, context)
             for other in tiers
-            if role is None or role in _roles(target, other)
+            if role is None or role in _tier_roles(target, other)
             for other_host in target.tiers[other].hosts
         )
 
-    return Site(
+    return Placement(
         tier=name,
         host=host,
-        role=place.role,
+        role=tier_service.role,
         directory=f"{context.directory}/{name}.{host}",
-        listen=_local(name, host, context)
-        if place.role is Role.LOCAL
+        listen=_local_cache_endpoint(name, host, context)
+        if tier_service.role is Role.LOCAL_CACHE
         else _endpoint(target, name, host, context),
         forwards_to=endpoints((tier.forwards_to,)) if tier.forwards_to else (),
         caches=endpoints(tier.uses, Role.CACHE),
         stores=endpoints(tier.uses, Role.STORE),
         uses=endpoints(tier.uses),
-        local=_local(name, host, context) if tier.local_cache else None,
+        local_cache=_local_cache_endpoint(name, host, context) if tier.local_cache else None,
         installed=context.installed,
         user=context.user,
         group=context.group,
-        programs={key: context.programs[host][key] for key in place.service.programs},
-        facts=dict(context.facts[host].names()),
-        own=_own(context, host, place),
+        programs={key: context.programs[host][key] for key in tier_service.service.programs},
+        facts=dict(context.facts[host].to_names()),
+        adopted=_find_adopted(context, host, tier_service),
     )
 
 
-def _own(context: StackContext, host: str, place: Placed) -> Own | None:
+def _find_adopted(context: StackContext, host: str, tier_service: TierService) -> AdoptedConfig | None:
     """The host's own files of a service, if it is in the deployment that they are of: another
     deployment of the tier may have a service of the same name."""
-    own = context.own.get(f"{place.tier}.{host}.{place.service.name}")
-    of = {deployment for _, deployments in place.when for deployment in deployments}
+    own = context.adopted.get(f"{tier_service.tier}.{host}.{tier_service.service.name}")
+    of = {deployment for _, deployments in tier_service.when for deployment in deployments}
     return own if own is None or not (own.deployment and of) or own.deployment in of else None
 
 
-def _roles(target: Target, tier: str) -> set[Role]:
-    return {role for deployment in target.tiers[tier].service for _, role in parts(deployment)}
+def _tier_roles(target: Target, tier: str) -> set[Role]:
+    return {role for deployment in target.tiers[tier].service for _, role in services_of(deployment)}
 
 
-def _local(tier: str, host: str, context: StackContext) -> Endpoint:
+def _local_cache_endpoint(tier: str, host: str, context: StackContext) -> Endpoint:
     """Where the cache beside the application listens: on its own host alone."""
-    port = next(service.port for service in of_role(Role.LOCAL))
-    return Endpoint("127.0.0.1", context.ports.get((local_of(tier), host)) or port)
+    port = next(service.port for service in list_by_role(Role.LOCAL_CACHE))
+    return Endpoint("127.0.0.1", context.ports.get((local_cache_name(tier), host)) or port)
 
 
 def _endpoint(target: Target, tier: str, host: str, context: StackContext) -> Endpoint:
     described = target.tiers[tier]
-    port = context.ports.get((tier, host)) or described.port or PORTS[described.service[0]]
+    port = context.ports.get((tier, host)) or described.port or DEPLOYMENT_PORTS[described.service[0]]
     return Endpoint(target.hosts[host].address, port)

@@ -41,17 +41,17 @@ class _Loader(FileSystemLoader):
         for directory in map(Path, self.searchpath):
             path = directory / place
             if path.is_file():
-                content = foreign_files.read_named(path, foreign_files.TEMPLATE)
-                return config_text.decode(content), str(path), partial(_is_same, path, content)
+                content = foreign_files.read_named_file(path, foreign_files.TEMPLATE)
+                return config_text.decode(content), str(path), partial(_is_unchanged, path, content)
         raise TemplateNotFound(template)
 
 
-def _is_same(path: Path, content: bytes) -> bool:
-    return path.is_file() and foreign_files.read_named(path, foreign_files.TEMPLATE) == content
+def _is_unchanged(path: Path, content: bytes) -> bool:
+    return path.is_file() and foreign_files.read_named_file(path, foreign_files.TEMPLATE) == content
 
 
 @cache
-def _environment(directories: tuple[Path, ...]) -> _Sandbox:
+def _create_environment(directories: tuple[Path, ...]) -> _Sandbox:
     # Configuration files are no HTML: escaping would corrupt them.
     environment = _Sandbox(
         loader=_Loader([str(directory) for directory in directories]),
@@ -67,11 +67,11 @@ def _environment(directories: tuple[Path, ...]) -> _Sandbox:
 
 
 @lru_cache(maxsize=128)  # a host's own files, which each trial fills in again
-def _compiled(directories: tuple[Path, ...], text: str) -> Template:
-    return _environment(directories).from_string(text)
+def _compile(directories: tuple[Path, ...], text: str) -> Template:
+    return _create_environment(directories).from_string(text)
 
 
-def of_file(
+def render_file(
     directories: tuple[Path, ...], name: str, values: Mapping[str, object], text: str | None = None
 ) -> bytes:
     """The template ``name``, from the first of ``directories`` that has it, rendered; or ``text``, for
@@ -81,9 +81,9 @@ def of_file(
     """
     try:
         template = (
-            _environment(directories).get_template(name)
+            _create_environment(directories).get_template(name)
             if text is None
-            else _compiled(directories, text)
+            else _compile(directories, text)
         )
         return config_text.encode(template.render(values))
     except TemplateError as error:
@@ -92,6 +92,6 @@ def of_file(
         raise RenderError(f"{place}: {type(error).__name__}: {error.message}") from error
 
 
-def of_text(template: str, values: Mapping[str, object]) -> str:
+def render_text(template: str, values: Mapping[str, object]) -> str:
     """A template that is not in a file yet, rendered as deployments render it."""
-    return _compiled((), template).render(values)
+    return _compile((), template).render(values)

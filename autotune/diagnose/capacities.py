@@ -18,120 +18,120 @@ from dataclasses import dataclass
 from math import hypot, log
 
 from autotune.diagnose.context import ReadingContext
-from autotune.estimate import Estimate, PartCapacity
-from autotune.parameter_name import own_settings
+from autotune.estimate import Estimate, InstanceCapacity
+from autotune.parameter_name import select_service_settings
 from autotune.services.base import Settings
-from autotune.services.diagnosis import PartActivity
-from autotune.services.registry import named
-from autotune.space.expression import parse
+from autotune.services.diagnosis import InstanceActivity
+from autotune.services.registry import list_by_name
+from autotune.space.expression import parse_expression
 
-LEAST_USE = 0.02  # share of a resource; a lower use proves nothing
+MIN_USED_SHARE = 0.02  # share of a resource; a lower use proves nothing
 # Standard deviations of a log capacity from one reading. ``BLUR`` over the share in use is added.
-OF_CPU, OF_THREADS, OF_POOL, BLUR = 0.10, 0.10, 0.25, 0.03
-SHARED = 0.05  # sd of the error that all readings of a trial share
+CPU_LOG_SD, THREADS_LOG_SD, POOL_LOG_SD, LOW_USE_SD = 0.10, 0.10, 0.25, 0.03
+COMMON_ERROR_SD = 0.05  # sd of the error that all readings of a trial share
 
 
 @dataclass(frozen=True)
-class Use:
+class ResourceUse:
     """The ``share`` of a part in use at ``rate`` answered requests/s; ``sd`` is of its logarithm."""
 
-    part: str
+    instance_name: str
     tiers: tuple[str, ...]
     rate: float
-    share: float
+    used_share: float
     sd: float
 
     @property
-    def capacity(self) -> Estimate:
-        return Estimate(log(self.rate / self.share), hypot(self.sd, BLUR / self.share))
+    def estimate_capacity(self) -> Estimate:
+        return Estimate(log(self.rate / self.used_share), hypot(self.sd, LOW_USE_SD / self.used_share))
 
 
-def capacities(uses: Iterable[Use]) -> dict[str, PartCapacity]:
+def pool_capacities(uses: Iterable[ResourceUse]) -> dict[str, InstanceCapacity]:
     """Return the capacity of each part, pooled over all its uses."""
-    by_part: dict[str, list[Use]] = {}
+    by_part: dict[str, list[ResourceUse]] = {}
     for use in uses:
-        if use.rate > 0 and use.share >= LEAST_USE:
-            by_part.setdefault(use.part, []).append(use)
+        if use.rate > 0 and use.used_share >= MIN_USED_SHARE:
+            by_part.setdefault(use.instance_name, []).append(use)
     pooled_by_part = {}
     for part, its_uses in by_part.items():
-        pooled = Estimate.pool([use.capacity for use in its_uses])
-        pooled_by_part[part] = PartCapacity(
-            pooled.log_mean, hypot(pooled.sd, SHARED), its_uses[0].tiers
+        pooled = Estimate.pool([use.estimate_capacity for use in its_uses])
+        pooled_by_part[part] = InstanceCapacity(
+            pooled.log_mean, hypot(pooled.sd, COMMON_ERROR_SD), its_uses[0].tiers
         )
     return pooled_by_part
 
 
-def uses(contexts: Sequence[ReadingContext], calls: Mapping[str, Sequence[str]]) -> list[Use]:
+def list_uses(contexts: Sequence[ReadingContext], called_tiers: Mapping[str, Sequence[str]]) -> list[ResourceUse]:
     """Return the uses of all parts in the readings that met the SLO.
 
     ``calls`` maps each tier to the tiers that it calls, directly or through others.
     """
-    carried = [context for context in contexts if context.met and not context.reading.limited]
-    return [use for context in carried for use in (*_of_hosts(context), *_of_pools(context, calls))]
+    carried = [context for context in contexts if context.met_slo and not context.reading.limited]
+    return [use for context in carried for use in (*_list_host_uses(context), *_list_pool_uses(context, called_tiers))]
 
 
-def of_hosts(
-    rate: float, busy: Mapping[str, float], tiers: Mapping[str, Sequence[str]]
-) -> list[Use]:
+def build_host_uses(
+    rate: float, busy_shares: Mapping[str, float], tiers: Mapping[str, Sequence[str]]
+) -> list[ResourceUse]:
     """Return CPU uses by the utilisation law; only the busiest host with the same ``tiers`` counts.
 
     ``busy`` is the share of each host's CPUs in use.
     """
     busiest: dict[tuple[str, ...], float] = {}
-    for host, share in busy.items():
+    for host, share in busy_shares.items():
         if its_tiers := tuple(sorted(tiers.get(host, ()))):
             busiest[its_tiers] = max(share, busiest.get(its_tiers, 0.0))
-    return [Use(f"{'+'.join(own)}.cpu", own, rate, s, OF_CPU) for own, s in busiest.items()]
+    return [ResourceUse(f"{'+'.join(own)}.cpu", own, rate, s, CPU_LOG_SD) for own, s in busiest.items()]
 
 
-def _of_hosts(context: ReadingContext) -> list[Use]:
+def _list_host_uses(context: ReadingContext) -> list[ResourceUse]:
     tiers: dict[str, set[str]] = {}
-    for part in context.parts:
+    for part in context.instances:
         tiers.setdefault(part.host, set()).add(part.tier)
     # Requests do not cause the CPU use of other programs, such as a generator.
-    own = {name: sum(part.cpu for part in context.on(name)) for name in context.hosts}
+    own = {name: sum(part.cpu for part in context.instances_on(name)) for name in context.hosts}
     busy = {
-        name: own[name] / host.cpus if own[name] else host.busy
+        name: own[name] / host.cpus if own[name] else host.busy_share
         for name, host in context.hosts.items()
     }
-    return of_hosts(context.answered, busy, {host: tuple(names) for host, names in tiers.items()})
+    return build_host_uses(context.answered_rate, busy, {host: tuple(names) for host, names in tiers.items()})
 
 
-def _of_pools(context: ReadingContext, calls: Mapping[str, Sequence[str]]) -> list[Use]:
+def _list_pool_uses(context: ReadingContext, called_tiers: Mapping[str, Sequence[str]]) -> list[ResourceUse]:
     """Return uses by Little's law (workers) and the utilisation law (threads), per busiest host."""
-    fullest: dict[str, Use] = {}
-    for part in context.parts:
-        for use in (_workers(context, part, calls), _threads(context, part)):
-            if use and use.share > (fullest[use.part].share if use.part in fullest else 0.0):
-                fullest[use.part] = use
+    fullest: dict[str, ResourceUse] = {}
+    for part in context.instances:
+        for use in (_worker_use(context, part, called_tiers), _thread_use(context, part)):
+            if use and use.used_share > (fullest[use.instance_name].used_share if use.instance_name in fullest else 0.0):
+                fullest[use.instance_name] = use
     return list(fullest.values())
 
 
-def _workers(
-    context: ReadingContext, part: PartActivity, calls: Mapping[str, Sequence[str]]
-) -> Use | None:
-    limit = _limit(part, context.settings)
-    if not part.runs_application or not limit or part.accepted <= 0:
+def _worker_use(
+    context: ReadingContext, instance: InstanceActivity, called_tiers: Mapping[str, Sequence[str]]
+) -> ResourceUse | None:
+    limit = _max_workers(instance, context.settings)
+    if not instance.runs_application or not limit or instance.accepted_connections <= 0:
         return None
     # A request also occupies its worker while the called tiers work.
-    tiers = (part.tier, *calls.get(part.tier, ()))
-    return Use(f"{part.label}.workers", tiers, context.answered, part.accepted / limit, OF_POOL)
+    tiers = (instance.tier, *called_tiers.get(instance.tier, ()))
+    return ResourceUse(f"{instance.label}.workers", tiers, context.answered_rate, instance.accepted_connections / limit, POOL_LOG_SD)
 
 
-def _limit(part: PartActivity, settings: Settings) -> float | None:
+def _max_workers(instance: InstanceActivity, settings: Settings) -> float | None:
     """Return the maximum number of workers of a service; ``None`` if unknown."""
-    formula = next((s.needs.workers for s in named(part.service) if s.needs.workers), "")
-    own = own_settings(settings, part.label)
+    formula = next((s.needs.workers for s in list_by_name(instance.service) if s.needs.workers), "")
+    own = select_service_settings(settings, instance.label)
     numbers = {n: float(v) for n, v in own.items() if isinstance(v, int | float)}
     try:
-        return parse(formula).evaluate(numbers) if formula else None
+        return parse_expression(formula).evaluate(numbers) if formula else None
     except KeyError:
         return None
 
 
-def _threads(context: ReadingContext, part: PartActivity) -> Use | None:
-    threads = context.threads(part)
-    if threads is None or part.cpu <= 0:
+def _thread_use(context: ReadingContext, instance: InstanceActivity) -> ResourceUse | None:
+    threads = context.count_threads(instance)
+    if threads is None or instance.cpu <= 0:
         return None
-    share = part.cpu / threads
-    return Use(f"{part.label}.threads", (part.tier,), context.answered, share, OF_THREADS)
+    share = instance.cpu / threads
+    return ResourceUse(f"{instance.label}.threads", (instance.tier,), context.answered_rate, share, THREADS_LOG_SD)

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from autotune.deploy.stack import Stack
 from autotune.measure.reading import Reading
-from autotune.monitor.activity import HostActivity, host_activity, part_activity
+from autotune.monitor.activity import HostActivity, compute_host_activity, compute_instance_activity
 from autotune.monitor.watch import Observations, WatchedHost
-from autotune.parameter_name import own_settings
+from autotune.parameter_name import select_service_settings
 from autotune.services.base import Role, Settings
-from autotune.services.diagnosis import PartActivity, PartReading, Resource
-from autotune.services.registry import diagnosis
+from autotune.services.diagnosis import InstanceActivity, InstanceReading, Resource
+from autotune.services.registry import find_diagnosis
 from autotune.target.slo import Slo
 
 
@@ -46,59 +46,59 @@ class ReadingContext:
     slo: Slo
     settings: Settings
     hosts: Mapping[str, HostActivity]
-    parts: tuple[PartActivity, ...]
-    fastest: float | None = None
+    instances: tuple[InstanceActivity, ...]
+    fastest_latency: float | None = None
 
-    def of_role(self, *roles: Role) -> tuple[PartActivity, ...]:
-        return tuple(part for part in self.parts if part.role in roles)
+    def instances_with_role(self, *roles: Role) -> tuple[InstanceActivity, ...]:
+        return tuple(part for part in self.instances if part.role in roles)
 
     @property
-    def pools(self) -> tuple[PartActivity, ...]:
+    def application_pools(self) -> tuple[InstanceActivity, ...]:
         """The processes that run the application."""
-        return tuple(part for part in self.parts if part.runs_application and part.workers)
+        return tuple(part for part in self.instances if part.runs_application and part.workers)
 
-    def on(self, host: str) -> tuple[PartActivity, ...]:
-        return tuple(part for part in self.parts if part.host == host)
+    def instances_on(self, host: str) -> tuple[InstanceActivity, ...]:
+        return tuple(part for part in self.instances if part.host == host)
 
-    def setting(self, part: PartActivity, name: str) -> int | None:
+    def find_setting(self, instance: InstanceActivity, name: str) -> int | None:
         """Return a service's setting as a whole number; ``None`` if it is not a number."""
-        value = self.settings.get(f"{part.label}.{name}")
+        value = self.settings.get(f"{instance.label}.{name}")
         return int(value) if isinstance(value, int | float) else None
 
-    def threads(self, part: PartActivity) -> int | None:
+    def count_threads(self, instance: InstanceActivity) -> int | None:
         """Return the number of threads that do a service's work; at least 1, even if set to 0."""
-        name = diagnosis(part.service).threads
-        threads = self.setting(part, name) if name else None
+        name = find_diagnosis(instance.service).threads_parameter
+        threads = self.find_setting(instance, name) if name else None
         return None if threads is None else max(threads, 1)
 
-    def of_part(self, part: PartActivity) -> PartReading:
+    def instance_reading(self, instance: InstanceActivity) -> InstanceReading:
         """Return the input for the rules of the part's own service."""
-        own = own_settings(self.settings, part.label)
-        idle = 1.0 - self.hosts[part.host].busy if part.host in self.hosts else None
-        return PartReading(part, own, self.reading.failed, self.mostly_errors, idle)
+        own = select_service_settings(self.settings, instance.label)
+        idle = 1.0 - self.hosts[instance.host].busy_share if instance.host in self.hosts else None
+        return InstanceReading(instance, own, self.reading.error_count, self.is_mostly_errors, idle)
 
     @property
-    def mostly_errors(self) -> bool:
+    def is_mostly_errors(self) -> bool:
         """True if more requests failed than were late: refusals, not slowness."""
-        return self.reading.failed > (self.reading.violations - self.reading.failed)
+        return self.reading.error_count > (self.reading.violations - self.reading.error_count)
 
     @property
-    def answered(self) -> float:
+    def answered_rate(self) -> float:
         """Requests/s with a correct answer, late or not, over the time with load.
 
         In a reading that was cut short, this time is shorter than its seconds.
         """
         reading = self.reading
         seconds = min(reading.seconds, reading.intended / reading.rate) if reading.rate > 0 else 0
-        return (reading.intended - reading.failed) / seconds if seconds > 0 else 0.0
+        return (reading.intended - reading.error_count) / seconds if seconds > 0 else 0.0
 
     @property
-    def met(self) -> bool:
+    def met_slo(self) -> bool:
         """True if the reading met the SLO."""
-        return self.slo.met(self.reading)
+        return self.slo.is_met(self.reading)
 
 
-def context_of(
+def build_context(
     reading: Reading,
     observations: Observations,
     *,
@@ -108,27 +108,27 @@ def context_of(
     slo: Slo,
 ) -> ReadingContext:
     """Return the context of one watched reading."""
-    activities = {host.name: host_activity(host, observations, reading.seconds) for host in hosts}
+    activities = {host.name: compute_host_activity(host, observations, reading.seconds) for host in hosts}
     return ReadingContext(
         reading,
         slo,
         settings,
         {name: activity for name, activity in activities.items() if activity is not None},
-        tuple(part_activity(part, observations, reading.seconds) for part in stack.parts),
+        tuple(compute_instance_activity(part, observations, reading.seconds) for part in stack.instances),
     )
 
 
-def floor(context: ReadingContext) -> float | None:
+def latency_floor(context: ReadingContext) -> float | None:
     """Return the 10th percentile of the latency in seconds; ``None`` if it was not measured.
 
     Queues come and go and spare some requests, but a wait of every request shows even here. Without
     latencies, the result is the time that a request spends in PHP, by Little's law.
     """
-    return context.reading.percentile(0.1) if context.reading.histogram else time_inside(context)
+    return context.reading.percentile(0.1) if context.reading.histogram else time_in_php(context)
 
 
-def time_inside(context: ReadingContext) -> float | None:
+def time_in_php(context: ReadingContext) -> float | None:
     """Return the seconds that a request spends in a PHP process (requests there = rate × time)."""
-    if context.answered <= 0 or not context.pools:
+    if context.answered_rate <= 0 or not context.application_pools:
         return None
-    return sum(part.accepted for part in context.pools) / context.answered
+    return sum(part.accepted_connections for part in context.application_pools) / context.answered_rate

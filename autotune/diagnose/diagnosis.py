@@ -7,17 +7,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autotune.deploy.stack import Stack
-from autotune.diagnose.context import Bottleneck, ReadingContext, context_of, floor
-from autotune.diagnose.rules import RULES
+from autotune.diagnose.context import Bottleneck, ReadingContext, build_context, latency_floor
+from autotune.diagnose.rules import BOTTLENECK_RULES
 from autotune.measure.reading import Reading
 from autotune.monitor.activity import HostUsage
 from autotune.monitor.watch import Observations, WatchedHost
 from autotune.services.base import Role, Settings
 from autotune.services.diagnosis import Resource
-from autotune.services.registry import ALL, diagnosis, of_role
+from autotune.services.registry import ALL_SERVICES, find_diagnosis, list_by_role
 from autotune.target.slo import Slo
 
-NEAREST = 3  # failed readings that count; further above the peak, overload hides the cause
+MAX_FAILED_READINGS = 3  # failed readings that count; further above the peak, overload hides the cause
 
 
 @dataclass(frozen=True)
@@ -29,48 +29,48 @@ class WatchedReading:
     hosts: Mapping[str, HostUsage] = field(default_factory=dict)
 
 
-def diagnose(
+def find_bottleneck(
     stack: Stack,
     settings: Settings,
-    watched: Sequence[WatchedReading],
+    watched_readings: Sequence[WatchedReading],
     *,
     hosts: tuple[WatchedHost, ...],
     slo: Slo,
 ) -> Bottleneck | None:
     """Return what limits the peak, from the readings around it; ``None`` without an explanation."""
-    return bottleneck_of(contexts_of(stack, settings, watched, hosts=hosts, slo=slo))
+    return select_bottleneck(build_contexts(stack, settings, watched_readings, hosts=hosts, slo=slo))
 
 
-def contexts_of(
+def build_contexts(
     stack: Stack,
     settings: Settings,
-    watched: Sequence[WatchedReading],
+    watched_readings: Sequence[WatchedReading],
     *,
     hosts: tuple[WatchedHost, ...],
     slo: Slo,
 ) -> list[ReadingContext]:
     """Return the context of each reading."""
     return [
-        context_of(w.reading, w.observations, stack=stack, hosts=hosts, settings=settings, slo=slo)
-        for w in watched
+        build_context(w.reading, w.observations, stack=stack, hosts=hosts, settings=settings, slo=slo)
+        for w in watched_readings
     ]
 
 
-def bottleneck_of(contexts: Sequence[ReadingContext]) -> Bottleneck | None:
+def select_bottleneck(contexts: Sequence[ReadingContext]) -> Bottleneck | None:
     """Return the verdict of the readings just above the peak.
 
     The finding with the highest total confidence counts, and among equals the finding of the reading
     nearest to the peak. A reading that the generator limited proves nothing about the stack. The highest
     of these decides only if no other reading failed. Without either, the highest rate decides.
     """
-    floors = [time for s in contexts if (time := floor(s)) is not None]
-    compared = [replace(s, fastest=min(floors, default=None)) for s in contexts]
+    floors = [time for s in contexts if (time := latency_floor(s)) is not None]
+    compared = [replace(s, fastest_latency=min(floors, default=None)) for s in contexts]
     real = sorted((s for s in compared if not s.reading.limited), key=lambda s: s.reading.rate)
-    failed = [s for s in real if not s.met][:NEAREST]
+    failed = [s for s in real if not s.met_slo][:MAX_FAILED_READINGS]
     limited = [s for s in contexts if s.reading.limited]
     if not failed and limited:
-        return explain(max(limited, key=lambda s: s.reading.rate))
-    findings = [finding for s in failed or real[-1:] if (finding := explain(s))]
+        return find_first_bottleneck(max(limited, key=lambda s: s.reading.rate))
+    findings = [finding for s in failed or real[-1:] if (finding := find_first_bottleneck(s))]
     if not findings:
         return None
     weights: dict[tuple[str, str, str], float] = {}
@@ -82,15 +82,15 @@ def bottleneck_of(contexts: Sequence[ReadingContext]) -> Bottleneck | None:
     return replace(first, confidence=weights[chosen] / max(1, len(failed)))
 
 
-def explain(context: ReadingContext) -> Bottleneck | None:
+def find_first_bottleneck(context: ReadingContext) -> Bottleneck | None:
     """Return the finding of the first rule that applies to a reading."""
-    return next((finding for rule in RULES if (finding := rule(context))), None)
+    return next((finding for rule in BOTTLENECK_RULES if (finding := rule(context))), None)
 
 
-def worst_rss(watched: Iterable[WatchedReading]) -> dict[str, int]:
+def find_max_rss(watched_readings: Iterable[WatchedReading]) -> dict[str, int]:
     """Return the largest resident size of one process by `tier.service`, in bytes."""
     worst: dict[str, int] = {}
-    for reading in watched:
+    for reading in watched_readings:
         for usage in reading.hosts.values():
             for part, size in usage.rss.items():
                 tier, _, rest = part.partition(".")
@@ -99,7 +99,7 @@ def worst_rss(watched: Iterable[WatchedReading]) -> dict[str, int]:
     return worst
 
 
-def recommended_moves(
+def list_recommended_changes(
     bottleneck: Mapping[str, Any] | None, among: Container[str] | None = None
 ) -> tuple[str, ...]:
     """Return the moves that a recorded bottleneck suggests.
@@ -112,18 +112,18 @@ def recommended_moves(
     if not bottleneck:
         return ()
     tier, resource = bottleneck["tier"], Resource(bottleneck["resource"])
-    of_host = [s.name for s in of_role(Role.HOST) if not s.interpreter]
+    of_host = [s.name for s in list_by_role(Role.HOST) if not s.interpreter]
     # All services of a tier share its CPUs: less work in any of them leaves more for the others.
-    others = [s.name for s in ALL] if resource is Resource.CPU else []
+    others = [s.name for s in ALL_SERVICES] if resource is Resource.CPU else []
     names = dict.fromkeys((bottleneck["service"], *of_host, *others))
     return tuple(
         f"{tier}.{name}.{move}"
         for name in names
-        for move in diagnosis(name).moves.get(resource, ())
-        if among is None or f"{tier}.{name}.{_moved(move)}" in among
+        for move in find_diagnosis(name).recommended_changes.get(resource, ())
+        if among is None or f"{tier}.{name}.{_recommend_changes(move)}" in among
     )
 
 
-def _moved(move: str) -> str:
+def _recommend_changes(move: str) -> str:
     """The bare name of the parameter that a move changes."""
     return move.partition("=")[0].rstrip("+-")

@@ -9,124 +9,124 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from autotune.diagnose.context import Bottleneck, ReadingContext, floor, time_inside
+from autotune.diagnose.context import Bottleneck, ReadingContext, latency_floor, time_in_php
 from autotune.monitor.activity import HostActivity
 from autotune.services.base import Role
 from autotune.services.diagnosis import (
-    FULL,
+    FULL_FRACTION,
     INFERRED,
     MEASURED,
-    TOLD,
+    REPORTED,
     Diagnosis,
-    PartActivity,
+    InstanceActivity,
     Resource,
 )
-from autotune.services.diagnosis import Rule as ServiceRule
-from autotune.services.registry import diagnosis
+from autotune.services.diagnosis import DiagnosisRule as ServiceRule
+from autotune.services.registry import find_diagnosis
 
-Rule = Callable[[ReadingContext], Bottleneck | None]
+BottleneckRule = Callable[[ReadingContext], Bottleneck | None]
 
-IDLE = 0.10  # share of the CPUs: with more idle time, CPU is not the bottleneck
-SHARE = 0.5  # share of a request's time in a service
-MINE = 0.25  # share of the CPUs: if the stack uses less, other programs fill them
+IDLE_CPU_SHARE = 0.10  # share of the CPUs: with more idle time, CPU is not the bottleneck
+REQUEST_TIME_SHARE = 0.5  # share of a request's time in a service
+STACK_CPU_SHARE = 0.25  # share of the CPUs: if the stack uses less, other programs fill them
 # Seconds throttled per second, and share of the quota used. Together they mean a lack of CPU.
-HELD_BACK, MOST = 0.25, 0.7
-STORES = (Role.STORE, Role.DATABASE)  # dependencies of an application other than a cache
-CROWDED = 1.25  # runnable processes per CPU
+THROTTLED_SHARE, QUOTA_USED_SHARE = 0.25, 0.7
+STORE_ROLES = (Role.STORE, Role.DATABASE)  # dependencies of an application other than a cache
+READY_PER_CPU = 1.25  # runnable processes per CPU
 
 
-def generator(context: ReadingContext) -> Bottleneck | None:
+def check_generator(context: ReadingContext) -> Bottleneck | None:
     if not context.reading.limited:
         return None
-    return Bottleneck("load", "generator", "", Resource.GENERATOR, context.reading.limited, TOLD)
+    return Bottleneck("load", "generator", "", Resource.GENERATOR, context.reading.limited, REPORTED)
 
 
-def wrong_answers(context: ReadingContext) -> Bottleneck | None:
+def check_wrong_answers(context: ReadingContext) -> Bottleneck | None:
     """Report hosts that answer every direct request wrongly, even without load."""
-    broken = [part for part in context.parts if part.fault]
+    broken = [part for part in context.instances if part.fault]
     if not broken:
         return None
     first = broken[0]
-    fine = [part.host for part in context.of_role(first.role) if not part.fault]
+    fine = [part.host for part in context.instances_with_role(first.role) if not part.fault]
     others = f" ({', '.join(fine)} answers correctly)" if fine else ""
     answers = "; ".join(f"{part.host} answers {part.fault}" for part in broken)
-    return _at(
+    return _build_bottleneck(
         first,
-        Resource.ANSWERS,
-        f"even without load, {answers}{others}. {context.reading.failed} of"
+        Resource.WRONG_ANSWERS,
+        f"even without load, {answers}{others}. {context.reading.error_count} of"
         f" {context.reading.intended} requests failed: fix the wrong answers first",
-        TOLD,
+        REPORTED,
     )
 
 
-def clients_refused(context: ReadingContext) -> Bottleneck | None:
+def check_refused_clients(context: ReadingContext) -> Bottleneck | None:
     """Report a server that refuses or delays clients at its limit of clients."""
-    for part in context.parts:
-        limit = diagnosis(part.service).clients
+    for part in context.instances:
+        limit = find_diagnosis(part.service).client_limit
         if limit is None:
             continue
-        counts = {**part.complaints, **part.counters}
-        refused, closed = counts.get(limit.refused, 0), counts.get(limit.closed, 0)
-        if not (refused or closed or part.refused):
+        counts = {**part.log_complaints, **part.counters}
+        refused, closed = counts.get(limit.refused_counter, 0), counts.get(limit.closed_counter, 0)
+        if not (refused or closed or part.refusal):
             continue
-        clients = sum(pool.workers for pool in context.pools)
+        clients = sum(pool.workers for pool in context.application_pools)
         wanting = f", {clients} processes need a connection each" if clients else ""
-        queued = f", {part.waiting_max} waited at its socket" if limit.queues else ""
-        stopped = f" and stopped accepting {closed:g} times" if limit.closed else ""
-        refusal = part.refused or f"it refused {refused:g}{stopped}"
-        return _at(
+        queued = f", {part.max_waiting} waited at its socket" if limit.queues_excess else ""
+        stopped = f" and stopped accepting {closed:g} times" if limit.closed_counter else ""
+        refusal = part.refusal or f"it refused {refused:g}{stopped}"
+        return _build_bottleneck(
             part,
             Resource.CONNECTIONS,
-            f"its limit is {context.setting(part, limit.parameter)} clients{wanting}{queued}"
-            f" ({refusal}): raise {limit.parameter}{limit.instead}",
-            TOLD,
+            f"its limit is {context.find_setting(part, limit.parameter)} clients{wanting}{queued}"
+            f" ({refusal}): raise {limit.parameter}{limit.alternative_advice}",
+            REPORTED,
         )
     return None
 
 
-def descriptors(context: ReadingContext) -> Bottleneck | None:
+def check_open_files(context: ReadingContext) -> Bottleneck | None:
     """Report a server that reached its limit of open files, so that requests failed.
 
     In a deep overload, servers that hold thousands of requests for a slow dependency log the same
     message. Most violations are then late, not failed.
     """
-    for part in _complaining(context, "open_files"):
+    for part in _instances_complaining(context, "open_files"):
         limit = part.descriptor_limit
         allowed = "unknown" if limit is None else str(limit)
-        return _at(
+        return _build_bottleneck(
             part,
             Resource.DESCRIPTORS,
-            f"it logged “Too many open files” {part.complaints['open_files']} times"
-            f" (per-process limit {allowed}), and {context.reading.failed} requests failed:"
+            f"it logged “Too many open files” {part.log_complaints['open_files']} times"
+            f" (per-process limit {allowed}), and {context.reading.error_count} requests failed:"
             " raise the limit (LimitNOFILE, worker_rlimit_nofile)",
-            TOLD,
+            REPORTED,
         )
     return None
 
 
-def ports(context: ReadingContext) -> Bottleneck | None:
+def check_local_ports(context: ReadingContext) -> Bottleneck | None:
     """Report a proxy without a free local port; it answers 502."""
-    for part in _complaining(context, "no_ports"):
-        return _at(
+    for part in _instances_complaining(context, "no_ports"):
+        return _build_bottleneck(
             part,
             Resource.CONNECTIONS,
-            f"it found no free local port {part.complaints['no_ports']} times: keep connections"
+            f"it found no free local port {part.log_complaints['no_ports']} times: keep connections"
             " to its upstreams open, or widen net.ipv4.ip_local_port_range",
-            TOLD,
+            REPORTED,
         )
     return None
 
 
-def memory(context: ReadingContext) -> Bottleneck | None:
+def check_memory(context: ReadingContext) -> Bottleneck | None:
     for host in context.hosts.values():
-        if host.memory >= 0.97 or host.swapped > 1 << 20:
-            part = max(context.on(host.name), key=lambda p: p.rss * max(1, p.workers), default=None)
+        if host.memory >= 0.97 or host.swapped_bytes > 1 << 20:
+            part = max(context.instances_on(host.name), key=lambda p: p.rss * max(1, p.workers), default=None)
             if part:
-                return _at(
+                return _build_bottleneck(
                     part,
                     Resource.MEMORY,
                     f"{host.memory:.0%} of {host.name}'s memory is in use, and"
-                    f" {host.swapped / 2**20:.0f} MB were swapped out."
+                    f" {host.swapped_bytes / 2**20:.0f} MB were swapped out."
                     f" {part.workers} processes use up to {part.rss / 2**20:.0f} MB each:"
                     " run fewer",
                     MEASURED,
@@ -134,35 +134,35 @@ def memory(context: ReadingContext) -> Bottleneck | None:
     return None
 
 
-def cpu(context: ReadingContext) -> Bottleneck | None:
+def check_cpu(context: ReadingContext) -> Bottleneck | None:
     """Report a lack of CPU: the services used their host's CPUs, or requests mostly ran or were
     ready to run."""
-    return _without_cpu(context, MEASURED, _quota_used) or _without_cpu(
-        context, MEASURED, lambda host, _: _ready_but_not_running(context, host, SHARE)
+    return _find_cpu_shortage(context, MEASURED, _describe_quota_use) or _find_cpu_shortage(
+        context, MEASURED, lambda host, _: _describe_waiting_processes(context, host, REQUEST_TIME_SHARE)
     )
 
 
-def crowded(context: ReadingContext) -> Bottleneck | None:
+def check_crowded_cpus(context: ReadingContext) -> Bottleneck | None:
     """Report full CPUs with processes that wait for them.
 
     PHP may wait for a cache or a proxy that itself waits for a CPU. PHP then does not show as short of
     CPU, and more PHP processes would only wait, too.
     """
-    return _without_cpu(
-        context, INFERRED, lambda host, _: _ready_but_not_running(context, host, 0.0)
+    return _find_cpu_shortage(
+        context, INFERRED, lambda host, _: _describe_waiting_processes(context, host, 0.0)
     )
 
 
-def _without_cpu(
+def _find_cpu_shortage(
     context: ReadingContext, confidence: float, reason: Callable[[HostActivity, float], str]
 ) -> Bottleneck | None:
     for host in context.hosts.values():
-        parts = context.on(host.name)
+        parts = context.instances_on(host.name)
         part = max(parts, key=lambda p: p.cpu, default=None)
         used = sum(part.cpu for part in parts)
         why = reason(host, used)
         if part and why:
-            return _at(
+            return _build_bottleneck(
                 part,
                 Resource.CPU,
                 f"{why}. It used {part.cpu:.2f} of the stack's {used:.2f} CPUs there: add or upgrade"
@@ -172,51 +172,51 @@ def _without_cpu(
     return None
 
 
-def _quota_used(host: HostActivity, used: float) -> str:
+def _describe_quota_use(host: HostActivity, used: float) -> str:
     # Usage above the quota means that the quota is not enforced.
-    if FULL * host.cpus <= used <= 1.25 * host.cpus:
+    if FULL_FRACTION * host.cpus <= used <= 1.25 * host.cpus:
         return f"the stack used {used:.2f} of {host.name}'s {host.cpus:g} CPUs"
-    if host.throttled >= HELD_BACK and max(used, host.used or 0.0) >= MOST * host.cpus:
+    if host.throttled >= THROTTLED_SHARE and max(used, host.quota_used_share or 0.0) >= QUOTA_USED_SHARE * host.cpus:
         return f"the CPU quota throttled {host.name} for {host.throttled:.1f} s per second"
     return ""
 
 
-def _ready_but_not_running(context: ReadingContext, host: HostActivity, share: float) -> str:
+def _describe_waiting_processes(context: ReadingContext, host: HostActivity, share: float) -> str:
     """Return the evidence that the stack's processes wait for CPUs; empty if there is none.
 
     A generator on the same host never idles, so a lack of idle time alone proves nothing. The stack lacks
     CPUs only if its own processes could fill them. Two processes that are often preempted can still use
     no more than two CPUs.
     """
-    parts, idle = context.on(host.name), 1.0 - host.busy
-    demanded = sum(part.cpu + (part.delay or 0.0) for part in parts)
-    waiting = [part for part in parts if part.delay and _ready_share(part) >= share]
-    mine = sum(part.cpu for part in parts) >= MINE * host.cpus
-    if idle > IDLE or demanded < CROWDED * host.cpus or not waiting or not mine:
+    parts, idle = context.instances_on(host.name), 1.0 - host.busy_share
+    demanded = sum(part.cpu + (part.cpu_delay or 0.0) for part in parts)
+    waiting = [part for part in parts if part.cpu_delay and _ready_share(part) >= share]
+    is_own_load = sum(part.cpu for part in parts) >= STACK_CPU_SHARE * host.cpus
+    if idle > IDLE_CPU_SHARE or demanded < READY_PER_CPU * host.cpus or not waiting or not is_own_load:
         return ""
-    worst = max(waiting, key=lambda p: p.delay or 0.0)
-    times = (worst.delay or 0.0) / max(worst.cpu, 1e-3)
+    worst = max(waiting, key=lambda p: p.cpu_delay or 0.0)
+    times = (worst.cpu_delay or 0.0) / max(worst.cpu, 1e-3)
     return (
         f"{host.name}'s {host.cpus:g} CPUs were {idle:.0%} idle with {demanded:.1f} of the stack's"
         f" processes runnable. {worst.label} waited {times:.1f} × as long as it ran"
     )
 
 
-def _ready_share(part: PartActivity) -> float:
+def _ready_share(instance: InstanceActivity) -> float:
     """Return the fraction of a part's time with requests in which its processes are runnable."""
-    in_hand = part.accepted if part.runs_application else float(part.workers)
-    return (part.cpu + (part.delay or 0.0)) / max(in_hand, 1.0)
+    in_hand = instance.accepted_connections if instance.runs_application else float(instance.workers)
+    return (instance.cpu + (instance.cpu_delay or 0.0)) / max(in_hand, 1.0)
 
 
-def one_thread(context: ReadingContext) -> Bottleneck | None:
+def check_busy_threads(context: ReadingContext) -> Bottleneck | None:
     """Report a service whose threads are all busy although its host's CPUs are not."""
-    for part in context.parts:
-        threads = context.threads(part)
-        if threads is None or part.cpu < FULL * threads:
+    for part in context.instances:
+        threads = context.count_threads(part)
+        if threads is None or part.cpu < FULL_FRACTION * threads:
             continue
-        name = diagnosis(part.service).threads
-        resource = Resource.STORE if part.role in STORES else Resource.WORKERS
-        return _at(
+        name = find_diagnosis(part.service).threads_parameter
+        resource = Resource.STORE if part.role in STORE_ROLES else Resource.WORKERS
+        return _build_bottleneck(
             part,
             resource,
             f"its {threads} threads used {part.cpu:.2f} CPUs, their maximum: raise {name}",
@@ -225,53 +225,53 @@ def one_thread(context: ReadingContext) -> Bottleneck | None:
     return None
 
 
-def network(context: ReadingContext) -> Bottleneck | None:
+def check_network(context: ReadingContext) -> Bottleneck | None:
     for host in context.hosts.values():
-        busiest = max(context.on(host.name), key=lambda p: p.cpu, default=None)
+        busiest = max(context.instances_on(host.name), key=lambda p: p.cpu, default=None)
         if busiest is None:
             continue
-        if host.link is not None and host.link >= FULL:
-            why = f"{host.name}'s link is {host.link:.0%} full at {host.network * 8e-9:.1f} Gb/s"
-            return _at(busiest, Resource.NETWORK, why, MEASURED)
+        if host.link_share is not None and host.link_share >= FULL_FRACTION:
+            why = f"{host.name}'s link is {host.link_share:.0%} full at {host.network * 8e-9:.1f} Gb/s"
+            return _build_bottleneck(busiest, Resource.NETWORK, why, MEASURED)
         if host.retransmits >= 0.02:
             why = f"{host.name} retransmitted {host.retransmits:.1%} of its segments"
-            return _at(busiest, Resource.NETWORK, why, INFERRED)
+            return _build_bottleneck(busiest, Resource.NETWORK, why, INFERRED)
     return None
 
 
-def store(context: ReadingContext) -> Bottleneck | None:
+def check_store(context: ReadingContext) -> Bottleneck | None:
     """Report a dependency for which every request waits in PHP, even at the lowest rate.
 
     The wait takes much of the SLO's limit, and PHP is short of nothing. More processes would serve more
     requests, but none of them in time.
     """
-    inside = time_inside(context)
-    fastest = context.fastest if context.fastest is not None else floor(context)
+    inside = time_in_php(context)
+    fastest = context.fastest_latency if context.fastest_latency is not None else latency_floor(context)
     if inside is None or fastest is None or inside < 0.5 * fastest:
         return None
-    work = sum(part.cpu for part in context.pools) / context.answered
+    work = sum(part.cpu for part in context.application_pools) / context.answered_rate
     if fastest - work < 0.5 * context.slo.limit:
         return None
-    behind, why = _slow_one(context)
+    behind, why = _find_slow_instance(context)
     if behind is None:
         return None
-    return _at(
+    return _build_bottleneck(
         behind,
         Resource.CACHE if behind.role is Role.CACHE else Resource.STORE,
         f"at the lowest rate, the fastest requests take {1e3 * fastest:.0f} of the allowed"
         f" {1e3 * context.slo.limit:.0f} ms, but only {1e3 * work:.1f} ms of CPU time in"
-        f" {context.pools[0].label}; {why}",
+        f" {context.application_pools[0].label}; {why}",
         INFERRED,
     )
 
 
-def _slow_one(context: ReadingContext) -> tuple[PartActivity | None, str]:
+def _find_slow_instance(context: ReadingContext) -> tuple[InstanceActivity | None, str]:
     """Return the cache if it did not answer in time, else the store if gets miss the cache."""
-    caches, stores = context.of_role(Role.CACHE), context.of_role(*STORES)
+    caches, stores = context.instances_with_role(Role.CACHE), context.instances_with_role(*STORE_ROLES)
     for cache in caches:
-        if cache.unanswered > cache.answers:
+        if cache.unanswered_queries > cache.answered_queries:
             return cache, "the cache left most queries of its counters unanswered"
-    counted = [(c.counters, lookups) for c in caches if (lookups := diagnosis(c.service).lookups)]
+    counted = [(c.counters, lookups) for c in caches if (lookups := find_diagnosis(c.service).lookup_counters)]
     misses = sum(counters.get(lookups.misses, 0) for counters, lookups in counted)
     gets = sum(counters.get(lookups.gets, 0) for counters, lookups in counted)
     if not stores or (caches and not misses):
@@ -280,14 +280,14 @@ def _slow_one(context: ReadingContext) -> tuple[PartActivity | None, str]:
     return stores[0], f"{share}, so requests wait for the store"
 
 
-def own(rules: Callable[[Diagnosis], Iterable[ServiceRule]], *roles: Role) -> Rule:
+def apply_service_rules(rules: Callable[[Diagnosis], Iterable[ServiceRule]], *roles: Role) -> BottleneckRule:
     """Return a rule with the first finding of the services' own rules, furthest parts first."""
 
     def finding(context: ReadingContext) -> Bottleneck | None:
-        for part in context.of_role(*roles) if roles else context.parts:
-            for rule in rules(diagnosis(part.service)):
-                if own_finding := rule(context.of_part(part)):
-                    return _at(
+        for part in context.instances_with_role(*roles) if roles else context.instances:
+            for rule in rules(find_diagnosis(part.service)):
+                if own_finding := rule(context.instance_reading(part)):
+                    return _build_bottleneck(
                         part, own_finding.resource, own_finding.evidence, own_finding.confidence
                     )
         return None
@@ -295,15 +295,15 @@ def own(rules: Callable[[Diagnosis], Iterable[ServiceRule]], *roles: Role) -> Ru
     return finding
 
 
-def backlog(context: ReadingContext) -> Bottleneck | None:
+def check_backlog(context: ReadingContext) -> Bottleneck | None:
     """Report a full queue of new connections that no earlier rule explains."""
-    for part in context.parts:
-        if part.backlog and part.waiting_max >= FULL * part.backlog:
+    for part in context.instances:
+        if part.backlog and part.max_waiting >= FULL_FRACTION * part.backlog:
             dropped = context.hosts[part.host].listen_drops if part.host in context.hosts else 0
-            return _at(
+            return _build_bottleneck(
                 part,
                 Resource.CONNECTIONS,
-                f"{part.waiting_max} connections waited at its socket, with a backlog of"
+                f"{part.max_waiting} connections waited at its socket, with a backlog of"
                 f" {part.backlog}, and the kernel dropped {dropped}: raise backlog and"
                 " net.core.somaxconn",
                 INFERRED,
@@ -311,30 +311,30 @@ def backlog(context: ReadingContext) -> Bottleneck | None:
     return None
 
 
-RULES: tuple[Rule, ...] = (
-    generator,
-    wrong_answers,
-    clients_refused,
-    descriptors,
-    own(lambda service: service.refusal_rules),  # refused requests
-    ports,
-    memory,
-    network,
-    cpu,
-    one_thread,
-    own(lambda service: service.worker_rules, Role.DATABASE),  # a database reports its own waits
-    store,
-    crowded,
-    own(lambda service: service.worker_rules),  # all workers are busy and requests wait
-    own(lambda service: service.cache_rules),  # a cache evicts keys that are requested again
-    backlog,
+BOTTLENECK_RULES: tuple[BottleneckRule, ...] = (
+    check_generator,
+    check_wrong_answers,
+    check_refused_clients,
+    check_open_files,
+    apply_service_rules(lambda service: service.refusal_rules),  # refused requests
+    check_local_ports,
+    check_memory,
+    check_network,
+    check_cpu,
+    check_busy_threads,
+    apply_service_rules(lambda service: service.worker_rules, Role.DATABASE),  # a database reports its own waits
+    check_store,
+    check_crowded_cpus,
+    apply_service_rules(lambda service: service.worker_rules),  # all workers are busy and requests wait
+    apply_service_rules(lambda service: service.cache_rules),  # a cache evicts keys that are requested again
+    check_backlog,
 )
 
 
-def _complaining(context: ReadingContext, about: str) -> Iterable[PartActivity]:
-    if context.mostly_errors:
-        yield from (part for part in context.parts if part.complaints.get(about))
+def _instances_complaining(context: ReadingContext, subject: str) -> Iterable[InstanceActivity]:
+    if context.is_mostly_errors:
+        yield from (part for part in context.instances if part.log_complaints.get(subject))
 
 
-def _at(part: PartActivity, resource: Resource, evidence: str, confidence: float) -> Bottleneck:
-    return Bottleneck(part.tier, part.service, part.host, resource, evidence, confidence)
+def _build_bottleneck(instance: InstanceActivity, resource: Resource, evidence: str, confidence: float) -> Bottleneck:
+    return Bottleneck(instance.tier, instance.service, instance.host, resource, evidence, confidence)

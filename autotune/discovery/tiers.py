@@ -7,24 +7,24 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autotune.config_text import is_utf8, readable
+from autotune.config_text import is_utf8, escape_non_utf8
 from autotune.discovery.host_reading import DiscoveredHost
-from autotune.discovery.listening import at_other_ports, untuned
+from autotune.discovery.listening import list_other_ports, list_untuned
 from autotune.services.adoption import Adoption, RunningService
 from autotune.services.base import Role
 from autotune.services.config_files import Config
-from autotune.services.registry import DEPLOYMENTS, SERVICES, beside, of_role, parts, programs
+from autotune.services.registry import DEPLOYMENTS, DEPLOYABLE_SERVICES, select_companions, list_by_role, services_of, list_programs
 
-_ADDRESS = re.compile(r"(?:[a-z]+://)?(\[[0-9a-fA-F:]+\]|[A-Za-z0-9_.-]+):([0-9]{2,5})")
-_SOCKET = re.compile(r"(?:unix[:@])?(/[^:]*)")
-_LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
-_ORDER = ("lb", "http_cache", "web", "app", "cache", "store", "db")
-_FORWARDING, _FORWARDED_TO = ("lb", "http_cache"), ("http_cache", "web", "app", "lb")
-_CALLERS, _CALLED = ("web", "app"), ("cache", "store", "db")
+_ADDRESS_PATTERN = re.compile(r"(?:[a-z]+://)?(\[[0-9a-fA-F:]+\]|[A-Za-z0-9_.-]+):([0-9]{2,5})")
+_SOCKET_PATTERN = re.compile(r"(?:unix[:@])?(/[^:]*)")
+_LOOPBACK_ADDRESSES = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
+_KIND_ORDER = ("lb", "http_cache", "web", "app", "cache", "store", "db")
+_FORWARDING_KINDS, _FORWARD_TARGET_KINDS = ("lb", "http_cache"), ("http_cache", "web", "app", "lb")
+_CALLER_KINDS, _CALLED_KINDS = ("web", "app"), ("cache", "store", "db")
 
 
 @dataclass(frozen=True)
-class Instance:
+class DiscoveredInstance:
     """A deployment on a host. ``services`` are its services by name.
 
     ``behind`` are the places to which it forwards requests, as ``host:port``. ``tls`` and ``site`` come
@@ -32,13 +32,13 @@ class Instance:
     """
 
     host: DiscoveredHost
-    kind: str  # one of `_ORDER`
+    tier_kind: str  # one of `_ORDER`
     deployment: str
     port: int
     services: Mapping[str, RunningService]
-    behind: tuple[str, ...] = ()
+    backends: tuple[str, ...] = ()
     tls: bool = False
-    site: str = ""
+    hostname: str = ""
 
     @property
     def configs(self) -> Mapping[str, Config]:
@@ -50,10 +50,10 @@ class DiscoveredTier:
     """Hosts with the same deployment at the same port. No file shows the ``uses`` in ``assumed``."""
 
     name: str
-    instances: tuple[Instance, ...]
+    instances: tuple[DiscoveredInstance, ...]
     forwards_to: str | None = None
     uses: tuple[str, ...] = ()
-    assumed: tuple[str, ...] = ()
+    assumed_uses: tuple[str, ...] = ()
 
     @property
     def deployment(self) -> str:
@@ -64,183 +64,183 @@ class DiscoveredTier:
         return self.instances[0].port
 
     @property
-    def kind(self) -> str:
-        return self.instances[0].kind
+    def tier_kind(self) -> str:
+        return self.instances[0].tier_kind
 
     @property
-    def place(self) -> str:
+    def listen_location(self) -> str:
         """The socket or the port at which it listens, as text."""
-        sockets = (s.listen for s in self.instances[0].services.values() if self.kind == "app")
+        sockets = (s.listen_address for s in self.instances[0].services.values() if self.tier_kind == "app")
         return next((f"socket {socket}" for socket in sockets if socket), f"port {self.port}")
 
 
-def instances(host: DiscoveredHost) -> tuple[tuple[Instance, ...], tuple[str, ...]]:
+def find_instances(host: DiscoveredHost) -> tuple[tuple[DiscoveredInstance, ...], tuple[str, ...]]:
     """Return the deployments on a host, and a note for each thing that autotune does not tune."""
     running: list[RunningService] = []
     notes: list[str] = []
-    for adoption in programs():
-        results = tuple(adoption.find(host))
+    for adoption in list_programs():
+        results = tuple(adoption.find_services(host))
         for result in results:
             if isinstance(result, str):
-                notes.append(f"{host.name}: {readable(result)}")
-            elif why := _unusable(result):
-                notes.append(f"{host.name}: {adoption.known_as}: {why}")
+                notes.append(f"{host.name}: {escape_non_utf8(result)}")
+            elif why := _explain_invalid_names(result):
+                notes.append(f"{host.name}: {adoption.title}: {why}")
             else:
                 running.append(result)
-        notes += _of_another_distribution(host, adoption) if not results else []
-        notes += unread(host, adoption)
+        notes += _list_foreign_units(host, adoption) if not results else []
+        notes += list_unread(host, adoption)
     servers = {gateway: s for s in running
-               if s.key in SERVICES and (gateway := SERVICES[s.key].gateway)}  # fmt: skip
-    fronts = [s for s in running if s.key in SERVICES and not SERVICES[s.key].gateway]
-    settings = [service for service in running if service.key not in SERVICES]
+               if s.key in DEPLOYABLE_SERVICES and (gateway := DEPLOYABLE_SERVICES[s.key].gateway_protocol)}  # fmt: skip
+    fronts = [s for s in running if s.key in DEPLOYABLE_SERVICES and not DEPLOYABLE_SERVICES[s.key].gateway_protocol]
+    settings = [service for service in running if service.key not in DEPLOYABLE_SERVICES]
     for front in fronts:
-        if front.gateway and front.gateway not in servers:
-            titles = [s.title for s in SERVICES.values() if s.gateway == front.gateway]
+        if front.gateway_protocol and front.gateway_protocol not in servers:
+            titles = [s.title for s in DEPLOYABLE_SERVICES.values() if s.gateway_protocol == front.gateway_protocol]
             notes.append(
-                f"{host.name}: {SERVICES[front.key].title} forwards requests to "
+                f"{host.name}: {DEPLOYABLE_SERVICES[front.key].title} forwards requests to "
                 f"{' or '.join(titles)}, which is not adopted"
             )
     deployed = tuple(
-        _instance(host, front, servers.get(front.gateway), settings) for front in fronts
+        _build_instance(host, front, servers.get(front.gateway_protocol), settings) for front in fronts
     )
-    notes += [f"{host.name}: {line}" for line in at_other_ports(host.listeners, _tuned(deployed))]
+    notes += [f"{host.name}: {line}" for line in list_other_ports(host.listeners, _list_tuned_ports(deployed))]
     return deployed, tuple(notes)
 
 
-def unread(host: DiscoveredHost, adoption: Adoption) -> list[str]:
+def list_unread(host: DiscoveredHost, adoption: Adoption) -> list[str]:
     """Return a line for each masked unit of a running service, and each link that was not read."""
-    patterns = (*adoption.units, *adoption.elsewhere)
+    patterns = (*adoption.units, *adoption.other_units)
     names = dict.fromkeys(unit for name in patterns for unit in fnmatch.filter(host.units, name))
     lines = [
         f"{host.name}: {unit} is masked, so autotune can neither restart nor tune it"
-        for unit in names if host.runs_masked(unit)
+        for unit in names if host.is_active_masked(unit)
     ]  # fmt: skip
-    if lines or any(map(host.runs, names)):
-        links = (path for pattern in adoption.paths for path in host.tree.unfollowed(f"/{pattern}"))
-        lines += [f"{host.name}: {readable(path)}: {readable(host.tree.missing(path))}"
+    if lines or any(map(host.is_active, names)):
+        links = (path for pattern in adoption.paths for path in host.tree.find_broken_links(f"/{pattern}"))
+        lines += [f"{host.name}: {escape_non_utf8(path)}: {escape_non_utf8(host.tree.explain_missing(path))}"
                   for path in dict.fromkeys(links)]  # fmt: skip
     return lines
 
 
-def _unusable(running: RunningService) -> str:
+def _explain_invalid_names(running: RunningService) -> str:
     """Return why commands and records cannot name a service; empty if they can."""
-    names = (running.config.main, running.unit, running.listen, running.site, *running.behind)
+    names = (running.config.main_file, running.unit, running.listen_address, running.hostname, *running.backends)
     broken = next((name for name in names if not is_utf8(name)), None)
-    return "" if broken is None else f"{readable(broken)} is not UTF-8, so it is not tuned"
+    return "" if broken is None else f"{escape_non_utf8(broken)} is not UTF-8, so it is not tuned"
 
 
-def listening(running: Iterable[tuple[DiscoveredHost, Sequence[Instance]]]) -> tuple[str, ...]:
+def list_untuned_listeners(running: Iterable[tuple[DiscoveredHost, Sequence[DiscoveredInstance]]]) -> tuple[str, ...]:
     """Return a line for each listener on the hosts that is not one of their ``instances``."""
     return tuple(
-        untuned({host.name: (host.listeners, _tuned(deployed)) for host, deployed in running})
+        list_untuned({host.name: (host.listeners, _list_tuned_ports(deployed)) for host, deployed in running})
     )
 
 
-def _tuned(deployed: Iterable[Instance]) -> list[tuple[str, int]]:
+def _list_tuned_ports(deployed: Iterable[DiscoveredInstance]) -> list[tuple[str, int]]:
     return [(s.key, instance.port) for instance in deployed for s in instance.services.values()
-            if s.key in SERVICES]  # fmt: skip
+            if s.key in DEPLOYABLE_SERVICES]  # fmt: skip
 
 
-def _of_another_distribution(host: DiscoveredHost, adoption: Adoption) -> list[str]:
+def _list_foreign_units(host: DiscoveredHost, adoption: Adoption) -> list[str]:
     """Return a note for each service with another unit name than Debian's."""
-    others = [unit for unit in host.units if unit not in adoption.elsewhere]
-    if any(host.runs(unit) for name in adoption.units for unit in fnmatch.filter(others, name)):
+    others = [unit for unit in host.units if unit not in adoption.other_units]
+    if any(host.is_active(unit) for name in adoption.units for unit in fnmatch.filter(others, name)):
         return []
     return [
-        f"{host.name}: {adoption.known_as} runs as {unit}, which is not Debian's unit name. autotune"
+        f"{host.name}: {adoption.title} runs as {unit}, which is not Debian's unit name. autotune"
         " does not know where its files are and does not tune it"
-        for unit in adoption.elsewhere
-        if host.runs(unit)
+        for unit in adoption.other_units
+        if host.is_active(unit)
     ]
 
 
-def _instance(
+def _build_instance(
     host: DiscoveredHost,
     front: RunningService,
     server: RunningService | None,
     settings: Iterable[RunningService],
-) -> Instance:
+) -> DiscoveredInstance:
     if server is None:
-        deployment, kind, running = SERVICES[front.key].deployment, front.kind, [front]
+        deployment, kind, running = DEPLOYABLE_SERVICES[front.key].deployment, front.tier_kind, [front]
     else:
         deployment, kind, running = f"{front.key}+{server.key}", "web", [front, server]
     roles = dict(DEPLOYMENTS[deployment])
-    services = {SERVICES[s.key].name: replace(s, role=roles[s.key]) for s in running}
+    services = {DEPLOYABLE_SERVICES[s.key].name: replace(s, role=roles[s.key]) for s in running}
     of_host = {
-        s.key: s.name for s in beside(tuple(s for s, _ in parts(deployment)), of_role(Role.HOST))
+        s.key: s.name for s in select_companions(tuple(s for s, _ in services_of(deployment)), list_by_role(Role.HOST))
     }
     services |= {of_host[s.key]: replace(s, role=Role.HOST) for s in settings if s.key in of_host}
-    return Instance(
-        host, kind, deployment, front.port, services, front.behind, front.tls, front.site
+    return DiscoveredInstance(
+        host, kind, deployment, front.port, services, front.backends, front.tls, front.hostname
     )
 
 
-def tiers(instances: Iterable[Instance]) -> tuple[DiscoveredTier, ...]:
+def group_tiers(instances: Iterable[DiscoveredInstance]) -> tuple[DiscoveredTier, ...]:
     """Return the tiers with their connections, from the load balancer to the database.
 
     If no file names a cache, store or database, every web and application tier is assumed to use it.
     The application may keep the address elsewhere.
     """
-    grouped: dict[tuple[str, str, int], list[Instance]] = {}
+    grouped: dict[tuple[str, str, int], list[DiscoveredInstance]] = {}
     for instance in instances:
-        grouped.setdefault((instance.kind, instance.deployment, instance.port), []).append(instance)
+        grouped.setdefault((instance.tier_kind, instance.deployment, instance.port), []).append(instance)
     discovered: list[DiscoveredTier] = []
-    for key in sorted(grouped, key=lambda key: _ORDER.index(key[0])):
-        same = sum(tier.kind == key[0] for tier in discovered)
+    for key in sorted(grouped, key=lambda key: _KIND_ORDER.index(key[0])):
+        same = sum(tier.tier_kind == key[0] for tier in discovered)
         name = key[0] if not same else f"{key[0]}{same + 1}"
         discovered.append(DiscoveredTier(name, tuple(grouped[key])))
-    return tuple(_connected(tier, discovered) for tier in discovered)
+    return tuple(_connect_tier(tier, discovered) for tier in discovered)
 
 
-def _connected(tier: DiscoveredTier, every: Sequence[DiscoveredTier]) -> DiscoveredTier:
-    others = [other for other in every if other.name != tier.name]
-    if tier.kind in _FORWARDING:
-        behind = (other.name for kind in _FORWARDED_TO for other in others
-                  if other.kind == kind and _sends(tier, other))  # fmt: skip
+def _connect_tier(tier: DiscoveredTier, all_tiers: Sequence[DiscoveredTier]) -> DiscoveredTier:
+    others = [other for other in all_tiers if other.name != tier.name]
+    if tier.tier_kind in _FORWARDING_KINDS:
+        behind = (other.name for kind in _FORWARD_TARGET_KINDS for other in others
+                  if other.tier_kind == kind and _forwards_to(tier, other))  # fmt: skip
         return replace(tier, forwards_to=next(behind, None))
-    if tier.kind not in _CALLERS:
+    if tier.tier_kind not in _CALLER_KINDS:
         return tier
-    backing = [other for other in others if other.kind in _CALLED]
-    named = tuple(other.name for other in backing if _names(tier, other))
-    callers = [other for other in every if other.kind in _CALLERS]
+    backing = [other for other in others if other.tier_kind in _CALLED_KINDS]
+    named = tuple(other.name for other in backing if _mentions_address(tier, other))
+    callers = [other for other in all_tiers if other.tier_kind in _CALLER_KINDS]
     unnamed = tuple(
-        other.name for other in backing if not any(_names(caller, other) for caller in callers)
+        other.name for other in backing if not any(_mentions_address(caller, other) for caller in callers)
     )
-    return replace(tier, uses=(*named, *unnamed), assumed=unnamed)
+    return replace(tier, uses=(*named, *unnamed), assumed_uses=unnamed)
 
 
-def _sends(tier: DiscoveredTier, other: DiscoveredTier) -> bool:
+def _forwards_to(tier: DiscoveredTier, other: DiscoveredTier) -> bool:
     return any(
-        _is_at(f"{place}:80" if ":" not in place else place, instance, other)
+        _is_address_of(f"{place}:80" if ":" not in place else place, instance, other)
         for instance in tier.instances
-        for place in instance.behind
+        for place in instance.backends
     )
 
 
-def _names(tier: DiscoveredTier, other: DiscoveredTier) -> bool:
+def _mentions_address(tier: DiscoveredTier, other: DiscoveredTier) -> bool:
     """True if a file of ``tier`` contains an address of ``other``."""
     return any(
-        _is_at(f"{address[1]}:{address[2]}", instance, other)
+        _is_address_of(f"{address[1]}:{address[2]}", instance, other)
         for instance in tier.instances
         for config in instance.configs.values()
         for directive in config.directives
         for word in directive.words
-        for address in _ADDRESS.finditer(word)
+        for address in _ADDRESS_PATTERN.finditer(word)
     )
 
 
-def _is_at(place: str, caller: Instance, tier: DiscoveredTier) -> bool:
+def _is_address_of(address: str, caller: DiscoveredInstance, tier: DiscoveredTier) -> bool:
     """True if ``host:port`` or a unix socket, as ``caller`` writes it, is a host of ``tier``."""
-    if socket := _SOCKET.match(place):
-        listening = (s.listen for instance in tier.instances for s in instance.services.values()
+    if socket := _SOCKET_PATTERN.match(address):
+        listening = (s.listen_address for instance in tier.instances for s in instance.services.values()
                      if instance.host.name == caller.host.name)  # fmt: skip
         # The name of a socket in the working directory contains no directory.
         return any(listen and f"/{socket[1]}".endswith(f"/{listen}") for listen in listening)
-    host, _, port = place.rpartition(":")
+    host, _, port = address.rpartition(":")
     if port != str(tier.port):
         return False
     return any(
         host in instance.host.names
-        or (host in _LOOPBACK and instance.host.name == caller.host.name)
+        or (host in _LOOPBACK_ADDRESSES and instance.host.name == caller.host.name)
         for instance in tier.instances
     )

@@ -12,20 +12,20 @@ from typing import Protocol
 from autotune.deploy.changes import HostChanges
 from autotune.deploy.deployed import Fleet
 from autotune.environments import names
-from autotune.environments.clock import Clock
-from autotune.environments.evaluation import Evaluation, EvaluationRequest, History, Recorder
+from autotune.environments.clock import StudyClock
+from autotune.environments.evaluation import Evaluation, EvaluationRequest, MeasurementHistory, Recorder
 from autotune.services.base import Settings
-from autotune.services.registry import declare
+from autotune.services.registry import add_declared
 from autotune.space.facts import HostFacts
-from autotune.space.space import Space
-from autotune.target.messages import plural
+from autotune.space.space import SearchSpace
+from autotune.target.messages import format_count
 from autotune.target.model import Target
 from autotune.target.read import TargetFile
-from autotune.transports.curl import Answer
+from autotune.transports.curl import CurlAnswer
 
 
 @dataclass(frozen=True)
-class Checked:
+class CheckResult:
     """Result of `check`: passed checks, omitted settings, and properties that only a run can show."""
 
     held: tuple[str, ...]
@@ -33,16 +33,16 @@ class Checked:
     not_checked: tuple[str, ...]
 
 
-def size(file: TargetFile, space: Space) -> str:
+def describe_size(file: TargetFile, space: SearchSpace) -> str:
     """Describe the size of a target's search space: the first passed check of `check`."""
-    return f"{file.path}: {plural(len(file.target.tiers), 'tier')}, {tunable(space)}"
+    return f"{file.path}: {format_count(len(file.target.tiers), 'tier')}, {describe_tunable(space)}"
 
 
-def tunable(space: Space) -> str:
+def describe_tunable(space: SearchSpace) -> str:
     """Describe the number of parameters and rules."""
     return (
-        f"{plural(len(space.dimensions), 'parameter')}, {len(space.tunable)} of them tunable, "
-        f"{plural(len(space.constraints), 'rule')}"
+        f"{format_count(len(space.dimensions), 'parameter')}, {len(space.tunable_dimensions)} of them tunable, "
+        f"{format_count(len(space.constraints), 'rule')}"
     )
 
 
@@ -59,20 +59,20 @@ class Preview:
 
     entry: str
     servers: tuple[str, ...]
-    files: Callable[[Settings], Mapping[str, bytes]]
+    render_files: Callable[[Settings], Mapping[str, bytes]]
     host_settings: tuple[str, ...] = ()
-    installed: bool = False
-    changes: Callable[[Settings], Mapping[str, HostChanges]] | None = None
-    answers: Callable[[], Mapping[str, Answer | str]] = dict
-    restarts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    right_answers: str = ""
+    is_installed: bool = False
+    compute_changes: Callable[[Settings], Mapping[str, HostChanges]] | None = None
+    request_answers: Callable[[], Mapping[str, CurlAnswer | str]] = dict
+    restarted_units: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    answer_checks: str = ""
 
 
 class Session(Protocol):
     """A locked environment that evaluates one configuration after another."""
 
     @property
-    def clock(self) -> Clock:
+    def clock(self) -> StudyClock:
         """Return the clock that measures a study's budget."""
         ...
 
@@ -100,7 +100,7 @@ class Environment(Protocol):
     def file(self) -> TargetFile: ...
 
     @property
-    def space(self) -> Space: ...
+    def space(self) -> SearchSpace: ...
 
     @property
     def facts(self) -> Mapping[str, HostFacts]:
@@ -108,13 +108,13 @@ class Environment(Protocol):
         ...
 
     @property
-    def dropped(self) -> tuple[str, ...]:
+    def excluded(self) -> tuple[str, ...]:
         """Return one line for each choice removed from the space because the hosts do not support
         it.
         """
         ...
 
-    def announce(self, *, study: bool = True) -> str:
+    def describe_load(self, *, study: bool = True) -> str:
         """Describe the load before the first request: destination, rate and, for a ``study``,
         duration.
 
@@ -122,24 +122,24 @@ class Environment(Protocol):
         """
         ...
 
-    def software(self) -> Mapping[str, Mapping[str, str]]:
+    def read_software(self) -> Mapping[str, Mapping[str, str]]:
         """Return the kernel release and a digest of each program by host, to compare hosts."""
         ...
 
-    def check(self) -> Checked:
+    def check(self) -> CheckResult:
         """Check everything that is possible without changes. Raises AutotuneError."""
         ...
 
-    def headroom(self) -> str:
+    def measure_headroom(self) -> str:
         """Describe the load that the generator can produce. Sends load to a private server."""
         ...
 
-    def preview(self) -> Preview:
+    def build_preview(self) -> Preview:
         """Return a preview of a run. Read-only."""
         ...
 
-    def session(
-        self, directory: Path, note: Callable[[str], None], history: History
+    def open_session(
+        self, directory: Path, note: Callable[[str], None], history: MeasurementHistory
     ) -> AbstractContextManager[Session]:
         """Prepare the hosts for the study in ``directory`` and restore them at the end.
 
@@ -148,7 +148,7 @@ class Environment(Protocol):
         ...
 
 
-def kind(target: Target) -> str:
+def environment_module(target: Target) -> str:
     """Return the environment's module name: a command, a simulated stack, or a stack of servers."""
     if target.command is not None:
         return "command"
@@ -160,14 +160,14 @@ def prepare(file: TargetFile) -> Environment:
 
     Raises TargetError if the target does not fit its hosts, AutotuneError for missing programs.
     """
-    declare(file.target.services)
-    names.check(file)
+    add_declared(file.target.services)
+    names.check_names(file)
     runtimes = {name: tier.runtime for name, tier in file.target.tiers.items()}
     for name, runtime in runtimes.items():
         if file.target.simulated is None and runtime != next(iter(runtimes.values())):
-            raise file.document.error(
+            raise file.document.build_error(
                 ["tiers", name], f"tier {name}: all tiers of a target must have the same `runtime:`"
             )
     # Import lazily, because commands and models do not need the slow libraries of stacks.
-    environment: Environment = import_module(f"{__package__}.{kind(file.target)}").prepare(file)
+    environment: Environment = import_module(f"{__package__}.{environment_module(file.target)}").prepare(file)
     return environment

@@ -7,21 +7,21 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import ceil, floor
 
-from autotune.environments.load_meter import reading
+from autotune.environments.load_meter import build_reading
 from autotune.loads import mutilate
 from autotune.loads.base import LoadError, LoadSpec
-from autotune.loads.mutilate import Sampled, Shape
+from autotune.loads.mutilate import SampledReading, MutilateShape
 from autotune.loads.offer import LoadCommand, run_together
-from autotune.measure import Capacity, Limits, Reading, Slo, search
+from autotune.measure import Capacity, SearchLimits, Reading, Slo, search_peak
 from autotune.services.base import Endpoint
 from autotune.transports.base import Transport
 
-PART = 0.1  # share of the stack's latency limit: a request calls its caches as one step of several
+SLO_LIMIT_FRACTION = 0.1  # share of the stack's latency limit: a request calls its caches as one step of several
 WARM_UP_SECONDS = 1.0
 TARGET_SD = 0.05
-LIMITS = Limits(start=5000.0, overhead=WARM_UP_SECONDS, load_seconds=60.0, readings=20)
-MARGIN = 20.0  # seconds that a transport waits after the program's planned end
-LONGEST = 300.0  # seconds until an agent exits if it is not stopped
+SEARCH_LIMITS = SearchLimits(start_rate=5000.0, overhead_seconds=WARM_UP_SECONDS, max_load_seconds=60.0, max_readings=20)
+TIMEOUT_MARGIN_SECONDS = 20.0  # seconds that a transport waits after the program's planned end
+AGENT_MAX_SECONDS = 300.0  # seconds until an agent exits if it is not stopped
 
 
 @dataclass(frozen=True)
@@ -34,24 +34,24 @@ class CachePeak:
     """
 
     shape: str
-    how: str
+    generator: str
     rate: float = 0.0
     low: float = 0.0
     high: float = 0.0
     gigabits: float = 0.0
-    hits: float = 0.0
-    together: int = 1
-    failed: str | None = None
+    hit_share: float = 0.0
+    keys_per_get: int = 1
+    failure: str | None = None
 
 
-def own_objective(stack: Slo) -> Slo:
+def derive_cache_slo(stack: Slo) -> Slo:
     """Return the objective of the caches: a tenth of the stack's limit at the same percentile."""
-    return replace(stack, limit=PART * stack.limit)
+    return replace(stack, limit=SLO_LIMIT_FRACTION * stack.limit)
 
 
-def peak(
+def measure_cache_peak(
     servers: Sequence[Endpoint],
-    shape: Shape,
+    shape: MutilateShape,
     hosts: Mapping[str, Transport],
     slo: Slo,
     max_rate: float,
@@ -63,65 +63,65 @@ def peak(
     """
     (_, master), *helpers = hosts.items()
     how = f"mutilate, {100 * slo.quantile:g} % within {1000 * slo.limit:g} ms"
-    loaded = master.run(mutilate.loading(servers, shape), timeout=60 + MARGIN)
+    loaded = master.run(mutilate.build_load_command(servers, shape), timeout=60 + TIMEOUT_MARGIN_SECONDS)
     if not loaded.ok:
         reason = loaded.error_text.strip()
-        why = mutilate.failure(reason) or reason or loaded.returncode
+        why = mutilate.find_failure_reason(reason) or reason or loaded.returncode
         raise LoadError(f"mutilate could not fill the caches: {why}")
-    readings: list[tuple[Reading, Sampled]] = []
+    readings: list[tuple[Reading, SampledReading]] = []
 
     def probe(rate: float, seconds: float) -> Reading:
         # mutilate accepts only whole operations/s.
         whole = max(1.0, floor(rate))
-        spec = LoadSpec(whole, ceil(seconds), limit=slo.limit, ramp=WARM_UP_SECONDS)
-        argv = mutilate.measuring(servers, shape, spec, [address for address, _ in helpers])
-        lasting = spec.ramp + spec.seconds
-        command = LoadCommand(master, argv, whole, 0.0, lasting, lasting + MARGIN)
+        spec = LoadSpec(whole, ceil(seconds), latency_limit=slo.limit, ramp_seconds=WARM_UP_SECONDS)
+        argv = mutilate.build_measure_command(servers, shape, spec, [address for address, _ in helpers])
+        lasting = spec.ramp_seconds + spec.seconds
+        command = LoadCommand(master, argv, whole, 0.0, lasting, lasting + TIMEOUT_MARGIN_SECONDS)
         (done,) = run_together([command], max_rate)
-        sampled = mutilate.parse(done.stdout, spec)
-        readings.append((reading(sampled.result, spec), sampled))
+        sampled = mutilate.parse_output(done.stdout, spec)
+        readings.append((build_reading(sampled.result, spec), sampled))
         return readings[-1][0]
 
-    with _agents([host for _, host in helpers]):
-        limits = replace(LIMITS, max_rate=max_rate, min_rate=min(LIMITS.min_rate, max_rate))
-        capacity = search(probe, slo, target_sd=TARGET_SD, limits=limits)
-    return _cache_peak(shape, how, capacity, readings)
+    with _run_agents([host for _, host in helpers]):
+        limits = replace(SEARCH_LIMITS, max_rate=max_rate, min_rate=min(SEARCH_LIMITS.min_rate, max_rate))
+        capacity = search_peak(probe, slo, target_sd=TARGET_SD, limits=limits)
+    return _build_cache_peak(shape, how, capacity, readings)
 
 
-def _ended(capacity: Capacity) -> str:
+def _describe_failure(capacity: Capacity) -> str:
     """Describe the result of a search that did not find the peak."""
     return f"at least: limited by {capacity.limit}" if capacity.limit else str(capacity.verdict)
 
 
-def _cache_peak(
-    shape: Shape, how: str, capacity: Capacity, readings: Sequence[tuple[Reading, Sampled]]
+def _build_cache_peak(
+    shape: MutilateShape, generator: str, capacity: Capacity, readings: Sequence[tuple[Reading, SampledReading]]
 ) -> CachePeak:
     if capacity.peak <= 0:
         why = f"limited by {capacity.limit}" if capacity.limit else str(capacity.verdict)
-        return CachePeak(shape.name, how, failed=why)
+        return CachePeak(shape.name, generator, failure=why)
     below = [sampled for r, sampled in readings if r.rate <= 1.05 * capacity.peak]
     operations = sum(sampled.operations for sampled in below)
     gets = sum(sampled.gets for sampled in below)
     traffic = sum(sampled.traffic for sampled in below)
     return CachePeak(
         shape.name,
-        how if capacity.verdict == "measured" else f"{how}, {_ended(capacity)}",
+        generator if capacity.verdict == "measured" else f"{generator}, {_describe_failure(capacity)}",
         rate=capacity.peak,
         low=capacity.low,
         high=capacity.high,
         gigabits=8e-9 * capacity.peak * traffic / operations if operations else 0.0,
-        hits=1.0 - sum(sampled.misses for sampled in below) / gets if gets else 0.0,
+        hit_share=1.0 - sum(sampled.misses for sampled in below) / gets if gets else 0.0,
     )
 
 
 @contextmanager
-def _agents(hosts: Sequence[Transport]) -> Iterator[None]:
+def _run_agents(hosts: Sequence[Transport]) -> Iterator[None]:
     """Run an agent on each of these hosts during the ``with`` block."""
     script = '"$@" </dev/null >/dev/null 2>&1 & echo $!'
     started: list[tuple[Transport, str]] = []
     try:
         for host in hosts:
-            done = host.run(("sh", "-c", script, "sh", *mutilate.agent(LONGEST)))
+            done = host.run(("sh", "-c", script, "sh", *mutilate.build_agent_command(AGENT_MAX_SECONDS)))
             started.append((host, done.stdout.strip()))
         yield
     finally:

@@ -6,10 +6,10 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-KINDS = ("load", "deploy", "search")
+ACTIVITIES = ("load", "deploy", "search")
 
 
-class Clock:
+class StudyClock:
     """Counts seconds by kind since the last collection.
 
     ``now`` returns the time: of the machine, or the virtual time of a model. ``skip(seconds)``
@@ -23,10 +23,10 @@ class Clock:
     ) -> None:
         self.now, self.skip = now, skip
         self._since = now()
-        self._spent = dict.fromkeys(KINDS, 0.0)
+        self._spent = dict.fromkeys(ACTIVITIES, 0.0)
 
     @contextmanager
-    def on(self, kind: str) -> Iterator[None]:
+    def time_activity(self, kind: str) -> Iterator[None]:
         started = self.now()
         try:
             yield
@@ -34,14 +34,14 @@ class Clock:
             self._spent[kind] += self.now() - started
 
     @property
-    def running(self) -> float:
+    def elapsed_seconds(self) -> float:
         """Return the seconds since the last collection."""
         return self.now() - self._since
 
-    def collect(self) -> dict[str, float]:
+    def collect_seconds(self) -> dict[str, float]:
         """Return all seconds since the last collection by kind. Unassigned time is ``other``."""
-        total = self.running
+        total = self.elapsed_seconds
         spent = {**self._spent, "other": max(0.0, total - sum(self._spent.values()))}
         self._since += total
-        self._spent = dict.fromkeys(KINDS, 0.0)
+        self._spent = dict.fromkeys(ACTIVITIES, 0.0)
         return spent

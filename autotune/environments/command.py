@@ -13,34 +13,34 @@ from math import sqrt
 from pathlib import Path
 from typing import Protocol
 
-from autotune.deploy.deployed import Deployed, Fleet
-from autotune.environments.base import Checked, Preview, tunable
-from autotune.environments.clock import Clock
+from autotune.deploy.deployed import DeployResult, Fleet
+from autotune.environments.base import CheckResult, Preview, describe_tunable
+from autotune.environments.clock import StudyClock
 from autotune.environments.evaluation import (
     Evaluation,
     EvaluationRequest,
-    Failed,
-    History,
-    Measured,
+    FailedEvaluation,
+    MeasurementHistory,
+    Measurement,
     Recorder,
 )
 from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError
 from autotune.estimate import Estimate
-from autotune.measure.benchmark import Answer, Benchmark, Fault, Unusable, Value
-from autotune.measure.objective_scale import EXACT_SD, Scale, scatter
+from autotune.measure.benchmark import BenchmarkAnswer, Benchmark, BenchmarkFault, UnusableConfiguration, BenchmarkValue
+from autotune.measure.objective_scale import EXACT_SD, ObjectiveScale, pool_sd
 from autotune.services.base import Settings
 from autotune.space import space as spaces
 from autotune.space.facts import HostFacts
-from autotune.space.space import Space
-from autotune.target.messages import plural
+from autotune.space.space import SearchSpace
+from autotune.target.messages import format_count
 from autotune.target.read import TargetFile
 
-PARAMETERS = "parameters.json"
+PARAMETERS_FILE = "parameters.json"
 # Calls for the baseline if the benchmark reports no sd. A good noise estimate helps all later
 # trials more than two more trials would.
-FIRST_CALLS = 3
-ATTEMPTS = 2
+REFERENCE_CALLS = 3
+MAX_ATTEMPTS = 2
 
 
 @dataclass(frozen=True)
@@ -48,42 +48,42 @@ class CommandEnvironment:
     """A target that is a command: see `environments.base.Environment`."""
 
     file: TargetFile
-    space: Space
+    space: SearchSpace
     facts: Mapping[str, HostFacts]
     argv: tuple[str, ...]
-    dropped: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
 
-    def announce(self, *, study: bool = True) -> str:
+    def describe_load(self, *, study: bool = True) -> str:
         budget = self.file.target.budget
         called = f"autotune calls {shlex.join(self.argv)} in {self.directory}"
         if not study:
             return f"{called}."
         return (
-            f"{called} for up to {plural(budget.trials, 'configuration')} and about "
-            f"{plural(budget.time / 60, 'minute')}. This time includes the calls that verify the best "
+            f"{called} for up to {format_count(budget.trials, 'configuration')} and about "
+            f"{format_count(budget.time / 60, 'minute')}. This time includes the calls that verify the best "
             "configuration."
         )
 
-    def software(self) -> dict[str, dict[str, str]]:
+    def read_software(self) -> dict[str, dict[str, str]]:
         return {}
 
-    def check(self) -> Checked:
+    def check(self) -> CheckResult:
         """Check without calling the command, because a benchmark may have side effects."""
         first = len(self.space.try_first)
-        return Checked(
+        return CheckResult(
             held=(
-                f"{self.file.path}: {tunable(self.space)}, {first} to try first",
+                f"{self.file.path}: {describe_tunable(self.space)}, {first} to try first",
                 f"command: {shlex.join(self.argv)} in {self.directory}",
             ),
             left_out=(),
             not_checked=("the results of the command: `autotune measure` calls it",),
         )
 
-    def headroom(self) -> str:
+    def measure_headroom(self) -> str:
         raise AutotuneError("--headroom requires a stack; a command generates its own load")
 
-    def preview(self) -> Preview:
-        return Preview(shlex.join(self.argv), (), lambda settings: _files(self.space, settings))
+    def build_preview(self) -> Preview:
+        return Preview(shlex.join(self.argv), (), lambda settings: _render_files(self.space, settings))
 
     @property
     def directory(self) -> Path:
@@ -91,30 +91,30 @@ class CommandEnvironment:
         return self.file.path.resolve().parent
 
     @contextmanager
-    def session(
-        self, directory: Path, note: Callable[[str], None], history: History
+    def open_session(
+        self, directory: Path, note: Callable[[str], None], history: MeasurementHistory
     ) -> Iterator[CommandSession]:
         """Prepare the command for calls. A running call is stopped at the end of the session."""
-        target, goal = self.file.target, self.file.target.goal
+        target, goal = self.file.target, self.file.target.command_goal
         assert goal is not None
         with Benchmark(self.argv, self.directory, target.timeout, directory.name) as benchmark:
             yield CommandSession(benchmark, self.space, history, maximize=goal.maximize)
 
 
-class Asks(Protocol):
+class BenchmarkClient(Protocol):
     """An object that returns a value for parameters, such as `measure.benchmark.Benchmark`."""
 
-    def ask(self, trial: int, parameters: Settings) -> Answer: ...
+    def call(self, trial: int, parameters: Settings) -> BenchmarkAnswer: ...
 
 
 @dataclass(frozen=True)
-class Parameters(Fleet):
+class ParameterFleet(Fleet):
     """Fleet without deployment. It returns the parameters for the command as a file to export."""
 
-    space: Space
+    space: SearchSpace
 
-    def deploy(self, settings: Settings) -> Deployed:
-        return Deployed(_files(self.space, settings), {}, sent(self.space, settings))
+    def deploy(self, settings: Settings) -> DeployResult:
+        return DeployResult(_render_files(self.space, settings), {}, active_parameters(self.space, settings))
 
     def restore(self) -> None:
         """Do nothing. The command is responsible for the changes it makes."""
@@ -123,8 +123,8 @@ class Parameters(Fleet):
 class CommandSession:
     """Session that calls a benchmark command. Larger values are better if ``maximize`` is set."""
 
-    def __init__(self, benchmark: Asks, space: Space, history: History, *, maximize: bool) -> None:
-        self.fleet, self.clock = Parameters(space), Clock()
+    def __init__(self, benchmark: BenchmarkClient, space: SearchSpace, history: MeasurementHistory, *, maximize: bool) -> None:
+        self.fleet, self.clock = ParameterFleet(space), StudyClock()
         self._benchmark, self._space, self._maximize = benchmark, space, maximize
         self._answers = list(history.answers)
 
@@ -132,56 +132,56 @@ class CommandSession:
         self, settings: Settings, request: EvaluationRequest, record: Recorder
     ) -> Evaluation:
         """Call the command and repeat a failed call. Every value is recorded before it is used."""
-        record.deployed(self.fleet.deploy(settings))
-        answers: list[Value] = []
+        record.on_deployed(self.fleet.deploy(settings))
+        answers: list[BenchmarkValue] = []
         began = time.monotonic()
-        with self.clock.on("load"):
-            for _ in range(self._calls(settings, request)):
-                answer = self._ask(settings, request, record)
-                if not isinstance(answer, Value):
-                    return _failed(answer)
+        with self.clock.time_activity("load"):
+            for _ in range(self._call_count(settings, request)):
+                answer = self._call_with_retry(settings, request, record)
+                if not isinstance(answer, BenchmarkValue):
+                    return _build_failure(answer)
                 answers.append(answer)
                 if answer.sd is not None:
                     break
         values = tuple(answer.value for answer in answers)
         self._answers.append((settings, values))
         seconds = time.monotonic() - began
-        return Measured(self._peak(answers), len(answers), seconds, values=values)
+        return Measurement(self._build_peak(answers), len(answers), seconds, values=values)
 
-    def _calls(self, settings: Settings, request: EvaluationRequest) -> int:
+    def _call_count(self, settings: Settings, request: EvaluationRequest) -> int:
         repeated = any(earlier == settings for earlier, _ in self._answers)
-        return FIRST_CALLS if request.reference and not repeated else 1
+        return REFERENCE_CALLS if request.is_reference and not repeated else 1
 
-    def _ask(self, settings: Settings, request: EvaluationRequest, record: Recorder) -> Answer:
+    def _call_with_retry(self, settings: Settings, request: EvaluationRequest, record: Recorder) -> BenchmarkAnswer:
         """Call the command, and once more after a fault."""
-        answer: Answer = Fault("the command was not called")
-        for _ in range(ATTEMPTS):
+        answer: BenchmarkAnswer = BenchmarkFault("the command was not called")
+        for _ in range(MAX_ATTEMPTS):
             began = time.monotonic()
-            answer = self._benchmark.ask(request.trial, sent(self._space, settings))
-            record.answer(answer, time.monotonic() - began)
-            if not isinstance(answer, Fault):
+            answer = self._benchmark.call(request.trial, active_parameters(self._space, settings))
+            record.on_answer(answer, time.monotonic() - began)
+            if not isinstance(answer, BenchmarkFault):
                 break
         return answer
 
-    def _peak(self, answers: list[Value]) -> Peak:
+    def _build_peak(self, answers: list[BenchmarkValue]) -> Peak:
         """Return the mean of the values. Without reported sds, repeated measurements estimate the
         sd.
         """
-        scale = Scale(self._maximize, self._answers[0][1][0])
-        logs = [scale.log(answer.value) for answer in answers]
+        scale = ObjectiveScale(self._maximize, self._answers[0][1][0])
+        logs = [scale.log_score(answer.value) for answer in answers]
         mean = sum(logs) / len(logs)
-        stated = [scale.sd(answer.value, answer.sd) for answer in answers if answer.sd is not None]
-        each = max(stated) if stated else self._scatter(scale)
+        stated = [scale.log_score_sd(answer.value, answer.sd) for answer in answers if answer.sd is not None]
+        each = max(stated) if stated else self._measurement_sd(scale)
         sd = max(each, EXACT_SD) / sqrt(len(logs))
-        return Peak.of(Estimate(mean, sd))
+        return Peak.from_estimate(Estimate(mean, sd))
 
-    def _scatter(self, scale: Scale) -> float:
+    def _measurement_sd(self, scale: ObjectiveScale) -> float:
         """Return the sd of the log of one value's score, from all repeated measurements."""
         groups: dict[tuple[tuple[str, object], ...], list[float]] = {}
         for settings, values in self._answers:
             configuration = tuple(sorted(settings.items()))
-            groups.setdefault(configuration, []).extend(map(scale.log, values))
-        return scatter(groups.values())
+            groups.setdefault(configuration, []).extend(map(scale.log_score, values))
+        return pool_sd(groups.values())
 
 
 def prepare(file: TargetFile) -> CommandEnvironment:
@@ -191,29 +191,29 @@ def prepare(file: TargetFile) -> CommandEnvironment:
     """
     argv = file.target.command
     assert argv is not None
-    space = spaces.build(file, {})
+    space = spaces.build_space(file, {})
     place = file.path.resolve().parent
     program = str(place / argv[0]) if "/" in argv[0] else argv[0]
     if shutil.which(program) is None:
         there = Path(program).exists()
         hint = f"chmod +x {shlex.quote(program)}" if there else None
         message = f"{argv[0]} is not executable" if there else f"program {argv[0]!r} not found"
-        raise file.document.error(["command", 0], message, hint=hint)
+        raise file.document.build_error(["command", 0], message, hint=hint)
     return CommandEnvironment(file, space, {}, argv)
 
 
-def sent(space: Space, settings: Settings) -> Settings:
+def active_parameters(space: SearchSpace, settings: Settings) -> Settings:
     """Return the parameters for the command, without those that are inactive under these settings."""
-    active = space.active(settings)
+    active = space.active_parameters(settings)
     return {name: value for name, value in settings.items() if name in active}
 
 
-def _failed(answer: Unusable | Fault) -> Failed:
-    if isinstance(answer, Unusable):
-        return Failed(f"infeasible: {answer.why}")
-    return Failed(f"the command failed: {answer}", fault=True)
+def _build_failure(answer: UnusableConfiguration | BenchmarkFault) -> FailedEvaluation:
+    if isinstance(answer, UnusableConfiguration):
+        return FailedEvaluation(f"infeasible: {answer.why}")
+    return FailedEvaluation(f"the command failed: {answer}", is_fault=True)
 
 
-def _files(space: Space, settings: Settings) -> dict[str, bytes]:
-    parameters = dict(sorted(sent(space, settings).items()))
-    return {PARAMETERS: json.dumps(parameters, indent=2, ensure_ascii=False).encode() + b"\n"}
+def _render_files(space: SearchSpace, settings: Settings) -> dict[str, bytes]:
+    parameters = dict(sorted(active_parameters(space, settings).items()))
+    return {PARAMETERS_FILE: json.dumps(parameters, indent=2, ensure_ascii=False).encode() + b"\n"}

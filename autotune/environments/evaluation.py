@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Protocol
 
-from autotune.deploy.deployed import Deployed
+from autotune.deploy.deployed import DeployResult
 from autotune.diagnose.context import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.peak import Peak
-from autotune.estimate import Estimate, PartCapacity
-from autotune.measure.benchmark import Answer
+from autotune.estimate import Estimate, InstanceCapacity
+from autotune.measure.benchmark import BenchmarkAnswer
 from autotune.measure.noise import Noise
 from autotune.measure.warmup import WarmUpResult
 from autotune.services.base import Settings
@@ -30,15 +30,15 @@ class EvaluationRequest:
     """
 
     trial: int
-    expected: Estimate | None = None
+    expected_peak: Estimate | None = None
     incumbent: Estimate | None = None
-    seconds: float = inf
-    reference: bool = False
-    claim: bool = False
+    max_seconds: float = inf
+    is_reference: bool = False
+    is_claim: bool = False
 
 
 @dataclass(frozen=True)
-class Measured:
+class Measurement:
     """The peak of a configuration from ``readings`` that took ``load_seconds``.
 
     ``capacities`` contains the capacity of each part of the stack. ``values`` are results of a
@@ -47,24 +47,24 @@ class Measured:
     """
 
     peak: Peak
-    readings: int
+    reading_count: int
     load_seconds: float
     values: tuple[float, ...] = ()
     bottleneck: Bottleneck | None = None
-    capacities: Mapping[str, PartCapacity] = field(default_factory=dict)
+    capacities: Mapping[str, InstanceCapacity] = field(default_factory=dict)
     rss: Mapping[str, int] = field(default_factory=dict)
     noise: Noise | None = None
 
 
 @dataclass(frozen=True)
-class Failed:
+class FailedEvaluation:
     """The configuration cannot be used or, with ``fault``, the benchmark itself failed."""
 
-    why: str
-    fault: bool = False
+    reason: str
+    is_fault: bool = False
 
 
-Evaluation = Measured | Failed
+Evaluation = Measurement | FailedEvaluation
 
 
 class Recorder(Protocol):
@@ -75,30 +75,30 @@ class Recorder(Protocol):
         """Return the study's duration so far in seconds."""
         ...
 
-    def deployed(self, deployed: Deployed) -> None: ...
+    def on_deployed(self, deployed: DeployResult) -> None: ...
 
-    def warmed(self, warm_up: WarmUpResult) -> None: ...
+    def on_warm_up(self, warm_up: WarmUpResult) -> None: ...
 
-    def reading(self, watched: WatchedReading, purpose: str) -> None: ...
+    def on_reading(self, watched_reading: WatchedReading, purpose: str) -> None: ...
 
-    def references(self, references: Sequence[Mapping[str, Any]]) -> None:
+    def on_references(self, references: Sequence[Mapping[str, Any]]) -> None:
         """Record reference responses, one per page."""
         ...
 
-    def answer(self, answer: Answer, seconds: float) -> None: ...
+    def on_answer(self, answer: BenchmarkAnswer, seconds: float) -> None: ...
 
     def note(self, text: str) -> None: ...
 
 
 @dataclass(frozen=True)
-class History:
+class MeasurementHistory:
     """A study's records at the start of a session.
 
     ``elapsed`` is the study's duration in seconds, and ``readings`` the number of its readings.
     ``answers`` are values of a benchmark command with their settings, oldest first.
     """
 
-    elapsed: float = 0.0
-    readings: int = 0
+    elapsed_seconds: float = 0.0
+    reading_count: int = 0
     noise: Noise = field(default_factory=Noise)
     answers: tuple[tuple[Settings, tuple[float, ...]], ...] = ()

@@ -8,23 +8,23 @@ from functools import cached_property
 from typing import Any
 
 from autotune.deploy.stack import Stack
-from autotune.diagnose.capacities import capacities, uses
+from autotune.diagnose.capacities import pool_capacities, list_uses
 from autotune.diagnose.context import Bottleneck
-from autotune.diagnose.diagnosis import WatchedReading, contexts_of, diagnose
-from autotune.diagnose.faults import faults, suspected
+from autotune.diagnose.diagnosis import WatchedReading, build_contexts, find_bottleneck
+from autotune.diagnose.faults import find_faulty_instances, is_host_suspected
 from autotune.environments.answers import AnswerCheck
-from autotune.estimate import PartCapacity
-from autotune.loads.answers import Look
-from autotune.loads.base import NO_PORT, Load, LoadResult, LoadSpec
+from autotune.estimate import InstanceCapacity
+from autotune.loads.answers import AnswerInspection
+from autotune.loads.base import NO_PORT_ERROR, LoadGenerator, LoadResult, LoadSpec
 from autotune.loads.load_host import PortWait
-from autotune.loads.take import count_requests, take
+from autotune.loads.take import count_requests, take_reading
 from autotune.measure.reading import Reading
-from autotune.measure.warmup import drain
-from autotune.monitor.activity import host_activity, host_usages
+from autotune.measure.warmup import wait_until_drained
+from autotune.monitor.activity import compute_host_activity, compute_host_usages
 from autotune.monitor.counters import CounterReader
-from autotune.monitor.watch import Observations, Watch, WatchedHost
+from autotune.monitor.watch import Observations, HostWatch, WatchedHost
 from autotune.services.base import Settings
-from autotune.services.registry import diagnosis
+from autotune.services.registry import find_diagnosis
 from autotune.target.slo import Slo
 from autotune.transports import curl
 from autotune.transports.base import Transport
@@ -32,8 +32,8 @@ from autotune.transports.local import LocalTransport
 from autotune.transports.request import Request
 
 # Seconds per second. Rare throttling does not explain a missed SLO.
-THROTTLED = 0.1
-TRUSTED = 0.5  # share of a process's rate on a whole CPU, per CPU of a quota
+MAX_THROTTLED_SHARE = 0.1
+TRUSTED_RATE_SHARE = 0.5  # share of a process's rate on a whole CPU, per CPU of a quota
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class LoadMeter:
     which determine the observed parts of the stack.
     """
 
-    load: Load
+    load: LoadGenerator
     request: Request
     slo: Slo
     load_hosts: tuple[Transport, ...]
@@ -54,89 +54,89 @@ class LoadMeter:
     hosts: tuple[WatchedHost, ...]
     timeout: float
     max_rate: float
-    in_place: Callable[[], Settings] = dict
-    generators: tuple[WatchedHost, ...] = ()
-    ports: PortWait = field(default_factory=PortWait)
-    answers: AnswerCheck | None = None
+    read_deployed_settings: Callable[[], Settings] = dict
+    generator_hosts: tuple[WatchedHost, ...] = ()
+    port_wait: PortWait = field(default_factory=PortWait)
+    answer_check: AnswerCheck | None = None
 
     @cached_property
-    def counted(self) -> Load:
+    def with_counted_requests(self) -> LoadGenerator:
         """The load, once it is known how many requests a unit of its rate makes."""
         return count_requests(self.load, self.request, self.load_hosts[0], self.max_rate)
 
     def highest_rate(self) -> float:
         """The highest rate that may be ordered, in units of the load. The stack has to be deployed."""
-        return self.max_rate / self.counted.requests_each
+        return self.max_rate / self.with_counted_requests.requests_per_iteration
 
-    def take(self, rate: float, seconds: float, *, ramp: float = 1.0) -> WatchedReading:
+    def take_reading(self, rate: float, seconds: float, *, ramp_seconds: float = 1.0) -> WatchedReading:
         """Send ``rate`` requests/s for ``seconds`` to the stack's entry, after ``ramp`` unmeasured
         seconds.
 
         All hosts are observed. If client ports run out, the reading is repeated when some are free.
         """
-        spec = LoadSpec(rate, seconds, self.timeout, self.slo.limit, ramp)
-        watched = self._watched(spec)
-        if NO_PORT not in watched.reading.errors:
+        spec = LoadSpec(rate, seconds, self.timeout, self.slo.limit, ramp_seconds)
+        watched = self._take_watched(spec)
+        if NO_PORT_ERROR not in watched.reading.errors:
             return watched
         new = self.load.limits.open_connections  # open connections are reused
-        needs = replace(spec, rate=new, seconds=1.0, ramp=0.0) if self.load.limits.kept else spec
-        again = self.ports.over(self.load_hosts, self.request, needs)
-        return self._watched(spec) if again else watched
+        needs = replace(spec, rate=new, seconds=1.0, ramp_seconds=0.0) if self.load.limits.keeps_connections else spec
+        again = self.port_wait.wait_for_ports(self.load_hosts, self.request, needs)
+        return self._take_watched(spec) if again else watched
 
-    def _watched(self, spec: LoadSpec) -> WatchedReading:
-        hosts = self._hosts(self.in_place())
-        with Watch((*hosts, *self.generators), spec.ramp + spec.seconds) as watch:
-            result = take(
-                self.counted,
+    def _take_watched(self, spec: LoadSpec) -> WatchedReading:
+        hosts = self._active_hosts(self.read_deployed_settings())
+        with HostWatch((*hosts, *self.generator_hosts), spec.ramp_seconds + spec.seconds) as watch:
+            result = take_reading(
+                self.with_counted_requests,
                 self.request,
                 spec,
                 *self.load_hosts,
                 max_rate=self.max_rate,
-                validator=self.answers.validator if self.answers else None,
-                earlier=self.answers.earlier(spec.rate) if self.answers else Look(),
+                validator=self.answer_check.validator if self.answer_check else None,
+                earlier_inspection=self.answer_check.find_inspection(spec.rate) if self.answer_check else AnswerInspection(),
             )
-        if self.answers:
-            self.answers.looked(spec.rate, result)
-        measured, observations = reading(result, spec), watch.observations
-        if not self.slo.met(measured) and (why := self._starved(observations, spec)):
+        if self.answer_check:
+            self.answer_check.record_inspection(spec.rate, result)
+        measured, observations = build_reading(result, spec), watch.observations
+        if not self.slo.is_met(measured) and (why := self._find_throttled_host(observations, spec)):
             measured = replace(measured, limited=why)
-        if suspected(measured):
-            observations = replace(observations, faults=self._faults())
+        if is_host_suspected(measured):
+            observations = replace(observations, faults=self._find_faults())
         return WatchedReading(
             measured,
             observations,
-            host_usages((*hosts, *self.generators), observations, spec.ramp + spec.seconds),
+            compute_host_usages((*hosts, *self.generator_hosts), observations, spec.ramp_seconds + spec.seconds),
         )
 
-    def begin_trial(self, *, deployed: bool) -> Sequence[Mapping[str, Any]]:
+    def begin_measurement(self, *, is_deployed: bool) -> Sequence[Mapping[str, Any]]:
         """Start the response checks of a trial: see `AnswerCheck.begin`."""
-        return self.answers.begin(deployed=deployed) if self.answers else ()
+        return self.answer_check.begin_measurement(is_deployed=is_deployed) if self.answer_check else ()
 
     def end_warm_up(self, windows: int) -> None:
         """Discard response checks before the last ``windows`` of the warm-up."""
-        if self.answers is not None:
-            self.answers.looks.keep_last(windows)
+        if self.answer_check is not None:
+            self.answer_check.inspections.keep_last(windows)
 
-    def diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
+    def find_bottleneck(self, settings: Settings, watched_readings: Sequence[WatchedReading]) -> Bottleneck | None:
         """Return the bottleneck that limits the peak, from the readings around it."""
-        stack = replace(self.stack, parts=self.stack.active(settings))
-        return diagnose(stack, settings, watched, hosts=self._hosts(settings), slo=self.slo)
+        stack = replace(self.stack, instances=self.stack.active_instances(settings))
+        return find_bottleneck(stack, settings, watched_readings, hosts=self._active_hosts(settings), slo=self.slo)
 
-    def capacities(
-        self, settings: Settings, watched: Sequence[WatchedReading]
-    ) -> dict[str, PartCapacity]:
+    def estimate_capacities(
+        self, settings: Settings, watched_readings: Sequence[WatchedReading]
+    ) -> dict[str, InstanceCapacity]:
         """Return the capacity of each part of the stack, from readings that met the SLO."""
-        stack = replace(self.stack, parts=self.stack.active(settings))
-        contexts = contexts_of(stack, settings, watched, hosts=self._hosts(settings), slo=self.slo)
-        return capacities(uses(contexts, stack.calls))
+        stack = replace(self.stack, instances=self.stack.active_instances(settings))
+        contexts = build_contexts(stack, settings, watched_readings, hosts=self._active_hosts(settings), slo=self.slo)
+        return pool_capacities(list_uses(contexts, stack.called_tiers))
 
-    def _starved(self, observations: Observations, spec: LoadSpec) -> str | None:
+    def _find_throttled_host(self, observations: Observations, spec: LoadSpec) -> str | None:
         """Return the reason why a load host's CPU quota makes this load unreliable, or ``None``."""
         rate = spec.rate / len(self.load_hosts)
-        for host in self.generators:
-            able = TRUSTED * host.cpus * self.load.limits.rate
-            activity = host_activity(host, observations, spec.seconds + spec.ramp)
-            if rate <= able or (activity and activity.throttled <= THROTTLED):
+        for host in self.generator_hosts:
+            able = TRUSTED_RATE_SHARE * host.cpus * self.load.limits.max_rate
+            activity = compute_host_activity(host, observations, spec.seconds + spec.ramp_seconds)
+            if rate <= able or (activity and activity.throttled <= MAX_THROTTLED_SHARE):
                 continue
             why = (
                 f"was throttled at its quota of {host.cpus:g} CPUs for "
@@ -150,53 +150,53 @@ class LoadMeter:
             )
         return None
 
-    def _faults(self) -> dict[str, str]:
-        active = self.stack.active(self.in_place())
+    def _find_faults(self) -> dict[str, str]:
+        active = self.stack.active_instances(self.read_deployed_settings())
         transports = {h.name: h.transport or LocalTransport(h.name) for h in self.hosts}
-        return faults(active, transports, self.request)
+        return find_faulty_instances(active, transports, self.request)
 
-    def _hosts(self, settings: Settings) -> tuple[WatchedHost, ...]:
-        active = self.stack.active(settings)
+    def _active_hosts(self, settings: Settings) -> tuple[WatchedHost, ...]:
+        active = self.stack.active_instances(settings)
         return tuple(
-            replace(host, parts=tuple(part for part in host.parts if part in active))
+            replace(host, instances=tuple(part for part in host.instances if part in active))
             for host in self.hosts
         )
 
-    def lookups(self) -> tuple[int, int] | None:
+    def count_cache_lookups(self) -> tuple[int, int] | None:
         """Return hits and misses of all caches since their start, or ``None`` without a cache."""
-        active = self.stack.active(self.in_place())
+        active = self.stack.active_instances(self.read_deployed_settings())
         caches = [
-            (part, names) for part in active if (names := diagnosis(part.service.name).lookups)
+            (part, names) for part in active if (names := find_diagnosis(part.service.name).lookup_counters)
         ]
         if not caches:
             return None
         transports = {host.name: host.transport for host in self.hosts}
         hits = misses = 0.0
         for part, names in caches:
-            reader = CounterReader(part, transports.get(part.site.host))
+            reader = CounterReader(part, transports.get(part.placement.host))
             counters = reader.read(by_command=True)
             reader.close()
             hits += counters.values.get(names.hits, 0.0) if counters else 0.0
             misses += counters.values.get(names.misses, 0.0) if counters else 0.0
         return int(hits), int(misses)
 
-    def drain(self) -> bool:
+    def wait_until_drained(self) -> bool:
         """Wait until the effects of an overload are gone. A load host sends the probes."""
-        pause = len(self.request.each()) / self.max_rate
-        return drain(self._latency, self.slo.limit, pause=pause)
+        pause = len(self.request.per_endpoint()) / self.max_rate
+        return wait_until_drained(self._probe_latency, self.slo.limit, pause=pause)
 
-    def _latency(self) -> float | None:
+    def _probe_latency(self) -> float | None:
         """Return the longest latency of all entries, or ``None`` if one returned a wrong response."""
         slowest = 0.0
-        for entry in self.request.each():
-            got = curl.answer(self.load_hosts[0], entry)
-            if isinstance(got, str) or got.status not in self.request.statuses:
+        for entry in self.request.per_endpoint():
+            answer = curl.send_request(self.load_hosts[0], entry)
+            if isinstance(answer, str) or answer.status not in self.request.statuses:
                 return None
-            slowest = max(slowest, got.seconds)
+            slowest = max(slowest, answer.seconds)
         return slowest
 
 
-def reading(result: LoadResult, spec: LoadSpec) -> Reading:
+def build_reading(result: LoadResult, spec: LoadSpec) -> Reading:
     """Convert a result to a reading. Failed and late requests are violations.
 
     The reading lasts 0 seconds if the generator fell short and sent nothing.
@@ -205,7 +205,7 @@ def reading(result: LoadResult, spec: LoadSpec) -> Reading:
         rate=spec.rate,
         seconds=0.0 if result.limited and not result.sent else spec.seconds,
         intended=result.intended,
-        violations=result.later_than(spec.limit) + result.failed,
+        violations=result.count_later_than(spec.latency_limit) + result.error_count,
         errors=result.errors,
         histogram=result.histogram,
         truncated=result.truncated,

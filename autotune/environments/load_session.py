@@ -9,73 +9,73 @@ from typing import Any, Protocol
 
 from autotune.deploy.deployed import DeployFailed, Fleet
 from autotune.diagnose.context import Bottleneck
-from autotune.diagnose.diagnosis import WatchedReading, worst_rss
-from autotune.environments.clock import Clock
+from autotune.diagnose.diagnosis import WatchedReading, find_max_rss
+from autotune.environments.clock import StudyClock
 from autotune.environments.evaluation import (
     Evaluation,
     EvaluationRequest,
-    Failed,
-    History,
-    Measured,
+    FailedEvaluation,
+    MeasurementHistory,
+    Measurement,
     Recorder,
 )
 from autotune.environments.peak import Peak
-from autotune.estimate import Estimate, PartCapacity
+from autotune.estimate import Estimate, InstanceCapacity
 from autotune.loads.offer import check_rate
-from autotune.measure import Capacity, Limits, Reading, Slo, search
-from autotune.measure.steal import MUCH, Steal, worst
-from autotune.measure.warmup import MOST_WINDOWS, PREFILLED_STEPS, STEPS, WarmUpResult, warm_up
+from autotune.measure import Capacity, SearchLimits, Reading, Slo, search_peak
+from autotune.measure.steal import HIGH_STEAL_SHARE, CpuSteal, find_worst_steal
+from autotune.measure.warmup import MAX_WINDOWS, PREFILLED_RISE_WINDOWS, RISE_WINDOWS, WarmUpResult, run_warm_up
 from autotune.services.base import Settings
-from autotune.services.registry import named
+from autotune.services.registry import list_by_name
 
-WARM_UP = "warm-up"  # purpose of a reading
+WARM_UP_PURPOSE = "warm-up"  # purpose of a reading
 # Seconds of load before a reading counts, so that process pools grow to the required size. A
 # shorter time suffices if the rate is at most a fifth above the previous one.
-RAMP, SETTLED, SIMILAR = 1.0, 0.25, 0.2
-WARMING = 0.4  # warm-up windows per second of an evaluation's time limit
+RAMP_SECONDS, SHORT_RAMP_SECONDS, SHORT_RAMP_INCREASE = 1.0, 0.25, 0.2
+WINDOWS_PER_SECOND = 0.4  # warm-up windows per second of an evaluation's time limit
 # Target sd of the log peak, for a claim and for the search. Repeated configurations differ by at
 # least 5 % (`estimate.NOISE`), so the search learns more from another configuration.
 CLAIM_SD, SEARCH_SD = 0.03, 0.05
 # The search ends a measurement after this many uninformative readings. Measurements of one
 # configuration differ more than further readings could resolve, and leaders are measured again.
-STALLED_AFTER = 5
+MAX_STALLED_READINGS = 5
 # The search stops below this share of the expected peak.
-HOPELESS = 0.02
+HOPELESS_PEAK_SHARE = 0.02
 # A warm-up that ends below this share of its first rate was limited by the stack. The expected peak
 # is then BEYOND times the rate that the stack sustained.
-HELD_BACK = 0.9
-BEYOND = 1.5
+OVERLOAD_RATE_SHARE = 0.9
+OVERLOAD_PEAK_FACTOR = 1.5
 # sd of the log peak of an unmeasured configuration around its expected value.
-UNMEASURED_SD = 0.5
-LAST_WINDOWS = 2  # last windows of a warm-up, which show the settled stack
+UNMEASURED_PEAK_SD = 0.5
+SETTLED_WINDOWS = 2  # last windows of a warm-up, which show the settled stack
 # Maximum seconds of load for a single peak search.
-LOAD_SECONDS = 60.0
+MAX_LOAD_SECONDS = 60.0
 
 
-def capacity_limits(max_rate: float) -> Limits:
+def build_search_limits(max_rate: float) -> SearchLimits:
     """Return the limits of a single peak search, with rates in requests/s."""
-    least = min(Limits.min_rate, max_rate)
-    return Limits(max_rate=max_rate, min_rate=least, load_seconds=LOAD_SECONDS)
+    least = min(SearchLimits.min_rate, max_rate)
+    return SearchLimits(max_rate=max_rate, min_rate=least, max_load_seconds=MAX_LOAD_SECONDS)
 
 
-class Meter(Protocol):
+class StackMeter(Protocol):
     """Loads a deployed stack and observes it."""
 
-    def take(self, rate: float, seconds: float, *, ramp: float) -> WatchedReading:
+    def take_reading(self, rate: float, seconds: float, *, ramp_seconds: float) -> WatchedReading:
         """Send ``rate`` requests/s for ``seconds``, after ``ramp`` unmeasured seconds."""
         ...
 
-    def diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
+    def find_bottleneck(self, settings: Settings, watched_readings: Sequence[WatchedReading]) -> Bottleneck | None:
         """Return the bottleneck that limits the peak, from the readings around it."""
         ...
 
-    def capacities(
-        self, settings: Settings, watched: Sequence[WatchedReading]
-    ) -> Mapping[str, PartCapacity]:
+    def estimate_capacities(
+        self, settings: Settings, watched_readings: Sequence[WatchedReading]
+    ) -> Mapping[str, InstanceCapacity]:
         """Return the capacity of each part of the stack, from readings that met the SLO."""
         ...
 
-    def begin_trial(self, *, deployed: bool) -> Sequence[Mapping[str, Any]]:
+    def begin_measurement(self, *, is_deployed: bool) -> Sequence[Mapping[str, Any]]:
         """Return new reference responses. Called before and after a configuration is deployed.
 
         Raises AutotuneError if the stack returns wrong responses before the first trial.
@@ -86,11 +86,11 @@ class Meter(Protocol):
         """Discard response checks before the last ``windows`` of the warm-up."""
         ...
 
-    def lookups(self) -> tuple[int, int] | None:
+    def count_cache_lookups(self) -> tuple[int, int] | None:
         """Return hits and misses of all caches since their start, or ``None`` without a cache."""
         ...
 
-    def drain(self) -> object:
+    def wait_until_drained(self) -> object:
         """Wait until the effects of an overload are gone."""
         ...
 
@@ -104,19 +104,19 @@ class LoadSession:
     def __init__(
         self,
         fleet: Fleet,
-        meter: Meter,
+        meter: StackMeter,
         slo: Slo,
-        limits: Limits,
-        history: History,
-        clock: Clock | None = None,
+        limits: SearchLimits,
+        history: MeasurementHistory,
+        clock: StudyClock | None = None,
         *,
         highest_rate: Callable[[], float] = lambda: inf,
     ) -> None:
         """``highest_rate``: the highest rate that the load may have, known once a stack is deployed."""
         self.fleet, self.meter, self.slo = fleet, meter, slo
         self._limits, self._highest_rate = limits, highest_rate
-        self.clock = clock or Clock()
-        self.steal = Steal()
+        self.clock = clock or StudyClock()
+        self.steal = CpuSteal()
         self._told = False  # True after the user was notified of CPU steal
         self._offered = 0.0  # rate of the last reading, or 0 if it was cut short
         self._noise = history.noise
@@ -124,7 +124,7 @@ class LoadSession:
         self._warm = False  # True if the caches are filled, as far as this session knows
 
     @property
-    def limits(self) -> Limits:
+    def limits(self) -> SearchLimits:
         """What a search may spend and offer, in units of the load."""
         highest = self._highest_rate()
         if highest >= self._limits.max_rate:
@@ -141,76 +141,76 @@ class LoadSession:
         configuration is deployed again.
         """
         began = self.clock.now()
-        self.check_answers(record, deployed=False)
+        self.check_answers(record, is_deployed=False)
         try:
-            with self.clock.on("deploy"):
+            with self.clock.time_activity("deploy"):
                 deployed = self.fleet.deploy(settings)
         except DeployFailed as error:
             self._warm = False  # the restored services may have been restarted
-            return Failed(error.message)
-        record.deployed(deployed)
-        self._warm = self._warm and not any(_forgets(name) for name in deployed.restarted)
+            return FailedEvaluation(error.message)
+        record.on_deployed(deployed)
+        self._warm = self._warm and not any(_loses_cache(name) for name in deployed.restarted_instances)
         self._offered = 0.0
-        self.check_answers(record, deployed=True)
-        ends = began + request.seconds
+        self.check_answers(record, is_deployed=True)
+        deadline = began + request.max_seconds
         warm_up_result = self._warm_up(request, record, prefilled=deployed.prefilled)
-        capacity, watched = self._capacity(request, warm_up_result, record, ends)
+        capacity, watched = self._search_capacity(request, warm_up_result, record, deadline)
         try:
             self.fleet.verify()  # before the value is recorded
         except DeployFailed as error:
             self._warm = False
-            return Failed(error.message)
-        if (why := _unread(capacity.readings)) is not None:
-            return Failed(f"the load could not be generated: {why}", fault=True)
+            return FailedEvaluation(error.message)
+        if (why := _find_reading_failure(capacity.readings)) is not None:
+            return FailedEvaluation(f"the load could not be generated: {why}", is_fault=True)
         self._noise = capacity.noise
-        return Measured(
-            _peak(capacity, self.slo),
-            readings=len(capacity.readings),
+        return Measurement(
+            _build_peak(capacity, self.slo),
+            reading_count=len(capacity.readings),
             load_seconds=capacity.load_seconds,
-            bottleneck=self.meter.diagnose(settings, watched),
+            bottleneck=self.meter.find_bottleneck(settings, watched),
             # Use only the last windows. Earlier misses of filling caches would count against the
             # tiers behind them.
-            capacities=self.meter.capacities(settings, [*self._windows[-LAST_WINDOWS:], *watched]),
-            rss=worst_rss(watched),
+            capacities=self.meter.estimate_capacities(settings, [*self._windows[-SETTLED_WINDOWS:], *watched]),
+            rss=find_max_rss(watched),
             noise=capacity.noise,
         )
 
-    def check_answers(self, record: Recorder, *, deployed: bool) -> None:
+    def check_answers(self, record: Recorder, *, is_deployed: bool) -> None:
         """Take reference responses if they are due, and record them: see `Meter.begin_trial`."""
-        if references := self.meter.begin_trial(deployed=deployed):
-            record.references(references)
+        if references := self.meter.begin_measurement(is_deployed=is_deployed):
+            record.on_references(references)
 
     def _warm_up(
         self, request: EvaluationRequest, record: Recorder, *, prefilled: bool
     ) -> WarmUpResult:
         def probe(rate: float, seconds: float) -> Reading:
-            self._windows.append(self.read(rate, seconds, record, WARM_UP))
+            self._windows.append(self.take_reading(rate, seconds, record, WARM_UP_PURPOSE))
             return self._windows[-1].reading
 
         self._windows = []
-        expected = request.expected.value if request.expected else None
+        expected = request.expected_peak.value if request.expected_peak else None
         # Skip the slow wait for a stable hit rate if the caches kept their content.
-        lookups = (lambda: None) if self._warm else self.meter.lookups
-        warm_up_result = warm_up(
+        lookups = (lambda: None) if self._warm else self.meter.count_cache_lookups
+        warm_up_result = run_warm_up(
             probe,
             lookups,
             expected,
             max_rate=self.limits.max_rate,
-            steps=PREFILLED_STEPS if prefilled else STEPS,
-            most=int(min(MOST_WINDOWS, max(2.0, WARMING * request.seconds))),
+            rise_windows=PREFILLED_RISE_WINDOWS if prefilled else RISE_WINDOWS,
+            max_windows=int(min(MAX_WINDOWS, max(2.0, WINDOWS_PER_SECOND * request.max_seconds))),
         )
-        self._warm = self._warm or warm_up_result.settled
-        record.warmed(warm_up_result)
-        self.meter.end_warm_up(LAST_WINDOWS)
-        self.meter.drain()
+        self._warm = self._warm or warm_up_result.is_settled
+        record.on_warm_up(warm_up_result)
+        self.meter.end_warm_up(SETTLED_WINDOWS)
+        self.meter.wait_until_drained()
         return warm_up_result
 
-    def _capacity(
+    def _search_capacity(
         self,
         request: EvaluationRequest,
         warm_up_result: WarmUpResult,
         record: Recorder,
-        ends: float,
+        deadline: float,
     ) -> tuple[Capacity, list[WatchedReading]]:
         watched: list[WatchedReading] = []
         longest = 0.0  # duration of the longest reading in seconds
@@ -218,95 +218,95 @@ class LoadSession:
         def probe(rate: float, seconds: float) -> Reading:
             nonlocal longest
             began = self.clock.now()
-            watched.append(self.read(rate, seconds, record, "peak"))
+            watched.append(self.take_reading(rate, seconds, record, "peak"))
             reading = watched[-1].reading
-            if not self.slo.met(reading):
-                self.meter.drain()
+            if not self.slo.is_met(reading):
+                self.meter.wait_until_drained()
             longest = max(longest, self.clock.now() - began)
             return reading
 
-        expected = request.expected
-        limits = self.limits if request.claim else replace(self.limits, stalled_after=STALLED_AFTER)
+        expected = request.expected_peak
+        limits = self.limits if request.is_claim else replace(self.limits, max_stalled_readings=MAX_STALLED_READINGS)
         if expected:
-            least = max(limits.min_rate, expected.value * HOPELESS)
+            least = max(limits.min_rate, expected.value * HOPELESS_PEAK_SHARE)
             limits = replace(limits, min_rate=min(least, limits.max_rate))
-        capacity = search(
+        capacity = search_peak(
             probe,
             self.slo,
-            expectation(expected, warm_up_result),
-            target_sd=CLAIM_SD if request.claim else SEARCH_SD,
+            update_expected_peak(expected, warm_up_result),
+            target_sd=CLAIM_SD if request.is_claim else SEARCH_SD,
             incumbent=request.incumbent,
             noise=self._noise,
             limits=limits,
             # Start another reading only if at least half of it fits into the remaining time.
-            late=lambda: self.clock.now() + longest / 2 >= ends,
+            is_late=lambda: self.clock.now() + longest / 2 >= deadline,
         )
         return capacity, watched
 
-    def read(self, rate: float, seconds: float, record: Recorder, purpose: str) -> WatchedReading:
+    def take_reading(self, rate: float, seconds: float, record: Recorder, purpose: str) -> WatchedReading:
         """Send ``rate`` requests/s for ``seconds`` and record the reading with its excess CPU
         steal.
 
         Raises RateTooHigh above the target's limit.
         """
         check_rate(rate, self.limits.max_rate)
-        with self.clock.on("load"):
-            watched = self.meter.take(rate, seconds, ramp=self._ramp(rate, purpose))
+        with self.clock.time_activity("load"):
+            watched = self.meter.take_reading(rate, seconds, ramp_seconds=self._ramp_seconds(rate, purpose))
         self._offered = 0.0 if watched.reading.truncated else rate
-        stolen = round(self.steal.beyond(watched.hosts), 4)
+        stolen = round(self.steal.excess_steal(watched.hosts), 4)
         watched = replace(watched, reading=replace(watched.reading, stolen=stolen))
-        self.steal = self.steal.after(watched.hosts)
-        record.reading(watched, purpose)
-        if stolen > MUCH and not self._told:
+        self.steal = self.steal.with_reading(watched.hosts)
+        record.on_reading(watched, purpose)
+        if stolen > HIGH_STEAL_SHARE and not self._told:
             self._told = True
-            name, fraction = worst(watched.hosts)
+            name, fraction = find_worst_steal(watched.hosts)
             record.note(
                 f"CPU steal on host {name}: {fraction:.0%}. Readings are corrected; the report shows "
                 "how many"
             )
         return watched
 
-    def _ramp(self, rate: float, purpose: str) -> float:
+    def _ramp_seconds(self, rate: float, purpose: str) -> float:
         """Return the seconds of load before a reading counts.
 
         The result is 0 in a warm-up, whose readings do not count. It is short after a reading at a
         similar or higher rate, because process pools have already grown. After a truncated reading
         it has full length.
         """
-        if purpose == WARM_UP:
+        if purpose == WARM_UP_PURPOSE:
             return 0.0
-        return SETTLED if rate <= (1 + SIMILAR) * self._offered else RAMP
+        return SHORT_RAMP_SECONDS if rate <= (1 + SHORT_RAMP_INCREASE) * self._offered else RAMP_SECONDS
 
 
-def expectation(expected: Estimate | None, warm_up_result: WarmUpResult) -> Estimate | None:
+def update_expected_peak(expected: Estimate | None, warm_up_result: WarmUpResult) -> Estimate | None:
     """Return the expected peak after the warm-up.
 
     A stack without an expected peak, or one that fell behind it, probably peaks somewhat above the
     rate it sustained. A stack that fails at any load peaks near the lowest offered rate. A search
     that starts there measures the stack's quality, not only that it is worse than the best.
     """
-    if (least := warm_up_result.failed_at) is not None:
-        return Estimate.of(least, UNMEASURED_SD)
-    carried = warm_up_result.carried
+    if (least := warm_up_result.failed_rate) is not None:
+        return Estimate.from_value(least, UNMEASURED_PEAK_SD)
+    carried = warm_up_result.sustained_rate
     most = max((window.rate for window in warm_up_result.windows), default=0.0)
-    if carried is not None and (expected is None or carried < HELD_BACK * most):
-        return Estimate.of(BEYOND * carried, UNMEASURED_SD)
+    if carried is not None and (expected is None or carried < OVERLOAD_RATE_SHARE * most):
+        return Estimate.from_value(OVERLOAD_PEAK_FACTOR * carried, UNMEASURED_PEAK_SD)
     return expected
 
 
-def _unread(readings: Sequence[Reading]) -> str | None:
+def _find_reading_failure(readings: Sequence[Reading]) -> str | None:
     """Return the reason why no reading is valid, or ``None`` if one is."""
     if any(reading.is_valid for reading in readings):
         return None
     return next((r.limited for r in reversed(readings) if r.limited), None)
 
 
-def _forgets(part: str) -> bool:
+def _loses_cache(part: str) -> bool:
     """True if the part with this name is a service that loses its data on a restart."""
-    return any(service.forgets_on_restart for service in named(part.rpartition(".")[2]))
+    return any(service.forgets_on_restart for service in list_by_name(part.rpartition(".")[2]))
 
 
-def _peak(capacity: Capacity, slo: Slo) -> Peak:
+def _build_peak(capacity: Capacity, slo: Slo) -> Peak:
     return Peak(
         capacity.peak,
         capacity.low,
@@ -323,5 +323,5 @@ def p99_at_peak(capacity: Capacity, slo: Slo) -> float | None:
 
     Readings below the peak that missed the SLO were disturbed and are ignored.
     """
-    met = [r for r in capacity.readings if r.rate <= capacity.peak and slo.met(r)]
+    met = [r for r in capacity.readings if r.rate <= capacity.peak and slo.is_met(r)]
     return max(met, key=lambda r: r.rate).percentile(0.99) if met else None

@@ -6,17 +6,17 @@ from collections.abc import Iterator
 
 from autotune.deploy.stack import entry_tiers
 from autotune.environments import declared
-from autotune.errors import AutotuneError, Mistakes, TargetError
-from autotune.loads.of_target import foreign
-from autotune.loads.registry import chosen
-from autotune.services.registry import APPS, DEPLOYMENTS, choice_of, placed
-from autotune.space.space import unknown_deployments
+from autotune.errors import AutotuneError, TargetErrorCollector, TargetError
+from autotune.loads.of_target import find_foreign_address
+from autotune.loads.registry import find_generator
+from autotune.services.registry import APPLICATIONS, DEPLOYMENTS, choice_name, list_tier_services
+from autotune.space.space import find_unknown_deployments
 from autotune.target.beds import needs_bed
-from autotune.target.messages import instead
+from autotune.target.messages import suggest_name
 from autotune.target.read import TargetFile
 
 
-def check(file: TargetFile) -> None:
+def check_names(file: TargetFile) -> None:
     """Raise TargetError with every unknown name and an ambiguous entry, AutotuneError without a
     bed.
     """
@@ -25,16 +25,16 @@ def check(file: TargetFile) -> None:
             f"{file.path}: the addresses of its hosts depend on the bed",
             hint=f"use `--beds all`, or name some of {', '.join(file.target.beds)}",
         )
-    mistakes = Mistakes()
-    with mistakes.collected():
+    mistakes = TargetErrorCollector()
+    with mistakes.collect():
         _check_sampler(file)
     if file.target.command is None:
-        with mistakes.collected():
-            chosen(file)
-        for error in (*declared.mistakes(file), *unknown_deployments(file), *_unknown_apps(file),
-                      *_entries(file), *foreign(file), *_missing_templates(file),
-                      *_unknown_parameters(file)):  # fmt: skip
-            with mistakes.collected():
+        with mistakes.collect():
+            find_generator(file)
+        for error in (*declared.find_errors(file), *find_unknown_deployments(file), *_find_unknown_apps(file),
+                      *_find_ambiguous_entries(file), *find_foreign_address(file), *_find_missing_templates(file),
+                      *_find_unknown_parameters(file)):  # fmt: skip
+            with mistakes.collect():
                 raise error
     mistakes.raise_all()
 
@@ -46,22 +46,22 @@ def _check_sampler(file: TargetFile) -> None:
     from autotune.optimize.samplers import SAMPLERS
 
     if name not in SAMPLERS:
-        raise file.document.unknown(["search", "sampler"], "sampler", ["auto", *SAMPLERS], name)
+        raise file.document.unknown_name_error(["search", "sampler"], "sampler", ["auto", *SAMPLERS], name)
 
 
-def _unknown_apps(file: TargetFile) -> Iterator[TargetError]:
+def _find_unknown_apps(file: TargetFile) -> Iterator[TargetError]:
     for name, tier in file.target.tiers.items():
-        if tier.app and tier.app not in APPS:
-            message, hint = f"unknown application {tier.app!r}", instead(tier.app, APPS)
-            yield file.document.error(["tiers", name, "app"], message, hint=hint)
+        if tier.app and tier.app not in APPLICATIONS:
+            message, hint = f"unknown application {tier.app!r}", suggest_name(tier.app, APPLICATIONS)
+            yield file.document.build_error(["tiers", name, "app"], message, hint=hint)
 
 
-def _entries(file: TargetFile) -> Iterator[TargetError]:
+def _find_ambiguous_entries(file: TargetFile) -> Iterator[TargetError]:
     """Yield an error if requests could enter several tiers."""
     entries = entry_tiers(file.target)
     if len(entries) > 1:
         first, *others = entries
-        yield file.document.error(
+        yield file.document.build_error(
             ["tiers", others[0]],
             f"ambiguous entry tier: no tier forwards to or uses {' or '.join(entries)}",
             hint=f"connect the tiers, for example `{first}: {{…, forwards_to: {others[0]}}}` or "
@@ -69,33 +69,33 @@ def _entries(file: TargetFile) -> Iterator[TargetError]:
         )
 
 
-def _missing_templates(file: TargetFile) -> Iterator[TargetError]:
-    beside = file.path.parent
+def _find_missing_templates(file: TargetFile) -> Iterator[TargetError]:
+    directory = file.path.parent
     for name, tier in file.target.tiers.items():
-        if tier.templates and not (beside / tier.templates).is_dir():
-            yield file.document.error(
+        if tier.templates and not (directory / tier.templates).is_dir():
+            yield file.document.build_error(
                 ["tiers", name, "templates"],
                 f"directory {tier.templates!r} does not exist",
-                hint=f"the path is relative to {beside.resolve()}, the directory of this file",
+                hint=f"the path is relative to {directory.resolve()}, the directory of this file",
             )
 
 
-def _unknown_parameters(file: TargetFile) -> Iterator[TargetError]:
+def _find_unknown_parameters(file: TargetFile) -> Iterator[TargetError]:
     """Yield an error for each unknown parameter, if all services are known."""
     tiers = file.target.tiers
     if any(s not in DEPLOYMENTS for tier in tiers.values() for s in tier.service) or any(
-        tier.app and tier.app not in APPS for tier in tiers.values()
+        tier.app and tier.app not in APPLICATIONS for tier in tiers.values()
     ):
         return
     names = {
         f"{place.name}.{parameter.name}"
         for tier in tiers
-        for place in placed(tier, tiers[tier])
+        for place in list_tier_services(tier, tiers[tier])
         for parameter in place.service.parameters
         if parameter.roles is None or place.role in parameter.roles
-    } | {choice_of(name) for name, tier in tiers.items() if len(tier.service) > 1}
+    } | {choice_name(name) for name, tier in tiers.items() if len(tier.service) > 1}
     written = [("parameters", name) for name in file.target.parameters]
-    tried = [("try", index, name) for index, c in enumerate(file.target.try_first) for name in c]
-    for location in (*written, *tried):
+    tried_names = [("try", index, name) for index, c in enumerate(file.target.try_first) for name in c]
+    for location in (*written, *tried_names):
         if location[-1] not in names:
-            yield file.document.unknown(location, "parameter", names)
+            yield file.document.unknown_name_error(location, "parameter", names)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import log
 
-from autotune.estimate import WITHIN_90, Estimate
+from autotune.estimate import SDS_WITHIN_90, Estimate
 
-LIMITED = "limited"
+LIMITED_VERDICT = "limited"
 
 
 @dataclass(frozen=True)
@@ -28,37 +28,37 @@ class Peak:
     limit: str | None = None
 
     @classmethod
-    def of(cls, estimate: Estimate) -> Peak:
+    def from_estimate(cls, estimate: Estimate) -> Peak:
         """Return the peak for an estimate, with its interval."""
         return cls(estimate.value, *estimate.interval(), estimate.sd, "measured")
 
     @property
     def estimate(self) -> Estimate:
         """Return the estimate of a feasible peak."""
-        return Estimate.of(self.peak, self.sd)
+        return Estimate.from_value(self.peak, self.sd)
 
     @property
     def upper_sd(self) -> float:
         """Return the sd of the interval's upper side. A pruned search has no lower bound."""
-        return log(self.high / self.peak) / WITHIN_90
+        return log(self.high / self.peak) / SDS_WITHIN_90
 
     @property
-    def feasible(self) -> bool:
+    def is_feasible(self) -> bool:
         """True if the result is an estimate of the peak that can be compared with other peaks."""
-        return self.verdict not in ("unmeetable", LIMITED) and self.peak > 0
+        return self.verdict not in ("unmeetable", LIMITED_VERDICT) and self.peak > 0
 
     @property
-    def limited(self) -> bool:
+    def is_load_limited(self) -> bool:
         """True if the load could not reach the peak."""
-        return self.verdict == LIMITED
+        return self.verdict == LIMITED_VERDICT
 
     @property
-    def met(self) -> bool:
+    def met_slo(self) -> bool:
         """True if any load met the objective. The capacity is ``peak`` or at least ``peak``."""
-        return self.feasible or (self.limited and self.peak > 0)
+        return self.is_feasible or (self.is_load_limited and self.peak > 0)
 
     @property
-    def screened(self) -> bool:
+    def is_pruned(self) -> bool:
         """True if the search stopped early as unlikely to beat the best. The result is an upper
         bound.
         """

@@ -9,44 +9,44 @@ from functools import partial
 from pathlib import Path
 
 from autotune.deploy import stack as stacks
-from autotune.deploy.desired_state import desired_state
+from autotune.deploy.desired_state import build_desired_state
 from autotune.deploy.runtime import installed_layout
-from autotune.deploy.stack import Part, Stack
-from autotune.diagnose.capacities import capacities, of_hosts
+from autotune.deploy.stack import ServiceInstance, Stack
+from autotune.diagnose.capacities import pool_capacities, build_host_uses
 from autotune.diagnose.context import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading
-from autotune.environments.base import Checked, Preview, size
-from autotune.environments.clock import Clock
-from autotune.environments.evaluation import History
-from autotune.environments.load_session import LoadSession, capacity_limits
-from autotune.environments.stack import rendered
-from autotune.estimate import PartCapacity
-from autotune.loads.of_target import request
+from autotune.environments.base import CheckResult, Preview, describe_size
+from autotune.environments.clock import StudyClock
+from autotune.environments.evaluation import MeasurementHistory
+from autotune.environments.load_session import LoadSession, build_search_limits
+from autotune.environments.stack import render_instance
+from autotune.estimate import InstanceCapacity
+from autotune.loads.of_target import build_request
 from autotune.monitor.watch import Observations
 from autotune.services.base import Role, Settings
-from autotune.services.registry import placed
+from autotune.services.registry import list_tier_services
 from autotune.services.sysctl.service import PARAMETERS as KERNEL
-from autotune.simulate.chain import diagnosed
+from autotune.simulate.chain import diagnose_search
 from autotune.simulate.noise import NoiseModel
 from autotune.simulate.stack import SimulatedFleet, SimulatedStack
-from autotune.simulate.topology import GIB, Topology, has_effect, topology
+from autotune.simulate.topology import GIB, ChainTopology, has_effect, build_topology
 from autotune.space import space as spaces
-from autotune.space.dimension import NAMED, PRESETS
+from autotune.space.dimension import NAMED_SETTINGS, PRESET_NAMES
 from autotune.space.facts import HostFacts
-from autotune.space.space import Space
-from autotune.target.messages import plural
+from autotune.space.space import SearchSpace
+from autotune.target.messages import format_count
 from autotune.target.model import Simulated, Target
 from autotune.target.read import TargetFile
 
 DRAIN_SECONDS = 0.5
 # Facts of a model's host unless the target sets them.
-AVAILABLE = {"net.ipv4.tcp_available_congestion_control": "reno cubic"}
-UNSAID = HostFacts(
+CONGESTION_CONTROLS = {"net.ipv4.tcp_available_congestion_control": "reno cubic"}
+DEFAULT_FACTS = HostFacts(
     cpus=4.0,
     memory=16 * GIB,
     nofile=65_536,
-    kernel={**{p.name: str(p.stock) for p in KERNEL}, **AVAILABLE},
-    refused={"net.ipv4.tcp_tw_recycle": "removed in Linux 4.12"},
+    kernel_values={**{p.name: str(p.stock) for p in KERNEL}, **CONGESTION_CONTROLS},
+    unsettable={"net.ipv4.tcp_tw_recycle": "removed in Linux 4.12"},
 )
 FIRST_PORT = 8000
 
@@ -56,89 +56,89 @@ class SimulatedEnvironment:
     """A target whose hosts are a model: see `environments.base.Environment`."""
 
     file: TargetFile
-    space: Space
+    space: SearchSpace
     facts: Mapping[str, HostFacts]
-    topology: Topology
+    topology: ChainTopology
     stack: Stack
     noise: NoiseModel
-    dropped: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
 
-    def announce(self, *, study: bool = True) -> str:
+    def describe_load(self, *, study: bool = True) -> str:
         target = self.file.target
-        lasting = f", {plural(target.budget.time / 60, 'minute')}," if study else ""
+        lasting = f", {format_count(target.budget.time / 60, 'minute')}," if study else ""
         return (
             f"{target.name} is a model of a stack: autotune changes no host and sends no load. Its "
             f"readings are simulated, and its time{lasting} is virtual."
         )
 
-    def software(self) -> dict[str, dict[str, str]]:
+    def read_software(self) -> dict[str, dict[str, str]]:
         return {}
 
-    def check(self) -> Checked:
+    def check(self) -> CheckResult:
         """Render each preset. A model has no software to validate the files."""
         space = self.space
-        for settings in (space.baseline, *self._presets()):
-            self._files(space.candidate(settings).settings)
-        return Checked(
+        for settings in (space.baseline, *self._list_presets()):
+            self._render_all(space.build_candidate(settings).settings)
+        return CheckResult(
             held=(
-                size(self.file, space),
-                f"{', '.join(NAMED)}: rendered for every deployment",
+                describe_size(self.file, space),
+                f"{', '.join(NAMED_SETTINGS)}: rendered for every deployment",
                 "the stack is a model: no host is changed, and time is virtual",
             ),
-            left_out=self.dropped,
+            left_out=self.excluded,
             not_checked=("validation of files by the software: a model runs no software",),
         )
 
-    def headroom(self) -> str:
+    def measure_headroom(self) -> str:
         return "a model needs no generator and accepts any load"
 
-    def preview(self) -> Preview:
+    def build_preview(self) -> Preview:
         return Preview(
-            entry=f"{request(self.file, self.stack).url} (of a model)",
+            entry=f"{build_request(self.file, self.stack).url} (of a model)",
             servers=tuple(
                 part.name
-                for part in self.stack.parts
-                if part.service.socket(part.site) and part.site.role is not Role.HOST
+                for part in self.stack.instances
+                if part.service.get_socket(part.placement) and part.placement.role is not Role.HOST
             ),
-            files=self._files,
+            render_files=self._render_all,
         )
 
     @contextmanager
-    def session(
-        self, directory: Path, note: Callable[[str], None], history: History
+    def open_session(
+        self, directory: Path, note: Callable[[str], None], history: MeasurementHistory
     ) -> Iterator[LoadSession]:
         """Continue the model's clock and noise from the study's records."""
         target = self.file.target
         stack = SimulatedStack(
             self.topology,
-            target.slo.slo,
+            target.slo.build_slo,
             self.noise,
             timeout=target.load.timeout,
-            now=history.elapsed,
-            readings=history.readings,
+            virtual_seconds=history.elapsed_seconds,
+            reading_count=history.reading_count,
         )
         yield LoadSession(
-            SimulatedFleet(stack, self.stack, self._rendered),
+            SimulatedFleet(stack, self.stack, self._render_instance),
             ModelMeter(stack),
-            target.slo.slo,
-            capacity_limits(target.load.max_rate),
+            target.slo.build_slo,
+            build_search_limits(target.load.max_rate),
             history,
-            Clock(lambda: stack.now, stack.skip),
+            StudyClock(lambda: stack.virtual_seconds, stack.advance_clock),
         )
 
-    def _files(self, settings: Settings) -> dict[str, bytes]:
-        return desired_state(
-            settings, self.stack, partial(self._rendered, settings), installed_layout()
+    def _render_all(self, settings: Settings) -> dict[str, bytes]:
+        return build_desired_state(
+            settings, self.stack, partial(self._render_instance, settings), installed_layout()
         ).files
 
-    def _rendered(self, settings: Settings, part: Part) -> dict[str, bytes]:
+    def _render_instance(self, settings: Settings, instance: ServiceInstance) -> dict[str, bytes]:
         """Render a part's files with the same templates as on real hosts."""
-        return rendered(self.file, part, settings)
+        return render_instance(self.file, instance, settings)
 
-    def _presets(self) -> Iterator[Settings]:
-        for kind in PRESETS:
+    def _list_presets(self) -> Iterator[Settings]:
+        for kind in PRESET_NAMES:
             for deployment in self.space.deployments:
-                yield self.space.preset(kind, deployment)
+                yield self.space.preset_settings(kind, deployment)
 
 
 @dataclass(frozen=True)
@@ -147,41 +147,41 @@ class ModelMeter:
 
     stack: SimulatedStack
 
-    def take(self, rate: float, seconds: float, *, ramp: float) -> WatchedReading:
-        reading, hosts = self.stack.take(rate, seconds, ramp)
+    def take_reading(self, rate: float, seconds: float, *, ramp_seconds: float) -> WatchedReading:
+        reading, hosts = self.stack.take_reading(rate, seconds, ramp_seconds)
         return WatchedReading(reading, Observations(), hosts)
 
-    def diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
-        readings = [reading.reading for reading in watched]
-        return diagnosed(self.stack.topology, settings, readings, self.stack.slo)
+    def find_bottleneck(self, settings: Settings, watched_readings: Sequence[WatchedReading]) -> Bottleneck | None:
+        readings = [reading.reading for reading in watched_readings]
+        return diagnose_search(self.stack.topology, settings, readings, self.stack.slo)
 
-    def capacities(
-        self, settings: Settings, watched: Sequence[WatchedReading]
-    ) -> dict[str, PartCapacity]:
+    def estimate_capacities(
+        self, settings: Settings, watched_readings: Sequence[WatchedReading]
+    ) -> dict[str, InstanceCapacity]:
         """Return capacities of CPUs by the utilisation law, as on real hosts."""
         tiers: dict[str, tuple[str, ...]] = {}
         topology = self.stack.topology
         for tier in (topology.lb, topology.web, topology.cache, topology.store):
-            tiers |= {host: (*tiers.get(host, ()), tier.tier) for host in tier.hosts}
-        return capacities(
+            tiers |= {host: (*tiers.get(host, ()), tier.tier) for host in tier.host_names}
+        return pool_capacities(
             use
-            for w in watched
-            if self.stack.slo.met(w.reading)
-            for use in of_hosts(w.reading.rate, {h: u.cpu for h, u in w.hosts.items()}, tiers)
+            for w in watched_readings
+            if self.stack.slo.is_met(w.reading)
+            for use in build_host_uses(w.reading.rate, {h: u.cpu for h, u in w.hosts.items()}, tiers)
         )
 
-    def begin_trial(self, *, deployed: bool) -> tuple[()]:
+    def begin_measurement(self, *, is_deployed: bool) -> tuple[()]:
         """Return no references, because a model sends no responses."""
         return ()
 
     def end_warm_up(self, windows: int) -> None:
         """Do nothing, because a model sends no responses."""
 
-    def lookups(self) -> tuple[int, int]:
-        return self.stack.hits, self.stack.misses
+    def count_cache_lookups(self) -> tuple[int, int]:
+        return self.stack.cache_hits, self.stack.cache_misses
 
-    def drain(self) -> None:
-        self.stack.skip(DRAIN_SECONDS)
+    def wait_until_drained(self) -> None:
+        self.stack.advance_clock(DRAIN_SECONDS)
 
 
 def prepare(file: TargetFile) -> SimulatedEnvironment:
@@ -190,48 +190,48 @@ def prepare(file: TargetFile) -> SimulatedEnvironment:
     """
     target = file.target
     facts = {
-        name: replace(UNSAID, cpus=host.cpus or UNSAID.cpus, memory=host.memory or UNSAID.memory)
+        name: replace(DEFAULT_FACTS, cpus=host.cpus or DEFAULT_FACTS.cpus, memory=host.memory or DEFAULT_FACTS.memory)
         for name, host in target.hosts.items()
     }
-    model = topology(file, facts)
-    space, without = _answered(spaces.build(file, facts), model)
+    model = build_topology(file, facts)
+    space, without = _restrict_to_model(spaces.build_space(file, facts), model)
     simulated = target.simulated or Simulated()
     noise = NoiseModel(
         simulated.seed, simulated.noise, simulated.drift, simulated.outliers, simulated.capacity
     )
-    laid = _lay_out(target, facts)
+    stack = _build_stack(target, facts)
     left_out = (
-        f"kept at the baseline because the model ignores them: {plural(without, 'parameter')}"
+        f"kept at the baseline because the model ignores them: {format_count(without, 'parameter')}"
     )
-    dropped = (*space.dropped, *((left_out,) if without else ()))
-    return SimulatedEnvironment(file, space, facts, model, laid, noise, dropped)
+    dropped = (*space.excluded, *((left_out,) if without else ()))
+    return SimulatedEnvironment(file, space, facts, model, stack, noise, dropped)
 
 
-def _answered(space: Space, model: Topology) -> tuple[Space, int]:
+def _restrict_to_model(space: SearchSpace, model: ChainTopology) -> tuple[SearchSpace, int]:
     """Return the space of parameters with an effect in the model, and the number of the others."""
-    without = {d.name for d in space.tunable if not has_effect(model, d.name)}
+    without = {d.name for d in space.tunable_dimensions if not has_effect(model, d.name)}
     dimensions = tuple(
         d if d.name not in without
         else replace(d, choices=(d.baseline,)) if d.choices
-        else replace(d, low=d.number(d.baseline), high=d.number(d.baseline))
+        else replace(d, low=d.to_number(d.baseline), high=d.to_number(d.baseline))
         for d in space.dimensions
     )  # fmt: skip
     return replace(space, dimensions=dimensions), len(without)
 
 
-def _lay_out(target: Target, facts: Mapping[str, HostFacts]) -> Stack:
+def _build_stack(target: Target, facts: Mapping[str, HostFacts]) -> Stack:
     """Return the stack on the target's addresses, with the usual program names."""
-    services = [p.service for name, tier in target.tiers.items() for p in placed(name, tier)]
+    services = [p.service for name, tier in target.tiers.items() for p in list_tier_services(name, tier)]
     paths = {name: paths[0] for s in services for name, paths in s.programs.items()}
     programs = dict.fromkeys(target.hosts, paths)
     if all(tier.installed for tier in target.tiers.values()):
         # Render the files that the distribution's units read on real hosts.
         account = ("www-data", "www-data")
         context = stacks.StackContext("run", {}, programs, facts, *account, installed=True)
-        return stacks.build(target, context)
+        return stacks.build_stack(target, context)
     ports = {
         (name, host): tier.port or FIRST_PORT + index
         for index, (name, tier) in enumerate(target.tiers.items())
         for host in tier.hosts
     }
-    return stacks.build(target, stacks.StackContext("run", ports, programs, facts))
+    return stacks.build_stack(target, stacks.StackContext("run", ports, programs, facts))

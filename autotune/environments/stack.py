@@ -13,51 +13,51 @@ from pathlib import Path
 from autotune.deploy import manifest
 from autotune.deploy.changes import HostChanges
 from autotune.deploy.deployment import Deployment
-from autotune.deploy.desired_state import DesiredState, desired_state, render
-from autotune.deploy.host_commands import Command, ask
+from autotune.deploy.desired_state import DesiredState, build_desired_state, render_files
+from autotune.deploy.host_commands import Command, run_commands
 from autotune.deploy.managed_hosts import LoadHosts
-from autotune.deploy.runtime import Invalid, NeedsPrograms, Note, Runtime
-from autotune.deploy.stack import Part, Stack, entry_tiers
-from autotune.diagnose.faults import wrong_with
-from autotune.discovery.in_place import REPLACE, InPlace, of_record, read_files
-from autotune.environments.answers import UNKNOWN, AnswerCheck
-from autotune.environments.base import Checked, Preview, size
-from autotune.environments.data_loss import without_restarts
-from autotune.environments.evaluation import History
+from autotune.deploy.runtime import InvalidConfiguration, ProgramUser, NoteCallback, Runtime
+from autotune.deploy.stack import ServiceInstance, Stack, entry_tiers
+from autotune.diagnose.faults import find_answer_error
+from autotune.discovery.in_place import REPLACE_FILES_HINT, HostTemplates, from_record, read_host_templates
+from autotune.environments.answers import NOT_COMPARED_NOTE, AnswerCheck
+from autotune.environments.base import CheckResult, Preview, describe_size
+from autotune.environments.data_loss import fix_restart_parameters
+from autotune.environments.evaluation import MeasurementHistory
 from autotune.environments.load_meter import LoadMeter
-from autotune.environments.load_session import LoadSession, capacity_limits
+from autotune.environments.load_session import LoadSession, build_search_limits
 from autotune.errors import AutotuneError
 from autotune.loads import load_host, of_target
-from autotune.loads.base import Load
-from autotune.loads.headroom import SERVER, of_hosts
+from autotune.loads.base import LoadGenerator
+from autotune.loads.headroom import TRIVIAL_SERVER, measure_headroom
 from autotune.loads.load_host import PortWait
-from autotune.loads.of_target import addresses, traits
-from autotune.loads.registry import chosen
-from autotune.loads.take import inspect
-from autotune.monitor.watch import WatchedHost, hosts_of
+from autotune.loads.of_target import list_load_addresses, find_traits
+from autotune.loads.registry import find_generator
+from autotune.loads.take import inspect_generator
+from autotune.monitor.watch import WatchedHost, build_watched_hosts
 from autotune.parameter_name import ParameterName
-from autotune.services.base import Action, Own, Role, Settings
-from autotune.services.registry import expected_body, placed
+from autotune.services.base import Action, AdoptedConfig, Role, Settings
+from autotune.services.registry import expected_body, list_tier_services
 from autotune.space import space as spaces
-from autotune.space.dimension import NAMED, PRESETS
+from autotune.space.dimension import NAMED_SETTINGS, PRESET_NAMES
 from autotune.space.facts import HostFacts
-from autotune.space.space import Space
+from autotune.space.space import SearchSpace
 from autotune.strict import split_lines
-from autotune.target.beds import study_of
-from autotune.target.messages import plural
+from autotune.target.beds import find_study_directory
+from autotune.target.messages import format_count
 from autotune.target.model import Target
 from autotune.target.read import TargetFile
-from autotune.target.runtimes import runtime_module
+from autotune.target.runtimes import import_runtime
 from autotune.transports import curl
 from autotune.transports.base import Transport
-from autotune.transports.curl import Answer, in_words
+from autotune.transports.curl import CurlAnswer, describe_answer
 from autotune.transports.local import LocalTransport
 from autotune.transports.parallel import run_on_all
 from autotune.transports.request import Request
 
-INSECURE = "`insecure: true` accepts any certificate, so autotune cannot verify the site's identity"
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-Refusals = Callable[[Part, Sequence[Settings]], Sequence[str | None]]
+INSECURE_NOTE = "`insecure: true` accepts any certificate, so autotune cannot verify the site's identity"
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+SettingsValidator = Callable[[ServiceInstance, Sequence[Settings]], Sequence[str | None]]
 """Map a part and settings to the software's one-line objection to each, or ``None`` if it accepts.
 """
 
@@ -71,33 +71,33 @@ class StackEnvironment:
     """
 
     file: TargetFile
-    space: Space
+    space: SearchSpace
     facts: Mapping[str, HostFacts]
     runtime: Runtime
     transports: Mapping[str, Transport]
     load_hosts: tuple[Transport, ...]
-    load: Load
+    load: LoadGenerator
     programs: Mapping[str, Mapping[str, str]]
-    own: Mapping[str, Own]
-    dropped: tuple[str, ...] = ()
+    adopted: Mapping[str, AdoptedConfig]
+    excluded: tuple[str, ...] = ()
 
-    def announce(self, *, study: bool = True) -> str:
+    def describe_load(self, *, study: bool = True) -> str:
         target = self.file.target
         load, entry = target.load, entry_tiers(target)[0]
         # raise here rather than during the study
-        of_target.request(self.file, self.lay_out("<study>/run"))
-        asked = f"to {load.url}" if load.url else f"to {load.path}"
-        lasting = f" for about {plural(target.budget.time / 60, 'minute')}" if study else ""
+        of_target.build_request(self.file, self.build_stack("<study>/run"))
+        request_text = f"to {load.url}" if load.url else f"to {load.path}"
+        lasting = f" for about {format_count(target.budget.time / 60, 'minute')}" if study else ""
         announced = (
-            f"Sends up to {load.max_rate:g} requests/s {asked} on {', '.join(addresses(target))} (tier "
+            f"Sends up to {load.max_rate:g} requests/s {request_text} on {', '.join(list_load_addresses(target))} (tier "
             f"{entry}){lasting}, and to no other host."
         )
         if load.insecure:
-            announced += f"\n{INSECURE}."
+            announced += f"\n{INSECURE_NOTE}."
         if not self.runtime.installed:
             return announced
         hosts = dict.fromkeys(host for tier in target.tiers.values() for host in tier.hosts)
-        edited = {part.partition(".")[0] for part in self.own}
+        edited = {part.partition(".")[0] for part in self.adopted}
         whole = [name for name in target.tiers if name not in edited]
         replaced = f" Files of {', '.join(whole)} are replaced completely." if whole else ""
         return (
@@ -105,11 +105,11 @@ class StackEnvironment:
             f"during the study. Their files are restored at the end.{replaced}"
         )
 
-    def lay_out(self, directory: str) -> Stack:
+    def build_stack(self, directory: str) -> Stack:
         """Return the stack with private files below ``directory``. Raises AutotuneError."""
-        return self.runtime.lay_out(self.file, directory, self.facts, self.programs, self.own)
+        return self.runtime.build_stack(self.file, directory, self.facts, self.programs, self.adopted)
 
-    def software(self) -> dict[str, dict[str, str]]:
+    def read_software(self) -> dict[str, dict[str, str]]:
         def asked(host: Transport) -> dict[str, str]:
             paths = sorted(set(self.programs.get(host.name, {}).values()))
             release = host.run(["uname", "-r"]).stdout.strip()
@@ -121,119 +121,119 @@ class StackEnvironment:
         answers = run_on_all((self.transports[name] for name in hosts.values()), asked).unwrap()
         return {hosts[name]: answer for name, answer in answers.items()}
 
-    def check(self) -> Checked:
+    def check(self) -> CheckResult:
         """Validate each preset of every deployment with the software itself."""
         load = self.file.target.load
-        with _thrown_away() as directory:
-            laid = self.lay_out(directory)
-            of_target.request(self.file, laid)  # raises if anything is missing
-            self._validate(self._desired(laid, settings) for settings in self._presets())
+        with _temporary_directory() as directory:
+            stack = self.build_stack(directory)
+            of_target.build_request(self.file, stack)  # raises if anything is missing
+            self._validate_states(self._build_desired_state(stack, settings) for settings in self._list_presets())
         programs = {Path(path).name for paths in self.programs.values() for path in paths.values()}
-        return Checked(
+        return CheckResult(
             held=(
-                size(self.file, self.space),
+                describe_size(self.file, self.space),
                 f"programs: {', '.join(sorted(programs))}",
-                *self.runtime.status(laid, self.transports),
-                f"{', '.join(NAMED)}: rendered and accepted by the software",
+                *self.runtime.describe_hosts(stack, self.transports),
+                f"{', '.join(NAMED_SETTINGS)}: rendered and accepted by the software",
                 *((f"correct answer: {load.expect}",) if load.expect else ()),
-                *(self._as_it_runs() if self.runtime.installed else ()),
+                *(self._describe_current_state() if self.runtime.installed else ()),
             ),
-            left_out=self.dropped,
+            left_out=self.excluded,
             not_checked=(
-                *((INSECURE,) if load.insecure else ()),
-                *((self.load.unchecked,) if self.load.unchecked and load.tls else ()),
+                *((INSECURE_NOTE,) if load.insecure else ()),
+                *((self.load.unchecked_tls,) if self.load.unchecked_tls and load.uses_tls else ()),
                 "responses and capacity of the stack: use `autotune measure`",
                 "maximum load of the generator: use `--headroom`",
             ),
         )
 
-    def headroom(self) -> str:
+    def measure_headroom(self) -> str:
         """Measure the maximum load of each load host against its own trivial server."""
         hosts = {host.name: host for host in self.load_hosts}
-        servers = self.runtime.programs({name: [SERVER] for name in hosts}, hosts)
-        used = {name: programs[SERVER.program] for name, programs in servers.items()}
+        servers = self.runtime.find_programs({name: [TRIVIAL_SERVER] for name in hosts}, hosts)
+        used = {name: programs[TRIVIAL_SERVER.program] for name, programs in servers.items()}
         needed = self.file.target.load.max_rate
-        measured = of_hosts(self.load, self.load_hosts, used, needed)
-        plain = " of plain HTTP" if self.file.target.load.tls else ""
+        measured = measure_headroom(self.load, self.load_hosts, used, needed)
+        plain = " of plain HTTP" if self.file.target.load.uses_tls else ""
         capable = (
             f"{self.load.name} generates at least {min(measured.rate, needed):g} requests/s{plain}"
         )
-        return measured.shortage(needed) or f"{capable} on {', '.join(hosts)}"
+        return measured.find_shortage(needed) or f"{capable} on {', '.join(hosts)}"
 
-    def preview(self) -> Preview:
-        laid = self.lay_out("<study>/run")
+    def build_preview(self) -> Preview:
+        stack = self.build_stack("<study>/run")
         return Preview(
-            entry=", ".join(entry.url for entry in of_target.request(self.file, laid).each()),
+            entry=", ".join(entry.url for entry in of_target.build_request(self.file, stack).per_endpoint()),
             servers=tuple(
                 part.name
-                for part in laid.parts
-                if part.service.programs and part.site.role is not Role.HOST
+                for part in stack.instances
+                if part.service.programs and part.placement.role is not Role.HOST
             ),
-            files=lambda settings: self._desired(laid, settings).files,
+            render_files=lambda settings: self._build_desired_state(stack, settings).files,
             # Both deployments of a choice may include the same part, such as PHP settings.
-            host_settings=tuple(dict.fromkeys(part.name for part in laid.of_role(Role.HOST))),
-            installed=self.runtime.installed,
-            changes=self._changes if self.runtime.installed else None,
-            answers=self._answers,
-            restarts=self._restarts(laid),
-            right_answers=self._right_answers(),
+            host_settings=tuple(dict.fromkeys(part.name for part in stack.instances_with_role(Role.HOST))),
+            is_installed=self.runtime.installed,
+            compute_changes=self._compute_changes if self.runtime.installed else None,
+            request_answers=self._request_answers,
+            restarted_units=self._find_restarted_units(stack),
+            answer_checks=self._describe_answer_checks(),
         )
 
-    def _changes(self, settings: Settings) -> dict[str, HostChanges]:
-        with _thrown_away() as directory:
-            return self.fleet(Path(directory), lambda _: None).changes(settings)
+    def _compute_changes(self, settings: Settings) -> dict[str, HostChanges]:
+        with _temporary_directory() as directory:
+            return self.create_deployment(Path(directory), lambda _: None).preview_changes(settings)
 
-    def _answers(self) -> dict[str, Answer | str]:
+    def _request_answers(self) -> dict[str, CurlAnswer | str]:
         """Return each entry's current response.
 
         The result is empty if no server runs yet, or if a request may change data.
         """
-        request = of_target.request(self.file, self.lay_out("<study>/run"))
+        request = of_target.build_request(self.file, self.build_stack("<study>/run"))
         if not self.runtime.installed or request.method not in ("GET", "HEAD"):
             return {}
         return {
             f"{entry.method} {entry.url}" + (f" at {entry.endpoint}" if entry.host else ""):
-            curl.answer(self.load_hosts[0], entry)
-            for entry in request.each()
+            curl.send_request(self.load_hosts[0], entry)
+            for entry in request.per_endpoint()
         }  # fmt: skip
 
-    def _right_answers(self) -> str:
+    def _describe_answer_checks(self) -> str:
         """Describe how correct responses are recognized."""
         load = self.file.target.load
-        if load.one_page and expected_body(self.file.target) is not None:
+        if load.requests_one_page and expected_body(self.file.target) is not None:
             return "the body of the application"
         if load.script:
-            return UNKNOWN
+            return NOT_COMPARED_NOTE
         compared = "similar to the answers before the first trial"
         if load.expect is None:
             return compared
         return str(load.expect) if load.expect.body else f"{load.expect}; {compared}"
 
-    def _restarts(self, laid: Stack) -> dict[str, tuple[str, ...]]:
-        owners = {ParameterName.parse(dimension.name).owner for dimension in self.space.tunable
+    def _find_restarted_units(self, stack: Stack) -> dict[str, tuple[str, ...]]:
+        owners = {ParameterName.parse(dimension.name).service_prefix for dimension in self.space.tunable_dimensions
                   if dimension.parameter.action is Action.RESTART}  # fmt: skip
         hosts: dict[str, tuple[str, ...]] = {}
-        for part in laid.parts:
-            unit = self.runtime.layout.unit(part)
-            if unit and part.owner in owners:
-                hosts[unit] = (*hosts.get(unit, ()), part.site.host)
+        for part in stack.instances:
+            unit = self.runtime.layout.unit_for(part)
+            if unit and part.parameter_prefix in owners:
+                hosts[unit] = (*hosts.get(unit, ()), part.placement.host)
         return hosts
 
-    def _as_it_runs(self) -> Iterator[str]:
+    def _describe_current_state(self) -> Iterator[str]:
         """Yield the differences between hosts and baseline, and the entry's current response.
 
         Raises AutotuneError if all files are edited and the entry still returns a wrong response.
         """
-        changes = self._changes(self.space.as_given({}).settings)
+        changes = self._compute_changes(self.space.complete_unrepaired({}).settings)
         files = [f"{host}: {path}" for host, change in changes.items() for path in change.files]
         yield (f"the baseline would change {', '.join(files)}: `autotune plan` shows the changes" if files
                else "the hosts' files match the baseline exactly")  # fmt: skip
-        request = of_target.request(self.file, self.lay_out("<study>/run"))
-        for url, answer in self._answers().items():
-            words = in_words(answer)
-            wrong = wrong_with(answer, request)
+        request = of_target.build_request(self.file, self.build_stack("<study>/run"))
+        for url, answer in self._request_answers().items():
+            words = describe_answer(answer)
+            wrong = find_answer_error(answer, request)
             words = (
-                f"{words}: {wrong}" if wrong and request.checks and wrong not in words else words
+                f"{words}: {wrong}" if wrong and request.expectations and wrong not in words else words
             )
             if wrong and not files:
                 hint = "set `load: {path: /…}` or `url:` to a page that returns status 2xx"
@@ -241,30 +241,30 @@ class StackEnvironment:
             yield f"{url}: {words}"
 
     @contextmanager
-    def session(self, directory: Path, note: Note, history: History) -> Iterator[LoadSession]:
+    def open_session(self, directory: Path, note: NoteCallback, history: MeasurementHistory) -> Iterator[LoadSession]:
         """Prepare every host for changes, then restore and release it at the end."""
-        fleet = self.fleet(directory, note)
+        fleet = self.create_deployment(directory, note)
         try:
             with self._fit_load_hosts(directory, note) as load_hosts:
-                fleet.check_load_hosts = load_hosts.check_held
-                fleet.open()
-                yield self._load_session(fleet, history, note)
+                fleet.check_load_hosts = load_hosts.assert_locked
+                fleet.lock_hosts()
+                yield self._create_session(fleet, history, note)
         except BaseException as error:
-            _restore(fleet, error)
+            _restore_deployment(fleet, error)
             raise
         else:
-            _restore(fleet, None)
+            _restore_deployment(fleet, None)
         finally:
             for transport in self.transports.values():
                 transport.close()
 
-    def fleet(self, directory: Path, note: Note) -> Deployment:
+    def create_deployment(self, directory: Path, note: NoteCallback) -> Deployment:
         """Return the deployment for the study in ``directory``. No host is locked yet."""
         target = self.file.target
-        laid = self.lay_out(self.runtime.run_directory(directory))
+        stack = self.build_stack(self.runtime.make_run_directory(directory))
         expect = expected_body(target)
-        request = of_target.request(
-            self.file, laid, expect if target.load.method == "GET" else None
+        request = of_target.build_request(
+            self.file, stack, expect if target.load.method == "GET" else None
         )
 
         def loaded(done: int, total: int) -> None:
@@ -274,130 +274,130 @@ class StackEnvironment:
         return Deployment(
             target,
             self.space,
-            laid,
+            stack,
             self.runtime,
-            self.runtime.hosts(laid, self.transports, directory, note),
-            study_of(directory).name,
-            request=lambda: self._answer(request),
-            expect=request.expect,
+            self.runtime.create_hosts(stack, self.transports, directory, note),
+            find_study_directory(directory).name,
+            request=lambda: self._request_entries(request),
+            expected_body=request.expected_body,
             statuses=request.statuses,
             loads_data=expect is not None or not self.runtime.installed,
-            overrides=overrides(self.file),
+            overrides=find_template_overrides(self.file),
             progress=loaded,
         )
 
-    def _answer(self, request: Request) -> tuple[int, bytes] | str:
+    def _request_entries(self, request: Request) -> tuple[int, bytes] | str:
         """Send one request to each entry and return the first wrong response, else the last one.
 
         If a response does not meet the target's expectation, the result is the reason as text. A
         load host sends the requests, because this machine may not reach the stack.
         """
-        for entry in request.each():
-            answer = curl.answer(self.load_hosts[0], entry)
-            if wrong := wrong_with(answer, entry):
-                lacking = entry.checks and not isinstance(answer, str) and wrong
+        for entry in request.per_endpoint():
+            answer = curl.send_request(self.load_hosts[0], entry)
+            if wrong := find_answer_error(answer, entry):
+                lacking = entry.expectations and not isinstance(answer, str) and wrong
                 answer = lacking or answer
                 break
         return answer if isinstance(answer, str) else (answer.status, answer.body)
 
-    def _load_session(self, fleet: Deployment, history: History, note: Note) -> LoadSession:
+    def _create_session(self, fleet: Deployment, history: MeasurementHistory, note: NoteCallback) -> LoadSession:
         """Return a session that deploys to ``fleet``, loads from the load hosts and observes all
         hosts.
         """
-        target, laid = self.file.target, fleet.stack
-        body = expected_body(target) if target.load.one_page else None
-        request = of_target.request(self.file, laid, body)
-        answers = AnswerCheck.of(
+        target, stack = self.file.target, fleet.stack
+        body = expected_body(target) if target.load.requests_one_page else None
+        request = of_target.build_request(self.file, stack, body)
+        answers = AnswerCheck.create(
             self.load,
             request,
             target.load.expect,
             self.load_hosts[0],
-            errors=target.slo.slo.errors,
+            errors=target.slo.build_slo.errors,
             max_rate=target.load.max_rate,
-            untouched=all(map(target.edits, target.tiers)),
+            untouched=all(map(target.edits_host_files, target.tiers)),
         )
         if not answers.validator.pages:
-            note(UNKNOWN)
+            note(NOT_COMPARED_NOTE)
         cpus = {name: host.cpus for name, host in self.facts.items()}
         meter = LoadMeter(
             self.load,
             replace(request, statuses=answers.statuses),
-            target.slo.slo,
+            target.slo.build_slo,
             self.load_hosts,
-            laid,
-            hosts_of(laid, cpus, self.transports),
+            stack,
+            build_watched_hosts(stack, cpus, self.transports),
             timeout=target.load.timeout,
             max_rate=target.load.max_rate,
-            in_place=lambda: fleet.in_place,
-            generators=tuple(
-                WatchedHost(host.name, cpus[host.name], (), host) for host in self._generators
+            read_deployed_settings=lambda: fleet.deployed_settings,
+            generator_hosts=tuple(
+                WatchedHost(host.name, cpus[host.name], (), host) for host in self._dedicated_load_hosts
             ),
-            ports=PortWait(note),
-            answers=answers,
+            port_wait=PortWait(note),
+            answer_check=answers,
         )
-        limits = capacity_limits(target.load.max_rate)
-        slo, highest = target.slo.slo, meter.highest_rate
+        limits = build_search_limits(target.load.max_rate)
+        slo, highest = target.slo.build_slo, meter.highest_rate
         return LoadSession(fleet, meter, slo, limits, history, highest_rate=highest)
 
     @property
-    def _generators(self) -> list[Transport]:
+    def _dedicated_load_hosts(self) -> list[Transport]:
         """Return the dedicated load hosts, which are neither tuned nor this machine."""
         tuned = {host for tier in self.file.target.tiers.values() for host in tier.hosts}
         return [host for host in self.load_hosts
                 if host.name not in tuned and not isinstance(host, LocalTransport)]  # fmt: skip
 
     @contextmanager
-    def _fit_load_hosts(self, directory: Path, note: Note) -> Iterator[LoadHosts]:
+    def _fit_load_hosts(self, directory: Path, note: NoteCallback) -> Iterator[LoadHosts]:
         """Prepare the kernels of the dedicated load hosts, and restore them at the end."""
-        hosts = LoadHosts(self._generators, directory, note)
+        hosts = LoadHosts(self._dedicated_load_hosts, directory, note)
         try:
-            hosts.open(load_host.NAMES, load_host.fit)
+            hosts.lock_and_fit(load_host.SYSCTL_KEYS, load_host.fit_kernel_values)
             yield hosts
         finally:
-            with uninterrupted():
-                hosts.release(restored=True)
+            with ignore_stop_signals():
+                hosts.unlock(restored=True)
 
-    def _presets(self) -> Iterator[Settings]:
+    def _list_presets(self) -> Iterator[Settings]:
         """Yield the baseline and the presets of every deployment without duplicates."""
         yielded: list[Settings] = []
         for deployment in self.space.deployments:
-            presets = [self.space.preset(kind, deployment) for kind in PRESETS]
-            for asked in (deployment, *presets):
-                settings = self.space.candidate(asked).settings
+            presets = [self.space.preset_settings(kind, deployment) for kind in PRESET_NAMES]
+            for preset in (deployment, *presets):
+                settings = self.space.build_candidate(preset).settings
                 if settings not in yielded:
                     yielded.append(settings)
                     yield settings
 
-    def _desired(self, laid: Stack, settings: Settings) -> DesiredState:
-        def files(part: Part) -> dict[str, bytes]:
-            return rendered(self.file, part, settings)
+    def _build_desired_state(self, stack: Stack, settings: Settings) -> DesiredState:
+        def files(instance: ServiceInstance) -> dict[str, bytes]:
+            return render_instance(self.file, instance, settings)
 
-        return desired_state(settings, laid, files, self.runtime.layout)
+        return build_desired_state(settings, stack, files, self.runtime.layout)
 
-    def _validate(self, states: Iterable[DesiredState]) -> None:
+    def _validate_states(self, states: Iterable[DesiredState]) -> None:
         """Validate each distinct set of files once, with one exchange per host.
 
         Raises Invalid with the part whose software rejects its files, and the software's message.
         """
-        cases: dict[str, dict[object, tuple[Part, Mapping[str, bytes]]]] = {}
-        for part, files in ((p, state.rendered[p.name]) for state in states for p in state.parts):
+        cases: dict[str, dict[object, tuple[ServiceInstance, Mapping[str, bytes]]]] = {}
+        for part, files in ((p, state.rendered_files[p.name]) for state in states for p in state.instances):
             if files:
                 case = (part.name, *sorted(files.items()))
-                cases.setdefault(part.site.host, {})[case] = (part, files)
+                cases.setdefault(part.placement.host, {})[case] = (part, files)
 
         def validate(host: Transport) -> None:
             of_host = [*cases[host.name].values()]
-            refusals = self.runtime.refusals(host, of_host)
+            refusals = self.runtime.find_validation_errors(host, of_host)
             for (part, _), message in zip(of_host, refusals, strict=True):
                 if message is not None:
-                    raise Invalid(f"{part.name}: {message}")
+                    raise InvalidConfiguration(f"{part.name}: {message}")
 
         run_on_all([self.transports[host] for host in cases], validate).unwrap()
 
-    def refusals(self, part: Part, tried: Sequence[Settings]) -> list[str | None]:
+    def find_validation_errors(self, instance: ServiceInstance, candidates: Sequence[Settings]) -> list[str | None]:
         """Return the objections of the part's program to each of these settings: see `Refusals`."""
-        cases = [(part, rendered(self.file, part, settings)) for settings in tried]
-        messages = self.runtime.refusals(self.transports[part.site.host], cases)
+        cases = [(instance, render_instance(self.file, instance, settings)) for settings in candidates]
+        messages = self.runtime.find_validation_errors(self.transports[instance.placement.host], cases)
         return [message and split_lines(message)[0] for message in messages]
 
 
@@ -408,29 +408,29 @@ def prepare(file: TargetFile) -> StackEnvironment:
     unreachable hosts.
     """
     target = file.target
-    runtime: Runtime = runtime_module(next(iter(target.tiers.values())).runtime).RUNTIME
-    hosts = runtime.transports(file)
-    facts = runtime.facts(target, hosts)
-    in_place = _in_place(file, hosts, runtime) if runtime.installed else InPlace()
-    load = chosen(file)
-    space = spaces.build(file, facts, in_place.running).under(
-        traits(target.load, kept=load.limits.kept)
+    runtime: Runtime = import_runtime(next(iter(target.tiers.values())).runtime).RUNTIME
+    hosts = runtime.create_transports(file)
+    facts = runtime.read_facts(target, hosts)
+    in_place = _read_adopted_files(file, hosts, runtime) if runtime.installed else HostTemplates()
+    load = find_generator(file)
+    space = spaces.build_space(file, facts, in_place.adopted_values).for_traits(
+        find_traits(target.load, kept=load.limits.keeps_connections)
     )
     named = target.load.hosts if runtime.installed else ()
     load_hosts = tuple(hosts[name] for name in named) or (LocalTransport(),)
-    needed: dict[str, list[NeedsPrograms]] = {
+    needed: dict[str, list[ProgramUser]] = {
         host: [place.service for name, tier in target.tiers.items() if host in tier.hosts
-               for place in placed(name, tier)]
+               for place in list_tier_services(name, tier)]
         for host in target.hosts
     }  # fmt: skip
     for host in load_hosts:
         needed.setdefault(host.name, []).append(load)
-    programs = runtime.programs(needed, {**{host.name: host for host in load_hosts}, **hosts})
-    inspect(load, load_hosts)
-    own = {**manifest.of(overrides(file)), **in_place.own} if runtime.installed else {}
-    manifest.check(own, _names_of_parts(target))
-    space, own = without_restarts(file, space, own, in_place.running)
-    adopted = in_place.record if runtime.installed else None
+    programs = runtime.find_programs(needed, {**{host.name: host for host in load_hosts}, **hosts})
+    inspect_generator(load, load_hosts)
+    own = {**manifest.read_manifest(find_template_overrides(file)), **in_place.adopted_configs} if runtime.installed else {}
+    manifest.check_manifest(own, _list_instance_names(target))
+    space, own = fix_restart_parameters(file, space, own, in_place.adopted_values)
+    adopted = in_place.to_record if runtime.installed else None
     environment = StackEnvironment(
         replace(file, adopted=adopted),
         space,
@@ -442,65 +442,65 @@ def prepare(file: TargetFile) -> StackEnvironment:
         programs,
         own,
     )
-    with _thrown_away() as directory:
-        parts = environment.lay_out(directory).parts
+    with _temporary_directory() as directory:
+        parts = environment.build_stack(directory).instances
         _require_applications(file, parts, hosts)
-        space, dropped = without_refused(space, parts, environment.refusals)
+        space, dropped = exclude_rejected_choices(space, parts, environment.find_validation_errors)
     if runtime.installed:
-        _refuse_unsaved(file, space.baseline, parts, hosts, runtime)
-    return replace(environment, space=space, dropped=(*in_place.lines, *dropped))
+        _require_persisted_state(file, space.baseline, parts, hosts, runtime)
+    return replace(environment, space=space, excluded=(*in_place.skipped_lines, *dropped))
 
 
 def _require_applications(
-    file: TargetFile, parts: Sequence[Part], hosts: Mapping[str, Transport]
+    file: TargetFile, instances: Sequence[ServiceInstance], hosts: Mapping[str, Transport]
 ) -> None:
     """Raise TargetError if a host with edited files lacks autotune's application."""
-    for part in parts:
-        tier = part.site.tier
-        if part.site.role is Role.APP and file.target.edits(tier):
-            paths = [each.path for each in part.service.files(part.site)]
-            asked = [Command(("test", "-e", path)) for path in paths]
-            answers = ask(hosts[part.site.host], asked)
+    for part in instances:
+        tier = part.placement.tier
+        if part.placement.role is Role.APP and file.target.edits_host_files(tier):
+            paths = [each.path for each in part.service.list_config_files(part.placement)]
+            commands = [Command(("test", "-e", path)) for path in paths]
+            answers = run_commands(hosts[part.placement.host], commands)
             for path in (p for p, done in zip(paths, answers, strict=True) if not done.ok):
                 message = (
-                    f"{part.site.host} does not serve {part.service.title}: {path} does not exist"
+                    f"{part.placement.host} does not serve {part.service.title}: {path} does not exist"
                 )
                 hint = "remove `app:` to tune the existing site; in a lab, run `autotune lab up`"
-                raise file.document.error(
-                    ["tiers", tier, "app"], message, hint=f"{hint}, {REPLACE}"
+                raise file.document.build_error(
+                    ["tiers", tier, "app"], message, hint=f"{hint}, {REPLACE_FILES_HINT}"
                 )
 
 
-def _refuse_unsaved(
+def _require_persisted_state(
     file: TargetFile,
     settings: Settings,
-    parts: Sequence[Part],
+    instances: Sequence[ServiceInstance],
     hosts: Mapping[str, Transport],
     runtime: Runtime,
 ) -> None:
     """Raise AutotuneError if a restart would lose settings that no file contains."""
-    for part in parts:
-        if argv := part.service.unsaved(part.site, rendered(file, part, settings)):
+    for part in instances:
+        if argv := part.service.build_unpersisted_check(part.placement, render_instance(file, part, settings)):
             manager = runtime.service_manager
-            inside = manager.inside(part.site, argv) if manager and manager.inside else argv
-            functions = manager.functions if manager else ""
-            (answer,) = ask(hosts[part.site.host], [Command(inside)], functions=functions)
+            inside = manager.wrap_command(part.placement, argv) if manager and manager.wrap_command else argv
+            functions = manager.shell_functions if manager else ""
+            (answer,) = run_commands(hosts[part.placement.host], [Command(inside)], functions=functions)
             sentence, _, hint = answer.stdout.strip().partition("\n")
             if sentence:
-                raise AutotuneError(f"{part.site.host}: {part.service.title} {sentence}", hint=hint)
+                raise AutotuneError(f"{part.placement.host}: {part.service.title} {sentence}", hint=hint)
 
 
-def _in_place(file: TargetFile, hosts: Mapping[str, Transport], runtime: Runtime) -> InPlace:
+def _read_adopted_files(file: TargetFile, hosts: Mapping[str, Transport], runtime: Runtime) -> HostTemplates:
     """Return the edited files: as recorded at the start of the study, or as they are now."""
-    return read_files(file, hosts, runtime) if file.adopted is None else of_record(file.adopted)
+    return read_host_templates(file, hosts, runtime) if file.adopted is None else from_record(file.adopted)
 
 
-def _names_of_parts(target: Target) -> list[str]:
+def _list_instance_names(target: Target) -> list[str]:
     return [f"{name}.{host}.{place.service.name}" for name, tier in target.tiers.items()
-            for host in tier.hosts for place in placed(name, tier)]  # fmt: skip
+            for host in tier.hosts for place in list_tier_services(name, tier)]  # fmt: skip
 
 
-def overrides(file: TargetFile) -> Path | None:
+def find_template_overrides(file: TargetFile) -> Path | None:
     """Return the directory of templates that override the shipped ones. Raises AutotuneError."""
     named = {tier.templates for tier in file.target.tiers.values() if tier.templates}
     if len(named) > 1:
@@ -508,48 +508,48 @@ def overrides(file: TargetFile) -> Path | None:
     return (file.path.parent / named.pop()).resolve() if named else None
 
 
-def rendered(file: TargetFile, part: Part, settings: Settings) -> dict[str, bytes]:
+def render_instance(file: TargetFile, instance: ServiceInstance, settings: Settings) -> dict[str, bytes]:
     """Return the content of the part's files by path. Raises RenderError."""
-    return render(part.service, part.site, settings, file.target.data, overrides(file))
+    return render_files(instance.service, instance.placement, settings, file.target.data, find_template_overrides(file))
 
 
-def without_refused(
-    space: Space, parts: Sequence[Part], refusals: Refusals
-) -> tuple[Space, tuple[str, ...]]:
+def exclude_rejected_choices(
+    space: SearchSpace, instances: Sequence[ServiceInstance], find_validation_errors: SettingsValidator
+) -> tuple[SearchSpace, tuple[str, ...]]:
     """Return the space without choices that the installed programs do not support.
 
     The second value contains a line for each removed choice.
     """
-    left, dropped = space, list(space.dropped)
-    for dimension in space.tunable:
-        owner = ParameterName.parse(dimension.name).owner
-        part = next((p for p in parts if p.owner == owner), None)
+    remaining, dropped = space, list(space.excluded)
+    for dimension in space.tunable_dimensions:
+        owner = ParameterName.parse(dimension.name).service_prefix
+        part = next((p for p in instances if p.parameter_prefix == owner), None)
         if part is None or not dimension.parameter.built_in:
             continue
-        tried = [choice for choice in dimension.choices if choice != dimension.baseline]
-        settings = [space.candidate({dimension.name: choice}).settings for choice in tried]
-        messages = refusals(part, settings) if tried else []
-        refused = {c: message for c, message in zip(tried, messages, strict=True) if message}
+        choices = [choice for choice in dimension.choices if choice != dimension.baseline]
+        settings = [space.build_candidate({dimension.name: choice}).settings for choice in choices]
+        messages = find_validation_errors(part, settings) if choices else []
+        refused = {c: message for c, message in zip(choices, messages, strict=True) if message}
         for choice in refused:
-            left = left.without(dimension.name, choice)
+            remaining = remaining.without_choice(dimension.name, choice)
         if refused:
             names, message = ", ".join(map(str, refused)), next(iter(refused.values()))
             dropped.append(f"{dimension.name}: the program does not support {names} ({message})")
-    return left, tuple(dropped)
+    return remaining, tuple(dropped)
 
 
 @contextmanager
-def _thrown_away() -> Iterator[str]:
+def _temporary_directory() -> Iterator[str]:
     """Create a temporary directory that servers can read after they drop their privileges."""
     with tempfile.TemporaryDirectory(prefix="autotune-check-") as directory:
         Path(directory).chmod(0o755)
         yield directory
 
 
-def _restore(fleet: Deployment, error: BaseException | None) -> None:
+def _restore_deployment(fleet: Deployment, error: BaseException | None) -> None:
     """Restore the hosts after any error. If that fails too, report both errors."""
     try:
-        with uninterrupted():
+        with ignore_stop_signals():
             fleet.restore()
     except AutotuneError as another:
         if not isinstance(error, AutotuneError):
@@ -559,11 +559,11 @@ def _restore(fleet: Deployment, error: BaseException | None) -> None:
 
 
 @contextmanager
-def uninterrupted() -> Iterator[None]:
+def ignore_stop_signals() -> Iterator[None]:
     """Ignore SIGINT, SIGTERM and SIGHUP until hosts are restored. Only the main thread receives
     them.
     """
-    stopping = STOPPING if threading.current_thread() is threading.main_thread() else ()
+    stopping = STOP_SIGNALS if threading.current_thread() is threading.main_thread() else ()
     handlers = {number: signal.signal(number, signal.SIG_IGN) for number in stopping}
     try:
         yield

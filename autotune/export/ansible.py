@@ -21,9 +21,9 @@ from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from autotune.deploy.stack import start_order
 from autotune.export.host_files import MODEL, SYSCTL_FILE, HostFile, Hosts
-from autotune.export.refusal import Refused
-from autotune.export.scripts import script, title
-from autotune.export.texts import line
+from autotune.export.refusal import ExportError
+from autotune.export.scripts import build_script, format_title
+from autotune.export.texts import escape_line
 from autotune.report.studies import Study
 from autotune.study.records import Trial
 from autotune.target.model import Host, Target
@@ -53,13 +53,13 @@ def ansible(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
     kinds = _alike(study.target, hosts)
     notice = MODEL if study.target.simulated else None
     content = {
-        f"{ROLE}/files/{host}.sh": script(title(study, trial), host, hosts, notice).encode()
+        f"{ROLE}/files/{host}.sh": build_script(format_title(study, trial), host, hosts, notice).encode()
         for host in hosts.units
     }
     tasks = {f"{ROLE}/tasks/{name}.yml": list(_tasks(names[0], hosts, backup_of(study, trial)))
              for name, names in kinds.items()}  # fmt: skip
     playbook = {
-        "name": title(study, trial),
+        "name": format_title(study, trial),
         "hosts": ":".join(tier for tier, of in study.target.tiers.items()
                           if set(of.hosts) & set(hosts.units)),
         "become": True,
@@ -132,10 +132,10 @@ def _inventory(study: Study) -> dict[str, Any]:
     }
     every: dict[str, Any] = {"children": groups}
     if target.ssh.config:
-        config = (study.source.parent / Path(target.ssh.config).expanduser()).resolve()
+        config = (study.target_path.parent / Path(target.ssh.config).expanduser()).resolve()
         # It may name commands: a configuration that came with the study is not used.
         if config.is_relative_to(study.directory.resolve().parent):
-            raise Refused(study, f"its SSH configuration {config} lies among the studies")
+            raise ExportError(study, f"its SSH configuration {config} lies among the studies")
         every["vars"] = {"ansible_ssh_common_args": f"-F {shlex.quote(str(config))}"}
     return {"all": every}
 
@@ -148,13 +148,13 @@ def _connection(host: Host) -> dict[str, Any]:
 
 
 def _tasks(host: str, hosts: Hosts, backup: str) -> Iterator[dict[str, Any]]:
-    yield _shown()
+    yield _format_value()
     yield {
         "name": "Show what changes",
         "ansible.builtin.debug": {"var": f"{SHOWN}.stdout_lines"},
         "when": ["ansible_check_mode or ansible_diff_mode", f"{SHOWN}.stdout_lines | length > 0"],
     }
-    yield _scripted("Validate all files, and back up what they replace", "--prepare", backup) | {
+    yield _build_host_script("Validate all files, and back up what they replace", "--prepare", backup) | {
         "changed_when": False,
         "when": "not ansible_check_mode",
     }
@@ -165,7 +165,7 @@ def _tasks(host: str, hosts: Hosts, backup: str) -> Iterator[dict[str, Any]]:
     }
 
 
-def _scripted(name: str, request: str, *words: str) -> dict[str, Any]:
+def _build_host_script(name: str, request: str, *words: str) -> dict[str, Any]:
     """The host's script, requested to do something."""
     force = Template("{{ '--force' if autotune_overwrite | bool else '--no-force' }}")
     script = "lookup('ansible.builtin.file', inventory_hostname ~ '.sh')"
@@ -178,9 +178,9 @@ def _scripted(name: str, request: str, *words: str) -> dict[str, Any]:
     }
 
 
-def _shown() -> dict[str, Any]:
+def _format_value() -> dict[str, Any]:
     """It fails if a file is not as expected, or its place is not safe; it changes nothing."""
-    return _scripted("See what would change", "--check") | {
+    return _build_host_script("See what would change", "--check") | {
         "register": SHOWN,
         "changed_when": False,
         "check_mode": False,
@@ -189,7 +189,7 @@ def _shown() -> dict[str, Any]:
 
 def _rolled_back(backup: str) -> Iterator[dict[str, Any]]:
     """The play fails even after the rollback, so that no other host changes."""
-    yield _scripted("Roll back", "--restore", backup) | {"changed_when": True}
+    yield _build_host_script("Roll back", "--restore", backup) | {"changed_when": True}
     yield {
         "name": "Say what failed",
         "ansible.builtin.fail": {
@@ -225,7 +225,7 @@ def _configured(host: str, hosts: Hosts, backup: str) -> Iterator[dict[str, Any]
     for unit in running:
         yield _unit(f"Run {unit}", unit, "started", enabled=hosts.starts(host, unit) or None)
     if hosts.of(host):
-        yield _scripted("Note that services have read their files", "--acted", backup) | {
+        yield _build_host_script("Note that services have read their files", "--acted", backup) | {
             "changed_when": False,
             "when": "not ansible_check_mode",
         }
@@ -275,7 +275,7 @@ def _written(file: HostFile, hosts: Hosts, backup: str) -> dict[str, Any]:
     request = Template("{{ '--compare' if ansible_check_mode else '--write' }}")
     notified = [_handler(file.host, unit, hosts) for unit in sorted(file.units)]
     return {
-        **_scripted(f"Write {file.path}", request, backup, file.path),
+        **_build_host_script(f"Write {file.path}", request, backup, file.path),
         "register": WRITTEN,
         "changed_when": f"{WRITTEN}.stdout_lines[-1:] == ['changed']",
         "check_mode": False,
@@ -316,7 +316,7 @@ def _meta(study: Study) -> dict[str, Any]:
     return {
         "galaxy_info": {
             "author": "autotune",
-            "description": f"The configuration that study {line(study.name)} found",
+            "description": f"The configuration that study {escape_line(study.name)} found",
             "license": "Apache-2.0",
             "min_ansible_version": _quoted("2.15"),
             "platforms": [{"name": "Debian", "versions": ["bookworm", "trixie"]}],

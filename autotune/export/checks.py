@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 import re
 
-from autotune.export.refusal import Refused
+from autotune.export.refusal import ExportError
 from autotune.parameter_name import ParameterName
-from autotune.report.parameters import Declared, declared, described
+from autotune.report.parameters import DeclaredParameters, find_declared_parameters, find_parameter
 from autotune.report.studies import Study
 from autotune.services.base import Settings, Value
-from autotune.space.dimension import is_choice
+from autotune.space.dimension import is_deployment_choice
 from autotune.study.records import Trial
-from autotune.target.messages import format_value, same
+from autotune.target.messages import format_value, is_same_value
 
 # Words without quotes, braces and signs of a shell, and numbers.
-ORDINARY = re.compile(r"[\w.][\w:.,@\\ /-]*|-?[0-9]+( -?[0-9]+)*", re.ASCII)
+ORDINARY_TEXT_PATTERN = re.compile(r"[\w.][\w:.,@\\ /-]*|-?[0-9]+( -?[0-9]+)*", re.ASCII)
 
 
 def check_trial(study: Study, trial: Trial) -> None:
@@ -24,32 +24,32 @@ def check_trial(study: Study, trial: Trial) -> None:
     Raises AutotuneError with the first name or value that no service of the target has.
     """
     if type(trial.number) is not int:
-        raise Refused(study, f"{format_value(trial.number)} is not the number of a trial")
-    own = declared(study.target)
+        raise ExportError(study, f"{format_value(trial.number)} is not the number of a trial")
+    own = find_declared_parameters(study.target)
     for name, value in trial.settings.items():
         if not _is_parameter(study, name, trial.settings, own):
-            raise Refused(study, f"its target has no parameter {name!r}")
+            raise ExportError(study, f"its target has no parameter {name!r}")
         if not _is_value(study, name, value, trial.settings, own):
-            raise Refused(study, f"{name} cannot be {format_value(value)}")
+            raise ExportError(study, f"{name} cannot be {format_value(value)}")
 
 
-def _is_parameter(study: Study, name: str, settings: Settings, own: Declared) -> bool:
+def _is_parameter(study: Study, name: str, settings: Settings, own: DeclaredParameters) -> bool:
     if own:
         return name in own
     in_target = ParameterName.parse(name).tier in study.target.tiers
-    return in_target and described(name, settings) is not None
+    return in_target and find_parameter(name, settings) is not None
 
 
-def _is_value(study: Study, name: str, value: Value, settings: Settings, own: Declared) -> bool:
+def _is_value(study: Study, name: str, value: Value, settings: Settings, own: DeclaredParameters) -> bool:
     if isinstance(value, float) and not math.isfinite(value):
         return False
-    if is_choice(name) and not own:
+    if is_deployment_choice(name) and not own:
         return value in study.target.tiers[ParameterName.parse(name).tier].service
-    parameter = described(name, settings, own)
+    parameter = find_parameter(name, settings, own)
     choices = (own[name].choices if own else parameter.choices if parameter else ()) or ()
-    if any(same(choice, value) for choice in choices):
+    if any(is_same_value(choice, value) for choice in choices):
         return True
     # A host may have choices that the catalogue does not have, in plain words.
     if isinstance(value, str):
-        return bool(choices) and ORDINARY.fullmatch(value) is not None
+        return bool(choices) and ORDINARY_TEXT_PATTERN.fullmatch(value) is not None
     return isinstance(value, int | float)

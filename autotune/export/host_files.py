@@ -6,20 +6,20 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from autotune.deploy.deployed import HostManifest, HostRecord, Original
+from autotune.deploy.deployed import HostManifest, HostRecord, OriginalHost
 from autotune.errors import AutotuneError
-from autotune.export.checks import ORDINARY
-from autotune.export.derived import DerivedHosts, derive
-from autotune.export.records import record_of
-from autotune.export.refusal import Refused
-from autotune.export.unit_commands import holds_commands
-from autotune.masking import is_masked
-from autotune.report.diff import rendered
+from autotune.export.checks import ORDINARY_TEXT_PATTERN
+from autotune.export.derived import DerivedHosts, derive_hosts
+from autotune.export.records import read_record
+from autotune.export.refusal import ExportError
+from autotune.export.unit_commands import can_run_commands
+from autotune.masking import has_placeholder
+from autotune.report.diff import read_rendered_files
 from autotune.report.studies import Study
-from autotune.report.view import conclusion
+from autotune.report.view import find_conclusion
 from autotune.study.records import Trial
 from autotune.target import runtimes
-from autotune.unified_diff import Hunk, split
+from autotune.unified_diff import Hunk, split_lines
 
 SYSCTL_FILE = "/etc/sysctl.d/99-autotune.conf"
 ABSENT = "absent"  # the digest of no file
@@ -27,7 +27,7 @@ SAFETY = (
     "Files in a directory of another account are changed as with `autotune apply`. The host then needs "
     "Perl or Python 3. Without a safe way, nothing is changed, and the reason is shown."
 )
-APPLY = "`autotune export` without --format, then `autotune apply`: it edits what is there"
+APPLY_HINT = "`autotune export` without --format, then `autotune apply`: it edits what is there"
 MODEL = "Of a model: no host was measured. What it is worth on real hosts is not known."
 
 
@@ -60,7 +60,7 @@ class HostFile:
     @property
     def sets_unit(self) -> bool:
         """True if a service manager reads it: its lines may continue others."""
-        return holds_commands(self.path)
+        return can_run_commands(self.path)
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ class Hosts:
     files: tuple[HostFile, ...]
     units: Mapping[str, Mapping[str, bool]]
     sysctls: Mapping[str, Mapping[str, str]]
-    before: Mapping[str, Original] = field(default_factory=dict)
+    before: Mapping[str, OriginalHost] = field(default_factory=dict)
 
     def of(self, host: str) -> tuple[HostFile, ...]:
         return tuple(file for file in self.files if file.host == host)
@@ -101,10 +101,10 @@ def hosts_of(study: Study, trial: Trial, *, everything: bool = False) -> Hosts:
     records = _records(study, trial)
     # A host's name becomes a path and a line of a script for root; names in the target are validated.
     if strange := sorted(records.keys() - study.target.hosts.keys()):
-        raise Refused(study, f"it deployed to {strange[0]!r}, which its target does not have")
-    baseline = conclusion(study.state).baseline
-    base = (baseline.trial, rendered(study.directory, baseline.trial)) if baseline else None
-    derived = derive(study, trial, rendered(study.directory, trial), records, base)
+        raise ExportError(study, f"it deployed to {strange[0]!r}, which its target does not have")
+    baseline = find_conclusion(study.state).baseline
+    base = (baseline.trial, read_rendered_files(study.directory, baseline.trial)) if baseline else None
+    derived = derive_hosts(study, trial, read_rendered_files(study.directory, trial), records, base)
     manifests = derived.manifests
     for of_host in manifests.values():
         _check_names(study, [*of_host.units, *of_host.sysctls, *of_host.sysctls.values()])
@@ -128,7 +128,7 @@ def _check_runtimes(study: Study) -> None:
     """Raises AutotuneError where other tools cannot configure the services."""
     tiers = study.target.tiers.values()
     if not all(tier.installed for tier in tiers):
-        having = runtimes.names(installed=True)
+        having = runtimes.format_runtime_names(installed=True)
         raise AutotuneError(
             f"study {study.name!r} ran private processes: there are no hosts to configure",
             hint=f"--format files, yaml or json; a target with `runtime: {having}` has hosts",
@@ -144,7 +144,7 @@ def _host_file(
     place: tuple[str, str, str],
     derived: DerivedHosts,
     records: Mapping[str, HostRecord],
-    before: Mapping[str, Original],
+    before: Mapping[str, OriginalHost],
 ) -> HostFile:
     tier, host, path = place
     file, digests = derived.manifests[host].files[path], before[host].files
@@ -156,7 +156,7 @@ def _host_file(
         path=path,
         content=derived.contents[place],
         mode=file.mode,
-        check=file.check,
+        check=file.check_command,
         units=file.units,
         original=original,
         edits=edits,
@@ -168,22 +168,22 @@ def _check_words(study: Study, file: HostFile) -> None:
     """Raises AutotuneError if a file needs words that are masked here, or if its edits contradict its
     content."""
     if file.edits is None:
-        if is_masked(file.content):
+        if has_placeholder(file.content):
             raise AutotuneError(
-                f"{file.path} of {file.host} has words that stay on its host", hint=APPLY
+                f"{file.path} of {file.host} has words that stay on its host", hint=APPLY_HINT
             )
         return
-    lines, shift = split(file.content), 0
+    lines, shift = split_lines(file.content), 0
     for hunk in file.edits:
-        start = hunk.first - 1 + shift
+        start = hunk.start_line - 1 + shift
         if tuple(lines[start : start + len(hunk.added)]) != hunk.added:
-            raise Refused(study, f"its edits of {file.path} are not in the file that it recorded")
+            raise ExportError(study, f"its edits of {file.path} are not in the file that it recorded")
         shift += len(hunk.added) - len(hunk.removed)
-        if any(is_masked(text.encode("utf-8", "replace")) for text in (*hunk.removed, *hunk.added)):
+        if any(has_placeholder(text.encode("utf-8", "replace")) for text in (*hunk.removed, *hunk.added)):
             raise AutotuneError(
-                f"line {hunk.first} of {file.path} of {file.host} changes, and has words that stay on "
+                f"line {hunk.start_line} of {file.path} of {file.host} changes, and has words that stay on "
                 "its host",
-                hint=APPLY,
+                hint=APPLY_HINT,
             )
 
 
@@ -193,11 +193,11 @@ def _records(study: Study, trial: Trial) -> dict[str, HostRecord]:
     deployed = [r for r in study.records if r["event"] == "deployed" and r["trial"] in numbers]
     hosts = deployed[-1].get("hosts") if deployed else None
     if not isinstance(hosts, Mapping) or not hosts:
-        raise Refused(study, f"there is no record of the hosts of trial {trial.number}")
-    return {host: record_of(study, host, record) for host, record in hosts.items()}
+        raise ExportError(study, f"there is no record of the hosts of trial {trial.number}")
+    return {host: read_record(study, host, record) for host, record in hosts.items()}
 
 
-def by_host(files: Mapping[str, bytes]) -> dict[tuple[str, str, str], bytes]:
+def group_by_host(files: Mapping[str, bytes]) -> dict[tuple[str, str, str], bytes]:
     """Tier, host and path → content, of files by ``tier.host.service/path``."""
     files_by_place = {}
     for place, content in files.items():
@@ -209,17 +209,17 @@ def by_host(files: Mapping[str, bytes]) -> dict[tuple[str, str, str], bytes]:
 
 def _originals(
     study: Study, records: Mapping[str, HostRecord], base: tuple[Trial, Mapping[str, bytes]] | None
-) -> dict[str, Original]:
+) -> dict[str, OriginalHost]:
     """Hosts before the study: as backed up, else (models) as in its baseline."""
     of_baseline = _records(study, base[0]) if base else {}
     digests: dict[str, dict[str, str | None]] = {host: {} for host in records}
-    for (_, host, path), content in (by_host(base[1]) if base else {}).items():
-        if not is_masked(content):
+    for (_, host, path), content in (group_by_host(base[1]) if base else {}).items():
+        if not has_placeholder(content):
             digests.setdefault(host, {})[path] = sha256(content).hexdigest()
     originals = {}
     for host, of_host in records.items():
         backup, plain = of_host.original, of_baseline.get(host, HostRecord())
-        originals[host] = Original(
+        originals[host] = OriginalHost(
             {**digests[host], **backup.files},
             {**plain.units, **backup.units},
             {**plain.sysctls, **backup.sysctls},
@@ -257,5 +257,5 @@ def _changed(hosts: Hosts, manifests: Mapping[str, HostManifest]) -> Hosts:
 
 def _check_names(study: Study, names: Iterable[str]) -> None:
     """Check units and kernel values: they become lines of a file, and words of commands for root."""
-    if strange := [name for name in names if not ORDINARY.fullmatch(name)]:
-        raise Refused(study, f"{strange[0]!r} is neither a unit nor a kernel value")
+    if strange := [name for name in names if not ORDINARY_TEXT_PATTERN.fullmatch(name)]:
+        raise ExportError(study, f"{strange[0]!r} is neither a unit nor a kernel value")

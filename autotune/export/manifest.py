@@ -25,64 +25,64 @@ from hashlib import sha256
 from typing import Any
 
 from autotune.export.host_files import Hosts
-from autotune.report.parameters import Declared, changes, declared
+from autotune.report.parameters import DeclaredParameters, list_changes, find_declared_parameters
 from autotune.report.studies import Study
-from autotune.report.summary import slo
-from autotune.report.trials import WARM_UP
-from autotune.report.view import StudyView, study_view
+from autotune.report.summary import summarize_slo
+from autotune.report.trials import WARM_UP_PURPOSE
+from autotune.report.view import StudyView, build_study_view
 from autotune.services.base import Settings
 from autotune.study.records import Phase, Trial
-from autotune.study.shapes import CALL
+from autotune.study.shapes import CALL_PURPOSE
 from autotune.target.model import Target
 
-SCHEMA = 1
-VERIFY = "autotune measure target.yaml --config . --against baseline"
-ANSWERS = ("seconds", "value", "sd", "why", "said")
-COUNTS = ("rate", "seconds", "intended", "violations", "truncated", "limited", "disturbed")
+SCHEMA_VERSION = 1
+VERIFY_COMMAND = "autotune measure target.yaml --config . --against baseline"
+ANSWER_KEYS = ("seconds", "value", "sd", "why", "said")
+COUNT_KEYS = ("rate", "seconds", "intended", "violations", "truncated", "limited", "disturbed")
 
 
-def manifest(
+def build_manifest(
     study: Study, trial: Trial, files: Mapping[str, bytes], hosts: Hosts | None = None
 ) -> dict[str, Any]:
     """The manifest of one trial's export; ``files`` are those exported, by their relative path."""
-    view = study_view(study)
+    view = build_study_view(study)
     sides = view.conclusion.sides
     is_best = "best" in sides and sides["best"].trial == trial
     side = sides.get("best" if is_best else "baseline")
-    latest = side.latest if side and side.trial == trial else trial
+    latest = side.latest_trial if side and side.trial == trial else trial
     baseline = sides["baseline"].trial if "baseline" in sides else None
     command = study.target.command is not None
     # A command runs where its own target file is, not beside this copy of it.
-    source = study.records_of("study")[0].get("source") if command else None
+    source = study.list_records("study")[0].get("source") if command else None
     return {
-        "schema": SCHEMA,
+        "schema": SCHEMA_VERSION,
         "kind": "autotune-export",
         "study": study.name,
         "trial": trial.number,
         "phase": str(trial.phase),
         **({"simulated": True} if study.target.simulated else {}),
-        **study.origin,
-        "slo": slo(study.target),
-        **_measured_with(study.target, source),
-        "claim": _claim(view) if is_best else None,
-        "parameters": dict(sorted(trial.in_effect.items())),
+        **study.provenance,
+        "slo": summarize_slo(study.target),
+        **_describe_measurement(study.target, source),
+        "claim": _build_claim(view) if is_best else None,
+        "parameters": dict(sorted(trial.effective_settings.items())),
         "baseline": baseline
-        and {"trial": baseline.number, "parameters": dict(sorted(baseline.in_effect.items()))},
-        "changes": _changes(baseline.in_effect if baseline else {}, trial, declared(study.target)),
+        and {"trial": baseline.number, "parameters": dict(sorted(baseline.effective_settings.items()))},
+        "changes": _list_changes(baseline.effective_settings if baseline else {}, trial, find_declared_parameters(study.target)),
         "rss": dict(sorted(study.state.rss.items())),
         "effective": dict(sorted(latest.effective.items())),
         "differences": list(latest.differences),
-        "readings": list(_readings(view)) if is_best else [],
-        **({"hosts": _hosts(hosts)} if hosts else {}),
+        "readings": list(_list_readings(view)) if is_best else [],
+        **({"hosts": _describe_hosts(hosts)} if hosts else {}),
         "files": [
             {"path": path, "bytes": len(content), "sha256": sha256(content).hexdigest()}
             for path, content in sorted(files.items())
         ],
-        "verify": VERIFY.replace("target.yaml", shlex.quote(source)) if source else VERIFY,
+        "verify": VERIFY_COMMAND.replace("target.yaml", shlex.quote(source)) if source else VERIFY_COMMAND,
     }
 
 
-def _measured_with(target: Target, source: str | None) -> dict[str, Any]:
+def _describe_measurement(target: Target, source: str | None) -> dict[str, Any]:
     if target.command is not None:
         return {"command": list(target.command), "source": source}
     return {
@@ -91,14 +91,14 @@ def _measured_with(target: Target, source: str | None) -> dict[str, Any]:
     }
 
 
-def _claim(view: StudyView) -> dict[str, Any]:
+def _build_claim(view: StudyView) -> dict[str, Any]:
     """What the study says of the winner; nothing else is claimed to be better."""
     baseline = view.capacities["baseline"] if "baseline" in view.conclusion.sides else None
     best = view.capacities["best"]
     return {"verdict": view.verdict, "gain": view.gain, "best": best, "baseline": baseline}
 
 
-def _changes(before: Settings, trial: Trial, own: Declared) -> list[dict[str, Any]]:
+def _list_changes(baseline: Settings, trial: Trial, own: DeclaredParameters) -> list[dict[str, Any]]:
     return [
         {
             "parameter": change.name,
@@ -107,11 +107,11 @@ def _changes(before: Settings, trial: Trial, own: Declared) -> list[dict[str, An
             "unit": change.unit,
             "action": change.parameter.action.name.lower() if change.parameter else None,
         }
-        for change in changes(before, trial.in_effect, own)
+        for change in list_changes(baseline, trial.effective_settings, own)
     ]
 
 
-def _hosts(hosts: Hosts) -> dict[str, Any]:
+def _describe_hosts(hosts: Hosts) -> dict[str, Any]:
     return {
         host: {
             "files": [
@@ -128,19 +128,19 @@ def _hosts(hosts: Hosts) -> dict[str, Any]:
     }
 
 
-def _readings(view: StudyView) -> Iterator[dict[str, Any]]:
+def _list_readings(view: StudyView) -> Iterator[dict[str, Any]]:
     side_of = {
         trial.number: label
         for label, side in view.conclusion.sides.items()
         for trial in side.repeats
         if trial.phase is Phase.CONFIRM
     }
-    for reading in (*view.study.readings, *view.study.calls):
+    for reading in (*view.study.readings, *view.study.command_calls):
         side = side_of.get(reading["trial"])
         origin = {"trial": reading["trial"], "side": side, "at": reading.get("at")}
-        if side and reading.get("purpose") == CALL:
-            yield {**origin, **{key: reading[key] for key in ANSWERS if key in reading}}
-        elif side and reading.get("purpose") != WARM_UP:
-            counts = {key: reading.get(key) for key in COUNTS}
+        if side and reading.get("purpose") == CALL_PURPOSE:
+            yield {**origin, **{key: reading[key] for key in ANSWER_KEYS if key in reading}}
+        elif side and reading.get("purpose") != WARM_UP_PURPOSE:
+            counts = {key: reading.get(key) for key in COUNT_KEYS}
             errors = dict(reading.get("errors") or {})
             yield {**origin, **counts, "errors": errors}

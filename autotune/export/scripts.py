@@ -8,41 +8,41 @@ from __future__ import annotations
 from collections.abc import Iterable
 from hashlib import sha256
 
-from autotune.deploy.host_state import kernel_file
+from autotune.deploy.host_state import format_sysctl_file
 from autotune.errors import AutotuneError
-from autotune.export.host_files import ABSENT, MODEL, SYSCTL_FILE, HostFile, Hosts, by_host
-from autotune.export.texts import filled, line
-from autotune.report.diff import rendered
+from autotune.export.host_files import ABSENT, MODEL, SYSCTL_FILE, HostFile, Hosts, group_by_host
+from autotune.export.texts import fill_template, escape_line
+from autotune.report.diff import read_rendered_files
 from autotune.report.studies import Study
-from autotune.report.view import conclusion
+from autotune.report.view import find_conclusion
 from autotune.study.records import Trial
-from autotune.unified_diff import edit_diff, file_diff
+from autotune.unified_diff import format_edit_diff, format_file_diff
 
 
-def shell(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
+def export_shell(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
     """``shell/HOST.sh`` for each host that changes."""
     notice = MODEL if study.target.simulated else None
     return {
-        f"shell/{host}.sh": script(title(study, trial), host, hosts, notice).encode()
+        f"shell/{host}.sh": build_script(format_title(study, trial), host, hosts, notice).encode()
         for host in hosts.units
     }
 
 
-def title(study: Study, trial: Trial) -> str:
+def format_title(study: Study, trial: Trial) -> str:
     """What an export is, on one line."""
-    return f"Configuration of trial {trial.number} of study {line(study.name)}"
+    return f"Configuration of trial {trial.number} of study {escape_line(study.name)}"
 
 
-def script(heading: str, host: str, hosts: Hosts, notice: str | None = None) -> str:
+def build_script(heading: str, host: str, hosts: Hosts, notice: str | None = None) -> str:
     """The script that configures one host, as root, in a POSIX shell with systemd's and GNU's tools."""
     units, files = hosts.units[host], hosts.of(host)
-    return filled(
+    return fill_template(
         "host.sh.j2",
         title=heading,
         notice=notice,
         host=host,
         files=files,
-        checks=_checks(files),
+        checks=_group_checks(files),
         running=[unit for unit, runs in units.items() if runs],
         starting=[unit for unit, runs in units.items() if runs and hosts.starts(host, unit)],
         reloading=[unit for unit, runs in units.items() if runs and hosts.reloads(host, unit)],
@@ -52,7 +52,7 @@ def script(heading: str, host: str, hosts: Hosts, notice: str | None = None) -> 
     )
 
 
-def _checks(files: Iterable[HostFile]) -> list[tuple[list[int], tuple[str, ...]]]:
+def _group_checks(files: Iterable[HostFile]) -> list[tuple[list[int], tuple[str, ...]]]:
     """Each command that validates files, with the numbers of those files."""
     numbers: dict[tuple[str, ...], list[int]] = {}
     for number, file in enumerate(files, 1):
@@ -61,49 +61,49 @@ def _checks(files: Iterable[HostFile]) -> list[tuple[list[int], tuple[str, ...]]
     return [(of_check, check) for check, of_check in numbers.items()]
 
 
-def patch(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
+def export_patch(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
     """``patch/HOST.patch``, for ``patch -p1 -d /``, and the digests it expects, for ``sha256sum -c``.
 
     Raises AutotuneError where a host has another file than the one whose content is recorded.
     """
-    baseline = conclusion(study.state).baseline
-    before = by_host(rendered(study.directory, baseline.trial)) if baseline else {}
+    baseline = find_conclusion(study.state).baseline
+    before = group_by_host(read_rendered_files(study.directory, baseline.trial)) if baseline else {}
     notice = MODEL if study.target.simulated else None
     content: dict[str, bytes] = {}
     for host in hosts.units:
-        diffs = [f"{title(study, trial)}, for {host}\n"]
+        diffs = [f"{format_title(study, trial)}, for {host}\n"]
         digests = [f"# {MODEL}\n"] if study.target.simulated else []
         diffs += digests
         for file in hosts.of(host):
-            diffs.append(_diff(file, before.get((file.tier, file.host, file.path))))
+            diffs.append(_build_diff(file, before.get((file.tier, file.host, file.path))))
             if file.original not in (None, ABSENT):
                 digests.append(f"{file.original}  {file.path}\n")
         if values := hosts.sysctls[host]:
             diffs.append(
-                file_diff({}, {SYSCTL_FILE.removeprefix("/"): kernel_file(values)}, "a", "b")
+                format_file_diff({}, {SYSCTL_FILE.removeprefix("/"): format_sysctl_file(values)}, "a", "b")
             )
         content[f"patch/{host}.patch"] = "".join(diffs).encode("utf-8", "surrogateescape")
-        content[f"patch/{host}.paths.sh"] = safe_paths(host, hosts, notice).encode()
+        content[f"patch/{host}.paths.sh"] = build_safe_paths(host, hosts, notice).encode()
         content[f"patch/{host}.sha256"] = "".join(digests).encode()
     return content
 
 
-def _diff(file: HostFile, recorded: bytes | None) -> str:
+def _build_diff(file: HostFile, recorded: bytes | None) -> str:
     """The diff of one file, whose content before may be ``recorded``. Raises AutotuneError."""
     place = file.path.removeprefix("/")
     if file.edits is not None:
-        return edit_diff(place, file.edits)
+        return format_edit_diff(place, file.edits)
     old = None if file.original == ABSENT else recorded
     if old is not None and sha256(old).hexdigest() != file.original:
         raise AutotuneError(
             f"{file.path} of {file.host} was not the baseline's: its content is not recorded",
             hint="--format ansible or shell; `autotune init --from` tunes hosts' own files",
         )
-    return file_diff({place: old} if old is not None else {}, {place: file.content}, "a", "b")
+    return format_file_diff({place: old} if old is not None else {}, {place: file.content}, "a", "b")
 
 
-def safe_paths(host: str, hosts: Hosts, notice: str | None) -> str:
+def build_safe_paths(host: str, hosts: Hosts, notice: str | None) -> str:
     """A script that fails unless root alone can change each path that is written on a host."""
     kernel = [SYSCTL_FILE] if hosts.sysctls[host] else []
     paths = [*dict.fromkeys(file.path for file in hosts.of(host)), *kernel]
-    return filled("safe_paths.sh.j2", paths=paths, notice=notice)
+    return fill_template("safe_paths.sh.j2", paths=paths, notice=notice)

@@ -13,52 +13,52 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from autotune.config_text import is_utf8
-from autotune.deploy.stack import Part
-from autotune.export.refusal import APPLY, Refused
-from autotune.masking import is_masked
+from autotune.deploy.stack import ServiceInstance
+from autotune.export.refusal import APPLY_HINT, ExportError
+from autotune.masking import has_placeholder
 from autotune.report.studies import Study
 from autotune.services.base import Service
-from autotune.services.config_files import Directive, Unreadable
+from autotune.services.config_files import Directive, ConfigSyntaxError
 from autotune.services.registry import understood
-from autotune.services.understood import Understood
+from autotune.services.understood import VisibleDirectives
 from autotune.unified_diff import Hunk
 
-LONGEST = 4096  # characters of a changed line
-MOST = 200  # lines of a hunk: a service exchanges a few
+MAX_LINE_LENGTH = 4096  # characters of a changed line
+MAX_HUNK_LINES = 200  # lines of a hunk: a service exchanges a few
 # Aligning two lines takes cubic time in the worst case. These limits keep it to seconds for a file.
-MOST_TOKENS = 150  # of a line that is compared word by word
-MOST_PAIRS = 400  # of lines of a file that may be compared
-_TOKEN = re.compile(
+MAX_TOKENS = 150  # of a line that is compared word by word
+MAX_LINE_PAIRS = 400  # of lines of a file that may be compared
+_TOKEN_PATTERN = re.compile(
     r"""-[A-Za-z](?=\d)|(?P<quote>["'])-?\w[\w.-]*(?: ?[A-Za-z]{1,3})?(?P=quote)"""
     r"""|-{0,2}\w[\w.-]*!?|""|\s+|.""",
     re.DOTALL,
 )
-_WORD = re.compile(r"-{0,2}\w[\w.-]*!?")
-_NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})? ?[A-Za-z]{0,3}")
-_CHOICE = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
-_SIGNS = frozenset(("=", ",", ";", ":", "?", "&", '""'))
+_WORD_PATTERN = re.compile(r"-{0,2}\w[\w.-]*!?")
+_NUMBER_PATTERN = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})? ?[A-Za-z]{0,3}")
+_CHOICE_PATTERN = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
+_SEPARATOR_TOKENS = frozenset(("=", ",", ";", ":", "?", "&", '""'))
 # In front of a value no comment or path begins, and no other directive ends.
-_BOUNDARY = frozenset(";#/:")
-_SWITCHES = frozenset(("on", "off", "yes", "no", "true", "false"))
+_BOUNDARY_CHARACTERS = frozenset(";#/:")
+_SWITCH_WORDS = frozenset(("on", "off", "yes", "no", "true", "false"))
 
 
-def check_lines(study: Study, part: Part, path: str, hunks: Sequence[Hunk]) -> None:
+def check_lines(study: Study, part: ServiceInstance, path: str, hunks: Sequence[Hunk]) -> None:
     """Raises AutotuneError if lines that go or come hold more than settings of the part's service."""
     syntax = understood(part.service)
-    words = _vocabulary(part.service, syntax) if syntax else None
-    if sum(len(hunk.removed) * len(hunk.added) for hunk in hunks) > MOST_PAIRS:
-        raise Refused(study, f"too many lines of {path} of {part.site.host} change", APPLY)
+    words = _build_vocabulary(part.service, syntax) if syntax else None
+    if sum(len(hunk.removed) * len(hunk.added) for hunk in hunks) > MAX_LINE_PAIRS:
+        raise ExportError(study, f"too many lines of {path} of {part.placement.host} change", APPLY_HINT)
     for hunk in hunks:
         # A line with masked words is refused for that, whatever else it has.
         masked = any(
-            is_masked(line.encode("utf-8", "replace")) for line in (*hunk.removed, *hunk.added)
+            has_placeholder(line.encode("utf-8", "replace")) for line in (*hunk.removed, *hunk.added)
         )
         if not masked and (words is None or not _is_safe(words, hunk)):
-            raise Refused(
+            raise ExportError(
                 study,
-                f"line {hunk.first} of {path} of {part.site.host} changes more than settings of "
+                f"line {hunk.start_line} of {path} of {part.placement.host} changes more than settings of "
                 f"{part.service.title}",
-                APPLY,
+                APPLY_HINT,
             )
 
 
@@ -71,38 +71,38 @@ class _Vocabulary:
     ``lines`` are allowed as a whole.
     """
 
-    syntax: Understood
-    first: frozenset[str]
-    naming: frozenset[str]
-    vocabulary: frozenset[str]
-    leading: frozenset[str]
-    lines: frozenset[str]
+    syntax: VisibleDirectives
+    first_words: frozenset[str]
+    naming_words: frozenset[str]
+    words: frozenset[str]
+    leading_words: frozenset[str]
+    whole_lines: frozenset[str]
 
 
-def _vocabulary(service: Service, syntax: Understood) -> _Vocabulary:
-    names = [[*map(_plain, name.split())] for name in (syntax.names | syntax.writes) - syntax.reads
-             if all(map(_WORD.fullmatch, name.split()))]  # fmt: skip
-    choices = {_plain(choice) for parameter in service.parameters for choice in parameter.choices
-               if isinstance(choice, str) and _CHOICE.fullmatch(choice)}  # fmt: skip
-    vocabulary = {word for name in names for word in name} | choices | _SWITCHES
+def _build_vocabulary(service: Service, syntax: VisibleDirectives) -> _Vocabulary:
+    names = [[*map(_strip_dashes, name.split())] for name in (syntax.names | syntax.writes) - syntax.reads
+             if all(map(_WORD_PATTERN.fullmatch, name.split()))]  # fmt: skip
+    choices = {_strip_dashes(choice) for parameter in service.parameters for choice in parameter.choices
+               if isinstance(choice, str) and _CHOICE_PATTERN.fullmatch(choice)}  # fmt: skip
+    vocabulary = {word for name in names for word in name} | choices | _SWITCH_WORDS
     return _Vocabulary(
         syntax,
-        first=frozenset(name[0] for name in names),
-        naming=frozenset(name[-1] for name in names),
-        vocabulary=frozenset(vocabulary),
-        leading=frozenset({name[0] for name in names} | {*map(_plain, syntax.reads)}),
-        lines=frozenset(syntax.writes) | {""},
+        first_words=frozenset(name[0] for name in names),
+        naming_words=frozenset(name[-1] for name in names),
+        words=frozenset(vocabulary),
+        leading_words=frozenset({name[0] for name in names} | {*map(_strip_dashes, syntax.reads)}),
+        whole_lines=frozenset(syntax.writes) | {""},
     )
 
 
-def _plain(word: str) -> str:
+def _strip_dashes(word: str) -> str:
     return word.lower().replace("-", "_")
 
 
 def _is_safe(words: _Vocabulary, hunk: Hunk) -> bool:
     """True if each line is a setting, or differs from one that it replaces by settings alone."""
     lines = (*hunk.removed, *hunk.added)
-    if len(lines) > MOST or any(len(line) > LONGEST or not is_utf8(line) for line in lines):
+    if len(lines) > MAX_HUNK_LINES or any(len(line) > MAX_LINE_LENGTH or not is_utf8(line) for line in lines):
         return False
     removed, added = hunk.removed, hunk.added
     # Lines are paired in their order. ``ways`` contains the pairs of prefixes that are safe.
@@ -124,24 +124,24 @@ def _is_safe(words: _Vocabulary, hunk: Hunk) -> bool:
 def _is_whole(words: _Vocabulary, line: str) -> bool:
     """True if a line is one setting: its name, and values."""
     text = line.removesuffix("\n").removesuffix("\r").strip(" \t")
-    if text in words.lines:
+    if text in words.whole_lines:
         return True
-    tokens = [token for token in _tokens(text.removesuffix(";")) if not token.isspace()]
+    tokens = [token for token in _split_tokens(text.removesuffix(";")) if not token.isspace()]
     return (
         _is_printable(text)
         and ";" not in tokens
-        and _plain(tokens[0]) in words.first
-        and all(_is_part(words, token, words.vocabulary) for token in tokens)
+        and _strip_dashes(tokens[0]) in words.first_words
+        and all(_is_part(words, token, words.words) for token in tokens)
     )
 
 
 def _is_exchange(words: _Vocabulary, old: str, new: str) -> bool:
     """True if two lines differ by settings alone."""
-    before, after = (_tokens(line.removesuffix("\n").removesuffix("\r")) for line in (old, new))
-    if max(len(before), len(after)) > MOST_TOKENS:
+    before, after = (_split_tokens(line.removesuffix("\n").removesuffix("\r")) for line in (old, new))
+    if max(len(before), len(after)) > MAX_TOKENS:
         return False
     matcher = SequenceMatcher(None, before, after, autojunk=False)
-    names = {*_names(words, old), *_names(words, new)}
+    names = {*_list_names(words, old), *_list_names(words, new)}
     return all(
         _is_run(words, names, before[:a], before[a:b])
         and _is_run(words, names, after[:c], after[c:d])
@@ -154,55 +154,55 @@ def _is_run(words: _Vocabulary, names: set[str], before: Sequence[str], run: Seq
     """True if a part of a line is a value behind its name, or names with values in a line that has
     settings. ``names``: how this line calls settings."""
     tokens = [token for token in run if not token.isspace()]
-    vocabulary, naming = words.vocabulary | names, words.naming | names
+    vocabulary, naming = words.words | names, words.naming_words | names
     if not _is_printable("".join(run)):
         return False
     if not all(_is_part(words, token, vocabulary) for token in tokens):
         return False
-    content = [token for token in tokens if token not in _SIGNS]
+    content = [token for token in tokens if token not in _SEPARATOR_TOKENS]
     if not content:
         return not tokens or tokens == ['""']
-    if not _is_value(words, content[0]) or _plain(content[0]) in naming:
-        return _first_word(before) in words.leading | names
-    return _last_name(words, before, naming) in naming
+    if not _is_value(words, content[0]) or _strip_dashes(content[0]) in naming:
+        return _find_first_word(before) in words.leading_words | names
+    return _find_last_name(words, before, naming) in naming
 
 
-def _first_word(before: Sequence[str]) -> str:
+def _find_first_word(before: Sequence[str]) -> str:
     """The first word of the directive that these tokens end in; empty if there is none."""
     first = ""
     for token in before:
         if token in ("{", "}", ";"):
             first = ""
-        elif not first and _WORD.fullmatch(token):
-            first = _plain(token)
+        elif not first and _WORD_PATTERN.fullmatch(token):
+            first = _strip_dashes(token)
     return first
 
 
-def _last_name(words: _Vocabulary, before: Sequence[str], naming: frozenset[str] | set[str]) -> str:
+def _find_last_name(words: _Vocabulary, before: Sequence[str], naming: frozenset[str] | set[str]) -> str:
     """The word that a value at the end of these tokens belongs to; empty if there is none."""
     for token in reversed(before):
-        if token in _BOUNDARY:
+        if token in _BOUNDARY_CHARACTERS:
             return ""
-        if _WORD.fullmatch(token) and (_plain(token) in naming or not _is_value(words, token)):
-            return _plain(token)
-        if words.syntax.variables.fullmatch(token):
-            return _plain(token)
+        if _WORD_PATTERN.fullmatch(token) and (_strip_dashes(token) in naming or not _is_value(words, token)):
+            return _strip_dashes(token)
+        if words.syntax.visible_variables.fullmatch(token):
+            return _strip_dashes(token)
     return ""
 
 
-def _tokens(line: str) -> list[str]:
-    return [token[0] for token in _TOKEN.finditer(line)]
+def _split_tokens(line: str) -> list[str]:
+    return [token[0] for token in _TOKEN_PATTERN.finditer(line)]
 
 
 def _is_part(words: _Vocabulary, token: str, vocabulary: frozenset[str] | set[str]) -> bool:
-    return token in _SIGNS or _is_value(words, token) or _plain(token) in vocabulary
+    return token in _SEPARATOR_TOKENS or _is_value(words, token) or _strip_dashes(token) in vocabulary
 
 
 def _is_value(words: _Vocabulary, token: str) -> bool:
     """True for a number or a choice, in quotes or not."""
     token = token.strip("\"'") if token[:1] in "\"'" else token
-    return _NUMBER.fullmatch(token) is not None or (
-        _plain(token) in words.vocabulary and _plain(token) not in words.naming
+    return _NUMBER_PATTERN.fullmatch(token) is not None or (
+        _strip_dashes(token) in words.words and _strip_dashes(token) not in words.naming_words
     )
 
 
@@ -210,21 +210,21 @@ def _is_printable(text: str) -> bool:
     return all(character.isprintable() or character == "\t" for character in text)
 
 
-def _names(words: _Vocabulary, line: str) -> Iterator[str]:
+def _list_names(words: _Vocabulary, line: str) -> Iterator[str]:
     """What a line calls the settings in it: a syntax may have several names for one."""
     try:
-        directives = [*words.syntax.read(line)]
-    except (Unreadable, UnicodeError, RecursionError):
+        directives = [*words.syntax.parse_directives(line)]
+    except (ConfigSyntaxError, UnicodeError, RecursionError):
         return
     for directive in directives:
         if _is_setting(words.syntax, directive) and (
-            name := _WORD.match(line, directive.name.start)
+            name := _WORD_PATTERN.match(line, directive.name.start)
         ):
-            yield _plain(name[0])
-    yield from (_plain(name[0]) for name in words.syntax.variables.finditer(line))
+            yield _strip_dashes(name[0])
+    yield from (_strip_dashes(name[0]) for name in words.syntax.visible_variables.finditer(line))
 
 
-def _is_setting(syntax: Understood, directive: Directive) -> bool:
+def _is_setting(syntax: VisibleDirectives, directive: Directive) -> bool:
     name = directive.name.text
-    called = name.lower() if syntax.any_case else name
-    return called in syntax.names - syntax.reads or syntax.also(directive)
+    called = name.lower() if syntax.ignores_case else name
+    return called in syntax.names - syntax.reads or syntax.is_visible(directive)

@@ -12,56 +12,56 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from autotune import config_text
-from autotune.deploy.host_commands import FUNCTIONS
-from autotune.target.shipped import shipped
+from autotune.deploy.host_commands import SHELL_FUNCTIONS
+from autotune.target.shipped import find_shipped_directory
 
 DELIMITER = "AUTOTUNE"
 
 
-def filled(template: str, **values: Any) -> str:
+def fill_template(template: str, **values: Any) -> str:
     """A template of ``templates/export`` with these values in it."""
-    return _templates().get_template(template).render(**values)
+    return _create_templates().get_template(template).render(**values)
 
 
 @cache
-def _templates() -> Environment:
+def _create_templates() -> Environment:
     environment = Environment(
-        loader=FileSystemLoader(str(shipped("templates") / "export")),
+        loader=FileSystemLoader(str(find_shipped_directory("templates") / "export")),
         undefined=StrictUndefined,
         autoescape=False,  # noqa: S701  scripts and plain text; a script quotes for the shell
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.globals |= {"functions": FUNCTIONS}
+    environment.globals |= {"functions": SHELL_FUNCTIONS}
     environment.filters |= {
         "quoted": shlex.quote,
-        "markdown": markdown,
-        "code": code,
-        "here_document": here_document,
-        "lines_document": lambda lines, then="": here_document(_joined(lines), then),
-        "line": line,
+        "markdown": escape_markdown,
+        "code": escape_code,
+        "here_document": build_here_document,
+        "lines_document": lambda lines, then="": build_here_document(_join_lines(lines), then),
+        "line": escape_line,
         "command": shlex.join,
     }
     return environment
 
 
-def line(text: object) -> str:
+def escape_line(text: object) -> str:
     """Text on one line, without control characters."""
     return "".join(c if c.isprintable() else "?" for c in str(text))
 
 
-def markdown(text: object) -> str:
+def escape_markdown(text: object) -> str:
     """Text on one line that Markdown shows as it is: no code, links, images or HTML."""
-    return re.sub(r"([`<&\\]|\](?=\())", r"\\\1", line(text))
+    return re.sub(r"([`<&\\]|\](?=\())", r"\\\1", escape_line(text))
 
 
-def code(text: object) -> str:
+def escape_code(text: object) -> str:
     """The content of a code span on one line."""
-    return line(text).replace("`", "'")
+    return escape_line(text).replace("`", "'")
 
 
-def here_document(content: bytes, then: str = "") -> str:
+def build_here_document(content: bytes, then: str = "") -> str:
     """A command that prints ``content``: as it is where a person can read it, else from base64. ``then``
     follows on the line of the command."""
     text = content.decode("utf-8", "replace")
@@ -75,5 +75,5 @@ def here_document(content: bytes, then: str = "") -> str:
     return f"base64 -d <<'{DELIMITER}'{then}\n{base64.encodebytes(content).decode()}{DELIMITER}"
 
 
-def _joined(lines: Iterable[str]) -> bytes:
+def _join_lines(lines: Iterable[str]) -> bytes:
     return config_text.encode("".join(lines))

@@ -14,53 +14,53 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from pathlib import PurePosixPath
 
-from autotune.deploy.desired_state import DesiredState, render
-from autotune.deploy.stack import Part
+from autotune.deploy.desired_state import DesiredState, render_files
+from autotune.deploy.stack import ServiceInstance
 from autotune.errors import RenderError
-from autotune.export.refusal import APPLY, Refused
+from autotune.export.refusal import APPLY_HINT, ExportError
 from autotune.report.studies import Study
 from autotune.services import unit_environment, unit_files
-from autotune.services.registry import adoptions
+from autotune.services.registry import map_adoptions
 from autotune.unified_diff import Hunk
 
-PROGRAMS = ("/usr/sbin/", "/usr/bin/", "/usr/local/sbin/", "/usr/local/bin/", "/sbin/", "/bin/", "")
+KNOWN_PROGRAMS = ("/usr/sbin/", "/usr/bin/", "/usr/local/sbin/", "/usr/local/bin/", "/sbin/", "/bin/", "")
 # What a unit's file may hold that is not derived: limits, and variables without paths.
-_LIMIT = r"LimitNOFILE=[0-9:]+"
-_WITHOUT_COMMANDS = re.compile(
-    rf"""|\[Service\]|[#;].*|{_LIMIT}"""
+_LIMIT_PATTERN = r"LimitNOFILE=[0-9:]+"
+_COMMAND_FREE_SETTINGS = re.compile(
+    rf"""|\[Service\]|[#;].*|{_LIMIT_PATTERN}"""
     r"""|Environment=("?)[A-Z][A-Z0-9_]*=[\w .=,+-]*\1|([A-Z][A-Z0-9_]*=[\w.=,+-]*)"""
 )
-_LOADER = re.compile(r"\bLD_")
+_LOADER_PATTERN = re.compile(r"\bLD_")
 # One variable in a line of an edit. Without quotes, its value is one word.
-_VARIABLE = re.compile(
+_VARIABLE_PATTERN = re.compile(
     r"""(?:Environment=)?(?P<quote>"?)(?P<name>[A-Z][A-Z0-9_]*)="""
     r"""(?P<value>[\w.=,+-]*(?(quote)(?: [\w.=,+-]+)*))(?P=quote)"""
 )
-_NUMBER = re.compile(r"[0-9]+")
+_NUMBER_PATTERN = re.compile(r"[0-9]+")
 
 
 def check_commands(
     study: Study,
     desired: DesiredState,
-    part: Part,
+    part: ServiceInstance,
     path: str,
     content: bytes,
     edits: tuple[Hunk, ...] | None,
 ) -> None:
     """Raises AutotuneError for a file of a unit, or of its variables, that could run a command."""
-    if not holds_commands(path):
+    if not can_run_commands(path):
         return
     if edits is not None:
         safe = all(_is_safe(part, hunk) for hunk in edits)
     else:
         safe = has_no_commands(content) or (
-            part.site.own is None and _is_rendered(study, desired, part, path, content)
+            part.placement.adopted is None and _is_rendered(study, desired, part, path, content)
         )
     if not safe:
-        raise Refused(
+        raise ExportError(
             study,
-            f"{path} of {part.site.host} sets more than limits and numbers for its unit",
-            APPLY,
+            f"{path} of {part.placement.host} sets more than limits and numbers for its unit",
+            APPLY_HINT,
         )
 
 
@@ -71,10 +71,10 @@ def is_below(path: str, pattern: str) -> bool:
     return len(parts) >= len(words) and all(map(fnmatchcase, parts, words))
 
 
-def holds_commands(path: str) -> bool:
+def can_run_commands(path: str) -> bool:
     """True if a path is one of a unit, or of a file with variables of units."""
-    return path.startswith(tuple(f"{place}/" for place in unit_files.PLACES)) or any(
-        is_below(path, pattern) for pattern in (*unit_environment.FILES, "etc/sysconfig/*")
+    return path.startswith(tuple(f"{place}/" for place in unit_files.UNIT_DIRECTORIES)) or any(
+        is_below(path, pattern) for pattern in (*unit_environment.ENVIRONMENT_FILES, "etc/sysconfig/*")
     )
 
 
@@ -86,55 +86,55 @@ def has_no_commands(content: bytes) -> bool:
 
 
 def _has_no_command(line: str) -> bool:
-    return _WITHOUT_COMMANDS.fullmatch(line) is not None and not _LOADER.search(line)
+    return _COMMAND_FREE_SETTINGS.fullmatch(line) is not None and not _LOADER_PATTERN.search(line)
 
 
-def _is_safe(part: Part, hunk: Hunk) -> bool:
+def _is_safe(part: ServiceInstance, hunk: Hunk) -> bool:
     """True if lines of a unit that go and come only set limits, and numbers of known variables."""
-    present = {word for line in hunk.removed for word in _words(line)}
+    present = {word for line in hunk.removed for word in _split_words(line)}
     options = {f"--{parameter.name.replace('_', '-')}" for parameter in part.service.parameters}
 
     def is_known(word: str) -> bool:
         option, sign, number = word.rpartition("=")
-        return _NUMBER.fullmatch(number) is not None and (not sign or option in options)
+        return _NUMBER_PATTERN.fullmatch(number) is not None and (not sign or option in options)
 
     return all(_is_setting(part, line) for line in (*hunk.removed, *hunk.added)) and all(
-        word in present or is_known(word) for line in hunk.added for word in _words(line)
+        word in present or is_known(word) for line in hunk.added for word in _split_words(line)
     )
 
 
-def _is_setting(part: Part, line: str) -> bool:
+def _is_setting(part: ServiceInstance, line: str) -> bool:
     """True if a line by itself is a limit, or a variable that the service understands."""
     text = line.strip()
-    if re.fullmatch(_LIMIT, text):
+    if re.fullmatch(_LIMIT_PATTERN, text):
         return True
-    adoption, variable = adoptions().get(part.service.key), _VARIABLE.fullmatch(text)
+    adoption, variable = map_adoptions().get(part.service.key), _VARIABLE_PATTERN.fullmatch(text)
     if adoption is None or variable is None:
         return False
-    return adoption.understood.variables.fullmatch(variable["name"]) is not None
+    return adoption.visible.visible_variables.fullmatch(variable["name"]) is not None
 
 
-def _words(line: str) -> Iterable[str]:
-    variable = _VARIABLE.fullmatch(line.strip())
+def _split_words(line: str) -> Iterable[str]:
+    variable = _VARIABLE_PATTERN.fullmatch(line.strip())
     return variable["value"].split() if variable else ()
 
 
 def _is_rendered(
-    study: Study, desired: DesiredState, part: Part, path: str, content: bytes
+    study: Study, desired: DesiredState, part: ServiceInstance, path: str, content: bytes
 ) -> bool:
     """True if autotune's own template makes this content, in one of the places of its programs.
 
     Limits depend on the host, and may differ.
     """
-    for directory in PROGRAMS:
-        programs = {name: f"{directory}{program}" for name, program in part.site.programs.items()}
-        site = replace(part.site, programs=programs)
+    for directory in KNOWN_PROGRAMS:
+        programs = {name: f"{directory}{program}" for name, program in part.placement.programs.items()}
+        site = replace(part.placement, programs=programs)
         with suppress(RenderError):
-            by_path = render(part.service, site, desired.settings, study.target.data)
-            if _without_limits(by_path.get(path)) == _without_limits(content):
+            by_path = render_files(part.service, site, desired.settings, study.target.data)
+            if _remove_limits(by_path.get(path)) == _remove_limits(content):
                 return True
     return False
 
 
-def _without_limits(content: bytes | None) -> bytes | None:
+def _remove_limits(content: bytes | None) -> bytes | None:
     return content and re.sub(rb"(?m)^LimitNOFILE=[0-9:]+$", b"LimitNOFILE=", content)

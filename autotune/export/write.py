@@ -13,29 +13,29 @@ from autotune.errors import AutotuneError
 from autotune.export.ansible import ansible, backup_of
 from autotune.export.checks import check_trial
 from autotune.export.host_files import MODEL, SAFETY, Hosts, hosts_of
-from autotune.export.manifest import manifest
-from autotune.export.scripts import patch, shell
-from autotune.export.texts import filled
-from autotune.report.diff import rendered, trial_named
-from autotune.report.parameters import active, changes, declared, described
+from autotune.export.manifest import build_manifest
+from autotune.export.scripts import export_patch, export_shell
+from autotune.export.texts import fill_template
+from autotune.report.diff import read_rendered_files, find_trial
+from autotune.report.parameters import list_active_parameters, list_changes, find_declared_parameters, find_parameter
 from autotune.report.studies import Study
-from autotune.report.text import headline
-from autotune.report.view import conclusion, study_view
+from autotune.report.text import format_headline
+from autotune.report.view import find_conclusion, build_study_view
 from autotune.services.base import Settings, Value
 from autotune.study.records import Trial
-from autotune.target.messages import instead, same
-from autotune.target.read import TARGET
-from autotune.unified_diff import Files, file_diff
+from autotune.target.messages import suggest_name, is_same_value
+from autotune.target.read import TARGET_FILE_NAME
+from autotune.unified_diff import FileContents, format_file_diff
 
 
 def write_export(
     study: Study,
-    out: Path,
-    fmt: str = "files",
+    output_directory: Path,
+    format_name: str = "files",
     trial: str | None = None,
     *,
-    everything: bool = False,
-    of_a_model: bool = False,
+    include_unchanged: bool = False,
+    allow_simulated: bool = False,
 ) -> tuple[Path, ...]:
     """Write a trial to the directory ``out``, whole or not at all; returns the paths written in it.
 
@@ -47,26 +47,26 @@ def write_export(
     the study proves no gain. Also raises it for a study of a model unless ``of_a_model`` is set, when
     ``out`` has anything in it, and when the format does not exist.
     """
-    if fmt not in FORMATS:
-        raise AutotuneError(f"there is no format {fmt!r}", hint=instead(fmt, FORMATS))
-    if out.exists() and not (out.is_dir() and not any(out.iterdir())):
-        state = "is not empty" if out.is_dir() else "is a file"
-        raise AutotuneError(f"{out} {state}", hint="name a directory that is empty or new")
-    if study.target.simulated and not of_a_model:
+    if format_name not in ALL_FORMATS:
+        raise AutotuneError(f"there is no format {format_name!r}", hint=suggest_name(format_name, ALL_FORMATS))
+    if output_directory.exists() and not (output_directory.is_dir() and not any(output_directory.iterdir())):
+        state = "is not empty" if output_directory.is_dir() else "is a file"
+        raise AutotuneError(f"{output_directory} {state}", hint="name a directory that is empty or new")
+    if study.target.simulated and not allow_simulated:
         raise AutotuneError(
             f"study {study.name!r} is of a model: nothing it says is proven of any host",
             hint="--of-a-model exports it, and says so in what it writes",
         )
-    content = export_files(study, chosen(study, trial), fmt, everything=everything)
-    _write_whole(content, out)
+    content = build_export(study, select_trial(study, trial), format_name, include_unchanged=include_unchanged)
+    _write_atomically(content, output_directory)
     return tuple(Path(path) for path in sorted(content))
 
 
-def chosen(study: Study, name: str | None) -> Trial:
+def select_trial(study: Study, name: str | None) -> Trial:
     """The trial to export: the proven winner unless one is named. Raises AutotuneError."""
     if name is not None:
-        return trial_named(study.state, name)
-    concluded = conclusion(study.state)
+        return find_trial(study.state, name)
+    concluded = find_conclusion(study.state)
     if concluded.verdict != "improved" or concluded.best is None:
         ended = "is not finished" if study.state.verdict is None else f"ended {concluded.verdict!r}"
         raise AutotuneError(
@@ -76,7 +76,7 @@ def chosen(study: Study, name: str | None) -> Trial:
     return concluded.best.trial
 
 
-def minimal_trial(study: Study) -> str:
+def find_minimal_trial(study: Study) -> str:
     """The trial that has only the changes which carry the gain. Raises AutotuneError."""
     explained = study.state.explained
     if explained is None or explained["trial"] is None:
@@ -87,37 +87,37 @@ def minimal_trial(study: Study) -> str:
     return str(explained["trial"])
 
 
-def export_files(
-    study: Study, trial: Trial, fmt: str = "files", *, everything: bool = False
+def build_export(
+    study: Study, trial: Trial, format_name: str = "files", *, include_unchanged: bool = False
 ) -> dict[str, bytes]:
     """Relative path → content of an export; the same bytes every time."""
-    baseline = conclusion(study.state).baseline
+    baseline = find_conclusion(study.state).baseline
     check_trial(study, trial)
     if baseline:
         check_trial(study, baseline.trial)
-    files = rendered(study.directory, trial)
-    before = rendered(study.directory, baseline.trial) if baseline else {}
+    files = read_rendered_files(study.directory, trial)
+    before = read_rendered_files(study.directory, baseline.trial) if baseline else {}
     hosts = None
-    if fmt in SETTINGS:
-        unchanged = {} if everything or not baseline else baseline.trial.in_effect
-        content = SETTINGS[fmt](study, trial, unchanged)
-    elif fmt in HOSTS:
-        hosts = _changing_hosts(study, trial, everything=everything)
-        content = HOSTS[fmt](study, trial, hosts)
+    if format_name in SETTINGS_FORMATS:
+        unchanged = {} if include_unchanged or not baseline else baseline.trial.effective_settings
+        content = SETTINGS_FORMATS[format_name](study, trial, unchanged)
+    elif format_name in HOST_FORMATS:
+        hosts = _list_changing_hosts(study, trial, include_unchanged=include_unchanged)
+        content = HOST_FORMATS[format_name](study, trial, hosts)
     else:
         content = {f"files/{path}": data for path, data in files.items()
-                   if everything or before.get(path) != data}  # fmt: skip
-    diff = file_diff(before, files, "baseline", "files")
+                   if include_unchanged or before.get(path) != data}  # fmt: skip
+    diff = format_file_diff(before, files, "baseline", "files")
     notice = f"{MODEL}\n" if diff and study.target.simulated else ""
     content["changes.diff"] = f"{notice}{diff}".encode("utf-8", "surrogateescape")
-    content["target.yaml"] = foreign_files.read_bytes(study.directory, TARGET, foreign_files.TARGET)
-    content["README.md"] = _read_me(study, trial, fmt, hosts, everything=everything)
-    content["manifest.json"] = _json(manifest(study, trial, content, hosts))
+    content["target.yaml"] = foreign_files.read_bytes(study.directory, TARGET_FILE_NAME, foreign_files.MAX_TARGET_BYTES)
+    content["README.md"] = _build_readme(study, trial, format_name, hosts, include_unchanged=include_unchanged)
+    content["manifest.json"] = _encode_json(build_manifest(study, trial, content, hosts))
     return content
 
 
-def _changing_hosts(study: Study, trial: Trial, *, everything: bool) -> Hosts:
-    hosts = hosts_of(study, trial, everything=everything)
+def _list_changing_hosts(study: Study, trial: Trial, *, include_unchanged: bool) -> Hosts:
+    hosts = hosts_of(study, trial, everything=include_unchanged)
     if not hosts.units:
         raise AutotuneError(
             f"trial {trial.number} of study {study.name!r} changes nothing on its hosts",
@@ -126,60 +126,60 @@ def _changing_hosts(study: Study, trial: Trial, *, everything: bool) -> Hosts:
     return hosts
 
 
-def _read_me(
-    study: Study, trial: Trial, fmt: str, hosts: Hosts | None, *, everything: bool
+def _build_readme(
+    study: Study, trial: Trial, format_name: str, hosts: Hosts | None, *, include_unchanged: bool
 ) -> bytes:
-    view = study_view(study)
+    view = build_study_view(study)
     sides = view.conclusion.sides
     baseline, best = sides.get("baseline"), sides.get("best")
     proven = best is not None and best.trial == trial
-    own = declared(study.target)
-    return filled(
+    own = find_declared_parameters(study.target)
+    return fill_template(
         "readme.md.j2",
         study=study.name,
         trial=trial.number,
-        format=fmt,
+        format=format_name,
         notice=MODEL if study.target.simulated else None,
-        proof=headline(view)
+        proof=format_headline(view)
         if proven
         else "Nothing is claimed of this trial: it is not the one proven.",
-        changes=changes(baseline.trial.in_effect, trial.in_effect, own) if baseline else (),
+        changes=list_changes(baseline.trial.effective_settings, trial.effective_settings, own) if baseline else (),
         differences=trial.differences,
-        everything=everything,
+        everything=include_unchanged,
         hosts=hosts,
         backup=backup_of(study, trial),
         safety=SAFETY,
     ).encode()
 
 
-def _exported_settings(
-    study: Study, trial: Trial, unchanged: Settings
+def _select_settings(
+    study: Study, trial: Trial, baseline_settings: Settings
 ) -> Iterator[tuple[str, Value]]:
     """Those with an effect that are not as in ``unchanged``, by name; all if ``unchanged`` is empty."""
-    acting = active(trial.in_effect, declared(study.target))
-    for name, value in sorted(trial.in_effect.items()):
-        if not unchanged or (name in acting and not same(unchanged.get(name), value)):
+    acting = list_active_parameters(trial.effective_settings, find_declared_parameters(study.target))
+    for name, value in sorted(trial.effective_settings.items()):
+        if not baseline_settings or (name in acting and not is_same_value(baseline_settings.get(name), value)):
             yield name, value
 
 
-def _as_json(study: Study, trial: Trial, unchanged: Settings) -> dict[str, bytes]:
+def _format_json_settings(study: Study, trial: Trial, baseline_settings: Settings) -> dict[str, bytes]:
     # A command gets only what has an effect; a stack's files have a place for every value.
-    own = declared(study.target)
-    acting = active(trial.in_effect, own) if own else trial.in_effect
-    parameters = {name: value for name, value in _exported_settings(study, trial, unchanged)
+    own = find_declared_parameters(study.target)
+    acting = list_active_parameters(trial.effective_settings, own) if own else trial.effective_settings
+    parameters = {name: value for name, value in _select_settings(study, trial, baseline_settings)
                   if name in acting}  # fmt: skip
     model = {"simulated": True} if study.target.simulated else {}
-    return {"settings.json": _json({**model, "parameters": parameters})}
+    return {"settings.json": _encode_json({**model, "parameters": parameters})}
 
 
-def _as_yaml(study: Study, trial: Trial, unchanged: Settings) -> dict[str, bytes]:
+def _format_yaml_settings(study: Study, trial: Trial, baseline_settings: Settings) -> dict[str, bytes]:
     """As a target's own ``parameters:`` section, every value fixed. JSON scalars are YAML's too."""
-    own = declared(study.target)
-    effective = active(trial.in_effect, own)
+    own = find_declared_parameters(study.target)
+    effective = list_active_parameters(trial.effective_settings, own)
     lines = [f"# {MODEL}"] if study.target.simulated else []
     lines += [f"# Settings of trial {trial.number}.", "parameters:"]
-    for name, value in _exported_settings(study, trial, unchanged):
-        parameter = described(name, trial.in_effect, own)
+    for name, value in _select_settings(study, trial, baseline_settings):
+        parameter = find_parameter(name, trial.effective_settings, own)
         unit = f"[{parameter.unit}] " if parameter and parameter.unit else ""
         remark = parameter.meaning if parameter else ""
         remark = remark if name in effective else f"without effect here. {remark}"
@@ -188,37 +188,37 @@ def _as_yaml(study: Study, trial: Trial, unchanged: Settings) -> dict[str, bytes
     return {"settings.yaml": "\n".join([*lines, ""]).encode()}
 
 
-SETTINGS: dict[str, Callable[[Study, Trial, Settings], dict[str, bytes]]] = {
-    "yaml": _as_yaml,
-    "json": _as_json,
+SETTINGS_FORMATS: dict[str, Callable[[Study, Trial, Settings], dict[str, bytes]]] = {
+    "yaml": _format_yaml_settings,
+    "json": _format_json_settings,
 }
-HOSTS: dict[str, Callable[[Study, Trial, Hosts], dict[str, bytes]]] = {
+HOST_FORMATS: dict[str, Callable[[Study, Trial, Hosts], dict[str, bytes]]] = {
     "ansible": ansible,
-    "shell": shell,
-    "patch": patch,
+    "shell": export_shell,
+    "patch": export_patch,
 }
-FORMATS = ("files", *HOSTS, *SETTINGS)
+ALL_FORMATS = ("files", *HOST_FORMATS, *SETTINGS_FORMATS)
 
 
-def _json(document: object) -> bytes:
+def _encode_json(document: object) -> bytes:
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
 
 
-def _write_whole(content: Files, out: Path) -> None:
+def _write_atomically(content: FileContents, output_directory: Path) -> None:
     """Write to a directory beside ``out`` first, so that an export that exists is complete."""
     try:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        staging = Path(tempfile.mkdtemp(prefix=f".{out.name}.", dir=out.parent))
+        output_directory.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(tempfile.mkdtemp(prefix=f".{output_directory.name}.", dir=output_directory.parent))
     except OSError as error:
-        raise AutotuneError(f"{out} cannot be written: {error.strerror}") from error
+        raise AutotuneError(f"{output_directory} cannot be written: {error.strerror}") from error
     try:
         for path, data in content.items():
             place = staging / path
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(data)
         staging.chmod(0o755)  # unlike mkdtemp's own: an export is for others to read
-        staging.replace(out)
+        staging.replace(output_directory)
     except OSError as error:
-        raise AutotuneError(f"{out} cannot be written: {error.strerror}") from error
+        raise AutotuneError(f"{output_directory} cannot be written: {error.strerror}") from error
     finally:
         shutil.rmtree(staging, ignore_errors=True)

@@ -19,23 +19,23 @@ from autotune.errors import AutotuneError
 from autotune.lab import cgroups, keys
 from autotune.lab.plan import LabHost, LabPlan
 
-_LOWER = Path("/")
-_OPAQUE = "trusted.overlay.opaque"  # Linux, Documentation/filesystems/overlayfs.rst
-_DONE = "made"
+_LOWER_ROOT = Path("/")
+_OPAQUE_XATTR = "trusted.overlay.opaque"  # Linux, Documentation/filesystems/overlayfs.rst
+_COMPLETE_MARKER = "made"
 #: File next to a host's disk that exists while the disk contains the site of `autotune.lab.site`.
-SITE = "site"
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+SITE_MARKER = "site"
+_BOOT_ID_FILE = Path("/proc/sys/kernel/random/boot_id")
 #: Directories of / with software and settings. Hosts see no others.
-SHARED = frozenset(
+SHARED_DIRECTORIES = frozenset(
     {"bin", "etc", "lib", "lib32", "lib64", "libx32", "opt", "sbin", "srv", "usr", "var"}
 )
 #: Directories that exist on every system and are empty at boot, with their modes.
-FRESH = {
+EMPTY_DIRECTORY_MODES = {
     "boot": 0o755, "dev": 0o755, "home": 0o755, "mnt": 0o755, "proc": 0o555, "root": 0o700,
     "run": 0o755, "sys": 0o555, "tmp": 0o1777,
 }  # fmt: skip
 #: Parts of shared directories that belong to this machine and are empty on hosts.
-EMPTIED = (
+EMPTIED_DIRECTORIES = (
     "etc/cron.d", "etc/rc0.d", "etc/rc1.d", "etc/rc2.d", "etc/rc3.d", "etc/rc4.d", "etc/rc5.d",
     "etc/rc6.d", "etc/rcS.d", "etc/ssh", "etc/ssl/private", "etc/sysctl.d", "etc/systemd",
     "var/lib/containerd", "var/lib/containers", "var/lib/docker", "var/lib/libvirt",
@@ -43,9 +43,9 @@ EMPTIED = (
     "var/log", "var/mail", "var/spool/cron", "var/tmp",
 )  # fmt: skip
 #: Directory of labs and their hosts' keys. It is hidden from every host, even if created later.
-HIDDEN = "var/lib/autotune"
+HIDDEN_DIRECTORY = "var/lib/autotune"
 #: Units that are useless or fail in a container. Masking them makes hosts boot cleanly and fast.
-MASKED = (
+MASKED_UNITS = (
     "apparmor.service", "console-getty.service", "dev-hugepages.mount", "getty.target",
     "kmod-static-nodes.service", "lvm2-lvmpolld.socket", "lvm2-monitor.service",
     "plymouth-quit-wait.service", "plymouth-quit.service", "plymouth-read-write.service",
@@ -59,14 +59,14 @@ MASKED = (
 )  # fmt: skip
 #: Generators for disks, consoles and kernel options, which hosts lack. They run at boot and at
 #: every `systemctl daemon-reload`; a link masks each (systemd.generator(7)).
-GENERATORS = (
+MASKED_GENERATORS = (
     "systemd-bless-boot-generator", "systemd-cryptsetup-generator", "systemd-debug-generator",
     "systemd-fstab-generator", "systemd-getty-generator", "systemd-gpt-auto-generator",
     "systemd-hibernate-resume-generator", "systemd-integritysetup-generator",
     "systemd-rc-local-generator", "systemd-run-generator", "systemd-ssh-generator",
     "systemd-system-update-generator", "systemd-tpm2-generator", "systemd-veritysetup-generator",
 )  # fmt: skip
-_SSHD = """\
+_SSHD_CONFIG = """\
 HostKey /etc/ssh/ssh_host_ed25519_key
 PermitRootLogin prohibit-password
 PasswordAuthentication no
@@ -81,7 +81,7 @@ Subsystem sftp internal-sftp
 
 
 @dataclass(frozen=True)
-class Directory:
+class EmptyDirectory:
     """A directory without content from this machine."""
 
     path: str
@@ -91,26 +91,26 @@ class Directory:
 
 
 @dataclass(frozen=True)
-class File:
+class DiskFile:
     path: str
     content: str
     mode: int = 0o644
 
 
 @dataclass(frozen=True)
-class Link:
+class DiskLink:
     path: str
-    to: str
+    target: str
 
 
 @dataclass(frozen=True)
-class Absent:
+class AbsentPath:
     """A path that exists on this machine but is hidden from a host."""
 
     path: str
 
 
-Entry = Directory | File | Link | Absent
+DiskEntry = EmptyDirectory | DiskFile | DiskLink | AbsentPath
 
 
 @dataclass(frozen=True)
@@ -124,55 +124,55 @@ class HostKeys:
 
 def make_disk(plan: LabPlan, host: LabHost) -> None:
     """Create the disk of ``host``. A disk made since this machine booted is kept."""
-    directory = plan.names.machine(host.name)
-    booted = _BOOT_ID.read_text(encoding="ascii")
-    done = directory / _DONE
+    directory = plan.names.machine_directory(host.name)
+    booted = _BOOT_ID_FILE.read_text(encoding="ascii")
+    done = directory / _COMPLETE_MARKER
     if done.exists() and done.read_text(encoding="ascii") == booted:
         # A volatile overlay refuses a second mount, because a crash of this machine may have lost
         # writes. Here the machine has not rebooted, and stopping a host loses no writes.
         shutil.rmtree(directory / "work" / "work" / "incompat", ignore_errors=True)
         return
-    (directory / SITE).unlink(missing_ok=True)
+    (directory / SITE_MARKER).unlink(missing_ok=True)
     for name in ("upper", "work", "root"):
         if (directory / name).exists():
             shutil.rmtree(directory / name)
         (directory / name).mkdir(parents=True)
-    private = directory / keys.HOST_KEY
+    private = directory / keys.HOST_KEY_NAME
     texts = HostKeys(
-        private.read_text(encoding="ascii"), keys.public(private), keys.public(plan.names.key)
+        private.read_text(encoding="ascii"), keys.read_public_key(private), keys.read_public_key(plan.names.key)
     )
-    lay(directory / "upper", root(plan, host, texts, _LOWER), _LOWER)
+    write_entries(directory / "upper", list_root_entries(plan, host, texts, _LOWER_ROOT), _LOWER_ROOT)
     done.write_text(booted, encoding="ascii")
 
 
-def lay(upper: Path, entries: Iterable[Entry], lower: Path) -> None:
+def write_entries(upper: Path, entries: Iterable[DiskEntry], lower: Path) -> None:
     """Write ``entries`` into ``upper``. Parent directories get the owner and mode from ``lower``."""
     upper.chmod(0o755)
     for entry in entries:
         path = upper / entry.path
-        _parents(upper, path.parent, lower)
+        _create_parents(upper, path.parent, lower)
         match entry:
-            case Directory(mode=mode, uid=uid, gid=gid):
+            case EmptyDirectory(mode=mode, uid=uid, gid=gid):
                 path.mkdir(exist_ok=True)
                 path.chmod(mode)
                 os.chown(path, uid, gid)
-                os.setxattr(path, _OPAQUE, b"y")
-            case File(content=content, mode=mode):
+                os.setxattr(path, _OPAQUE_XATTR, b"y")
+            case DiskFile(content=content, mode=mode):
                 path.write_text(content, encoding="utf-8")
                 path.chmod(mode)
-            case Link(to=to):
+            case DiskLink(target=to):
                 path.symlink_to(to)
-            case Absent():
+            case AbsentPath():
                 os.mknod(path, stat.S_IFCHR, os.makedev(0, 0))
 
 
-def require_one_filesystem(mountinfo: str) -> None:
+def require_single_filesystem(mountinfo: str) -> None:
     """Raise ``AutotuneError`` if the system's software spans several filesystems.
 
     An overlay covers one filesystem, so a host's /usr would be empty.
     """
     needed = {Path("/usr"), Path("/etc"), Path("/var"), Path("/var/lib")}
-    apart = sorted(str(mount.path) for mount in cgroups.mounts(mountinfo) if mount.path in needed)
+    apart = sorted(str(mount.path) for mount in cgroups.parse_mounts(mountinfo) if mount.path in needed)
     if apart:
         raise AutotuneError(
             f"cannot create a lab: {', '.join(apart)} must be on the filesystem of /, which the"
@@ -181,10 +181,10 @@ def require_one_filesystem(mountinfo: str) -> None:
         )
 
 
-def _parents(upper: Path, directory: Path, lower: Path) -> None:
+def _create_parents(upper: Path, directory: Path, lower: Path) -> None:
     if directory == upper or directory.exists():
         return
-    _parents(upper, directory.parent, lower)
+    _create_parents(upper, directory.parent, lower)
     directory.mkdir()
     below = lower / directory.relative_to(upper)
     if below.exists():
@@ -193,77 +193,77 @@ def _parents(upper: Path, directory: Path, lower: Path) -> None:
         os.chown(directory, status.st_uid, status.st_gid)
 
 
-def root(plan: LabPlan, host: LabHost, keys: HostKeys, lower: Path) -> list[Entry]:
+def list_root_entries(plan: LabPlan, host: LabHost, keys: HostKeys, lower: Path) -> list[DiskEntry]:
     """Return the entries laid over ``lower`` as the root of ``host``, parents before children."""
-    return [*_hidden(lower), *_lab(plan), *_identity(plan, host, keys), *_boot(lower)]
+    return [*_list_hidden(lower), *_hide_labs(plan), *_list_identity_entries(plan, host, keys), *_list_boot_entries(lower)]
 
 
-def _lab(plan: LabPlan) -> Iterator[Entry]:
+def _hide_labs(plan: LabPlan) -> Iterator[DiskEntry]:
     """Yield an entry that hides the lab's directory from its hosts."""
     inside = plan.names.directory.relative_to("/")
-    if inside.parts[0] in SHARED and not inside.is_relative_to(HIDDEN):
-        yield Directory(str(inside), 0o700)
+    if inside.parts[0] in SHARED_DIRECTORIES and not inside.is_relative_to(HIDDEN_DIRECTORY):
+        yield EmptyDirectory(str(inside), 0o700)
 
 
-def _hidden(lower: Path) -> Iterator[Entry]:
+def _list_hidden(lower: Path) -> Iterator[DiskEntry]:
     for there in sorted(lower.iterdir()):
-        if there.name not in SHARED and there.name not in FRESH:
-            yield Absent(there.name)
-    for name, mode in FRESH.items():
-        yield Directory(name, mode)
-    for path in EMPTIED:
+        if there.name not in SHARED_DIRECTORIES and there.name not in EMPTY_DIRECTORY_MODES:
+            yield AbsentPath(there.name)
+    for name, mode in EMPTY_DIRECTORY_MODES.items():
+        yield EmptyDirectory(name, mode)
+    for path in EMPTIED_DIRECTORIES:
         if (lower / path).is_dir():
-            yield _emptied(lower, lower / path)
-    yield Absent(HIDDEN)
+            yield _build_emptied(lower, lower / path)
+    yield AbsentPath(HIDDEN_DIRECTORY)
     # Services fail to start without their log directory.
     for there in sorted((lower / "var/log").glob("*/")):
         if there.name != "journal" and not there.is_symlink():
-            yield _emptied(lower, there)
+            yield _build_emptied(lower, there)
 
 
-def _emptied(lower: Path, there: Path) -> Directory:
-    status = there.stat()
-    path = str(there.relative_to(lower))
-    return Directory(path, stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
+def _build_emptied(lower: Path, existing: Path) -> EmptyDirectory:
+    status = existing.stat()
+    path = str(existing.relative_to(lower))
+    return EmptyDirectory(path, stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
 
 
-def _identity(plan: LabPlan, host: LabHost, keys: HostKeys) -> Iterator[Entry]:
-    yield File("etc/hostname", f"{host.name}\n")
-    yield File("etc/hosts", hosts_file(plan))
+def _list_identity_entries(plan: LabPlan, host: LabHost, keys: HostKeys) -> Iterator[DiskEntry]:
+    yield DiskFile("etc/hostname", f"{host.name}\n")
+    yield DiskFile("etc/hosts", format_hosts_file(plan))
     # Without a DNS server at this address, lookups fail immediately. Programs with libevent's
     # resolver refuse to start without an address.
-    yield File("etc/resolv.conf", "# Lab hosts resolve only the names in /etc/hosts.\n"
+    yield DiskFile("etc/resolv.conf", "# Lab hosts resolve only the names in /etc/hosts.\n"
                "nameserver 127.0.0.1\n")  # fmt: skip
-    yield File("etc/fstab", "")
-    yield File("etc/crypttab", "")
-    yield File("etc/sysctl.conf", "")
-    yield File("etc/machine-id", machine_id(plan, host) + "\n", 0o444)
-    yield File("etc/ssh/sshd_config", _SSHD)
-    yield File("etc/ssh/ssh_host_ed25519_key", keys.private, 0o600)
-    yield File("etc/ssh/ssh_host_ed25519_key.pub", keys.public + "\n")
-    yield Directory("root/.ssh", 0o700)
-    yield File("root/.ssh/authorized_keys", keys.authorized + "\n", 0o600)
+    yield DiskFile("etc/fstab", "")
+    yield DiskFile("etc/crypttab", "")
+    yield DiskFile("etc/sysctl.conf", "")
+    yield DiskFile("etc/machine-id", derive_machine_id(plan, host) + "\n", 0o444)
+    yield DiskFile("etc/ssh/sshd_config", _SSHD_CONFIG)
+    yield DiskFile("etc/ssh/ssh_host_ed25519_key", keys.private, 0o600)
+    yield DiskFile("etc/ssh/ssh_host_ed25519_key.pub", keys.public + "\n")
+    yield EmptyDirectory("root/.ssh", 0o700)
+    yield DiskFile("root/.ssh/authorized_keys", keys.authorized + "\n", 0o600)
 
 
-def _boot(lower: Path) -> Iterator[Entry]:
+def _list_boot_entries(lower: Path) -> Iterator[DiskEntry]:
     for pam in ("etc/pam.d/common-session", "etc/pam.d/sshd"):
         if (lower / pam).exists():
-            yield File(pam, for_lab((lower / pam).read_text("utf-8")))
+            yield DiskFile(pam, adapt_pam_service((lower / pam).read_text("utf-8")))
     units = Path("/usr/lib/systemd/system")
     etc = "etc/systemd/system"
     sshd = "ssh" if (lower / units.relative_to("/") / "ssh.service").exists() else "sshd"
-    yield Directory(etc, 0o755)
-    yield Directory(f"{etc}/multi-user.target.wants", 0o755)
-    yield Link(f"{etc}/default.target", str(units / "multi-user.target"))
-    yield Link(f"{etc}/multi-user.target.wants/{sshd}.service", str(units / f"{sshd}.service"))
-    for unit in MASKED:
-        yield Link(f"{etc}/{unit}", "/dev/null")
-    yield Directory("etc/systemd/system-generators", 0o755)
-    for generator in GENERATORS:
-        yield Link(f"etc/systemd/system-generators/{generator}", "/dev/null")
+    yield EmptyDirectory(etc, 0o755)
+    yield EmptyDirectory(f"{etc}/multi-user.target.wants", 0o755)
+    yield DiskLink(f"{etc}/default.target", str(units / "multi-user.target"))
+    yield DiskLink(f"{etc}/multi-user.target.wants/{sshd}.service", str(units / f"{sshd}.service"))
+    for unit in MASKED_UNITS:
+        yield DiskLink(f"{etc}/{unit}", "/dev/null")
+    yield EmptyDirectory("etc/systemd/system-generators", 0o755)
+    for generator in MASKED_GENERATORS:
+        yield DiskLink(f"etc/systemd/system-generators/{generator}", "/dev/null")
 
 
-def for_lab(pam: str) -> str:
+def adapt_pam_service(pam: str) -> str:
     """Return a PAM service without the modules that need logind or run message-of-the-day scripts.
 
     logind is masked on lab hosts.
@@ -274,7 +274,7 @@ def for_lab(pam: str) -> str:
     )
 
 
-def hosts_file(plan: LabPlan) -> str:
+def format_hosts_file(plan: LabPlan) -> str:
     """Return ``/etc/hosts`` with all lab hosts, and this machine as ``controller``."""
     lines = ["127.0.0.1 localhost", "::1 localhost ip6-localhost ip6-loopback"]
     lines += [f"{host.address} {host.name}" for host in plan.hosts]
@@ -282,6 +282,6 @@ def hosts_file(plan: LabPlan) -> str:
     return "\n".join(lines) + "\n"
 
 
-def machine_id(plan: LabPlan, host: LabHost) -> str:
+def derive_machine_id(plan: LabPlan, host: LabHost) -> str:
     """Return a unique machine ID for the host (machine-id(5): 32 hexadecimal digits)."""
     return hashlib.sha256(f"{plan.names.tag}/{host.name}".encode()).hexdigest()[:32]

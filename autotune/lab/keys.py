@@ -12,8 +12,8 @@ from pathlib import Path
 from autotune.lab.lock import run_checked
 from autotune.lab.plan import LabPlan
 
-HOST_KEY = "ssh_host_ed25519_key"
-_CONFIG = """\
+HOST_KEY_NAME = "ssh_host_ed25519_key"
+_SSH_CONFIG_TEMPLATE = """\
 Host {patterns}
     User root
     IdentityFile {key}
@@ -27,31 +27,31 @@ Host {patterns}
 
 def make_keys(plan: LabPlan) -> None:
     """Create missing keys, and write known_hosts and the SSH configuration."""
-    _make(plan.names.key, f"autotune-lab-{plan.names.tag}")
+    _make_key(plan.names.key, f"autotune-lab-{plan.names.tag}")
     lines = []
     for host in plan.hosts:
-        private = plan.names.machine(host.name) / HOST_KEY
-        _make(private, host.name)
-        (kind, key) = public(private).split()[:2]
+        private = plan.names.machine_directory(host.name) / HOST_KEY_NAME
+        _make_key(private, host.name)
+        (kind, key) = read_public_key(private).split()[:2]
         lines.append(f"{host.address},{host.name} {kind} {key}\n")
     plan.names.known_hosts.write_text("".join(lines), encoding="ascii")
-    plan.names.ssh_config.write_text(ssh_config(plan), encoding="utf-8")
+    plan.names.ssh_config.write_text(format_ssh_config(plan), encoding="utf-8")
 
 
-def ssh_config(plan: LabPlan) -> str:
+def format_ssh_config(plan: LabPlan) -> str:
     """Return the ssh_config(5) text for the hosts of a lab, by name and by address."""
     blocks = [f"Host {host.name}\n    HostName {host.address}\n" for host in plan.hosts]
     patterns = " ".join(f"{host.name} {host.address}" for host in plan.hosts)
     (key, known_hosts) = (plan.names.key, plan.names.known_hosts)
-    return "".join([*blocks, _CONFIG.format(patterns=patterns, key=key, known_hosts=known_hosts)])
+    return "".join([*blocks, _SSH_CONFIG_TEMPLATE.format(patterns=patterns, key=key, known_hosts=known_hosts)])
 
 
-def public(private: Path) -> str:
+def read_public_key(private: Path) -> str:
     """Return the public key that belongs to ``private`` as one line of text."""
     return private.with_name(private.name + ".pub").read_text(encoding="utf-8").strip()
 
 
-def _make(private: Path, comment: str) -> None:
+def _make_key(private: Path, comment: str) -> None:
     if private.exists() and private.with_name(private.name + ".pub").exists():
         return
     private.parent.mkdir(parents=True, exist_ok=True)

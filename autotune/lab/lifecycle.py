@@ -15,69 +15,69 @@ from autotune import durable
 from autotune.errors import AutotuneError
 from autotune.lab import cgroups, disk, keys, machine, network, prerequisites
 from autotune.lab import plan as planning
-from autotune.lab.lock import alone, run_checked
-from autotune.lab.plan import LabHost, LabPlan, Names
+from autotune.lab.lock import lock_lab, run_checked
+from autotune.lab.plan import LabHost, LabPlan, LabNames
 from autotune.transports.base import SshHost
 
 # A busy machine boots slowly. Each attempt costs the host a process, so attempts wait long.
-_BOOT = 300.0  # s for a host to respond on its SSH port
-_ANSWER = 5.0  # s for one attempt
-_GONE = 30.0  # s to wait until no process uses a directory
+_BOOT_SECONDS = 300.0  # s for a host to respond on its SSH port
+_SSH_PROBE_SECONDS = 5.0  # s for one attempt
+_CLEANUP_SECONDS = 30.0  # s to wait until no process uses a directory
 
 
-def up(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
+def start_lab(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
     """Create and boot ``hosts``. Returns when each responds on its SSH port.
 
     Idempotent: running hosts are not changed, and stopped hosts restart with their disks. A lab
     with a different description is replaced. If ``up`` fails or is interrupted, everything it
     created is removed. Raises ``AutotuneError``.
     """
-    plan = planning.plan(hosts, state_dir)
-    prerequisites.require()
+    plan = planning.build_plan(hosts, state_dir)
+    prerequisites.require_prerequisites()
     prerequisites.require_directory(plan.names.directory)
-    disk.require_one_filesystem(cgroups.mountinfo())
-    with alone(plan.names, make=True):
-        if _known(plan.names) != plan:
-            _remove(plan.names)
-        fresh = not plan.names.journal.exists()
+    disk.require_single_filesystem(cgroups.read_mountinfo())
+    with lock_lab(plan.names, create=True):
+        if _find_plan(plan.names) != plan:
+            _remove_all(plan.names)
+        fresh = not plan.names.plan_file.exists()
         try:
-            _make(plan)
+            _start_hosts(plan)
         except BaseException:
             if fresh:
-                _remove(plan.names)
+                _remove_all(plan.names)
             raise
     return plan
 
 
-def down(state_dir: Path) -> None:
+def remove_lab(state_dir: Path) -> None:
     """Remove the lab in ``state_dir``: processes, groups, links, mounts, disks, keys.
 
     Idempotent, and needs no record of the lab. Raises ``AutotuneError``.
     """
-    names = planning.names(state_dir)
+    names = planning.derive_names(state_dir)
     prerequisites.require_root()
-    with alone(names, make=False):
-        _remove(names)
+    with lock_lab(names, create=False):
+        _remove_all(names)
 
 
-def halt(state_dir: Path, host: str) -> None:
+def halt_host(state_dir: Path, host: str) -> None:
     """Stop one host immediately, like a power cut. ``up`` restarts it with its disk."""
-    plan = existing(state_dir)
-    plan.host(host)
+    plan = require_lab(state_dir)
+    plan.find_host(host)
     prerequisites.require_root()
-    with alone(plan.names, make=False):
+    with lock_lab(plan.names, create=False):
         cgroups.remove_groups(plan.names, host)
 
 
-def existing(state_dir: Path) -> LabPlan:
+def require_lab(state_dir: Path) -> LabPlan:
     """Return the plan of the lab in ``state_dir``. Raises ``AutotuneError`` if none exists."""
-    plan = planning.read_plan(planning.names(state_dir))
+    plan = planning.read_plan(planning.derive_names(state_dir))
     if plan is None:
         raise AutotuneError(f"no lab exists in {state_dir}", hint="run `autotune lab up TARGET`")
     return plan
 
 
-def answers(address: str, port: int = 22, timeout: float = _ANSWER) -> bool:
+def answers_ssh(address: str, port: int = 22, timeout: float = _SSH_PROBE_SECONDS) -> bool:
     """True if an SSH server responds at ``address`` within ``timeout`` seconds (RFC 4253, 4.2)."""
     try:
         with socket.create_connection((address, port), timeout=timeout) as connection:
@@ -103,97 +103,97 @@ class HostStatus:
         return self.pid is not None
 
 
-def status(state_dir: Path) -> tuple[HostStatus, ...]:
+def list_host_status(state_dir: Path) -> tuple[HostStatus, ...]:
     """Return the status of every lab host in ``state_dir`` in order; empty without a lab."""
-    plan = planning.read_plan(planning.names(state_dir))
+    plan = planning.read_plan(planning.derive_names(state_dir))
     if plan is None:
         return ()
 
     def of(host: LabHost) -> HostStatus:
-        pid = machine.pid(plan.names, host.name)
-        return HostStatus(host.name, host.address, pid, pid is not None and answers(host.address))
+        pid = machine.find_init_pid(plan.names, host.name)
+        return HostStatus(host.name, host.address, pid, pid is not None and answers_ssh(host.address))
 
     with ThreadPoolExecutor(max_workers=16) as pool:
         return tuple(pool.map(of, plan.hosts))
 
 
-def access(state_dir: Path, host: str) -> SshHost:
+def build_ssh_host(state_dir: Path, host: str) -> SshHost:
     """Return the SSH settings of ``host``: user root, the lab's key and the host's known key."""
-    plan = existing(state_dir)
+    plan = require_lab(state_dir)
     return SshHost(
         name=host,
-        address=plan.host(host).address,
+        address=plan.find_host(host).address,
         user="root",
         port=22,
-        identity=str(plan.names.key),
+        identity_file=str(plan.names.key),
         known_hosts=str(plan.names.known_hosts),
     )
 
 
 def ssh_command(state_dir: Path, host: str) -> list[str]:
     """Return the argv that opens a terminal on ``host``. A remote command may follow it."""
-    plan = existing(state_dir)
-    return ["ssh", "-F", str(plan.names.ssh_config), plan.host(host).name]
+    plan = require_lab(state_dir)
+    return ["ssh", "-F", str(plan.names.ssh_config), plan.find_host(host).name]
 
 
-def _known(names: Names) -> LabPlan | None:
+def _find_plan(names: LabNames) -> LabPlan | None:
     try:
         return planning.read_plan(names)
     except AutotuneError:  # replace a lab with an unreadable record
         return None
 
 
-def _make(plan: LabPlan) -> None:
+def _start_hosts(plan: LabPlan) -> None:
     planning.write_plan(plan)
     keys.make_keys(plan)
-    stopped = [host for host in plan.hosts if machine.pid(plan.names, host.name) is None]
+    stopped = [host for host in plan.hosts if machine.find_init_pid(plan.names, host.name) is None]
     if stopped:
         prerequisites.require_inotify(len(stopped))
     for host in stopped:
         cgroups.remove_groups(plan.names, host.name)
-        network.remove_cable(plan, host)
+        network.remove_host_link(plan, host)
         disk.make_disk(plan, host)
     network.make_bridge(plan)
     trees = cgroups.make_groups(plan)
     if stopped:
-        machine.boot(plan, stopped, trees)
-    _await(plan)  # a host that already runs may still be booting
+        machine.boot_hosts(plan, stopped, trees)
+    _await_ssh(plan)  # a host that already runs may still be booting
 
 
-def _await(plan: LabPlan) -> None:
-    deadline = time.monotonic() + _BOOT
-    left = list(plan.hosts)
-    while left := [host for host in left if not answers(host.address)]:
-        for host in left:
-            running = cgroups.processes(plan.names, host.name)
+def _await_ssh(plan: LabPlan) -> None:
+    deadline = time.monotonic() + _BOOT_SECONDS
+    remaining = list(plan.hosts)
+    while remaining := [host for host in remaining if not answers_ssh(host.address)]:
+        for host in remaining:
+            running = cgroups.list_host_processes(plan.names, host.name)
             if time.monotonic() > deadline or not running:
-                raise AutotuneError(f"{host.name} did not boot: {_reason(plan, host, running)}")
+                raise AutotuneError(f"{host.name} did not boot: {_explain_boot_failure(plan, host, running)}")
         time.sleep(0.02)
 
 
-def _reason(plan: LabPlan, host: LabHost, running: tuple[int, ...]) -> str:
-    console = machine.console(plan.names, host.name)
+def _explain_boot_failure(plan: LabPlan, host: LabHost, running: tuple[int, ...]) -> str:
+    console = machine.read_console_tail(plan.names, host.name)
     if not running:
         return console or "it exited without output"
     return (
-        f"no response within {_BOOT:g} s through "
+        f"no response within {_BOOT_SECONDS:g} s through "
         f"{run_checked(['ip', 'route', 'get', host.address]).strip()}"
         f"; load average {os.getloadavg()[0]:.1f}; CPU time of its processes: "
-        f"{machine.activity(running)}\n{console}"
+        f"{machine.describe_processes(running)}\n{console}"
     )
 
 
-def _remove(names: Names) -> None:
+def _remove_all(names: LabNames) -> None:
     cgroups.remove_groups(names)
     network.remove_links(names)
     # The record is deleted last, so that an interrupted removal can be repeated.
-    for path in (names.machines, names.key, names.key.with_suffix(".pub"), names.known_hosts,
-                 names.ssh_config, *durable.left_behind(names.journal), names.journal):  # fmt: skip
-        _delete(path)
+    for path in (names.machines_directory, names.key, names.key.with_suffix(".pub"), names.known_hosts,
+                 names.ssh_config, *durable.find_orphaned_files(names.plan_file), names.plan_file):  # fmt: skip
+        _delete_directory(path)
 
 
-def _delete(path: Path) -> None:
-    deadline = time.monotonic() + _GONE
+def _delete_directory(path: Path) -> None:
+    deadline = time.monotonic() + _CLEANUP_SECONDS
     while path.is_dir():
         try:
             shutil.rmtree(path)

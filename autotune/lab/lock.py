@@ -12,28 +12,28 @@ from contextvars import ContextVar
 from pathlib import Path
 
 from autotune.errors import AutotuneError, LockedError
-from autotune.lab.plan import Names
+from autotune.lab.plan import LabNames
 
-_WAIT = 5.0  # s; the last program of a killed process exits within this time
+_WAIT_SECONDS = 5.0  # s; the last program of a killed process exits within this time
 # Descriptors of locked files, such as the lab's directory. Child programs inherit them, so a lock
 # lasts until the last program exits, even if this process is killed. Nobody else cleans up while a
 # program still creates something.
-_HELD: ContextVar[tuple[int, ...]] = ContextVar("_HELD", default=())
+_LOCKED_DESCRIPTORS: ContextVar[tuple[int, ...]] = ContextVar("_HELD", default=())
 
 
 @contextlib.contextmanager
-def alone(names: Names, *, make: bool) -> Iterator[None]:
+def lock_lab(names: LabNames, *, create: bool) -> Iterator[None]:
     """Lock the lab's directory. ``make`` creates it first; an empty directory is removed at the
     end.
 
     Raises ``LockedError`` if another process keeps the lock.
     """
-    handle = _locked(names.directory, make=make)
+    handle = _lock_directory(names.directory, make=create)
     if handle is None:
         yield  # no process works without a directory, but remains may need removal
         return
     try:
-        with _by_programs_too(handle):
+        with _inherit_lock(handle):
             yield
     finally:
         with contextlib.suppress(OSError):
@@ -42,7 +42,7 @@ def alone(names: Names, *, make: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def alone_with_links() -> Iterator[None]:
+def lock_network() -> Iterator[None]:
     """Lock this machine's network against all other labs that start.
 
     The lock is on the network namespace, so it needs no file.
@@ -50,23 +50,23 @@ def alone_with_links() -> Iterator[None]:
     handle = os.open("/proc/self/ns/net", os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
-        with _by_programs_too(handle):
+        with _inherit_lock(handle):
             yield
     finally:
         os.close(handle)
 
 
 @contextlib.contextmanager
-def _by_programs_too(handle: int) -> Iterator[None]:
-    token = _HELD.set((*_HELD.get(), handle))
+def _inherit_lock(handle: int) -> Iterator[None]:
+    token = _LOCKED_DESCRIPTORS.set((*_LOCKED_DESCRIPTORS.get(), handle))
     try:
         yield
     finally:
-        _HELD.reset(token)
+        _LOCKED_DESCRIPTORS.reset(token)
 
 
-def _locked(directory: Path, *, make: bool) -> int | None:
-    deadline = time.monotonic() + _WAIT
+def _lock_directory(directory: Path, *, make: bool) -> int | None:
+    deadline = time.monotonic() + _WAIT_SECONDS
     while True:
         if make:
             directory.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -76,7 +76,7 @@ def _locked(directory: Path, *, make: bool) -> int | None:
             if make:
                 continue  # a concurrent `down` removed the empty directory
             return None
-        if _held(handle, directory):
+        if _is_locked(handle, directory):
             return handle
         os.close(handle)
         if time.monotonic() > deadline:
@@ -87,7 +87,7 @@ def _locked(directory: Path, *, make: bool) -> int | None:
         time.sleep(0.02)
 
 
-def _held(handle: int, directory: Path) -> bool:
+def _is_locked(handle: int, directory: Path) -> bool:
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # If the previous holder removed the directory, this lock is on a deleted one.
@@ -101,7 +101,7 @@ def run_checked(argv: Sequence[str], *, text: str | None = None, timeout: float 
     try:
         done = subprocess.run(
             argv, input=text, capture_output=True, text=True,
-            timeout=timeout, check=False, pass_fds=_HELD.get(),
+            timeout=timeout, check=False, pass_fds=_LOCKED_DESCRIPTORS.get(),
         )  # fmt: skip
     except FileNotFoundError:
         raise AutotuneError(f"{argv[0]} is not installed") from None

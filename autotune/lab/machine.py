@@ -16,15 +16,15 @@ from pathlib import Path
 
 from autotune.errors import AutotuneError
 from autotune.lab import cgroups, network
-from autotune.lab.cgroups import Hierarchy
+from autotune.lab.cgroups import CgroupHierarchy
 from autotune.lab.lock import run_checked
-from autotune.lab.plan import LabHost, LabPlan, Names
+from autotune.lab.plan import LabHost, LabPlan, LabNames
 from autotune.strict import split_lines
 
-_TO_START = 60.0  # s for a process to create its namespaces
+_START_SECONDS = 60.0  # s for a process to create its namespaces
 
 # Joins the groups first, so from here on the process is found and killed with the lab.
-_JOIN = """
+_JOIN_SCRIPT = """
 set -eu
 boot=$1 directory=$2 host=$3 address=$4 groups=$5
 shift 5
@@ -39,7 +39,7 @@ exec unshare --net --mount -- sh -c "$boot" sh "$directory" "$host" "$address" "
 # Prints its PID, waits for its network cable, and exits at the end of its input. The disk is
 # volatile, because waiting for this machine's disk would disturb other hosts. The remaining words
 # are pairs `name source` of control group trees that this machine does not mount.
-_BOOT = """
+_BOOT_SCRIPT = """
 set -eu
 directory=$1 host=$2 address=$3
 shift 3
@@ -72,32 +72,32 @@ exec systemd-nspawn --quiet --boot --directory="$directory/root" --machine="$hos
 """
 
 
-def boot(plan: LabPlan, hosts: Sequence[LabHost], trees: tuple[Hierarchy, ...]) -> None:
+def boot_hosts(plan: LabPlan, hosts: Sequence[LabHost], hierarchies: tuple[CgroupHierarchy, ...]) -> None:
     """Start ``hosts`` together. Returns when each has its network and becomes systemd."""
     with contextlib.ExitStack() as stack:
-        started = [_start(plan, host, trees, stack) for host in hosts]
-        pids = {host.name: _pid(host, output, plan.names)
+        started = [_start_host(plan, host, hierarchies, stack) for host in hosts]
+        pids = {host.name: _read_pid(host, output, plan.names)
                 for host, (output, _) in zip(hosts, started, strict=True)}  # fmt: skip
-        run_checked(["ip", "-batch", "-"], text=network.cables(plan, pids))
+        run_checked(["ip", "-batch", "-"], text=network.format_link_batch(plan, pids))
         for _, go_ahead in started:
-            release(go_ahead)
+            release_host(go_ahead)
 
 
-def release(go_ahead: int) -> None:
+def release_host(pipe: int) -> None:
     """Signal a waiting process that its network cable exists."""
-    os.write(go_ahead, b"go\n")
+    os.write(pipe, b"go\n")
 
 
-def pid(names: Names, host: str) -> int | None:
+def find_init_pid(names: LabNames, host: str) -> int | None:
     """Return this machine's PID of the process that is PID 1 of ``host``, if it is running."""
-    for member in cgroups.processes(names, host):
+    for member in cgroups.list_host_processes(names, host):
         with contextlib.suppress(OSError):
-            if first(Path(f"/proc/{member}/status").read_text(encoding="utf-8")):
+            if is_namespace_init(Path(f"/proc/{member}/status").read_text(encoding="utf-8")):
                 return member
     return None
 
 
-def first(status: str) -> bool:
+def is_namespace_init(status: str) -> bool:
     """True if the process of this ``/proc/PID/status`` is PID 1 of a child namespace."""
     for line in split_lines(status):
         if line.startswith("NSpid:"):
@@ -106,16 +106,16 @@ def first(status: str) -> bool:
     return False
 
 
-def console(names: Names, host: str) -> str:
+def read_console_tail(names: LabNames, host: str) -> str:
     """Return the last console lines of a host's boot."""
     try:
-        text = (names.machine(host) / "console.log").read_text(encoding="utf-8", errors="replace")
+        text = (names.machine_directory(host) / "console.log").read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
         return ""
     return "\n".join(split_lines(text.strip())[-5:])
 
 
-def activity(pids: Iterable[int]) -> str:
+def describe_processes(pids: Iterable[int]) -> str:
     """Return name, state and CPU time (s, with exited children) of each process (proc(5))."""
     processes = []
     for number in pids:
@@ -128,32 +128,32 @@ def activity(pids: Iterable[int]) -> str:
     return ", ".join(processes)
 
 
-def command(plan: LabPlan, host: LabHost, trees: Iterable[Hierarchy]) -> list[str]:
+def build_boot_command(plan: LabPlan, host: LabHost, hierarchies: Iterable[CgroupHierarchy]) -> list[str]:
     """Return the argv of the process that becomes ``host`` after its release."""
-    joined = [str(tree.group(plan.names.cgroup, host.name)) for tree in trees]
+    joined = [str(tree.group_path(plan.names.cgroup, host.name)) for tree in hierarchies]
     return [
         # A new session without a parent, so that it outlives this process and its terminal.
-        *("setsid", "--fork", "sh", "-c", _JOIN, "sh", _BOOT),
-        *(str(plan.names.machine(host.name)), host.name, plan.interface(host.address)),
+        *("setsid", "--fork", "sh", "-c", _JOIN_SCRIPT, "sh", _BOOT_SCRIPT),
+        *(str(plan.names.machine_directory(host.name)), host.name, plan.interface_address(host.address)),
         *(str(len(joined)), *joined),
-        *covers(trees, plan.names.private_cgroups),
+        *list_cgroup_mounts(hierarchies, plan.names.private_cgroups),
     ]
 
 
-def covers(trees: Iterable[Hierarchy], private: Path) -> list[str]:
+def list_cgroup_mounts(hierarchies: Iterable[CgroupHierarchy], private: Path) -> list[str]:
     """Return the mounts that a host needs below /sys/fs/cgroup, if they differ from this machine's.
 
     The words are pairs of a name (``.`` for the directory itself) and a source path.
     """
-    paths = [tree.path for tree in trees]
+    paths = [tree.path for tree in hierarchies]
     if not any(path.is_relative_to(private) for path in paths):
         return []
     pairs = [("." if path == private else path.name, str(path)) for path in paths]
     return [word for pair in pairs for word in pair]
 
 
-def _start(
-    plan: LabPlan, host: LabHost, trees: tuple[Hierarchy, ...], stack: contextlib.ExitStack
+def _start_host(
+    plan: LabPlan, host: LabHost, hierarchies: tuple[CgroupHierarchy, ...], stack: contextlib.ExitStack
 ) -> tuple[int, int]:
     """Start a host's process. Returns the descriptors for reading its PID and for releasing it."""
     (output, stdout) = os.pipe()
@@ -162,7 +162,7 @@ def _start(
         stack.callback(os.close, end)
     try:
         subprocess.run(
-            command(plan, host, trees),
+            build_boot_command(plan, host, hierarchies),
             stdin=stdin,
             stdout=stdout,
             stderr=subprocess.DEVNULL,
@@ -181,13 +181,13 @@ def _start(
     return (output, go_ahead)
 
 
-def _pid(host: LabHost, output: int, names: Names) -> int:
-    deadline = time.monotonic() + _TO_START
+def _read_pid(host: LabHost, output: int, names: LabNames) -> int:
+    deadline = time.monotonic() + _START_SECONDS
     line = b""
     while not line.endswith(b"\n"):
         (ready, _, _) = select.select([output], [], [], max(0.0, deadline - time.monotonic()))
         more = os.read(output, 64) if ready else b""
         if not more:
-            raise AutotuneError(f"{host.name} did not start: {console(names, host.name)}")
+            raise AutotuneError(f"{host.name} did not start: {read_console_tail(names, host.name)}")
         line += more
     return int(line)

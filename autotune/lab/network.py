@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from ipaddress import IPv4Network
 
 from autotune.errors import AutotuneError
-from autotune.lab.lock import alone_with_links, run_checked
-from autotune.lab.plan import LabHost, LabPlan, Names
+from autotune.lab.lock import lock_network, run_checked
+from autotune.lab.plan import LabHost, LabPlan, LabNames
 
-_BRIDGE = 0xFFFF  # number in the bridge's hardware address; hosts count from 0
+_BRIDGE_NUMBER = 0xFFFF  # number in the bridge's hardware address; hosts count from 0
 
 
 def make_bridge(plan: LabPlan) -> None:
@@ -18,15 +18,15 @@ def make_bridge(plan: LabPlan) -> None:
 
     Raises ``AutotuneError`` if another link already leads to the lab's addresses.
     """
-    with alone_with_links():
-        if plan.names.bridge not in links(plan.names):
+    with lock_network():
+        if plan.names.bridge not in list_links(plan.names):
             _add_bridge(plan)
 
 
 def _add_bridge(plan: LabPlan) -> None:
     bridge = plan.names.bridge
     routes = json.loads(run_checked(["ip", "-json", "-4", "route", "show", "table", "all"]))
-    device = overlapping(routes, plan.network)
+    device = find_overlapping_route(routes, plan.network)
     if device is not None:
         raise AutotuneError(
             f"network {plan.network} is already in use by {device}",
@@ -34,13 +34,13 @@ def _add_bridge(plan: LabPlan) -> None:
         )
     run_checked(
         ["ip", "-batch", "-"],
-        text=f"link add {bridge} address {hardware_address(plan.names, _BRIDGE)} type bridge\n"
-        f"addr add {plan.interface(str(plan.gateway))} dev {bridge}\n"
+        text=f"link add {bridge} address {hardware_address(plan.names, _BRIDGE_NUMBER)} type bridge\n"
+        f"addr add {plan.interface_address(str(plan.gateway))} dev {bridge}\n"
         f"link set {bridge} up\n",
     )
 
 
-def hardware_address(names: Names, number: int) -> str:
+def hardware_address(names: LabNames, number: int) -> str:
     """Return a unique, locally administered Ethernet address (IEEE 802).
 
     It does not change when a host restarts, like the address of a network card. Otherwise
@@ -50,47 +50,47 @@ def hardware_address(names: Names, number: int) -> str:
     return ":".join(["02", *tag, f"{number >> 8:02x}", f"{number & 0xFF:02x}"])
 
 
-def cables(plan: LabPlan, pids: Mapping[str, int]) -> str:
+def format_link_batch(plan: LabPlan, pids: Mapping[str, int]) -> str:
     """Return the ``ip -batch`` input that connects the namespaces of ``pids`` to the bridge."""
     numbers = {host.name: number for number, host in enumerate(plan.hosts)}
     lines = []
     for name, pid in pids.items():
-        link = plan.names.link(numbers[name])
+        link = plan.names.link_name(numbers[name])
         card = hardware_address(plan.names, numbers[name])
         lines.append(f"link add {link} type veth peer name eth0 address {card} netns {pid}")
         lines.append(f"link set {link} master {plan.names.bridge} up")
     return "\n".join(lines) + "\n"
 
 
-def links(names: Names) -> tuple[str, ...]:
+def list_links(names: LabNames) -> tuple[str, ...]:
     """Return the existing links of this lab, with the bridge last."""
     existing = [link["ifname"] for link in json.loads(run_checked(["ip", "-json", "link", "show"]))]
     own = [name for name in existing if name.startswith(names.link_prefix)]
     return tuple(sorted(own, key=lambda name: (name == names.bridge, name)))
 
 
-def remove_links(names: Names) -> None:
+def remove_links(names: LabNames) -> None:
     """Delete every link of the lab."""
-    for link in links(names):
-        _remove(names, link)
+    for link in list_links(names):
+        _remove_link(names, link)
 
 
-def remove_cable(plan: LabPlan, host: LabHost) -> None:
+def remove_host_link(plan: LabPlan, host: LabHost) -> None:
     """Delete the link of a stopped host without waiting for the kernel to do it."""
-    link = plan.names.link(plan.hosts.index(host))
-    if link in links(plan.names):
-        _remove(plan.names, link)
+    link = plan.names.link_name(plan.hosts.index(host))
+    if link in list_links(plan.names):
+        _remove_link(plan.names, link)
 
 
-def _remove(names: Names, link: str) -> None:
+def _remove_link(names: LabNames, link: str) -> None:
     try:
         run_checked(["ip", "link", "delete", link])
     except AutotuneError:  # it may have vanished with its namespace
-        if link in links(names):
+        if link in list_links(names):
             raise
 
 
-def overlapping(routes: list[dict[str, str]], network: IPv4Network) -> str | None:
+def find_overlapping_route(routes: list[dict[str, str]], network: IPv4Network) -> str | None:
     """Return the device of a route into ``network``, if any. ``routes`` is ``ip -json route``
     output.
     """

@@ -20,9 +20,9 @@ from autotune.errors import AutotuneError
 
 #: Reserved for benchmarks by RFC 2544, so no lab shadows a real network.
 LAB_NETWORK = IPv4Network("198.18.0.0/15")
-LEAST_MEMORY = 64 * 1024 * 1024  # bytes; systemd, its journal and sshd use about 30 MB
-_NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
-_SCHEMA = 1
+MIN_MEMORY_BYTES = 64 * 1024 * 1024  # bytes; systemd, its journal and sshd use about 30 MB
+_HOST_NAME_PATTERN = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
+_SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class LabHost:
 
 
 @dataclass(frozen=True)
-class Names:
+class LabNames:
     """Names of a lab's objects on this machine."""
 
     directory: Path
@@ -49,35 +49,35 @@ class Names:
     bridge: str
     cgroup: str
     private_cgroups: Path
-    journal: Path
+    plan_file: Path
     key: Path
     known_hosts: Path
     ssh_config: Path
-    machines: Path
+    machines_directory: Path
 
-    def link(self, number: int) -> str:
+    def link_name(self, number: int) -> str:
         return f"{self.link_prefix}{number}"
 
-    def machine(self, host: str) -> Path:
-        return self.machines / host
+    def machine_directory(self, host: str) -> Path:
+        return self.machines_directory / host
 
 
-def names(state_dir: Path) -> Names:
+def derive_names(state_dir: Path) -> LabNames:
     """Return the names of the lab in ``state_dir``."""
     directory = state_dir.resolve()
     tag = hashlib.sha256(bytes(directory)).hexdigest()[:6]
-    return Names(
+    return LabNames(
         directory,
         tag,
         link_prefix=f"at{tag}-",  # link names have at most 15 characters
         bridge=f"at{tag}-br",
         cgroup=f"autotune-lab-{tag}",
         private_cgroups=directory / "cgroup",
-        journal=directory / "lab.json",
+        plan_file=directory / "lab.json",
         key=directory / "key",
         known_hosts=directory / "known_hosts",
         ssh_config=directory / "ssh_config",
-        machines=directory / "hosts",
+        machines_directory=directory / "hosts",
     )
 
 
@@ -85,12 +85,12 @@ def names(state_dir: Path) -> Names:
 class LabPlan:
     """A lab's hosts, and their subnet with this machine as ``gateway``."""
 
-    names: Names
+    names: LabNames
     hosts: tuple[LabHost, ...]
     network: IPv4Network
     gateway: IPv4Address
 
-    def host(self, name: str) -> LabHost:
+    def find_host(self, name: str) -> LabHost:
         hosts = {host.name: host for host in self.hosts}
         if name not in hosts:
             raise AutotuneError(
@@ -98,14 +98,14 @@ class LabPlan:
             )
         return hosts[name]
 
-    def interface(self, address: str) -> str:
+    def interface_address(self, address: str) -> str:
         """Return ``address`` with the subnet's prefix length, for a network interface."""
         return f"{address}/{self.network.prefixlen}"
 
 
-def plan(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
+def build_plan(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
     """Plan the lab of ``hosts`` in ``state_dir``. Raises ``AutotuneError`` if it is impossible."""
-    checked_hosts = checked(hosts)
+    checked_hosts = check_hosts(hosts)
     used = {IPv4Address(host.address) for host in checked_hosts}
     # the smallest network that contains them all
     network = IPv4Network((min(used), 24), strict=False)
@@ -119,10 +119,10 @@ def plan(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
     gateway = next((address for address in network.hosts() if address not in used), None)
     if gateway is None:
         raise AutotuneError(f"{network} contains no free address for this machine")
-    return LabPlan(names(state_dir), checked_hosts, network, gateway)
+    return LabPlan(derive_names(state_dir), checked_hosts, network, gateway)
 
 
-def checked(hosts: Iterable[LabHost]) -> tuple[LabHost, ...]:
+def check_hosts(hosts: Iterable[LabHost]) -> tuple[LabHost, ...]:
     """Return the same hosts in order.
 
     Raises ``AutotuneError`` if a host is invalid or two hosts conflict.
@@ -134,7 +134,7 @@ def checked(hosts: Iterable[LabHost]) -> tuple[LabHost, ...]:
             hint="use host addresses in 198.18.0.0/15 without `transport: local`",
         )
     for host in hosts:
-        _check(host)
+        _check_host(host)
     for what in ("name", "address"):
         values = [getattr(host, what) for host in hosts]
         for value in values:
@@ -143,8 +143,8 @@ def checked(hosts: Iterable[LabHost]) -> tuple[LabHost, ...]:
     return hosts
 
 
-def _check(host: LabHost) -> None:
-    if not _NAME.fullmatch(host.name):
+def _check_host(host: LabHost) -> None:
+    if not _HOST_NAME_PATTERN.fullmatch(host.name):
         raise AutotuneError(
             f"{host.name!r} is not a valid lab host name",
             hint="use at most 63 lower-case letters, digits and hyphens",
@@ -160,46 +160,46 @@ def _check(host: LabHost) -> None:
         )
     if host.cpus is not None and host.cpus < 0.01:
         raise AutotuneError(f"{host.name}: {host.cpus} CPUs are not enough to boot (minimum 0.01)")
-    if host.memory is not None and host.memory < LEAST_MEMORY:
+    if host.memory is not None and host.memory < MIN_MEMORY_BYTES:
         raise AutotuneError(
-            f"{host.name}: {host.memory} bytes of memory are not enough to boot (minimum {LEAST_MEMORY})"
+            f"{host.name}: {host.memory} bytes of memory are not enough to boot (minimum {MIN_MEMORY_BYTES})"
         )
 
 
 def write_plan(plan: LabPlan) -> None:
     """Record ``plan`` durably. After a crash, readers find all of it or nothing."""
-    durable.write(plan.names.journal, json.dumps(encoded(plan), indent=1).encode())
+    durable.write_file(plan.names.plan_file, json.dumps(encode_plan(plan), indent=1).encode())
 
 
-def read_plan(names: Names) -> LabPlan | None:
+def read_plan(names: LabNames) -> LabPlan | None:
     """Return the recorded plan, or ``None`` without a lab."""
     try:
-        text = names.journal.read_text(encoding="utf-8")
+        text = names.plan_file.read_text(encoding="utf-8")
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        return decoded(json.loads(text), names)
+        return decode_plan(json.loads(text), names)
     except (ValueError, KeyError, TypeError) as error:
         raise AutotuneError(
-            f"{names.journal} cannot be read: {error}",
+            f"{names.plan_file} cannot be read: {error}",
             hint="run `autotune lab down`, which removes the lab without this file",
         ) from None
 
 
-def encoded(plan: LabPlan) -> dict[str, Any]:
+def encode_plan(plan: LabPlan) -> dict[str, Any]:
     """Return ``plan`` as plain values, without names, which derive from the directory."""
     return {
-        "schema": _SCHEMA,
+        "schema": _SCHEMA_VERSION,
         "network": str(plan.network),
         "gateway": str(plan.gateway),
         "hosts": [asdict(host) for host in plan.hosts],
     }
 
 
-def decoded(record: dict[str, Any], names: Names) -> LabPlan:
+def decode_plan(record: dict[str, Any], names: LabNames) -> LabPlan:
     """Parse the result of ``encoded``. Raises ``ValueError``, ``KeyError`` or ``TypeError``."""
-    if record["schema"] != _SCHEMA:
-        raise ValueError(f"schema {record['schema']} is not {_SCHEMA}")
+    if record["schema"] != _SCHEMA_VERSION:
+        raise ValueError(f"schema {record['schema']} is not {_SCHEMA_VERSION}")
     return LabPlan(
         names,
         tuple(LabHost(**host) for host in record["hosts"]),

@@ -13,7 +13,7 @@ from pathlib import Path
 from autotune.errors import AutotuneError
 
 #: Programs that a lab needs, with their Debian packages.
-PROGRAMS = {
+PROGRAM_PACKAGES = {
     "systemd-nspawn": "systemd-container",
     "sshd": "openssh-server",
     "ssh-keygen": "openssh-client",
@@ -22,9 +22,9 @@ PROGRAMS = {
     "unshare": "util-linux",
     "setsid": "util-linux",
 }
-PACKAGES = tuple(sorted(set(PROGRAMS.values())))
-KERNEL = Path("/proc")
-INOTIFY = 8  # inotify instances per host: systemd uses five, its services use the rest
+REQUIRED_PACKAGES = tuple(sorted(set(PROGRAM_PACKAGES.values())))
+PROC_DIRECTORY = Path("/proc")
+INOTIFY_PER_HOST = 8  # inotify instances per host: systemd uses five, its services use the rest
 
 
 def _is_installed(program: str) -> bool:
@@ -32,31 +32,31 @@ def _is_installed(program: str) -> bool:
     return shutil.which(program, path=path) is not None
 
 
-def missing_packages(installed: Callable[[str], bool] = _is_installed) -> tuple[str, ...]:
+def list_missing_packages(installed: Callable[[str], bool] = _is_installed) -> tuple[str, ...]:
     """Return the Debian packages that a lab needs and this machine lacks."""
-    return tuple(sorted({package for name, package in PROGRAMS.items() if not installed(name)}))
+    return tuple(sorted({package for name, package in PROGRAM_PACKAGES.items() if not installed(name)}))
 
 
-def require() -> None:
+def require_prerequisites() -> None:
     """Raise ``AutotuneError`` with reasons and a hint if this machine cannot run a lab."""
-    lacks = missing_packages()
-    if reasons := obstacles(lacks):
+    lacks = list_missing_packages()
+    if reasons := list_obstacles(lacks):
         able = os.geteuid() != 0 or lacks
         hint = (
-            _advice(lacks)
+            _format_install_advice(lacks)
             if able
             else "use a physical or virtual machine, or a privileged container"
         )
         raise AutotuneError("cannot create a lab: " + "; ".join(reasons), hint=hint)
 
 
-def obstacles(lacks: Sequence[str]) -> list[str]:
+def list_obstacles(missing: Sequence[str]) -> list[str]:
     """Return the reasons why a lab is impossible. ``lacks`` lists the missing packages."""
     reasons = []
     if os.geteuid() != 0:
         reasons.append("it requires root to create namespaces, mounts and a bridge")
-    if lacks:
-        reasons.append("missing packages: " + ", ".join(lacks))
+    if missing:
+        reasons.append("missing packages: " + ", ".join(missing))
     if not reasons:  # root in a container often may not mount
         attempt = ("unshare", "--net", "--mount", "mount", "-t", "tmpfs", "tmpfs", "/mnt")
         if subprocess.run(attempt, capture_output=True, check=False).returncode != 0:
@@ -67,7 +67,7 @@ def obstacles(lacks: Sequence[str]) -> list[str]:
 def require_root() -> None:
     """Raise ``AutotuneError`` unless autotune runs as root."""
     if os.geteuid() != 0:
-        raise AutotuneError("creating and removing labs requires root", hint=_advice(()))
+        raise AutotuneError("creating and removing labs requires root", hint=_format_install_advice(()))
 
 
 def require_directory(directory: Path) -> None:
@@ -85,23 +85,23 @@ def require_directory(directory: Path) -> None:
         )
 
 
-def require_inotify(hosts: int, kernel: Path = KERNEL) -> None:
+def require_inotify(hosts: int, kernel: Path = PROC_DIRECTORY) -> None:
     """Raise ``AutotuneError`` if ``hosts`` more hosts would exhaust the inotify instances.
 
     Without instances, systemd hangs at boot or starts with failed units, without any message.
     """
     limit = int((kernel / "sys/fs/inotify/max_user_instances").read_text())
     # the limit applies per account
-    used = sum(_inotify(process) for process in kernel.glob("[0-9]*"))
-    if used + hosts * INOTIFY > limit:
+    used = sum(_count_inotify_instances(process) for process in kernel.glob("[0-9]*"))
+    if used + hosts * INOTIFY_PER_HOST > limit:
         raise AutotuneError(
             f"{used} of {limit} inotify instances are in use. {hosts} hosts need up to "
-            f"{hosts * INOTIFY} more and would not boot",
+            f"{hosts * INOTIFY_PER_HOST} more and would not boot",
             hint=f"run sysctl fs.inotify.max_user_instances={8 * limit}",
         )
 
 
-def _inotify(process: Path) -> int:
+def _count_inotify_instances(process: Path) -> int:
     count = 0
     with contextlib.suppress(OSError):  # the process has exited
         if process.stat().st_uid != os.geteuid():
@@ -112,7 +112,7 @@ def _inotify(process: Path) -> int:
     return count
 
 
-def _advice(packages: tuple[str, ...]) -> str:
+def _format_install_advice(packages: tuple[str, ...]) -> str:
     if packages:
         install = "apt-get install --no-install-recommends " + " ".join(packages)
         return (
@@ -124,6 +124,6 @@ def _advice(packages: tuple[str, ...]) -> str:
 if (
     __name__ == "__main__"
 ):  # for `make test`: exits with status 0 if a lab is possible, else prints why not
-    from autotune.outcome import end
+    from autotune.outcome import run_command
 
-    sys.exit(end(require, as_json=False))
+    sys.exit(run_command(require_prerequisites, as_json=False))

@@ -13,16 +13,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotune.deploy.managed_hosts import ManagedHosts
-from autotune.environments.stack import prepare, uninterrupted
-from autotune.lab.disk import SITE
-from autotune.lab.plan import Names
+from autotune.environments.stack import prepare, ignore_stop_signals
+from autotune.lab.disk import SITE_MARKER
+from autotune.lab.plan import LabNames
 from autotune.services.base import Role
 from autotune.target.model import Target
 from autotune.target.read import TargetFile
-from autotune.target.shipped import shipped
+from autotune.target.shipped import find_shipped_directory
 
 
-def put_up(file: TargetFile, names: Names) -> bool:
+def deploy_site(file: TargetFile, names: LabNames) -> bool:
     """Install the site that a target edits in its lab. Returns true if anything changed.
 
     Skips targets that replace files, have no application or have hosts outside the lab. Raises
@@ -30,50 +30,50 @@ def put_up(file: TargetFile, names: Names) -> bool:
     """
     target = file.target
     hosts = {host for tier in target.tiers.values() for host in tier.hosts}
-    edited = any(tier.app and target.edits(name) for name, tier in target.tiers.items())
+    edited = any(tier.app and target.edits_host_files(name) for name, tier in target.tiers.items())
     if not edited or any(target.hosts[host].transport != "ssh" for host in hosts):
         return False
-    marks = [names.machine(host) / SITE for host in hosts]
-    described = _described(target)
+    marks = [names.machine_directory(host) / SITE_MARKER for host in hosts]
+    described = _compute_site_digest(target)
     if all(mark.exists() and mark.read_text(encoding="ascii") == described for mark in marks):
         return False
-    _deploy(_whole(file, names))
+    _deploy_baseline(_build_site_target(file, names))
     for mark in marks:
         mark.write_text(described, encoding="ascii")
     return True
 
 
-def _described(target: Target) -> str:
+def _compute_site_digest(target: Target) -> str:
     """Return a digest that identifies the site."""
     text = target.model_dump_json(include={"hosts", "tiers", "data", "parameters"})
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _whole(file: TargetFile, names: Names) -> TargetFile:
+def _build_site_target(file: TargetFile, names: LabNames) -> TargetFile:
     """Return the target for empty hosts, with the lab's SSH configuration."""
-    templates = {"templates": str(shipped("templates/lab"))}
+    templates = {"templates": str(find_shipped_directory("templates/lab"))}
     tiers = {name: t.model_copy(update=templates) for name, t in file.target.tiers.items()}
     ssh = file.target.ssh.model_copy(update={"config": str(names.ssh_config)})
     return replace(file, target=file.target.model_copy(update={"tiers": tiers, "ssh": ssh}))
 
 
-def _deploy(file: TargetFile) -> None:
+def _deploy_baseline(file: TargetFile) -> None:
     """Deploy the baseline permanently and delete the backups from the hosts."""
     environment = prepare(file)
     with tempfile.TemporaryDirectory(prefix="autotune-lab-") as directory:
-        fleet = environment.fleet(Path(directory, "lab-up"), lambda _: None)
+        fleet = environment.create_deployment(Path(directory, "lab-up"), lambda _: None)
         hosts = fleet.hosts
         assert isinstance(hosts, ManagedHosts)
         # Kernel settings and limits are not changed.
-        parts = (part for part in fleet.stack.parts if part.site.role is not Role.HOST)
-        fleet.stack = replace(fleet.stack, parts=tuple(parts))
+        parts = (part for part in fleet.stack.instances if part.placement.role is not Role.HOST)
+        fleet.stack = replace(fleet.stack, instances=tuple(parts))
         try:
-            fleet.open()
-            fleet.deploy(environment.space.candidate({}).settings)
-            fleet.keep()
-            hosts.gather(fleet.stack.hosts, lambda host: host.forget()).unwrap()
+            fleet.lock_hosts()
+            fleet.deploy(environment.space.build_candidate({}).settings)
+            fleet.keep_deployed()
+            hosts.run_on_hosts(fleet.stack.hosts, lambda host: host.delete_backups()).unwrap()
         finally:
-            with uninterrupted():
+            with ignore_stop_signals():
                 fleet.restore()
             for transport in environment.transports.values():
                 transport.close()

@@ -10,13 +10,13 @@ from pathlib import Path
 
 from autotune.errors import AutotuneError
 from autotune.lab import lifecycle, prerequisites
-from autotune.lab.lifecycle import HostStatus, ssh_command, status
-from autotune.lab.plan import LabHost, names
-from autotune.target.fields import NAME
+from autotune.lab.lifecycle import HostStatus, ssh_command, list_host_status
+from autotune.lab.plan import LabHost, derive_names
+from autotune.target.fields import NAME_PATTERN
 from autotune.target.model import Target
-from autotune.target.read import read
+from autotune.target.read import read_target
 
-LABS = Path("/var/lib/autotune/labs")
+LABS_DIRECTORY = Path("/var/lib/autotune/labs")
 
 
 @dataclass(frozen=True)
@@ -30,11 +30,11 @@ class Lab:
     @property
     def ssh_config(self) -> Path:
         """Return the SSH configuration of the hosts, for ``ssh -F`` or ``ssh:`` in a target."""
-        return names(self.directory).ssh_config
+        return derive_names(self.directory).ssh_config
 
 
 @dataclass(frozen=True)
-class Raised:
+class StartedLab:
     """Result of starting a lab: the hosts that ``started``, and the ``seconds`` this took.
 
     ``unnamed`` is true if the target does not reference the lab's SSH configuration. ``site`` is
@@ -42,13 +42,13 @@ class Raised:
     """
 
     lab: Lab
-    started: frozenset[str]
+    started_hosts: frozenset[str]
     seconds: float
-    unnamed: bool
-    site: bool
+    is_unnamed: bool
+    has_site: bool
 
 
-def hosts(target: Target) -> list[LabHost]:
+def build_lab_hosts(target: Target) -> list[LabHost]:
     """Return the hosts that a lab creates for ``target``: all except this machine."""
     return [
         LabHost(name, host.address, host.cpus, int(host.memory) if host.memory else None)
@@ -57,55 +57,55 @@ def hosts(target: Target) -> list[LabHost]:
     ]
 
 
-def up(path: Path, directory: Path | None = None) -> Raised:
+def start_target_lab(path: Path, directory: Path | None = None) -> StartedLab:
     """Create and boot the hosts of the target in ``path``, and install its application if needed.
 
     Raises ``AutotuneError``.
     """
     from autotune.lab import site  # deployment code loads slowly
 
-    file = read(path)
-    prerequisites.require()
-    place = directory or LABS / file.target.name
-    before = status(place)
+    file = read_target(path)
+    prerequisites.require_prerequisites()
+    place = directory or LABS_DIRECTORY / file.target.name
+    before = list_host_status(place)
     begun = time.monotonic()
-    lifecycle.up(hosts(file.target), place)
+    lifecycle.start_lab(build_lab_hosts(file.target), place)
     took = time.monotonic() - begun
-    lab = Lab(file.target.name, place.resolve(), status(place))
+    lab = Lab(file.target.name, place.resolve(), list_host_status(place))
     config = file.target.ssh.config
     named = config and (path.parent / Path(config).expanduser()).resolve() == lab.ssh_config
     running = {(host.name, host.pid) for host in before}
     started = frozenset(host.name for host in lab.hosts if (host.name, host.pid) not in running)
-    return Raised(lab, started, took, not named, site.put_up(file, names(place)))
+    return StartedLab(lab, started, took, not named, site.deploy_site(file, derive_names(place)))
 
 
-def down(what: str, directory: Path | None = None) -> Lab:
+def remove_target_lab(lab_or_target: str, directory: Path | None = None) -> Lab:
     """Remove a lab and return its state before. Raises ``AutotuneError``."""
     prerequisites.require_root()
-    (name, place) = _place(what, directory)
+    (name, place) = _locate_lab(lab_or_target, directory)
     hosts: tuple[HostStatus, ...] = ()
     with contextlib.suppress(AutotuneError):  # remove the lab even if its record is unreadable
-        hosts = status(place)
-    lifecycle.down(place)
+        hosts = list_host_status(place)
+    lifecycle.remove_lab(place)
     with contextlib.suppress(OSError):  # other labs and backups of this host may remain
-        LABS.rmdir()
-        LABS.parent.rmdir()
+        LABS_DIRECTORY.rmdir()
+        LABS_DIRECTORY.parent.rmdir()
     return Lab(name, place, hosts)
 
 
-def look(what: str, directory: Path | None = None) -> Lab:
+def read_lab(lab_or_target: str, directory: Path | None = None) -> Lab:
     """Return the current state of a lab, without hosts if none exists. Raises ``AutotuneError``."""
     prerequisites.require_root()
-    (name, place) = _place(what, directory)
-    return Lab(name, place, status(place))
+    (name, place) = _locate_lab(lab_or_target, directory)
+    return Lab(name, place, list_host_status(place))
 
 
-def terminal(what: str, host: str | None, directory: Path | None = None) -> list[str]:
+def build_ssh_command(lab_or_target: str, host: str | None, directory: Path | None = None) -> list[str]:
     """Return the argv of an SSH session on a lab host. ``host`` is optional for labs with one host."""
-    lab = look(what, directory)
+    lab = read_lab(lab_or_target, directory)
     if host is None and not lab.hosts:
         raise AutotuneError(
-            f"the lab of {what} is not running", hint=f"run `autotune lab up {what}`"
+            f"the lab of {lab_or_target} is not running", hint=f"run `autotune lab up {lab_or_target}`"
         )
     if host is None and len(lab.hosts) > 1:
         names = ", ".join(host.name for host in lab.hosts)
@@ -113,8 +113,8 @@ def terminal(what: str, host: str | None, directory: Path | None = None) -> list
     return ssh_command(lab.directory, host or lab.hosts[0].name)
 
 
-def _place(what: str, directory: Path | None) -> tuple[str, Path]:
+def _locate_lab(lab_or_target: str, directory: Path | None) -> tuple[str, Path]:
     """Return a lab's name and directory from its target file, or from its name without a file."""
-    by_name = re.fullmatch(NAME, what) and not Path(what).exists()
-    name = what if by_name else read(Path(what)).target.name
-    return name, (directory or LABS / name).resolve()
+    by_name = re.fullmatch(NAME_PATTERN, lab_or_target) and not Path(lab_or_target).exists()
+    name = lab_or_target if by_name else read_target(Path(lab_or_target)).target.name
+    return name, (directory or LABS_DIRECTORY / name).resolve()

@@ -13,88 +13,88 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from autotune.secret_detection import spans
-from autotune.strict import is_whole
-from autotune.target.requests import MOST
+from autotune.secret_detection import find_secrets
+from autotune.strict import is_uint
+from autotune.target.requests import MAX_REQUESTS
 
-MASK = "masked"
-SAFE = frozenset({"GET", "HEAD"})
-UNCHANGED = "304"  # answers a browser that has the page cached; others get the whole page
-_LINE = re.compile(
+MASK_TEXT = "masked"
+SAFE_METHODS = frozenset({"GET", "HEAD"})
+NOT_MODIFIED_STATUS = "304"  # answers a browser that has the page cached; others get the whole page
+_LINE_PATTERN = re.compile(
     r'(?:\S+ )?\S+ \S+ (?:[^\[]{0,200} )?\[[^\]]{5,60}\] "(?P<asked>(?:[^"\\]|\\.)*)" (?P<status>\d{3}) '
 )
-_ASKED = re.compile(r"(?P<method>[A-Z]+) (?P<path>/[!-~]*) HTTP/[0-9.]+")
-_MOST_PAIRS = 10
-_SEPARATORS = re.compile(r"([/?&;=])")
+_REQUEST_PATTERN = re.compile(r"(?P<method>[A-Z]+) (?P<path>/[!-~]*) HTTP/[0-9.]+")
+_MAX_BRACKET_PAIRS = 10
+_SEPARATOR_PATTERN = re.compile(r"([/?&;=])")
 
 
 @dataclass
-class Recorded:
+class LoggedRequests:
     """``requests`` counts by (method, path), ``left_out`` by reason; ``masked`` is how many requests
     had something that looks like a secret."""
 
     requests: Counter[tuple[str, str]] = field(default_factory=Counter)
-    left_out: Counter[str] = field(default_factory=Counter)
-    masked: int = 0
+    skipped: Counter[str] = field(default_factory=Counter)
+    masked_count: int = 0
 
     @property
-    def used(self) -> int:
+    def used_count(self) -> int:
         return self.requests.total()
 
-    def text(self, log: str) -> str:
+    def format_request_file(self, log: str) -> str:
         """The file of requests that a target names."""
         lines = [
-            f"# from-log: {self.used} requests for {len(self.requests)} pages, {json.dumps(log)}",
-            *(f"# left out: {line}" for line in self.account()),
+            f"# from-log: {self.used_count} requests for {len(self.requests)} pages, {json.dumps(log)}",
+            *(f"# left out: {line}" for line in self.describe_skipped()),
             "requests:",
         ]
         for (method, path), count in self.requests.most_common():
             written = "" if method == "GET" else f"method: {method}, "
-            lines.append(f"  - {{{written}path: {_quoted(path)}, weight: {count}}}")
+            lines.append(f"  - {{{written}path: {_quote_for_yaml(path)}, weight: {count}}}")
         return "\n".join(lines) + "\n"
 
-    def account(self) -> Iterator[str]:
+    def describe_skipped(self) -> Iterator[str]:
         """What was left out, a line each, the most frequent first."""
-        for reason, count in self.left_out.most_common():
+        for reason, count in self.skipped.most_common():
             yield f"{count} × {reason}"
 
 
-def read(lines: Iterable[str], *, unsafe: bool = False, most: int = MOST) -> Recorded:
+def parse_access_log(lines: Iterable[str], *, keep_unsafe: bool = False, max_requests: int = MAX_REQUESTS) -> LoggedRequests:
     """The requests of a log; ``unsafe`` keeps methods that may change data."""
-    recorded = Recorded()
+    recorded = LoggedRequests()
     for line in lines:
-        match = _LINE.match(line)
-        asked = _ASKED.fullmatch(match["asked"]) if match else None
-        if match is None or asked is None:
-            recorded.left_out["no request in combined format"] += bool(line.strip())
-        elif asked["method"] not in SAFE and not unsafe:
-            recorded.left_out[f"{asked['method']}, which may change data (--unsafe keeps it)"] += 1
-        elif not match["status"].startswith("2") and match["status"] != UNCHANGED:
-            recorded.left_out[f"answered with {match['status']}"] += 1
+        match = _LINE_PATTERN.match(line)
+        request = _REQUEST_PATTERN.fullmatch(match["asked"]) if match else None
+        if match is None or request is None:
+            recorded.skipped["no request in combined format"] += bool(line.strip())
+        elif request["method"] not in SAFE_METHODS and not keep_unsafe:
+            recorded.skipped[f"{request['method']}, which may change data (--unsafe keeps it)"] += 1
+        elif not match["status"].startswith("2") and match["status"] != NOT_MODIFIED_STATUS:
+            recorded.skipped[f"answered with {match['status']}"] += 1
         else:
-            path = without_secrets(asked["path"])
-            recorded.masked += path != asked["path"]
-            recorded.requests[asked["method"], path] += 1
-    for page, count in recorded.requests.most_common()[most:]:
+            path = mask_secrets(request["path"])
+            recorded.masked_count += path != request["path"]
+            recorded.requests[request["method"], path] += 1
+    for page, count in recorded.requests.most_common()[max_requests:]:
         del recorded.requests[page]
-        recorded.left_out[f"of pages rarer than the {most} most frequent"] += count
+        recorded.skipped[f"of pages rarer than the {max_requests} most frequent"] += count
     return recorded
 
 
-def _quoted(path: str) -> str:
+def _quote_for_yaml(path: str) -> str:
     """The path quoted for YAML. Brackets that are not paired, or too many, are written as escapes:
     the reader of the file counts open brackets."""
-    pairs = all(path.count(a) == path.count(b) <= _MOST_PAIRS for a, b in ("[]", "{}"))
+    pairs = all(path.count(a) == path.count(b) <= _MAX_BRACKET_PAIRS for a, b in ("[]", "{}"))
     coded = re.sub(r"[][{}]", lambda bracket: f"\\u{ord(bracket[0]):04x}", json.dumps(path))
     return json.dumps(path) if pairs else coded
 
 
-def without_secrets(path: str) -> str:
+def mask_secrets(path: str) -> str:
     """The path with ``MASK`` in place of each part that looks like a secret."""
-    words = _SEPARATORS.split(path)
+    words = _SEPARATOR_PATTERN.split(path)
     for place, word in enumerate(words):
         name = words[place - 2] if place >= 2 and words[place - 1] == "=" else ""
         text = f"{name}={word}" if name else word
-        if word and not is_whole(word) and spans(text):
-            words[place] = MASK
+        if word and not is_uint(word) and find_secrets(text):
+            words[place] = MASK_TEXT
     return "".join(words)

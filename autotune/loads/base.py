@@ -13,28 +13,28 @@ from math import ceil, inf, isfinite
 from typing import TypeVar
 
 from autotune.errors import AutotuneError
-from autotune.loads.workload import Unusable
+from autotune.loads.workload import UnusableWorkload
 from autotune.services.base import Argv
-from autotune.strict import LARGEST, split_lines
-from autotune.target.requests import Step, Visit
+from autotune.strict import MAX_NUMBER, split_lines
+from autotune.target.requests import SessionStep, WeightedVisit
 from autotune.transports.request import Request
-from autotune.transports.temporary import temporary
+from autotune.transports.temporary import temporary_file_script
 
-Key = TypeVar("Key", str, float)
+CountKey = TypeVar("CountKey", str, float)
 
 # What makes a reading of an open loop valid, whatever the generator.
-ACHIEVED = 0.99  # of the intended requests, or rate
-STALL = 0.1  # of a reading; a generator off the CPU for longer did not make the specified load
+MIN_ACHIEVED_SHARE = 0.99  # of the intended requests, or rate
+MAX_STALL_SHARE = 0.1  # of a reading; a generator off the CPU for longer did not make the specified load
 # A factor of the ordered requests, and so many: more is not the load ordered.
-MOST_MADE, MORE = 2, 10
-PROVEN = 0.05  # fraction of requests that failed beyond what a starved generator can explain
-BEHIND = "the load generator fell behind: give the load host more CPU, or add load hosts"
+MAX_MADE_FACTOR, MAX_EXTRA_REQUESTS = 2, 10
+PROVEN_FAILURE_SHARE = 0.05  # fraction of requests that failed beyond what a starved generator can explain
+FELL_BEHIND_MESSAGE = "the load generator fell behind: give the load host more CPU, or add load hosts"
 # Errors of the load host itself, with the message for each: the reading says nothing of the server.
-NO_PORT, NO_FILE = "no free port", "file table full"
-OUT_OF = {
-    NO_PORT: "the load host ran out of client ports: set net.ipv4.tcp_tw_reuse=1 there, widen"
+NO_PORT_ERROR, NO_FILE_ERROR = "no free port", "file table full"
+EXHAUSTION_MESSAGES = {
+    NO_PORT_ERROR: "the load host ran out of client ports: set net.ipv4.tcp_tw_reuse=1 there, widen"
     " net.ipv4.ip_local_port_range, or add load hosts",
-    NO_FILE: "the load host ran out of open files: raise fs.file-max and its limit there",
+    NO_FILE_ERROR: "the load host ran out of open files: raise fs.file-max and its limit there",
 }
 
 
@@ -57,19 +57,19 @@ class LoadSpec:
     rate: float
     seconds: float
     timeout: float = 2.0
-    limit: float = 0.050
-    ramp: float = 1.0
+    latency_limit: float = 0.050
+    ramp_seconds: float = 1.0
     seed: int | None = None
     max_rate: float = inf
 
     @property
-    def requests(self) -> int:
+    def request_count(self) -> int:
         return max(1, round(self.rate * self.seconds))
 
-    def share(self, place: int, of: int) -> LoadSpec:
+    def split(self, index: int, count: int) -> LoadSpec:
         """One of several equal parts, with arrivals of its own."""
-        seed = None if self.seed is None else self.seed * of + place
-        return replace(self, rate=self.rate / of, max_rate=self.max_rate / of, seed=seed)
+        seed = None if self.seed is None else self.seed * count + index
+        return replace(self, rate=self.rate / count, max_rate=self.max_rate / count, seed=seed)
 
 
 @dataclass(frozen=True)
@@ -101,38 +101,38 @@ class LoadResult:
     example: str = ""
 
     @classmethod
-    def nothing(cls, intended: int, why: str, kind: str = "not sent") -> LoadResult:
+    def not_sent(cls, intended: int, reason: str, kind: str = "not sent") -> LoadResult:
         """The result of a generator that failed: as far as is known, it sent nothing."""
-        return cls(intended, errors={kind: intended}, limited=why[:300])
+        return cls(intended, errors={kind: intended}, limited=reason[:300])
 
     @property
-    def adds_up(self) -> bool:
+    def is_consistent(self) -> bool:
         """Whether every intended request is counted once, and no figure is impossible."""
         counts = (self.sent, *self.errors.values(), *self.histogram.values())
         return (
             min(counts) >= 0
-            and self.replies_ok + self.failed == self.intended < LARGEST
+            and self.right_answers + self.error_count == self.intended < MAX_NUMBER
             and all(isfinite(at) and at >= 0 for at in (self.duration, *self.histogram))
         )
 
     @property
-    def replies_ok(self) -> int:
+    def right_answers(self) -> int:
         return sum(self.histogram.values())
 
     @property
-    def failed(self) -> int:
+    def error_count(self) -> int:
         return sum(self.errors.values())
 
-    def later_than(self, seconds: float) -> int:
+    def count_later_than(self, seconds: float) -> int:
         """Right answers in bins that end after ``seconds``."""
         return sum(n for edge, n in self.histogram.items() if edge > seconds + 1e-9)
 
-    def without_means(self) -> LoadResult | None:
+    def as_exhausted_host(self) -> LoadResult | None:
         """This result as ``limited`` if the load host ran out of ports or open files, else ``None``."""
-        short = next((why for kind, why in OUT_OF.items() if self.errors.get(kind)), None)
+        short = next((why for kind, why in EXHAUSTION_MESSAGES.items() if self.errors.get(kind)), None)
         return replace(self, limited=short) if short else None
 
-    def fallen_short(self, limit: float, late: float, unmade: int, why: str = BEHIND) -> LoadResult:
+    def as_incomplete_load(self, limit: float, late: float, unmade_requests: int, reason: str = FELL_BEHIND_MESSAGE) -> LoadResult:
         """The result of a reading whose load was not made as ordered.
 
         It is ``truncated`` if the server failed beyond doubt all the same. Otherwise it is
@@ -141,46 +141,46 @@ class LoadResult:
         ``late`` is the longest time from when a request was due to when it went out, ``limit`` the
         objective's (both in seconds); ``unmade`` is how many of the failures are the generator's own.
         """
-        proven = self.later_than(limit + 2 * late) + self.failed - unmade
-        if proven > PROVEN * self.intended:
+        proven = self.count_later_than(limit + 2 * late) + self.error_count - unmade_requests
+        if proven > PROVEN_FAILURE_SHARE * self.intended:
             return replace(self, truncated=True)
-        return replace(self, limited=why)
+        return replace(self, limited=reason)
 
-    def reclassify(self, kind: str, wrong: int) -> LoadResult:
+    def reclassify(self, kind: str, wrong_count: int) -> LoadResult:
         """With ``wrong`` of the right answers turned into errors of ``kind``.
 
         Which answers they were is not known. They are taken from the fastest, so that errors which
         come quickly never make the rest look quick.
         """
-        wrong = min(wrong, self.replies_ok)
-        if wrong <= 0:
+        wrong_count = min(wrong_count, self.right_answers)
+        if wrong_count <= 0:
             return self
-        errors = dict(Counter(self.errors) + Counter({kind: wrong}))
-        return replace(self, errors=errors, histogram=without_fastest(self.histogram, wrong))
+        errors = dict(Counter(self.errors) + Counter({kind: wrong_count}))
+        return replace(self, errors=errors, histogram=drop_fastest(self.histogram, wrong_count))
 
 
-def in_order(counts: Mapping[Key, int]) -> dict[Key, int]:
+def sort_counts(counts: Mapping[CountKey, int]) -> dict[CountKey, int]:
     """Counts by kind or by bin, without those that are zero."""
     return {key: counts[key] for key in sorted(counts) if counts[key]}
 
 
-def last_line(printed: str) -> str:
+def last_line(output: str) -> str:
     """The end of what a program printed, which says best why there is no result in it."""
-    return (split_lines(printed.strip()) or ["nothing"])[-1][:200]
+    return (split_lines(output.strip()) or ["nothing"])[-1][:200]
 
 
-def without_fastest(histogram: Mapping[float, int], wrong: int) -> dict[float, int]:
+def drop_fastest(histogram: Mapping[float, int], removed_count: int) -> dict[float, int]:
     """The histogram without its ``wrong`` fastest answers."""
     kept = {}
     for edge in sorted(histogram):
-        removed = min(histogram[edge], wrong)
-        wrong -= removed
+        removed = min(histogram[edge], removed_count)
+        removed_count -= removed
         if histogram[edge] > removed:
             kept[edge] = histogram[edge] - removed
     return kept
 
 
-def total(results: Iterable[LoadResult]) -> LoadResult:
+def sum_results(results: Iterable[LoadResult]) -> LoadResult:
     """Processes that ran side by side, as one result: all is summed, the duration is the longest."""
     parts = list(results)
     errors: Counter[str] = Counter()
@@ -195,8 +195,8 @@ def total(results: Iterable[LoadResult]) -> LoadResult:
     return LoadResult(
         intended=sum(part.intended for part in parts),
         sent=sum(part.sent for part in parts),
-        errors=in_order(errors),
-        histogram=in_order(histogram),
+        errors=sort_counts(errors),
+        histogram=sort_counts(histogram),
         duration=max((part.duration for part in parts), default=0.0),
         truncated=any(part.truncated for part in parts),
         limited="; ".join(sorted(reasons)) or None,
@@ -205,19 +205,19 @@ def total(results: Iterable[LoadResult]) -> LoadResult:
 
 
 @dataclass(frozen=True)
-class Limits:
+class ProcessLimits:
     """What one process of a generator is trusted with: open connections, and requests per second.
 
     ``kept``: connections stay open, so requests use up no client ports.
     """
 
     open_connections: int
-    rate: float
-    kept: bool = False
+    max_rate: float
+    keeps_connections: bool = False
 
 
 @dataclass(frozen=True)
-class Process:
+class LoadProcess:
     """One command of a reading: it sends ``requests`` within ``span`` seconds and ends by itself.
 
     ``bound`` (seconds) is when it is stopped at the latest, by its own ``timeout`` wrapper.
@@ -226,17 +226,17 @@ class Process:
     """
 
     argv: Argv
-    requests: int
-    span: float
-    bound: float
+    request_count: int
+    span_seconds: float
+    stop_seconds: float
     open_connections: int
     input: bytes | None = None
-    rate: float = field(default=inf, kw_only=True)
+    max_rate: float = field(default=inf, kw_only=True)
 
 
 # Arguments: the option, to which the file's name is appended, then the command to run.
-_WITH_FILE = f"""
-{temporary("load")}
+_INPUT_FILE_SCRIPT = f"""
+{temporary_file_script("load")}
 cat >"$temporary"
 option=$1
 shift
@@ -244,58 +244,58 @@ shift
 """
 
 
-def with_file(argv: Argv, option: str) -> Argv:
+def with_input_file(argv: Argv, option: str) -> Argv:
     """``argv`` with one more option, which names a file with the contents of standard input."""
-    return ("sh", "-c", _WITH_FILE, "sh", option, *argv)
+    return ("sh", "-c", _INPUT_FILE_SCRIPT, "sh", option, *argv)
 
 
-class Load(ABC):
+class LoadGenerator(ABC):
     """A generator of load at a set rate, and what it needs to run.
 
     ``packages`` are the distribution's packages that contain it (Debian's names); ``elsewhere`` says
     where to get it if the distribution lacks it. ``unchecked`` is what it does not verify over TLS;
-    ``methods`` are those it can send, ``None`` for any. ``requests_each`` is the most requests of a
+    ``methods`` are those it can send, ``None`` for any. ``requests_per_iteration`` is the most requests of a
     unit of its rate.
     """
 
     name: str
-    limits: Limits
+    limits: ProcessLimits
     packages: tuple[str, ...] = ()
-    elsewhere: str = ""
+    package_source: str = ""
     http2 = False
-    unchecked = ""
-    methods: frozenset[str] | None = None
-    requests_each = 1.0
+    unchecked_tls = ""
+    supported_methods: frozenset[str] | None = None
+    requests_per_iteration = 1.0
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:
         """Name → executables that will do, as for services."""
         return {self.name: (self.name,)}
 
-    def asking(self, visits: tuple[Visit, ...]) -> Load:
+    def with_visits(self, visits: tuple[WeightedVisit, ...]) -> LoadGenerator:
         """This generator with ``visits`` as its load. Raises Unusable for what it cannot request."""
-        raise Unusable(f"{self.name} knows by itself what to ask for")
+        raise UnusableWorkload(f"{self.name} knows by itself what to ask for")
 
-    def inspection(self) -> tuple[Argv, bytes] | None:
+    def inspection_command(self) -> tuple[Argv, bytes] | None:
         """A command to run before any load, and its standard input: it shows the program what it will
         run, and fails with the reason if the program cannot run that."""
         return None
 
-    def counting(self, request: Request, max_rate: float) -> Process | None:
+    def counting_process(self, request: Request, max_rate: float) -> LoadProcess | None:
         """A process that shows how many requests a unit of the rate makes, below ``max_rate``. ``None``:
         that is known."""
         return None
 
-    def counted(self, printed: str) -> Load:
+    def with_counted_requests(self, printed: str) -> LoadGenerator:
         """This load with the requests of a unit that the process showed. Raises LoadError."""
         return self
 
-    def steps_of(self, request: Request) -> tuple[tuple[Step, float], ...]:
+    def list_steps(self, request: Request) -> tuple[tuple[SessionStep, float], ...]:
         """The requests that it sends, with their weights; none if they are not known."""
-        return ((Step(path=request.path, method=request.method, body=request.body), 1.0),)
+        return ((SessionStep(path=request.path, method=request.method, body=request.body), 1.0),)
 
     @abstractmethod
-    def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
+    def build_processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[LoadProcess, ...]:
         """What to start together for one reading, mostly at least one process per load host.
 
         Together they offer ``spec.rate`` and never more than ``spec.max_rate``; none if the rate is too
@@ -303,32 +303,32 @@ class Load(ABC):
         """
 
     @abstractmethod
-    def read(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
+    def parse_output(self, process: LoadProcess, output: str, request: Request, spec: LoadSpec) -> LoadResult:
         """What one process printed. May raise ValueError."""
 
-    def parse(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
+    def parse_checked(self, process: LoadProcess, output: str, request: Request, spec: LoadSpec) -> LoadResult:
         """As ``read``, but output that cannot be read or true is a failed generator's (``limited``)."""
         try:
-            result = self.read(process, printed, request, spec)
+            result = self.parse_output(process, output, request, spec)
         except ValueError as error:
-            return LoadResult.nothing(process.requests, f"{self.name} printed no result: {error}")
-        if result.limited is None and result.intended > MOST_MADE * process.requests + MORE:
-            why = f"{self.name} made {result.intended} requests of {process.requests}"
-            return LoadResult.nothing(process.requests, why)
-        if not result.adds_up:
-            why = f"{self.name} printed figures that do not add up: {last_line(printed)}"
-            return LoadResult.nothing(process.requests, why)
+            return LoadResult.not_sent(process.request_count, f"{self.name} printed no result: {error}")
+        if result.limited is None and result.intended > MAX_MADE_FACTOR * process.request_count + MAX_EXTRA_REQUESTS:
+            why = f"{self.name} made {result.intended} requests of {process.request_count}"
+            return LoadResult.not_sent(process.request_count, why)
+        if not result.is_consistent:
+            why = f"{self.name} printed figures that do not add up: {last_line(output)}"
+            return LoadResult.not_sent(process.request_count, why)
         return result
 
 
-FINE = 100.0  # bins that the objective's limit spans at least …
-WIDEST = 0.001  # … and no bin is wider (seconds)
+BINS_PER_LIMIT = 100.0  # bins that the objective's limit spans at least …
+MAX_BIN_SECONDS = 0.001  # … and no bin is wider (seconds)
 
 
-def binned(latencies: Iterable[float], limit: float) -> dict[float, int]:
+def build_histogram(latencies: Iterable[float], limit: float) -> dict[float, int]:
     """Upper edge → count, all in seconds. A latency within ``limit`` is in a bin that ends no later,
     so late answers are counted exactly."""
-    width = min(WIDEST, limit / FINE)
+    width = min(MAX_BIN_SECONDS, limit / BINS_PER_LIMIT)
     bins: Counter[float] = Counter()
     for latency in latencies:
         edge = round(max(1, ceil(latency / width - 1e-9)) * width, 9)

@@ -17,17 +17,17 @@ from dataclasses import dataclass, field, replace
 from math import ceil, inf
 
 from autotune.errors import AutotuneError
-from autotune.loads.base import last_line, with_file
+from autotune.loads.base import last_line, with_input_file
 from autotune.services.base import Argv
-from autotune.strict import decimal, whole
+from autotune.strict import parse_decimal, parse_uint
 from autotune.transports.request import Request
 
-LABEL = "closed loop: a ceiling, not what would be carried"
-HELD = 0.9  # of ``max_rate``: clients that send so much were held back
+CLOSED_LOOP_LABEL = "closed loop: a ceiling, not what would be carried"
+THROTTLED_RATE_SHARE = 0.9  # of ``max_rate``: clients that send so much were held back
 
 
 @dataclass(frozen=True)
-class Clients:
+class ClosedLoopClients:
     """How many clients, for how many seconds; a request is given up after ``timeout`` seconds.
 
     Together they send ``max_rate`` requests/s at most, if their generator is paced.
@@ -40,7 +40,7 @@ class Clients:
 
 
 @dataclass(frozen=True)
-class Ceiling:
+class ClosedLoopCeiling:
     """What clients got. ``percentiles`` (50, 99 …) are in seconds; ``errors`` count by kind.
 
     ``failed`` says why there is no result; the other figures mean nothing then. ``limited``: the clients
@@ -53,26 +53,26 @@ class Ceiling:
     requests: int = 0
     errors: Mapping[str, int] = field(default_factory=dict)
     percentiles: Mapping[float, float] = field(default_factory=dict)
-    failed: str | None = None
-    limited: bool = False
+    failure: str | None = None
+    is_rate_limited: bool = False
     example: str = ""
 
     @property
-    def wrong(self) -> int:
+    def error_count(self) -> int:
         return min(self.requests, sum(self.errors.values()))
 
     @property
-    def sent(self) -> float:
+    def answer_rate(self) -> float:
         """Answers per second, right or wrong."""
         return self.requests / self.seconds if self.seconds > 0 else 0.0
 
     @property
     def rate(self) -> float:
         """Right answers per second."""
-        return (self.requests - self.wrong) / self.seconds if self.seconds > 0 else 0.0
+        return (self.requests - self.error_count) / self.seconds if self.seconds > 0 else 0.0
 
 
-class ClosedLoad(ABC):
+class ClosedLoopGenerator(ABC):
     """A generator of closed-loop load; ``packages`` are the distribution's (Debian's names).
 
     ``paced``: it keeps to the clients' ``max_rate``.
@@ -80,35 +80,35 @@ class ClosedLoad(ABC):
 
     name: str
     packages: tuple[str, ...]
-    paced = False
+    is_paced = False
 
     @abstractmethod
-    def argv(self, request: Request, clients: Clients) -> Argv:
+    def build_command(self, request: Request, clients: ClosedLoopClients) -> Argv:
         """One process, which ends by itself."""
 
-    def input(self, clients: Clients) -> bytes | None:
+    def build_input(self, clients: ClosedLoopClients) -> bytes | None:
         """What the process reads from its standard input."""
         return None
 
     @abstractmethod
-    def read(self, printed: str, clients: Clients) -> Ceiling:
+    def parse_output(self, output: str, clients: ClosedLoopClients) -> ClosedLoopCeiling:
         """What it printed; ``failed`` where there is no result in it. May raise ValueError."""
 
-    def parse(self, printed: str, clients: Clients) -> Ceiling:
+    def parse_checked(self, output: str, clients: ClosedLoopClients) -> ClosedLoopCeiling:
         """As ``read``; ``failed`` too where figures cannot be read."""
         try:
-            ceiling = self.read(printed, clients)
+            ceiling = self.parse_output(output, clients)
         except ValueError:
-            return self.no_result(printed, clients)
-        held = self.paced and ceiling.sent >= HELD * clients.max_rate
-        return replace(ceiling, limited=held and ceiling.failed is None)
+            return self.build_failure(output, clients)
+        is_rate_limited = self.is_paced and ceiling.answer_rate >= THROTTLED_RATE_SHARE * clients.max_rate
+        return replace(ceiling, is_rate_limited=is_rate_limited and ceiling.failure is None)
 
-    def no_result(self, printed: str, clients: Clients) -> Ceiling:
-        why = f"{self.name} printed no result: {last_line(printed)}"
-        return Ceiling(clients.concurrency, failed=why)
+    def build_failure(self, output: str, clients: ClosedLoopClients) -> ClosedLoopCeiling:
+        why = f"{self.name} printed no result: {last_line(output)}"
+        return ClosedLoopCeiling(clients.concurrency, failure=why)
 
 
-def options(request: Request) -> Argv:
+def build_options(request: Request) -> Argv:
     """Headers, as ab and wrk take them. Raises AutotuneError for what they cannot send."""
     if request.method != "GET" or request.http2:
         raise AutotuneError(
@@ -120,15 +120,15 @@ def options(request: Request) -> Argv:
     )
 
 
-MOST = 50_000_000  # requests; the time limit is what ends the run
+MAX_REQUESTS = 50_000_000  # requests; the time limit is what ends the run
 PERCENTILES = (50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 100.0)
-_LINE = re.compile(r"^(\d+),([\d.]+)$", re.M)
-_COUNT = re.compile(r"^(Complete requests|Non-2xx responses):\s+(\d+)$", re.M)
-_FAILED = re.compile(r"\(Connect: (\d+), Receive: (\d+), Length: (\d+), Exceptions: (\d+)\)")
-_TIME = re.compile(r"^Time taken for tests:\s+([\d.]+) seconds$", re.M)
+_PERCENTILE_LINE_PATTERN = re.compile(r"^(\d+),([\d.]+)$", re.M)
+_COUNT_PATTERN = re.compile(r"^(Complete requests|Non-2xx responses):\s+(\d+)$", re.M)
+_FAILURE_PATTERN = re.compile(r"\(Connect: (\d+), Receive: (\d+), Length: (\d+), Exceptions: (\d+)\)")
+_DURATION_PATTERN = re.compile(r"^Time taken for tests:\s+([\d.]+) seconds$", re.M)
 
 
-class Ab(ClosedLoad):
+class AbGenerator(ClosedLoopGenerator):
     """Debian's ab 2.3 (httpd.apache.org/docs/2.4/programs/ab.html): a new connection per request.
 
     It writes every percentile to 99, in milliseconds, as CSV to a file, here standard output.
@@ -139,45 +139,45 @@ class Ab(ClosedLoad):
     name = "ab"
     packages = ("apache2-utils",)
 
-    def argv(self, request: Request, clients: Clients) -> Argv:
+    def build_command(self, request: Request, clients: ClosedLoopClients) -> Argv:
         bound = ceil(clients.seconds + 2 * clients.timeout + 2)
         return (
             "timeout", "--signal=INT", "--kill-after=1", str(bound),
             "ab", "-q", "-l", "-r", "-c", str(clients.concurrency),
-            "-t", str(ceil(clients.seconds)), "-n", str(MOST), "-s", str(ceil(clients.timeout)),
-            "-e", "/dev/stdout", *options(request), request.url_by_address,
+            "-t", str(ceil(clients.seconds)), "-n", str(MAX_REQUESTS), "-s", str(ceil(clients.timeout)),
+            "-e", "/dev/stdout", *build_options(request), request.url_by_address,
         )  # fmt: skip
 
-    def read(self, printed: str, clients: Clients) -> Ceiling:
-        counts = {name: whole(count) for name, count in _COUNT.findall(printed)}
-        time = _TIME.search(printed)
+    def parse_output(self, output: str, clients: ClosedLoopClients) -> ClosedLoopCeiling:
+        counts = {name: parse_uint(count) for name, count in _COUNT_PATTERN.findall(output)}
+        time = _DURATION_PATTERN.search(output)
         if time is None or "Complete requests" not in counts:
-            return self.no_result(printed, clients)
-        failed = _FAILED.search(printed)
+            return self.build_failure(output, clients)
+        failed = _FAILURE_PATTERN.search(output)
         kinds = {"status": counts.get("Non-2xx responses", 0)}
         if failed:
             # An exception is the same request's broken connection, counted once more.
-            kinds |= {"refused": whole(failed[1]), "broken off": whole(failed[2])}
-        percentiles = {decimal(at): decimal(ms) / 1000 for at, ms in _LINE.findall(printed)}
-        return Ceiling(
+            kinds |= {"refused": parse_uint(failed[1]), "broken off": parse_uint(failed[2])}
+        percentiles = {parse_decimal(at): parse_decimal(ms) / 1000 for at, ms in _PERCENTILE_LINE_PATTERN.findall(output)}
+        return ClosedLoopCeiling(
             clients.concurrency,
-            decimal(time[1]),
+            parse_decimal(time[1]),
             counts["Complete requests"],
             {kind: count for kind, count in kinds.items() if count},
             {at: percentiles[at] for at in PERCENTILES if at in percentiles},
         )
 
 
-UNITS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
-_TOTAL = re.compile(r"^[ \t]+(\d+) requests in ([\d.]+)(us|ms|s|m),", re.M)
-_PERCENTILE = re.compile(r"^[ \t]+([\d.]+)%\s+([\d.]+)(us|ms|s|m)$", re.M)
-_STATUS = re.compile(r"^[ \t]+Non-2xx or 3xx responses: (\d+)$", re.M)
-_SOCKETS = re.compile(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)")
+UNIT_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
+_TOTAL_PATTERN = re.compile(r"^[ \t]+(\d+) requests in ([\d.]+)(us|ms|s|m),", re.M)
+_PERCENTILE_PATTERN = re.compile(r"^[ \t]+([\d.]+)%\s+([\d.]+)(us|ms|s|m)$", re.M)
+_STATUS_PATTERN = re.compile(r"^[ \t]+Non-2xx or 3xx responses: (\d+)$", re.M)
+_SOCKET_ERROR_PATTERN = re.compile(r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)")
 
 
 # One thread asks for every request here, whichever client is to send it, also after an error. So no two
 # requests of a process are less than ``gap`` seconds apart.
-_PACE = """
+_PACE_SCRIPT = """
 local ffi = require("ffi")
 ffi.cdef[[
 struct autotune_time { long seconds; long nanoseconds; };
@@ -211,42 +211,42 @@ end
 """
 
 
-class Wrk(ClosedLoad):
+class WrkGenerator(ClosedLoopGenerator):
     """Debian's wrk 4.1 (github.com/wg/wrk), one thread, over connections that stay open."""
 
     name = "wrk"
     packages = ("wrk",)
-    paced = True
+    is_paced = True
 
-    def input(self, clients: Clients) -> bytes:
+    def build_input(self, clients: ClosedLoopClients) -> bytes:
         """The script that keeps to the limit (LuaJIT)."""
-        return _PACE.replace("GAP", f"{1 / clients.max_rate:.12f}").encode()
+        return _PACE_SCRIPT.replace("GAP", f"{1 / clients.max_rate:.12f}").encode()
 
-    def argv(self, request: Request, clients: Clients) -> Argv:
+    def build_command(self, request: Request, clients: ClosedLoopClients) -> Argv:
         bound = ceil(clients.seconds + 2 * clients.timeout + 2)
-        return with_file((
+        return with_input_file((
             "timeout", "--kill-after=1", str(bound),
             "wrk", "--threads", "1", "--connections", str(clients.concurrency),
             "--duration", f"{ceil(clients.seconds)}s", "--timeout", f"{ceil(clients.timeout)}s",
-            "--latency", *options(request), request.url_by_address,
+            "--latency", *build_options(request), request.url_by_address,
         ), "--script=")  # fmt: skip
 
-    def read(self, printed: str, clients: Clients) -> Ceiling:
-        total = _TOTAL.search(printed)
+    def parse_output(self, output: str, clients: ClosedLoopClients) -> ClosedLoopCeiling:
+        total = _TOTAL_PATTERN.search(output)
         if total is None:
-            return self.no_result(printed, clients)
+            return self.build_failure(output, clients)
         errors = {}
-        if status := _STATUS.search(printed):
-            errors["status"] = whole(status[1])
-        if sockets := _SOCKETS.search(printed):
+        if status := _STATUS_PATTERN.search(output):
+            errors["status"] = parse_uint(status[1])
+        if sockets := _SOCKET_ERROR_PATTERN.search(output):
             errors |= dict(
                 zip(("refused", "reset", "reset while sending", "timeout"),
-                    map(whole, sockets.groups()), strict=True)
+                    map(parse_uint, sockets.groups()), strict=True)
             )  # fmt: skip
-        return Ceiling(
+        return ClosedLoopCeiling(
             clients.concurrency,
-            decimal(total[2]) * UNITS[total[3]],
-            whole(total[1]),
+            parse_decimal(total[2]) * UNIT_SECONDS[total[3]],
+            parse_uint(total[1]),
             {kind: count for kind, count in errors.items() if count},
-            {decimal(at): decimal(t) * UNITS[unit] for at, t, unit in _PERCENTILE.findall(printed)},
+            {parse_decimal(at): parse_decimal(t) * UNIT_SECONDS[unit] for at, t, unit in _PERCENTILE_PATTERN.findall(output)},
         )

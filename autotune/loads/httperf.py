@@ -32,35 +32,35 @@ from math import ceil, log
 from typing import TypeVar
 
 from autotune.loads.base import (
-    ACHIEVED,
-    BEHIND,
-    NO_FILE,
-    NO_PORT,
-    STALL,
-    Limits,
-    Load,
+    MIN_ACHIEVED_SHARE,
+    FELL_BEHIND_MESSAGE,
+    NO_FILE_ERROR,
+    NO_PORT_ERROR,
+    MAX_STALL_SHARE,
+    ProcessLimits,
+    LoadGenerator,
     LoadResult,
     LoadSpec,
-    Process,
+    LoadProcess,
     last_line,
-    with_file,
-    without_fastest,
+    with_input_file,
+    drop_fastest,
 )
-from autotune.loads.workload import Unusable, escaped, session_line, slots
+from autotune.loads.workload import UnusableWorkload, escape_text, format_session_line, expand_visits
 from autotune.services.base import Argv
-from autotune.strict import decimal, whole
-from autotune.target.requests import Step, Visit
+from autotune.strict import parse_decimal, parse_uint
+from autotune.target.requests import SessionStep, WeightedVisit
 from autotune.transports.request import Request
 
-CLIENTS = 1 << 16  # client numbers with different arrivals: the state takes 16 bits of them
+CLIENT_NUMBERS = 1 << 16  # client numbers with different arrivals: the state takes 16 bits of them
 # Places of consecutive clients in a list are the golden section of it apart, so that those of a reading
 # are spread over it (multiplicative hashing: Knuth, The Art of Computer Programming 3, 6.4).
-SPREAD = 40503
+CLIENT_SPACING = 40503
 
 _MULTIPLIER, _INCREMENT, _MODULUS = 0x5DEECE66D, 0xB, 1 << 48  # POSIX drand48
 
 
-def unit_span(client: int, gaps: int) -> float:
+def sum_unit_gaps(client: int, gaps: int) -> float:
     """The sum of the first ``gaps`` exponential gaps of mean one that this client number draws."""
     state = (
         ((0x9ABC ^ (~client & 0xFFFF)) << 32)
@@ -74,46 +74,46 @@ def unit_span(client: int, gaps: int) -> float:
     return span
 
 
-def mean_gap(client: int, requests: int, rate: float) -> float:
+def compute_mean_gap(client: int, requests: int, rate: float) -> float:
     """The ``--period`` in seconds with which ``requests`` go out at exactly ``rate`` per second.
 
     The first one goes out at once, so there is one gap less than there are requests.
     """
     if requests < 2:
         return 1.0 / rate
-    return (requests - 1) / rate / unit_span(client, requests - 1)
+    return (requests - 1) / rate / sum_unit_gaps(client, requests - 1)
 
 
-ERRORS = {
+ERROR_KINDS = {
     "client-timo": "timeout",
     "socket-timo": "timeout",
     "connrefused": "refused",
     "connreset": "reset",
     "fd-unavail": "fd-unavailable",
-    "addrunavail": NO_PORT,
-    "ftab-full": NO_FILE,
+    "addrunavail": NO_PORT_ERROR,
+    "ftab-full": NO_FILE_ERROR,
     "other": "other",
 }
 # httperf counts a connection that got no port from the kernel as "other". On standard error it names
 # the first error that it does not know, by its number (EADDRNOTAVAIL).
-_GOT_NO_PORT = "connection failed with unexpected error 99"
+_NO_PORT_TEXT = "connection failed with unexpected error 99"
 
-_HISTOGRAM = re.compile(r"^Connection lifetime histogram.*\n((?: +(?::|[\d.]+ \d+)\n)*)", re.M)
-_BIN = re.compile(r"^ +([\d.]+) (\d+)$", re.M)
-_TOTAL = re.compile(
+_HISTOGRAM_PATTERN = re.compile(r"^Connection lifetime histogram.*\n((?: +(?::|[\d.]+ \d+)\n)*)", re.M)
+_BIN_PATTERN = re.compile(r"^ +([\d.]+) (\d+)$", re.M)
+_TOTAL_PATTERN = re.compile(
     r"^Total: connections (\d+) requests (\d+) replies (\d+) test-duration ([\d.]+) s", re.M
 )
-_LONGEST = re.compile(r"^Connection time \[ms\]: min [\d.]+ avg [\d.]+ max ([\d.]+)", re.M)
-_CONTENT = re.compile(r"^Reply size \[B\]: header [\d.]+ content ([\d.]+)", re.M)
-_STATUS = re.compile(r"^Reply status: (.+)$", re.M)
-_STATUS_COUNT = re.compile(r"(\dxx)=(\d+)")
-_BURST = re.compile(r"^Maximum connect burst length: (\d+)", re.M)
-_ERROR_LINE = re.compile(r"^Errors: (.+)$", re.M)
-_ERROR_COUNT = re.compile(r"(?<![a-z-])([a-z][a-z-]{0,40}) (\d+)")
+_MAX_TIME_PATTERN = re.compile(r"^Connection time \[ms\]: min [\d.]+ avg [\d.]+ max ([\d.]+)", re.M)
+_CONTENT_PATTERN = re.compile(r"^Reply size \[B\]: header [\d.]+ content ([\d.]+)", re.M)
+_STATUS_PATTERN = re.compile(r"^Reply status: (.+)$", re.M)
+_STATUS_COUNT_PATTERN = re.compile(r"(\dxx)=(\d+)")
+_BURST_PATTERN = re.compile(r"^Maximum connect burst length: (\d+)", re.M)
+_ERROR_LINE_PATTERN = re.compile(r"^Errors: (.+)$", re.M)
+_ERROR_COUNT_PATTERN = re.compile(r"(?<![a-z-])([a-z][a-z-]{0,40}) (\d+)")
 
 
 @dataclass(frozen=True)
-class Printed:
+class HttperfOutput:
     """One process's result, as httperf 0.9.0 prints it with ``-v -v``.
 
     ``lifetimes`` maps upper edges in seconds to counts of every connection with a complete answer,
@@ -129,55 +129,55 @@ class Printed:
     lifetimes: Mapping[float, int] = field(default_factory=dict)
     statuses: Mapping[str, int] = field(default_factory=dict)
     errors: Mapping[str, int] = field(default_factory=dict)
-    longest: float = 0.0
-    content: float | None = None
-    burst: int = 0
+    max_lifetime: float = 0.0
+    mean_body_bytes: float | None = None
+    max_burst: int = 0
 
     @classmethod
-    def read(cls, printed: str) -> Printed | None:
+    def parse(cls, output: str) -> HttperfOutput | None:
         """``None`` when there is no result in it: httperf was killed, or never got to start."""
-        total, error_lines = _TOTAL.search(printed), _ERROR_LINE.findall(printed)
+        total, error_lines = _TOTAL_PATTERN.search(output), _ERROR_LINE_PATTERN.findall(output)
         if total is None or len(error_lines) < 2:  # a whole result ends with two lines of errors
             return None
         errors: Counter[str] = Counter()
-        for name, count in _ERROR_COUNT.findall(" ".join(error_lines)):
-            if kind := ERRORS.get(name):
-                errors[kind] += whole(count)
-        if _GOT_NO_PORT in printed:
-            errors[NO_PORT] += errors.pop("other", 0)
-        histogram, status = _HISTOGRAM.search(printed), _STATUS.search(printed)
+        for name, count in _ERROR_COUNT_PATTERN.findall(" ".join(error_lines)):
+            if kind := ERROR_KINDS.get(name):
+                errors[kind] += parse_uint(count)
+        if _NO_PORT_TEXT in output:
+            errors[NO_PORT_ERROR] += errors.pop("other", 0)
+        histogram, status = _HISTOGRAM_PATTERN.search(output), _STATUS_PATTERN.search(output)
         longest, content, burst = (
-            pattern.search(printed) for pattern in (_LONGEST, _CONTENT, _BURST)
+            pattern.search(output) for pattern in (_MAX_TIME_PATTERN, _CONTENT_PATTERN, _BURST_PATTERN)
         )
-        bins = _BIN.findall(histogram[1]) if histogram else []
+        bins = _BIN_PATTERN.findall(histogram[1]) if histogram else []
         return cls(
-            connections=whole(total[1]),
-            requests=whole(total[2]),
-            replies=whole(total[3]),
-            duration=decimal(total[4]),
-            lifetimes={round((decimal(at) + 0.5) / 1000, 6): whole(count) for at, count in bins},
-            statuses={k: whole(n) for k, n in _STATUS_COUNT.findall(status[1])} if status else {},
+            connections=parse_uint(total[1]),
+            requests=parse_uint(total[2]),
+            replies=parse_uint(total[3]),
+            duration=parse_decimal(total[4]),
+            lifetimes={round((parse_decimal(at) + 0.5) / 1000, 6): parse_uint(count) for at, count in bins},
+            statuses={k: parse_uint(n) for k, n in _STATUS_COUNT_PATTERN.findall(status[1])} if status else {},
             errors=errors,
-            longest=decimal(longest[1]) / 1000 if longest else 0.0,
-            content=decimal(content[1]) if content else None,
-            burst=whole(burst[1]) if burst else 0,
+            max_lifetime=parse_decimal(longest[1]) / 1000 if longest else 0.0,
+            mean_body_bytes=parse_decimal(content[1]) if content else None,
+            max_burst=parse_uint(burst[1]) if burst else 0,
         )
 
 
-METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE"})
-CLOSED_AFTER = ("Connection", "close")
-MOST_SESSIONS, MOST_URIS = 1000, 10_000  # in a log of sessions (its own limit), in a list
-Listed = TypeVar("Listed")
-LIMITS = Limits(open_connections=1000, rate=6000.0)  # FD_SETSIZE is 1024; about 12 000/s at most
-WAITED_LIMITS = 5.0  # latency limits that a process's connections must suffice for …
-ENOUGH = 10.0  # … and the most that it may hold connections for, if it has so many
-LEAST_OPEN = 64
+SUPPORTED_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "TRACE"})
+CLOSE_HEADER = ("Connection", "close")
+MAX_SESSIONS, MAX_URIS = 1000, 10_000  # in a log of sessions (its own limit), in a list
+ListItem = TypeVar("ListItem")
+PROCESS_LIMITS = ProcessLimits(open_connections=1000, max_rate=6000.0)  # FD_SETSIZE is 1024; about 12 000/s at most
+MIN_HELD_LIMITS = 5.0  # latency limits that a process's connections must suffice for …
+MAX_HELD_LIMITS = 10.0  # … and the most that it may hold connections for, if it has so many
+MIN_OPEN_CONNECTIONS = 64
 OTHER_DESCRIPTORS = 16
-STOPPED = "the load generator was stopped before it had sent the load"
+STOPPED_MESSAGE = "the load generator was stopped before it had sent the load"
 
 
 @dataclass(frozen=True)
-class Httperf(Load):
+class HttperfGenerator(LoadGenerator):
     """Debian's httperf 0.9.0 (httperf.github.io), each process bounded by ``timeout``.
 
     With ``uris`` or ``steps``, these are asked for in turn instead of the request's path, each process
@@ -185,90 +185,90 @@ class Httperf(Load):
     """
 
     uris: tuple[str, ...] = ()
-    steps: tuple[Step, ...] = ()
+    steps: tuple[SessionStep, ...] = ()
     name = "httperf"
     packages = ("httperf",)
-    limits = LIMITS
-    unchecked = (
+    limits = PROCESS_LIMITS
+    unchecked_tls = (
         "httperf sends no server name in TLS and looks at no certificate: the probe does both"
     )
-    methods = METHODS
+    supported_methods = SUPPORTED_METHODS
 
-    def asking(self, visits: tuple[Visit, ...]) -> Load:
-        for step in (step for visit in visits for step in visit.steps):
-            if step.method not in METHODS:
-                raise Unusable(f"httperf sends no {step.method}")
+    def with_visits(self, visits: tuple[WeightedVisit, ...]) -> LoadGenerator:
+        for step in (step for visit in visits for step in visit.session_steps):
+            if step.method not in SUPPORTED_METHODS:
+                raise UnusableWorkload(f"httperf sends no {step.method}")
         plain = all(
-            step.method == "GET" and step.expect is None for v in visits for step in v.steps
+            step.method == "GET" and step.expect is None for v in visits for step in v.session_steps
         )
         if plain:
-            return Httperf(uris=tuple(v.steps[0].path for v in slots(visits, MOST_URIS)))
-        return Httperf(steps=tuple(v.steps[0] for v in slots(visits, MOST_SESSIONS)))
+            return HttperfGenerator(uris=tuple(v.session_steps[0].path for v in expand_visits(visits, MAX_URIS)))
+        return HttperfGenerator(steps=tuple(v.session_steps[0] for v in expand_visits(visits, MAX_SESSIONS)))
 
-    def steps_of(self, request: Request) -> tuple[tuple[Step, float], ...]:
-        listed = self.steps or tuple(Step(path=uri) for uri in self.uris)
-        return tuple((step, 1.0) for step in listed) or super().steps_of(request)
+    def list_steps(self, request: Request) -> tuple[tuple[SessionStep, float], ...]:
+        listed = self.steps or tuple(SessionStep(path=uri) for uri in self.uris)
+        return tuple((step, 1.0) for step in listed) or super().list_steps(request)
 
-    def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
-        lasting = min(WAITED_LIMITS * spec.limit, spec.timeout)
+    def build_processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[LoadProcess, ...]:
+        lasting = min(MIN_HELD_LIMITS * spec.latency_limit, spec.timeout)
         count = max(
             hosts,
             ceil(spec.rate * lasting / self.limits.open_connections),
-            ceil(spec.rate / self.limits.rate),
+            ceil(spec.rate / self.limits.max_rate),
         )
-        count = min(count, spec.requests)
-        first = secrets.randbelow(CLIENTS) if spec.seed is None else spec.seed * count
-        return tuple(self._process(request, spec, first, i, count) for i in range(count))
+        count = min(count, spec.request_count)
+        first = secrets.randbelow(CLIENT_NUMBERS) if spec.seed is None else spec.seed * count
+        return tuple(self._build_process(request, spec, first, i, count) for i in range(count))
 
-    def _process(
-        self, request: Request, spec: LoadSpec, first: int, index: int, count: int
-    ) -> Process:
+    def _build_process(
+        self, request: Request, spec: LoadSpec, first_client: int, index: int, count: int
+    ) -> LoadProcess:
         rate = spec.rate / count
-        requests = spec.requests // count + (index < spec.requests % count)
-        client = (first + index) % CLIENTS
-        gap = mean_gap(client, requests, rate)
-        held = ceil(rate * min(ENOUGH * spec.limit, spec.timeout))
-        held = min(self.limits.open_connections, max(LEAST_OPEN, held))
+        requests = spec.request_count // count + (index < spec.request_count % count)
+        client = (first_client + index) % CLIENT_NUMBERS
+        gap = compute_mean_gap(client, requests, rate)
+        open_connections = ceil(rate * min(MAX_HELD_LIMITS * spec.latency_limit, spec.timeout))
+        open_connections = min(self.limits.open_connections, max(MIN_OPEN_CONNECTIONS, open_connections))
         span = (requests - 1) / rate
         bound = ceil(1.5 * span + 2 * spec.timeout + 2)  # a timeout each to connect and to answer
-        argv = command(request, spec, client, gap, held, bound)
-        if steps := self._steps(request, client):
-            listed = "\n\n".join(map(session_line, steps)) + "\n"
-            argv = with_file(argv, f"--wsesslog={requests},0,")
-            return Process(
-                argv, requests, span, bound + 1.0, held, input=listed.encode(), rate=rate
+        argv = build_command(request, spec, client, gap, open_connections, bound)
+        if steps := self._list_session_steps(request, client):
+            listed = "\n\n".join(map(format_session_line, steps)) + "\n"
+            argv = with_input_file(argv, f"--wsesslog={requests},0,")
+            return LoadProcess(
+                argv, requests, span, bound + 1.0, open_connections, input=listed.encode(), max_rate=rate
             )
         argv = (*argv, "--uri", request.path, f"--num-conns={requests}", "--num-calls=1")
-        plain = Process(argv, requests, span, bound + 1.0, held, rate=rate)
+        plain = LoadProcess(argv, requests, span, bound + 1.0, open_connections, max_rate=rate)
         if not self.uris:
             return plain
-        listed = "".join(f"{uri}\0" for uri in _from(self.uris, client))
-        return replace(plain, argv=with_file(argv, "--wlog=y,"), input=listed.encode())
+        listed = "".join(f"{uri}\0" for uri in _rotate_for_client(self.uris, client))
+        return replace(plain, argv=with_input_file(argv, "--wlog=y,"), input=listed.encode())
 
-    def _steps(self, request: Request, client: int) -> tuple[Step, ...]:
+    def _list_session_steps(self, request: Request, client: int) -> tuple[SessionStep, ...]:
         """What only a log of sessions can say: bodies, and methods that differ."""
         if self.steps or request.body is None:
-            return _from(self.steps, client)
-        return (Step(path=request.path, method=request.method, body=request.body),)
+            return _rotate_for_client(self.steps, client)
+        return (SessionStep(path=request.path, method=request.method, body=request.body),)
 
-    def read(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
-        output = Printed.read(printed)
-        if output is None:
-            return no_result(process, printed)
-        result = counted(output, process.requests, request.classes)
-        if request.expect is not None:
-            result = result.reclassify("wrong body", wrong_by_size(output, len(request.expect)))
-        return checked(result, output, process, spec)
+    def parse_output(self, process: LoadProcess, output: str, request: Request, spec: LoadSpec) -> LoadResult:
+        parsed = HttperfOutput.parse(output)
+        if parsed is None:
+            return build_failure(process, output)
+        result = build_result(parsed, process.request_count, request.status_classes)
+        if request.expected_body is not None:
+            result = result.reclassify("wrong body", count_wrong_sizes(parsed, len(request.expected_body)))
+        return check_result(result, parsed, process, spec)
 
 
-def _from(listed: tuple[Listed, ...], client: int) -> tuple[Listed, ...]:
+def _rotate_for_client(items: tuple[ListItem, ...], client: int) -> tuple[ListItem, ...]:
     """A list from a place of the client's own on, far from those of the clients beside it."""
-    at = len(listed) * (client * SPREAD % CLIENTS) // CLIENTS
-    return (*listed[at:], *listed[:at])
+    at = len(items) * (client * CLIENT_SPACING % CLIENT_NUMBERS) // CLIENT_NUMBERS
+    return (*items[at:], *items[:at])
 
 
-def command(
-    request: Request, spec: LoadSpec, client: int, gap: float, held: int, bound: int
+def build_command(
+    request: Request, spec: LoadSpec, client: int, gap: float, open_connections: int, stop_seconds: int
 ) -> Argv:
     """httperf as ``client``, with exponential gaps of the mean ``gap`` and ``held`` connections.
 
@@ -276,15 +276,15 @@ def command(
     are read with its results.
     """
     return (
-        "sh", "-c", 'exec "$@" 2>&1', "sh", "prlimit", f"--nofile={held + OTHER_DESCRIPTORS}",
-        "timeout", "--signal=INT", "--kill-after=1", str(bound),
-        "httperf", "-v", "-v", f"--client={client}/{CLIENTS}",
+        "sh", "-c", 'exec "$@" 2>&1', "sh", "prlimit", f"--nofile={open_connections + OTHER_DESCRIPTORS}",
+        "timeout", "--signal=INT", "--kill-after=1", str(stop_seconds),
+        "httperf", "-v", "-v", f"--client={client}/{CLIENT_NUMBERS}",
         "--server", request.endpoint.host, "--port", str(request.endpoint.port),
-        f"--period=e{gap:.12f}", f"--timeout={spec.timeout:g}", *options(request),
+        f"--period=e{gap:.12f}", f"--timeout={spec.timeout:g}", *build_options(request),
     )  # fmt: skip
 
 
-def options(request: Request) -> Argv:
+def build_options(request: Request) -> Argv:
     """httperf's options for a request, without its path.
 
     Each connection is a visitor's first one, so none resumes a TLS session. Over TLS the server is
@@ -298,19 +298,19 @@ def options(request: Request) -> Argv:
         options += ["--method", request.method]
     headers = request.headers
     if request.tls and not any(name.lower() == "connection" for name, _ in headers):
-        headers = (*headers, CLOSED_AFTER)
+        headers = (*headers, CLOSE_HEADER)
     if headers:
-        lines = "".join(f"{escaped(name)}: {escaped(value)}\\n" for name, value in headers)
+        lines = "".join(f"{escape_text(name)}: {escape_text(value)}\\n" for name, value in headers)
         options += ["--add-header", lines]
     return tuple(options)
 
 
-def no_result(process: Process, printed: str) -> LoadResult:
-    return LoadResult.nothing(process.requests, f"httperf printed no result: {last_line(printed)}")
+def build_failure(process: LoadProcess, output: str) -> LoadResult:
+    return LoadResult.not_sent(process.request_count, f"httperf printed no result: {last_line(output)}")
 
 
-def counted(
-    output: Printed, intended: int, classes: frozenset[str] = frozenset({"2xx"})
+def build_result(
+    output: HttperfOutput, intended: int, classes: frozenset[str] = frozenset({"2xx"})
 ) -> LoadResult:
     """Every intended request either answered right or an error of one kind."""
     errors = Counter(output.errors)
@@ -330,65 +330,65 @@ def counted(
         intended=intended,
         sent=output.requests,
         errors={kind: n for kind, n in errors.items() if n},
-        histogram=without_fastest(output.lifetimes, answers - ok),
+        histogram=drop_fastest(output.lifetimes, answers - ok),
         duration=output.duration,
-        sizes=sizes_of(output, right),
+        sizes=find_mean_sizes(output, right),
     )
 
 
-def sizes_of(output: Printed, right: int) -> dict[float, int]:
+def find_mean_sizes(output: HttperfOutput, right_answers: int) -> dict[float, int]:
     """The mean size of all bodies, if every answer had a right status."""
-    if output.content is None or not right or right != output.replies:
+    if output.mean_body_bytes is None or not right_answers or right_answers != output.replies:
         return {}
-    return {output.content: right}
+    return {output.mean_body_bytes: right_answers}
 
 
-def wrong_by_size(output: Printed, expected: int) -> int:
+def count_wrong_sizes(output: HttperfOutput, expected: int) -> int:
     """How many bodies were wrong, going by the mean size of all of them; 0 when it is as expected.
 
     An estimate: it takes a wrong body for an empty one (or one of twice the size). The mean covers
     answers of all kinds and has one decimal, so it says nothing once there are error pages.
     """
     right = output.statuses.get("2xx", 0)
-    if output.content is None or right == 0 or right != output.replies:
+    if output.mean_body_bytes is None or right == 0 or right != output.replies:
         return 0
-    off = abs(output.content - expected)
+    off = abs(output.mean_body_bytes - expected)
     if off <= 0.051:
         return 0
     return max(1, ceil(right * min(1.0, off / max(1, expected))))
 
 
-def checked(result: LoadResult, output: Printed, process: Process, spec: LoadSpec) -> LoadResult:
+def check_result(result: LoadResult, output: HttperfOutput, process: LoadProcess, spec: LoadSpec) -> LoadResult:
     """The result with the reason why it says nothing about the server, if there is one.
 
     On a machine that it shares with overloaded servers httperf starves with them. Then the answers
     decide: those later than the limit by more than twice the longest stall (``lag``) were late
     because of the server, at *less* load than ordered, so it fails the ordered load as well.
     """
-    if short := result.without_means():
+    if short := result.as_exhausted_host():
         return short
-    lag = max(0, output.burst - 1) * process.span / max(1, process.requests - 1)
-    if not _fell_short(result, output, process, spec, lag):
+    lag = max(0, output.max_burst - 1) * process.span_seconds / max(1, process.request_count - 1)
+    if not _is_incomplete(result, output, process, spec, lag):
         return replace(result, truncated="unanswered" in result.errors)
     unmade = sum(
         result.errors.get(kind, 0) for kind in ("fd-unavailable", "not sent", "unanswered")
     )
-    stopped = result.errors.get("not sent") and output.duration < process.span
-    return result.fallen_short(spec.limit, lag, unmade, STOPPED if stopped else BEHIND)
+    stopped = result.errors.get("not sent") and output.duration < process.span_seconds
+    return result.as_incomplete_load(spec.latency_limit, lag, unmade, STOPPED_MESSAGE if stopped else FELL_BEHIND_MESSAGE)
 
 
-def _fell_short(
-    result: LoadResult, output: Printed, process: Process, spec: LoadSpec, lag: float
+def _is_incomplete(
+    result: LoadResult, output: HttperfOutput, process: LoadProcess, spec: LoadSpec, lag: float
 ) -> bool:
     """Whether the ordered load was not made: not all of it, not in time, or in one burst.
 
     httperf does not print when the last request went out, but that was no earlier than the longest
     wait before the end. Nor was the load made if a burst of httperf's own used up its connections.
     """
-    if result.errors.get("not sent") or lag > STALL * process.span + spec.limit:
+    if result.errors.get("not sent") or lag > MAX_STALL_SHARE * process.span_seconds + spec.latency_limit:
         return True
-    if result.errors.get("fd-unavailable") and output.burst > process.open_connections / 2:
+    if result.errors.get("fd-unavailable") and output.max_burst > process.open_connections / 2:
         return True
     timed_out = result.errors.get("timeout", 0) > 0
-    longest = 2 * spec.timeout if timed_out else output.longest
-    return output.duration - longest > process.span / ACHIEVED + 0.010
+    longest = 2 * spec.timeout if timed_out else output.max_lifetime
+    return output.duration - longest > process.span_seconds / MIN_ACHIEVED_SHARE + 0.010

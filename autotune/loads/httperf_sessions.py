@@ -18,137 +18,137 @@ from dataclasses import dataclass, replace
 from math import ceil
 
 from autotune.loads.base import (
-    Load,
+    LoadGenerator,
     LoadResult,
     LoadSpec,
-    Process,
-    in_order,
-    with_file,
-    without_fastest,
+    LoadProcess,
+    sort_counts,
+    with_input_file,
+    drop_fastest,
 )
 from autotune.loads.httperf import (
-    CLIENTS,
-    LIMITS,
-    MOST_SESSIONS,
-    WAITED_LIMITS,
-    Printed,
-    checked,
-    command,
-    mean_gap,
-    no_result,
-    sizes_of,
+    CLIENT_NUMBERS,
+    PROCESS_LIMITS,
+    MAX_SESSIONS,
+    MIN_HELD_LIMITS,
+    HttperfOutput,
+    check_result,
+    build_command,
+    compute_mean_gap,
+    build_failure,
+    find_mean_sizes,
 )
-from autotune.loads.workload import Kind, kinds, session_line, slots
-from autotune.strict import whole
-from autotune.target.requests import Step, Visit
+from autotune.loads.workload import SessionKind, parse_session_kinds, format_session_line, expand_visits
+from autotune.strict import parse_uint
+from autotune.target.requests import SessionStep, WeightedVisit
 from autotune.transports.request import Request
 
-GIVEN_UP = "given up"  # what was left of a session that failed
-_GOOD = re.compile(r"^Session rate \[sess/s\]:.*\((\d+)/(\d+)\)$", re.M)
+ABANDONED_ERROR = "given up"  # what was left of a session that failed
+_SESSION_COUNT_PATTERN = re.compile(r"^Session rate \[sess/s\]:.*\((\d+)/(\d+)\)$", re.M)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sessions(Process):
+class SessionProcess(LoadProcess):
     """A process that starts sessions of one kind; ``requests`` is the sum over all of them."""
 
-    kind: Kind
+    kind: SessionKind
 
     @property
-    def count(self) -> int:
-        return self.requests // self.kind.calls
+    def session_count(self) -> int:
+        return self.request_count // self.kind.request_count
 
 
 @dataclass(frozen=True)
-class HttperfSessions(Load):
+class SessionGenerator(LoadGenerator):
     """Debian's httperf 0.9.0 with ``--wsesslog``, at least one process for each kind and load host."""
 
-    kinds: tuple[Kind, ...]
-    visits: tuple[Visit, ...] = ()
+    kinds: tuple[SessionKind, ...]
+    visits: tuple[WeightedVisit, ...] = ()
     name = "httperf"
     packages = ("httperf",)
-    limits = LIMITS
+    limits = PROCESS_LIMITS
 
-    def asking(self, visits: tuple[Visit, ...]) -> Load:
+    def with_visits(self, visits: tuple[WeightedVisit, ...]) -> LoadGenerator:
         """Each visit becomes a session, with one request in each burst."""
-        sessions = ("\n".join(map(session_line, v.steps)) for v in slots(visits, MOST_SESSIONS))
-        return HttperfSessions(kinds("\n\n".join(sessions)), visits)
+        sessions = ("\n".join(map(format_session_line, v.session_steps)) for v in expand_visits(visits, MAX_SESSIONS))
+        return SessionGenerator(parse_session_kinds("\n\n".join(sessions)), visits)
 
-    def steps_of(self, request: Request) -> tuple[tuple[Step, float], ...]:
+    def list_steps(self, request: Request) -> tuple[tuple[SessionStep, float], ...]:
         """Those of a file of sessions are known as far as they are plain."""
         if self.visits:
-            return tuple((step, visit.weight) for visit in self.visits for step in visit.steps)
+            return tuple((step, visit.weight) for visit in self.visits for step in visit.session_steps)
         lines = (
-            line.split() for kind in self.kinds for line in kind.text.splitlines() if line.strip()
+            line.split() for kind in self.kinds for line in kind.session_log.splitlines() if line.strip()
         )
-        return tuple((Step(path=path), 1.0) for path, *words in lines
+        return tuple((SessionStep(path=path), 1.0) for path, *words in lines
                      if not any(word.startswith(("method=", "contents=")) for word in words))  # fmt: skip
 
-    def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
-        calls = sum(kind.calls * kind.count for kind in self.kinds)
-        first = secrets.randbelow(CLIENTS) if spec.seed is None else spec.seed
-        processes: list[Process] = []
+    def build_processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[LoadProcess, ...]:
+        calls = sum(kind.request_count * kind.session_count for kind in self.kinds)
+        first = secrets.randbelow(CLIENT_NUMBERS) if spec.seed is None else spec.seed
+        processes: list[LoadProcess] = []
         for kind in self.kinds:
-            rate = spec.rate * kind.count / calls  # sessions/s
-            lasting = kind.think + kind.calls * min(WAITED_LIMITS * spec.limit, spec.timeout)
+            rate = spec.rate * kind.session_count / calls  # sessions/s
+            lasting = kind.think_seconds + kind.request_count * min(MIN_HELD_LIMITS * spec.latency_limit, spec.timeout)
             count = max(hosts, ceil(rate * lasting / self.limits.open_connections))
             sessions = int(rate * spec.seconds + 1e-9)
             count = min(count, sessions)  # a kind of which no whole session is due is left out
             for index in range(count):
-                mine = sessions // count + (index < sessions % count)
-                client = (first + len(processes)) % CLIENTS
-                processes.append(_process(request, spec, kind, client, mine, rate / count))
+                own_sessions = sessions // count + (index < sessions % count)
+                client = (first + len(processes)) % CLIENT_NUMBERS
+                processes.append(_build_process(request, spec, kind, client, own_sessions, rate / count))
         return tuple(processes)
 
-    def read(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
-        output, good = Printed.read(printed), _GOOD.search(printed)
-        if output is None or good is None or not isinstance(process, Sessions):
-            return no_result(process, printed)
-        result = _counted(output, whole(good[1]), process, request.classes)
+    def parse_output(self, process: LoadProcess, output: str, request: Request, spec: LoadSpec) -> LoadResult:
+        parsed, good = HttperfOutput.parse(output), _SESSION_COUNT_PATTERN.search(output)
+        if parsed is None or good is None or not isinstance(process, SessionProcess):
+            return build_failure(process, output)
+        result = _build_result(parsed, parse_uint(good[1]), process, request.status_classes)
         # Arrivals, bursts and stalls are those of sessions.
-        return checked(result, output, replace(process, requests=process.count), spec)
+        return check_result(result, parsed, replace(process, request_count=process.session_count), spec)
 
 
-def _process(
-    request: Request, spec: LoadSpec, kind: Kind, client: int, sessions: int, rate: float
-) -> Sessions:
-    gap = mean_gap(client, sessions, rate)
+def _build_process(
+    request: Request, spec: LoadSpec, kind: SessionKind, client: int, sessions: int, rate: float
+) -> SessionProcess:
+    gap = compute_mean_gap(client, sessions, rate)
     span = max(sessions - 1, 1) / rate
-    longest = kind.think + kind.calls * spec.timeout
-    held = LIMITS.open_connections
+    longest = kind.think_seconds + kind.request_count * spec.timeout
+    open_connections = PROCESS_LIMITS.open_connections
     bound = ceil(1.5 * span + longest + 2 * spec.timeout + 2)
-    return Sessions(
-        with_file(command(request, spec, client, gap, held, bound), f"--wsesslog={sessions},0,"),
-        sessions * kind.calls,
+    return SessionProcess(
+        with_input_file(build_command(request, spec, client, gap, open_connections, bound), f"--wsesslog={sessions},0,"),
+        sessions * kind.request_count,
         span,
         bound + 1.0,
-        held,
-        input=kind.text.encode(),
+        open_connections,
+        input=kind.session_log.encode(),
         kind=kind,
-        rate=rate * kind.calls,
+        max_rate=rate * kind.request_count,
     )
 
 
-def _counted(output: Printed, good: int, process: Sessions, classes: frozenset[str]) -> LoadResult:
+def _build_result(output: HttperfOutput, succeeded_sessions: int, process: SessionProcess, classes: frozenset[str]) -> LoadResult:
     """The requests of the sessions that succeeded, each with the mean latency of its session."""
     kind = process.kind
     # Failed sessions are in the histogram too, if they had an answer at all.
-    lasted = without_fastest(output.lifetimes, sum(output.lifetimes.values()) - good)
+    lasted = drop_fastest(output.lifetimes, sum(output.lifetimes.values()) - succeeded_sessions)
     histogram: Counter[float] = Counter()
     for edge, sessions in lasted.items():
         # Upper edge of a request's latency, to the microsecond.
-        per_call = round(max(0.001, edge - kind.think) / kind.calls, 6)
-        histogram[per_call] += sessions * kind.calls
-    whole = LoadResult(process.requests, output.requests, {}, dict(histogram), output.duration)
+        per_call = round(max(0.001, edge - kind.think_seconds) / kind.request_count, 6)
+        histogram[per_call] += sessions * kind.request_count
+    whole = LoadResult(process.request_count, output.requests, {}, dict(histogram), output.duration)
     wrong = {k: n for k, n in output.statuses.items() if k not in classes and n}
     for status, count in wrong.items():
         whole = whole.reclassify(status, count)
     errors = Counter(whole.errors)
-    missing = process.requests - whole.replies_ok - whole.failed
+    missing = process.request_count - whole.right_answers - whole.error_count
     for name, count in output.errors.items():
         errors[name] += min(missing, count)
         missing -= min(missing, count)
-    unsent = min(missing, max(0, process.count - output.connections) * kind.calls)
+    unsent = min(missing, max(0, process.session_count - output.connections) * kind.request_count)
     errors["not sent"] += unsent
-    errors[GIVEN_UP] += missing - unsent
+    errors[ABANDONED_ERROR] += missing - unsent
     right = sum(n for kind, n in output.statuses.items() if kind in classes)
-    return replace(whole, errors=in_order(errors), sizes=sizes_of(output, right))
+    return replace(whole, errors=sort_counts(errors), sizes=find_mean_sizes(output, right))

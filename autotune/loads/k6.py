@@ -19,114 +19,114 @@ from math import ceil
 from typing import Any
 
 from autotune.loads.base import (
-    ACHIEVED,
-    NO_FILE,
-    NO_PORT,
-    STALL,
-    Limits,
-    Load,
+    MIN_ACHIEVED_SHARE,
+    NO_FILE_ERROR,
+    NO_PORT_ERROR,
+    MAX_STALL_SHARE,
+    ProcessLimits,
+    LoadGenerator,
     LoadResult,
     LoadSpec,
-    Process,
-    in_order,
+    LoadProcess,
+    sort_counts,
     last_line,
 )
 from autotune.services.base import Argv
-from autotune.strict import is_address, parse_json, split_lines
-from autotune.target.requests import Step, Visit
+from autotune.strict import is_ip_address, parse_json, split_lines
+from autotune.target.requests import SessionStep, WeightedVisit
 from autotune.transports.request import DEFAULT_PORTS, Request
 
-LIMITS = Limits(open_connections=500, rate=3000.0, kept=True)  # each client is a JavaScript engine
-WAITED_LIMITS = 5.0  # latency limits that all clients together must suffice for
-LEAST_CLIENTS = 16
-STARTS = 30  # s at most, for its own start and a script's `setup`
-FINE, COARSE = 25, 1.25  # bins within the limit, and the ratio of those beyond it
-KINDS = (
+PROCESS_LIMITS = ProcessLimits(open_connections=500, max_rate=3000.0, keeps_connections=True)  # each client is a JavaScript engine
+MIN_HELD_LIMITS = 5.0  # latency limits that all clients together must suffice for
+MIN_CLIENTS = 16
+START_SECONDS = 30  # s at most, for its own start and a script's `setup`
+BINS_WITHIN_LIMIT, BIN_GROWTH_FACTOR = 25, 1.25  # bins within the limit, and the ratio of those beyond it
+ERROR_KINDS = (
     "1xx", "3xx", "4xx", "5xx", "wrong body", "timeout", "refused", "reset", "certificate",
-    NO_PORT, NO_FILE, "other", "failed check", "script error", "nothing asked", "elsewhere",
+    NO_PORT_ERROR, NO_FILE_ERROR, "other", "failed check", "script error", "nothing asked", "elsewhere",
     "too many requests",
 )  # fmt: skip
-RUN = ("k6", "run", "--quiet", "--no-usage-report", "--address=")
-_VISITS = """
+RUN_COMMAND = ("k6", "run", "--quiet", "--no-usage-report", "--address=")
+_VISITS_SCRIPT = """
 Object.assign(exports, { options: load, handleSummary });
 exports.default = () => arrive(() => chosen().steps.forEach(ask));
 """
 
 
-def source(name: str) -> str:
+def read_source(name: str) -> str:
     """The text of a file beside this one."""
     return (files("autotune.loads") / name).read_text(encoding="utf-8")
 
 
 @dataclass(frozen=True)
-class K6(Load):
+class K6Generator(LoadGenerator):
     """k6 0.52 (grafana.com/docs/k6), each process bounded by ``timeout``.
 
     With ``visits``, each arrival makes one of them, chosen by its weight, in place of the request.
     """
 
-    visits: tuple[Visit, ...] = ()
+    visits: tuple[WeightedVisit, ...] = ()
     name = "k6"
-    elsewhere = "a binary from github.com/grafana/k6/releases, or go install go.k6.io/k6@v0.52.0"
-    limits = LIMITS
+    package_source = "a binary from github.com/grafana/k6/releases, or go install go.k6.io/k6@v0.52.0"
+    limits = PROCESS_LIMITS
     http2 = True
 
-    def asking(self, visits: tuple[Visit, ...]) -> Load:
-        return K6(visits)
+    def with_visits(self, visits: tuple[WeightedVisit, ...]) -> LoadGenerator:
+        return K6Generator(visits)
 
-    def steps_of(self, request: Request) -> tuple[tuple[Step, float], ...]:
-        steps = tuple((step, visit.weight) for visit in self.visits for step in visit.steps)
-        return steps or super().steps_of(request)
+    def list_steps(self, request: Request) -> tuple[tuple[SessionStep, float], ...]:
+        steps = tuple((step, visit.weight) for visit in self.visits for step in visit.session_steps)
+        return steps or super().list_steps(request)
 
     @property
-    def calls(self) -> float:
+    def requests_per_visit(self) -> float:
         """Requests of a visit, on average."""
         weight = sum(visit.weight for visit in self.visits)
-        calls = sum(visit.weight * len(visit.steps) for visit in self.visits)
+        calls = sum(visit.weight * len(visit.session_steps) for visit in self.visits)
         return calls / weight if self.visits else 1.0
 
     @property
-    def thinking(self) -> float:
+    def longest_pause(self) -> float:
         """Pauses of the longest visit, in seconds."""
-        return max((sum(step.think for step in v.steps) for v in self.visits), default=0.0)
+        return max((sum(step.think for step in v.session_steps) for v in self.visits), default=0.0)
 
-    def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
-        lasting = min(WAITED_LIMITS * spec.limit, spec.timeout) + self.thinking / self.calls
+    def build_processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[LoadProcess, ...]:
+        lasting = min(MIN_HELD_LIMITS * spec.latency_limit, spec.timeout) + self.longest_pause / self.requests_per_visit
         count = max(
             hosts,
-            ceil(spec.rate / self.limits.rate),
+            ceil(spec.rate / self.limits.max_rate),
             ceil(spec.rate * lasting / self.limits.open_connections),
         )
         # Rounded down: no process may have a request more than its share of the rate.
-        count = min(count, int(spec.rate * spec.seconds / self.calls + 1e-9))
+        count = min(count, int(spec.rate * spec.seconds / self.requests_per_visit + 1e-9))
         if count < 1:
             return ()
-        return (self._process(request, spec, spec.rate / count, lasting),) * count
+        return (self._build_process(request, spec, spec.rate / count, lasting),) * count
 
-    def _process(self, request: Request, spec: LoadSpec, rate: float, lasting: float) -> Process:
-        clients = min(self.limits.open_connections, max(LEAST_CLIENTS, ceil(rate * lasting)))
-        iterations = int(rate * spec.seconds / self.calls + 1e-9)
-        offered = iterations * self.calls * self.requests_each / spec.seconds
+    def _build_process(self, request: Request, spec: LoadSpec, rate: float, seconds: float) -> LoadProcess:
+        clients = min(self.limits.open_connections, max(MIN_CLIENTS, ceil(rate * seconds)))
+        iterations = int(rate * spec.seconds / self.requests_per_visit + 1e-9)
+        offered = iterations * self.requests_per_visit * self.requests_per_iteration / spec.seconds
         order = {
             "iterations": iterations,
             "span": round(1000 * spec.seconds),
             "clients": clients,
             "grace": round(1000 * (spec.timeout + 1)),
-            **self.more(offered),
+            **self.describe_rate(offered),
         }
-        bound = ceil(spec.seconds + 2 * spec.timeout + STARTS)
+        bound = ceil(spec.seconds + 2 * spec.timeout + START_SECONDS)
         argv, scenario = self._command(request, spec, order, bound)
-        return Process(
+        return LoadProcess(
             argv,
-            max(1, round(iterations * self.calls)),
+            max(1, round(iterations * self.requests_per_visit)),
             spec.seconds,
             bound + 1.0,
             clients,
             input=scenario,
-            rate=offered,
+            max_rate=offered,
         )
 
-    def more(self, rate: float) -> Mapping[str, Any]:
+    def describe_rate(self, rate: float) -> Mapping[str, Any]:
         """What else a scenario needs that offers ``rate`` requests/s."""
         return {}
 
@@ -135,46 +135,46 @@ class K6(Load):
     ) -> tuple[Argv, bytes]:
         """The command of a scenario, which is stopped after ``bound`` seconds, and its standard input."""
         whole = {
-            **asked(request, self.visits), **order,
-            "timeout": f"{spec.timeout:g}s", "edges": edges(spec), "kinds": KINDS,
+            **describe_requests(request, self.visits), **order,
+            "timeout": f"{spec.timeout:g}s", "edges": list_bin_edges(spec), "kinds": ERROR_KINDS,
         }  # fmt: skip
-        argv, scenario = self.run(f"const order = {json.dumps(whole)};\n{source('k6.js')}")
+        argv, scenario = self.build_run_command(f"const order = {json.dumps(whole)};\n{read_source('k6.js')}")
         argv = ("timeout", "--signal=INT", "--kill-after=1", str(bound), *argv)
         # Go takes proxies from the environment, and uses HTTP/2 over TLS unless told not to.
         version = () if request.http2 else ("GODEBUG=http2client=0",)
-        return request.trusting(("env", "NO_PROXY=*", "no_proxy=*", *version, *argv)), scenario
+        return request.with_trusted_ca(("env", "NO_PROXY=*", "no_proxy=*", *version, *argv)), scenario
 
-    def run(self, scenario: str) -> tuple[Argv, bytes]:
+    def build_run_command(self, scenario: str) -> tuple[Argv, bytes]:
         """The command that runs this text, and its standard input."""
-        return (*RUN, "--log-output=none", "-"), (scenario + _VISITS).encode()
+        return (*RUN_COMMAND, "--log-output=none", "-"), (scenario + _VISITS_SCRIPT).encode()
 
-    def read(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
+    def parse_output(self, process: LoadProcess, output: str, request: Request, spec: LoadSpec) -> LoadResult:
         try:
-            summary = parse_json((split_lines(printed.strip()) or [""])[-1])
+            summary = parse_json((split_lines(output.strip()) or [""])[-1])
             counts = {name: whole_count(n) for name, n in summary["counts"].items()}
             lag = float(summary["lag"])
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            why = f"k6 gave no result ({error!r}): {last_line(printed)}"
-            return LoadResult.nothing(process.requests, why)
-        result = _counted(counts, process, spec, self.calls)
-        return result.without_means() or _checked(result, lag, process, spec)
+            why = f"k6 gave no result ({error!r}): {last_line(output)}"
+            return LoadResult.not_sent(process.request_count, why)
+        result = _build_result(counts, process, spec, self.requests_per_visit)
+        return result.as_exhausted_host() or _check_result(result, lag, process, spec)
 
 
-def asked(request: Request, visits: tuple[Visit, ...]) -> dict[str, Any]:
+def describe_requests(request: Request, visits: tuple[WeightedVisit, ...]) -> dict[str, Any]:
     """What the scenario asks for, and of whom."""
-    page = Step(path=request.path, method=request.method, body=request.body)
-    listed = [(visit.weight, visit.steps) for visit in visits] or [(1.0, (page,))]
-    by_name = request.host is not None and is_address(request.endpoint.host)
+    page = SessionStep(path=request.path, method=request.method, body=request.body)
+    listed = [(visit.weight, visit.session_steps) for visit in visits] or [(1.0, (page,))]
+    by_name = request.host is not None and is_ip_address(request.endpoint.host)
     site = replace(request, path="", host=request.host if by_name else None).url
     named = {"Host": request.authority} if request.authority and not by_name else {}
     return {
         "site": site,
         "hosts": {request.host: request.endpoint.host} if by_name else {},
         "headers": {**named, **dict(request.headers)},
-        "names": authorities(request),
+        "names": list_authorities(request),
         "insecure": bool(request.tls and request.tls.insecure),
         "statuses": sorted(request.statuses),
-        "expect": None if request.expect is None or visits else request.expect.decode(),
+        "expect": None if request.expected_body is None or visits else request.expected_body.decode(),
         "visits": [
             {"weight": weight, "steps": [
                 {"path": s.path, "method": s.method, "body": s.body, "think": s.think} for s in steps
@@ -183,7 +183,7 @@ def asked(request: Request, visits: tuple[Visit, ...]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def authorities(request: Request) -> list[str]:
+def list_authorities(request: Request) -> list[str]:
     """The names by which URLs may call the site, with and without a port."""
     names = [name for name in (request.host, request.endpoint.host) if name]
     ports = [f"{name}:{request.endpoint.port}" for name in names]
@@ -191,12 +191,12 @@ def authorities(request: Request) -> list[str]:
     return [name.lower() for name in (*names[: None if usual or not request.host else 1], *ports)]
 
 
-def edges(spec: LoadSpec) -> list[float]:
+def list_bin_edges(spec: LoadSpec) -> list[float]:
     """Upper edges of bins, in seconds: the limit is one of them, the last is beyond every answer."""
-    within = [round(spec.limit * step / FINE, 9) for step in range(1, FINE)]
-    beyond = [spec.limit]
+    within = [round(spec.latency_limit * step / BINS_WITHIN_LIMIT, 9) for step in range(1, BINS_WITHIN_LIMIT)]
+    beyond = [spec.latency_limit]
     while beyond[-1] < 2 * spec.timeout:
-        beyond.append(round(beyond[-1] * COARSE, 9))
+        beyond.append(round(beyond[-1] * BIN_GROWTH_FACTOR, 9))
     return [*within, *beyond]
 
 
@@ -207,33 +207,33 @@ def whole_count(number: object) -> int:
     return int(number)
 
 
-def _counted(
-    counts: Mapping[str, int], process: Process, spec: LoadSpec, calls: float
+def _build_result(
+    counts: Mapping[str, int], process: LoadProcess, spec: LoadSpec, requests_per_visit: float
 ) -> LoadResult:
     """Every intended request either answered right or an error of one kind."""
-    histogram = {edge: counts.get(f"bin_{i}", 0) for i, edge in enumerate(edges(spec))}
-    errors = Counter({kind: counts.get(f"failed_{i}", 0) for i, kind in enumerate(KINDS)})
+    histogram = {edge: counts.get(f"bin_{i}", 0) for i, edge in enumerate(list_bin_edges(spec))}
+    errors = Counter({kind: counts.get(f"failed_{i}", 0) for i, kind in enumerate(ERROR_KINDS)})
     sent = counts.get("sent", 0)
     errors["unanswered"] = max(0, sent - sum(histogram.values()) - errors.total())
     errors["not sent"] = max(
-        round(counts.get("dropped_iterations", 0) * calls), process.requests - sent
+        round(counts.get("dropped_iterations", 0) * requests_per_visit), process.request_count - sent
     )
     return LoadResult(
         intended=sum(histogram.values()) + errors.total(),
         sent=sent,
-        errors=in_order(errors),
-        histogram=in_order(histogram),
+        errors=sort_counts(errors),
+        histogram=sort_counts(histogram),
         duration=spec.seconds,
     )
 
 
-def _checked(result: LoadResult, lag: float, process: Process, spec: LoadSpec) -> LoadResult:
+def _check_result(result: LoadResult, lag: float, process: LoadProcess, spec: LoadSpec) -> LoadResult:
     """The result with the reason why it says nothing about the server, if there is one.
 
     ``lag`` (seconds) is right only if nothing was dropped: otherwise later arrivals count as earlier.
     """
     unsent = result.errors.get("not sent", 0)
-    late = not unsent and lag > STALL * process.span + spec.limit
-    if not late and unsent <= (1 - ACHIEVED) * result.intended:
+    late = not unsent and lag > MAX_STALL_SHARE * process.span_seconds + spec.latency_limit
+    if not late and unsent <= (1 - MIN_ACHIEVED_SHARE) * result.intended:
         return result
-    return result.fallen_short(spec.limit, lag if late else 0.0, unsent)
+    return result.as_incomplete_load(spec.latency_limit, lag if late else 0.0, unsent)

@@ -30,35 +30,35 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from autotune import foreign_files
-from autotune.loads.base import LoadError, LoadResult, LoadSpec, Process
-from autotune.loads.k6 import K6, KINDS, RUN, STARTS, source, whole_count
-from autotune.loads.offer import UNKNOWN, RateTooHigh
-from autotune.loads.workload import LONGEST_THINK, Unusable
+from autotune.loads.base import LoadError, LoadResult, LoadSpec, LoadProcess
+from autotune.loads.k6 import K6Generator, ERROR_KINDS, RUN_COMMAND, START_SECONDS, read_source, whole_count
+from autotune.loads.offer import UNKNOWN_RATE, RateTooHigh
+from autotune.loads.workload import MAX_THINK_SECONDS, UnusableWorkload
 from autotune.services.base import Argv, Endpoint
 from autotune.strict import parse_json, split_lines
-from autotune.target.requests import Step
+from autotune.target.requests import SessionStep
 from autotune.transports.request import Request
-from autotune.transports.temporary import temporary
+from autotune.transports.temporary import temporary_file_script
 
-COUNTED = ("k6", "k6/http")  # modules that autotune's own replaces
-OTHERS = frozenset({"k6/crypto", "k6/data", "k6/encoding", "k6/execution", "k6/html", "k6/metrics",
+COUNTED_MODULES = ("k6", "k6/http")  # modules that autotune's own replaces
+UNCOUNTED_MODULES = frozenset({"k6/crypto", "k6/data", "k6/encoding", "k6/execution", "k6/html", "k6/metrics",
                     "k6/timers"})  # fmt: skip
-JAVASCRIPT = (".js", ".mjs", ".ts")
-LARGEST = 2_000_000  # characters of all files
+SCRIPT_SUFFIXES = (".js", ".mjs", ".ts")
+MAX_SCRIPT_CHARACTERS = 2_000_000  # characters of all files
 # The runs that count requests: how many, the most requests of one, and the longest time for all of
 # them and the time after which no other one begins, in seconds.
 RUNS, MOST, LONGEST, ENOUGH = 30, 1000, 60, 15
-TOO_MANY = "too many requests"
-UNCOUNTED = "k6 sent requests that are not counted"
-LATE = "it makes requests after the end of a run, which are not counted"
-COUNTED_ONLY = "use http.request or http.batch, and return a promise if a timer makes requests"
-NAMED = "`load: {requests_per_run: N}`"
-SHORTER = "divide it: a run is one visit"
-_IMPORT = re.compile(r"""(\bfrom\s*|\bimport\s*\(?\s*|\brequire\s*\(\s*)(['"])([^'"\n]+)\2""")
+TOO_MANY_REQUESTS = "too many requests"
+UNCOUNTED_REQUESTS = "k6 sent requests that are not counted"
+LATE_REQUESTS = "it makes requests after the end of a run, which are not counted"
+COUNTED_CALLS_HINT = "use http.request or http.batch, and return a promise if a timer makes requests"
+REQUESTS_PER_RUN_HINT = "`load: {requests_per_run: N}`"
+SHORTER_RUN_HINT = "divide it: a run is one visit"
+_IMPORT_PATTERN = re.compile(r"""(\bfrom\s*|\bimport\s*\(?\s*|\brequire\s*\(\s*)(['"])([^'"\n]+)\2""")
 # Methods of an answer that send requests past `k6_script.js`.
-_OF_ANSWER = re.compile(r"\.\s*(submitForm|clickLink)\b")
-_OPEN = re.compile(r"""\bopen\s*\(\s*['"]([^'"\n]+)['"]""")
-_MAIN = """const script = require(%s);
+_ANSWER_METHOD_PATTERN = re.compile(r"\.\s*(submitForm|clickLink)\b")
+_OPEN_PATTERN = re.compile(r"""\bopen\s*\(\s*['"]([^'"\n]+)['"]""")
+_MAIN_TEMPLATE = """const script = require(%s);
 const { arrive, during, handleSummary, optionsFor, run } = require(%s).autotune;
 exports.options = optionsFor(script);
 exports.setup = () => during('setup', script.setup);
@@ -67,110 +67,110 @@ exports.default = (data) => arrive(() => run(script.default, data));
 exports.handleSummary = handleSummary;
 """
 # Arguments: the file to run, then the command that runs it.
-_UNPACK = f"""
-{temporary("k6", "-d")}
+_UNPACK_SCRIPT = f"""
+{temporary_file_script("k6", "-d")}
 tar -xf - -C "$temporary" || exit 1
 main=$temporary/$1
 shift
 """
 # k6's messages about errors come before the summary.
-_RUN = f"""{_UNPACK}
+_RUN_SCRIPT = f"""{_UNPACK_SCRIPT}
 "$@" "$main" 2>&1 >"$temporary/.summary" </dev/null | {{ head -n 3; cat >/dev/null; }}
 echo
 cat "$temporary/.summary"
 """
-_INSPECT = f'{_UNPACK}"$@" "$main" >/dev/null </dev/null'
-_MODULE = "autotune-counted.js"
+_INSPECT_SCRIPT = f'{_UNPACK_SCRIPT}"$@" "$main" >/dev/null </dev/null'
+_MODULE_NAME = "autotune-counted.js"
 
 
 @dataclass(frozen=True)
-class K6Script(K6):
+class K6ScriptGenerator(K6Generator):
     """``files`` are the script and what it imports, by their paths, the script first. A run makes
     ``most`` requests at most; ``None`` if that is not known yet."""
 
     files: tuple[tuple[str, str], ...] = field(default=(), kw_only=True)
-    most: int | None = field(default=None, kw_only=True)
+    max_requests_per_run: int | None = field(default=None, kw_only=True)
 
     @property
     def script(self) -> str:
         return PurePosixPath(self.files[0][0]).name
 
     @property
-    def requests_each(self) -> float:  # type: ignore[override]
-        return UNKNOWN if self.most is None else self.most
+    def requests_per_iteration(self) -> float:  # type: ignore[override]
+        return UNKNOWN_RATE if self.max_requests_per_run is None else self.max_requests_per_run
 
-    def more(self, rate: float) -> dict[str, Any]:
-        gap = 0 if self.most is None else ceil(1000 / rate)
-        return {"most": self.most, "gap": gap, "counting": False}
+    def describe_rate(self, rate: float) -> dict[str, Any]:
+        gap = 0 if self.max_requests_per_run is None else ceil(1000 / rate)
+        return {"most": self.max_requests_per_run, "gap": gap, "counting": False}
 
-    def counting(self, request: Request, max_rate: float) -> Process | None:
+    def counting_process(self, request: Request, max_rate: float) -> LoadProcess | None:
         """A few runs by one client, which keeps ``max_rate`` by itself."""
-        if self.most is not None:
+        if self.max_requests_per_run is not None:
             return None
         gap = ceil(1000 / max_rate)
         order = {
             "iterations": RUNS, "span": 1000 * LONGEST, "clients": 1, "grace": 1000, "gap": gap,
             "most": MOST, "counting": True, "enough": 1000 * ENOUGH,
         }  # fmt: skip
-        bound = LONGEST + STARTS
+        bound = LONGEST + START_SECONDS
         argv, scenario = self._command(request, LoadSpec(1.0, LONGEST), order, bound)
-        return Process(argv, RUNS, LONGEST, bound + 1.0, 1, input=scenario, rate=1000 / gap)
+        return LoadProcess(argv, RUNS, LONGEST, bound + 1.0, 1, input=scenario, max_rate=1000 / gap)
 
-    def counted(self, printed: str) -> K6Script:
+    def with_counted_requests(self, printed: str) -> K6ScriptGenerator:
         try:
-            summary = _summary(printed)
+            summary = _read_summary(printed)
             most = whole_count(summary["most"])
-            stopped = whole_count(summary["counts"].get(f"failed_{KINDS.index(TOO_MANY)}", 0))
+            stopped = whole_count(summary["counts"].get(f"failed_{ERROR_KINDS.index(TOO_MANY_REQUESTS)}", 0))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise LoadError(
-                f"{self.script} cannot be run: {first_line(printed)}",
+                f"{self.script} cannot be run: {read_first_line(printed)}",
                 hint="its requests are counted in a few slow runs before any other load",
             ) from error
-        if uncounted(summary) or is_late(summary):
-            why = UNCOUNTED if uncounted(summary) else LATE
-            raise LoadError(f"{self.script} cannot be run: {why}", hint=COUNTED_ONLY)
+        if has_uncounted_requests(summary) or has_late_requests(summary):
+            why = UNCOUNTED_REQUESTS if has_uncounted_requests(summary) else LATE_REQUESTS
+            raise LoadError(f"{self.script} cannot be run: {why}", hint=COUNTED_CALLS_HINT)
         if stopped or not 0 <= most <= MOST:
-            raise LoadError(f"a run of {self.script} makes more than {MOST} requests", hint=SHORTER)
+            raise LoadError(f"a run of {self.script} makes more than {MOST} requests", hint=SHORTER_RUN_HINT)
         if not most:
             raise LoadError(
-                f"no run of {self.script} made a request within {LONGEST} s: {first_line(printed)}",
-                hint=f"raise load.max_rate, or name the most requests of a run: {NAMED}",
+                f"no run of {self.script} made a request within {LONGEST} s: {read_first_line(printed)}",
+                hint=f"raise load.max_rate, or name the most requests of a run: {REQUESTS_PER_RUN_HINT}",
             )
-        return replace(self, most=most)
+        return replace(self, max_requests_per_run=most)
 
     @property
-    def thinking(self) -> float:
+    def longest_pause(self) -> float:
         """A run that pauses keeps its client, for an unknown time: the longest allowed is assumed."""
         return (
-            LONGEST_THINK if any(re.search(r"\bsleep\b", text) for _, text in self.files) else 0.0
+            MAX_THINK_SECONDS if any(re.search(r"\bsleep\b", text) for _, text in self.files) else 0.0
         )
 
-    def steps_of(self, request: Request) -> tuple[tuple[Step, float], ...]:
+    def list_steps(self, request: Request) -> tuple[tuple[SessionStep, float], ...]:
         """A script knows by itself what to ask for, and what is right: see its `check`."""
         return ()
 
-    def run(self, scenario: str) -> tuple[Argv, bytes]:
-        return ("sh", "-c", _RUN, "sh", *self._main, *RUN, "--log-format=raw"), self._packed(
+    def build_run_command(self, scenario: str) -> tuple[Argv, bytes]:
+        return ("sh", "-c", _RUN_SCRIPT, "sh", *self._main_argument, *RUN_COMMAND, "--log-format=raw"), self._build_archive(
             scenario
         )
 
-    def inspection(self) -> tuple[Argv, bytes]:
+    def inspection_command(self) -> tuple[Argv, bytes]:
         """k6 runs the code outside of functions, and fails if it cannot."""
-        (process,) = self.processes(Request(Endpoint("localhost", 80), "/"), LoadSpec(1, 1.0))
-        argv = ("sh", "-c", _INSPECT, "sh", *self._main, "k6", "inspect", "--log-format=raw")
+        (process,) = self.build_processes(Request(Endpoint("localhost", 80), "/"), LoadSpec(1, 1.0))
+        argv = ("sh", "-c", _INSPECT_SCRIPT, "sh", *self._main_argument, "k6", "inspect", "--log-format=raw")
         return argv, process.input or b""
 
     @property
-    def _main(self) -> Argv:
+    def _main_argument(self) -> Argv:
         """It is put beside the script, because `open` looks for files beside the file that is run."""
         return (str(PurePosixPath(self.files[0][0]).with_name("autotune-main.js")),)
 
-    def _packed(self, scenario: str) -> bytes:
+    def _build_archive(self, scenario: str) -> bytes:
         """All files as a tar archive."""
-        (main,), (script, _) = self._main, self.files[0]
-        texts = {name: replaced(name, text) for name, text in self.files}
-        texts[main] = _MAIN % (_relative(script, main), _relative(_MODULE, main))
-        texts[_MODULE] = scenario + source("k6_script.js")
+        (main,), (script, _) = self._main_argument, self.files[0]
+        texts = {name: replace_imports(name, text) for name, text in self.files}
+        texts[main] = _MAIN_TEMPLATE % (_relative_import(script, main), _relative_import(_MODULE_NAME, main))
+        texts[_MODULE_NAME] = scenario + read_source("k6_script.js")
         stream = io.BytesIO()
         with tarfile.open(fileobj=stream, mode="w") as archive:
             for name, text in texts.items():
@@ -179,30 +179,30 @@ class K6Script(K6):
                 archive.addfile(entry, io.BytesIO(text.encode()))
         return stream.getvalue()
 
-    def read(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
-        result = super().read(process, printed, request, spec)
-        summary = _summary(printed)
-        if uncounted(summary):
+    def parse_output(self, process: LoadProcess, output: str, request: Request, spec: LoadSpec) -> LoadResult:
+        result = super().parse_output(process, output, request, spec)
+        summary = _read_summary(output)
+        if has_uncounted_requests(summary):
             raise RateTooHigh(
-                f"{self.script} does not keep load.max_rate: {UNCOUNTED}; the reading does not count",
-                hint=COUNTED_ONLY,
+                f"{self.script} does not keep load.max_rate: {UNCOUNTED_REQUESTS}; the reading does not count",
+                hint=COUNTED_CALLS_HINT,
             )
-        if is_late(summary):
-            return LoadResult.nothing(process.requests, f"{self.script} cannot be run: {LATE}")
-        if result.errors.get(TOO_MANY):
+        if has_late_requests(summary):
+            return LoadResult.not_sent(process.request_count, f"{self.script} cannot be run: {LATE_REQUESTS}")
+        if result.errors.get(TOO_MANY_REQUESTS):
             raise RateTooHigh(
-                f"runs of {self.script} make more than {self.most} requests, so their rate does not keep "
+                f"runs of {self.script} make more than {self.max_requests_per_run} requests, so their rate does not keep "
                 "load.max_rate; the reading does not count",
-                hint=f"name the most requests of a run: {NAMED}",
+                hint=f"name the most requests of a run: {REQUESTS_PER_RUN_HINT}",
             )
         thrown = result.errors.get("script error", 0)
         if result.errors.get("elsewhere") or not result.sent or thrown == result.sent:
-            why = f"{self.script} cannot be run: {first_line(printed)}"
-            return LoadResult.nothing(process.requests, why)
+            why = f"{self.script} cannot be run: {read_first_line(output)}"
+            return LoadResult.not_sent(process.request_count, why)
         return result
 
 
-def _summary(printed: str) -> Mapping[str, Any]:
+def _read_summary(printed: str) -> Mapping[str, Any]:
     """What the scenario printed last; empty if it cannot be read."""
     try:
         summary = parse_json((split_lines(printed.strip()) or [""])[-1])
@@ -211,23 +211,23 @@ def _summary(printed: str) -> Mapping[str, Any]:
         return {"counts": {}}
 
 
-def uncounted(summary: Mapping[str, Any]) -> bool:
+def has_uncounted_requests(summary: Mapping[str, Any]) -> bool:
     """True if k6 sent more requests than the script made by ``k6_script.js``."""
     counts = summary["counts"]
     return bool(counts.get("http_reqs", 0) > counts.get("spent", 0))
 
 
-def is_late(summary: Mapping[str, Any]) -> bool:
+def has_late_requests(summary: Mapping[str, Any]) -> bool:
     """True if a run made requests after its end."""
     return bool(summary["counts"].get("late", 0))
 
 
-def first_line(printed: str) -> str:
+def read_first_line(printed: str) -> str:
     """The first line of what k6 printed: its own message, if there is one."""
     return (split_lines(printed.strip()) or ["nothing"])[0][:300]
 
 
-def of_file(path: Path, most: int | None = None) -> K6Script:
+def read_script(path: Path, most: int | None = None) -> K6ScriptGenerator:
     """The script with all that it imports from beside it; a run makes ``most`` requests, if that is
     known. Raises Unusable."""
     texts: dict[Path, str] = {}
@@ -237,44 +237,44 @@ def of_file(path: Path, most: int | None = None) -> K6Script:
         if file in texts:
             continue
         try:
-            texts[file] = foreign_files.read_named(file, LARGEST).decode()
+            texts[file] = foreign_files.read_named_file(file, MAX_SCRIPT_CHARACTERS).decode()
         except (OSError, ValueError) as error:
             why = getattr(error, "strerror", None) or "not UTF-8"
-            raise Unusable(f"{file.name} cannot be read: {why}") from error
-        if sum(map(len, texts.values())) > LARGEST:
-            raise Unusable(f"with its imports it is larger than {LARGEST // 1000} kB")
-        waiting += (file.parent / name for name in imports(texts[file], file.name))
+            raise UnusableWorkload(f"{file.name} cannot be read: {why}") from error
+        if sum(map(len, texts.values())) > MAX_SCRIPT_CHARACTERS:
+            raise UnusableWorkload(f"with its imports it is larger than {MAX_SCRIPT_CHARACTERS // 1000} kB")
+        waiting += (file.parent / name for name in find_imports(texts[file], file.name))
     root = Path(os.path.commonpath([file.parent for file in texts]))
     files = tuple((str(f.relative_to(root)), text) for f, text in texts.items())
-    return K6Script(files=files, most=most)
+    return K6ScriptGenerator(files=files, max_requests_per_run=most)
 
 
-def imports(text: str, name: str) -> Iterator[str]:
+def find_imports(text: str, name: str) -> Iterator[str]:
     """Files that a script imports or opens. Raises Unusable for modules with uncounted requests."""
-    if not name.endswith(JAVASCRIPT):
+    if not name.endswith(SCRIPT_SUFFIXES):
         return
-    if match := _OF_ANSWER.search(text):
-        raise Unusable(f"{name} uses {match[1]}, whose requests are not counted: use http.request")
-    for match in _IMPORT.finditer(text):
+    if match := _ANSWER_METHOD_PATTERN.search(text):
+        raise UnusableWorkload(f"{name} uses {match[1]}, whose requests are not counted: use http.request")
+    for match in _IMPORT_PATTERN.finditer(text):
         module = match[3]
         if module.startswith("."):
             yield module
         elif "://" in module:
-            raise Unusable(f"{name} imports {module} anew for each reading: keep a copy beside it")
-        elif module not in (*COUNTED, *OTHERS):
-            raise Unusable(f"{name} imports {module}, and requests of k6/http alone are counted")
-    yield from (match[1] for match in _OPEN.finditer(text))
+            raise UnusableWorkload(f"{name} imports {module} anew for each reading: keep a copy beside it")
+        elif module not in (*COUNTED_MODULES, *UNCOUNTED_MODULES):
+            raise UnusableWorkload(f"{name} imports {module}, and requests of k6/http alone are counted")
+    yield from (match[1] for match in _OPEN_PATTERN.finditer(text))
 
 
-def replaced(name: str, text: str) -> str:
+def replace_imports(name: str, text: str) -> str:
     """The script, importing from autotune's module what it imported from k6."""
-    if not name.endswith(JAVASCRIPT):
+    if not name.endswith(SCRIPT_SUFFIXES):
         return text
-    place = _relative(_MODULE, name)
-    return _IMPORT.sub(lambda m: f"{m[1]}{place}" if m[3] in COUNTED else m[0], text)
+    place = _relative_import(_MODULE_NAME, name)
+    return _IMPORT_PATTERN.sub(lambda m: f"{m[1]}{place}" if m[3] in COUNTED_MODULES else m[0], text)
 
 
-def _relative(to: str, name: str) -> str:
+def _relative_import(target: str, name: str) -> str:
     """How the file ``name`` imports another, as a string of JavaScript."""
-    path = os.path.relpath(to, PurePosixPath(name).parent)
+    path = os.path.relpath(target, PurePosixPath(name).parent)
     return json.dumps(path if path.startswith(".") else f"./{path}")

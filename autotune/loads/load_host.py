@@ -14,56 +14,56 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autotune.loads.base import LoadSpec
-from autotune.strict import is_whole
+from autotune.strict import is_uint
 from autotune.transports.base import Transport
 from autotune.transports.parallel import run_on_all
 from autotune.transports.request import Request
 
-RANGE = "net.ipv4.ip_local_port_range"
-REUSE = "net.ipv4.tcp_tw_reuse"
-OPEN_FILES = "fs.file-max"
-NAMES = (RANGE, REUSE, OPEN_FILES)
-LOWEST, HIGHEST = 1024, 65535  # the ports above the well-known ones
-ENOUGH = 65_536  # descriptors: a process holds a thousand connections at most
+PORT_RANGE_KEY = "net.ipv4.ip_local_port_range"
+PORT_REUSE_KEY = "net.ipv4.tcp_tw_reuse"
+OPEN_FILES_KEY = "fs.file-max"
+SYSCTL_KEYS = (PORT_RANGE_KEY, PORT_REUSE_KEY, OPEN_FILES_KEY)
+LOWEST_PORT, HIGHEST_PORT = 1024, 65535  # the ports above the well-known ones
+MIN_OPEN_FILES = 65_536  # descriptors: a process holds a thousand connections at most
 
 
-def fit(current: Mapping[str, str | None]) -> dict[str, str]:
+def fit_kernel_values(current: Mapping[str, str | None]) -> dict[str, str]:
     """Values for ``NAMES`` where the ``current`` ones are too tight; ``None``: there is no such value."""
     values: dict[str, str] = {}
-    span = (current.get(RANGE) or "").split()
-    if len(span) == 2 and all(map(is_whole, span)):
-        low, high = min(int(span[0]), LOWEST), max(int(span[1]), HIGHEST)
-        values[RANGE] = f"{low} {high}"
-    if current.get(REUSE) is not None:
-        values[REUSE] = "1"  # 2, the default since Linux 4.19, is for loopback alone
-    files = current.get(OPEN_FILES) or ""
-    if is_whole(files) and int(files) < ENOUGH:
-        values[OPEN_FILES] = str(ENOUGH)
+    span = (current.get(PORT_RANGE_KEY) or "").split()
+    if len(span) == 2 and all(map(is_uint, span)):
+        low, high = min(int(span[0]), LOWEST_PORT), max(int(span[1]), HIGHEST_PORT)
+        values[PORT_RANGE_KEY] = f"{low} {high}"
+    if current.get(PORT_REUSE_KEY) is not None:
+        values[PORT_REUSE_KEY] = "1"  # 2, the default since Linux 4.19, is for loopback alone
+    files = current.get(OPEN_FILES_KEY) or ""
+    if is_uint(files) and int(files) < MIN_OPEN_FILES:
+        values[OPEN_FILES_KEY] = str(MIN_OPEN_FILES)
     return {name: value for name, value in values.items() if value != current.get(name)}
 
 
-FILES = (
+PORT_FILES = (
     "/proc/sys/net/ipv4/ip_local_port_range",
     "/proc/sys/net/ipv4/tcp_tw_reuse",
     "/proc/net/sockstat",
 )
-SPARE = 1000  # ports that everything else on the host may need
+SPARE_PORTS = 1000  # ports that everything else on the host may need
 # Seconds to wait for ports, a little more than Linux keeps them (TCP_TIMEWAIT_LEN, 60 s), and between
 # two looks at them.
-MOST_WAIT, PAUSE = 65.0, 1.0
+MAX_WAIT_SECONDS, WAIT_POLL_SECONDS = 65.0, 1.0
 
 
 @dataclass(frozen=True)
-class Ports:
+class ClientPorts:
     """``size`` of the client port range, and how many sockets are in TIME-WAIT or in use."""
 
-    size: int
-    waiting: int
-    used: int
-    reuse: int
+    range_size: int
+    time_wait: int
+    in_use: int
+    reuse_mode: int
 
     @classmethod
-    def read(cls, text: str) -> Ports | None:
+    def parse(cls, text: str) -> ClientPorts | None:
         """From ``FILES`` one after the other; ``None`` when they are not as Linux writes them."""
         span = re.search(r"^([0-9]{1,5})\s+([0-9]{1,5})$", text, re.M)
         reuse = re.search(r"^([0-9])$", text, re.M)
@@ -73,49 +73,49 @@ class Ports:
         size = int(span[2]) - int(span[1]) + 1
         return cls(size, int(sockets[2]), int(sockets[1]), int(reuse[1]))
 
-    def shortage(self, rate: float, seconds: float, *, loopback: bool) -> Shortage | None:
+    def find_shortage(self, rate: float, seconds: float, *, loopback: bool) -> PortShortage | None:
         """Why ``rate`` new connections/s for ``seconds`` would run out of ports; else ``None``.
 
         Sockets are counted whatever they connect to, so this errs on the side of caution.
         """
-        if self.reuse == 1 or (self.reuse == 2 and loopback):
+        if self.reuse_mode == 1 or (self.reuse_mode == 2 and loopback):
             needed, waiting = rate * 2, 0  # free again after a second, or two
         else:
-            needed, waiting = rate * seconds, self.waiting
-        free = self.size - self.used - waiting
-        if needed + SPARE <= free:
+            needed, waiting = rate * seconds, self.time_wait
+        free = self.range_size - self.in_use - waiting
+        if needed + SPARE_PORTS <= free:
             return None
-        return Shortage(
+        return PortShortage(
             f"{needed:.0f} client ports needed, {max(0, free)} free: set net.ipv4.tcp_tw_reuse=1"
             " on the load host, widen net.ipv4.ip_local_port_range or add load hosts",
-            passes=needed + SPARE <= free + waiting,
+            is_temporary=needed + SPARE_PORTS <= free + waiting,
         )
 
 
 @dataclass(frozen=True)
-class Shortage:
+class PortShortage:
     """``why`` a ``host`` cannot make a load, and whether that ``passes`` when TIME-WAIT ends."""
 
-    why: str
-    passes: bool = False
+    reason: str
+    is_temporary: bool = False
     host: str = ""
 
     def __str__(self) -> str:
-        return f"{self.host}: {self.why}"
+        return f"{self.host}: {self.reason}"
 
 
-def shortage(transports: Sequence[Transport], request: Request, spec: LoadSpec) -> Shortage | None:
+def find_port_shortage(transports: Sequence[Transport], request: Request, spec: LoadSpec) -> PortShortage | None:
     """Why the first host that lacks ports cannot start, ``None`` if none does. Raises HostUnreachable.
 
     A host that does not say how many ports it has is taken to have enough; httperf counts the
     connections that got no port.
     """
     loopback = request.endpoint.host == "localhost" or request.endpoint.host.startswith("127.")
-    asked = run_on_all(transports, lambda transport: transport.run(("cat", *FILES)).stdout)
-    rate, seconds = spec.rate / len(transports), spec.seconds + spec.ramp
-    for name, text in asked.unwrap().items():
-        ports = Ports.read(text)
-        short = ports.shortage(rate, seconds, loopback=loopback) if ports else None
+    results = run_on_all(transports, lambda transport: transport.run(("cat", *PORT_FILES)).stdout)
+    rate, seconds = spec.rate / len(transports), spec.seconds + spec.ramp_seconds
+    for name, text in results.unwrap().items():
+        ports = ClientPorts.parse(text)
+        short = ports.find_shortage(rate, seconds, loopback=loopback) if ports else None
         if short:
             return replace(short, host=name)
     return None
@@ -129,25 +129,25 @@ class PortWait:
     """
 
     note: Callable[[str], None] = lambda _: None
-    noted: bool = False
-    in_vain: bool = False
+    was_noted: bool = False
+    has_failed: bool = False
 
-    def over(self, transports: Sequence[Transport], request: Request, spec: LoadSpec) -> bool:
+    def wait_for_ports(self, transports: Sequence[Transport], request: Request, spec: LoadSpec) -> bool:
         """Whether there are ports for ``spec`` now. Raises HostUnreachable."""
-        ends = time.monotonic() + MOST_WAIT
-        while short := shortage(transports, request, spec):
-            if self.in_vain or not short.passes:
+        deadline = time.monotonic() + MAX_WAIT_SECONDS
+        while short := find_port_shortage(transports, request, spec):
+            if self.has_failed or not short.is_temporary:
                 return False
             self._note(short.host)
-            self.in_vain = time.monotonic() > ends
-            time.sleep(PAUSE)
+            self.has_failed = time.monotonic() > deadline
+            time.sleep(WAIT_POLL_SECONDS)
         return True
 
     def _note(self, host: str) -> None:
-        if not self.noted:
+        if not self.was_noted:
             self.note(
                 f"waiting for client ports: {host} has none left for a minute after a connection"
                 " (TIME-WAIT). net.ipv4.tcp_tw_reuse=1 there, a wider"
                 " net.ipv4.ip_local_port_range or more load hosts save that time"
             )
-        self.noted = True
+        self.was_noted = True

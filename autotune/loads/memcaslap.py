@@ -11,42 +11,42 @@ import re
 from dataclasses import dataclass
 from math import ceil
 
-from autotune.loads.base import last_line, with_file
+from autotune.loads.base import last_line, with_input_file
 from autotune.services.base import Argv, Endpoint
-from autotune.strict import decimal, whole
+from autotune.strict import parse_decimal, parse_uint
 
 PROTOCOL = "memcached"  # as services declare it
 PACKAGES = ("libmemcached-tools",)  # Debian's names
-KEY = 17  # bytes; its first 16 are memcaslap's own
-WINDOW = "1k"  # objects of each client, the least it takes
-GETS = 0.9
+KEY_BYTES = 17  # bytes; its first 16 are memcaslap's own
+WINDOW_SIZE = "1k"  # objects of each client, the least it takes
+GET_SHARE = 0.9
 
-_COUNT = re.compile(r"^(cmd_get|cmd_set|get_misses|written_bytes|read_bytes): (\d+)$", re.M)
-_TOTAL = re.compile(r"^Run time: ([\d.]+)s Ops: (\d+) ", re.M)
+_COUNT_PATTERN = re.compile(r"^(cmd_get|cmd_set|get_misses|written_bytes|read_bytes): (\d+)$", re.M)
+_TOTAL_PATTERN = re.compile(r"^Run time: ([\d.]+)s Ops: (\d+) ", re.M)
 
 
 @dataclass(frozen=True)
-class Shape:
+class MemcaslapShape:
     """Object sizes: (least bytes, most bytes, share) each."""
 
     name: str
     sizes: tuple[tuple[int, int, float], ...]
-    together: int = 1
+    keys_per_get: int = 1
     """Keys that one request asks for."""
 
-    def config(self) -> bytes:
+    def build_config(self) -> bytes:
         """What ``--cfg_cmd`` reads: key and value lengths, then sets (0) and gets (1)."""
         values = "".join(f"{low} {high} {share:g}\n" for low, high, share in self.sizes)
-        text = f"key\n{KEY} {KEY} 1\nvalue\n{values}cmd\n0 {1 - GETS:.2g}\n1 {GETS:g}\n"
+        text = f"key\n{KEY_BYTES} {KEY_BYTES} 1\nvalue\n{values}cmd\n0 {1 - GET_SHARE:.2g}\n1 {GET_SHARE:g}\n"
         return text.encode()
 
 
 # The sizes of the published single-instance measurements (Radovic): the middle one is a mix of tiny,
 # small and medium objects that averages about 2 KB.
 SHAPES = (
-    Shape("100 B", ((100, 100, 1.0),)),
-    Shape("2 KB", ((4, 100, 0.76), (1024, 2048, 0.095), (5120, 20_480, 0.145))),
-    Shape("4 KB", ((4096, 4096, 1.0),)),
+    MemcaslapShape("100 B", ((100, 100, 1.0),)),
+    MemcaslapShape("2 KB", ((4, 100, 0.76), (1024, 2048, 0.095), (5120, 20_480, 0.145))),
+    MemcaslapShape("4 KB", ((4096, 4096, 1.0),)),
 )
 
 
@@ -63,9 +63,9 @@ class CacheCeiling:
     gets: int = 0
     misses: int = 0
     traffic: int = 0
-    together: int = 1
-    failed: str | None = None
-    how = "memcaslap, a closed loop"
+    keys_per_get: int = 1
+    failure: str | None = None
+    generator = "memcaslap, a closed loop"
 
     @property
     def rate(self) -> float:
@@ -78,45 +78,45 @@ class CacheCeiling:
         return 8e-9 * self.traffic / self.seconds if self.seconds > 0 else 0.0
 
     @property
-    def hits(self) -> float:
+    def hit_share(self) -> float:
         """Fraction of the gets that found their object."""
         return 1.0 - self.misses / self.gets if self.gets else 0.0
 
 
-def argv(
-    servers: tuple[Endpoint, ...], shape: Shape, clients: int, seconds: float, *, udp: bool = False,
+def build_command(
+    servers: tuple[Endpoint, ...], shape: MemcaslapShape, clients: int, seconds: float, *, udp: bool = False,
 ) -> Argv:  # fmt: skip
     """A thread for each server; it reads the shape's ``config`` from its standard input."""
-    together = ("--division", str(shape.together)) if shape.together > 1 else ()
-    return with_file((
+    together = ("--division", str(shape.keys_per_get)) if shape.keys_per_get > 1 else ()
+    return with_input_file((
         "timeout", "--kill-after=1", str(ceil(seconds) + 10),
         "memcaslap", "--servers", ",".join(map(str, servers)), "--threads", str(len(servers)),
         "--concurrency", str(clients * len(servers)), "--time", f"{ceil(seconds)}s",
-        "--win_size", WINDOW, *together,
+        "--win_size", WINDOW_SIZE, *together,
         *(("--udp",) if udp else ()), "--cfg_cmd",
     ), "")  # fmt: skip
 
 
-def parse(printed: str, shape: Shape) -> CacheCeiling:
+def parse_output(output: str, shape: MemcaslapShape) -> CacheCeiling:
     """What it printed at its end; ``failed`` where that cannot be read."""
     try:
-        return _read(printed, shape)
+        return _parse_counts(output, shape)
     except ValueError:
-        why = f"memcaslap printed no result: {last_line(printed)}"
-        return CacheCeiling(shape.name, together=shape.together, failed=why)
+        why = f"memcaslap printed no result: {last_line(output)}"
+        return CacheCeiling(shape.name, keys_per_get=shape.keys_per_get, failure=why)
 
 
-def _read(printed: str, shape: Shape) -> CacheCeiling:
-    counts = {name: whole(count) for name, count in _COUNT.findall(printed)}
-    total = _TOTAL.search(printed)
+def _parse_counts(output: str, shape: MemcaslapShape) -> CacheCeiling:
+    counts = {name: parse_uint(count) for name, count in _COUNT_PATTERN.findall(output)}
+    total = _TOTAL_PATTERN.search(output)
     if total is None or not {"cmd_get", "read_bytes", "written_bytes"} <= counts.keys():
         raise ValueError("there is no result")
     return CacheCeiling(
         shape.name,
-        decimal(total[1]),
-        whole(total[2]),
+        parse_decimal(total[1]),
+        parse_uint(total[2]),
         counts["cmd_get"],
         counts.get("get_misses", 0),
         counts["read_bytes"] + counts["written_bytes"],
-        shape.together,
+        shape.keys_per_get,
     )

@@ -29,77 +29,77 @@ from itertools import pairwise
 from math import ceil, sqrt
 
 from autotune.loads.base import (
-    ACHIEVED,
-    BEHIND,
-    PROVEN,
-    STALL,
+    MIN_ACHIEVED_SHARE,
+    FELL_BEHIND_MESSAGE,
+    PROVEN_FAILURE_SHARE,
+    MAX_STALL_SHARE,
     LoadResult,
     LoadSpec,
-    binned,
-    in_order,
+    build_histogram,
+    sort_counts,
     last_line,
 )
 from autotune.services.base import Argv, Endpoint
-from autotune.strict import decimal, split_lines, whole
-from autotune.transports.temporary import temporary
+from autotune.strict import parse_decimal, split_lines, parse_uint
+from autotune.transports.temporary import temporary_file_script
 
-RECORDS = 10_000
-CONNECTIONS = 8  # to each server
-DEPTH = 100  # requests under way on a connection, at most
-GETS = 0.9
-BEYOND = 10.0  # latency limits: the bin of sets that may have been late
-NO_RESOLVER = "evdns"  # all it says before it ends
-CRASHED = 139  # a shell's exit code for a program that died of a segmentation fault
-_MARK = "<autotune samples>"
-_CODE = re.compile(r"^<autotune code (\d+)>$", re.M)
-_TOTAL = re.compile(r"^Total QPS = [\d.]+ \((\d+) / ([\d.]+)s\)$", re.M)
-_MISSES = re.compile(r"^Misses = \d+ \(([\d.]+|-?nan)%\)", re.M)  # of all gets, agents' too
-_SKIPPED = re.compile(r"^Skipped TXs = (\d+) ", re.M)
-_BYTES = re.compile(r"^[RT]X\s+(\d+) bytes", re.M)
-_ROW = re.compile(r"^(read|update)((?:\s+[\d.]+){8})$", re.M)
-_COLUMNS = (0.0, 0.05, 0.10, 0.90, 0.95, 0.99)  # of a row, after average and deviation
+RECORD_COUNT = 10_000
+CONNECTIONS_PER_SERVER = 8  # to each server
+MAX_PIPELINE_DEPTH = 100  # requests under way on a connection, at most
+GET_SHARE = 0.9
+LATE_BIN_LIMITS = 10.0  # latency limits: the bin of sets that may have been late
+NO_RESOLVER_TEXT = "evdns"  # all it says before it ends
+CRASHED_STATUS = 139  # a shell's exit code for a program that died of a segmentation fault
+_SAMPLES_MARK = "<autotune samples>"
+_EXIT_CODE_PATTERN = re.compile(r"^<autotune code (\d+)>$", re.M)
+_TOTAL_PATTERN = re.compile(r"^Total QPS = [\d.]+ \((\d+) / ([\d.]+)s\)$", re.M)
+_MISSES_PATTERN = re.compile(r"^Misses = \d+ \(([\d.]+|-?nan)%\)", re.M)  # of all gets, agents' too
+_SKIPPED_PATTERN = re.compile(r"^Skipped TXs = (\d+) ", re.M)
+_TRAFFIC_PATTERN = re.compile(r"^[RT]X\s+(\d+) bytes", re.M)
+_LATENCY_ROW_PATTERN = re.compile(r"^(read|update)((?:\s+[\d.]+){8})$", re.M)
+_ROW_QUANTILES = (0.0, 0.05, 0.10, 0.90, 0.95, 0.99)  # of a row, after average and deviation
 # Arguments: the command to run. The samples follow its output, even if it failed.
-_SCRIPT = f"""
-{temporary("mutilate")}
+_MEASURE_SCRIPT = f"""
+{temporary_file_script("mutilate")}
 "$@" --save "$temporary" 2>&1
 code=$?
 echo
 echo "<autotune code $code>"
-echo '{_MARK}'
+echo '{_SAMPLES_MARK}'
 cat "$temporary"
 exit $code
 """
 
 
 @dataclass(frozen=True)
-class Shape:
+class MutilateShape:
     """Keys and values as mutilate's distributions, in bytes: the same to load and to measure."""
 
     name: str
     keys: str
     values: str
     arrivals: str = "exponential:1"
-    records: int = RECORDS
-    updates: float = round(1 - GETS, 6)
+    record_count: int = RECORD_COUNT
+    update_share: float = round(1 - GET_SHARE, 6)
 
     @property
-    def data(self) -> Argv:
-        return ("-K", self.keys, "-V", self.values, "-r", str(self.records))
+    def data_options(self) -> Argv:
+        return ("-K", self.keys, "-V", self.values, "-r", str(self.record_count))
 
 
 # Object sizes as in `memcaslap.SHAPES`; a mix of three sizes is none of mutilate's distributions, so
 # the middle one is exponential with the same mean. The last is the published shape of a large site
 # (Atikoglu et al., SIGMETRICS 2012), which reads thirty times for each write.
 SHAPES = (
-    Shape("100 B", "17", "100"),
-    Shape("2 KB in the mean", "17", "exponential:0.00048828125"),
-    Shape("4 KB", "17", "4096"),
-    Shape("as Facebook's", "fb_key", "fb_value", arrivals="fb_ia", updates=0.03),
+    MutilateShape("100 B", "17", "100"),
+    MutilateShape("2 KB in the mean", "17", "exponential:0.00048828125"),
+    MutilateShape("4 KB", "17", "4096"),
+    MutilateShape("as Facebook's", "fb_key", "fb_value", arrivals="fb_ia", update_share=0.03),
 )
 
 
 @dataclass(frozen=True)
-class Sampled:
+class SampledReading:
     """A reading, and what else was printed: ``traffic`` is bytes both ways, ``operations`` all that
     were made in ``seconds``, those of agents included. ``gets`` are those that were timed; ``misses``
     is the share of misses in all gets, applied to the timed ones."""
@@ -112,68 +112,68 @@ class Sampled:
     traffic: int = 0
 
 
-def loading(servers: Sequence[Endpoint], shape: Shape) -> Argv:
+def build_load_command(servers: Sequence[Endpoint], shape: MutilateShape) -> Argv:
     """Stores every object of the shape, and ends."""
-    return ("timeout", "--kill-after=1", "60", "mutilate", *_each("-s", servers), *shape.data,
+    return ("timeout", "--kill-after=1", "60", "mutilate", *_repeat_option("-s", servers), *shape.data_options,
             "--loadonly")  # fmt: skip
 
 
-def agent(seconds: float) -> Argv:
+def build_agent_command(seconds: float) -> Argv:
     """On a further load host: makes load when the master asks for it, until it is stopped."""
     return ("timeout", "--kill-after=1", str(ceil(seconds)), "mutilate", "-A")
 
 
-def measuring(
-    servers: Sequence[Endpoint], shape: Shape, spec: LoadSpec, agents: Sequence[str] = ()
+def build_measure_command(
+    servers: Sequence[Endpoint], shape: MutilateShape, spec: LoadSpec, agents: Sequence[str] = ()
 ) -> Argv:
     """A reading at ``spec.rate`` operations/s in all, part of them by the ``agents`` (addresses).
 
     ``spec.ramp`` seconds of the same load come first and are not counted; both are whole seconds.
     """
-    warm = ("-w", str(ceil(spec.ramp))) if spec.ramp > 0 else ()
-    bound = ceil(spec.seconds) + ceil(spec.ramp) + 10 + 2 * len(agents)
+    warm = ("-w", str(ceil(spec.ramp_seconds))) if spec.ramp_seconds > 0 else ()
+    bound = ceil(spec.seconds) + ceil(spec.ramp_seconds) + 10 + 2 * len(agents)
     return (
-        "sh", "-c", _SCRIPT, "sh", "timeout", "--kill-after=1", str(bound),
-        "mutilate", *_each("-s", servers), *shape.data, "--noload", "-u", f"{shape.updates:g}",
+        "sh", "-c", _MEASURE_SCRIPT, "sh", "timeout", "--kill-after=1", str(bound),
+        "mutilate", *_repeat_option("-s", servers), *shape.data_options, "--noload", "-u", f"{shape.update_share:g}",
         "-i", shape.arrivals, "-q", str(max(1, round(spec.rate))), "-t", str(ceil(spec.seconds)),
-        *warm, "-c", str(CONNECTIONS), "-d", str(DEPTH), *_each("-a", agents),
+        *warm, "-c", str(CONNECTIONS_PER_SERVER), "-d", str(MAX_PIPELINE_DEPTH), *_repeat_option("-a", agents),
     )  # fmt: skip
 
 
-def parse(printed: str, spec: LoadSpec) -> Sampled:
+def parse_output(output: str, spec: LoadSpec) -> SampledReading:
     """The output of ``measuring`` with its samples; ``limited`` if it is unreadable or impossible."""
-    text, _, samples = printed.partition(_MARK)
+    text, _, samples = output.partition(_SAMPLES_MARK)
     intended = round(max(1, round(spec.rate)) * ceil(spec.seconds))
     try:
-        sampled = _sampled(text, samples, spec, intended)
+        sampled = _parse_samples(text, samples, spec, intended)
     except ValueError:
         sampled = None
-    if sampled is None or not sampled.result.adds_up:
-        return Sampled(LoadResult.nothing(intended, _no_result(text.strip())))
+    if sampled is None or not sampled.result.is_consistent:
+        return SampledReading(LoadResult.not_sent(intended, _describe_failure(text.strip())))
     return sampled
 
 
-def _sampled(text: str, samples: str, spec: LoadSpec, intended: int) -> Sampled | None:
-    total, misses = _TOTAL.search(text), _MISSES.search(text)
+def _parse_samples(text: str, samples: str, spec: LoadSpec, intended: int) -> SampledReading | None:
+    total, misses = _TOTAL_PATTERN.search(text), _MISSES_PATTERN.search(text)
     times = [line.split() for line in split_lines(samples) if line.strip()]
     if total is None or misses is None or any(len(time) != 2 for time in times):
         return None
-    operations = whole(total[1])
-    sets_late = _most_later_than(text, "update", spec.limit)
-    gets = [decimal(micro) / 1e6 for _, micro in times]
-    result = _counted(operations, gets, sets_late, intended, spec, text)
-    starts = sorted(decimal(start) for start, _ in times)
-    return Sampled(
-        _checked(result, starts, spec),
-        decimal(total[2]),
+    operations = parse_uint(total[1])
+    sets_late = _max_late_share(text, "update", spec.latency_limit)
+    gets = [parse_decimal(micro) / 1e6 for _, micro in times]
+    result = _build_result(operations, gets, sets_late, intended, spec, text)
+    starts = sorted(parse_decimal(start) for start, _ in times)
+    return SampledReading(
+        _check_result(result, starts, spec),
+        parse_decimal(total[2]),
         operations,
         len(gets),
-        0 if "nan" in misses[1] else round(len(gets) * decimal(misses[1]) / 100),
-        sum(map(whole, _BYTES.findall(text))),
+        0 if "nan" in misses[1] else round(len(gets) * parse_decimal(misses[1]) / 100),
+        sum(map(parse_uint, _TRAFFIC_PATTERN.findall(text))),
     )
 
 
-def _counted(
+def _build_result(
     operations: int,
     gets: Sequence[float],
     sets_late: float,
@@ -187,33 +187,33 @@ def _counted(
     Random arrivals make a few requests more or fewer than the rate says; those were intended then.
     """
     stray = 3 * sqrt(intended)
-    if operations >= ACHIEVED * intended - stray:
+    if operations >= MIN_ACHIEVED_SHARE * intended - stray:
         intended = operations
-    skipped = _SKIPPED.search(text)
+    skipped = _SKIPPED_PATTERN.search(text)
     errors: Counter[str] = Counter()
     if intended > operations:
         errors["not sent"] = intended - operations
-    elif skipped and whole(skipped[1]):
-        errors["not sent"] = whole(skipped[1])
-        intended += whole(skipped[1])
-    histogram: Counter[float] = Counter(binned(gets, spec.limit))
+    elif skipped and parse_uint(skipped[1]):
+        errors["not sent"] = parse_uint(skipped[1])
+        intended += parse_uint(skipped[1])
+    histogram: Counter[float] = Counter(build_histogram(gets, spec.latency_limit))
     if operations > len(gets):
         others = operations - len(gets)
-        share = max(sets_late, sum(n for e, n in histogram.items() if e > spec.limit)
+        share = max(sets_late, sum(n for e, n in histogram.items() if e > spec.latency_limit)
                     / max(1, len(gets)))  # fmt: skip
         late = min(others, ceil(share * others))
-        histogram[BEYOND * spec.limit] += late
-        histogram[spec.limit] += others - late
+        histogram[LATE_BIN_LIMITS * spec.latency_limit] += late
+        histogram[spec.latency_limit] += others - late
     return LoadResult(
         intended=intended,
         sent=operations,
-        errors=in_order(errors),
-        histogram=in_order(histogram),
+        errors=sort_counts(errors),
+        histogram=sort_counts(histogram),
         duration=spec.seconds,
     )
 
 
-def _checked(result: LoadResult, starts: Sequence[float], spec: LoadSpec) -> LoadResult:
+def _check_result(result: LoadResult, starts: Sequence[float], spec: LoadSpec) -> LoadResult:
     """Whether the ordered load was made; if not, whether the server caused that.
 
     A connection holds back what is due once ``DEPTH`` requests are under way on it: then the answers
@@ -221,40 +221,40 @@ def _checked(result: LoadResult, starts: Sequence[float], spec: LoadSpec) -> Loa
     """
     gap = max((b - a for a, b in pairwise(starts)), default=0.0)
     mean = spec.seconds / max(1, len(starts))
-    starved = gap > STALL * spec.seconds + spec.limit + 10 * mean
+    starved = gap > MAX_STALL_SHARE * spec.seconds + spec.latency_limit + 10 * mean
     if not starved and not result.errors.get("not sent"):
         return result
-    late = result.later_than(spec.limit + (2 * gap if starved else 0.0))
-    if late > PROVEN * result.intended:
+    late = result.count_later_than(spec.latency_limit + (2 * gap if starved else 0.0))
+    if late > PROVEN_FAILURE_SHARE * result.intended:
         return replace(result, truncated=True)
-    return replace(result, limited=BEHIND)
+    return replace(result, limited=FELL_BEHIND_MESSAGE)
 
 
-def _most_later_than(text: str, kind: str, limit: float) -> float:
+def _max_late_share(text: str, kind: str, limit: float) -> float:
     """The largest share of these operations that can have been later than ``limit``, by the
     percentiles printed (in microseconds)."""
-    row = next((values for name, values in _ROW.findall(text) if name == kind), "")
-    percentiles = [decimal(value) / 1e6 for value in row.split()[2:]]
+    row = next((values for name, values in _LATENCY_ROW_PATTERN.findall(text) if name == kind), "")
+    percentiles = [parse_decimal(value) / 1e6 for value in row.split()[2:]]
     if not any(percentiles):
         return 0.0  # there were none
-    within = [at for at, value in zip(_COLUMNS, percentiles, strict=True) if value <= limit]
+    within = [at for at, value in zip(_ROW_QUANTILES, percentiles, strict=True) if value <= limit]
     return 1.0 - max(within, default=0.0)
 
 
-def _no_result(text: str) -> str:
-    code = _CODE.search(text)
-    if code is not None and code[1] == str(CRASHED):
+def _describe_failure(text: str) -> str:
+    code = _EXIT_CODE_PATTERN.search(text)
+    if code is not None and code[1] == str(CRASHED_STATUS):
         return (
-            f"mutilate crashed with a segmentation fault ({CRASHED}): its default arrivals do that; "
+            f"mutilate crashed with a segmentation fault ({CRASHED_STATUS}): its default arrivals do that; "
             "-i exponential:1 or -i fb_ia does not"
         )
-    last_words = last_line(_CODE.sub("", text))
-    return failure(last_words) or f"mutilate printed no result: {last_words}"
+    last_words = last_line(_EXIT_CODE_PATTERN.sub("", text))
+    return find_failure_reason(last_words) or f"mutilate printed no result: {last_words}"
 
 
-def failure(last_words: str) -> str | None:
+def find_failure_reason(last_line: str) -> str | None:
     """The reason for a failure whose last words do not give it; else ``None``."""
-    if not last_words.endswith(NO_RESOLVER):
+    if not last_line.endswith(NO_RESOLVER_TEXT):
         return None
     return (
         "mutilate does not start where /etc/resolv.conf names no name server, though it asks none: "
@@ -262,5 +262,5 @@ def failure(last_words: str) -> str | None:
     )
 
 
-def _each(option: str, values: Sequence[object]) -> Argv:
+def _repeat_option(option: str, values: Sequence[object]) -> Argv:
     return tuple(word for value in values for word in (option, str(value)))

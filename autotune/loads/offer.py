@@ -14,10 +14,10 @@ from math import inf
 from autotune.errors import AutotuneError
 from autotune.services.base import Argv
 from autotune.transports import waiting
-from autotune.transports.base import Completed, Transport
+from autotune.transports.base import CommandResult, Transport
 
-ROUNDING = 1e-9  # relative: shares of a rate may add up to slightly more than the rate
-UNKNOWN = inf  # the rate of a program that states none
+RATE_TOLERANCE = 1e-9  # relative: shares of a rate may add up to slightly more than the rate
+UNKNOWN_RATE = inf  # the rate of a program that states none
 
 
 class RateTooHigh(AutotuneError):
@@ -33,50 +33,50 @@ class LoadCommand:
 
     host: Transport
     argv: Argv
-    rate: float
-    begins: float
-    ends: float
+    max_rate: float
+    start: float
+    end: float
     timeout: float
     input: bytes | None = None
 
 
-def excess(rate: float, max_rate: float) -> str | None:
+def find_excess(rate: float, max_rate: float) -> str | None:
     """Why ``rate`` (requests/s) may not be offered; ``None`` if it may."""
-    if rate <= max_rate * (1 + ROUNDING):
+    if rate <= max_rate * (1 + RATE_TOLERANCE):
         return None
-    if rate == UNKNOWN:
+    if rate == UNKNOWN_RATE:
         return f"a program without a rate limit could exceed load.max_rate ({max_rate:g}/s)"
     return f"{rate:.12g} requests/s exceed load.max_rate ({max_rate:g}/s)"
 
 
 def check_rate(rate: float, max_rate: float) -> None:
     """Raise RateTooHigh if ``rate`` is above ``max_rate``, both in requests/s."""
-    if why := excess(rate, max_rate):
+    if why := find_excess(rate, max_rate):
         raise RateTooHigh(why, hint="lower the rate, or raise `load: {max_rate: …}` in the target")
 
 
-def highest_rate(commands: Iterable[LoadCommand]) -> float:
+def compute_highest_rate(commands: Iterable[LoadCommand]) -> float:
     """The highest sum of rates at any moment, in requests/s."""
     commands = list(commands)
-    moments = {command.begins for command in commands}
+    moments = {command.start for command in commands}
     return max(
-        (sum(c.rate for c in commands if c.begins <= at < max(c.ends, c.begins + 1e-9))
+        (sum(c.max_rate for c in commands if c.start <= at < max(c.end, c.start + 1e-9))
          for at in moments),
         default=0.0,
     )  # fmt: skip
 
 
-def run_together(commands: Sequence[LoadCommand], max_rate: float) -> list[Completed]:
+def run_together(commands: Sequence[LoadCommand], max_rate: float) -> list[CommandResult]:
     """Run all commands concurrently and return their results in the same order.
 
     Raises RateTooHigh before any of them starts, and HostUnreachable.
     """
-    check_rate(highest_rate(commands), max_rate)
+    check_rate(compute_highest_rate(commands), max_rate)
     with ThreadPoolExecutor(max(1, len(commands))) as pool:
-        running = [pool.submit(_run, command) for command in commands]
+        running = [pool.submit(_run_commands, command) for command in commands]
         return [future.result() for future in running]
 
 
-def _run(command: LoadCommand) -> Completed:
-    with waiting.about("the load", usual=command.ends):
+def _run_commands(command: LoadCommand) -> CommandResult:
+    with waiting.about("the load", usual=command.end):
         return command.host.run(command.argv, input=command.input, timeout=command.timeout)

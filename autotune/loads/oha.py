@@ -24,54 +24,54 @@ from math import ceil
 from typing import Any
 
 from autotune.loads.base import (
-    ACHIEVED,
-    NO_FILE,
-    NO_PORT,
-    OUT_OF,
-    STALL,
-    Limits,
-    Load,
+    MIN_ACHIEVED_SHARE,
+    NO_FILE_ERROR,
+    NO_PORT_ERROR,
+    EXHAUSTION_MESSAGES,
+    MAX_STALL_SHARE,
+    ProcessLimits,
+    LoadGenerator,
     LoadResult,
     LoadSpec,
-    Process,
-    binned,
-    in_order,
+    LoadProcess,
+    build_histogram,
+    sort_counts,
     last_line,
-    with_file,
+    with_input_file,
 )
-from autotune.loads.workload import Unusable, slots
+from autotune.loads.workload import UnusableWorkload, expand_visits
 from autotune.services.base import Argv
-from autotune.strict import LARGEST, parse_json
-from autotune.target.requests import Step, Visit
+from autotune.strict import MAX_NUMBER, parse_json
+from autotune.target.requests import SessionStep, WeightedVisit
 from autotune.transports.request import Request
-from autotune.transports.temporary import temporary
+from autotune.transports.temporary import temporary_file_script
 
-LIMITS = Limits(
-    open_connections=900, rate=12_000.0, kept=True
+PROCESS_LIMITS = ProcessLimits(
+    open_connections=900, max_rate=12_000.0, keeps_connections=True
 )  # 1024 descriptors are the common limit
-WAITED_LIMITS = 5.0  # latency limits that all connections together must suffice for
-LEAST_OPEN = 16
-MOST_PATHS = 10_000
-GRACE = 0.02  # s beyond a reading: what is due at its very end is noticed a timer's tick later
-_MARK = "<autotune sqlite>"
-_SQLITE = b"SQLite format 3\0"
+MIN_HELD_LIMITS = 5.0  # latency limits that all connections together must suffice for
+MIN_OPEN_CONNECTIONS = 16
+MAX_PATHS = 10_000
+TIMER_GRACE_SECONDS = 0.02  # s beyond a reading: what is due at its very end is noticed a timer's tick later
+_SQLITE_MARK = "<autotune sqlite>"
+_SQLITE_HEADER = b"SQLite format 3\0"
 # Arguments: the command to run. oha before 1.9 has another name for its JSON option, and takes whole
 # requests/s only.
-_SCRIPT = f"""
-{temporary("oha")}
+_RUN_SCRIPT = f"""
+{temporary_file_script("oha")}
 json=--json
 oha --help 2>/dev/null | grep -q -e --output-format && json=--output-format=json
 "$@" "$json" --db-url "$temporary"
 code=$?
 echo
-echo '{_MARK}'
+echo '{_SQLITE_MARK}'
 base64 --wrap=0 "$temporary"
 exit $code
 """
 # Words in oha's error messages (its own, the kernel's and hyper's) → the kind of error.
-_KINDS = (
-    ("too many open files", NO_FILE),
-    ("cannot assign requested address", NO_PORT),
+_ERROR_KINDS = (
+    ("too many open files", NO_FILE_ERROR),
+    ("cannot assign requested address", NO_PORT_ERROR),
     ("timeout", "timeout"),
     ("timed out", "timeout"),
     ("refused", "refused"),
@@ -86,18 +86,18 @@ _KINDS = (
 
 
 @dataclass(frozen=True)
-class Answer:
+class OhaAnswer:
     """A row of oha's file: seconds since its start; ``due`` is when oha noticed that it was due."""
 
-    due: float
-    sent: float
-    end: float
+    due_at: float
+    sent_at: float
+    ended_at: float
     status: int
     size: int
 
 
 @dataclass(frozen=True)
-class Oha(Load):
+class OhaGenerator(LoadGenerator):
     """oha 1.4.7 and later (github.com/hatoo/oha), each process bounded by ``timeout``.
 
     With ``paths``, each request asks for one of them, at random.
@@ -105,65 +105,65 @@ class Oha(Load):
 
     paths: tuple[str, ...] = ()
     name = "oha"
-    elsewhere = "cargo install oha --locked, or a binary from github.com/hatoo/oha/releases"
-    limits = LIMITS
+    package_source = "cargo install oha --locked, or a binary from github.com/hatoo/oha/releases"
+    limits = PROCESS_LIMITS
     http2 = True
 
-    def asking(self, visits: tuple[Visit, ...]) -> Load:
-        if any(len(visit.steps) > 1 or visit.steps[0].method != "GET" for visit in visits):
-            raise Unusable("oha asks for single pages with GET alone")
-        return Oha(tuple(visit.steps[0].path for visit in slots(visits, MOST_PATHS)))
+    def with_visits(self, visits: tuple[WeightedVisit, ...]) -> LoadGenerator:
+        if any(len(visit.session_steps) > 1 or visit.session_steps[0].method != "GET" for visit in visits):
+            raise UnusableWorkload("oha asks for single pages with GET alone")
+        return OhaGenerator(tuple(visit.session_steps[0].path for visit in expand_visits(visits, MAX_PATHS)))
 
-    def steps_of(self, request: Request) -> tuple[tuple[Step, float], ...]:
-        return tuple((Step(path=path), 1.0) for path in self.paths) or super().steps_of(request)
+    def list_steps(self, request: Request) -> tuple[tuple[SessionStep, float], ...]:
+        return tuple((SessionStep(path=path), 1.0) for path in self.paths) or super().list_steps(request)
 
-    def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
+    def build_processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[LoadProcess, ...]:
         """One for each load host, more where connections would not suffice.
 
         oha takes whole requests/s: the nearest that may be offered.
         """
-        lasting = min(WAITED_LIMITS * spec.limit, spec.timeout)
+        lasting = min(MIN_HELD_LIMITS * spec.latency_limit, spec.timeout)
         open_ = self.limits.open_connections
-        count = max(hosts, ceil(spec.rate / self.limits.rate), ceil(spec.rate * lasting / open_))
+        count = max(hosts, ceil(spec.rate / self.limits.max_rate), ceil(spec.rate * lasting / open_))
         nearest = round(spec.rate)
         whole = nearest if nearest <= spec.max_rate else int(spec.max_rate)
         count = min(count, whole)
         rates = (whole // count + (index < whole % count) for index in range(count))
-        return tuple(self._process(request, spec, rate, lasting) for rate in rates)
+        return tuple(self._build_process(request, spec, rate, lasting) for rate in rates)
 
-    def _process(self, request: Request, spec: LoadSpec, rate: int, lasting: float) -> Process:
-        held = min(self.limits.open_connections, max(LEAST_OPEN, ceil(rate * lasting)))
+    def _build_process(self, request: Request, spec: LoadSpec, rate: int, seconds: float) -> LoadProcess:
+        open_connections = min(self.limits.open_connections, max(MIN_OPEN_CONNECTIONS, ceil(rate * seconds)))
         bound = ceil(spec.seconds + 2 * spec.timeout + 2)
         argv = (
-            "sh", "-c", _SCRIPT, "sh", "timeout", "--signal=INT", "--kill-after=1", str(bound),
-            "oha", "--no-tui", "-q", str(rate), "-z", f"{round(1000 * (spec.seconds + GRACE))}ms",
-            "-c", str(held), "-t", f"{round(1000 * spec.timeout)}ms", "-w",
-            "--latency-correction", "--redirect", "0", *options(request),
+            "sh", "-c", _RUN_SCRIPT, "sh", "timeout", "--signal=INT", "--kill-after=1", str(bound),
+            "oha", "--no-tui", "-q", str(rate), "-z", f"{round(1000 * (spec.seconds + TIMER_GRACE_SECONDS))}ms",
+            "-c", str(open_connections), "-t", f"{round(1000 * spec.timeout)}ms", "-w",
+            "--latency-correction", "--redirect", "0", *build_options(request),
         )  # fmt: skip
         requests = max(1, round(rate * spec.seconds))
         if not self.paths:
-            argv = request.trusting((*argv, request.url))
-            return Process(argv, requests, spec.seconds, bound + 1.0, held, rate=rate)
+            argv = request.with_trusted_ca((*argv, request.url))
+            return LoadProcess(argv, requests, spec.seconds, bound + 1.0, open_connections, max_rate=rate)
         urls = "".join(f"{replace(request, path=path).url}\n" for path in self.paths)
-        argv = request.trusting(with_file((*argv, "--urls-from-file"), ""))
-        return Process(
-            argv, requests, spec.seconds, bound + 1.0, held, input=urls.encode(), rate=rate
+        argv = request.with_trusted_ca(with_input_file((*argv, "--urls-from-file"), ""))
+        return LoadProcess(
+            argv, requests, spec.seconds, bound + 1.0, open_connections, input=urls.encode(), max_rate=rate
         )
 
-    def read(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
-        text, _, stored = printed.partition(_MARK)
+    def parse_output(self, process: LoadProcess, output: str, request: Request, spec: LoadSpec) -> LoadResult:
+        text, _, stored = output.partition(_SQLITE_MARK)
         try:
-            errors = failures(parse_json(text[text.index("{") :]))
-            answers = stored_answers(stored)
+            errors = count_failures(parse_json(text[text.index("{") :]))
+            answers = read_stored_answers(stored)
         except (ValueError, KeyError, TypeError, AttributeError, sqlite3.Error) as error:
             why = f"oha gave no result ({error!r}): {last_line(text)}"
-            return LoadResult.nothing(process.requests, why)
+            return LoadResult.not_sent(process.request_count, why)
         if request.http2:  # these are idle connections; requests never sent are counted below
             errors.pop("unanswered", None)
-        return _checked(_counted(answers, errors, process, request, spec), answers, process, spec)
+        return _check_result(_build_result(answers, errors, process, request, spec), answers, process, spec)
 
 
-def options(request: Request) -> Argv:
+def build_options(request: Request) -> Argv:
     """What oha is told of a request beside its URL."""
     options = ["--http2"] if request.http2 else []
     if request.tls and request.tls.insecure:
@@ -179,25 +179,25 @@ def options(request: Request) -> Argv:
     return tuple(options)
 
 
-def failures(report: Mapping[str, Any]) -> dict[str, int]:
+def count_failures(report: Mapping[str, Any]) -> dict[str, int]:
     """Requests without an answer, by kind, as oha's JSON has them."""
     kinds: Counter[str] = Counter()
     for message, count in report["errorDistribution"].items():
-        kind = next((kind for word, kind in _KINDS if word in message.lower()), "other")
+        kind = next((kind for word, kind in _ERROR_KINDS if word in message.lower()), "other")
         if not isinstance(count, int) or count < 0:
             raise ValueError(f"{count!r} is no count")
         kinds[kind] += count
     return dict(kinds)
 
 
-def stored_answers(text: str) -> list[Answer]:
+def read_stored_answers(text: str) -> list[OhaAnswer]:
     """The rows of oha's SQLite file, which ``text`` holds in base64. Raises ValueError, or
     sqlite3.Error for what is no such file."""
     try:
         content = base64.b64decode(text.strip(), validate=True)
     except ValueError as error:
         raise ValueError(f"the file of answers is damaged: {error}") from error
-    if not content.startswith(_SQLITE):
+    if not content.startswith(_SQLITE_HEADER):
         raise ValueError("there is no file of answers")
     store = sqlite3.connect(":memory:")
     try:
@@ -207,15 +207,15 @@ def stored_answers(text: str) -> list[Answer]:
         ).fetchall()
     finally:
         store.close()
-    if not all(isinstance(n, int | float) and 0 <= n < LARGEST for row in rows for n in row):
+    if not all(isinstance(n, int | float) and 0 <= n < MAX_NUMBER for row in rows for n in row):
         raise ValueError("the file of answers has something else than numbers in it")
-    return sorted((Answer(*row) for row in rows), key=lambda answer: answer.due)
+    return sorted((OhaAnswer(*row) for row in rows), key=lambda answer: answer.due_at)
 
 
-def _counted(
-    answers: Sequence[Answer],
+def _build_result(
+    answers: Sequence[OhaAnswer],
     failed: Mapping[str, int],
-    process: Process,
+    process: LoadProcess,
     request: Request,
     spec: LoadSpec,
 ) -> LoadResult:
@@ -223,7 +223,7 @@ def _counted(
 
     The deadline lets through a few more than were intended (``GRACE``): the last ones do not count.
     """
-    kept = list(answers)[: max(0, process.requests - sum(failed.values()))]
+    kept = list(answers)[: max(0, process.request_count - sum(failed.values()))]
     errors = Counter(failed)
     right = []
     sizes: Counter[float] = Counter()
@@ -231,48 +231,48 @@ def _counted(
         sizes[answer.size] += 1
         if answer.status not in request.statuses:
             errors[f"{answer.status // 100}xx"] += 1
-        elif request.expect is not None and answer.size != len(request.expect):
+        elif request.expected_body is not None and answer.size != len(request.expected_body):
             errors["wrong body"] += 1
         else:
-            right.append(answer.end - answer.due)
+            right.append(answer.ended_at - answer.due_at)
     counted = len(right) + sum(errors.values())
-    unsent = process.requests - counted
+    unsent = process.request_count - counted
     if unsent > 0:
         errors["not sent"] += unsent
     return LoadResult(
-        intended=max(process.requests, counted),
-        sent=len(kept) + sum(n for kind, n in failed.items() if kind not in OUT_OF),
-        errors=in_order(errors),
-        histogram=binned(right, spec.limit),
-        duration=max((answer.end for answer in kept), default=spec.seconds),
+        intended=max(process.request_count, counted),
+        sent=len(kept) + sum(n for kind, n in failed.items() if kind not in EXHAUSTION_MESSAGES),
+        errors=sort_counts(errors),
+        histogram=build_histogram(right, spec.latency_limit),
+        duration=max((answer.ended_at for answer in kept), default=spec.seconds),
         sizes=sizes if len(right) == len(kept) else {},
     )
 
 
-def _checked(
-    result: LoadResult, answers: Sequence[Answer], process: Process, spec: LoadSpec
+def _check_result(
+    result: LoadResult, answers: Sequence[OhaAnswer], process: LoadProcess, spec: LoadSpec
 ) -> LoadResult:
     """The result with the reason why it says nothing about the server, if there is one."""
-    if short := result.without_means():
+    if short := result.as_exhausted_host():
         return short
     # The longest time from when a request was due by the rate to when oha noticed. Requests without
     # an answer are not in the file, so each in it was due no earlier than its place there says.
-    gap = process.span / process.requests
-    late = max((answer.due - index * gap for index, answer in enumerate(answers)), default=0.0)
-    free = _in_hand(answers) < process.open_connections
+    gap = process.span_seconds / process.request_count
+    late = max((answer.due_at - index * gap for index, answer in enumerate(answers)), default=0.0)
+    free = _max_in_flight(answers) < process.open_connections
     if free:  # with connections free, requests waited for oha itself
-        late = max([late, *(answer.sent - answer.due for answer in answers)])
+        late = max([late, *(answer.sent_at - answer.due_at for answer in answers)])
     unnoticed = result.errors.get("not sent", 0) and free
-    if late <= STALL * process.span + spec.limit and not (
-        unnoticed and result.errors["not sent"] > (1 - ACHIEVED) * result.intended
+    if late <= MAX_STALL_SHARE * process.span_seconds + spec.latency_limit and not (
+        unnoticed and result.errors["not sent"] > (1 - MIN_ACHIEVED_SHARE) * result.intended
     ):
         return result
-    return result.fallen_short(spec.limit, late, result.errors.get("not sent", 0))
+    return result.as_incomplete_load(spec.latency_limit, late, result.errors.get("not sent", 0))
 
 
-def _in_hand(answers: Sequence[Answer]) -> int:
+def _max_in_flight(answers: Sequence[OhaAnswer]) -> int:
     """The most requests that were under way at a time."""
-    moments = sorted([(a.sent, 1) for a in answers] + [(a.end, -1) for a in answers])
+    moments = sorted([(a.sent_at, 1) for a in answers] + [(a.ended_at, -1) for a in answers])
     most = now = 0
     for _, step in moments:
         now += step

@@ -23,79 +23,79 @@ from dataclasses import dataclass
 from math import ceil
 from typing import Any
 
-from autotune.loads.base import Limits, Load, LoadResult, LoadSpec, Process, in_order
+from autotune.loads.base import ProcessLimits, LoadGenerator, LoadResult, LoadSpec, LoadProcess, sort_counts
 from autotune.services.base import Argv
-from autotune.strict import decimal, parse_json, split_lines
-from autotune.transports.request import Request, Tls
+from autotune.strict import parse_decimal, parse_json, split_lines
+from autotune.transports.request import Request, TlsOptions
 
-SCHEMA = 1
-MISSED = 0.01  # of the ordered requests; a generator that misses more made another load
-UNKNOWN = Limits(open_connections=1_000_000, rate=1e9)  # it says itself when it falls short
-BEYOND = 10.0  # latency limits: the bin of what came late, where no histogram is kept
+SCHEMA_VERSION = 1
+MAX_MISSED_SHARE = 0.01  # of the ordered requests; a generator that misses more made another load
+UNKNOWN_LIMITS = ProcessLimits(open_connections=1_000_000, max_rate=1e9)  # it says itself when it falls short
+LATE_BIN_LIMITS = 10.0  # latency limits: the bin of what came late, where no histogram is kept
 
 
 @dataclass(frozen=True)
-class OwnLoad(Load):
+class CustomGenerator(LoadGenerator):
     """``argv`` is run as it is on each load host, with its share of the rate."""
 
     argv: Argv
     name = "command"
-    limits = UNKNOWN
+    limits = UNKNOWN_LIMITS
     http2 = True
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:
         return {}
 
-    def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
+    def build_processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[LoadProcess, ...]:
         rate, bound = spec.rate / hosts, ceil(spec.seconds + 2 * spec.timeout + 2)
         question = {
-            "schema": SCHEMA,
+            "schema": SCHEMA_VERSION,
             "url": request.url,
             "rate": rate,
             "seconds": spec.seconds,
             "timeout": spec.timeout,
-            "limit": spec.limit,
-            **beyond_url(request),
+            "limit": spec.latency_limit,
+            **request_details(request),
         }
-        process = Process(
+        process = LoadProcess(
             ("timeout", "--kill-after=1", str(bound), *self.argv),
             max(1, round(rate * spec.seconds)),
             spec.seconds,
             bound + 1.0,
             self.limits.open_connections,
             input=json.dumps(question).encode() + b"\n",
-            rate=rate,
+            max_rate=rate,
         )
         return (process,) * hosts
 
-    def read(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
-        answer = _answer(printed)
+    def parse_output(self, process: LoadProcess, output: str, request: Request, spec: LoadSpec) -> LoadResult:
+        answer = _parse_answer(output)
         if isinstance(answer, str):
-            return LoadResult.nothing(
-                process.requests, f"the generator's answer cannot be read: {answer}"
+            return LoadResult.not_sent(
+                process.request_count, f"the generator's answer cannot be read: {answer}"
             )
         intended, errors, latencies = answer["requests"], answer["errors"], answer["latencies"]
         if latencies is None:
             late = min(answer["late"], intended - sum(errors.values()))
             right = intended - sum(errors.values()) - late
-            latencies = {spec.limit: right, BEYOND * spec.limit: late}
+            latencies = {spec.latency_limit: right, LATE_BIN_LIMITS * spec.latency_limit: late}
         limited = answer["limited"]
-        if intended < (1.0 - MISSED) * process.requests and not limited:
-            limited = f"the generator set out to send {intended} of {process.requests} requests"
+        if intended < (1.0 - MAX_MISSED_SHARE) * process.request_count and not limited:
+            limited = f"the generator set out to send {intended} of {process.request_count} requests"
         return LoadResult(
             intended=intended,
             sent=intended,
-            errors=in_order(errors),
-            histogram=in_order(latencies),
+            errors=sort_counts(errors),
+            histogram=sort_counts(latencies),
             duration=spec.seconds,
             limited=limited,
         )
 
 
-def beyond_url(request: Request) -> dict[str, Any]:
+def request_details(request: Request) -> dict[str, Any]:
     """What a request has besides its URL; parts that it does not have are left out."""
-    tls = request.tls or Tls()
+    tls = request.tls or TlsOptions()
     fields = {
         "connect": str(request.endpoint) if request.host else "",
         "method": "" if request.method == "GET" else request.method,
@@ -108,16 +108,16 @@ def beyond_url(request: Request) -> dict[str, Any]:
     return {key: value for key, value in fields.items() if value}
 
 
-def _answer(printed: str) -> dict[str, Any] | str:
+def _parse_answer(output: str) -> dict[str, Any] | str:
     """The answer with each part in its type, or what is wrong with it."""
-    last = (split_lines(printed.strip()) or [""])[-1]
+    last = (split_lines(output.strip()) or [""])[-1]
     try:
         answer = parse_json(last)
-        requests = _count(answer["requests"])
-        errors = {str(kind): _count(n) for kind, n in (answer.get("errors") or {}).items()}
+        requests = _parse_count(answer["requests"])
+        errors = {str(kind): _parse_count(n) for kind, n in (answer.get("errors") or {}).items()}
         bins = answer.get("latencies")
-        latencies = None if bins is None else {decimal(at): _count(n) for at, n in bins.items()}
-        late = _count(answer.get("late", 0))
+        latencies = None if bins is None else {parse_decimal(at): _parse_count(n) for at, n in bins.items()}
+        late = _parse_count(answer.get("late", 0))
         limited = str(answer["limited"]) if answer.get("limited") else None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         return f"{error!r} in {last[:120]!r}"
@@ -130,7 +130,7 @@ def _answer(printed: str) -> dict[str, Any] | str:
             "limited": limited}  # fmt: skip
 
 
-def _count(value: object) -> int:
+def _parse_count(value: object) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise ValueError(f"{value!r} is no count")
     return value

@@ -15,25 +15,25 @@ from math import ceil
 
 from autotune.loads.base import LoadError
 from autotune.services.base import Argv
-from autotune.strict import decimal, whole
+from autotune.strict import parse_decimal, parse_uint
 from autotune.transports import curl
-from autotune.transports.base import Completed
+from autotune.transports.base import CommandResult
 from autotune.transports.request import Request
-from autotune.transports.temporary import temporary
+from autotune.transports.temporary import temporary_file_script
 
-PACKAGE = "curl"  # Debian's name
-MISSING = (126, 127)  # exit statuses of a shell that cannot start a program
+CURL_PACKAGE = "curl"  # Debian's name
+MISSING_STATUSES = (126, 127)  # exit statuses of a shell that cannot start a program
 # Bytes that are read of a body: from its start, and of a longer one from its end.
-HEAD, TAIL = 1 << 16, 1 << 13
-WHOLE = 1 << 20  # bytes from the start, if text is looked for in the body
-MOST_WORKERS = 8
-MARGIN = 10.0  # seconds a transport waits beyond the bound that the command keeps by itself
-START = 2.0  # seconds for the start of the programs
+HEAD_BYTES, TAIL_BYTES = 1 << 16, 1 << 13
+WHOLE_BODY_BYTES = 1 << 20  # bytes from the start, if text is looked for in the body
+MAX_WORKERS = 8
+TIMEOUT_MARGIN_SECONDS = 10.0  # seconds a transport waits beyond the bound that the command keeps by itself
+START_SECONDS = 2.0  # seconds for the start of the programs
 
 # Arguments: seconds until the curls are stopped, seconds from one curl's start to the next, and bytes of
 # a body's head and tail. The bodies' names are in a directory that an answer cannot guess.
-_SCRIPT = f"""
-{temporary("answers", "-d")}
+_PROBE_SCRIPT = f"""
+{temporary_file_script("answers", "-d")}
 cd "$temporary" || exit 1
 bound=$1 gap=$2 head=$3 tail=$4
 awk '/^# worker$/ {{ n++ }} {{ print >("config." n) }}' || exit 1
@@ -54,15 +54,15 @@ find "$temporary" -name 'body.*' -size "+${{head}}c" -exec tail -v -c "$tail" {{
 printf '\\n<autotune errors>\\n'
 head -c 1000 errors
 """
-_MARK = re.compile(
+_ANSWER_PATTERN = re.compile(
     r"^<autotune (\d{5}) (\d{3}) (\d{1,3}) (\d{1,15}) (\d{1,9}(?:\.\d{1,9})?)>", re.M | re.A
 )
-_PARTS = re.compile(r"\n<autotune (?:bodies|ends|errors)>\n")
-CUT = "\n…\n"  # stands for the middle of a long body
+_SECTION_PATTERN = re.compile(r"\n<autotune (?:bodies|ends|errors)>\n")
+ELISION_MARK = "\n…\n"  # stands for the middle of a long body
 
 
 @dataclass(frozen=True)
-class Answer:
+class ProbeAnswer:
     """What came back for one request. ``size`` is that of the body in bytes, as it was sent; ``text``
     is the body, or the start and the end of a long one; ``headers`` have names in lower case."""
 
@@ -70,7 +70,7 @@ class Answer:
     size: int
     text: str
     headers: Mapping[str, str] = field(default_factory=dict)
-    seconds: float = 0.0
+    latency_seconds: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -83,42 +83,42 @@ class ProbeCommand:
     requests: tuple[Request, ...]
     argv: Argv
     input: bytes
-    rate: float
-    span: float
-    bound: float
+    max_rate: float
+    span_seconds: float
+    stop_seconds: float
 
 
-def command(
+def build_command(
     requests: Sequence[Request],
     *,
     per_second: float,
     timeout: float,
-    usual: float,
+    mean_bytes: float,
     whole_bodies: bool = False,
 ) -> ProbeCommand:
     """What sends ``requests`` at ``per_second`` and prints the answers.
 
     A request is given up after ``timeout`` seconds; ``usual`` is about how long an answer takes.
     """
-    workers = min(MOST_WORKERS, len(requests), max(1, ceil(per_second * usual)))
+    workers = min(MAX_WORKERS, len(requests), max(1, ceil(per_second * mean_bytes)))
     pause = ceil(1000 * workers / per_second)  # ms between the requests of a worker, as curl counts
     rate, span = 1000 * workers / pause, len(requests) * pause / (1000 * workers)
-    bound = ceil(span + timeout + START)
+    bound = ceil(span + timeout + START_SECONDS)
     argv: Argv = (
-        "sh", "-c", _SCRIPT, "sh", str(bound), f"{1 / rate:g}",
-        str(WHOLE if whole_bodies else HEAD), str(TAIL),
+        "sh", "-c", _PROBE_SCRIPT, "sh", str(bound), f"{1 / rate:g}",
+        str(WHOLE_BODY_BYTES if whole_bodies else HEAD_BYTES), str(TAIL_BYTES),
     )  # fmt: skip
     return ProbeCommand(
         tuple(requests),
-        requests[0].trusting(argv),
-        config(requests, pause, timeout, workers),
+        requests[0].with_trusted_ca(argv),
+        build_config(requests, pause, timeout, workers),
         rate,
         span,
-        bound + START + MARGIN,
+        bound + START_SECONDS + TIMEOUT_MARGIN_SECONDS,
     )
 
 
-def config(requests: Sequence[Request], pause: int, timeout: float, workers: int) -> bytes:
+def build_config(requests: Sequence[Request], pause: int, timeout: float, workers: int) -> bytes:
     """What each curl reads, one after the other: every ``workers``-th request is its own, and ``pause``
     milliseconds are between their starts at least."""
     lines: list[str] = []
@@ -126,73 +126,73 @@ def config(requests: Sequence[Request], pause: int, timeout: float, workers: int
         lines += ["# worker", f'rate = "{max(1, 3_600_000 // pause)}/h"', "silent"]
         for place in range(worker, len(requests), workers):
             lines += [] if place == worker else ["next"]
-            lines += _transfer(place, requests[place], timeout)
+            lines += _format_transfer(place, requests[place], timeout)
     return "\n".join(lines).encode() + b"\n"
 
 
-def _transfer(place: int, request: Request, timeout: float) -> Iterator[str]:
+def _format_transfer(index: int, request: Request, timeout: float) -> Iterator[str]:
     """The lines of one request."""
-    yield curl.quoted("url", request.url)
+    yield curl.format_option("url", request.url)
     yield "globoff"
-    yield curl.quoted("noproxy", "*")
-    yield curl.quoted("output", f"body.{place:05}")
-    yield curl.quoted("max-time", f"{timeout:g}")
+    yield curl.format_option("noproxy", "*")
+    yield curl.format_option("output", f"body.{index:05}")
+    yield curl.format_option("max-time", f"{timeout:g}")
     mark = (
-        f"\n<autotune {place:05} %{{http_code}} %{{exitcode}} %{{size_download}} %{{time_total}}>"
+        f"\n<autotune {index:05} %{{http_code}} %{{exitcode}} %{{size_download}} %{{time_total}}>"
     )
-    yield curl.quoted("write-out", f"{mark}%{{header_json}}\n")
+    yield curl.format_option("write-out", f"{mark}%{{header_json}}\n")
     if any(name.lower() == "accept-encoding" for name, _ in request.headers):
         yield "compressed"
-    yield from curl.settings(request)
-    yield from (curl.quoted(name, value) for name, value in curl.sends(request))
+    yield from curl.build_config_lines(request)
+    yield from (curl.format_option(name, value) for name, value in curl.list_secret_options(request))
 
 
-def answers_of(done: Completed, requests: Sequence[Request]) -> list[Answer | None]:
+def parse_answers(done: CommandResult, requests: Sequence[Request]) -> list[ProbeAnswer | None]:
     """The answers in what the command printed; ``None`` for a request without a whole answer in time.
 
     Raises LoadError if curl could not be run.
     """
     # For HEAD, curl writes the headers where the body would be.
     return [answer and (replace(answer, text="") if request.method == "HEAD" else answer)
-            for request, answer in zip(requests, _parsed(done, len(requests)), strict=True)]  # fmt: skip
+            for request, answer in zip(requests, _parse_sections(done, len(requests)), strict=True)]  # fmt: skip
 
 
-def _parsed(done: Completed, count: int) -> list[Answer | None]:
-    parts = _PARTS.split(done.stdout)
-    if done.returncode in MISSING or len(parts) != 4:
+def _parse_sections(done: CommandResult, count: int) -> list[ProbeAnswer | None]:
+    parts = _SECTION_PATTERN.split(done.stdout)
+    if done.returncode in MISSING_STATUSES or len(parts) != 4:
         raise LoadError(
             f"answers cannot be read on the load host: {done.error_text[:200] or 'no output'}",
-            hint=f"install it there: sudo apt-get install {PACKAGE}",
+            hint=f"install it there: sudo apt-get install {CURL_PACKAGE}",
         )
     directory, _, marks = parts[0].partition("\n")
-    pieces = _MARK.split(marks)
+    pieces = _ANSWER_PATTERN.split(marks)
     matches = [pieces[i : i + 6] for i in range(1, len(pieces) - 5, 6)]
     if not matches and parts[3].strip():
         raise LoadError(
             f"curl 7.84 or newer is needed on the load host: {parts[3].strip()[:200]}",
-            hint=f"install it there: sudo apt-get install {PACKAGE}",
+            hint=f"install it there: sudo apt-get install {CURL_PACKAGE}",
         )
-    heads, tails = _files(directory, parts[1]), _files(directory, parts[2])
-    answers: list[Answer | None] = [None] * count
+    heads, tails = _parse_files(directory, parts[1]), _parse_files(directory, parts[2])
+    answers: list[ProbeAnswer | None] = [None] * count
     for place, status, code, size, seconds, headers in matches:
         name = f"body.{place}"
         if int(code) != 0 or int(place) >= count:
             continue
-        text = heads.get(name, "") + (CUT + tails[name] if name in tails else "")
-        answers[int(place)] = Answer(
-            whole(status), whole(size), text, _headers(headers), decimal(seconds)
+        text = heads.get(name, "") + (ELISION_MARK + tails[name] if name in tails else "")
+        answers[int(place)] = ProbeAnswer(
+            parse_uint(status), parse_uint(size), text, _parse_headers(headers), parse_decimal(seconds)
         )
     return answers
 
 
-def _files(directory: str, printed: str) -> dict[str, str]:
+def _parse_files(directory: str, output: str) -> dict[str, str]:
     """Name → content, as ``head -v`` and ``tail -v`` print several files."""
     title = re.compile(rf"(?:^|\n)==> {re.escape(directory)}/(body\.\d{{5}}) <==\n")
-    pieces = title.split(printed)
+    pieces = title.split(output)
     return dict(zip(pieces[1::2], pieces[2::2], strict=True))
 
 
-def _headers(text: str) -> dict[str, str]:
+def _parse_headers(text: str) -> dict[str, str]:
     try:
         headers = json.loads(text)
     except (ValueError, RecursionError):

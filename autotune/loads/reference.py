@@ -25,7 +25,7 @@ class GeneratorReference:
     notes: tuple[str, ...] = ()
 
 
-REFERENCES = (
+GENERATOR_REFERENCES = (
     GeneratorReference(
         "httperf", Loop.OPEN, "`load: {generator: httperf}`, the default",
         "random (Poisson): gaps are exponential",

@@ -10,109 +10,109 @@ from typing import TypeVar
 
 from autotune import foreign_files, plugins
 from autotune.loads import k6_script, workload
-from autotune.loads.base import Load
-from autotune.loads.closed import Ab, ClosedLoad, Wrk
-from autotune.loads.httperf import Httperf
-from autotune.loads.httperf_sessions import HttperfSessions
-from autotune.loads.k6 import K6
-from autotune.loads.oha import Oha
-from autotune.loads.own import OwnLoad
+from autotune.loads.base import LoadGenerator
+from autotune.loads.closed import AbGenerator, ClosedLoopGenerator, WrkGenerator
+from autotune.loads.httperf import HttperfGenerator
+from autotune.loads.httperf_sessions import SessionGenerator
+from autotune.loads.k6 import K6Generator
+from autotune.loads.oha import OhaGenerator
+from autotune.loads.own import CustomGenerator
 from autotune.target import requests
 from autotune.target.read import TargetFile
 
-Made = TypeVar("Made")
+ParsedFile = TypeVar("ParsedFile")
 
 # Closed loops: the first one that a load host has, and the target allows, is taken.
-CLOSED: dict[str, ClosedLoad] = {"wrk": Wrk(), "ab": Ab()}
-LOADS: dict[str, Load] = plugins.by_name(
-    "generators", {"httperf": Httperf(), "k6": K6(), "oha": Oha()}
+CLOSED_LOOP_GENERATORS: dict[str, ClosedLoopGenerator] = {"wrk": WrkGenerator(), "ab": AbGenerator()}
+LOAD_GENERATORS: dict[str, LoadGenerator] = plugins.merge_plugins(
+    "generators", {"httperf": HttperfGenerator(), "k6": K6Generator(), "oha": OhaGenerator()}
 )
 
 
-def chosen(file: TargetFile) -> Load:
+def find_generator(file: TargetFile) -> LoadGenerator:
     """The generator a target names. Raises TargetError for one that does not exist."""
     if file.target.load.command:
-        return _own(file, file.target.load.command)
-    load = LOADS.get(file.target.load.generator)
+        return _build_custom_generator(file, file.target.load.command)
+    load = LOAD_GENERATORS.get(file.target.load.generator)
     if load is None:
         name = file.target.load.generator
-        raise file.document.unknown(["load", "generator"], "generator", LOADS, name)
-    if load.methods is not None and file.target.load.method not in load.methods:
+        raise file.document.unknown_name_error(["load", "generator"], "generator", LOAD_GENERATORS, name)
+    if load.supported_methods is not None and file.target.load.method not in load.supported_methods:
         why = f"{load.name} sends no {file.target.load.method}"
-        raise file.document.error(["load", "method"], why, hint="load: {generator: oha}")
+        raise file.document.build_error(["load", "method"], why, hint="load: {generator: oha}")
     if script := file.target.load.script:
-        with _telling(file, "script", script):
-            return k6_script.of_file(_beside(file, script), file.target.load.requests_per_run)
+        with _locate_errors(file, "script", script):
+            return k6_script.read_script(_path_beside_target(file, script), file.target.load.requests_per_run)
     if file.target.load.requests:
-        return _asking(file, load, file.target.load.requests)
+        return _with_request_file(file, load, file.target.load.requests)
     if file.target.load.http == "2" and not load.http2:
-        speaking = [name for name, other in LOADS.items() if other.http2]
+        speaking = [name for name, other in LOAD_GENERATORS.items() if other.http2]
         hint = f"load: {{generator: {' or '.join(speaking)}}}"
         why = f"{load.name} speaks HTTP/1.1 alone"
-        raise file.document.error(["load", "http"], why, hint=hint)
+        raise file.document.build_error(["load", "http"], why, hint=hint)
     if file.target.load.uris:
-        return Httperf(uris=_read(file, "uris", file.target.load.uris, workload.uris))
+        return HttperfGenerator(uris=_read_request_file(file, "uris", file.target.load.uris, workload.parse_uris))
     if file.target.load.sessions:
         _check_sessions(file, "sessions")
-        return HttperfSessions(_read(file, "sessions", file.target.load.sessions, workload.kinds))
+        return SessionGenerator(_read_request_file(file, "sessions", file.target.load.sessions, workload.parse_session_kinds))
     return load
 
 
 def _check_sessions(file: TargetFile, key: str) -> None:
     """Raises TargetError over TLS: httperf leaves the rest of a long record unread while a connection
     stays open, and counts a timeout that the server did not cause."""
-    if file.target.load.tls:
+    if file.target.load.uses_tls:
         why = "httperf cannot read long answers over TLS on connections that stay open"
-        raise file.document.error(["load", key], why, hint="load: {generator: k6, requests: FILE}")
+        raise file.document.build_error(["load", key], why, hint="load: {generator: k6, requests: FILE}")
 
 
-def digests(file: TargetFile) -> dict[str, str]:
+def compute_request_digests(file: TargetFile) -> dict[str, str]:
     """SHA-256 of the files that describe the requests, by their names in the target; empty for a file
     that is gone."""
     load = file.target.load
     listed = (name for name in (load.requests, load.uris, load.sessions, load.script) if name)
-    paths = {name: _beside(file, name) for name in listed}
+    paths = {name: _path_beside_target(file, name) for name in listed}
     return {name: sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
             for name, path in paths.items()}  # fmt: skip
 
 
-def _asking(file: TargetFile, load: Load, path: str) -> Load:
+def _with_request_file(file: TargetFile, load: LoadGenerator, path: str) -> LoadGenerator:
     """The generator with what a file of requests says."""
-    visits = requests.read(_beside(file, path))
-    if isinstance(load, Httperf) and any(len(visit.steps) > 1 for visit in visits):
+    visits = requests.read_visits(_path_beside_target(file, path))
+    if isinstance(load, HttperfGenerator) and any(len(visit.session_steps) > 1 for visit in visits):
         _check_sessions(file, "requests")
-        load = HttperfSessions(())
-    with _telling(file, "requests", path):
-        return load.asking(visits)
+        load = SessionGenerator(())
+    with _locate_errors(file, "requests", path):
+        return load.with_visits(visits)
 
 
-def _read(file: TargetFile, key: str, path: str, reader: Callable[[str], Made]) -> Made:
+def _read_request_file(file: TargetFile, key: str, path: str, reader: Callable[[str], ParsedFile]) -> ParsedFile:
     """What a file named in the target says."""
-    with _telling(file, key, path):
-        return reader(foreign_files.read_named(_beside(file, path), foreign_files.RECORD).decode())
+    with _locate_errors(file, key, path):
+        return reader(foreign_files.read_named_file(_path_beside_target(file, path), foreign_files.MAX_RECORD_BYTES).decode())
 
 
-def _beside(file: TargetFile, path: str) -> Path:
+def _path_beside_target(file: TargetFile, path: str) -> Path:
     """A file that the target names is looked for beside it."""
     return file.path.resolve().parent / path
 
 
 @contextmanager
-def _telling(file: TargetFile, key: str, path: str) -> Iterator[None]:
+def _locate_errors(file: TargetFile, key: str, path: str) -> Iterator[None]:
     """Report what is wrong with a file at the place in the target that names it."""
     try:
         yield
     except OSError as error:
         why = f"{path} cannot be read: {error.strerror}"
-        raise file.document.error(["load", key], why) from error
+        raise file.document.build_error(["load", key], why) from error
     except ValueError as error:
-        raise file.document.error(["load", key], f"{path}: {error}") from error
+        raise file.document.build_error(["load", key], f"{path}: {error}") from error
 
 
-def _own(file: TargetFile, command: tuple[str, ...]) -> Load:
+def _build_custom_generator(file: TargetFile, command: tuple[str, ...]) -> LoadGenerator:
     """A program on this machine is looked for beside the target, on load hosts as it is written."""
-    program = _beside(file, command[0])
+    program = _path_beside_target(file, command[0])
     here = not file.target.load.hosts and "/" in command[0]
     if here and not program.exists():
-        raise file.document.error(["load", "command", 0], f"there is no program {command[0]!r}")
-    return OwnLoad((str(program), *command[1:]) if here else command)
+        raise file.document.build_error(["load", "command", 0], f"there is no program {command[0]!r}")
+    return CustomGenerator((str(program), *command[1:]) if here else command)

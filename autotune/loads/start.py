@@ -15,70 +15,70 @@ from dataclasses import dataclass
 
 from autotune.errors import AutotuneError
 from autotune.services.base import Argv
-from autotune.strict import is_whole
+from autotune.strict import is_uint
 from autotune.transports.base import Transport
 from autotune.transports.parallel import run_on_all
 
-ASKED = 3  # times; the quickest answer counts
-LEAD = 0.05  # s from now to the start, and ``TRIPS`` round trips for the commands to get there
-TRIPS = 10.0
-LONGEST = 0.5  # s; a host too busy to be ready by then starts when it is ready
-_CLOCK = ("date", "+%s%N")  # ns since the epoch, in one program that every GNU system has
+CLOCK_PROBES = 3  # times; the quickest answer counts
+LEAD_SECONDS = 0.05  # s from now to the start, and ``TRIPS`` round trips for the commands to get there
+LEAD_ROUND_TRIPS = 10.0
+MAX_LEAD_SECONDS = 0.5  # s; a host too busy to be ready by then starts when it is ready
+_CLOCK_COMMAND = ("date", "+%s%N")  # ns since the epoch, in one program that every GNU system has
 # Arguments: the moment (ns on the host's own clock), then the command to become. If the moment is far
 # off, the clock was set meanwhile, and the command starts at once.
-_WAIT = """
+_WAIT_SCRIPT = """
 left=$(($1 - $(date +%s%N)))
 shift
 if [ "$left" -gt 0 ] && [ "$left" -lt MOST ]; then
     sleep "$((left / 1000000000)).$(printf %09d $((left % 1000000000)))"
 fi
 exec "$@"
-""".replace("MOST", str(2 * round(LONGEST * 1e9)))
+""".replace("MOST", str(2 * round(MAX_LEAD_SECONDS * 1e9)))
 
 
 @dataclass(frozen=True)
 class HostClock:
     """A host's clock is ``ahead`` of this machine's by so many seconds, give or take ``error``."""
 
-    ahead: float
-    error: float
+    offset_seconds: float
+    error_seconds: float
 
 
-def clock(transport: Transport, now: Callable[[], float] = time.monotonic) -> HostClock:
+def read_host_clock(transport: Transport, now: Callable[[], float] = time.monotonic) -> HostClock:
     """Compare clocks. Raises ``HostUnreachable``, or ``AutotuneError`` for a host without one."""
     clocks = []
-    for _ in range(ASKED):
+    for _ in range(CLOCK_PROBES):
         before = now()
-        answer = transport.run(_CLOCK, timeout=10.0)
+        answer = transport.run(_CLOCK_COMMAND, timeout=10.0)
         after = now()
         printed = answer.stdout.strip()
-        if not is_whole(printed):
+        if not is_uint(printed):
             raise AutotuneError(
                 f"{transport.name} does not say what time it is: {answer.error_text[:200]}"
             )
         ahead = int(printed) / 1e9 - (before + after) / 2
         clocks.append(HostClock(ahead, (after - before) / 2))
-    return min(clocks, key=lambda clock: clock.error)
+    return min(clocks, key=lambda clock: clock.error_seconds)
 
 
-def together(transports: Sequence[Transport]) -> dict[str, int]:
+def agree_start_times(transports: Sequence[Transport]) -> dict[str, int]:
     """By the name of each host: the same moment, soon, in nanoseconds on its own clock.
 
     Raises ``HostUnreachable`` and ``AutotuneError`` as ``clock`` does.
     """
-    clocks = run_on_all(transports, clock).unwrap()
-    slowest = max(2 * clock.error for clock in clocks.values())
-    start = time.monotonic() + min(LEAD + TRIPS * slowest, LONGEST)
-    return {name: round((start + clock.ahead) * 1e9) for name, clock in clocks.items()}
+    clocks = run_on_all(transports, read_host_clock).unwrap()
+    slowest = max(2 * clock.error_seconds for clock in clocks.values())
+    start = time.monotonic() + min(LEAD_SECONDS + LEAD_ROUND_TRIPS * slowest, MAX_LEAD_SECONDS)
+    return {name: round((start + clock.offset_seconds) * 1e9) for name, clock in clocks.items()}
 
 
-def after(seconds: float, argv: Argv) -> Argv:
+def delay_command(seconds: float, argv: Argv) -> Argv:
     """``argv``, begun so many seconds after it was asked for."""
     if seconds <= 0:
         return argv
     return ("sh", "-c", 'sleep "$1"; shift; exec "$@"', "sh", f"{seconds:g}", *argv)
 
 
-def at(moment: int, argv: Argv) -> Argv:
+def start_command_at(moment: int, argv: Argv) -> Argv:
     """``argv``, begun at ``moment`` on the host's clock, or at once if that is over."""
-    return ("sh", "-c", _WAIT, "sh", str(moment), *argv)
+    return ("sh", "-c", _WAIT_SCRIPT, "sh", str(moment), *argv)

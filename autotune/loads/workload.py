@@ -12,110 +12,110 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
 
-from autotune.strict import decimal, split_lines
-from autotune.target.requests import Step, Visit
+from autotune.strict import parse_decimal, split_lines
+from autotune.target.requests import SessionStep, WeightedVisit
 
-MOST_KINDS = 8
-LONGEST_THINK = 2.0  # seconds of a session: readings last a few, and must hold whole sessions
+MAX_SESSION_KINDS = 8
+MAX_THINK_SECONDS = 2.0  # seconds of a session: readings last a few, and must hold whole sessions
 
 
-class Unusable(ValueError):
+class UnusableWorkload(ValueError):
     """A file of URIs or sessions that no load can be made of; its text says why."""
 
 
 @dataclass(frozen=True)
-class Kind:
+class SessionKind:
     """Sessions with the same number of ``calls`` and the same pauses in sum (``think``, seconds), so
     that a session's duration tells what its requests took. The file has ``count``, as ``text``."""
 
-    calls: int
-    think: float
-    count: int
-    text: str
+    request_count: int
+    think_seconds: float
+    session_count: int
+    session_log: str
 
 
-def uris(text: str) -> tuple[str, ...]:
+def parse_uris(text: str) -> tuple[str, ...]:
     """Paths, one a line or with NUL between. Raises Unusable."""
     paths = tuple(word.strip() for word in split_lines(text.replace("\0", "\n")) if word.strip())
     if not paths:
-        raise Unusable("there is no path in it")
+        raise UnusableWorkload("there is no path in it")
     for path in paths:
-        _path(path)
+        _check_path(path)
     return paths
 
 
-def kinds(text: str) -> tuple[Kind, ...]:
+def parse_session_kinds(text: str) -> tuple[SessionKind, ...]:
     """The sessions by kind, the most frequent first. Raises Unusable."""
     alike: dict[tuple[int, float], list[str]] = defaultdict(list)
-    for session in _sessions(text):
-        alike[len(session), _think(session)].append("\n".join(session))
+    for session in _split_sessions(text):
+        alike[len(session), _sum_pauses(session)].append("\n".join(session))
     if not alike:
-        raise Unusable("there is no session in it")
-    if len(alike) > MOST_KINDS:
-        raise Unusable(
-            f"its sessions are of {len(alike)} different lengths or pauses, and {MOST_KINDS} are the "
+        raise UnusableWorkload("there is no session in it")
+    if len(alike) > MAX_SESSION_KINDS:
+        raise UnusableWorkload(
+            f"its sessions are of {len(alike)} different lengths or pauses, and {MAX_SESSION_KINDS} are the "
             "most that can be told apart"
         )
-    if longest := next((think for _, think in alike if think > LONGEST_THINK), None):
-        raise Unusable(f"a session pauses for {longest:g} s: {LONGEST_THINK:g} s are the most")
+    if longest := next((think for _, think in alike if think > MAX_THINK_SECONDS), None):
+        raise UnusableWorkload(f"a session pauses for {longest:g} s: {MAX_THINK_SECONDS:g} s are the most")
     kinds = [
-        Kind(calls, think, len(sessions), "\n\n".join(sessions) + "\n")
+        SessionKind(calls, think, len(sessions), "\n\n".join(sessions) + "\n")
         for (calls, think), sessions in alike.items()
     ]
-    return tuple(sorted(kinds, key=lambda kind: -kind.count))
+    return tuple(sorted(kinds, key=lambda kind: -kind.session_count))
 
 
-def slots(visits: Sequence[Visit], most: int) -> tuple[Visit, ...]:
+def expand_visits(visits: Sequence[WeightedVisit], slot_count: int) -> tuple[WeightedVisit, ...]:
     """Each visit as often as its weight says, ``most`` in all, evenly mixed from any place on."""
     weights = [visit.weight for visit in visits]
     if all(weight == int(weight) for weight in weights):
         divisor = gcd(*map(int, weights))
         weights = [weight / divisor for weight in weights]
     total = sum(weights)
-    fits = total <= most and all(weight == int(weight) for weight in weights)
-    counts = [int(w) if fits else max(1, round(w * most / total)) for w in weights]
+    fits = total <= slot_count and all(weight == int(weight) for weight in weights)
+    counts = [int(w) if fits else max(1, round(w * slot_count / total)) for w in weights]
     places = sorted(
         ((turn + 0.5) / count, index) for index, count in enumerate(counts) for turn in range(count)
     )
-    return tuple(visits[index] for _, index in places[:most])
+    return tuple(visits[index] for _, index in places[:slot_count])
 
 
-def session_line(step: Step) -> str:
+def format_session_line(step: SessionStep) -> str:
     """A request as a line of a log of sessions."""
     words = [step.path] if step.method == "GET" else [step.path, f"method={step.method}"]
     if step.body is not None:
-        words.append(f'contents="{escaped(step.body)}"')
+        words.append(f'contents="{escape_text(step.body)}"')
     return " ".join([*words, f"think={step.think:g}"] if step.think else words)
 
 
-def escaped(text: str) -> str:
+def escape_text(text: str) -> str:
     r"""As httperf reads it back: ``\\`` begins an escape."""
     return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
-def _sessions(text: str) -> list[list[str]]:
+def _split_sessions(text: str) -> list[list[str]]:
     sessions: list[list[str]] = [[]]
     for line in split_lines(text):
         if not line.strip():
             sessions.append([])
         elif not line.lstrip().startswith("#"):
-            _path(line.split()[0])
+            _check_path(line.split()[0])
             if line[0].isspace() and not sessions[-1]:
-                raise Unusable(f"a session begins with {line.strip()!r}, which belongs to a burst")
+                raise UnusableWorkload(f"a session begins with {line.strip()!r}, which belongs to a burst")
             sessions[-1].append(line.rstrip())
     return [session for session in sessions if session]
 
 
-def _think(session: list[str]) -> float:
+def _sum_pauses(session: list[str]) -> float:
     """The sum of the pauses between bursts (seconds); nothing waits for the one after the last."""
     bursts = [line for line in session if not line[0].isspace()]
     words = [word for line in bursts[:-1] for word in line.split() if word.startswith("think=")]
     try:
-        return round(sum(decimal(word.removeprefix("think=")) for word in words), 3)
+        return round(sum(parse_decimal(word.removeprefix("think=")) for word in words), 3)
     except ValueError as error:
-        raise Unusable(f"a pause is no number of seconds: {error}") from error
+        raise UnusableWorkload(f"a pause is no number of seconds: {error}") from error
 
 
-def _path(path: str) -> None:
+def _check_path(path: str) -> None:
     if not path.startswith("/"):
-        raise Unusable(f"{path!r} is no path: it does not begin with /")
+        raise UnusableWorkload(f"{path!r} is no path: it does not begin with /")

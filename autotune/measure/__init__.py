@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from autotune.estimate import Estimate
-from autotune.measure.capacity import Capacity, Limits, search
+from autotune.measure.capacity import Capacity, SearchLimits, search_peak
 from autotune.measure.noise import Noise
 from autotune.measure.reading import Reading
 from autotune.target.slo import Slo
 
-__all__ = ["Capacity", "Estimate", "Limits", "Noise", "Reading", "Slo", "search"]
+__all__ = ["Capacity", "Estimate", "SearchLimits", "Noise", "Reading", "Slo", "search_peak"]

@@ -29,7 +29,7 @@ from autotune.strict import split_lines
 
 
 @dataclass(frozen=True)
-class Value:
+class BenchmarkValue:
     """A measured value; ``sd`` is the standard deviation that the command reported, if any."""
 
     value: float
@@ -37,14 +37,14 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Unusable:
+class UnusableConfiguration:
     """A configuration that cannot be used; the search learns from this result."""
 
     why: str
 
 
 @dataclass(frozen=True)
-class Fault:
+class BenchmarkFault:
     """A failure of the command, which proves nothing about the configuration.
 
     ``said`` are the last lines of its output; journals use this name as a key.
@@ -57,43 +57,43 @@ class Fault:
         return f"{self.why}\n{self.said}" if self.said else self.why
 
 
-Answer = Value | Unusable | Fault
+BenchmarkAnswer = BenchmarkValue | UnusableConfiguration | BenchmarkFault
 
 
-def parse(printed: str) -> Answer:
+def parse_answer(output: str) -> BenchmarkAnswer:
     """Return the answer in the last line, or a Fault if it cannot be read."""
-    lines = [line.strip() for line in split_lines(printed) if line.strip()]
+    lines = [line.strip() for line in split_lines(output) if line.strip()]
     if not lines:
-        return Fault("it printed no answer")
+        return BenchmarkFault("it printed no answer")
     try:
         answer = json.loads(lines[-1])
     except (ValueError, RecursionError):
-        return Fault(f"the last line of output is not JSON: {_shortened(lines[-1])}")
+        return BenchmarkFault(f"the last line of output is not JSON: {_shorten(lines[-1])}")
     if not isinstance(answer, dict) or ("value" in answer) == ("infeasible" in answer):
-        return Fault(
+        return BenchmarkFault(
             f'the last line of output must be {{"value": …}} or {{"infeasible": "why"}}: '
-            f"{_shortened(lines[-1])}"
+            f"{_shorten(lines[-1])}"
         )
-    return _unusable(answer["infeasible"]) if "infeasible" in answer else _value(answer)
+    return _build_unusable(answer["infeasible"]) if "infeasible" in answer else _build_value(answer)
 
 
-def _unusable(why: object) -> Answer:
-    if why in (None, False):
-        return Fault(f'"infeasible" must be a reason in words, not {json.dumps(why)}')
-    words = why.encode(errors="replace").decode() if isinstance(why, str) else ""
-    return Unusable(words if words.strip() else "no reason given")
+def _build_unusable(reason: object) -> BenchmarkAnswer:
+    if reason in (None, False):
+        return BenchmarkFault(f'"infeasible" must be a reason in words, not {json.dumps(reason)}')
+    words = reason.encode(errors="replace").decode() if isinstance(reason, str) else ""
+    return UnusableConfiguration(words if words.strip() else "no reason given")
 
 
-def _value(answer: dict[str, Any]) -> Answer:
-    value, sd = _number(answer["value"]), _number(answer.get("sd"))
+def _build_value(answer: dict[str, Any]) -> BenchmarkAnswer:
+    value, sd = _parse_number(answer["value"]), _parse_number(answer.get("sd"))
     if value is None:
-        return Fault(f'"value" is not a finite number: {_shortened(json.dumps(answer["value"]))}')
+        return BenchmarkFault(f'"value" is not a finite number: {_shorten(json.dumps(answer["value"]))}')
     if answer.get("sd") is not None and (sd is None or sd < 0):
-        return Fault(f'"sd" is not a number of 0 or more: {_shortened(json.dumps(answer["sd"]))}')
-    return Value(value, sd)
+        return BenchmarkFault(f'"sd" is not a number of 0 or more: {_shorten(json.dumps(answer["sd"]))}')
+    return BenchmarkValue(value, sd)
 
 
-def _number(value: object) -> float | None:
+def _parse_number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -103,14 +103,14 @@ def _number(value: object) -> float | None:
     return number if isfinite(number) else None
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= 120 else f"{text[:119]}…"
 
 
-_WATCH = 'while read -r group; do last=$group; done; [ "$last" -eq 0 ] || kill -s KILL -- "-$last"'
+_WATCHDOG_SCRIPT = 'while read -r group; do last=$group; done; [ "$last" -eq 0 ] || kill -s KILL -- "-$last"'
 
 
-class Lifeline:
+class ProcessGroupWatchdog:
     """Kills a process group when this process exits, even if this process is killed.
 
     A shell waits at the other end of a pipe, which the kernel closes when this process is gone. Until
@@ -119,21 +119,21 @@ class Lifeline:
 
     def __init__(self) -> None:
         self._shell = subprocess.Popen(
-            ["/bin/sh", "-c", f"last=0; {_WATCH}"],
+            ["/bin/sh", "-c", f"last=0; {_WATCHDOG_SCRIPT}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             start_new_session=True,  # so that Ctrl-C does not reach it
         )
 
-    def hold(self, group: int) -> None:
+    def watch_group(self, group: int) -> None:
         """Kill this process group (by its id) when this process exits."""
         assert self._shell.stdin is not None
         self._shell.stdin.write(f"{group}\n".encode())
         self._shell.stdin.flush()
 
-    def let_go(self) -> None:
-        self.hold(0)
+    def release_group(self) -> None:
+        self.watch_group(0)
 
     def close(self) -> None:
         assert self._shell.stdin is not None
@@ -141,9 +141,9 @@ class Lifeline:
         self._shell.wait()
 
 
-SCHEMA = 1
-GRACE = 2.0  # seconds between SIGTERM and SIGKILL
-LAST_WORDS = 12  # lines of standard error to keep
+SCHEMA_VERSION = 1
+GRACE_SECONDS = 2.0  # seconds between SIGTERM and SIGKILL
+MAX_STDERR_BYTES = 12  # lines of standard error to keep
 
 
 class Benchmark:
@@ -154,18 +154,18 @@ class Benchmark:
         self._environment: Mapping[str, str] = {**os.environ, "AUTOTUNE_STUDY": study}
 
     def __enter__(self) -> Self:
-        self._lifeline = Lifeline()
+        self._lifeline = ProcessGroupWatchdog()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None,
-        trace: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:  # fmt: skip
         self._lifeline.close()
 
-    def ask(self, trial: int, parameters: Settings) -> Answer:
+    def call(self, trial: int, parameters: Settings) -> BenchmarkAnswer:
         """Call the command once; afterwards none of its process group is left."""
-        question = {"schema": SCHEMA, "trial": trial, "parameters": dict(parameters)}
+        question = {"schema": SCHEMA_VERSION, "trial": trial, "parameters": dict(parameters)}
         with (
             tempfile.TemporaryFile() as question_file,
             tempfile.TemporaryFile() as printed,
@@ -175,17 +175,17 @@ class Benchmark:
             question_file.write(json.dumps(question).encode() + b"\n")
             question_file.seek(0)
             try:
-                code = self._call(trial, question_file, printed, stderr)
+                code = self._run_command(trial, question_file, printed, stderr)
             except OSError as error:
-                return Fault(f"cannot start {self._argv[0]}: {error.strerror}")
+                return BenchmarkFault(f"cannot start {self._argv[0]}: {error.strerror}")
             if code is None:
-                return Fault(f"it gave no answer within {self._timeout:g} s", _last_words(stderr))
+                return BenchmarkFault(f"it gave no answer within {self._timeout:g} s", _read_tail(stderr))
             if code:
-                return Fault(_ending(code), _last_words(stderr))
-            answer = parse(_text(printed))
-            return Fault(answer.why, _last_words(stderr)) if isinstance(answer, Fault) else answer
+                return BenchmarkFault(_describe_exit(code), _read_tail(stderr))
+            answer = parse_answer(_read_text(printed))
+            return BenchmarkFault(answer.why, _read_tail(stderr)) if isinstance(answer, BenchmarkFault) else answer
 
-    def _call(
+    def _run_command(
         self, trial: int, question_file: IO[bytes], printed: IO[bytes], stderr: IO[bytes]
     ) -> int | None:
         """Return the exit code, or ``None`` after a timeout."""
@@ -198,22 +198,22 @@ class Benchmark:
             stderr=stderr,
             start_new_session=True,
         )
-        self._lifeline.hold(process.pid)
+        self._lifeline.watch_group(process.pid)
         over = False
         try:
-            over = _wait(process.pid, self._timeout)
+            over = _wait_until_ended(process.pid, self._timeout)
         finally:
             if not over:
                 _signal_group(process.pid, signal.SIGTERM)
-                _wait(process.pid, GRACE)
+                _wait_until_ended(process.pid, GRACE_SECONDS)
             # The process is not reaped yet, so that the kernel cannot reuse the group's id.
             _signal_group(process.pid, signal.SIGKILL)
             process.wait()
-            self._lifeline.let_go()
+            self._lifeline.release_group()
         return process.returncode if over else None
 
 
-def _wait(pid: int, seconds: float) -> bool:
+def _wait_until_ended(pid: int, seconds: float) -> bool:
     """True if the process exited within ``seconds``; the caller still has to reap it."""
     handle = os.pidfd_open(pid)
     try:
@@ -231,16 +231,16 @@ def _signal_group(group: int, number: signal.Signals) -> None:
         return
 
 
-def _ending(code: int) -> str:
+def _describe_exit(code: int) -> str:
     if code > 0:
         return f"exit status {code}"
     return f"killed by signal {-code} ({signal.strsignal(-code) or 'unknown'})"
 
 
-def _text(file: IO[bytes]) -> str:
+def _read_text(file: IO[bytes]) -> str:
     file.seek(0)
     return file.read().decode(errors="replace")
 
 
-def _last_words(file: IO[bytes]) -> str:
-    return "\n".join(split_lines(_text(file).strip())[-LAST_WORDS:])
+def _read_tail(file: IO[bytes]) -> str:
+    return "\n".join(split_lines(_read_text(file).strip())[-MAX_STDERR_BYTES:])

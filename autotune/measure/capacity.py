@@ -28,22 +28,22 @@ import numpy as np
 
 from autotune.estimate import Estimate
 from autotune.measure import onset
-from autotune.measure.noise import SIGMAS, STEP, Noise
-from autotune.measure.posterior import Posterior, Summary
+from autotune.measure.noise import NOISE_SDS, LOG_RATE_STEP, Noise
+from autotune.measure.posterior import PeakPosterior, PosteriorSummary
 from autotune.measure.reading import Reading
 
 if TYPE_CHECKING:
     from autotune.target.slo import Slo
 
-__all__ = ["Capacity", "Limits", "Probe", "search"]
+__all__ = ["Capacity", "SearchLimits", "ReadingProbe", "search_peak"]
 
-UNKNOWN_SD = 0.35  # sd of the log peak, if an expected peak comes without one
-Probe = Callable[[float, float], Reading]
+DEFAULT_PRIOR_SD = 0.35  # sd of the log peak, if an expected peak comes without one
+ReadingProbe = Callable[[float, float], Reading]
 """``probe(rate, seconds)``: offer ``rate`` requests/s and count for ``seconds``."""
 
 
 @dataclass(frozen=True)
-class Limits:
+class SearchLimits:
     """Rates in requests/s, times in seconds.
 
     - ``start``: first rate without an expected peak.
@@ -58,40 +58,40 @@ class Limits:
       narrowed it (0: never).
     """
 
-    start: float = 100.0
+    start_rate: float = 100.0
     max_rate: float = 1e7
     min_rate: float = 1.0
-    seconds: float = 2.0
-    longest: float = 10.0
-    overhead: float = 1.0
-    load_seconds: float = 90.0
-    readings: int = 40
-    screen: float = 0.02
-    gate: float = 0.2
-    stalled_after: int = 0
+    reading_seconds: float = 2.0
+    max_reading_seconds: float = 10.0
+    overhead_seconds: float = 1.0
+    max_load_seconds: float = 90.0
+    max_readings: int = 40
+    prune_probability: float = 0.02
+    early_prune_probability: float = 0.2
+    max_stalled_readings: int = 0
 
     def __post_init__(self) -> None:
         """Raise ``ValueError`` unless rates and times are positive and in order."""
-        if not 0 < self.min_rate <= self.max_rate or self.start <= 0:
+        if not 0 < self.min_rate <= self.max_rate or self.start_rate <= 0:
             raise ValueError("rates must be positive, with min_rate <= max_rate")
-        if self.seconds <= 0 or self.load_seconds <= 0 or self.readings < 1:
+        if self.reading_seconds <= 0 or self.max_load_seconds <= 0 or self.max_readings < 1:
             raise ValueError("seconds, load_seconds and readings must be positive")
 
 
 CapacityVerdict = Literal["measured", "screened", "limited", "unmeetable", "unsettled"]
-MAX_RATE = "load.max_rate"  # limit of a search whose generator produced every load
+MAX_RATE_KEY = "load.max_rate"  # limit of a search whose generator produced every load
 
-_STEP_UP: Final = 0.4  # log step above the first passed rate while nothing has failed; doubled ...
-_STRIDE: Final = 0.7  # ... up to this
-_HARDLY: Final = 0.5
-_STEP_DOWN: Final = 0.2  # log step below the first failed rate while nothing has passed
-_LEAP: Final = log(5.0)  # longest first step down; taken if there is likely no peak
-_GATE: Final = 2  # readings before a configuration is compared with the incumbent
+_LOG_STEP_UP: Final = 0.4  # log step above the first passed rate while nothing has failed; doubled ...
+_MAX_STEP_UP: Final = 0.7  # ... up to this
+_HARDLY_WIDER: Final = 0.5
+_LOG_STEP_DOWN: Final = 0.2  # log step below the first failed rate while nothing has passed
+_MAX_STEP_DOWN: Final = log(5.0)  # longest first step down; taken if there is likely no peak
+_EARLY_PRUNE_READINGS: Final = 2  # readings before a configuration is compared with the incumbent
 # In units of one reading's noise: a further reading would narrow this sd by about 10 %.
-_SETTLE: Final = 0.46
-_NARROWED, _NEARLY = 0.9, 2.0  # share of an earlier sd; multiple of the target
-_COARSEST: Final = 0.2  # maximum error of a reading, in log rate
-_DEEP: Final = 100.0  # an objective not met at this fraction of the first rate is unmeetable
+_SETTLED_SD_RATIO: Final = 0.46
+_STALLED_SD_RATIO, _NEAR_TARGET_RATIO = 0.9, 2.0  # share of an earlier sd; multiple of the target
+_MAX_READING_SD: Final = 0.2  # maximum error of a reading, in log rate
+_UNMEETABLE_RATE_RATIO: Final = 100.0  # an objective not met at this fraction of the first rate is unmeetable
 
 
 @dataclass(frozen=True)
@@ -99,71 +99,71 @@ class PeakSearch:
     """The posterior so far and its readings. ``beat`` is the incumbent's capacity."""
 
     slo: Slo
-    limits: Limits
+    limits: SearchLimits
     target_sd: float
-    beat: Estimate | None
+    incumbent: Estimate | None
     noise: Noise
-    first: float
-    posterior: Posterior
-    summary: Summary
+    first_rate: float
+    posterior: PeakPosterior
+    summary: PosteriorSummary
     readings: tuple[Reading, ...] = ()
-    sds: tuple[float, ...] = ()  # sds of the log peak, after each reading
+    sd_history: tuple[float, ...] = ()  # sds of the log peak, after each reading
 
     @classmethod
-    def opening(
+    def start(
         cls,
         slo: Slo,
-        limits: Limits,
+        limits: SearchLimits,
         target_sd: float,
         *,
         prior: Estimate | None,
-        beat: Estimate | None,
+        incumbent: Estimate | None,
         noise: Noise,
     ) -> PeakSearch:
         """Return the state before the first reading, at the expected or the incumbent's peak."""
-        expected = prior or beat
-        start = expected.value if expected else limits.start
+        expected = prior or incumbent
+        start = expected.value if expected else limits.start_rate
         first = min(max(start, limits.min_rate), limits.max_rate)
-        posterior = Posterior.opening(
+        posterior = PeakPosterior.start(
             prior,
             noise,
             slo,
             lowest=limits.min_rate / 2.0,
             highest=limits.max_rate * 4.0,
-            through=first,
+            expected_log_rate=first,
         )
-        summary = posterior.summary()
-        return cls(slo, limits, target_sd, beat, noise, first, posterior, summary)
+        summary = posterior.summarize()
+        return cls(slo, limits, target_sd, incumbent, noise, first, posterior, summary)
 
-    def after(self, reading: Reading) -> PeakSearch:
+    def with_reading(self, reading: Reading) -> PeakSearch:
         """Return the state with one more reading."""
-        posterior = self.posterior.after(reading, self.slo)
-        summary = posterior.summary()
+        posterior = self.posterior.with_reading(reading, self.slo)
+        summary = posterior.summarize()
         return replace(
             self,
             posterior=posterior,
             summary=summary,
             readings=(*self.readings, reading),
-            sds=(*self.sds, summary.sd),
+            sd_history=(*self.sd_history, summary.sd),
         )
 
     @property
-    def valid(self) -> list[Reading]:
+    def valid_readings(self) -> list[Reading]:
         """Readings that are valid for the server."""
         return [r for r in self.readings if r.is_valid]
 
     @property
-    def passes(self) -> list[float]:
+    def passed_rates(self) -> list[float]:
         """Rates that met the objective."""
-        return [r.rate for r in self.valid if self.slo.met(r)]
+        return [r.rate for r in self.valid_readings if self.slo.is_met(r)]
 
     @property
-    def failures(self) -> list[float]:
+    def failed_rates(self) -> list[float]:
         """Rates that did not meet the objective."""
-        return [r.rate for r in self.valid if not self.slo.met(r)]
+        return [r.rate for r in self.valid_readings if not self.slo.is_met(r)]
 
     @property
-    def ceiling(self) -> float:
+    def max_useful_rate(self) -> float:
         """The highest rate to request from the generator; each missed rate lowers it."""
         limited = [r.rate for r in self.readings if r.limited is not None]
         if not limited:
@@ -171,117 +171,117 @@ class PeakSearch:
         return min(self.limits.max_rate, min(limited) * 0.9 ** len(limited))
 
     @property
-    def limit(self) -> str:
+    def limit_reason(self) -> str:
         """The reason why the load cannot be raised further."""
         lowest = min((r for r in self.readings if r.limited), key=lambda r: r.rate, default=None)
-        return MAX_RATE if lowest is None or lowest.limited is None else lowest.limited
+        return MAX_RATE_KEY if lowest is None or lowest.limited is None else lowest.limited
 
     @property
     def load_seconds(self) -> float:
         """Seconds under load so far with warm-up; a reading that could not start took none."""
-        return sum(r.seconds + self.limits.overhead for r in self.readings if r.seconds > 0)
+        return sum(r.seconds + self.limits.overhead_seconds for r in self.readings if r.seconds > 0)
 
     @property
-    def learned(self) -> Noise:
+    def updated_noise(self) -> Noise:
         """The noise after the readings so far."""
-        return self.noise.learned(self.summary.noises, len(self.valid), self.summary.effects)
+        return self.noise.learn(self.summary.noise_weights, len(self.valid_readings), self.summary.steal_effects)
 
     def next_rate(self) -> float:
         """Return the next rate: a point of the grid, or the highest allowed rate."""
-        origin, highest = self.posterior.origin, max(self.ceiling, self.limits.min_rate)
-        nearest = round((self._next_log_rate() - origin) / STEP)
-        top = floor((log(highest) - origin) / STEP + 1e-9)
+        origin, highest = self.posterior.log_rate_origin, max(self.max_useful_rate, self.limits.min_rate)
+        nearest = round((self._next_log_rate() - origin) / LOG_RATE_STEP)
+        top = floor((log(highest) - origin) / LOG_RATE_STEP + 1e-9)
         exact = nearest > top and highest == self.limits.max_rate
-        return highest if exact else min(highest, exp(origin + STEP * min(nearest, top)))
+        return highest if exact else min(highest, exp(origin + LOG_RATE_STEP * min(nearest, top)))
 
     def _next_log_rate(self) -> float:
-        if not self.valid:
-            return log(self.first)
+        if not self.valid_readings:
+            return log(self.first_rate)
         median = self.summary.quantile(0.5)
-        passes, failures = self.passes, self.failures
-        if self.beat is not None and not passes and len(failures) < _GATE:
-            return log(self.first)  # twice: one reading may have been disturbed
+        passes, failures = self.passed_rates, self.failed_rates
+        if self.incumbent is not None and not passes and len(failures) < _EARLY_PRUNE_READINGS:
+            return log(self.first_rate)  # twice: one reading may have been disturbed
         if not failures:
             # The posterior's ``_HARDLY`` quantile, but at most ``step`` above the highest passed rate.
-            best, step = log(max(passes)), min(_STEP_UP * 2.0 ** (len(passes) - 1), _STRIDE)
-            return min(max(self.summary.quantile(_HARDLY), best + STEP), best + step)
+            best, step = log(max(passes)), min(_LOG_STEP_UP * 2.0 ** (len(passes) - 1), _MAX_STEP_UP)
+            return min(max(self.summary.quantile(_HARDLY_WIDER), best + LOG_RATE_STEP), best + step)
         if not passes:
-            down = _STEP_DOWN * 2.0 ** (len(failures) - 1)
-            if self.summary.unmeetable > 0.3:
-                down = max(down, _LEAP)
+            down = _LOG_STEP_DOWN * 2.0 ** (len(failures) - 1)
+            if self.summary.unmeetable_probability > 0.3:
+                down = max(down, _MAX_STEP_DOWN)
             lowest = log(min(failures))
-            lower = max(min(median, lowest - down), lowest - max(down, _LEAP))
+            lower = max(min(median, lowest - down), lowest - max(down, _MAX_STEP_DOWN))
             return max(lower, log(self.limits.min_rate))
         return median
 
-    def seconds(self, rate: float) -> float:
+    def reading_seconds(self, rate: float) -> float:
         """Return enough seconds for a queue of the limit's length and for some violations."""
-        enough = max(10.0 * self.slo.limit, 4.0 / (max(self.slo.allowed, 1e-6) * rate))
-        return max(self.limits.seconds, min(enough, self.limits.longest))
+        enough = max(10.0 * self.slo.limit, 4.0 / (max(self.slo.allowed_violations, 1e-6) * rate))
+        return max(self.limits.reading_seconds, min(enough, self.limits.max_reading_seconds))
 
-    def verdict(self) -> CapacityVerdict | None:
+    def find_verdict(self) -> CapacityVerdict | None:
         """Return the verdict, or ``None`` if the search must continue."""
-        if self._unmeetable():
+        if self._is_unmeetable():
             return "unmeetable"
-        if self._generator_limited():
+        if self._is_generator_limited():
             return "limited"
-        if self._screened():
+        if self._is_pruned():
             return "screened"
-        if self._settled() or self._stalled():
+        if self._is_settled() or self._is_stalled():
             return "measured"
-        spent = self.load_seconds >= self.limits.load_seconds
-        return self.given_up if spent or len(self.readings) >= self.limits.readings else None
+        spent = self.load_seconds >= self.limits.max_load_seconds
+        return self.give_up_verdict if spent or len(self.readings) >= self.limits.max_readings else None
 
     @property
-    def given_up(self) -> CapacityVerdict:
+    def give_up_verdict(self) -> CapacityVerdict:
         """The verdict of a search cut short; without a valid reading the server is unknown."""
-        return "unsettled" if self.valid else "limited"
+        return "unsettled" if self.valid_readings else "limited"
 
-    def _unmeetable(self) -> bool:
-        failures = self.failures
-        if self.passes or len(failures) < 3:
+    def _is_unmeetable(self) -> bool:
+        failures = self.failed_rates
+        if self.passed_rates or len(failures) < 3:
             return False
-        deep = max(self.limits.min_rate * 1.01, failures[0] / _DEEP)
-        alive = self.summary.chance_above(Estimate.of(self.limits.min_rate))
-        none = 1.0 - (1.0 - self.summary.unmeetable) * alive
+        deep = max(self.limits.min_rate * 1.01, failures[0] / _UNMEETABLE_RATE_RATIO)
+        alive = self.summary.probability_above(Estimate.from_value(self.limits.min_rate))
+        none = 1.0 - (1.0 - self.summary.unmeetable_probability) * alive
         return none > 0.95 and min(failures) <= deep
 
-    def _generator_limited(self) -> bool:
-        if self.ceiling <= self.limits.min_rate:
+    def _is_generator_limited(self) -> bool:
+        if self.max_useful_rate <= self.limits.min_rate:
             return True
         # The generator's limit is a guess. ``max_rate`` is exact, so the stack must sustain it.
-        share = 1 - 1e-9 if self.ceiling == self.limits.max_rate else 0.9
-        reached = max(self.passes, default=0.0) >= share * self.ceiling
-        return reached and self.summary.chance_above(Estimate.of(self.ceiling)) > 0.9
+        share = 1 - 1e-9 if self.max_useful_rate == self.limits.max_rate else 0.9
+        reached = max(self.passed_rates, default=0.0) >= share * self.max_useful_rate
+        return reached and self.summary.probability_above(Estimate.from_value(self.max_useful_rate)) > 0.9
 
-    def _screened(self) -> bool:
-        if self.beat is None or len(self.valid) < _GATE:
+    def _is_pruned(self) -> bool:
+        if self.incumbent is None or len(self.valid_readings) < _EARLY_PRUNE_READINGS:
             return False
-        at_first = len(self.valid) == _GATE and not self.passes  # both at the incumbent's rate
-        gate = self.limits.gate if at_first else self.limits.screen
-        return self.summary.chance_above(self.beat) < gate
+        at_first = len(self.valid_readings) == _EARLY_PRUNE_READINGS and not self.passed_rates  # both at the incumbent's rate
+        gate = self.limits.early_prune_probability if at_first else self.limits.prune_probability
+        return self.summary.probability_above(self.incumbent) < gate
 
-    def _settled(self) -> bool:
-        if not self.passes or not self.failures or len(self.valid) < 3:
+    def _is_settled(self) -> bool:
+        if not self.passed_rates or not self.failed_rates or len(self.valid_readings) < 3:
             return False
         # Expected error of one reading's log peak (sd), from capacity noise and low counts.
         rate = exp(self.summary.quantile(0.5))
-        grain = onset.grain(max(self.slo.allowed, 1e-6) * rate * self.seconds(rate))
-        squares = np.square(SIGMAS)[:, None] + np.minimum(grain, _COARSEST)[None, :] ** 2
-        weights = self.summary.noises
+        grain = onset.reading_resolution(max(self.slo.allowed_violations, 1e-6) * rate * self.reading_seconds(rate))
+        squares = np.square(NOISE_SDS)[:, None] + np.minimum(grain, _MAX_READING_SD)[None, :] ** 2
+        weights = self.summary.noise_weights
         spread = float(np.sum(weights * np.sqrt(squares)) / weights.sum())
-        return self.summary.sd <= max(self.target_sd, _SETTLE * spread)
+        return self.summary.sd <= max(self.target_sd, _SETTLED_SD_RATIO * spread)
 
-    def _stalled(self) -> bool:
-        stalled_after = self.limits.stalled_after
+    def _is_stalled(self) -> bool:
+        stalled_after = self.limits.max_stalled_readings
         if (
             not stalled_after
-            or not self.passes
-            or not self.failures
-            or len(self.sds) <= stalled_after
+            or not self.passed_rates
+            or not self.failed_rates
+            or len(self.sd_history) <= stalled_after
         ):
             return False
-        return _NARROWED * self.sds[-1 - stalled_after] <= self.sds[-1] <= _NEARLY * self.target_sd
+        return _STALLED_SD_RATIO * self.sd_history[-1 - stalled_after] <= self.sd_history[-1] <= _NEAR_TARGET_RATIO * self.target_sd
 
 
 @dataclass(frozen=True)
@@ -313,16 +313,16 @@ class Capacity:
     limit: str | None = None
 
 
-def search(
-    probe: Probe,
+def search_peak(
+    probe: ReadingProbe,
     slo: Slo,
     prior: Estimate | float | None = None,
     *,
     target_sd: float = 0.024,
     incumbent: Capacity | Estimate | float | None = None,
     noise: Noise | None = None,
-    limits: Limits | None = None,
-    late: Callable[[], bool] = lambda: False,
+    limits: SearchLimits | None = None,
+    is_late: Callable[[], bool] = lambda: False,
 ) -> Capacity:
     """Return the highest rate at which ``probe`` stays within ``slo``.
 
@@ -331,39 +331,39 @@ def search(
     peak is down to ``target_sd``, or when a further reading would narrow it by less than a tenth. It also
     stops at ``limits``, and as soon as ``late`` returns true.
     """
-    state = PeakSearch.opening(
+    state = PeakSearch.start(
         slo,
-        limits or Limits(),
+        limits or SearchLimits(),
         target_sd,
-        prior=Estimate.of(prior, UNKNOWN_SD) if isinstance(prior, int | float) else prior,
-        beat=_to_beat(incumbent),
+        prior=Estimate.from_value(prior, DEFAULT_PRIOR_SD) if isinstance(prior, int | float) else prior,
+        incumbent=_incumbent_estimate(incumbent),
         noise=noise or Noise(),
     )
     while True:
         rate = state.next_rate()
-        state = state.after(probe(rate, state.seconds(rate)))
-        verdict = state.verdict() or (state.given_up if late() else None)
+        state = state.with_reading(probe(rate, state.reading_seconds(rate)))
+        verdict = state.find_verdict() or (state.give_up_verdict if is_late() else None)
         if verdict is not None:
-            return _result(state, verdict)
+            return _build_capacity(state, verdict)
 
 
-def _to_beat(incumbent: Capacity | Estimate | float | None) -> Estimate | None:
+def _incumbent_estimate(incumbent: Capacity | Estimate | float | None) -> Estimate | None:
     if isinstance(incumbent, Estimate):
         return incumbent
     if isinstance(incumbent, Capacity):
-        return Estimate.of(incumbent.peak, incumbent.sd) if incumbent.peak > 0 else None
-    return Estimate.of(incumbent) if incumbent is not None and incumbent > 0 else None
+        return Estimate.from_value(incumbent.peak, incumbent.sd) if incumbent.peak > 0 else None
+    return Estimate.from_value(incumbent) if incumbent is not None and incumbent > 0 else None
 
 
-def _result(state: PeakSearch, verdict: CapacityVerdict) -> Capacity:
+def _build_capacity(state: PeakSearch, verdict: CapacityVerdict) -> Capacity:
     low, peak, high = (exp(state.summary.quantile(q)) for q in (0.05, 0.5, 0.95))
     sd = state.summary.sd
     limit = None
     if verdict == "limited":
-        peak, limit = max(state.passes, default=0.0), state.limit
+        peak, limit = max(state.passed_rates, default=0.0), state.limit_reason
         low, high = peak, max(peak, high)
     if verdict == "unmeetable":
-        low, peak, high, sd = 0.0, 0.0, min(state.failures), 0.0
+        low, peak, high, sd = 0.0, 0.0, min(state.failed_rates), 0.0
     return Capacity(
         peak=peak,
         low=low,
@@ -372,6 +372,6 @@ def _result(state: PeakSearch, verdict: CapacityVerdict) -> Capacity:
         verdict=verdict,
         readings=state.readings,
         load_seconds=state.load_seconds,
-        noise=state.learned,
+        noise=state.updated_noise,
         limit=limit,
     )

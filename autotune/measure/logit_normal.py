@@ -15,25 +15,25 @@ import numpy as np
 
 from autotune.measure.noise import Array
 
-WIDEST = 5.0  # sd of a logit; wider ones look alike
-_SPREADS = np.linspace(0.2, WIDEST, 17)
-_CENTRES = np.linspace(-45.0, 30.0, 751)
-_EULER = 0.5772156649015329
-_GUMBEL = pi**2 / 6.0
+MAX_LOGIT_SD = 5.0  # sd of a logit; wider ones look alike
+_SD_GRID = np.linspace(0.2, MAX_LOGIT_SD, 17)
+_MEAN_GRID = np.linspace(-45.0, 30.0, 751)
+_EULER_GAMMA = 0.5772156649015329
+_GUMBEL_VARIANCE = pi**2 / 6.0
 
 
-def centre(fraction: Array, spread: Array) -> Array:
+def solve_mean_logit(fraction: Array, spread: Array) -> Array:
     """Return the mean logit whose mean fraction is ``fraction``; ``spread`` is the logit's sd."""
     logits = np.log(fraction) - np.log1p(-fraction)
-    at_spreads = np.array([np.interp(logits, means, _CENTRES) for means in _means()])
-    place = np.interp(spread, _SPREADS, np.arange(_SPREADS.size))
-    low = np.minimum(place.astype(int), _SPREADS.size - 2)
+    at_spreads = np.array([np.interp(logits, means, _MEAN_GRID) for means in _tabulate_means()])
+    place = np.interp(spread, _SD_GRID, np.arange(_SD_GRID.size))
+    low = np.minimum(place.astype(int), _SD_GRID.size - 2)
     part = place - low
     below, above = (np.take_along_axis(at_spreads, row[None], axis=0)[0] for row in (low, low + 1))
     return np.asarray((1.0 - part) * below + part * above)
 
 
-def chance(violations: float, intended: float, centre: Array, spread: Array) -> Array:
+def count_likelihood(violations: float, intended: float, centre: Array, spread: Array) -> Array:
     """Return the likelihood of the mean logit ``centre`` and its sd ``spread`` given the counts.
 
     As a function of the logit, a binomial likelihood has the mean and variance of the logarithm of a
@@ -46,8 +46,8 @@ def chance(violations: float, intended: float, centre: Array, spread: Array) -> 
     bad, good = violations, intended - violations
     if min(bad, good) < 0.5:
         against = centre if bad < 0.5 else -centre
-        score = -against - log(intended) - _EULER
-        return np.asarray(ndtr(score / np.sqrt(spread**2 + _GUMBEL)))
+        score = -against - log(intended) - _EULER_GAMMA
+        return np.asarray(ndtr(score / np.sqrt(spread**2 + _GUMBEL_VARIANCE)))
     bad, good = max(bad, 1.0), max(good, 1.0)
     variance = spread**2 + polygamma(1, bad) + polygamma(1, good)
     score = psi(bad) - psi(good) - centre
@@ -55,7 +55,7 @@ def chance(violations: float, intended: float, centre: Array, spread: Array) -> 
     return np.asarray(intended / (bad * good) * density)
 
 
-def beyond(share: float, centre: Array, spread: Array) -> Array:
+def exceedance_probability(share: float, centre: Array, spread: Array) -> Array:
     """Return the chance that the fraction exceeds ``share``."""
     from scipy.special import ndtr
 
@@ -63,9 +63,9 @@ def beyond(share: float, centre: Array, spread: Array) -> Array:
 
 
 @cache
-def _means() -> Array:
+def _tabulate_means() -> Array:
     """Return ``[spread, centre]``: the logit of the mean fraction, by Gauss-Hermite quadrature."""
     nodes, weights = np.polynomial.hermite_e.hermegauss(40)
-    logits = _CENTRES[None, :, None] + _SPREADS[:, None, None] * nodes
+    logits = _MEAN_GRID[None, :, None] + _SD_GRID[:, None, None] * nodes
     bad, good = ((1.0 / (1.0 + np.exp(sign * logits))) @ weights for sign in (-1.0, 1.0))
     return np.asarray(np.log(bad) - np.log(good))

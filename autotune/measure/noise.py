@@ -16,36 +16,36 @@ from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
 
-STEP: Final = 0.005
+LOG_RATE_STEP: Final = 0.005
 """Grid step of every log rate in the posterior."""
-REACH: Final = 500
+TABLE_REACH_STEPS: Final = 500
 """Likelihoods are tabulated up to this many steps (a factor of 12) either side of the peak."""
-SIGMAS: Final = (0.008, 0.014, 0.023, 0.036, 0.055, 0.085, 0.13, 0.2, 0.3)
+NOISE_SDS: Final = (0.008, 0.014, 0.023, 0.036, 0.055, 0.085, 0.13, 0.2, 0.3)
 """Standard deviations of the log capacity that the posterior compares."""
 
-EFFECTS: Final = (0.0, 0.5, 1.0, 1.5, 2.0)
+STEAL_EFFECTS: Final = (0.0, 0.5, 1.0, 1.5, 2.0)
 """Fraction of the capacity lost per fraction of CPU steal, as the posterior compares them.
 
 It is 1 if the CPU is the limit and is used evenly, 0 with idle CPU time, above 1 if latency rises."""
 
-_EFFECT_SD = 0.5  # sd of the first guess of the effect, which is 1
-_LASTING = 0.95  # weight of earlier trials for the effect: the CPUs stay the same
-_USUAL, _EITHER_WAY = 0.045, 6.0  # first guess of the sd, and its possible error as a factor
-_DISTURBED = 0.06  # fraction of readings that are disturbed
-_LOSS = 0.3  # mean log capacity that a disturbance takes; exponential, so any loss is possible
-_KEPT = 0.8  # weight of earlier trials against the first guess: machines change
+_STEAL_EFFECT_SD = 0.5  # sd of the first guess of the effect, which is 1
+_EFFECT_MEMORY_WEIGHT = 0.95  # weight of earlier trials for the effect: the CPUs stay the same
+_PRIOR_NOISE_SD, _PRIOR_NOISE_FACTOR = 0.045, 6.0  # first guess of the sd, and its possible error as a factor
+_DISTURBED_READING_SHARE = 0.06  # fraction of readings that are disturbed
+_MEAN_DISTURBANCE_LOSS = 0.3  # mean log capacity that a disturbance takes; exponential, so any loss is possible
+_NOISE_MEMORY_WEIGHT = 0.8  # weight of earlier trials against the first guess: machines change
 # FFT length: room for table and kernel, so that nothing wraps into the result.
-_SIZE = 1600
-_AHEAD, _BACK = 380, 180  # kernel reach in steps towards less and towards more capacity
+_FFT_LENGTH = 1600
+_LOSS_REACH_STEPS, _GAIN_REACH_STEPS = 380, 180  # kernel reach in steps towards less and towards more capacity
 
 
-def first_guess() -> Array:
+def prior_noise_weights() -> Array:
     """Return the weights before any reading: nearly flat, so that the readings' scatter decides.
 
     With a flat weight on the log of the sd, the mean of a few normal readings gets Student's interval,
     which is correct for any noise (Jeffreys 1961).
     """
-    score = (np.log(SIGMAS) - np.log(_USUAL)) / np.log(_EITHER_WAY)
+    score = (np.log(NOISE_SDS) - np.log(_PRIOR_NOISE_SD)) / np.log(_PRIOR_NOISE_FACTOR)
     weights = np.exp(-0.5 * score**2)
     return np.asarray(weights / weights.sum())
 
@@ -67,35 +67,35 @@ class Noise:
 
     def __post_init__(self) -> None:
         """Raise ``ValueError`` unless ``weights`` is empty or contains a row for each level."""
-        if len(self.weights) % len(SIGMAS) or (self.weights and not sum(self.weights) > 0):
-            raise ValueError(f"noise needs a row of weights for each of {len(SIGMAS)} levels")
+        if len(self.weights) % len(NOISE_SDS) or (self.weights and not sum(self.weights) > 0):
+            raise ValueError(f"noise needs a row of weights for each of {len(NOISE_SDS)} levels")
 
     @property
-    def sigma(self) -> float:
+    def expected_sd(self) -> float:
         """Expected standard deviation of log capacity between readings of one configuration."""
-        rows = self._rows().sum(axis=1) if self.weights else first_guess()
-        return float(np.dot(rows, SIGMAS) / rows.sum())
+        rows = self._weight_rows().sum(axis=1) if self.weights else prior_noise_weights()
+        return float(np.dot(rows, NOISE_SDS) / rows.sum())
 
-    def opening(self, shapes: Array) -> Array:
+    def build_prior(self, shapes: Array) -> Array:
         """Return the initial weights ``[sigma, shape, peak]``.
 
         Learned weights are mixed with a first guess from ``shapes[shape, peak]``, so that they can be
         unlearned. Weights for another family of shapes, from another version, are not used.
         """
-        guess = first_guess()[:, None, None] * shapes[None, :, :]
-        if len(self.weights) != len(SIGMAS) * shapes.shape[0]:
+        guess = prior_noise_weights()[:, None, None] * shapes[None, :, :]
+        if len(self.weights) != len(NOISE_SDS) * shapes.shape[0]:
             return np.asarray(guess)
-        return np.asarray(_KEPT * self._rows()[:, :, None] + (1.0 - _KEPT) * guess)
+        return np.asarray(_NOISE_MEMORY_WEIGHT * self._weight_rows()[:, :, None] + (1.0 - _NOISE_MEMORY_WEIGHT) * guess)
 
-    def of_steal(self) -> Array:
+    def steal_prior(self) -> Array:
         """Return the initial weights of ``EFFECTS``, mixed as in ``opening``."""
-        guess = np.exp(-0.5 * ((np.asarray(EFFECTS) - 1.0) / _EFFECT_SD) ** 2)
+        guess = np.exp(-0.5 * ((np.asarray(STEAL_EFFECTS) - 1.0) / _STEAL_EFFECT_SD) ** 2)
         guess /= guess.sum()
-        if len(self.effects) != len(EFFECTS):
+        if len(self.effects) != len(STEAL_EFFECTS):
             return np.asarray(guess)
-        return np.asarray(_LASTING * np.asarray(self.effects) + (1.0 - _LASTING) * guess)
+        return np.asarray(_EFFECT_MEMORY_WEIGHT * np.asarray(self.effects) + (1.0 - _EFFECT_MEMORY_WEIGHT) * guess)
 
-    def learned(self, weights: Array, readings: int, effects: Array | None = None) -> Noise:
+    def learn(self, weights: Array, readings: int, effects: Array | None = None) -> Noise:
         """Return the noise after a search of ``readings`` readings that finished with ``weights``.
 
         ``effects`` are its weights of ``EFFECTS``, if there was CPU steal.
@@ -104,38 +104,38 @@ class Noise:
         of_steal = self.effects if effects is None else tuple(effects.tolist())
         return Noise(tuple(share), self.readings + readings, of_steal)
 
-    def _rows(self) -> Array:
-        return np.asarray(self.weights, dtype=np.float64).reshape(len(SIGMAS), -1)
+    def _weight_rows(self) -> Array:
+        return np.asarray(self.weights, dtype=np.float64).reshape(len(NOISE_SDS), -1)
 
 
 @cache
-def _kernels() -> NDArray[np.complex128]:
+def _build_loss_kernels() -> NDArray[np.complex128]:
     """Return transforms of the density of a reading's capacity loss, a row for each of ``SIGMAS``."""
-    loss = STEP * np.arange(-_BACK, _AHEAD + 1)
+    loss = LOG_RATE_STEP * np.arange(-_GAIN_REACH_STEPS, _LOSS_REACH_STEPS + 1)
     rows = []
-    for sigma in SIGMAS:
+    for sigma in NOISE_SDS:
         normal = np.exp(-0.5 * (loss / sigma) ** 2)
         normal /= normal.sum()
-        decay = np.where(loss > 0, np.exp(-loss / _LOSS), 0.0)
-        disturbed = np.convolve(normal, decay)[_BACK : _BACK + loss.size]
+        decay = np.where(loss > 0, np.exp(-loss / _MEAN_DISTURBANCE_LOSS), 0.0)
+        disturbed = np.convolve(normal, decay)[_GAIN_REACH_STEPS : _GAIN_REACH_STEPS + loss.size]
         disturbed /= disturbed.sum()
-        mixed = (1.0 - _DISTURBED) * normal + _DISTURBED * disturbed
-        wrapped = np.zeros(_SIZE)
-        wrapped[np.arange(-_BACK, _AHEAD + 1) % _SIZE] = mixed
+        mixed = (1.0 - _DISTURBED_READING_SHARE) * normal + _DISTURBED_READING_SHARE * disturbed
+        wrapped = np.zeros(_FFT_LENGTH)
+        wrapped[np.arange(-_GAIN_REACH_STEPS, _LOSS_REACH_STEPS + 1) % _FFT_LENGTH] = mixed
         rows.append(np.conj(np.fft.rfft(wrapped)))
     return np.asarray(rows)
 
 
-def blur(likelihood: Array) -> Array:
+def average_over_loss(likelihood: Array) -> Array:
     """Average ``likelihood[shape, x]`` over the capacity loss: ``[sigma, shape, x]``.
 
     ``x`` is the log of rate over undisturbed peak. A loss moves a reading to the right. Beyond the table,
     a likelihood keeps its last value.
     """
     width = likelihood.shape[1]
-    padded = np.empty((likelihood.shape[0], _SIZE))
+    padded = np.empty((likelihood.shape[0], _FFT_LENGTH))
     padded[:, :width] = likelihood
-    padded[:, width : width + _AHEAD] = likelihood[:, -1:]
-    padded[:, width + _AHEAD :] = likelihood[:, :1]
-    spectrum = np.fft.rfft(padded)[None, :, :] * _kernels()[:, None, :]
-    return np.fft.irfft(spectrum, n=_SIZE)[:, :, :width]
+    padded[:, width : width + _LOSS_REACH_STEPS] = likelihood[:, -1:]
+    padded[:, width + _LOSS_REACH_STEPS :] = likelihood[:, :1]
+    spectrum = np.fft.rfft(padded)[None, :, :] * _build_loss_kernels()[:, None, :]
+    return np.fft.irfft(spectrum, n=_FFT_LENGTH)[:, :, :width]

@@ -17,47 +17,47 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import asinh, cosh, exp, log, sinh, sqrt
 
-TINY = 0.01
-_FARTHEST = 690.0  # exp() and sinh() overflow not far beyond this
+TINY_VALUE_RATIO = 0.01
+_MAX_EXPONENT = 690.0  # exp() and sinh() overflow not far beyond this
 
 
 @dataclass(frozen=True)
-class Scale:
+class ObjectiveScale:
     """The scale on which the values of one study compare; ``reference`` is its first value."""
 
     maximize: bool
     reference: float
 
     @property
-    def ratios(self) -> bool:
+    def compares_ratios(self) -> bool:
         """True if values compare by their ratios."""
         return self.reference > 0
 
-    def log(self, value: float) -> float:
+    def log_score(self, value: float) -> float:
         """Return the log of the score of ``value``."""
-        return self._offset + self._sign * self._place(value)
+        return self._offset + self._sign * self._to_linear(value)
 
     def score(self, value: float) -> float:
         """Return the score: ``value`` itself, if values are maximized and it is not tiny or negative."""
-        return exp(max(-_FARTHEST, min(_FARTHEST, self.log(value))))
+        return exp(max(-_MAX_EXPONENT, min(_MAX_EXPONENT, self.log_score(value))))
 
-    def value(self, score: float) -> float:
+    def value_for(self, score: float) -> float:
         """Return the value with this score."""
         place = self._sign * (log(score) - self._offset)
-        if not self.ratios:
-            return self.reference + self._unit * _sinh(place)
-        if place >= log(TINY):
+        if not self.compares_ratios:
+            return self.reference + self._unit * _sinh_bounded(place)
+        if place >= log(TINY_VALUE_RATIO):
             return self.reference * exp(place)
-        return self.reference * TINY * (1.0 - _sinh(log(TINY) - place))
+        return self.reference * TINY_VALUE_RATIO * (1.0 - _sinh_bounded(log(TINY_VALUE_RATIO) - place))
 
-    def sd(self, value: float, sd: float) -> float:
+    def log_score_sd(self, value: float, sd: float) -> float:
         """Return the sd of the log score of ``value``, from the value's own ``sd``."""
-        if not self.ratios:
+        if not self.compares_ratios:
             return sd / self._unit / cosh(asinh((value - self.reference) / self._unit))
         share = value / self.reference
-        if share >= TINY:
+        if share >= TINY_VALUE_RATIO:
             return sd / value
-        return sd / self.reference / TINY / sqrt(1.0 + (1.0 - share / TINY) ** 2)
+        return sd / self.reference / TINY_VALUE_RATIO / sqrt(1.0 + (1.0 - share / TINY_VALUE_RATIO) ** 2)
 
     @property
     def _sign(self) -> float:
@@ -65,21 +65,21 @@ class Scale:
 
     @property
     def _offset(self) -> float:
-        return log(self.reference) if self.ratios and self.maximize else 0.0
+        return log(self.reference) if self.compares_ratios and self.maximize else 0.0
 
     @property
     def _unit(self) -> float:
         return abs(self.reference) or 1.0
 
-    def _place(self, value: float) -> float:
-        if not self.ratios:
+    def _to_linear(self, value: float) -> float:
+        if not self.compares_ratios:
             return asinh((value - self.reference) / self._unit)
         share = value / self.reference
-        return log(share) if share >= TINY else log(TINY) - asinh(1.0 - share / TINY)
+        return log(share) if share >= TINY_VALUE_RATIO else log(TINY_VALUE_RATIO) - asinh(1.0 - share / TINY_VALUE_RATIO)
 
 
-def _sinh(place: float) -> float:
-    return sinh(max(-_FARTHEST, min(_FARTHEST, place)))
+def _sinh_bounded(x: float) -> float:
+    return sinh(max(-_MAX_EXPONENT, min(_MAX_EXPONENT, x)))
 
 
 # The scatter before any value was repeated, as on a dedicated machine. Evidence soon outweighs it.
@@ -88,7 +88,7 @@ ASSUMED_WEIGHT = 0.02  # degrees of freedom
 EXACT_SD = 1e-4  # sd of a benchmark whose repeats all gave the same value
 
 
-def scatter(groups: Iterable[Sequence[float]]) -> float:
+def pool_sd(groups: Iterable[Sequence[float]]) -> float:
     """Return the sd of one value, pooled over groups of log scores of one configuration each."""
     freedom, squares = 0, 0.0
     for group in groups:

@@ -22,14 +22,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.measure import logit_normal
-from autotune.measure.noise import REACH, STEP, Array
+from autotune.measure.noise import TABLE_REACH_STEPS, LOG_RATE_STEP, Array
 
-OFFSETS: Final[Array] = np.arange(-REACH, REACH + 1, dtype=np.float64) * STEP
+LOG_RATE_OFFSETS: Final[Array] = np.arange(-TABLE_REACH_STEPS, TABLE_REACH_STEPS + 1, dtype=np.float64) * LOG_RATE_STEP
 """Log of rate over peak at which the shapes are tabulated."""
 
 
 @dataclass(frozen=True)
-class Shape:
+class OnsetShape:
     """One way in which violations start.
 
     - ``slope``: d log fraction / d log rate at the peak.
@@ -46,78 +46,78 @@ class Shape:
     """
 
     slope: float
-    floor: float = 0.0
-    lead: float | None = 1.5
-    grades: float = 9.0
-    bursts: bool = False
+    floor_share: float = 0.0
+    lead_seconds: float | None = 1.5
+    precision: float = 9.0
+    is_bursty: bool = False
 
 
-SHAPES: Final = (
-    Shape(2.5, grades=80.0),
-    Shape(5.0, grades=60.0),
-    Shape(9.0, grades=36.0),
-    Shape(16.0, grades=24.0),
-    Shape(28.0, grades=15.0),
-    Shape(45.0),
-    Shape(70.0),
-    Shape(110.0),
-    Shape(180.0),
-    Shape(500.0, lead=0.0),
-    Shape(500.0),
-    Shape(16.0, floor=0.1, grades=24.0),
-    Shape(70.0, floor=0.1),
-    Shape(10.0, floor=0.4, grades=60.0),
-    Shape(40.0, floor=0.4, grades=60.0),
-    Shape(4.0, floor=0.75, grades=120.0),
-    Shape(7.0, floor=0.75, grades=120.0),
-    Shape(12.0, floor=0.75, grades=120.0),
-    Shape(75.0, floor=0.75, grades=120.0),
-    Shape(60.0, lead=None),
-    Shape(250.0, lead=None),
+ONSET_SHAPES: Final = (
+    OnsetShape(2.5, precision=80.0),
+    OnsetShape(5.0, precision=60.0),
+    OnsetShape(9.0, precision=36.0),
+    OnsetShape(16.0, precision=24.0),
+    OnsetShape(28.0, precision=15.0),
+    OnsetShape(45.0),
+    OnsetShape(70.0),
+    OnsetShape(110.0),
+    OnsetShape(180.0),
+    OnsetShape(500.0, lead_seconds=0.0),
+    OnsetShape(500.0),
+    OnsetShape(16.0, floor_share=0.1, precision=24.0),
+    OnsetShape(70.0, floor_share=0.1),
+    OnsetShape(10.0, floor_share=0.4, precision=60.0),
+    OnsetShape(40.0, floor_share=0.4, precision=60.0),
+    OnsetShape(4.0, floor_share=0.75, precision=120.0),
+    OnsetShape(7.0, floor_share=0.75, precision=120.0),
+    OnsetShape(12.0, floor_share=0.75, precision=120.0),
+    OnsetShape(75.0, floor_share=0.75, precision=120.0),
+    OnsetShape(60.0, lead_seconds=None),
+    OnsetShape(250.0, lead_seconds=None),
     *(
-        Shape(slope, floor, lead=1.0, bursts=True)
+        OnsetShape(slope, floor, lead_seconds=1.0, is_bursty=True)
         for floor in (0.0, 0.005)
         for slope in (2.5, 5.0, 8.0, 12.5, 20.0, 30.0, 45.0, 70.0, 110.0, 180.0, 300.0)
     ),
 )
-FLAT: Final[Array] = np.array([1.3, 2.0, 4.0, 10.0, 30.0, 100.0])
+FLAT_FRACTIONS: Final[Array] = np.array([1.3, 2.0, 4.0, 10.0, 30.0, 100.0])
 """Servers that never meet the objective: their fraction over the allowed fraction, at any load."""
 
 # Frequency of a shape among servers of its slope, relative to a queue whose services matter.
 # The order is: a queue with short services, no queue, no queue with a floor.
-_SHORT, _UNQUEUED, _ODD = 0.1, 0.3, 0.1
+_SHORT_SERVICE_WEIGHT, _UNQUEUED_WEIGHT, _UNQUEUED_FLOOR_WEIGHT = 0.1, 0.3, 0.1
 
 
-def _common(shape: Shape) -> float:
-    if shape.bursts:
-        return 1.0 if shape.floor else _SHORT
-    return _ODD if shape.floor else _UNQUEUED
+def _prior_weight(shape: OnsetShape) -> float:
+    if shape.is_bursty:
+        return 1.0 if shape.floor_share else _SHORT_SERVICE_WEIGHT
+    return _UNQUEUED_FLOOR_WEIGHT if shape.floor_share else _UNQUEUED_WEIGHT
 
 
-_COMMON: Final[Array] = np.array([_common(shape) for shape in SHAPES])
-_VARIABLE = 0.9  # expected slope over the slope of Poisson arrivals and exponential services ...
-_LONGER = 2.0  # ... divided by 1 + this * floor: a floor means more variable services
-_SPREAD = 0.45  # sd of the log slope around the expected one
-_ANY = 0.1  # minimum weight of a shape, however unlikely its slope
-_MILDEST, _STEEPEST = 2.5, 450.0  # beyond these slopes all shapes look alike
-_ROUGH = 3.0  # grades of correct answers in overload
+_PRIOR_WEIGHTS: Final[Array] = np.array([_prior_weight(shape) for shape in ONSET_SHAPES])
+_SLOPE_RATIO = 0.9  # expected slope over the slope of Poisson arrivals and exponential services ...
+_FLOOR_SLOPE_EFFECT = 2.0  # ... divided by 1 + this * floor: a floor means more variable services
+_LOG_SLOPE_SD = 0.45  # sd of the log slope around the expected one
+_MIN_SHAPE_WEIGHT = 0.1  # minimum weight of a shape, however unlikely its slope
+_MIN_SLOPE, _MAX_SLOPE = 2.5, 450.0  # beyond these slopes all shapes look alike
+_OVERLOAD_PRECISION = 3.0  # grades of correct answers in overload
 # Renewals of a queue in a reading: at saturation, and for each relaxation time below and above it.
 # They are fitted to queues with 1 to 8 servers, simulated request by request.
 # Rates were 0.7 to 1.6 of the peak, limits 50 to 200 ms.
-_AT_LEAST, _BELOW, _OVERLOADED = 0.8, 0.5, 0.2
+_SATURATED_RENEWALS, _UNDERLOAD_RENEWALS, _OVERLOAD_RENEWALS = 0.8, 0.5, 0.2
 # Soft onset: sd of the logit of a reading's fraction for 60 limits of length and a decay of 30.
 # It falls with the length, grows with the decay and falls with spare utilisation.
 # All are fitted by likelihood to queues with 1 to 8 servers, simulated request by request.
 # Services took a tenth of the limit, at 0.9 to 1.1 of the peak.
-_SPREAD_OUT, _AVERAGED, _SLOWER, _SPARED = 2.0, 0.34, 0.14, 0.03
-_LEVELS = 5  # points of the distribution of service times
-_BURSTY = 5.0  # variance of the log fraction in readings with few busy periods
-_NONE: Final[Array] = np.full(OFFSETS.size, np.nan)
-_NEVER, _ALWAYS = 36.0, 8.5  # beyond this exponent, and beyond these sds, a chance is 0 or 1
-_MOMENTS = 16  # points of a reading at which its fraction is averaged
+_SOFT_LOGIT_SD, _SOFT_LENGTH_EFFECT, _SOFT_DECAY_EFFECT, _SOFT_SPARE_EFFECT = 2.0, 0.34, 0.14, 0.03
+_SERVICE_TIME_POINTS = 5  # points of the distribution of service times
+_BURST_LOG_VARIANCE = 5.0  # variance of the log fraction in readings with few busy periods
+_EMPTY_SPREAD: Final[Array] = np.full(LOG_RATE_OFFSETS.size, np.nan)
+_MAX_EXPONENT, _MAX_SDS = 36.0, 8.5  # beyond this exponent, and beyond these sds, a chance is 0 or 1
+_TIME_POINTS = 16  # points of a reading at which its fraction is averaged
 
 
-def expected(log_peaks: Array, limit: float) -> Array:
+def prior_shape_weights(log_peaks: Array, limit: float) -> Array:
     """Return ``[shape, log peak]``: weights before any reading; each column sums to 1.
 
     The tail of the wait decays with spare utilisation at ``2 * capacity * limit / (ca2 + cs2)``.
@@ -125,11 +125,11 @@ def expected(log_peaks: Array, limit: float) -> Array:
     the peak is this decay times the utilisation there. Capacity times utilisation is the rate, so the
     onset is steeper if more requests arrive within the limit.
     """
-    slopes = np.array([shape.slope / (1.0 - shape.floor) for shape in SHAPES])
-    part = np.array([_VARIABLE / (1.0 + _LONGER * shape.floor) for shape in SHAPES])
-    centre = np.clip(limit * part[:, None] * np.exp(log_peaks)[None, :], _MILDEST, _STEEPEST)
-    score = (np.log(slopes)[:, None] - np.log(centre)) / _SPREAD
-    weights = _COMMON[:, None] * (np.exp(-0.5 * score**2) + _ANY)
+    slopes = np.array([shape.slope / (1.0 - shape.floor_share) for shape in ONSET_SHAPES])
+    part = np.array([_SLOPE_RATIO / (1.0 + _FLOOR_SLOPE_EFFECT * shape.floor_share) for shape in ONSET_SHAPES])
+    centre = np.clip(limit * part[:, None] * np.exp(log_peaks)[None, :], _MIN_SLOPE, _MAX_SLOPE)
+    score = (np.log(slopes)[:, None] - np.log(centre)) / _LOG_SLOPE_SD
+    weights = _PRIOR_WEIGHTS[:, None] * (np.exp(-0.5 * score**2) + _MIN_SHAPE_WEIGHT)
     return np.asarray(weights / weights.sum(axis=0))
 
 
@@ -141,117 +141,117 @@ class Onset:
     ``likeness`` is the correlation of any two requests of a reading, and NaN for the shapes in ``soft``.
     """
 
-    fraction: Array
-    likeness: Array
-    soft: Soft | None = None
+    violation_fraction: Array
+    correlation: Array
+    soft_onset: SoftOnset | None = None
 
 
 @dataclass(frozen=True)
-class Soft:
+class SoftOnset:
     """Soft onset: the logit of a reading's fraction is normal with mean ``centre`` and sd ``spread``.
 
     Both are ``[shape, offset]``, for the shapes that ``shapes`` marks.
     """
 
     shapes: NDArray[np.bool_]
-    centre: Array
-    spread: Array
+    mean_logit: Array
+    logit_sd: Array
 
 
 @lru_cache(maxsize=64)
-def onset(allowed: float, limit: float, seconds: float, *, waits: bool = True) -> Onset:
+def compute_onset(allowed_share: float, limit: float, seconds: float, *, is_latency: bool = True) -> Onset:
     """Return the expected readings of ``seconds``. Errors (not ``waits``) share no busy periods."""
-    shapes = SHAPES if waits else [replace(shape, bursts=False) for shape in SHAPES]
-    rows = [_row(shape, allowed, limit, seconds) for shape in shapes]
+    shapes = ONSET_SHAPES if is_latency else [replace(shape, is_bursty=False) for shape in ONSET_SHAPES]
+    rows = [_compute_row(shape, allowed_share, limit, seconds) for shape in shapes]
     fraction, likeness, spread = (np.asarray(table) for table in zip(*rows, strict=True))
     soft = ~np.isnan(spread[:, 0])
     if not soft.any():
         return Onset(fraction, likeness)
     inside = np.clip(fraction[soft], 1e-9, 1.0 - 1e-9)
-    centre = logit_normal.centre(inside, spread[soft])
-    return Onset(fraction, likeness, Soft(soft, centre, spread[soft]))
+    centre = logit_normal.solve_mean_logit(inside, spread[soft])
+    return Onset(fraction, likeness, SoftOnset(soft, centre, spread[soft]))
 
 
-def grain(violations: float) -> Array:
+def reading_resolution(violations: float) -> Array:
     """Return ``[shape]``: the error of one reading near the peak, as the sd of its log rate.
 
     The capacity of the server does not vary, and ``violations`` are expected.
     """
-    slopes = np.array([shape.slope for shape in SHAPES])
-    rough = np.array([_BURSTY if shape.bursts else 1.0 / shape.grades for shape in SHAPES])
+    slopes = np.array([shape.slope for shape in ONSET_SHAPES])
+    rough = np.array([_BURST_LOG_VARIANCE if shape.is_bursty else 1.0 / shape.precision for shape in ONSET_SHAPES])
     return np.asarray(np.sqrt(1.0 / max(violations, 0.1) + rough) / slopes)
 
 
-class _Row(NamedTuple):
+class _OnsetRow(NamedTuple):
     """The fields of `Onset` for one shape, and the spread of `Soft`."""
 
-    fraction: Array
-    likeness: Array = _NONE
-    spread: Array = _NONE
+    violation_fraction: Array
+    correlation: Array = _EMPTY_SPREAD
+    logit_sd: Array = _EMPTY_SPREAD
 
 
-def _row(shape: Shape, allowed: float, limit: float, seconds: float) -> _Row:
-    if shape.bursts:
-        return _queued(shape, allowed, limit, seconds)
-    floor = shape.floor * allowed
-    height = log(1.0 / (allowed - floor))
-    decay = shape.slope / (1.0 - shape.floor) + height
-    utilisation = (1.0 - height / decay) * np.exp(OFFSETS)
-    if shape.lead is None:
+def _compute_row(shape: OnsetShape, allowed_share: float, limit: float, seconds: float) -> _OnsetRow:
+    if shape.is_bursty:
+        return _compute_queue_row(shape, allowed_share, limit, seconds)
+    floor = shape.floor_share * allowed_share
+    height = log(1.0 / (allowed_share - floor))
+    decay = shape.slope / (1.0 - shape.floor_share) + height
+    utilisation = (1.0 - height / decay) * np.exp(LOG_RATE_OFFSETS)
+    if shape.lead_seconds is None:
         steady = floor + (1.0 - floor) * np.exp(decay * np.minimum(utilisation - 1.0, 0.0))
         fraction = np.where(utilisation < 1.0, steady, np.nan)
     else:
-        late = _late(utilisation, decay, limit, shape.lead, seconds)
-        late = np.maximum(late, _settled(utilisation, decay, limit, seconds))
+        late = _late_probability(utilisation, decay, limit, shape.lead_seconds, seconds)
+        late = np.maximum(late, _settled_late_probability(utilisation, decay, limit, seconds))
         fraction = floor + (1.0 - floor) * late
-    few, many = fraction / (fraction + shape.grades), (1.0 - fraction) / (1.0 - fraction + _ROUGH)
-    return _Row(fraction, np.where(fraction < 0.5, few, many))
+    few, many = fraction / (fraction + shape.precision), (1.0 - fraction) / (1.0 - fraction + _OVERLOAD_PRECISION)
+    return _OnsetRow(fraction, np.where(fraction < 0.5, few, many))
 
 
-def _queued(shape: Shape, allowed: float, limit: float, seconds: float) -> _Row:
+def _compute_queue_row(shape: OnsetShape, allowed_share: float, limit: float, seconds: float) -> _OnsetRow:
     """Return a queue's row: a request is late if wait plus exponential service exceeds the limit."""
-    assert shape.lead is not None
-    services = log(1.0 / (shape.floor * allowed)) if shape.floor else inf
-    spare, steepness = _at_peak(allowed, services)
+    assert shape.lead_seconds is not None
+    services = log(1.0 / (shape.floor_share * allowed_share)) if shape.floor_share else inf
+    spare, steepness = _spare_at_peak(allowed_share, services)
     decay = shape.slope / steepness + spare
-    utilisation = (1.0 - spare / decay) * np.exp(OFFSETS)
+    utilisation = (1.0 - spare / decay) * np.exp(LOG_RATE_OFFSETS)
     if services == inf:
-        fraction = _late(utilisation, decay, limit, shape.lead, seconds)
-        return _Row(fraction, _shared(utilisation, decay, limit, seconds))
-    nodes, weights = np.polynomial.legendre.leggauss(_LEVELS)
+        fraction = _late_probability(utilisation, decay, limit, shape.lead_seconds, seconds)
+        return _OnsetRow(fraction, _busy_period_correlation(utilisation, decay, limit, seconds))
+    nodes, weights = np.polynomial.legendre.leggauss(_SERVICE_TIME_POINTS)
     served = (nodes + 1.0) / 2.0  # share of the limit
     weights = weights / 2.0 * services * np.exp(-services * served)
-    waits = [_late(utilisation, decay, limit, shape.lead, seconds, 1.0 - part) for part in served]
+    waits = [_late_probability(utilisation, decay, limit, shape.lead_seconds, seconds, 1.0 - part) for part in served]
     fraction = np.minimum(np.exp(-services) + weights @ np.array(waits), 1.0)
     below = np.clip(decay * (1.0 - utilisation), 0.0, 14.0)
-    spread = _SPREAD_OUT * (60.0 * limit / seconds) ** _AVERAGED * (decay / 30.0) ** _SLOWER
-    spread = np.minimum(spread * np.exp(-_SPARED * (below - spare)), logit_normal.WIDEST)
-    return _Row(fraction, spread=spread)
+    spread = _SOFT_LOGIT_SD * (60.0 * limit / seconds) ** _SOFT_LENGTH_EFFECT * (decay / 30.0) ** _SOFT_DECAY_EFFECT
+    spread = np.minimum(spread * np.exp(-_SOFT_SPARE_EFFECT * (below - spare)), logit_normal.MAX_LOGIT_SD)
+    return _OnsetRow(fraction, logit_sd=spread)
 
 
-def _at_peak(allowed: float, services: float) -> tuple[float, float]:
+def _spare_at_peak(allowed_share: float, service_times: float) -> tuple[float, float]:
     """Return spare utilisation at the peak times the decay of waits, and its effect on log fraction.
 
     Per limit's length, waits decay at ``spare`` and services at ``services``. Their sum exceeds the limit
     with chance ``(services exp(-spare) - spare exp(-services)) / (services - spare)``.
     """
-    if services == inf:
-        return log(1.0 / allowed), 1.0
-    own = exp(-services)
+    if service_times == inf:
+        return log(1.0 / allowed_share), 1.0
+    own = exp(-service_times)
 
     def late(spare: float) -> float:
-        return (services * exp(-spare) - spare * own) / (services - spare)
+        return (service_times * exp(-spare) - spare * own) / (service_times - spare)
 
-    low, high = 0.0, services * (1.0 - 1e-6)
+    low, high = 0.0, service_times * (1.0 - 1e-6)
     for _ in range(60):
         spare = (low + high) / 2.0
-        low, high = (spare, high) if late(spare) > allowed else (low, spare)
-    growth = (-services * exp(-spare) - own) / (services - spare) + allowed / (services - spare)
-    return spare, -growth / allowed
+        low, high = (spare, high) if late(spare) > allowed_share else (low, spare)
+    growth = (-service_times * exp(-spare) - own) / (service_times - spare) + allowed_share / (service_times - spare)
+    return spare, -growth / allowed_share
 
 
-def _late(
-    utilisation: Array, decay: float, limit: float, lead: float, seconds: float, part: float = 1.0
+def _late_probability(
+    utilisation: Array, decay: float, limit: float, lead_seconds: float, seconds: float, limit_share: float = 1.0
 ) -> Array:
     """Return the mean chance of a wait above ``part`` of ``limit`` in ``seconds`` after ``lead``.
 
@@ -261,20 +261,20 @@ def _late(
     # `check` and `plan` do not measure and need not load this.
     from scipy.special import log_ndtr, ndtr
 
-    t = lead + seconds * (np.arange(_MOMENTS) + 0.5) / _MOMENTS
+    t = lead_seconds + seconds * (np.arange(_TIME_POINTS) + 0.5) / _TIME_POINTS
     spread = np.sqrt(2.0 * limit / decay * t)
-    from_start = ((utilisation - 1.0) * t[0] - part * limit) / spread[0]
+    from_start = ((utilisation - 1.0) * t[0] - limit_share * limit) / spread[0]
     # Elsewhere the chance is 0 or 1 to fifteen digits, so tens of thousands of points are skipped.
-    between = (part * decay * (utilisation - 1.0) > -_NEVER) & (from_start < _ALWAYS)
+    between = (limit_share * decay * (utilisation - 1.0) > -_MAX_EXPONENT) & (from_start < _MAX_SDS)
     drift = (utilisation[between] - 1.0)[:, None]
-    free = ndtr((drift * t - part * limit) / spread)
-    image = part * drift * decay + log_ndtr(-(part * limit + drift * t) / spread)
+    free = ndtr((drift * t - limit_share * limit) / spread)
+    image = limit_share * drift * decay + log_ndtr(-(limit_share * limit + drift * t) / spread)
     late = np.where(utilisation < 1.0, 0.0, 1.0)
     late[between] = np.minimum(free + np.exp(np.minimum(image, 0.0)), 1.0).mean(axis=1)
     return late
 
 
-def _settled(utilisation: Array, decay: float, limit: float, seconds: float) -> Array:
+def _settled_late_probability(utilisation: Array, decay: float, limit: float, seconds: float) -> Array:
     """Return the chance of a wait above ``limit`` if the long-run fraction shows immediately.
 
     Close to utilisation 1, no queue grows that long in ``seconds``, so spare utilisation has a minimum.
@@ -283,12 +283,12 @@ def _settled(utilisation: Array, decay: float, limit: float, seconds: float) -> 
     return np.asarray(np.exp(-decay * spare))
 
 
-def _shared(utilisation: Array, decay: float, limit: float, seconds: float) -> Array:
+def _busy_period_correlation(utilisation: Array, decay: float, limit: float, seconds: float) -> Array:
     """Return the likeness of the requests in a reading of a queue with short services.
 
     It falls with the number of relaxation times in the reading. The relaxation time of the reflected
     Brownian motion is its variance over the square of its drift (Harrison 1985).
     """
     times = (utilisation - 1.0) ** 2 * decay / 2.0 / limit * seconds
-    renewed = np.where(utilisation < 1.0, _BELOW * times, _OVERLOADED * times)
-    return np.asarray(1.0 / (1.0 + _AT_LEAST + renewed))
+    renewed = np.where(utilisation < 1.0, _UNDERLOAD_RENEWALS * times, _OVERLOAD_RENEWALS * times)
+    return np.asarray(1.0 / (1.0 + _SATURATED_RENEWALS + renewed))

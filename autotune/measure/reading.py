@@ -41,7 +41,7 @@ class Reading:
     example: str = ""
 
     @classmethod
-    def pooled(cls, readings: Sequence[Reading]) -> Reading:
+    def pool(cls, readings: Sequence[Reading]) -> Reading:
         """Return readings at about one rate as one, with summed counts, seconds and histograms.
 
         ``rate`` is the mean of the log rates, weighted by requests. ``truncated``, ``limited`` and
@@ -76,12 +76,12 @@ class Reading:
         return self.limited is None and self.disturbed is None
 
     @property
-    def fraction(self) -> float:
+    def violation_fraction(self) -> float:
         """Violations over intended requests; 1.0 without intended requests."""
         return self.violations / self.intended if self.intended else 1.0
 
     @property
-    def failed(self) -> int:
+    def error_count(self) -> int:
         """The number of violations that are errors, not lateness."""
         return sum(self.errors.values())
 

@@ -18,34 +18,34 @@ from autotune.monitor.activity import HostUsage
 
 # CPU steal above the usual level. From here on the user is warned, and a warm-up window with too many
 # violations does not count as an overload.
-MUCH = 0.03
-USUAL = 0.1  # quantile of the steal in the readings so far …
-REMEMBERED = 50  # … of which this many newest ones count
+HIGH_STEAL_SHARE = 0.03
+USUAL_STEAL_QUANTILE = 0.1  # quantile of the steal in the readings so far …
+MAX_REMEMBERED_READINGS = 50  # … of which this many newest ones count
 
 
 @dataclass(frozen=True)
-class Steal:
+class CpuSteal:
     """The CPU steal of the hosts: fractions, by reading."""
 
-    stolen: tuple[float, ...] = ()
+    steal_history: tuple[float, ...] = ()
 
     @property
-    def usual(self) -> float | None:
+    def usual_steal(self) -> float | None:
         """The usual fraction of steal; ``None`` before the first reading."""
-        last = len(self.stolen) - 1
-        return sorted(self.stolen)[int(USUAL * last)] if self.stolen else None
+        last = len(self.steal_history) - 1
+        return sorted(self.steal_history)[int(USUAL_STEAL_QUANTILE * last)] if self.steal_history else None
 
-    def after(self, hosts: Mapping[str, HostUsage]) -> Steal:
+    def with_reading(self, hosts: Mapping[str, HostUsage]) -> CpuSteal:
         """Return the steal with one more reading; ``hosts`` is their usage during it."""
-        return Steal((*self.stolen, worst(hosts)[1])[-REMEMBERED:]) if hosts else self
+        return CpuSteal((*self.steal_history, find_worst_steal(hosts)[1])[-MAX_REMEMBERED_READINGS:]) if hosts else self
 
-    def beyond(self, hosts: Mapping[str, HostUsage]) -> float:
+    def excess_steal(self, hosts: Mapping[str, HostUsage]) -> float:
         """Return the steal above the usual level, on the host that lost most."""
-        stolen = worst(hosts)[1]
-        return stolen - (stolen if self.usual is None else self.usual) if hosts else 0.0
+        stolen = find_worst_steal(hosts)[1]
+        return stolen - (stolen if self.usual_steal is None else self.usual_steal) if hosts else 0.0
 
 
-def worst(hosts: Mapping[str, HostUsage]) -> tuple[str, float]:
+def find_worst_steal(hosts: Mapping[str, HostUsage]) -> tuple[str, float]:
     """Return the host with the most steal, and the fraction; no name and 0 without hosts."""
     stolen = {name: usage.steal for name, usage in hosts.items()}
     return max(stolen.items(), key=lambda item: item[1], default=("", 0.0))

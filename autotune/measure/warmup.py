@@ -8,26 +8,26 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from autotune.measure.reading import Reading
-from autotune.measure.steal import MUCH
+from autotune.measure.steal import HIGH_STEAL_SHARE
 
-WINDOW = 1.0  # seconds
-OVERLOADED = 0.1  # fraction of violations above which a window was overloaded
-MOST_WINDOWS = 20
-GENTLE = 200.0  # first rate in requests/s without an expected peak …
-UNKNOWN = 1000.0  # … and the highest rate while the stack keeps up
-SHARE = 0.6  # share of the expected peak: busy, not overloaded
-SAME_HITS = 0.01  # windows agree if their hit rates differ by less than a point …
-STEPS = 3  # … and the hit rate did not keep rising over this many steps …
-PREFILLED_STEPS = 2  # (for caches that were filled beforehand and start almost full)
-LEAST_RISE = 0.001  # … by more than this in total …
-SAME_LATENCY = 0.25  # … and their median latencies differ by less than a quarter
+WINDOW_SECONDS = 1.0  # seconds
+OVERLOAD_VIOLATION_SHARE = 0.1  # fraction of violations above which a window was overloaded
+MAX_WINDOWS = 20
+UNKNOWN_START_RATE = 200.0  # first rate in requests/s without an expected peak …
+UNKNOWN_MAX_RATE = 1000.0  # … and the highest rate while the stack keeps up
+EXPECTED_PEAK_SHARE = 0.6  # share of the expected peak: busy, not overloaded
+HIT_RATE_TOLERANCE = 0.01  # windows agree if their hit rates differ by less than a point …
+RISE_WINDOWS = 3  # … and the hit rate did not keep rising over this many steps …
+PREFILLED_RISE_WINDOWS = 2  # (for caches that were filled beforehand and start almost full)
+MIN_HIT_RISE = 0.001  # … by more than this in total …
+LATENCY_TOLERANCE = 0.25  # … and their median latencies differ by less than a quarter
 # Over this many windows, each at half the previous load, the failed fraction stays above this share.
 # Less load does not help then.
-NO_BETTER, LESS = 3, 2 / 3
+FUTILE_WINDOWS, FUTILE_FAILURE_RATIO = 3, 2 / 3
 
 
 @dataclass(frozen=True)
-class Window:
+class WarmUpWindow:
     """One window of warm-up load.
 
     ``hits`` is the cache's hit rate in the window, ``None`` without a cache. ``failed`` is the fraction
@@ -35,49 +35,49 @@ class Window:
     """
 
     rate: float
-    overloaded: bool
-    median: float | None
-    hits: float | None
-    failed: float = 0.0
+    is_overloaded: bool
+    median_latency: float | None
+    hit_rate: float | None
+    failed_share: float = 0.0
 
     @property
-    def dead(self) -> bool:
+    def is_unresponsive(self) -> bool:
         """True if fewer than half of the requests got a correct answer: more load warms nothing."""
-        return self.overloaded and self.median is None
+        return self.is_overloaded and self.median_latency is None
 
 
 @dataclass(frozen=True)
 class WarmUpResult:
     """The result of a warm-up; ``settled`` is false if the windows ran out first."""
 
-    settled: bool
-    windows: tuple[Window, ...]
+    is_settled: bool
+    windows: tuple[WarmUpWindow, ...]
 
     @property
-    def hits(self) -> float | None:
+    def hit_rate(self) -> float | None:
         """The cache's hit rate in the last window; ``None`` without a cache."""
-        return self.windows[-1].hits if self.windows else None
+        return self.windows[-1].hit_rate if self.windows else None
 
     @property
-    def carried(self) -> float | None:
+    def sustained_rate(self) -> float | None:
         """The last rate in requests/s with which the stack kept up."""
-        rates = [window.rate for window in self.windows if not window.overloaded]
+        rates = [window.rate for window in self.windows if not window.is_overloaded]
         return rates[-1] if rates else None
 
     @property
-    def failed_at(self) -> float | None:
+    def failed_rate(self) -> float | None:
         """The rate in requests/s at which the warm-up was given up as futile, or ``None``."""
-        return self.windows[-1].rate if futile(self.windows) else None
+        return self.windows[-1].rate if is_futile(self.windows) else None
 
 
-def warm_up(
+def run_warm_up(
     probe: Callable[[float, float], Reading],
-    lookups: Callable[[], tuple[int, int] | None],
+    count_lookups: Callable[[], tuple[int, int] | None],
     expected: float | None,
     *,
     max_rate: float,
-    steps: int = STEPS,
-    most: int = MOST_WINDOWS,
+    rise_windows: int = RISE_WINDOWS,
+    max_windows: int = MAX_WINDOWS,
 ) -> WarmUpResult:
     """Load the stack until two consecutive windows agree and the hit rate no longer rises.
 
@@ -90,86 +90,86 @@ def warm_up(
     tried again. If as many requests fail at a quarter of the load, the warm-up stops, because another
     cause occupies the workers.
     """
-    ceiling = min(max_rate, SHARE * expected if expected else UNKNOWN)
-    rate = ceiling if expected else min(ceiling, GENTLE)
-    windows: list[Window] = []
-    while len(windows) < most:
-        before = lookups()
-        reading = probe(rate, WINDOW)
-        windows.append(_window(reading, before, lookups()))
-        if len(windows) > 1 and agree(windows[-2], windows[-1]) and not climbing(windows, steps):
-            return WarmUpResult(settled=True, windows=tuple(windows))
-        if futile(windows):
-            return WarmUpResult(settled=False, windows=tuple(windows))
-        if windows[-1].overloaded and reading.stolen <= MUCH:
-            rate, ceiling = min(max(rate / 2, 1.0), max_rate), SHARE * rate
-        elif not windows[-1].overloaded:
+    ceiling = min(max_rate, EXPECTED_PEAK_SHARE * expected if expected else UNKNOWN_MAX_RATE)
+    rate = ceiling if expected else min(ceiling, UNKNOWN_START_RATE)
+    windows: list[WarmUpWindow] = []
+    while len(windows) < max_windows:
+        before = count_lookups()
+        reading = probe(rate, WINDOW_SECONDS)
+        windows.append(_build_window(reading, before, count_lookups()))
+        if len(windows) > 1 and is_steady(windows[-2], windows[-1]) and not is_cache_filling(windows, rise_windows):
+            return WarmUpResult(is_settled=True, windows=tuple(windows))
+        if is_futile(windows):
+            return WarmUpResult(is_settled=False, windows=tuple(windows))
+        if windows[-1].is_overloaded and reading.stolen <= HIGH_STEAL_SHARE:
+            rate, ceiling = min(max(rate / 2, 1.0), max_rate), EXPECTED_PEAK_SHARE * rate
+        elif not windows[-1].is_overloaded:
             rate = min(rate * 1.5, ceiling)
-    return WarmUpResult(settled=False, windows=tuple(windows))
+    return WarmUpResult(is_settled=False, windows=tuple(windows))
 
 
-def agree(earlier: Window, later: Window) -> bool:
+def is_steady(earlier: WarmUpWindow, later: WarmUpWindow) -> bool:
     """True if latency and hit rate did not change from one window to the next."""
-    if earlier.overloaded or later.overloaded or earlier.median is None or later.median is None:
+    if earlier.is_overloaded or later.is_overloaded or earlier.median_latency is None or later.median_latency is None:
         return False
-    still = abs(later.median - earlier.median) <= max(SAME_LATENCY * earlier.median, 0.001)
-    if earlier.hits is None or later.hits is None:
+    still = abs(later.median_latency - earlier.median_latency) <= max(LATENCY_TOLERANCE * earlier.median_latency, 0.001)
+    if earlier.hit_rate is None or later.hit_rate is None:
         return still
-    return still and abs(later.hits - earlier.hits) < SAME_HITS
+    return still and abs(later.hit_rate - earlier.hit_rate) < HIT_RATE_TOLERANCE
 
 
-def futile(windows: Sequence[Window]) -> bool:
+def is_futile(windows: Sequence[WarmUpWindow]) -> bool:
     """True if further windows warm nothing: the stack hardly answers, or fails at any load."""
-    dead = len(windows) > 1 and windows[-1].dead and windows[-2].dead
+    dead = len(windows) > 1 and windows[-1].is_unresponsive and windows[-2].is_unresponsive
     return dead or fails_at_any_load(windows)
 
 
-def fails_at_any_load(windows: Sequence[Window]) -> bool:
+def fails_at_any_load(windows: Sequence[WarmUpWindow]) -> bool:
     """True if almost as many requests fail at a quarter of the load, so load is not the cause.
 
     Late requests do not count, because a cold cache makes them late at any load.
     """
-    last = windows[-NO_BETTER:]
-    if len(last) < NO_BETTER or not all(window.overloaded for window in last):
+    last = windows[-FUTILE_WINDOWS:]
+    if len(last) < FUTILE_WINDOWS or not all(window.is_overloaded for window in last):
         return False
     halved = all(later.rate <= earlier.rate / 2 for earlier, later in pairwise(last))
-    return halved and last[-1].failed > max(OVERLOADED, LESS * last[0].failed)
+    return halved and last[-1].failed_share > max(OVERLOAD_VIOLATION_SHARE, FUTILE_FAILURE_RATIO * last[0].failed_share)
 
 
-def climbing(windows: Sequence[Window], steps: int = STEPS) -> bool:
+def is_cache_filling(windows: Sequence[WarmUpWindow], rise_windows: int = RISE_WINDOWS) -> bool:
     """True if the cache still fills: its hit rate never fell over the last windows.
 
     At a low rate a cache fills so slowly that two windows agree long before it is warm. A settled hit
     rate rises and falls. Too few windows count as climbing.
     """
-    hits = [window.hits for window in windows[-steps - 1 :]]
+    hits = [window.hit_rate for window in windows[-rise_windows - 1 :]]
     rates = [hit for hit in hits if hit is not None]
     if len(rates) < len(hits):
         return False
-    if len(rates) <= steps:
+    if len(rates) <= rise_windows:
         return True
-    return rates[-1] - rates[0] > LEAST_RISE and all(a <= b for a, b in pairwise(rates))
+    return rates[-1] - rates[0] > MIN_HIT_RISE and all(a <= b for a, b in pairwise(rates))
 
 
-def _window(
-    reading: Reading, before: tuple[int, int] | None, after: tuple[int, int] | None
-) -> Window:
+def _build_window(
+    reading: Reading, lookups_before: tuple[int, int] | None, lookups_after: tuple[int, int] | None
+) -> WarmUpWindow:
     hits = None
-    if before is not None and after is not None:
-        gained, lost = after[0] - before[0], after[1] - before[1]
+    if lookups_before is not None and lookups_after is not None:
+        gained, lost = lookups_after[0] - lookups_before[0], lookups_after[1] - lookups_before[1]
         hits = gained / (gained + lost) if gained + lost > 0 else None
-    overloaded, failed = reading.fraction > OVERLOADED, reading.failed / max(reading.intended, 1)
-    return Window(reading.rate, overloaded, reading.percentile(0.5), hits, failed)
+    overloaded, failed = reading.violation_fraction > OVERLOAD_VIOLATION_SHARE, reading.error_count / max(reading.intended, 1)
+    return WarmUpWindow(reading.rate, overloaded, reading.percentile(0.5), hits, failed)
 
 
-IN_A_ROW = 3
-SECONDS = 10.0
+DRAINED_REQUESTS = 3
+DRAIN_SECONDS = 10.0
 
 
-def drain(
+def wait_until_drained(
     latency: Callable[[], float | None],
     limit: float,
-    seconds: float = SECONDS,
+    seconds: float = DRAIN_SECONDS,
     pause: float = 0.0,
 ) -> bool:
     """Send requests one by one until ``IN_A_ROW`` of them return within ``limit`` seconds.
@@ -180,7 +180,7 @@ def drain(
     """
     deadline = time.monotonic() + seconds
     quick = 0
-    while quick < IN_A_ROW:
+    while quick < DRAINED_REQUESTS:
         if time.monotonic() > deadline:
             return False
         took = latency()

@@ -6,16 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean
 
-from autotune.deploy.stack import Part
-from autotune.monitor.counters import Counters, query_of
-from autotune.monitor.process_table import Processes
-from autotune.monitor.procfs import Queue, Sample
+from autotune.deploy.stack import ServiceInstance
+from autotune.monitor.counters import ServerCounters, find_counter_query
+from autotune.monitor.process_table import ServiceProcesses
+from autotune.monitor.procfs import ListenQueue, HostSample
 from autotune.monitor.watch import Observations, WatchedHost
 from autotune.services.base import Endpoint, Role
-from autotune.services.diagnosis import WORKING, PartActivity
+from autotune.services.diagnosis import BUSY_WORKERS, InstanceActivity
 
-STARTING = 0.5  # seconds until a generator's load has started
-LATE = 1.5  # seconds until a busy host's last sample arrives
+LOAD_START_SECONDS = 0.5  # seconds until a generator's load has started
+LATE_SAMPLE_SECONDS = 1.5  # seconds until a busy host's last sample arrives
 
 
 @dataclass(frozen=True)
@@ -34,163 +34,163 @@ class HostActivity:
     cpus: float
     seconds: float = 0.0
     cpu: Mapping[str, float] = field(default_factory=dict)
-    used: float | None = None
+    quota_used_share: float | None = None
     throttled: float = 0.0
-    running: float = 0.0
+    running_processes: float = 0.0
     load: float = 0.0
-    switches: float = 0.0
+    context_switches: float = 0.0
     memory: float = 0.0
-    swapped: int = 0
+    swapped_bytes: int = 0
     descriptors: float = 0.0
     sockets: int = 0
     time_wait: int = 0
     listen_drops: int = 0
     retransmits: float = 0.0
     network: float = 0.0
-    link: float | None = None
+    link_share: float | None = None
 
     @property
-    def busy(self) -> float:
+    def busy_share(self) -> float:
         """The fraction of CPU time that was not idle; with a quota, the fraction of the quota."""
-        if self.used is not None:
-            return min(1.0, self.used / self.cpus)
+        if self.quota_used_share is not None:
+            return min(1.0, self.quota_used_share / self.cpus)
         return 1.0 - self.cpu.get("idle", 1.0) - self.cpu.get("iowait", 0.0)
 
 
-def host_activity(
+def compute_host_activity(
     host: WatchedHost, observations: Observations, seconds: float
 ) -> HostActivity | None:
     """Return a host's activity; ``None`` with fewer than two samples within ``seconds``."""
-    samples = within(observations.samples.get(host.name, ()), seconds)
+    samples = select_samples(observations.samples.get(host.name, ()), seconds)
     if len(samples) < 2:
         return None
     first, last = samples[0], samples[-1]
-    passed = max(last.at - first.at, 1e-6)
+    passed = max(last.uptime - first.uptime, 1e-6)
     spent = {kind: last.cpu[kind] - first.cpu.get(kind, 0.0) for kind in last.cpu}
     whole = sum(spent.values()) or 1.0
-    sent = _grown(first.tcp, last.tcp, "OutSegs")
-    rates = {i: _grown(first.network, last.network, i) / passed for i in last.network}
-    links = {name: speed for sample in samples for name, speed in sample.link.items()}
+    sent = _counter_growth(first.tcp, last.tcp, "OutSegs")
+    rates = {i: _counter_growth(first.network, last.network, i) / passed for i in last.network}
+    links = {name: speed for sample in samples for name, speed in sample.link_speeds.items()}
     return HostActivity(
         name=host.name,
         cpus=host.cpus,
         seconds=passed,
         cpu={kind: value / whole for kind, value in spent.items()},
-        used=_used(first, last, host.cpus),
-        throttled=((last.throttled or 0.0) - (first.throttled or 0.0)) / passed,
-        running=fmean(s.running for s in samples),
+        quota_used_share=_quota_used_share(first, last, host.cpus),
+        throttled=((last.throttled_seconds or 0.0) - (first.throttled_seconds or 0.0)) / passed,
+        running_processes=fmean(s.running for s in samples),
         load=last.load,
-        switches=(last.switches - first.switches) / passed,
+        context_switches=(last.context_switches - first.context_switches) / passed,
         memory=max(map(_memory_in_use, samples)),
-        swapped=max(0, first.memory.get("SwapFree", 0) - last.memory.get("SwapFree", 0)),
-        descriptors=max(s.files[0] / s.files[1] if s.files else 0.0 for s in samples),
+        swapped_bytes=max(0, first.memory.get("SwapFree", 0) - last.memory.get("SwapFree", 0)),
+        descriptors=max(s.open_files[0] / s.open_files[1] if s.open_files else 0.0 for s in samples),
         sockets=max(s.sockets.get("inuse", 0) for s in samples),
         time_wait=max(s.sockets.get("tw", 0) for s in samples),
-        listen_drops=_grown(first.tcp, last.tcp, "ListenDrops"),
-        retransmits=_grown(first.tcp, last.tcp, "RetransSegs") / sent if sent else 0.0,
+        listen_drops=_counter_growth(first.tcp, last.tcp, "ListenDrops"),
+        retransmits=_counter_growth(first.tcp, last.tcp, "RetransSegs") / sent if sent else 0.0,
         network=sum(rates.values()),
-        link=max((rates[i] / links[i] for i in rates if i in links), default=None),
+        link_share=max((rates[i] / links[i] for i in rates if i in links), default=None),
     )
 
 
-def part_activity(part: Part, observations: Observations, seconds: float) -> PartActivity:
+def compute_instance_activity(instance: ServiceInstance, observations: Observations, seconds: float) -> InstanceActivity:
     """Return a service's activity; values that were not observed are zero or ``None``."""
-    every = observations.samples.get(part.site.host, ())
-    samples = within(every, seconds)
-    at = {s.at: s.processes[part.name] for s in samples if part.name in s.processes}
+    every = observations.samples.get(instance.placement.host, ())
+    samples = select_samples(every, seconds)
+    at = {s.uptime: s.processes[instance.name] for s in samples if instance.name in s.processes}
     if len(at) < 2:  # samples of a busy host arrive late
-        at = {s.at: s.processes[part.name] for s in every if part.name in s.processes}
-    answers = observations.counters.get(part.name, ())
-    query = query_of(part)
-    activity = PartActivity(
-        name=part.name,
-        tier=part.site.tier,
-        host=part.site.host,
-        service=part.service.name,
-        role=part.site.role,
-        runs_application=part.service.runs_application,
-        counters=counted(
+        at = {s.uptime: s.processes[instance.name] for s in every if instance.name in s.processes}
+    answers = observations.counters.get(instance.name, ())
+    query = find_counter_query(instance)
+    activity = InstanceActivity(
+        name=instance.name,
+        tier=instance.placement.tier,
+        host=instance.placement.host,
+        service=instance.service.name,
+        role=instance.placement.role,
+        runs_application=instance.service.runs_application,
+        counters=compute_counter_growth(
             [answer for answer in answers if answer and answer.values],
-            query.levels if query else frozenset(),
+            query.level_names if query else frozenset(),
         ),
-        answers=sum(answer is not None for answer in answers),
-        unanswered=sum(answer is None for answer in answers),
-        refused=next((a.refused for a in answers if a and a.refused), None),
-        complaints=observations.complaints.get(part.name, {}),
-        fault=observations.faults.get(part.name),
+        answered_queries=sum(answer is not None for answer in answers),
+        unanswered_queries=sum(answer is None for answer in answers),
+        refusal=next((a.error for a in answers if a and a.error), None),
+        log_complaints=observations.log_complaints.get(instance.name, {}),
+        fault=observations.faults.get(instance.name),
     )
-    queues = [queue for s in samples if (queue := queue_of(part, s.queues))]
-    working = [a.values[WORKING] for a in answers if a and WORKING in a.values]
+    queues = [queue for s in samples if (queue := find_queue(instance, s.queues))]
+    working = [a.values[BUSY_WORKERS] for a in answers if a and BUSY_WORKERS in a.values]
     # The first sample precedes the load, and the last one follows it.
-    return _at_socket(_of_processes(activity, at), queues[1:-1] or queues, working[1:-1] or working)
+    return _add_socket_activity(_add_process_activity(activity, at), queues[1:-1] or queues, working[1:-1] or working)
 
 
-def _of_processes(activity: PartActivity, at: Mapping[float, Processes]) -> PartActivity:
-    groups = tuple(at.values())
+def _add_process_activity(activity: InstanceActivity, processes_by_time: Mapping[float, ServiceProcesses]) -> InstanceActivity:
+    groups = tuple(processes_by_time.values())
     limits = [g.descriptor_limit for g in groups if g.descriptor_limit]
     return replace(
         activity,
         workers=max((g.workers for g in groups), default=0),
         threads=max((g.threads for g in groups), default=0),
-        cpu=_rate(at, lambda g: g.cpu) or 0.0,
-        delay=_rate(at, lambda g: g.delay),
-        rss=max((g.rss for g in groups), default=0),
+        cpu=_compute_rate(processes_by_time, lambda g: g.cpu) or 0.0,
+        cpu_delay=_compute_rate(processes_by_time, lambda g: g.scheduling_delay),
+        rss=max((g.max_rss for g in groups), default=0),
         descriptors=max((g.descriptors for g in groups if g.descriptors), default=None),
         descriptor_limit=min(limits, default=None),
     )
 
 
-def _at_socket(
-    activity: PartActivity, queues: Sequence[Queue], working: Sequence[float]
-) -> PartActivity:
+def _add_socket_activity(
+    activity: InstanceActivity, queues: Sequence[ListenQueue], in_flight: Sequence[float]
+) -> InstanceActivity:
     """Return the activity with its socket; ``working`` are the service's counts of requests in flight."""
     crowded = [queue for queue in queues if queue.waiting]
     return replace(
         activity,
-        waiting=fmean(q.waiting for q in queues) if queues else 0.0,
-        waiting_max=max((q.waiting for q in queues), default=0),
+        waiting_connections=fmean(q.waiting for q in queues) if queues else 0.0,
+        max_waiting=max((q.waiting for q in queues), default=0),
         backlog=queues[-1].backlog if queues else None,
-        accepted=fmean(working or [float(q.accepted) for q in queues] or [0.0]),
-        queued=len(crowded) / len(queues) if queues else 0.0,
-        occupied=max(working) if working else fmean([q.accepted for q in crowded] or [0]),
+        accepted_connections=fmean(in_flight or [float(q.accepted_count) for q in queues] or [0.0]),
+        queued_fraction=len(crowded) / len(queues) if queues else 0.0,
+        accepted_when_queued=max(in_flight) if in_flight else fmean([q.accepted_count for q in crowded] or [0]),
     )
 
 
-def within(samples: Sequence[Sample], seconds: float) -> Sequence[Sample]:
+def select_samples(samples: Sequence[HostSample], seconds: float) -> Sequence[HostSample]:
     """Return the samples up to ``seconds`` after the first one.
 
     The load is over while a generator waits for its last answers. Later samples are included only if
     there would be fewer than two.
     """
-    for slack in (STARTING, LATE):
-        samples_within = [s for s in samples if s.at <= samples[0].at + seconds + slack]
+    for slack in (LOAD_START_SECONDS, LATE_SAMPLE_SECONDS):
+        samples_within = [s for s in samples if s.uptime <= samples[0].uptime + seconds + slack]
         if len(samples_within) > 1:
             break
     return samples_within
 
 
-def queue_of(part: Part, queues: Sequence[Queue]) -> Queue | None:
+def find_queue(instance: ServiceInstance, queues: Sequence[ListenQueue]) -> ListenQueue | None:
     """Return the listening sockets of a service as one queue; ``reuseport`` gives several per port.
 
     A part that consists of host settings has no socket.
     """
-    place = part.service.socket(part.site)
-    if place is None or part.site.role is Role.HOST:
+    place = instance.service.get_socket(instance.placement)
+    if place is None or instance.placement.role is Role.HOST:
         return None
     ending = f":{place.port}" if isinstance(place, Endpoint) else place
-    mine = [q for q in queues if q.place.endswith(ending)]
-    if not mine:
+    own_queues = [q for q in queues if q.address.endswith(ending)]
+    if not own_queues:
         return None
-    backlogs = [q.backlog for q in mine if q.backlog is not None]
-    return Queue(
+    backlogs = [q.backlog for q in own_queues if q.backlog is not None]
+    return ListenQueue(
         ending,
-        sum(q.waiting for q in mine),
+        sum(q.waiting for q in own_queues),
         sum(backlogs) if backlogs else None,
-        sum(q.accepted for q in mine),
+        sum(q.accepted_count for q in own_queues),
     )
 
 
-def counted(answers: Sequence[Counters], levels: frozenset[str]) -> dict[str, float]:
+def compute_counter_growth(answers: Sequence[ServerCounters], levels: frozenset[str]) -> dict[str, float]:
     """Return the growth of counters, and the maximum of ``levels``, which rise and fall."""
     if not answers:
         return {}
@@ -203,27 +203,27 @@ def counted(answers: Sequence[Counters], levels: frozenset[str]) -> dict[str, fl
     }
 
 
-def _rate(at: Mapping[float, Processes], of: Callable[[Processes], float | None]) -> float | None:
-    values = [(when, value) for when, group in at.items() if (value := of(group)) is not None]
+def _compute_rate(processes_by_time: Mapping[float, ServiceProcesses], read_total: Callable[[ServiceProcesses], float | None]) -> float | None:
+    values = [(when, value) for when, group in processes_by_time.items() if (value := read_total(group)) is not None]
     if len(values) < 2:
         return None
     (begun, first), (ended, last) = values[0], values[-1]
     return max(0.0, last - first) / max(ended - begun, 1e-6)
 
 
-def _grown(first: Mapping[str, int], last: Mapping[str, int], name: str) -> int:
+def _counter_growth(first: Mapping[str, int], last: Mapping[str, int], name: str) -> int:
     return last.get(name, 0) - first.get(name, 0)
 
 
-def _used(first: Sample, last: Sample, cpus: float) -> float | None:
-    if first.used is None or last.used is None:
+def _quota_used_share(first: HostSample, last: HostSample, cpus: float) -> float | None:
+    if first.quota_cpu_seconds is None or last.quota_cpu_seconds is None:
         return None
-    used = (last.used - first.used) / max(last.at - first.at, 1e-6)
+    used = (last.quota_cpu_seconds - first.quota_cpu_seconds) / max(last.uptime - first.uptime, 1e-6)
     # With cgroup v1, the account may cover the whole machine instead of the limited group.
     return used if used <= 1.25 * cpus else None
 
 
-def _memory_in_use(sample: Sample) -> float:
+def _memory_in_use(sample: HostSample) -> float:
     if limit := sample.memory.get("GroupLimit"):
         return sample.memory["GroupUsed"] / limit
     total = sample.memory.get("MemTotal", 0)
@@ -252,21 +252,21 @@ class HostUsage:
     workers: Mapping[str, int] = field(default_factory=dict)
 
 
-def host_usages(
+def compute_host_usages(
     hosts: Sequence[WatchedHost], observations: Observations, seconds: float
 ) -> dict[str, HostUsage]:
     """Return host → usage, for every host with samples."""
     usages = {}
     for host in hosts:
-        whole = host_activity(host, observations, seconds)
+        whole = compute_host_activity(host, observations, seconds)
         if whole is None:
             continue
-        parts = [part_activity(part, observations, seconds) for part in host.parts]
+        parts = [compute_instance_activity(part, observations, seconds) for part in host.instances]
         usages[host.name] = HostUsage(
-            cpu=round(whole.busy, 4),
+            cpu=round(whole.busy_share, 4),
             steal=round(whole.cpu.get("steal", 0.0), 4),
             load=round(whole.load, 2),
-            running=round(whole.running, 2),
+            running=round(whole.running_processes, 2),
             memory=round(whole.memory, 4),
             sockets=whole.sockets,
             time_wait=whole.time_wait,

@@ -6,17 +6,17 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from autotune.strict import is_whole, split_lines, whole
+from autotune.strict import is_uint, split_lines, parse_uint
 
-TICKS = 100.0
-PAGE = os.sysconf("SC_PAGE_SIZE")
+TICKS_PER_SECOND = 100.0
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 # Sections of a stream with a line per process, instead of the text of one file.
-OPEN = "open"  # /proc/PID/fd and its size, the number of descriptors since Linux 6.2
-ALLOWED = "allowed"  # the descriptor limit in /proc/PID/limits
+OPEN_FILES_SECTION = "open"  # /proc/PID/fd and its size, the number of descriptors since Linux 6.2
+FILE_LIMIT_SECTION = "allowed"  # the descriptor limit in /proc/PID/limits
 
 
 @dataclass(frozen=True)
-class Processes:
+class ServiceProcesses:
     """The processes of one service.
 
     ``workers`` excludes masters. ``cpu`` is CPU seconds since their start, with exited children.
@@ -28,14 +28,14 @@ class Processes:
     running: int = 0
     threads: int = 0
     cpu: float = 0.0
-    delay: float | None = None
-    rss: int = 0
+    scheduling_delay: float | None = None
+    max_rss: int = 0
     descriptors: int | None = None
     descriptor_limit: int | None = None
 
 
 @dataclass(frozen=True)
-class Owners:
+class ProcessOwners:
     """The services of processes: by session, because each private process leads one, else by program.
 
     ``programs`` are names as in ``comm``, of which Linux keeps 15 characters.
@@ -44,14 +44,14 @@ class Owners:
     sessions: Mapping[int, str] = field(default_factory=dict)
     programs: Mapping[str, str] = field(default_factory=dict)
 
-    def of(self, process: Process) -> str | None:
+    def find_owner(self, process: ProcessStat) -> str | None:
         if self.sessions:
             return self.sessions.get(process.session)
         return self.programs.get(process.program)
 
 
 @dataclass(frozen=True)
-class Process:
+class ProcessStat:
     """One line of ``/proc/PID/stat``; times in seconds, memory in bytes.
 
     ``ended`` is the CPU time of exited children.
@@ -63,82 +63,82 @@ class Process:
     parent: int
     session: int
     cpu: float
-    ended: float
+    children_cpu: float
     threads: int
     rss: int
 
 
-def process(text: str) -> Process | None:
+def parse_process_stat(text: str) -> ProcessStat | None:
     """Return a parsed line; fields count from the last parenthesis, as a name may contain any text."""
     head, _, tail = text.rpartition(")")
     pid, _, name = head.partition(" (")
     fields = tail.split()
-    if len(fields) < 22 or not is_whole(pid):
+    if len(fields) < 22 or not is_uint(pid):
         return None
-    user, system, ended_user, ended_system = (whole(ticks) / TICKS for ticks in fields[11:15])
-    return Process(
-        pid=whole(pid),
+    user, system, ended_user, ended_system = (parse_uint(ticks) / TICKS_PER_SECOND for ticks in fields[11:15])
+    return ProcessStat(
+        pid=parse_uint(pid),
         program=name,
         state=fields[0],
-        parent=whole(fields[1]),
-        session=whole(fields[3]),
+        parent=parse_uint(fields[1]),
+        session=parse_uint(fields[3]),
         cpu=user + system,
-        ended=ended_user + ended_system,
-        threads=whole(fields[17]),
-        rss=whole(fields[21], PAGE),
+        children_cpu=ended_user + ended_system,
+        threads=parse_uint(fields[17]),
+        rss=parse_uint(fields[21], PAGE_BYTES),
     )
 
 
-def by_service(files: Mapping[str, str], owners: Owners) -> dict[str, Processes]:
+def sum_by_service(files: Mapping[str, str], owners: ProcessOwners) -> dict[str, ServiceProcesses]:
     """Return the summed processes of each service, from files that were read together."""
-    members: dict[str, list[tuple[Process, str]]] = {}
+    members: dict[str, list[tuple[ProcessStat, str]]] = {}
     for path, text in files.items():
         directory = path.removesuffix("/stat")
         if directory in (path, "/proc"):
             continue
-        if (read := process(text)) and (name := owners.of(read)):
+        if (read := parse_process_stat(text)) and (name := owners.find_owner(read)):
             members.setdefault(name, []).append((read, directory))
-    return {name: _sum(those, files) for name, those in members.items()}
+    return {name: _sum_processes(members_of_service, files) for name, members_of_service in members.items()}
 
 
-def _sum(members: list[tuple[Process, str]], files: Mapping[str, str]) -> Processes:
+def _sum_processes(members: list[tuple[ProcessStat, str]], files: Mapping[str, str]) -> ServiceProcesses:
     processes = [read for read, _ in members]
     parents = {p.parent for p in processes}
     workers = [p for p in processes if p.pid not in parents] or processes
-    scheduled = [_scheduled(files.get(f"{path}/schedstat", "")) for _, path in members]
+    scheduled = [_parse_schedstat(files.get(f"{path}/schedstat", "")) for _, path in members]
     delays = [times[1] for times in scheduled if times]
-    opened, allowed = dict(_numbers(files, OPEN, " ")), dict(_numbers(files, ALLOWED, ":"))
+    opened, allowed = dict(_parse_numbers(files, OPEN_FILES_SECTION, " ")), dict(_parse_numbers(files, FILE_LIMIT_SECTION, ":"))
     # Before Linux 6.2 the directory's size is not the number of descriptors.
     fullest = max((path for _, path in members), key=lambda path: opened.get(f"{path}/fd", 0))
-    return Processes(
+    return ServiceProcesses(
         workers=len(workers),
         running=sum(p.state == "R" for p in processes),
         threads=sum(p.threads for p in workers),
-        cpu=sum(map(_cpu, processes, scheduled)),
-        delay=sum(delays) if delays else None,
-        rss=max(p.rss for p in processes),
+        cpu=sum(map(_cpu_seconds, processes, scheduled)),
+        scheduling_delay=sum(delays) if delays else None,
+        max_rss=max(p.rss for p in processes),
         descriptors=opened.get(f"{fullest}/fd") or None,
         descriptor_limit=allowed.get(f"{fullest}/limits"),
     )
 
 
-def _numbers(files: Mapping[str, str], name: str, between: str) -> Iterator[tuple[str, int]]:
+def _parse_numbers(files: Mapping[str, str], name: str, separator: str) -> Iterator[tuple[str, int]]:
     """Yield path and number of ``path 12`` or ``path:Max open files  1024  4096  files`` lines."""
     for line in split_lines(files.get(name, "")):
-        path, _, rest = line.partition(between)
+        path, _, rest = line.partition(separator)
         words = rest.removeprefix("Max open files").split()
-        if words and is_whole(words[0]):
-            yield path, whole(words[0])
+        if words and is_uint(words[0]):
+            yield path, parse_uint(words[0])
 
 
-def _scheduled(text: str) -> tuple[float, float] | None:
+def _parse_schedstat(text: str) -> tuple[float, float] | None:
     """Return the seconds for which a process' first thread ran and waited for a CPU."""
     fields = text.split()
-    return (whole(fields[0]) / 1e9, whole(fields[1]) / 1e9) if len(fields) == 3 else None
+    return (parse_uint(fields[0]) / 1e9, parse_uint(fields[1]) / 1e9) if len(fields) == 3 else None
 
 
-def _cpu(process: Process, scheduled: tuple[float, float] | None) -> float:
+def _cpu_seconds(process: ProcessStat, scheduler_times: tuple[float, float] | None) -> float:
     # In hundredths of a second, many nearly idle processes add up to zero. The scheduler's nanoseconds
     # are exact, but cover only one thread.
-    own = scheduled[0] if scheduled and process.threads == 1 else process.cpu
-    return own + process.ended
+    own = scheduler_times[0] if scheduler_times and process.threads == 1 else process.cpu
+    return own + process.children_cpu

@@ -11,16 +11,16 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from autotune.monitor.process_table import Owners, Processes, by_service
-from autotune.strict import decimal, is_whole, split_lines, whole
+from autotune.monitor.process_table import ProcessOwners, ServiceProcesses, sum_by_service
+from autotune.strict import parse_decimal, is_uint, split_lines, parse_uint
 
-TICKS = 100.0  # USER_HZ, which Linux fixes at 100 for user space
-MEMORY = ("MemTotal", "MemAvailable", "SwapTotal", "SwapFree")
+TICKS_PER_SECOND = 100.0  # USER_HZ, which Linux fixes at 100 for user space
+MEMORY_FIELDS = ("MemTotal", "MemAvailable", "SwapTotal", "SwapFree")
 CPU_KINDS = ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal")
 TCP_COUNTERS = frozenset(
     {"ListenOverflows", "ListenDrops", "RetransSegs", "OutSegs", "TCPReqQFullDrop", "CurrEstab"}
 )
-FILES = (
+SAMPLED_FILES = (
     "/proc/uptime",
     "/proc/stat",
     "/proc/loadavg",
@@ -42,28 +42,28 @@ FILES = (
     "/sys/fs/cgroup/memory/memory.limit_in_bytes",
     "/sys/fs/cgroup/memory/memory.stat",
 )
-SS = "ss -ltnH"  # also the key of its output in a sample's texts
-_SPEED = re.compile(r"^/sys/class/net/([^/]+)/speed$")
-_UNLIMITED = 1 << 60  # bytes; cgroup v1 shows nearly 2⁶³ without a limit
-_LISTENS = "00010000"  # __SO_ACCEPTCON
-_CONNECTED = "03"  # SS_CONNECTED; a waiting connection is SS_CONNECTING
+SS_COMMAND = "ss -ltnH"  # also the key of its output in a sample's texts
+_LINK_SPEED_PATTERN = re.compile(r"^/sys/class/net/([^/]+)/speed$")
+_UNLIMITED_BYTES = 1 << 60  # bytes; cgroup v1 shows nearly 2⁶³ without a limit
+_LISTENING_FLAG = "00010000"  # __SO_ACCEPTCON
+_CONNECTED_STATE = "03"  # SS_CONNECTED; a waiting connection is SS_CONNECTING
 
 
 @dataclass(frozen=True)
-class Queue:
+class ListenQueue:
     """A listening socket: its connections ``waiting`` to be accepted, and its backlog if known.
 
     For a unix socket, ``accepted`` is the number of accepted connections that are still open.
     """
 
-    place: str
+    address: str
     waiting: int
     backlog: int | None = None
-    accepted: int = 0
+    accepted_count: int = 0
 
 
 @dataclass(frozen=True)
-class Sample:
+class HostSample:
     """One sample of one host, ``at`` seconds on its own monotonic clock (time since boot).
 
     - ``cpu``: seconds by kind over all CPUs that the kernel shows; in a container, the whole machine's.
@@ -74,59 +74,59 @@ class Sample:
     - ``network``: bytes in and out by interface. ``link``: bytes/s of the interface.
     """
 
-    at: float
+    uptime: float
     cpu: Mapping[str, float] = field(default_factory=dict)
     running: int = 0
-    switches: int = 0
+    context_switches: int = 0
     load: float = 0.0
     memory: Mapping[str, int] = field(default_factory=dict)
     tcp: Mapping[str, int] = field(default_factory=dict)
     sockets: Mapping[str, int] = field(default_factory=dict)
     network: Mapping[str, int] = field(default_factory=dict)
-    link: Mapping[str, float] = field(default_factory=dict)
-    files: tuple[int, int] | None = None
-    used: float | None = None
-    throttled: float | None = None
-    queues: tuple[Queue, ...] = ()
-    processes: Mapping[str, Processes] = field(default_factory=dict)
+    link_speeds: Mapping[str, float] = field(default_factory=dict)
+    open_files: tuple[int, int] | None = None
+    quota_cpu_seconds: float | None = None
+    throttled_seconds: float | None = None
+    queues: tuple[ListenQueue, ...] = ()
+    processes: Mapping[str, ServiceProcesses] = field(default_factory=dict)
 
 
-def sample(texts: Mapping[str, str], owners: Owners) -> Sample:
+def build_sample(texts: Mapping[str, str], owners: ProcessOwners) -> HostSample:
     """Return a sample of texts that were read together: files by path, and the output of `ss`."""
-    stat, memory = (_rows(texts.get(path, "")) for path in ("/proc/stat", "/proc/meminfo"))
-    interfaces = _rows(texts.get("/proc/net/dev", "").replace(":", ": "))
+    stat, memory = (_split_rows(texts.get(path, "")) for path in ("/proc/stat", "/proc/meminfo"))
+    interfaces = _split_rows(texts.get("/proc/net/dev", "").replace(":", ": "))
     files = texts.get("/proc/sys/fs/file-nr", "").split()
-    return Sample(
-        at=_first_number(texts.get("/proc/uptime", "")),
-        cpu={k: whole(v) / TICKS for k, v in zip(CPU_KINDS, stat.get("cpu", ()), strict=False)},
-        running=_single(stat, "procs_running"),
-        switches=_single(stat, "ctxt"),
+    return HostSample(
+        uptime=_first_number(texts.get("/proc/uptime", "")),
+        cpu={k: parse_uint(v) / TICKS_PER_SECOND for k, v in zip(CPU_KINDS, stat.get("cpu", ()), strict=False)},
+        running=_read_single(stat, "procs_running"),
+        context_switches=_read_single(stat, "ctxt"),
         load=_first_number(texts.get("/proc/loadavg", "")),
-        memory={name: whole(memory[name][0], 1024) for name in MEMORY if memory.get(name)}
-        | _group_memory(texts),
-        tcp=_counters(texts.get("/proc/net/snmp", "") + texts.get("/proc/net/netstat", "")),
-        sockets=_sockets(texts.get("/proc/net/sockstat", ""), texts.get("/proc/net/sockstat6", "")),
-        network={name: whole(row[0]) + whole(row[8]) for name, row in interfaces.items()
-                 if len(row) >= 9 and is_whole(row[0])},
-        link=_links(texts),
-        files=(whole(files[0]), whole(files[2])) if len(files) == 3 else None,
-        used=_used(texts),
-        throttled=_throttled(texts),
-        queues=(*parse_ss(texts.get(SS, "")), *unix_queues(texts.get("/proc/net/unix", ""))),
-        processes=by_service(texts, owners),
+        memory={name: parse_uint(memory[name][0], 1024) for name in MEMORY_FIELDS if memory.get(name)}
+        | _read_group_memory(texts),
+        tcp=_parse_counters(texts.get("/proc/net/snmp", "") + texts.get("/proc/net/netstat", "")),
+        sockets=_count_sockets(texts.get("/proc/net/sockstat", ""), texts.get("/proc/net/sockstat6", "")),
+        network={name: parse_uint(row[0]) + parse_uint(row[8]) for name, row in interfaces.items()
+                 if len(row) >= 9 and is_uint(row[0])},
+        link_speeds=_parse_link_speeds(texts),
+        open_files=(parse_uint(files[0]), parse_uint(files[2])) if len(files) == 3 else None,
+        quota_cpu_seconds=_read_quota_cpu(texts),
+        throttled_seconds=_read_throttled_seconds(texts),
+        queues=(*parse_ss(texts.get(SS_COMMAND, "")), *parse_unix_queues(texts.get("/proc/net/unix", ""))),
+        processes=sum_by_service(texts, owners),
     )  # fmt: skip
 
 
-def parse_ss(text: str) -> Iterator[Queue]:
+def parse_ss(text: str) -> Iterator[ListenQueue]:
     """Yield the queues of ``ss -ltnH``: state, Recv-Q (waiting), Send-Q (backlog), address, peer."""
     for line in split_lines(text):
         fields = line.split()
-        numeric = all(map(is_whole, fields[1:3]))
+        numeric = all(map(is_uint, fields[1:3]))
         if len(fields) >= 5 and fields[0] == "LISTEN" and numeric:
-            yield Queue(":" + fields[3].rpartition(":")[2], whole(fields[1]), whole(fields[2]))
+            yield ListenQueue(":" + fields[3].rpartition(":")[2], parse_uint(fields[1]), parse_uint(fields[2]))
 
 
-def unix_queues(text: str) -> Iterator[Queue]:
+def parse_unix_queues(text: str) -> Iterator[ListenQueue]:
     """Yield the named unix sockets that listen.
 
     The kernel lists a waiting connection under the same name, as connecting and without an inode. It
@@ -140,77 +140,77 @@ def unix_queues(text: str) -> Iterator[Queue]:
         if len(fields) < 8:
             continue
         flags, state, place = fields[3], fields[5], fields[7]
-        if flags == _LISTENS:
+        if flags == _LISTENING_FLAG:
             listening.add(place)
-        elif state == _CONNECTED:
+        elif state == _CONNECTED_STATE:
             accepted[place] += 1
         else:
             waiting[place] += 1
     for place in sorted(listening):
-        yield Queue(place, waiting[place], None, accepted[place])
+        yield ListenQueue(place, waiting[place], None, accepted[place])
 
 
-def _rows(text: str) -> dict[str, list[str]]:
+def _split_rows(text: str) -> dict[str, list[str]]:
     rows = (line.split() for line in split_lines(text))
     return {row[0].rstrip(":"): row[1:] for row in rows if row}
 
 
 def _first_number(text: str) -> float:
     try:
-        return decimal(text.split(None, 1)[0])
+        return parse_decimal(text.split(None, 1)[0])
     except (IndexError, ValueError):
         return 0.0
 
 
-def _single(rows: Mapping[str, list[str]], name: str) -> int:
+def _read_single(rows: Mapping[str, list[str]], name: str) -> int:
     row = rows.get(name)
-    return whole(row[0]) if row else 0
+    return parse_uint(row[0]) if row else 0
 
 
-def _counters(text: str) -> dict[str, int]:
+def _parse_counters(text: str) -> dict[str, int]:
     """Return counters from the line pairs (names, values) of /proc/net/snmp and /proc/net/netstat."""
     counters: dict[str, int] = {}
     lines = split_lines(text)
     for names, values in zip(lines[::2], lines[1::2], strict=False):
         if names.startswith(("Tcp:", "TcpExt:")):
             pairs = zip(names.split()[1:], values.split()[1:], strict=False)
-            counters |= {name: whole(value) for name, value in pairs if name in TCP_COUNTERS}
+            counters |= {name: parse_uint(value) for name, value in pairs if name in TCP_COUNTERS}
     return counters
 
 
-def _sockets(four: str, six: str) -> dict[str, int]:
+def _count_sockets(ipv4_text: str, ipv6_text: str) -> dict[str, int]:
     """Return the number of TCP sockets by state: in use, orphaned, in TIME-WAIT."""
     sockets: Counter[str] = Counter()
-    for row in (_rows(four).get("TCP", []), _rows(six).get("TCP6", [])):
+    for row in (_split_rows(ipv4_text).get("TCP", []), _split_rows(ipv6_text).get("TCP6", [])):
         for name, value in zip(row[::2], row[1::2], strict=False):
             if name in ("inuse", "orphan", "tw"):
-                sockets[name] += whole(value)
+                sockets[name] += parse_uint(value)
     return dict(sockets)
 
 
-def _links(texts: Mapping[str, str]) -> dict[str, float]:
+def _parse_link_speeds(texts: Mapping[str, str]) -> dict[str, float]:
     """Return bytes/s of each interface with a known speed (Mb/s); virtual ones have none."""
     return {
         match[1]: speed * 1e6 / 8
         for path, text in texts.items()
-        if (match := _SPEED.match(path)) and (speed := _first_number(text)) > 0
+        if (match := _LINK_SPEED_PATTERN.match(path)) and (speed := _first_number(text)) > 0
     }
 
 
-def _used(texts: Mapping[str, str]) -> float | None:
+def _read_quota_cpu(texts: Mapping[str, str]) -> float | None:
     """Return the CPU seconds of this host's own group, if it has a quota (cgroup v2, then v1).
 
     Outside a container, the group covers the whole machine and has no quota.
     """
-    rows = _rows(texts.get("/sys/fs/cgroup/cpu.stat", ""))
-    if _single(rows, "nr_periods"):
-        return _single(rows, "usage_usec") * 1e-6
-    rows = _rows(texts.get("/sys/fs/cgroup/cpu/cpu.stat", ""))
+    rows = _split_rows(texts.get("/sys/fs/cgroup/cpu.stat", ""))
+    if _read_single(rows, "nr_periods"):
+        return _read_single(rows, "usage_usec") * 1e-6
+    rows = _split_rows(texts.get("/sys/fs/cgroup/cpu/cpu.stat", ""))
     usage = texts.get("/sys/fs/cgroup/cpuacct/cpuacct.usage", "").strip()
-    return whole(usage) * 1e-9 if usage and _single(rows, "nr_periods") else None
+    return parse_uint(usage) * 1e-9 if usage and _read_single(rows, "nr_periods") else None
 
 
-def _group_memory(texts: Mapping[str, str]) -> dict[str, int]:
+def _read_group_memory(texts: Mapping[str, str]) -> dict[str, int]:
     """Return the limit and the usage of this host's own group, if it has a limit (cgroup v2, then v1).
 
     Inactive cached files count as free, because the kernel drops them first.
@@ -224,19 +224,19 @@ def _group_memory(texts: Mapping[str, str]) -> dict[str, int]:
     ):  # fmt: skip
         allowed = texts.get(f"/sys/fs/cgroup/{limit}", "").strip()
         used = texts.get(f"/sys/fs/cgroup/{current}", "").strip()
-        if is_whole(allowed) and is_whole(used) and whole(allowed) < _UNLIMITED:
-            given_up = _single(_rows(texts.get(f"/sys/fs/cgroup/{stat}", "")), idle)
-            return {"GroupLimit": whole(allowed), "GroupUsed": max(0, whole(used) - given_up)}
+        if is_uint(allowed) and is_uint(used) and parse_uint(allowed) < _UNLIMITED_BYTES:
+            given_up = _read_single(_split_rows(texts.get(f"/sys/fs/cgroup/{stat}", "")), idle)
+            return {"GroupLimit": parse_uint(allowed), "GroupUsed": max(0, parse_uint(used) - given_up)}
     return {}
 
 
-def _throttled(texts: Mapping[str, str]) -> float | None:
+def _read_throttled_seconds(texts: Mapping[str, str]) -> float | None:
     """Return the seconds for which a CPU quota throttled this host (cgroup v2, then v1)."""
     for path, name, unit in (
         ("/sys/fs/cgroup/cpu.stat", "throttled_usec", 1e-6),
         ("/sys/fs/cgroup/cpu/cpu.stat", "throttled_time", 1e-9),
     ):
-        rows = _rows(texts.get(path, ""))
+        rows = _split_rows(texts.get(path, ""))
         if name in rows:
-            return _single(rows, name) * unit
+            return _read_single(rows, name) * unit
     return None

@@ -13,26 +13,26 @@ import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from autotune.monitor.process_table import ALLOWED, OPEN, Owners
-from autotune.monitor.procfs import FILES, SS, Sample, sample
+from autotune.monitor.process_table import FILE_LIMIT_SECTION, OPEN_FILES_SECTION, ProcessOwners
+from autotune.monitor.procfs import SAMPLED_FILES, SS_COMMAND, HostSample, build_sample
 from autotune.strict import split_lines
 from autotune.transports import waiting
 from autotune.transports.base import Transport
-from autotune.transports.temporary import LOCKED
+from autotune.transports.temporary import LOCK_SCRIPT
 
-LARGEST = 1 << 20  # bytes of a log: an overloaded server writes thousands of similar lines
-SPARE = 15.0  # seconds beyond its planned end until it is killed
-_SAMPLE, _TIMES, _LOGS = "== sample ==", "== times ==", "== logs =="
-_HEADER = "==> "
-_CPU_TIME = re.compile(r"([0-9]{1,9})m([0-9]{1,9}(?:\.[0-9]+)?)s")  # 0m1.250000s
-_NEEDED = {"/proc/uptime", "/proc/stat"}  # a sample without them is invalid
+MAX_LOG_BYTES = 1 << 20  # bytes of a log: an overloaded server writes thousands of similar lines
+KILL_AFTER_SECONDS = 15.0  # seconds beyond its planned end until it is killed
+_SAMPLE_MARK, _TIMES_MARK, _LOGS_MARK = "== sample ==", "== times ==", "== logs =="
+_FILE_HEADER = "==> "
+_CPU_TIME_PATTERN = re.compile(r"([0-9]{1,9})m([0-9]{1,9}(?:\.[0-9]+)?)s")  # 0m1.250000s
+_REQUIRED_FILES = {"/proc/uptime", "/proc/stat"}  # a sample without them is invalid
 
 # No value ever becomes part of this text. The number of samples, their interval, the programs, the file
 # for the process id, the logs and the files are arguments. `tail` prints each file below a line with its
 # name, as the bash code does. A signal interrupts `wait`, and `read` in bash's POSIX mode. It does not
 # interrupt a `sleep` in the foreground. Other shells do not parse the text in `eval`. Logs come last,
 # each line after a blank, because a log may contain any text.
-_STREAM = f"""
+_STREAM_SCRIPT = f"""
 count=$1 pause=$2 interval=$3 programs=" $4 " temporary=$5 logs=$6
 shift 6
 if [ -n "$BASH_VERSION" ]; then
@@ -65,7 +65,7 @@ news() {{ # where each log ended…: what was written since
         case $log in
             /*) tail -c "+$(($1 + 1))" -- "$log" ;;
             *) journalctl -q -o cat --no-pager -u "$log" --since "@$1" ;;
-        esac | head -c {LARGEST} | sed 's/^/ /'
+        esac | head -c {MAX_LOG_BYTES} | sed 's/^/ /'
         shift
     done
 }}
@@ -75,7 +75,7 @@ over= turn=0
 trap 'exit' HUP INT PIPE
 trap 'over=yes' TERM
 echo $$ >"$temporary" || exit
-{LOCKED}number() {{ echo $#; }}
+{LOCK_SCRIPT}number() {{ echo $#; }}
 stride=$((1 + $(number /proc/[0-9]*) / 100))
 ours() {{ # the processes of the services, in $processes
     processes=
@@ -91,7 +91,7 @@ of_each() {{ # file…: those files of each process, in $files
     done
 }}
 while :; do
-    echo '{_SAMPLE}'
+    echo '{_SAMPLE_MARK}'
     end=$over files=
     [ "$count" -gt 0 ] || end=yes
     if [ -n "$end" ] || [ $((turn % stride)) -eq 0 ]; then
@@ -99,15 +99,15 @@ while :; do
         of_each stat schedstat
     fi
     show "$@" $files
-    printf '\n==> {SS} <==\n'
-    {SS}
+    printf '\n==> {SS_COMMAND} <==\n'
+    {SS_COMMAND}
     if [ -n "$end" ] || [ "$turn" -eq 0 ]; then
         show /sys/class/net/*/speed
         of_each fd
-        printf '\n==> {OPEN} <==\n'
+        printf '\n==> {OPEN_FILES_SECTION} <==\n'
         [ -z "$files" ] || stat -c '%n %s' -- $files
         of_each limits
-        printf '\n==> {ALLOWED} <==\n'
+        printf '\n==> {FILE_LIMIT_SECTION} <==\n'
         grep '^Max open files' -- $files /dev/null
     fi
     [ -z "$end" ] || break
@@ -117,18 +117,18 @@ while :; do
         pause=$interval
     fi
 done 2>/dev/null
-echo '{_TIMES}'
+echo '{_TIMES_MARK}'
 times
-echo '{_LOGS}'
+echo '{_LOGS_MARK}'
 news $begun 2>/dev/null
 """
 # Sampling yields to all other work on the host.
-_START = """
+_START_SCRIPT = """
 if command -v bash >/dev/null; then exec nice -n 19 bash --posix -c "$@"; fi
 exec nice -n 19 sh -c "$@"
 """
 # On a busy host, the stream may not have written its process id yet.
-_STOP = """
+_STOP_SCRIPT = """
 tries=160
 until pid=$(cat -- "$1" 2>/dev/null) && [ -n "$pid" ]; do
     if [ -e "$1" ]; then tries=$((tries - 1)); else tries=$((tries - 8)); fi
@@ -140,15 +140,15 @@ kill -TERM "$pid"
 
 
 @dataclass(frozen=True)
-class Streamed:
+class StreamResult:
     """The samples, the CPU seconds that they took on the host (``cost``), and new text by log."""
 
-    samples: tuple[Sample, ...] = ()
-    cost: float = 0.0
+    samples: tuple[HostSample, ...] = ()
+    cpu_seconds: float = 0.0
     logs: Mapping[str, str] = field(default_factory=dict)
 
 
-class Stream:
+class SampleStream:
     """A host's samples, every ``interval`` seconds for at most ``seconds``, or until it is stopped.
 
     The second sample is delayed by ``later`` seconds. Hosts that share a machine, such as containers and
@@ -161,7 +161,7 @@ class Stream:
     def __init__(
         self,
         transport: Transport,
-        owners: Owners,
+        owners: ProcessOwners,
         seconds: int,
         logs: Sequence[str] = (),
         *,
@@ -172,40 +172,40 @@ class Stream:
         self._logs, self._interval, self._later = logs, interval, later
         self._whoami = f"/tmp/autotune-watch.held.{secrets.token_hex(8)}"  # noqa: S108  # O_EXCL, random
 
-    def run(self) -> Streamed:
+    def run(self) -> StreamResult:
         """Return the parsed output after the command has exited. Raises ``HostUnreachable``."""
         argv = (
-            "sh", "-c", _START, "sh", _STREAM, "sh", str(round(self._seconds / self._interval)),
+            "sh", "-c", _START_SCRIPT, "sh", _STREAM_SCRIPT, "sh", str(round(self._seconds / self._interval)),
             f"{self._interval + self._later:.3f}", str(self._interval),
-            " ".join(self._owners.programs), self._whoami, "\n".join(self._logs), *FILES,
+            " ".join(self._owners.programs), self._whoami, "\n".join(self._logs), *SAMPLED_FILES,
         )  # fmt: skip
         with waiting.about("its usage during a reading", usual=self._seconds):
-            done = self._transport.run(argv, timeout=self._seconds + SPARE, env={"LC_ALL": "C"})
-        return read(done.stdout, self._owners)
+            done = self._transport.run(argv, timeout=self._seconds + KILL_AFTER_SECONDS, env={"LC_ALL": "C"})
+        return parse_stream(done.stdout, self._owners)
 
     def stop(self) -> None:
         """Request one last sample, after which ``run`` returns; no effect if it is not running."""
-        self._transport.run(("sh", "-c", _STOP, "sh", self._whoami), timeout=15.0)
+        self._transport.run(("sh", "-c", _STOP_SCRIPT, "sh", self._whoami), timeout=15.0)
 
 
-def read(text: str, owners: Owners) -> Streamed:
+def parse_stream(text: str, owners: ProcessOwners) -> StreamResult:
     """Return the parsed output of the command."""
-    looked, _, ended = text.partition(f"\n{_TIMES}\n")
-    times, _, logs = ended.partition(f"{_LOGS}\n")
+    looked, _, ended = text.partition(f"\n{_TIMES_MARK}\n")
+    times, _, logs = ended.partition(f"{_LOGS_MARK}\n")
     samples = []
-    for block in looked.split(f"{_SAMPLE}\n")[1:]:
-        files = dict(_files(block))
+    for block in looked.split(f"{_SAMPLE_MARK}\n")[1:]:
+        files = dict(_split_files(block))
         # A truncated or garbled sample is left out.
         with contextlib.suppress(ValueError, IndexError):
-            if not _NEEDED - files.keys():
-                samples.append(sample(files, owners))
-    cost = sum(int(m) * 60 + float(s) for m, s in _CPU_TIME.findall(times))
+            if not _REQUIRED_FILES - files.keys():
+                samples.append(build_sample(files, owners))
+    cost = sum(int(m) * 60 + float(s) for m, s in _CPU_TIME_PATTERN.findall(times))
     written = {name: "\n".join(line[1:] for line in split_lines(text))
-               for name, text in _files(logs)}  # fmt: skip
-    return Streamed(tuple(samples), cost, written)
+               for name, text in _split_files(logs)}  # fmt: skip
+    return StreamResult(tuple(samples), cost, written)
 
 
-def _files(block: str) -> Iterator[tuple[str, str]]:
-    for part in ("\n" + block).split(f"\n{_HEADER}")[1:]:
+def _split_files(block: str) -> Iterator[tuple[str, str]]:
+    for part in ("\n" + block).split(f"\n{_FILE_HEADER}")[1:]:
         name, _, content = part.partition(" <==\n")
         yield name, content

@@ -11,23 +11,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from autotune.deploy.private_servers import recorded_leader
-from autotune.deploy.stack import Part, Stack
-from autotune.monitor.counters import CounterReader, Counters, query_of
-from autotune.monitor.process_table import Owners
-from autotune.monitor.procfs import Sample
-from autotune.monitor.stream import Stream
-from autotune.services.registry import diagnosis
+from autotune.deploy.private_servers import read_session_leader
+from autotune.deploy.stack import ServiceInstance, Stack
+from autotune.monitor.counters import CounterReader, ServerCounters, find_counter_query
+from autotune.monitor.process_table import ProcessOwners
+from autotune.monitor.procfs import HostSample
+from autotune.monitor.stream import SampleStream
+from autotune.services.registry import find_diagnosis
 from autotune.strict import split_lines
 from autotune.transports.base import Transport
 from autotune.transports.local import LocalTransport
 
-HERE = 0.5  # seconds between samples of this machine; other hosts are sampled once a second
-COUNTERS_EVERY = 1.0  # seconds
-LAST_SAMPLE = 3.0  # seconds until a host's last sample must arrive
-_COMM = 15  # characters of a program's name that the kernel keeps
+LOCAL_SAMPLE_SECONDS = 0.5  # seconds between samples of this machine; other hosts are sampled once a second
+COUNTER_POLL_SECONDS = 1.0  # seconds
+LAST_SAMPLE_SECONDS = 3.0  # seconds until a host's last sample must arrive
+_MAX_PROGRAM_NAME = 15  # characters of a program's name that the kernel keeps
 # Messages that any program logs if the kernel refuses a resource.
-COMPLAINTS = {
+KERNEL_COMPLAINTS = {
     "open_files": re.compile(r"Too many open files"),
     "no_ports": re.compile(r"Cannot assign requested address"),
 }
@@ -42,7 +42,7 @@ class WatchedHost:
 
     name: str
     cpus: float
-    parts: tuple[Part, ...]
+    instances: tuple[ServiceInstance, ...]
     transport: Transport | None = None
 
 
@@ -54,31 +54,31 @@ class Observations:
     ``faults`` are the wrong answers that parts give even without load.
     """
 
-    samples: Mapping[str, tuple[Sample, ...]] = field(default_factory=dict)
-    cost: Mapping[str, float] = field(default_factory=dict)
-    counters: Mapping[str, tuple[Counters | None, ...]] = field(default_factory=dict)
-    complaints: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    samples: Mapping[str, tuple[HostSample, ...]] = field(default_factory=dict)
+    sampling_cpu_seconds: Mapping[str, float] = field(default_factory=dict)
+    counters: Mapping[str, tuple[ServerCounters | None, ...]] = field(default_factory=dict)
+    log_complaints: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     failures: tuple[str, ...] = ()
     faults: Mapping[str, str] = field(default_factory=dict)
 
 
-def hosts_of(
+def build_watched_hosts(
     stack: Stack, cpus: Mapping[str, float], transports: Mapping[str, Transport | None]
 ) -> tuple[WatchedHost, ...]:
     """Return the hosts of a stack; a host without a remote transport is this machine."""
-    names = dict.fromkeys(part.site.host for part in stack.parts)
+    names = dict.fromkeys(part.placement.host for part in stack.instances)
     return tuple(
         WatchedHost(
             name,
             cpus[name],
-            tuple(part for part in stack.parts if part.site.host == name),
+            tuple(part for part in stack.instances if part.placement.host == name),
             None if isinstance(transports.get(name), LocalTransport) else transports.get(name),
         )
         for name in names
     )
 
 
-class Watch:
+class HostWatch:
     """``with Watch(hosts, seconds) as watch: reading = take(…)``, then ``watch.observations``.
 
     ``seconds`` is the maximum length of the reading. On exit, the streams of all hosts take one last
@@ -90,35 +90,35 @@ class Watch:
         self._hosts, self._seconds = hosts, max(1, round(seconds))
         self._over = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._streams: dict[str, Stream] = {}
-        self._samples: dict[str, tuple[Sample, ...]] = {}
+        self._streams: dict[str, SampleStream] = {}
+        self._samples: dict[str, tuple[HostSample, ...]] = {}
         self._cost: dict[str, float] = {}
-        self._counters: dict[str, list[Counters | None]] = {}
+        self._counters: dict[str, list[ServerCounters | None]] = {}
         self._complaints: dict[str, Mapping[str, int]] = {}
         self._failures: list[str] = []
 
     def __enter__(self) -> Self:
         for index, host in enumerate(self._hosts):
             # The stream is registered first, so that an early exit still stops it.
-            self._guarded(self._prepare, host, index / len(self._hosts))
+            self._record_failure(self._take_first_sample, host, index / len(self._hosts))
             if host.name in self._streams:
-                self._start(self._sample, host)
+                self._start_thread(self._sample_host, host)
         for host in self._hosts:
-            for part in host.parts:
-                if query_of(part):
-                    self._start(self._count, part, host.transport)
+            for part in host.instances:
+                if find_counter_query(part):
+                    self._start_thread(self._read_counters, part, host.transport)
         return self
 
     def __exit__(
         self,
         kind: type[BaseException] | None,
         error: BaseException | None,
-        trace: TracebackType | None,
+        traceback: TracebackType | None,
     ) -> None:
         self._over.set()
         for stream in list(self._streams.values()):
-            self._start(Stream.stop, stream)
-        deadline = time.monotonic() + LAST_SAMPLE
+            self._start_thread(SampleStream.stop, stream)
+        deadline = time.monotonic() + LAST_SAMPLE_SECONDS
         for thread in self._threads:
             thread.join(max(0.0, deadline - time.monotonic()))
         for host in self._streams:
@@ -135,56 +135,56 @@ class Watch:
             tuple(self._failures),
         )
 
-    def _start(self, act: Callable[..., None], *args: object) -> None:
-        thread = threading.Thread(target=self._guarded, args=(act, *args), daemon=True)
+    def _start_thread(self, action: Callable[..., None], *args: object) -> None:
+        thread = threading.Thread(target=self._record_failure, args=(action, *args), daemon=True)
         self._threads.append(thread)
         thread.start()
 
-    def _guarded(self, act: Callable[..., None], *args: object) -> None:
+    def _record_failure(self, action: Callable[..., None], *args: object) -> None:
         try:
-            act(*args)
+            action(*args)
         except Exception as error:  # noqa: BLE001 - an error here must not fail the reading
-            self._failures.append(f"{act.__name__.strip('_')}: {type(error).__name__}: {error}")
+            self._failures.append(f"{action.__name__.strip('_')}: {type(error).__name__}: {error}")
 
-    def _prepare(self, host: WatchedHost, later: float) -> None:
-        logs = tuple(dict.fromkeys(log for part in host.parts if (log := log_of(part))))
-        interval = 1.0 if host.transport else HERE
-        self._streams[host.name] = Stream(
-            host.transport or LocalTransport(), owners(host), self._seconds, logs,
+    def _take_first_sample(self, host: WatchedHost, later: float) -> None:
+        logs = tuple(dict.fromkeys(log for part in host.instances if (log := find_log(part))))
+        interval = 1.0 if host.transport else LOCAL_SAMPLE_SECONDS
+        self._streams[host.name] = SampleStream(
+            host.transport or LocalTransport(), find_process_owners(host), self._seconds, logs,
             interval=interval, later=later * interval,
         )  # fmt: skip
 
-    def _sample(self, host: WatchedHost) -> None:
+    def _sample_host(self, host: WatchedHost) -> None:
         try:
             streamed = self._streams[host.name].run()
         finally:
             del self._streams[host.name]
-        self._samples[host.name], self._cost[host.name] = streamed.samples, streamed.cost
-        for part in host.parts:
-            if log := log_of(part):
-                self._complaints[part.name] = complaints(streamed.logs.get(log, ""), part)
+        self._samples[host.name], self._cost[host.name] = streamed.samples, streamed.cpu_seconds
+        for part in host.instances:
+            if log := find_log(part):
+                self._complaints[part.name] = count_complaints(streamed.logs.get(log, ""), part)
 
-    def _count(self, part: Part, transport: Transport | None) -> None:
-        reader = CounterReader(part, transport)
-        answers = self._counters.setdefault(part.name, [])
+    def _read_counters(self, instance: ServiceInstance, transport: Transport | None) -> None:
+        reader = CounterReader(instance, transport)
+        answers = self._counters.setdefault(instance.name, [])
         try:
             answers.append(reader.read(by_command=True))
-            while not self._over.wait(COUNTERS_EVERY if reader.cheap else reader.pause):
-                answers.append(reader.read(by_command=not reader.cheap))
+            while not self._over.wait(COUNTER_POLL_SECONDS if reader.is_cheap else reader.command_interval):
+                answers.append(reader.read(by_command=not reader.is_cheap))
             answers.append(reader.read(by_command=True))
         finally:
             reader.close()
 
 
-def log_of(part: Part) -> str | None:
+def find_log(instance: ServiceInstance) -> str | None:
     """Return the path of a service's log, or its systemd unit for the journal, or ``None``."""
-    log = diagnosis(part.service.name).log
-    return log(part.site) if log else None
+    log = find_diagnosis(instance.service.name).find_log
+    return log(instance.placement) if log else None
 
 
-def complaints(text: str, part: Part) -> Mapping[str, int]:
+def count_complaints(text: str, instance: ServiceInstance) -> Mapping[str, int]:
     """Return the number of lines in a part's log for each kind of complaint."""
-    patterns = {**COMPLAINTS, **diagnosis(part.service.name).complaints}
+    patterns = {**KERNEL_COMPLAINTS, **find_diagnosis(instance.service.name).complaint_patterns}
     counts: dict[str, int] = {}
     for line in split_lines(text):
         for name, pattern in patterns.items():
@@ -193,7 +193,7 @@ def complaints(text: str, part: Part) -> Mapping[str, int]:
     return counts
 
 
-def owners(host: WatchedHost) -> Owners:
+def find_process_owners(host: WatchedHost) -> ProcessOwners:
     """Return how to find the part of a process.
 
     A private process belongs to the session that its recorded leader started. A process of the
@@ -201,10 +201,10 @@ def owners(host: WatchedHost) -> Owners:
     """
     sessions: dict[int, str] = {}
     programs: dict[str, str] = {}
-    for part in host.parts:
-        leader = recorded_leader(Path(part.site.directory), part.service.name)
+    for part in host.instances:
+        leader = read_session_leader(Path(part.placement.directory), part.service.name)
         if host.transport is None and leader is not None:
             sessions[leader.pid] = part.name
         for alternatives in part.service.programs.values():
-            programs |= {Path(program).name[:_COMM]: part.name for program in alternatives}
-    return Owners(sessions, programs)
+            programs |= {Path(program).name[:_MAX_PROGRAM_NAME]: part.name for program in alternatives}
+    return ProcessOwners(sessions, programs)

@@ -22,34 +22,34 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial
 
-from autotune.optimize.gp.grid import Grid
+from autotune.optimize.gp.grid import ParameterGrid
 from autotune.services.base import Settings, Value
 from autotune.space.dimension import Dimension
-from autotune.space.space import Space
+from autotune.space.space import SearchSpace
 
 
-def distribution(dimension: Dimension) -> BaseDistribution:
+def build_distribution(dimension: Dimension) -> BaseDistribution:
     if dimension.choices:
         return CategoricalDistribution(dimension.choices)
     assert dimension.low is not None
     assert dimension.high is not None
     # A logarithm needs a positive low end: a range from 0 is searched evenly.
-    log = dimension.log and dimension.low > 0
-    if dimension.integer:
+    log = dimension.is_logarithmic and dimension.low > 0
+    if dimension.is_integer:
         return IntDistribution(int(dimension.low), int(dimension.high), log=log)
     return FloatDistribution(float(dimension.low), float(dimension.high), log=log)
 
 
-def distributions(dimensions: Iterable[Dimension]) -> dict[str, BaseDistribution]:
-    return {dimension.name: distribution(dimension) for dimension in dimensions}
+def build_distributions(dimensions: Iterable[Dimension]) -> dict[str, BaseDistribution]:
+    return {dimension.name: build_distribution(dimension) for dimension in dimensions}
 
 
-def inside(values: Settings, dimensions: Iterable[Dimension]) -> dict[str, Value]:
+def clip_to_dimensions(values: Settings, dimensions: Iterable[Dimension]) -> dict[str, Value]:
     """The part of ``values`` that the dimensions cover, each at the nearest value it may have."""
     return {d.name: d.clip(values[d.name]) for d in dimensions if d.name in values}
 
 
-def plain(values: Mapping[str, object]) -> dict[str, Value]:
+def strip_numpy_types(values: Mapping[str, object]) -> dict[str, Value]:
     """Without numpy's scalars, which no journal can hold."""
     return {
         name: value.item() if hasattr(value, "item") else value  # type: ignore[misc]
@@ -58,24 +58,24 @@ def plain(values: Mapping[str, object]) -> dict[str, Value]:
 
 
 @dataclass(frozen=True)
-class Task:
+class SamplerTask:
     """A sampler's task. ``trials``: configurations the budget allows, presets included.
     ``several``: more than one is measured at a time."""
 
-    space: Space
-    trials: int = 40
+    space: SearchSpace
+    trial_budget: int = 40
     seed: int = 1
-    several: bool = False
+    has_several_beds: bool = False
 
     @cached_property
-    def grid(self) -> Grid:
-        return Grid.of(self.space.tunable, self.space.baseline)
+    def grid(self) -> ParameterGrid:
+        return ParameterGrid.from_dimensions(self.space.tunable_dimensions, self.space.baseline)
 
 
 class Narrowing(BaseSampler):
     """A sampler that keeps its task: it has to learn if values of the space prove to take no effect."""
 
-    def narrow(self, task: Task) -> None:
+    def narrow(self, task: SamplerTask) -> None:
         """Suggest values of this task's space from now on."""
         self._task = task
 
@@ -84,19 +84,19 @@ class SpaceSampler(Narrowing):
     """Base of samplers that suggest the whole space at once, in ``sample_relative``. ``_apart`` is a part
     of their seed: reseeded, they differ from those of other processes."""
 
-    _apart: tuple[int, ...] = ()
+    _seed_offset: tuple[int, ...] = ()
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: SamplerTask) -> None:
         self._task = task
         self._random = RandomSampler(seed=task.seed)
 
     def reseed_rng(self) -> None:
-        self._apart = (randbits(64),)
+        self._seed_offset = (randbits(64),)
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        return distributions(self._task.space.tunable)
+        return build_distributions(self._task.space.tunable_dimensions)
 
     def sample_independent(
         self,

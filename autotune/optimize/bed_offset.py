@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import hypot, sqrt
 
-from autotune.estimate import NOISE, Estimate
+from autotune.estimate import MEASUREMENT_LOG_SD, Estimate
 
 
 @dataclass(frozen=True)
@@ -18,21 +18,21 @@ class BedOffset:
 
     log: float = 0.0
     sd: float = 0.0
-    noise: float = NOISE
+    noise: float = MEASUREMENT_LOG_SD
     measured: int = 0
 
-    def removed(self, peak: Estimate) -> Estimate:
+    def remove_from(self, peak: Estimate) -> Estimate:
         """What an average bed would have measured."""
-        return Estimate(peak.log_mean - self.log, hypot(peak.sd, self.sd, self.excess))
+        return Estimate(peak.log_mean - self.log, hypot(peak.sd, self.sd, self.excess_sd))
 
-    def added(self, peak: Estimate) -> Estimate:
+    def add_to(self, peak: Estimate) -> Estimate:
         """What this bed is expected to measure."""
         return Estimate(peak.log_mean + self.log, hypot(peak.sd, self.sd))
 
     @property
-    def excess(self) -> float:
+    def excess_sd(self) -> float:
         """The sd of this bed's scatter beyond the usual ``NOISE``."""
-        return sqrt(max(self.noise**2 - NOISE**2, 0.0)) if self.measured else 0.0
+        return sqrt(max(self.noise**2 - MEASUREMENT_LOG_SD**2, 0.0)) if self.measured else 0.0
 
 
 NO_OFFSET = BedOffset()

@@ -22,14 +22,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from autotune.estimate import NOISE, Estimate
+from autotune.estimate import MEASUREMENT_LOG_SD, Estimate
 from autotune.optimize.bed_offset import BedOffset
 
 Array = npt.NDArray[np.float64]
 
-SPREADS = (0.03, 0.1, 0.3, 1.0)  # sds of the offsets, each as likely as another beforehand
+OFFSET_SDS = (0.03, 0.1, 0.3, 1.0)  # sds of the offsets, each as likely as another beforehand
 PRIOR_WEIGHT = 2.0
-PASSES = 3  # offsets and noises in turn
+ESTIMATION_PASSES = 3  # offsets and noises in turn
 
 
 @dataclass(frozen=True)
@@ -41,22 +41,22 @@ class BedReading:
     peak: Estimate
 
 
-def offsets(readings: Sequence[BedReading], beds: Sequence[str]) -> dict[str, BedOffset]:
+def estimate_offsets(readings: Sequence[BedReading], beds: Sequence[str]) -> dict[str, BedOffset]:
     """The offset of each of ``beds``; none is learned for a bed that shares no configuration."""
     often = Counter(reading.configuration for reading in readings)
     repeated = [reading for reading in readings if often[reading.configuration] > 1]
     if not repeated or not beds:
         return {}
-    design, log_peaks = _design(repeated, beds)
+    design, log_peaks = _build_design(repeated, beds)
     owners = np.array([beds.index(reading.bed) for reading in repeated])
     own = np.array([reading.peak.sd**2 for reading in repeated])
-    noises = np.full(len(beds), NOISE**2)
-    spread = _spread(design, log_peaks, own + noises[owners], len(beds))
-    for _ in range(PASSES):
-        mean, covariance, residuals, freedom = _solve(
+    noises = np.full(len(beds), MEASUREMENT_LOG_SD**2)
+    spread = _estimate_offset_sd(design, log_peaks, own + noises[owners], len(beds))
+    for _ in range(ESTIMATION_PASSES):
+        mean, covariance, residuals, freedom = _solve_offsets(
             design, log_peaks, own + noises[owners], len(beds), spread
         )
-        noises = _noises(residuals, freedom, own, owners, len(beds))
+        noises = _estimate_noises(residuals, freedom, own, owners, len(beds))
     counts = Counter(owners.tolist())
     centred = np.eye(len(beds)) - 1.0 / len(beds)
     means, sds = centred @ mean, np.sqrt((centred @ covariance @ centred.T).diagonal())
@@ -66,7 +66,7 @@ def offsets(readings: Sequence[BedReading], beds: Sequence[str]) -> dict[str, Be
     }
 
 
-def _design(readings: Sequence[BedReading], beds: Sequence[str]) -> tuple[Array, Array]:
+def _build_design(readings: Sequence[BedReading], beds: Sequence[str]) -> tuple[Array, Array]:
     """The design matrix (the bed and the configuration of each reading), and the centred log peaks."""
     configurations = sorted({reading.configuration for reading in readings})
     design = np.zeros((len(readings), len(beds) + len(configurations)))
@@ -77,32 +77,32 @@ def _design(readings: Sequence[BedReading], beds: Sequence[str]) -> tuple[Array,
     return design, log_peaks - log_peaks.mean()
 
 
-def _spread(design: Array, log_peaks: Array, variances: Array, beds: int) -> float:
+def _estimate_offset_sd(design: Array, log_peaks: Array, variances: Array, beds: int) -> float:
     """The sd of the offsets: the root mean square of ``SPREADS``, weighted by the evidence for each."""
     weighted = design / variances[:, None]
     evidence = []
-    for spread in SPREADS:
-        precision = design.T @ weighted + np.diag(_prior(design, beds, spread))
+    for spread in OFFSET_SDS:
+        precision = design.T @ weighted + np.diag(_prior_precisions(design, beds, spread))
         explained = log_peaks @ weighted @ np.linalg.solve(precision, weighted.T @ log_peaks)
         size = np.linalg.slogdet(precision)[1] + 2 * beds * log(spread)
         evidence.append(0.5 * (explained - size))
     weights = np.exp(np.array(evidence) - max(evidence))
-    return float(sqrt(weights @ np.square(SPREADS) / weights.sum()))
+    return float(sqrt(weights @ np.square(OFFSET_SDS) / weights.sum()))
 
 
-def _prior(design: Array, beds: int, spread: float) -> Array:
+def _prior_precisions(design: Array, beds: int, spread: float) -> Array:
     """The precision of each offset and each configuration before they are measured."""
     prior = np.full(design.shape[1], 1e-6)
     prior[:beds] = spread**-2
     return prior
 
 
-def _solve(
+def _solve_offsets(
     design: Array, log_peaks: Array, variances: Array, beds: int, spread: float
 ) -> tuple[Array, npt.NDArray[Any], Array, Array]:
     """Mean and covariance of the offsets, the residuals, and the freedom left in each of them."""
     weighted = design / variances[:, None]
-    covariance = np.linalg.inv(design.T @ weighted + np.diag(_prior(design, beds, spread)))
+    covariance = np.linalg.inv(design.T @ weighted + np.diag(_prior_precisions(design, beds, spread)))
     mean = covariance @ (weighted.T @ log_peaks)
     leverage = (design @ covariance * weighted).sum(axis=1)
     return (
@@ -113,11 +113,11 @@ def _solve(
     )
 
 
-def _noises(residuals: Array, freedom: Array, own: Array, owners: Array, beds: int) -> Array:
+def _estimate_noises(residuals: Array, freedom: Array, own_variances: Array, bed_indices: Array, beds: int) -> Array:
     """Per bed the variance of its readings beyond what their own sds explain."""
-    surplus = residuals**2 - own * freedom
-    sums = np.bincount(owners, weights=surplus, minlength=beds)
-    weights = np.bincount(owners, weights=freedom, minlength=beds)
+    surplus = residuals**2 - own_variances * freedom
+    sums = np.bincount(bed_indices, weights=surplus, minlength=beds)
+    weights = np.bincount(bed_indices, weights=freedom, minlength=beds)
     return np.asarray(
-        np.maximum((PRIOR_WEIGHT * NOISE**2 + sums) / (PRIOR_WEIGHT + weights), (NOISE / 4) ** 2)
+        np.maximum((PRIOR_WEIGHT * MEASUREMENT_LOG_SD**2 + sums) / (PRIOR_WEIGHT + weights), (MEASUREMENT_LOG_SD / 4) ** 2)
     )

@@ -15,27 +15,27 @@ from dataclasses import dataclass
 from math import exp, sqrt
 from statistics import fmean, median
 
-from autotune.estimate import LEAST_SD, Estimate, deviations
+from autotune.estimate import MIN_LOG_SD, Estimate, normal_half_width
 
 PRIOR_WEIGHT = 3.0
-COVERAGE = 0.90
+INTERVAL_COVERAGE = 0.90
 # Looking after every pair and stopping at the first success would claim an improvement too often, and
 # too large a one: before the last look the evidence must be stronger.
 EARLY_COVERAGE = 0.995
-LEAST_PAIRS = 3
+MIN_PAIRS = 3
 # An improvement is claimed when even this interval lies above 1. If the noise is as assumed, the claim
 # is wrong in one study of forty, and in somewhat more with looks before the last one.
 CLAIM_COVERAGE = 0.95
-DISTURBED = 4.0  # sds below the median of its side, or from one repeat to the next
-CLEARLY = 0.15  # and at least this difference of logarithms
-DISAGREE = 0.05  # test beds disagree if equal ones would differ as much with a chance below this
+OUTLIER_SDS = 4.0  # sds below the median of its side, or from one repeat to the next
+MIN_OUTLIER_DIFFERENCE = 0.15  # and at least this difference of logarithms
+DISAGREEMENT_PROBABILITY = 0.05  # test beds disagree if equal ones would differ as much with a chance below this
 
 
 @dataclass(frozen=True)
-class Measured:
+class SideMeasurement:
     """One peak in requests/s, of the ``winner`` or the baseline."""
 
-    winner: bool
+    is_winner: bool
     peak: Estimate
 
 
@@ -49,18 +49,18 @@ class Gain:
     pairs: int
 
 
-def side(index: int) -> bool:
+def is_winner_turn(index: int) -> bool:
     """Whether the ``index``-th measurement (from 0) is the winner's: A B B A A B B A …"""
     return index % 4 in (1, 2)
 
 
-def gain(measured: Sequence[Measured], coverage: float = COVERAGE) -> Gain | None:
+def compute_gain(measurements: Sequence[SideMeasurement], coverage: float = INTERVAL_COVERAGE) -> Gain | None:
     """The gain after these measurements, in the order taken; ``None`` before the first pair."""
-    ratios = _ratios(measured)
-    return _interval(ratios, len(ratios), coverage) if ratios else None
+    ratios = _undisturbed_ratios(measurements)
+    return _compute_interval(ratios, len(ratios), coverage) if ratios else None
 
 
-def _interval(ratios: Sequence[Estimate], pairs: int, coverage: float) -> Gain:
+def _compute_interval(ratios: Sequence[Estimate], pairs: int, coverage: float) -> Gain:
     from scipy.special import stdtrit  # not scipy.stats: it takes a second to import
 
     count = len(ratios)
@@ -72,28 +72,28 @@ def _interval(ratios: Sequence[Estimate], pairs: int, coverage: float) -> Gain:
     return Gain(exp(mean), exp(mean - half), exp(mean + half), pairs)
 
 
-def proven(measured: Sequence[Measured]) -> bool:
+def is_proven(measurements: Sequence[SideMeasurement]) -> bool:
     """Whether the winner is better than what it is compared with."""
-    return _proves(gain(measured, CLAIM_COVERAGE))
+    return _proves_gain(compute_gain(measurements, CLAIM_COVERAGE))
 
 
-def _proves(claim: Gain | None) -> bool:
-    return claim is not None and claim.pairs >= LEAST_PAIRS and claim.low > 1.0
+def _proves_gain(claim: Gain | None) -> bool:
+    return claim is not None and claim.pairs >= MIN_PAIRS and claim.low > 1.0
 
 
-def decided(measured: Sequence[Measured]) -> bool:
+def is_decided(measurements: Sequence[SideMeasurement]) -> bool:
     """Whether the evidence is strong enough to stop before the reserve is spent."""
-    return not len(measured) % 2 and _decides(gain(measured, EARLY_COVERAGE))
+    return not len(measurements) % 2 and _decides_early(compute_gain(measurements, EARLY_COVERAGE))
 
 
-def _decides(early: Gain | None) -> bool:
-    if early is None or early.pairs < LEAST_PAIRS:
+def _decides_early(early: Gain | None) -> bool:
+    if early is None or early.pairs < MIN_PAIRS:
         return False
     return early.low > 1.0 or early.high < 1.0
 
 
 @dataclass(frozen=True)
-class BedProof:
+class BedConfirmation:
     """The alternating measurements of several test beds, whole pairs each.
 
     Pairs are within a bed, so that its offset cancels. Where the gains of beds differ by more than
@@ -101,51 +101,51 @@ class BedProof:
     and the interval is wide, for there are few of them.
     """
 
-    measured: Mapping[str, Sequence[Measured]]
+    measured: Mapping[str, Sequence[SideMeasurement]]
 
     @property
-    def gains(self) -> dict[str, Gain]:
+    def gain_by_bed(self) -> dict[str, Gain]:
         """The gain on each bed that has a pair."""
-        gains = {bed: gain(measured) for bed, measured in self.measured.items()}
+        gains = {bed: compute_gain(measured) for bed, measured in self.measured.items()}
         return {bed: gain for bed, gain in gains.items() if gain is not None}
 
     @property
-    def disagree(self) -> bool:
+    def beds_disagree(self) -> bool:
         from scipy.special import chdtrc
 
-        means = self._means()
+        means = self._mean_ratios()
         if len(means) < 2:
             return False
-        weights = [max(mean.sd, LEAST_SD) ** -2 for mean in means]
+        weights = [max(mean.sd, MIN_LOG_SD) ** -2 for mean in means]
         middle = sum(w * m.log_mean for w, m in zip(weights, means, strict=True)) / sum(weights)
         q = sum(w * (m.log_mean - middle) ** 2 for w, m in zip(weights, means, strict=True))
-        return float(chdtrc(len(means) - 1, q)) < DISAGREE
+        return float(chdtrc(len(means) - 1, q)) < DISAGREEMENT_PROBABILITY
 
-    def gain(self, coverage: float = COVERAGE) -> Gain | None:
+    def compute_gain(self, coverage: float = INTERVAL_COVERAGE) -> Gain | None:
         """The gain over all beds together; ``None`` before the first pair."""
-        ratios = [ratio for each in self._ratios() for ratio in each]
+        ratios = [ratio for each in self._pair_ratios() for ratio in each]
         if not ratios:
             return None
-        return _interval(self._means() if self.disagree else ratios, len(ratios), coverage)
+        return _compute_interval(self._mean_ratios() if self.beds_disagree else ratios, len(ratios), coverage)
 
     @property
-    def proven(self) -> bool:
+    def is_proven(self) -> bool:
         """Whether the winner is better over all beds together, and clearly worse on none."""
-        worse = any(gain.high < 1.0 and gain.pairs > 1 for gain in self.gains.values())
-        return _proves(self.gain(CLAIM_COVERAGE)) and not worse
+        worse = any(gain.high < 1.0 and gain.pairs > 1 for gain in self.gain_by_bed.values())
+        return _proves_gain(self.compute_gain(CLAIM_COVERAGE)) and not worse
 
     @property
-    def decided(self) -> bool:
+    def is_decided(self) -> bool:
         """As the function `decided`, once two beds (or the only one) have a pair each."""
-        enough = len(self.gains) >= min(2, len(self.measured))
-        return enough and _decides(self.gain(EARLY_COVERAGE))
+        enough = len(self.gain_by_bed) >= min(2, len(self.measured))
+        return enough and _decides_early(self.compute_gain(EARLY_COVERAGE))
 
-    def _ratios(self) -> list[list[Estimate]]:
-        return [ratios for measured in self.measured.values() if (ratios := _ratios(measured))]
+    def _pair_ratios(self) -> list[list[Estimate]]:
+        return [ratios for measured in self.measured.values() if (ratios := _undisturbed_ratios(measured))]
 
-    def _means(self) -> list[Estimate]:
+    def _mean_ratios(self) -> list[Estimate]:
         """The mean log-ratio of each bed, its sd by the scatter of all beds' pairs."""
-        ratios = self._ratios()
+        ratios = self._pair_ratios()
         spread = sum(
             (r.log_mean - fmean(q.log_mean for q in each)) ** 2 for each in ratios for r in each
         )
@@ -157,34 +157,34 @@ class BedProof:
         ]
 
 
-def _ratios(measured: Sequence[Measured]) -> list[Estimate]:
+def _undisturbed_ratios(measurements: Sequence[SideMeasurement]) -> list[Estimate]:
     """Winner over baseline, of each pair in which nothing was disturbed."""
-    lowest = {side: least([m.peak for m in measured if m.winner is side]) for side in (True, False)}
+    lowest = {side: find_outlier_threshold([m.peak for m in measurements if m.is_winner is side]) for side in (True, False)}
     ratios = []
-    for first, second in zip(measured[::2], measured[1::2], strict=False):
-        winner, baseline = (first, second) if first.winner else (second, first)
+    for first, second in zip(measurements[::2], measurements[1::2], strict=False):
+        winner, baseline = (first, second) if first.is_winner else (second, first)
         if winner.peak.value >= lowest[True] and baseline.peak.value >= lowest[False]:
-            ratios.append(winner.peak.ratio(baseline.peak))
+            ratios.append(winner.peak.ratio_to(baseline.peak))
     return ratios
 
 
-def spread(steps: Sequence[float]) -> float:
+def repeat_sd(log_differences: Sequence[float]) -> float:
     """Sd of one measurement's logarithm, by ``steps``: the difference of each repeat of a configuration
     from the measurement before. Steps to or from a disturbed measurement are left out, as in pairs."""
     # Half of the steps are within ``deviations(0.5)`` sds, so the quotient is the sd of a step.
-    most = _disturbance(median(abs(step) for step in steps) / deviations(0.5))
-    return sqrt(fmean(step**2 for step in steps if abs(step) <= most) / 2)
+    most = _outlier_difference(median(abs(step) for step in log_differences) / normal_half_width(0.5))
+    return sqrt(fmean(step**2 for step in log_differences if abs(step) <= most) / 2)
 
 
-def least(peaks: Sequence[Estimate]) -> float:
+def find_outlier_threshold(peaks: Sequence[Estimate]) -> float:
     """A measurement of one configuration below this was disturbed; 0 for too few to tell."""
-    if len(peaks) < LEAST_PAIRS:
+    if len(peaks) < MIN_PAIRS:
         return 0.0
     ranked = sorted(peak.value for peak in peaks)
     sd = sum(peak.sd for peak in peaks) / len(peaks)
-    return ranked[len(ranked) // 2] * exp(-_disturbance(sd))
+    return ranked[len(ranked) // 2] * exp(-_outlier_difference(sd))
 
 
-def _disturbance(sd: float) -> float:
+def _outlier_difference(sd: float) -> float:
     """The difference of logarithms beyond which a measurement was disturbed, at noise of this sd."""
-    return max(DISTURBED * sd, CLEARLY)
+    return max(OUTLIER_SDS * sd, MIN_OUTLIER_DIFFERENCE)

@@ -14,18 +14,18 @@ from math import log, sqrt
 import numpy as np
 import numpy.typing as npt
 
-from autotune.estimate import NOISE, WITHIN_90, Estimate
+from autotune.estimate import MEASUREMENT_LOG_SD, SDS_WITHIN_90, Estimate
 
 Array = npt.NDArray[np.float64]
 
-STRENGTHS = (0.0, 0.06, 0.12, 0.25, 0.5)  # sd of the log drift over the study
-NO_DRIFT = 0.3  # prior weight of none at all
-LEAST = 3  # measurements of the reference before anything is said of drift
-_LEVEL = 4.0  # variance of the level, which is unknown
+DRIFT_SDS = (0.0, 0.06, 0.12, 0.25, 0.5)  # sd of the log drift over the study
+NO_DRIFT_WEIGHT = 0.3  # prior weight of none at all
+MIN_REFERENCES = 3  # measurements of the reference before anything is said of drift
+_LEVEL_VARIANCE = 4.0  # variance of the level, which is unknown
 
 
 @dataclass(frozen=True)
-class Drift:
+class StudyDrift:
     """``chance`` that there is any; ``total`` is the change from the first place to the last.
 
     ``shifts`` are the factors by which a peak measured at a place was too high, in today's terms. Their
@@ -34,75 +34,75 @@ class Drift:
     """
 
     shifts: dict[int, Estimate]
-    chance: float
-    total: Estimate
-    beds: Mapping[str, float] = field(default_factory=dict)
+    probability: float
+    total_change: Estimate
+    bed_sds: Mapping[str, float] = field(default_factory=dict)
 
     @property
-    def real(self) -> bool:
+    def is_significant(self) -> bool:
         """Whether there is more drift than noise alone would show in one study of twenty."""
-        return self.chance > 0.95
+        return self.probability > 0.95
 
     def __str__(self) -> str:
-        change, half = 100 * (self.total.value - 1), 100 * WITHIN_90 * self.total.sd
+        change, half = 100 * (self.total_change.value - 1), 100 * SDS_WITHIN_90 * self.total_change.sd
         return f"the reference changed by {change:+.0f} % ± {half:.0f} % during the study"
 
 
-NONE = Drift({}, 0.0, Estimate(0.0, 0.0))
+EMPTY_DRIFT = StudyDrift({}, 0.0, Estimate(0.0, 0.0))
 
 
-def drift(reference: Mapping[int, Estimate], places: Sequence[int], noise: float = NOISE) -> Drift:
+def estimate_drift(reference: Mapping[int, Estimate], trial_numbers: Sequence[int], noise: float = MEASUREMENT_LOG_SD) -> StudyDrift:
     """The shift at each of ``places`` (numbers of trials), relative to the last of them, from what the
     ``reference`` was measured to carry at some of them."""
-    if len(reference) < LEAST or not places:
-        return NONE
+    if len(reference) < MIN_REFERENCES or not trial_numbers:
+        return EMPTY_DRIFT
     at = np.array([float(place) for place in reference])
     log_means = np.array([estimate.log_mean for estimate in reference.values()])
     variances = np.array([estimate.sd**2 + noise**2 for estimate in reference.values()])
-    first, last = float(at.min()), float(max(places))
+    first, last = float(at.min()), float(max(trial_numbers))
     # Before the first reading, drift is taken to be what it was then: a trend says nothing of the past.
-    queried = np.array([*(max(float(place), first) for place in places), *at, first, last])
+    queried = np.array([*(max(float(place), first) for place in trial_numbers), *at, first, last])
     span = max(float(queried.max() - queried.min()), 1.0)
-    beside = np.zeros(len(queried))
-    beside[len(places) : -2] = 1.0 / len(at)
+    reference_weights = np.zeros(len(queried))
+    reference_weights[len(trial_numbers) : -2] = 1.0 / len(at)
     evidence, means, squares, totals = [], [], [], []
-    for strength in STRENGTHS:
-        prior = NO_DRIFT if strength == 0.0 else (1 - NO_DRIFT) / (len(STRENGTHS) - 1)
-        likelihood, mean, covariance = _posterior(
+    for strength in DRIFT_SDS:
+        prior = NO_DRIFT_WEIGHT if strength == 0.0 else (1 - NO_DRIFT_WEIGHT) / (len(DRIFT_SDS) - 1)
+        likelihood, mean, covariance = _drift_posterior(
             strength, at / span, log_means, variances, queried / span
         )
         evidence.append(log(prior) + likelihood)
         means.append(mean)
         # Variance of each place's drift relative to its mean over the reference's places (``beside``).
-        shared = covariance @ beside
-        variance = np.maximum(covariance.diagonal() - 2 * shared + beside @ shared, 0.0)
-        squares.append(variance + (mean - beside @ mean) ** 2)
+        shared = covariance @ reference_weights
+        variance = np.maximum(covariance.diagonal() - 2 * shared + reference_weights @ shared, 0.0)
+        squares.append(variance + (mean - reference_weights @ mean) ** 2)
         change = covariance[-1, -1] - 2 * covariance[-1, -2] + covariance[-2, -2]
         totals.append(change + (mean[-1] - mean[-2]) ** 2)
     weights = np.exp(np.array(evidence) - max(evidence))
     weights /= weights.sum()
     mean = weights @ np.array(means)
-    spread = weights @ np.array(squares) - (mean - beside @ mean) ** 2
+    spread = weights @ np.array(squares) - (mean - reference_weights @ mean) ** 2
     sd = np.sqrt(np.maximum(spread, 0.0))
     shifts = {
-        place: Estimate(float(mean[i] - mean[-1]), float(sd[i])) for i, place in enumerate(places)
+        place: Estimate(float(mean[i] - mean[-1]), float(sd[i])) for i, place in enumerate(trial_numbers)
     }
     changed = float(mean[-1] - mean[-2])
     unsure = sqrt(max(float(weights @ np.array(totals)) - changed**2, 0.0))
-    return Drift(shifts, 1.0 - float(weights[0]), Estimate(changed, unsure))
+    return StudyDrift(shifts, 1.0 - float(weights[0]), Estimate(changed, unsure))
 
 
-def _posterior(
-    strength: float, at: Array, log_means: Array, variances: Array, queried: Array
+def _drift_posterior(
+    strength: float, positions: Array, log_means: Array, variances: Array, query_positions: Array
 ) -> tuple[float, Array, Array]:
     """Log evidence of one strength, and mean and covariance of the drift at the places ``queried``."""
-    total = _LEVEL + _covariance(strength, at, at) + np.diag(variances)
+    total = _LEVEL_VARIANCE + _covariance(strength, positions, positions) + np.diag(variances)
     centred = log_means - log_means.mean()
     inverse = np.linalg.inv(total)
     alpha = inverse @ centred
     likelihood = -0.5 * float(centred @ alpha) - 0.5 * float(np.linalg.slogdet(total)[1])
-    across = _covariance(strength, queried, at)
-    own = _covariance(strength, queried, queried)
+    across = _covariance(strength, query_positions, positions)
+    own = _covariance(strength, query_positions, query_positions)
     return likelihood, across @ alpha, own - across @ inverse @ across.T
 
 

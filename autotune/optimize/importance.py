@@ -17,24 +17,24 @@ import numpy as np
 import numpy.typing as npt
 from scipy.linalg import cho_solve
 
-from autotune.estimate import WITHIN_90
-from autotune.optimize.gp.grid import Axis, Points
+from autotune.estimate import SDS_WITHIN_90
+from autotune.optimize.gp.grid import GridAxis, GridPoints
 from autotune.optimize.gp.scale import decompress
-from autotune.optimize.gp.surrogate import Surrogate
+from autotune.optimize.gp.surrogate import SurrogateModel
 from autotune.services.base import Value
 
 Array = npt.NDArray[np.float64]
 
-PAIRS = 5  # interactions reported, the strongest
-EDGE = 0.03  # a value within this part of the range from an end is at its edge
-WIDER = 2.0  # factor by which a range that is too narrow is widened
-SLICES = 8  # parameters with a slice in the view, those that matter most
+MAX_PAIRS = 5  # interactions reported, the strongest
+EDGE_SHARE = 0.03  # a value within this part of the range from an end is at its edge
+WIDENING_SHARE = 2.0  # factor by which a range that is too narrow is widened
+MAX_SLICES = 8  # parameters with a slice in the view, those that matter most
 SLICE_POINTS = 41
-SLOPE = 0.2  # part of the range over which the model is asked whether it still climbs
+MIN_EDGE_SLOPE = 0.2  # part of the range over which the model is asked whether it still climbs
 
 
 @dataclass(frozen=True)
-class Pair:
+class InteractingPair:
     """Two parameters whose effect together is not the sum of their own; ``effect`` is a log ratio."""
 
     first: str
@@ -43,7 +43,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Edge:
+class RangeEdge:
     """A parameter whose best value is at the ``low`` or ``high`` end of its range, and what to try."""
 
     parameter: str
@@ -52,96 +52,96 @@ class Edge:
     try_range: tuple[Value, Value]
 
 
-def effects(surrogate: Surrogate) -> dict[str, float]:
+def compute_effects(surrogate: SurrogateModel) -> dict[str, float]:
     """Parameter → standard deviation of its effect over what was measured, as a log ratio."""
-    alpha = surrogate.log_peak.alpha
-    deviations = {name: float((part.T @ alpha).std()) for name, part in _parts(surrogate)}
+    alpha = surrogate.log_peak_model.observation_weights
+    deviations = {name: float((part.T @ alpha).std()) for name, part in _parameter_covariances(surrogate)}
     return dict(sorted(deviations.items(), key=lambda item: -item[1]))
 
 
-def uncertainties(surrogate: Surrogate) -> dict[str, float]:
+def compute_effect_sds(surrogate: SurrogateModel) -> dict[str, float]:
     """Parameter → posterior sd of its ``effects``, along the shape of its posterior mean."""
-    process, points = surrogate.log_peak, _configurations(surrogate)
+    process, points = surrogate.log_peak_model, _distinct_configurations(surrogate)
     sds = {}
-    for d, (name, part) in enumerate(_parts(surrogate)):
-        shape = part.T @ process.alpha
+    for d, (name, part) in enumerate(_parameter_covariances(surrogate)):
+        shape = part.T @ process.observation_weights
         shape = shape - shape.mean()
         direction = shape / max(float(np.linalg.norm(shape)), 1e-12) / np.sqrt(len(points))
         levels = points[:, d]
         own = process.amplitudes[d] * process.tables[d][levels[:, None], levels[None, :]]
         across = part @ direction
-        variance = direction @ own @ direction - across @ cho_solve(process.factor, across)
+        variance = direction @ own @ direction - across @ cho_solve(process.cholesky_factor, across)
         sds[name] = float(np.sqrt(max(float(variance), 0.0)))
     return sds
 
 
-def pairs(surrogate: Surrogate, most: int = PAIRS) -> tuple[Pair, ...]:
+def find_interacting_pairs(surrogate: SurrogateModel, max_pairs: int = MAX_PAIRS) -> tuple[InteractingPair, ...]:
     """The strongest interactions, those with an effect of at least one percent."""
-    process = surrogate.log_peak
+    process = surrogate.log_peak_model
     interactions = [
-        Pair(first, second, process.beta * float(((left * right).T @ process.alpha).std()))
-        for (first, left), (second, right) in combinations(_parts(surrogate), 2)
+        InteractingPair(first, second, process.interaction_weight * float(((left * right).T @ process.observation_weights).std()))
+        for (first, left), (second, right) in combinations(_parameter_covariances(surrogate), 2)
     ]
-    ranked = sorted(interactions, key=lambda pair: -pair.effect)[:most]
+    ranked = sorted(interactions, key=lambda pair: -pair.effect)[:max_pairs]
     return tuple(pair for pair in ranked if pair.effect >= 0.01)
 
 
-def edges(surrogate: Surrogate, best: Points) -> tuple[Edge, ...]:
+def find_range_edges(surrogate: SurrogateModel, best_point: GridPoints) -> tuple[RangeEdge, ...]:
     """Numbers whose value in ``best`` is at an end of the range towards which the model climbs, if the
     interval of their effect leaves out zero."""
-    too_narrow, sds = [], uncertainties(surrogate)
-    clear = {name for name, e in effects(surrogate).items() if e > WITHIN_90 * sds[name]}
+    too_narrow, sds = [], compute_effect_sds(surrogate)
+    clear = {name for name, e in compute_effects(surrogate).items() if e > SDS_WITHIN_90 * sds[name]}
     for d, axis in enumerate(surrogate.grid.axes):
-        unmoved = best[d] == surrogate.grid.baseline[d]
-        if not axis.ordered or unmoved or axis.dimension.name not in clear:
+        unmoved = best_point[d] == surrogate.grid.baseline[d]
+        if not axis.is_ordered or unmoved or axis.dimension.name not in clear:
             continue
-        place = float(axis.units[best[d]])
-        for end, near in (("low", place <= EDGE), ("high", place >= 1 - EDGE)):
+        place = float(axis.unit_positions[best_point[d]])
+        for end, near in (("low", place <= EDGE_SHARE), ("high", place >= 1 - EDGE_SHARE)):
             if not near:
                 continue
-            inner, size = best.copy(), len(axis.values)
-            step = max(1, round(SLOPE * size))
-            inner[d] = np.clip(best[d] + (step if end == "low" else -step), 0, size - 1)
-            mean, _ = surrogate.predict(np.array([best, inner]))
+            inner, size = best_point.copy(), len(axis.values)
+            step = max(1, round(MIN_EDGE_SLOPE * size))
+            inner[d] = np.clip(best_point[d] + (step if end == "low" else -step), 0, size - 1)
+            mean, _ = surrogate.predict(np.array([best_point, inner]))
             if mean[0] > mean[1]:
-                too_narrow.append(_wider(axis, best[d], end))
+                too_narrow.append(_suggest_wider_range(axis, best_point[d], end))
     return tuple(too_narrow)
 
 
-def _wider(axis: Axis, level: int, end: str) -> Edge:
+def _suggest_wider_range(axis: GridAxis, level: int, end: str) -> RangeEdge:
     dimension = axis.dimension
     low, high = float(dimension.low or 0), float(dimension.high or 0)
     if end == "high":
-        bounds = (low, high * WIDER if dimension.log else high + (high - low))
+        bounds = (low, high * WIDENING_SHARE if dimension.is_logarithmic else high + (high - low))
     else:
-        bounds = (low / WIDER if dimension.log else low - (high - low), high)
+        bounds = (low / WIDENING_SHARE if dimension.is_logarithmic else low - (high - low), high)
     # Counts and sizes do not go below zero, nor a count of workers below one.
-    least = min(low, 1.0) if dimension.integer and low > 0 else min(low, 0.0)
-    numbers = [dimension.number(max(least, number)) for number in bounds]
-    return Edge(dimension.name, axis.values[level], end, (numbers[0], numbers[1]))
+    least = min(low, 1.0) if dimension.is_integer and low > 0 else min(low, 0.0)
+    numbers = [dimension.to_number(max(least, number)) for number in bounds]
+    return RangeEdge(dimension.name, axis.values[level], end, (numbers[0], numbers[1]))
 
 
-def _configurations(surrogate: Surrogate) -> Points:
+def _distinct_configurations(surrogate: SurrogateModel) -> GridPoints:
     """The configurations measured, each once: test beds repeat the baseline, and finals the leaders."""
     return np.unique(surrogate.observations.points, axis=0)
 
 
-def _parts(surrogate: Surrogate) -> Iterator[tuple[str, Array]]:
+def _parameter_covariances(surrogate: SurrogateModel) -> Iterator[tuple[str, Array]]:
     """Each parameter, with its own part of the covariance between the observations that the model was
     fitted to and the configurations measured."""
-    process, points = surrogate.log_peak, _configurations(surrogate)
+    process, points = surrogate.log_peak_model, _distinct_configurations(surrogate)
     for d, axis in enumerate(surrogate.grid.axes):
         left, right = process.points[:, d], points[:, d]
         part = process.amplitudes[d] * process.tables[d][left[:, None], right[None, :]]
         yield axis.dimension.name, part
 
 
-def view(surrogate: Surrogate, anova: Mapping[str, float]) -> dict[str, Any]:
+def build_view(surrogate: SurrogateModel, anova: Mapping[str, float]) -> dict[str, Any]:
     """As JSON: ``importance`` (``effect`` and its ``sd`` are of a log ratio), ``pairs``, ``edges``, and
     ``slices`` of the parameters that matter most, through the configuration believed to be the best:
     ``x``, ``mean`` and the 90 % band ``low`` to ``high``, as peaks."""
-    best = surrogate.observations.points[surrogate.best()]
-    ranked, sds = effects(surrogate), uncertainties(surrogate)
+    best = surrogate.observations.points[surrogate.best_index()]
+    ranked, sds = compute_effects(surrogate), compute_effect_sds(surrogate)
     return {
         "importance": [
             {
@@ -152,19 +152,19 @@ def view(surrogate: Surrogate, anova: Mapping[str, float]) -> dict[str, Any]:
             }
             for name, effect in ranked.items()
         ],
-        "pairs": [asdict(pair) for pair in pairs(surrogate)],
-        "edges": [asdict(edge) for edge in edges(surrogate, best)],
-        "slices": {name: _slice(surrogate, name) for name in list(ranked)[:SLICES]},
+        "pairs": [asdict(pair) for pair in find_interacting_pairs(surrogate)],
+        "edges": [asdict(edge) for edge in find_range_edges(surrogate, best)],
+        "slices": {name: _build_slice(surrogate, name) for name in list(ranked)[:MAX_SLICES]},
     }
 
 
-def _slice(surrogate: Surrogate, name: str) -> dict[str, list[Any]]:
+def _build_slice(surrogate: SurrogateModel, name: str) -> dict[str, list[Any]]:
     axes = surrogate.grid.axes
     d = next(d for d, axis in enumerate(axes) if axis.dimension.name == name)
     count = len(axes[d].values)
     levels = np.unique(np.linspace(0, count - 1, min(count, SLICE_POINTS)).round().astype(int))
     points = np.repeat(
-        surrogate.observations.points[surrogate.best()][None, :], len(levels), axis=0
+        surrogate.observations.points[surrogate.best_index()][None, :], len(levels), axis=0
     )
     points[:, d] = levels
     mean, sd = surrogate.predict(points)
@@ -177,6 +177,6 @@ def _slice(surrogate: Surrogate, name: str) -> dict[str, list[Any]]:
     return {
         "x": [axes[d].values[level] for level in levels],
         "mean": peaks(mean),
-        "low": peaks(mean - WITHIN_90 * sd),
-        "high": peaks(mean + WITHIN_90 * sd),
+        "low": peaks(mean - SDS_WITHIN_90 * sd),
+        "high": peaks(mean + SDS_WITHIN_90 * sd),
     }

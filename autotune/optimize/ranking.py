@@ -11,41 +11,41 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from autotune.estimate import LEAST_SD, NOISE, Estimate
+from autotune.estimate import MIN_LOG_SD, MEASUREMENT_LOG_SD, Estimate
 from autotune.services.base import Settings, Value
-from autotune.space.space import Space
+from autotune.space.space import SearchSpace
 
-SURE = 0.8  # probability at which another configuration takes the place of the best preset
-DECIDED = 0.95  # probability at which two configurations need no further comparison
+REPLACE_PRESET_PROBABILITY = 0.8  # probability at which another configuration takes the place of the best preset
+DECIDED_PROBABILITY = 0.95  # probability at which two configurations need no further comparison
 
 
-def pooled(
-    first: Mapping[int, Estimate], again: Mapping[int, Sequence[Estimate]]
+def pool_peaks(
+    first_peaks: Mapping[int, Estimate], repeats: Mapping[int, Sequence[Estimate]]
 ) -> dict[int, Estimate]:
     """The pooled peak of each trial that was measured again (of all, if none was), the best first."""
     estimates = {
-        trial: Estimate.pool([estimate, *again.get(trial, ())])
-        for trial, estimate in first.items()
-        if not again or trial in again
+        trial: Estimate.pool([estimate, *repeats.get(trial, ())])
+        for trial, estimate in first_peaks.items()
+        if not repeats or trial in repeats
     }
     return dict(sorted(estimates.items(), key=lambda item: -item[1].log_mean))
 
 
-def winner(
-    first: Mapping[int, Estimate],
-    again: Mapping[int, Sequence[Estimate]],
+def find_winner(
+    first_peaks: Mapping[int, Estimate],
+    repeats: Mapping[int, Sequence[Estimate]],
     presets: Container[int] = (),
 ) -> int | None:
     """The trial with the highest pooled peak if `SURE` to beat the best of ``presets``, else that."""
-    estimates = pooled(first, again)
+    estimates = pool_peaks(first_peaks, repeats)
     leader = next(iter(estimates), None)
     preset = next((trial for trial in estimates if trial in presets), None)
     if leader is None or preset is None:
         return leader
-    return leader if better(estimates[leader], estimates[preset]) >= SURE else preset
+    return leader if probability_better(estimates[leader], estimates[preset]) >= REPLACE_PRESET_PROBABILITY else preset
 
 
-def rivals(estimates: Mapping[int, Estimate], presets: Container[int]) -> tuple[int, int] | None:
+def find_rivals(estimates: Mapping[int, Estimate], presets: Container[int]) -> tuple[int, int] | None:
     """The trial that leads ``estimates`` (the best first), and the one that it must beat: the best of
     ``presets``, or else the second best. ``None`` where a preset leads: it needs no proof to win."""
     leader, *others = estimates or (None,)
@@ -54,15 +54,15 @@ def rivals(estimates: Mapping[int, Estimate], presets: Container[int]) -> tuple[
     return leader, next((trial for trial in others if trial in presets), others[0])
 
 
-def undecided(first: Estimate, second: Estimate) -> bool:
+def is_undecided(first: Estimate, second: Estimate) -> bool:
     """Whether it may still turn out which of the two carries more."""
-    return 1 - DECIDED < better(first, second) < DECIDED
+    return 1 - DECIDED_PROBABILITY < probability_better(first, second) < DECIDED_PROBABILITY
 
 
-def better(challenger: Estimate, preset: Estimate) -> float:
+def probability_better(challenger: Estimate, preset: Estimate) -> float:
     """Probability that the challenger carries more."""
-    lead = challenger.ratio(preset)
-    return NormalDist().cdf(lead.log_mean / max(lead.sd, LEAST_SD))
+    lead = challenger.ratio_to(preset)
+    return NormalDist().cdf(lead.log_mean / max(lead.sd, MIN_LOG_SD))
 
 
 @dataclass(frozen=True)
@@ -77,16 +77,16 @@ class PosteriorPeaks:
     def reading_noise(self) -> float:
         """The sd for a choice between configurations: at least the ``NOISE`` that stacks show. A model
         can explain a few trials of many parameters without noise; one lucky reading would decide."""
-        return max(self.noise, NOISE)
+        return max(self.noise, MEASUREMENT_LOG_SD)
 
 
-MOST = 3
+MAX_TRANSFERRED = 3
 # If less than this part of a configuration's changes exists here, the rest is another configuration.
-LEAST_SHARE = 0.5
+MIN_SHARED_CHANGES = 0.5
 
 
-def transferred(
-    ranked: Sequence[Settings], baseline: Settings, space: Space, most: int = MOST
+def transfer_settings(
+    ranked: Sequence[Settings], baseline: Settings, space: SearchSpace, max_settings: int = MAX_TRANSFERRED
 ) -> tuple[dict[str, Value], ...]:
     """Values for this space from the configurations of another study, best first.
 
@@ -94,11 +94,11 @@ def transferred(
     of this space; configurations that come to the same are tried once.
     """
     presets: list[dict[str, Value]] = []
-    dimensions = {d.name: d for d in space.tunable}
+    dimensions = {d.name: d for d in space.tunable_dimensions}
     for settings in ranked:
         changed = {n: v for n, v in settings.items() if v != baseline.get(n)}
         applies = {n: dimensions[n].clip(v) for n, v in changed.items() if n in dimensions}
         new = {n: v for n, v in applies.items() if v != dimensions[n].baseline}
-        if len(applies) >= LEAST_SHARE * len(changed) and new and new not in presets:
+        if len(applies) >= MIN_SHARED_CHANGES * len(changed) and new and new not in presets:
             presets.append(new)
-    return tuple(presets[:most])
+    return tuple(presets[:max_settings])

@@ -18,18 +18,18 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autotune import plugins
 from autotune.errors import AutotuneError
-from autotune.optimize.base import Narrowing, SpaceSampler, Task, distributions, inside
-from autotune.optimize.gp.grid import Axis
+from autotune.optimize.base import Narrowing, SpaceSampler, SamplerTask, build_distributions, clip_to_dimensions
+from autotune.optimize.gp.grid import GridAxis
 from autotune.optimize.gp.sampler import GpSampler
-from autotune.optimize.gp.surrogate import log_scale, works
+from autotune.optimize.gp.surrogate import to_logarithms, is_feasible_trial
 from autotune.services.base import Settings, Value
 from autotune.space.dimension import Dimension
-from autotune.space.space import Infeasible, Space
-from autotune.target.messages import instead, plural
+from autotune.space.space import InfeasibleRule, SearchSpace
+from autotune.target.messages import suggest_name, format_count
 
-SURROGATES = {"skopt-gp": "GP", "skopt-et": "ET", "skopt-rf": "RF"}
-OPENING = 8
-POINTS = 1000  # candidates per suggestion; each is checked against the rules
+SKOPT_SURROGATES = {"skopt-gp": "GP", "skopt-et": "ET", "skopt-rf": "RF"}
+INITIAL_POINTS = 8
+CANDIDATE_COUNT = 1000  # candidates per suggestion; each is checked against the rules
 
 
 class SkoptSampler(SpaceSampler):
@@ -39,7 +39,7 @@ class SkoptSampler(SpaceSampler):
     its space constraint.
     """
 
-    def __init__(self, task: Task, surrogate: str) -> None:
+    def __init__(self, task: SamplerTask, surrogate: str) -> None:
         if find_spec("skopt") is None:
             raise AutotuneError(
                 "this sampler needs scikit-optimize, which is not installed",
@@ -52,30 +52,30 @@ class SkoptSampler(SpaceSampler):
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-        dimensions = self._task.space.tunable
+        dimensions = self._task.space.tunable_dimensions
         complete = [{**self._task.space.baseline, **t.params} for t in done]
-        points = [[_coded(d, d.clip(params[d.name])) for d in dimensions] for params in complete]
+        points = [[_encode_value(d, d.clip(params[d.name])) for d in dimensions] for params in complete]
         values = [t.value for t in done if t.value is not None]
         with warnings.catch_warnings():
             # About skopt's own internals: deprecated calls, and fits that did not quite converge.
             warnings.simplefilter("ignore")
-            asked = self._ask(points, [-float(height) for height in log_scale(values)])
-        return {d.name: _decoded(d, value) for d, value in zip(dimensions, asked, strict=True)}
+            suggested = self._suggest_point(points, [-float(height) for height in to_logarithms(values)])
+        return {d.name: _decode_value(d, value) for d, value in zip(dimensions, suggested, strict=True)}
 
-    def _ask(self, points: list[list[Any]], losses: list[float]) -> Sequence[Any]:
+    def _suggest_point(self, points: list[list[Any]], losses: list[float]) -> Sequence[Any]:
         from skopt import Optimizer
 
         def build(constraint: Any) -> Any:
             optimizer = Optimizer(
-                [_skopt(d) for d in self._task.space.tunable],
+                [_build_skopt_dimension(d) for d in self._task.space.tunable_dimensions],
                 base_estimator=self._surrogate,
-                n_initial_points=OPENING,
+                n_initial_points=INITIAL_POINTS,
                 initial_point_generator="random",
                 acq_func="EI",
                 acq_optimizer="sampling",
-                acq_optimizer_kwargs={"n_points": POINTS},
+                acq_optimizer_kwargs={"n_points": CANDIDATE_COUNT},
                 space_constraint=constraint,
-                random_state=(self._task.seed + len(points) + sum(self._apart)) % 2**32,
+                random_state=(self._task.seed + len(points) + sum(self._seed_offset)) % 2**32,
             )
             if points:
                 optimizer.tell(points, losses)
@@ -84,68 +84,68 @@ class SkoptSampler(SpaceSampler):
         if not self._task.space.constraints:
             return list(build(None).ask())
         try:
-            return list(build(lambda point: list(point) in points or self._allowed(point)).ask())
+            return list(build(lambda point: list(point) in points or self._is_allowed(point)).ask())
         except RuntimeError:
             # Too few random points keep the rules. Ask without them: the suggestion is repaired later.
             return list(build(None).ask())
 
-    def _allowed(self, point: Sequence[Any]) -> bool:
+    def _is_allowed(self, point: Sequence[Any]) -> bool:
         space = self._task.space
-        values = {d.name: _decoded(d, value) for d, value in zip(space.tunable, point, strict=True)}
+        values = {d.name: _decode_value(d, value) for d, value in zip(space.tunable_dimensions, point, strict=True)}
         try:
-            return not space.candidate(values).bindings
-        except Infeasible:
+            return not space.build_candidate(values).repairs
+        except InfeasibleRule:
             return False
 
 
-def _skopt(dimension: Dimension) -> Any:
+def _build_skopt_dimension(dimension: Dimension) -> Any:
     from skopt.space import Categorical, Integer, Real
 
     if dimension.choices:
         return Categorical([str(i) for i in range(len(dimension.choices))], name=dimension.name)
-    prior = "log-uniform" if dimension.log and (dimension.low or 0) > 0 else "uniform"
-    kind = Integer if dimension.integer else Real
+    prior = "log-uniform" if dimension.is_logarithmic and (dimension.low or 0) > 0 else "uniform"
+    kind = Integer if dimension.is_integer else Real
     return kind(dimension.low, dimension.high, prior=prior, name=dimension.name)
 
 
-def _coded(dimension: Dimension, value: Any) -> Any:
+def _encode_value(dimension: Dimension, value: Any) -> Any:
     return str(dimension.choices.index(value)) if dimension.choices else value
 
 
-def _decoded(dimension: Dimension, value: Any) -> Any:
+def _decode_value(dimension: Dimension, value: Any) -> Any:
     if dimension.choices:
         return dimension.choices[int(value)]
     return dimension.clip(value.item() if hasattr(value, "item") else value)
 
 
-class CoreFirst(Narrowing):
+class CoreFirstSampler(Narrowing):
     """Any sampler, for the parameters known to matter; the rest stay as in the best configuration."""
 
-    def __init__(self, inner: BaseSampler, task: Task) -> None:
+    def __init__(self, inner: BaseSampler, task: SamplerTask) -> None:
         self._inner, self._task = inner, task
-        self._core = {dimension.name for dimension in task.space.core}
+        self._core = {dimension.name for dimension in task.space.core_dimensions}
 
-    def narrow(self, task: Task) -> None:
+    def narrow(self, task: SamplerTask) -> None:
         super().narrow(task)
-        self._core = {dimension.name for dimension in task.space.core}
+        self._core = {dimension.name for dimension in task.space.core_dimensions}
         if isinstance(self._inner, Narrowing):
             self._inner.narrow(task)
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
     ) -> dict[str, BaseDistribution]:
-        return distributions(self._task.space.tunable)
+        return build_distributions(self._task.space.tunable_dimensions)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         inner = self._inner.infer_relative_search_space(study, trial)
-        asked = {name: inner[name] for name in inner if name in self._core}
-        values = self._inner.sample_relative(study, trial, asked)
+        suggested = {name: inner[name] for name in inner if name in self._core}
+        values = self._inner.sample_relative(study, trial, suggested)
         own = {name: values[name] for name in self._core if name in values}
         for name in sorted(self._core - set(own)):
             own[name] = self._inner.sample_independent(study, trial, name, search_space[name])
-        return {**_leading(study, self._task.space), **own}
+        return {**_best_searched_values(study, self._task.space), **own}
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str,
@@ -165,68 +165,68 @@ class CoreFirst(Narrowing):
         self._inner.reseed_rng()
 
 
-class HillClimb(SpaceSampler):
+class HillClimbSampler(SpaceSampler):
     """A search without a model: one to four parameters of the best configuration so far, each moved to
     any place of its range. It is a control: a sampler earns its cost where it beats this one.
 
     Stateless, as each suggestion has random numbers of its own, unless it is reseeded.
     """
 
-    MOST = 4
+    MAX_CHANGES = 4
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        rng = np.random.default_rng((self._task.seed, trial.number, *self._apart))
-        leader = _leading(study, self._task.space)
-        active = self._task.space.active({**self._task.space.baseline, **leader})
+        rng = np.random.default_rng((self._task.seed, trial.number, *self._seed_offset))
+        leader = _best_searched_values(study, self._task.space)
+        active = self._task.space.active_parameters({**self._task.space.baseline, **leader})
         axes = [axis for axis in self._task.grid.axes if axis.dimension.name in search_space]
         movable = [axis for axis in axes if axis.dimension.name in active and len(axis.values) > 1]
-        count = min(len(movable), int(rng.integers(1, self.MOST + 1)))
+        count = min(len(movable), int(rng.integers(1, self.MAX_CHANGES + 1)))
         moved = [movable[i] for i in rng.choice(len(movable), count, replace=False)]
-        return {**leader, **{axis.dimension.name: _elsewhere(axis, leader, rng) for axis in moved}}
+        return {**leader, **{axis.dimension.name: _draw_other_value(axis, leader, rng) for axis in moved}}
 
 
-def _elsewhere(axis: Axis, leader: Settings, rng: np.random.Generator) -> Value:
+def _draw_other_value(axis: GridAxis, leader: Settings, rng: np.random.Generator) -> Value:
     """Any value of a parameter but the one that the best configuration has."""
     others = [value for value in axis.values if value != leader[axis.dimension.name]]
     return others[int(rng.integers(len(others)))]
 
 
-def _leading(study: Study, space: Space) -> dict[str, Any]:
+def _best_searched_values(study: Study, space: SearchSpace) -> dict[str, Any]:
     """The searched part of the best configuration that works, or else of the baseline."""
     done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
-    usable = [trial for trial in done if works(trial) and trial.value is not None]
+    usable = [trial for trial in done if is_feasible_trial(trial) and trial.value is not None]
     best = max(usable, key=lambda trial: trial.value or 0.0, default=None)
-    return inside({**space.baseline, **(best.params if best else {})}, space.tunable)
+    return clip_to_dimensions({**space.baseline, **(best.params if best else {})}, space.tunable_dimensions)
 
 
 @dataclass(frozen=True)
-class Chosen:
+class ChosenSampler:
     """A sampler, its own name, and why it was chosen."""
 
     name: str
-    why: str
+    reason: str
     sampler: BaseSampler
 
 
-def tpe(task: Task) -> BaseSampler:
+def build_tpe_sampler(task: SamplerTask) -> BaseSampler:
     """Optuna's tree-structured Parzen estimator, with every argument given."""
     return TPESampler(
         n_startup_trials=8,
         n_ei_candidates=48,
         multivariate=True,
         group=False,
-        constant_liar=task.several,  # what is being measured elsewhere counts as poor meanwhile
+        constant_liar=task.has_several_beds,  # what is being measured elsewhere counts as poor meanwhile
         seed=task.seed,
     )
 
 
-def random(task: Task) -> BaseSampler:
+def build_random_sampler(task: SamplerTask) -> BaseSampler:
     return RandomSampler(seed=task.seed)
 
 
-def sobol(task: Task) -> BaseSampler:
+def build_sobol_sampler(task: SamplerTask) -> BaseSampler:
     """Scrambled Sobol points: an even spread, without regard to what was found."""
     with warnings.catch_warnings():
         # Optuna calls it experimental since 2022.
@@ -236,46 +236,46 @@ def sobol(task: Task) -> BaseSampler:
         )
 
 
-_SHIPPED: dict[str, Callable[[Task], BaseSampler]] = {
-    "tpe": tpe,
+_SHIPPED_SAMPLERS: dict[str, Callable[[SamplerTask], BaseSampler]] = {
+    "tpe": build_tpe_sampler,
     "gp": GpSampler,
-    "random": random,
-    "hill-climb": HillClimb,
-    "sobol": sobol,
-    **{name: partial(SkoptSampler, surrogate=kind) for name, kind in SURROGATES.items()},
+    "random": build_random_sampler,
+    "hill-climb": HillClimbSampler,
+    "sobol": build_sobol_sampler,
+    **{name: partial(SkoptSampler, surrogate=kind) for name, kind in SKOPT_SURROGATES.items()},
 }
-SAMPLERS = plugins.by_name("samplers", _SHIPPED)
+SAMPLERS = plugins.merge_plugins("samplers", _SHIPPED_SAMPLERS)
 # Beyond this many trials a Gaussian process takes longer to compute than it saves.
-MANY = 300
+MAX_GP_TRIALS = 300
 
 
-def choose(name: str, task: Task) -> Chosen:
+def choose_sampler(name: str, task: SamplerTask) -> ChosenSampler:
     """The sampler called ``name``, ``auto`` for whichever the benchmarks show to be best here.
 
     Raises AutotuneError for a name that is not in the registry.
     """
     if name == "auto":
-        return _auto(task)
+        return _choose_automatically(task)
     if name not in SAMPLERS:
-        hint = instead(name, ["auto", *SAMPLERS])
+        hint = suggest_name(name, ["auto", *SAMPLERS])
         raise AutotuneError(f"there is no sampler {name!r}", hint=hint)
     sampler, why = SAMPLERS[name](task), "the target asks for it"
-    if isinstance(sampler, GpSampler) or len(task.space.core) == len(task.space.tunable):
-        return Chosen(name, why, sampler)
-    return Chosen(name, f"{why}; {_size(task)}", CoreFirst(sampler, task))
+    if isinstance(sampler, GpSampler) or len(task.space.core_dimensions) == len(task.space.tunable_dimensions):
+        return ChosenSampler(name, why, sampler)
+    return ChosenSampler(name, f"{why}; {_describe_task(task)}", CoreFirstSampler(sampler, task))
 
 
-def _size(task: Task) -> str:
-    every, core = len(task.space.tunable), len(task.space.core)
+def _describe_task(task: SamplerTask) -> str:
+    every, core = len(task.space.tunable_dimensions), len(task.space.core_dimensions)
     first = f", {core} of them first" if core < every else ""
-    return f"{plural(task.trials, 'trial')} of {plural(every, 'parameter')}{first}"
+    return f"{format_count(task.trial_budget, 'trial')} of {format_count(every, 'parameter')}{first}"
 
 
-def _auto(task: Task) -> Chosen:
-    size = _size(task)
-    if task.trials > MANY:
+def _choose_automatically(task: SamplerTask) -> ChosenSampler:
+    size = _describe_task(task)
+    if task.trial_budget > MAX_GP_TRIALS:
         why = f"{size} (auto: its cost does not grow with trials)"
-        return Chosen("tpe", why, choose("tpe", task).sampler)
-    return Chosen(
-        "gp", f"{size} (auto: best for ≤ {MANY} trials in our benchmarks)", GpSampler(task)
+        return ChosenSampler("tpe", why, choose_sampler("tpe", task).sampler)
+    return ChosenSampler(
+        "gp", f"{size} (auto: best for ≤ {MAX_GP_TRIALS} trials in our benchmarks)", GpSampler(task)
     )

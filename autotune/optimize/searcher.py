@@ -19,24 +19,24 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from autotune.estimate import Estimate
-from autotune.optimize.base import Narrowing, Task, distributions, inside, plain
-from autotune.optimize.drift import NONE, Drift
+from autotune.optimize.base import Narrowing, SamplerTask, build_distributions, clip_to_dimensions, strip_numpy_types
+from autotune.optimize.drift import EMPTY_DRIFT, StudyDrift
 from autotune.optimize.gp.scale import decompress
 from autotune.optimize.gp.surrogate import (
-    DRIFT,
-    FEASIBLE,
+    DRIFT_KEY,
+    FEASIBLE_KEY,
     NO_TRIAL,
-    OF_BEDS,
-    Surrogate,
-    observe,
-    shifts,
-    works,
+    BED_DRIFT_KEY,
+    SurrogateModel,
+    collect_observations,
+    read_shifts,
+    is_feasible_trial,
 )
-from autotune.optimize.importance import view
+from autotune.optimize.importance import build_view
 from autotune.optimize.ranking import PosteriorPeaks
-from autotune.optimize.samplers import choose
+from autotune.optimize.samplers import choose_sampler
 from autotune.services.base import Settings, Value
-from autotune.space.space import Space
+from autotune.space.space import SearchSpace
 
 # Where an infeasible trial is placed, relative to the worst feasible one: a trial reported
 # as failed would teach the sampler nothing, and it would suggest the same place again.
@@ -96,18 +96,18 @@ class Searcher:
         self,
         storage: BaseStorage,
         name: str,
-        space: Space,
+        space: SearchSpace,
         kind: str,
         seed: int,
         trials: int = 40,
         *,
         several: bool = False,
-        condensed: bool = False,
+        is_condensed: bool = False,
     ) -> None:
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self._condensed = condensed
-        self._use(Task(space, trials, seed, several))
-        self.chosen = choose(kind, self._task)
+        self._condensed = is_condensed
+        self._use_sampler(SamplerTask(space, trials, seed, several))
+        self.chosen = choose_sampler(kind, self._task)
         # Suggestions of other processes: Optuna's number by the study's.
         self._elsewhere: dict[int, int] = {}
         self._study = optuna.create_study(
@@ -121,71 +121,71 @@ class Searcher:
         complete = self._study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         self._recorded = {trial.user_attrs.get("trial", -1) for trial in complete}
         self._lowest = min(
-            (t.value for t in complete if t.value is not None and works(t)), default=inf
+            (t.value for t in complete if t.value is not None and is_feasible_trial(t)), default=inf
         )
 
-    def _use(self, task: Task) -> None:
-        self._task, self._dimensions = task, task.space.tunable
-        self._distributions = distributions(self._dimensions)
+    def _use_sampler(self, task: SamplerTask) -> None:
+        self._task, self._dimensions = task, task.space.tunable_dimensions
+        self._distributions = build_distributions(self._dimensions)
         self._left_out = {d.name: d.baseline for d in self._dimensions
-                          if self._condensed and not d.core}  # fmt: skip
+                          if self._condensed and not d.is_core}  # fmt: skip
 
-    def narrow(self, space: Space) -> None:
+    def narrow(self, space: SearchSpace) -> None:
         """Search ``space``, which is the same one without values that proved to take no effect."""
         if (space.dimensions, space.caps) == (self._task.space.dimensions, self._task.space.caps):
             return
-        self._use(replace(self._task, space=space))
+        self._use_sampler(replace(self._task, space=space))
         if isinstance(self.chosen.sampler, Narrowing):
             self.chosen.sampler.narrow(self._task)
 
-    def ask(self, drift: Drift = NONE) -> Suggestion:
+    def suggest(self, drift: StudyDrift = EMPTY_DRIFT) -> Suggestion:
         """The next configuration to try, by the peaks so far, corrected for ``drift``: values that take
         effect."""
-        self._note(drift)
+        self._store_drift(drift)
         # Values outside today's ranges (a narrowed parameter) are clipped; Optuna need not say so.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             trial = self._study.ask(self._distributions)
         probability = getattr(self.chosen.sampler, "improvement_probability", None)
-        asked = plain(trial.params)
-        values = self._task.space.in_effect(asked)
-        number = trial.number if values == asked else self._replace(trial.number, values)
+        asked = strip_numpy_types(trial.params)
+        values = self._task.space.get_effective(asked)
+        number = trial.number if values == asked else self._replace_sampler(trial.number, values)
         return Suggestion(number, values, probability)
 
-    def _replace(self, asked: int, values: Settings) -> int:
+    def _replace_sampler(self, asked: int, values: Settings) -> int:
         """A pending suggestion of these values in place of another one; its number."""
         self.discard(asked)
         return self._add_pending(values)
 
     def _add_pending(self, values: Settings) -> int:
         number = len(self._study.get_trials(deepcopy=False))
-        self._study.add_trial(self._made(values, state=TrialState.RUNNING))
+        self._study.add_trial(self._build_trial(values, state=TrialState.RUNNING))
         return number
 
-    def posterior(self, drift: Drift = NONE) -> PosteriorPeaks:
+    def compute_posterior(self, drift: StudyDrift = EMPTY_DRIFT) -> PosteriorPeaks:
         """The model's peak of each configuration that it was fitted to, and its noise."""
-        surrogate = self.surrogate(drift)
+        surrogate = self.fit_surrogate(drift)
         best = surrogate.observations.log_peaks.max()
-        mean, sd = surrogate.measured()
-        numbers = surrogate.observations.numbers
+        mean, sd = surrogate.predict_measured()
+        numbers = surrogate.observations.trial_numbers
         peaks = {
             number: Estimate(float(best + m), float(s))
             for number, m, s in zip(numbers, decompress(mean), sd, strict=True)
         }
-        return PosteriorPeaks(peaks, float(np.sqrt(surrogate.log_peak.noise)))
+        return PosteriorPeaks(peaks, float(np.sqrt(surrogate.log_peak_model.noise_variance)))
 
-    def view(self, drift: Drift = NONE) -> dict[str, Any]:
+    def build_view(self, drift: StudyDrift = EMPTY_DRIFT) -> dict[str, Any]:
         """What the model believes of the parameters, for reports: see `optimize.importance.view`."""
-        return view(self.surrogate(drift), self.importance())
+        return build_view(self.fit_surrogate(drift), self.compute_importance())
 
-    def surrogate(self, drift: Drift = NONE) -> Surrogate:
+    def fit_surrogate(self, drift: StudyDrift = EMPTY_DRIFT) -> SurrogateModel:
         """The model of the space, from everything recorded; something must have worked."""
-        self._note(drift)
+        self._store_drift(drift)
         trials = self._study.get_trials(deepcopy=False)
-        observations = observe(self._task.grid, trials, NO_TRIAL, shifts(self._study))
-        return Surrogate.of(self._task.grid, observations)
+        observations = collect_observations(self._task.grid, trials, NO_TRIAL, read_shifts(self._study))
+        return SurrogateModel.fit(self._task.grid, observations)
 
-    def importance(self) -> dict[str, float]:
+    def compute_importance(self) -> dict[str, float]:
         """PED-ANOVA (Watanabe et al., 2023): which parameters tell the best configurations from the
         rest, as shares. Each configuration counts once, however often it was measured."""
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()
@@ -197,14 +197,14 @@ class Searcher:
             once.add_trials(list(reversed(first.values())))
             return dict(optuna.importance.get_param_importances(once, evaluator=evaluator))
 
-    def _note(self, drift: Drift) -> None:
+    def _store_drift(self, drift: StudyDrift) -> None:
         """Store ``drift`` where samplers of any process find it, but only when it changed."""
         shifts_by_trial = {str(place): [s.log_mean, s.sd] for place, s in drift.shifts.items()}
-        for name, noted in ((DRIFT, shifts_by_trial), (OF_BEDS, dict(drift.beds))):
+        for name, noted in ((DRIFT_KEY, shifts_by_trial), (BED_DRIFT_KEY, dict(drift.bed_sds))):
             if noted != self._study.user_attrs.get(name, {}):
                 self._study.set_user_attr(name, noted)
 
-    def record(self, asked: int | None, values: Settings, outcome: Outcome) -> None:
+    def record_outcome(self, suggestion_number: int | None, values: Settings, outcome: Outcome) -> None:
         """Record a configuration's outcome, suggested (``asked``) or not; a second call does nothing.
 
         A configuration that the sampler never suggested, or whose suggestion was discarded, enters
@@ -214,68 +214,68 @@ class Searcher:
             return
         worst = INFEASIBLE_SHARE * self._lowest if self._lowest < inf else 0.0
         value, violation = (worst, 1.0) if outcome.peak is None else (outcome.peak, -1.0)
-        suggested = None if asked is None else self._pending(asked)
-        if suggested and plain(suggested.params) != inside(values, self._dimensions):
+        suggested = None if suggestion_number is None else self._find_pending(suggestion_number)
+        if suggested and strip_numpy_types(suggested.params) != clip_to_dimensions(values, self._dimensions):
             # Other values took effect than those suggested.
-            self.discard(asked)
+            self.discard(suggestion_number)
             suggested = None
         if suggested is None:
-            finished = self._made(values, value=value, user_attrs=dict(outcome.notes))
-            finished.set_constraint(FEASIBLE, violation)
+            finished = self._build_trial(values, value=value, user_attrs=dict(outcome.notes))
+            finished.set_constraint(FEASIBLE_KEY, violation)
             self._study.add_trial(finished)
         else:
-            self._tell(suggested, value, violation, outcome.notes)
+            self._tell_outcome(suggested, value, violation, outcome.notes)
         self._recorded.add(outcome.notes["trial"])
         if outcome.peak is not None:
             self._lowest = min(self._lowest, outcome.peak)
 
-    def _pending(self, asked: int) -> FrozenTrial | None:
+    def _find_pending(self, suggestion_number: int) -> FrozenTrial | None:
         """The suggestion of this number, if it has no outcome yet."""
         trials = self._study.get_trials(deepcopy=False)
         return (
-            trials[asked] if asked < len(trials) and not trials[asked].state.is_finished() else None
+            trials[suggestion_number] if suggestion_number < len(trials) and not trials[suggestion_number].state.is_finished() else None
         )
 
-    def _tell(
+    def _tell_outcome(
         self, suggested: FrozenTrial, value: float, violation: float, notes: Mapping[str, Any]
     ) -> None:
         trial = optuna.trial.Trial(self._study, suggested._trial_id)  # noqa: SLF001  # by number
         for name, note in notes.items():
             trial.set_user_attr(name, note)
         # It cannot be set twice, and is set already if a kill came between it and the value.
-        if FEASIBLE not in suggested.constraints:
-            trial.set_constraint(FEASIBLE, violation)
+        if FEASIBLE_KEY not in suggested.constraints:
+            trial.set_constraint(FEASIBLE_KEY, violation)
         self._study.tell(trial, value)
 
-    def recorded(self) -> frozenset[int]:
+    def recorded_trials(self) -> frozenset[int]:
         """The study's own numbers of the trials whose outcomes it has."""
         return frozenset(self._recorded)
 
-    def believe(self, elsewhere: Mapping[int, Settings]) -> None:
+    def add_pending(self, pending: Mapping[int, Settings]) -> None:
         """Add the suggestions of other processes that are being measured, by the study's own numbers:
         the model believes that they come out as it predicts."""
-        for number in self._elsewhere.keys() - elsewhere.keys():
+        for number in self._elsewhere.keys() - pending.keys():
             self.discard(self._elsewhere.pop(number))
-        for number in sorted(elsewhere.keys() - self._elsewhere.keys()):
-            self._elsewhere[number] = self._add_pending(elsewhere[number])
+        for number in sorted(pending.keys() - self._elsewhere.keys()):
+            self._elsewhere[number] = self._add_pending(pending[number])
 
-    def _made(self, values: Settings, **more: Any) -> FrozenTrial:
+    def _build_trial(self, values: Settings, **more: Any) -> FrozenTrial:
         """A trial that the sampler did not suggest."""
-        params = {name: value for name, value in inside(values, self._dimensions).items()
+        params = {name: value for name, value in clip_to_dimensions(values, self._dimensions).items()
                   if name not in self._left_out or value != self._left_out[name]}  # fmt: skip
         kept = {name: self._distributions[name] for name in params}
         return optuna.trial.create_trial(params=params, distributions=kept, **more)
 
-    def discard(self, asked: int | None) -> None:
+    def discard(self, suggestion_number: int | None) -> None:
         """Discard a suggestion, by its number, that is not to be measured or that says nothing."""
-        if asked is not None and asked < len(self._study.get_trials(deepcopy=False)):
-            self._study.tell(asked, state=TrialState.FAIL, skip_if_finished=True)
+        if suggestion_number is not None and suggestion_number < len(self._study.get_trials(deepcopy=False)):
+            self._study.tell(suggestion_number, state=TrialState.FAIL, skip_if_finished=True)
 
     def discard_pending(self) -> None:
         """Discard, after a kill, the suggestions that nobody is measuring any more."""
         for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             self._study.tell(trial.number, state=TrialState.FAIL)
 
-    def part(self) -> None:
+    def reseed(self) -> None:
         """Draw other random numbers than the searches of other processes for the same study."""
         self.chosen.sampler.reseed_rng()

@@ -19,30 +19,30 @@ import numpy as np
 import numpy.typing as npt
 
 from autotune.optimize.gp.scale import decompress
-from autotune.optimize.gp.surrogate import Surrogate
+from autotune.optimize.gp.surrogate import SurrogateModel
 from autotune.parameter_name import ParameterName
 from autotune.services.base import Action, Effect, Settings
 from autotune.space.rules import Rule
-from autotune.space.space import Space
+from autotune.space.space import SearchSpace
 
 Array = npt.NDArray[np.float64]
 
 # What all reverted changes together may cost: this part of the gain, or this much of the logarithm of
 # the capacity if that is more.
-LOSS, LEAST = 0.03, 0.003
+MAX_LOSS, MIN_LOSS = 0.03, 0.003
 # The model's probability that a block costs no more. From PROMISING on, it is worth one of the
 # measurements that time is reserved for; from ACCEPTED on, it may be reverted once it was measured.
-PROMISING, ACCEPTED = 0.05, 0.2
+PROMISING_PROBABILITY, ACCEPTED_PROBABILITY = 0.05, 0.2
 # What a change fewer is worth, of the logarithm of the capacity: a block is reverted only if the loss to
 # expect is no more than that. One measurement hardly shows what a block costs; for one or two changes a
 # doubt is not worth it, for twenty it is.
-PRICE = 0.004
+CHANGE_PRICE = 0.004
 RESTART_WEIGHT = 2.0  # of a change that needs a restart, in changes that need none
-DRAWS = 400
+MODEL_DRAWS = 400
 
 
 @dataclass(frozen=True)
-class Simplified:
+class SimplifiedWinner:
     """``settings`` with the ``reverted`` parameters as they are in the baseline; ``probability`` that
     this costs next to nothing, by the model."""
 
@@ -51,137 +51,137 @@ class Simplified:
     probability: float
 
 
-def simplified(
-    surrogate: Surrogate,
-    space: Space,
+def simplify_winner(
+    surrogate: SurrogateModel,
+    space: SearchSpace,
     winner: Settings,
     accepted: Collection[str] = (),
-    refused: Sequence[Collection[str]] = (),
-) -> Simplified:
+    rejected: Sequence[Collection[str]] = (),
+) -> SimplifiedWinner:
     """What to measure next: ``winner`` with more changes reverted than were ``accepted``, and no set
     that includes one of ``refused``. Nothing more is ``reverted`` where no set is promising."""
-    changed = [d.name for d in space.tunable if winner[d.name] != space.baseline[d.name]]
+    changed = [d.name for d in space.tunable_dimensions if winner[d.name] != space.baseline[d.name]]
     chosen, probability, value = frozenset(accepted), 1.0, (False, 0.0)
-    first = chosen | _unimportant(space, winner, changed)
-    weights = {name: _weight(space, name) for name in changed}
-    effective, keeps_rules = space.active(winner), _rules_kept(space, winner)
+    first = chosen | _find_unimportant(space, winner, changed)
+    weights = {name: _change_weight(space, name) for name in changed}
+    effective, keeps_rules = space.active_parameters(winner), _build_rule_check(space, winner)
 
     def allowed(names: frozenset[str]) -> bool:
-        return keeps_rules(names) and not any(names >= set(block) for block in refused)
+        return keeps_rules(names) and not any(names >= set(block) for block in rejected)
 
-    blocks = _blocks(surrogate, space, winner, changed, chosen, allowed)
+    blocks = _list_blocks(surrogate, space, winner, changed, chosen, allowed)
     sets = [
         names for names in dict.fromkeys(blocks)
         if names > chosen and effective & set(changed) - names and allowed(names)
     ]  # fmt: skip
-    for names, chance in zip(sets, chances(surrogate, space, winner, sets), strict=True):
+    for names, chance in zip(sets, keep_probabilities(surrogate, space, winner, sets), strict=True):
         weight = sum(weights[name] for name in names - frozenset(accepted))
         promise = (names == first, chance * weight)
-        if chance >= PROMISING and promise > value:
+        if chance >= PROMISING_PROBABILITY and promise > value:
             chosen, probability, value = names, chance, promise
     order = tuple(name for name in changed if name in chosen)
-    return Simplified(reverted(space, winner, chosen), order, probability)
+    return SimplifiedWinner(revert_changes(space, winner, chosen), order, probability)
 
 
-def _unimportant(space: Space, winner: Settings, changed: Sequence[str]) -> frozenset[str]:
+def _find_unimportant(space: SearchSpace, winner: Settings, changed: Sequence[str]) -> frozenset[str]:
     """Changes that hardly matter by the guides, or have no effect under the winner's settings."""
-    core = {dimension.name for dimension in space.tunable if dimension.core}
-    return frozenset(changed) - (core & space.active(winner))
+    core = {dimension.name for dimension in space.tunable_dimensions if dimension.is_core}
+    return frozenset(changed) - (core & space.active_parameters(winner))
 
 
-def reverted(space: Space, winner: Settings, names: Collection[str]) -> Settings:
+def revert_changes(space: SearchSpace, winner: Settings, names: Collection[str]) -> Settings:
     """``winner`` with these parameters as they are in the baseline."""
     return {**winner, **{name: space.baseline[name] for name in names}}
 
 
-def chances(
-    surrogate: Surrogate, space: Space, winner: Settings, sets: Sequence[Collection[str]]
+def keep_probabilities(
+    surrogate: SurrogateModel, space: SearchSpace, winner: Settings, sets: Sequence[Collection[str]]
 ) -> list[float]:
     """For each set of changes the probability that ``winner`` loses next to nothing without it."""
     if not sets:
         return []
-    log_peaks = _draws(
-        surrogate, [winner, space.baseline, *(reverted(space, winner, names) for names in sets)]
+    log_peaks = _draw_log_peaks(
+        surrogate, [winner, space.baseline, *(revert_changes(space, winner, names) for names in sets)]
     )
     gain = np.maximum(log_peaks[:, 0] - log_peaks[:, 1], 0.0)
-    limit = np.maximum(-np.log1p(LOSS * np.expm1(-gain)), LEAST)
+    limit = np.maximum(-np.log1p(MAX_LOSS * np.expm1(-gain)), MIN_LOSS)
     return [float((log_peaks[:, 0] - each <= limit).mean()) for each in log_peaks[:, 2:].T]
 
 
-def expendable(
-    surrogate: Surrogate,
-    space: Space,
+def is_expendable(
+    surrogate: SurrogateModel,
+    space: SearchSpace,
     winner: Settings,
     block: Collection[str],
     accepted: Collection[str],
 ) -> bool:
     """Whether a ``block`` that was measured is reverted, beyond what was ``accepted`` before."""
-    if chances(surrogate, space, winner, [block])[0] < ACCEPTED:
+    if keep_probabilities(surrogate, space, winner, [block])[0] < ACCEPTED_PROBABILITY:
         return False
-    sets = [reverted(space, winner, names) for names in (accepted, block)]
-    with_it, without_it = _draws(surrogate, sets).mean(axis=0)
-    return bool(with_it - without_it <= PRICE * len(set(block) - set(accepted)))
+    sets = [revert_changes(space, winner, names) for names in (accepted, block)]
+    with_it, without_it = _draw_log_peaks(surrogate, sets).mean(axis=0)
+    return bool(with_it - without_it <= CHANGE_PRICE * len(set(block) - set(accepted)))
 
 
-def _blocks(
-    surrogate: Surrogate,
-    space: Space,
+def _list_blocks(
+    surrogate: SurrogateModel,
+    space: SearchSpace,
     winner: Settings,
     changed: Sequence[str],
     accepted: frozenset[str],
-    allowed: Callable[[frozenset[str]], bool],
+    is_allowed: Callable[[frozenset[str]], bool],
 ) -> Iterator[frozenset[str]]:
     """Sets of changes to revert, each with those that were accepted. The last sets grow by one change
     each, those that hardly matter first; a change that is not ``allowed`` in the set is skipped."""
-    dimensions = {d.name: d for d in space.tunable}
-    left = [name for name in changed if name not in accepted]
-    if not left:
+    dimensions = {d.name: d for d in space.tunable_dimensions}
+    remaining = [name for name in changed if name not in accepted]
+    if not remaining:
         return
-    restarts = [n for n in left if dimensions[n].parameter.action is Action.RESTART]
-    yield accepted | _unimportant(space, winner, left)
-    for group in (restarts, left):
-        for owner in dict.fromkeys(ParameterName.parse(name).owner for name in group):
-            yield accepted | {n for n in group if ParameterName.parse(n).owner == owner}
+    restarts = [n for n in remaining if dimensions[n].parameter.action is Action.RESTART]
+    yield accepted | _find_unimportant(space, winner, remaining)
+    for group in (restarts, remaining):
+        for owner in dict.fromkeys(ParameterName.parse(name).service_prefix for name in group):
+            yield accepted | {n for n in group if ParameterName.parse(n).service_prefix == owner}
     for effect in Effect:
-        yield accepted | {n for n in left if dimensions[n].parameter.effect is effect}
-    without = [reverted(space, winner, accepted | {name}) for name in left]
-    log_peaks = _draws(surrogate, [reverted(space, winner, accepted), *without])
+        yield accepted | {n for n in remaining if dimensions[n].parameter.effect is effect}
+    without = [revert_changes(space, winner, accepted | {name}) for name in remaining]
+    log_peaks = _draw_log_peaks(surrogate, [revert_changes(space, winner, accepted), *without])
     losses = log_peaks[:, :1] - log_peaks[:, 1:]
     order = np.argsort(losses.mean(axis=0) + losses.std(axis=0), kind="stable")
     names = accepted
     for index in order:
-        more = names | {left[index]}
-        if allowed(more):
+        more = names | {remaining[index]}
+        if is_allowed(more):
             names = more
             yield names
 
 
-def _draws(surrogate: Surrogate, settings: Sequence[Settings]) -> Array:
+def _draw_log_peaks(surrogate: SurrogateModel, settings: Sequence[Settings]) -> Array:
     """The model's draws of the log peaks of these configurations: ``[draw, configuration]``."""
-    points = surrogate.grid.canonical(surrogate.grid.encode_all(list(settings)))
-    model, rng = surrogate.composite or surrogate.log_peak, np.random.default_rng(len(settings))
-    drawn = model.draws(points, DRAWS, rng)
+    points = surrogate.grid.reset_inactive(surrogate.grid.encode_all(list(settings)))
+    model, rng = surrogate.composite_model or surrogate.log_peak_model, np.random.default_rng(len(settings))
+    drawn = model.sample(points, MODEL_DRAWS, rng)
     # Above the best that was measured, the scale is the logarithm itself.
     return np.where(drawn > 0, drawn, decompress(drawn))
 
 
-def _weight(space: Space, name: str) -> float:
-    action = next(d.parameter.action for d in space.tunable if d.name == name)
+def _change_weight(space: SearchSpace, name: str) -> float:
+    action = next(d.parameter.action for d in space.tunable_dimensions if d.name == name)
     return RESTART_WEIGHT if action is Action.RESTART else 1.0
 
 
-def _rules_kept(space: Space, winner: Settings) -> Callable[[frozenset[str]], bool]:
+def _build_rule_check(space: SearchSpace, winner: Settings) -> Callable[[frozenset[str]], bool]:
     """Whether reverting a set of changes breaks no rule further than ``winner`` does, which breaks only
     rules that depend on what was measured since."""
 
     def keeps(rule: Rule, settings: Settings) -> bool:
-        if not rule.applies(settings) or space.keeps(rule, settings):
+        if not rule.applies(settings) or space.is_kept(rule, settings):
             return True
-        return rule.applies(winner) and space.excess(rule, settings) <= space.excess(rule, winner)
+        return rule.applies(winner) and space.relative_excess(rule, settings) <= space.relative_excess(rule, winner)
 
     @cache
     def kept(names: frozenset[str]) -> bool:
-        settings = reverted(space, winner, names)
+        settings = revert_changes(space, winner, names)
         return all(keeps(rule, settings) for rule in space.constraints)
 
     return kept

@@ -19,10 +19,10 @@ from autotune.errors import AutotuneError
 # Optuna commits once for each parameter of each trial. With a write-ahead log those commits need not
 # wait for the disk. A killed process loses nothing; a machine that loses power loses at most the last
 # trials, which are recorded again from the study's own journal. Neither damages the file.
-PRAGMAS = ("journal_mode = WAL", "synchronous = NORMAL")
+SQLITE_PRAGMAS = ("journal_mode = WAL", "synchronous = NORMAL")
 
 
-class Connections:
+class ConnectionTracker:
     """The open connections of an engine, by the events of its pool.
 
     Optuna creates its engine in a constructor that may raise: only the pool's events reach the
@@ -34,11 +34,11 @@ class Connections:
         self._open: set[Any] = set()
 
     @property
-    def events(self) -> list[tuple[Any, str]]:
+    def pool_events(self) -> list[tuple[Any, str]]:
         """What ``create_engine`` accepts as ``pool_events``."""
         return [(self._add, "connect"), (self._remove, "close")]
 
-    def close(self) -> None:
+    def close_all(self) -> None:
         """Close all of them."""
         while self._open:
             self._open.pop().close()
@@ -59,24 +59,24 @@ def open_sqlite(path: Path) -> Iterator[RDBStorage]:
     Other programs can open the file at the same time. Every connection is closed at the end of the
     block. Raises SQLAlchemyError, StorageInternalError: see ``storage_errors``.
     """
-    connections = Connections(*PRAGMAS)
+    connections = ConnectionTracker(*SQLITE_PRAGMAS)
     try:
         url = f"sqlite:///{path.resolve()}"
-        storage = RDBStorage(url, engine_kwargs={"pool_events": connections.events})
+        storage = RDBStorage(url, engine_kwargs={"pool_events": connections.pool_events})
         yield storage
         storage.remove_session()
     finally:
-        connections.close()
+        connections.close_all()
 
 
 @contextmanager
-def storage_errors(path: Path) -> Iterator[None]:
+def translate_storage_errors(path: Path) -> Iterator[None]:
     """Raise errors of the storage at ``path`` as an AutotuneError, and a full disk as the OSError that
     writing any other file of the study raises."""
     try:
         yield
     except (SQLAlchemyError, StorageInternalError) as error:
-        reason = database_error(error)
+        reason = find_database_error(error)
         if getattr(reason, "sqlite_errorcode", None) == SQLITE_FULL:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path)) from error
         raise AutotuneError(
@@ -86,7 +86,7 @@ def storage_errors(path: Path) -> Iterator[None]:
         ) from error
 
 
-def database_error(error: SQLAlchemyError | StorageInternalError) -> BaseException:
+def find_database_error(error: SQLAlchemyError | StorageInternalError) -> BaseException:
     """The database's own error, without the SQL statement."""
     of_sql = error if isinstance(error, SQLAlchemyError) else error.__cause__
     return getattr(of_sql, "orig", None) or error

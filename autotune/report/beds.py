@@ -6,14 +6,14 @@ from collections.abc import Iterator, Mapping
 from math import exp
 from typing import Any
 
-from autotune.estimate import WITHIN_90
+from autotune.estimate import SDS_WITHIN_90
 from autotune.report import format as fmt
 from autotune.report.view import StudyView
 from autotune.study.records import State
-from autotune.target.messages import plural
+from autotune.target.messages import format_count
 
 
-def beds(view: StudyView) -> dict[str, Any]:
+def summarize_beds(view: StudyView) -> dict[str, Any]:
     """Return the figures of each test bed by name, and whether the gains disagree.
 
     - ``trials``: the number of finished trials, and trials ``per_hour`` of the bed's time.
@@ -27,29 +27,29 @@ def beds(view: StudyView) -> dict[str, Any]:
     state, verdict = view.state, view.state.verdict or {}
     gains = verdict.get("beds", {})
     return {
-        "each": {bed: _bed(state, bed, gains.get(bed)) for bed in state.beds},
+        "each": {bed: _summarize_bed(state, bed, gains.get(bed)) for bed in state.beds},
         "disagree": bool(verdict.get("disagree")),
     }
 
 
-def _bed(state: State, bed: str, gain: Mapping[str, Any] | None) -> dict[str, Any]:
-    finished = sum(trial.bed == bed for trial in state.finished())
+def _summarize_bed(state: State, bed: str, gain: Mapping[str, Any] | None) -> dict[str, Any]:
+    finished = sum(trial.bed == bed for trial in state.list_finished())
     seconds = state.bed_seconds.get(bed, 0.0)
     return {
         "trials": finished,
         "seconds": round(seconds, 1),
         "per_hour": round(3600 * finished / seconds, 1) if seconds else None,
-        "offset": _offset(state, bed),
+        "offset": _format_offset(state, bed),
         "gain": {k: v if k == "pairs" else round(v, 4) for k, v in gain.items()} if gain else None,
         "set_aside": state.set_aside.get(bed),
     }
 
 
-def _offset(state: State, bed: str) -> dict[str, float] | None:
+def _format_offset(state: State, bed: str) -> dict[str, float] | None:
     if bed not in state.offsets:
         return None
     offset = state.offsets[bed]
-    half = WITHIN_90 * offset.sd
+    half = SDS_WITHIN_90 * offset.sd
     ends = {"ratio": 0.0, "low": -half, "high": half}
     return {
         **{key: round(exp(offset.log + end), 4) for key, end in ends.items()},
@@ -57,17 +57,17 @@ def _offset(state: State, bed: str) -> dict[str, float] | None:
     }
 
 
-def bed_lines(view: StudyView) -> Iterator[str]:
+def format_bed_lines(view: StudyView) -> Iterator[str]:
     """Yield a line per test bed, and a warning if their gains disagree."""
-    document = beds(view)
+    document = summarize_beds(view)
     for name, bed in document["each"].items():
-        columns = [f"{name:9}{plural(bed['trials'], 'trial')}"]
+        columns = [f"{name:9}{format_count(bed['trials'], 'trial')}"]
         if offset := bed["offset"]:
-            between = fmt.change_between(offset["ratio"], offset["low"], offset["high"])
+            between = fmt.format_change_interval(offset["ratio"], offset["low"], offset["high"])
             columns.append(f"{between} vs. average bed, noise {100 * offset['noise']:.0f} %")
         if gain := bed["gain"]:
-            change = fmt.change_between(gain["ratio"], gain["low"], gain["high"])
-            columns.append(f"gain {change} in {plural(gain['pairs'], 'pair')}")
+            change = fmt.format_change_interval(gain["ratio"], gain["low"], gain["high"])
+            columns.append(f"gain {change} in {format_count(gain['pairs'], 'pair')}")
         yield ", ".join(columns)
         if bed["set_aside"]:
             yield f"{'':9}removed from the study: {bed['set_aside']}"
@@ -75,24 +75,24 @@ def bed_lines(view: StudyView) -> Iterator[str]:
         yield "! the gains of the beds differ by more than noise: few beds make the interval wide"
 
 
-def bed_rows(view: StudyView) -> Iterator[tuple[str, ...]]:
+def build_bed_rows(view: StudyView) -> Iterator[tuple[str, ...]]:
     """Yield a row per test bed: name, trials, offset from an average bed, noise, gain, status."""
-    for name, bed in beds(view)["each"].items():
+    for name, bed in summarize_beds(view)["each"].items():
         offset, gain = bed["offset"], bed["gain"]
-        pairs = plural(gain["pairs"], "pair") if gain else ""
+        pairs = format_count(gain["pairs"], "pair") if gain else ""
         yield (
             name,
             str(bed["trials"]),
-            fmt.change_between(offset["ratio"], offset["low"], offset["high"]) if offset else "–",
+            fmt.format_change_interval(offset["ratio"], offset["low"], offset["high"]) if offset else "–",
             f"{100 * offset['noise']:.0f} %" if offset else "–",
-            f"{fmt.change_between(gain['ratio'], gain['low'], gain['high'])}, {pairs}"
+            f"{fmt.format_change_interval(gain['ratio'], gain['low'], gain['high'])}, {pairs}"
             if gain
             else "–",
             f"removed: {bed['set_aside']}" if bed["set_aside"] else "active",
         )
 
 
-def of_beds(view: StudyView) -> str:
+def format_bed_count(view: StudyView) -> str:
     """Return the number of test beds that confirmed a gain, for the end of a sentence."""
     verdict = view.state.verdict or {}
     confirmed = len(verdict.get("beds", {}))

@@ -6,83 +6,83 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from autotune.errors import AutotuneError
-from autotune.estimate import WITHIN_90
+from autotune.estimate import SDS_WITHIN_90
 from autotune.report import format as fmt
 from autotune.report import timeline
-from autotune.report.diff import rendered
-from autotune.report.latency import LatencyCurve, latency_curves
-from autotune.report.load_curve import PERCENTILES, hosts_at_capacity, load_curve
-from autotune.report.objective import Requests
-from autotune.report.parameters import Declared, active, acts, changes, declared, described
+from autotune.report.diff import read_rendered_files
+from autotune.report.latency import LatencyCurve, fit_latency_curves
+from autotune.report.load_curve import PERCENTILES, average_host_usage, build_load_curve
+from autotune.report.objective import RequestUnits
+from autotune.report.parameters import DeclaredParameters, list_active_parameters, has_effect, list_changes, find_declared_parameters, find_parameter
 from autotune.report.studies import Study
-from autotune.report.trials import VERDICTS, describe_finding, outcome
-from autotune.report.view import StudyView, capacity_of
+from autotune.report.trials import VERDICT_TEXTS, describe_bottleneck, format_outcome
+from autotune.report.view import StudyView, build_trial_capacity
 from autotune.services.base import Value
-from autotune.study.ranking import LEAST_MEASURED, measured
-from autotune.study.records import COUNTED, Trial
-from autotune.unified_diff import Files, file_diff
+from autotune.study.ranking import MIN_CONFIGURATIONS, list_measured_trials
+from autotune.study.records import COUNTED_PHASES, Trial
+from autotune.unified_diff import FileContents, format_file_diff
 
-Curve = dict[str, list[float | None]]
-LEAST_EFFECT = 0.002  # smallest effect drawn, as a log ratio
-MATRIX = 24  # settings with a column in the table of trials
+ChartColumns = dict[str, list[float | None]]
+MIN_LOG_EFFECT = 0.002  # smallest effect drawn, as a log ratio
+MAX_TABLE_COLUMNS = 24  # settings with a column in the table of trials
 
 
-def data(view: StudyView) -> dict[str, Any]:
+def build_chart_data(view: StudyView) -> dict[str, Any]:
     """Return the data of all charts."""
-    slo, units = view.target.slo.slo, view.units
-    sides, readings = view.conclusion.sides, view.readings()
-    time, columns = timeline.time_of(view), _columns(view)
+    slo, units = view.target.slo.build_slo, view.units
+    sides, readings = view.conclusion.sides, view.readings_by_side()
+    time, columns = timeline.select_time_axis(view), _build_parameter_columns(view)
     # A side without a reading that met the SLO has no figures.
-    hosts = {side: hosts_at_capacity(records, slo) for side, records in readings.items()}
+    hosts = {side: average_host_usage(records, slo) for side, records in readings.items()}
     return {
         "slo": {
-            "percentile": fmt.percentile(slo),
+            "percentile": fmt.format_percentile(slo),
             "limit": 1000 * slo.limit,
-            "allowed": 100 * slo.allowed,
-            "said": fmt.objective(slo),
+            "allowed": 100 * slo.allowed_violations,
+            "said": fmt.format_objective(slo),
         },
         "baseline": sides["baseline"].trial.number if "baseline" in sides else None,
         "best": sides["best"].trial.number if "best" in sides else None,
         "proven": view.verdict == "improved",
-        "time": time.axis,
+        "time": time.label,
         "unit": {
-            "name": units.unit, "suffix": units.suffix, "from_zero": isinstance(units, Requests)
+            "name": units.unit, "suffix": units.unit_suffix, "from_zero": isinstance(units, RequestUnits)
         },
-        "quantity": units.quantity,
-        "counted": sorted(map(str, COUNTED)),
-        "peaks": timeline.peaks(view, time),
-        "steps": timeline.best_so_far(view, time),
-        "readings": timeline.readings(view, time),
-        "latency": {side: _percentile_curve(records) for side, records in readings.items()},
-        "fitted": {side: _fitted(curve) for side, curve in latency_curves(view).items()},
-        "columns": [column["name"] for column in columns["parameters"][:MATRIX]],
+        "quantity": units.quantity_name,
+        "counted": sorted(map(str, COUNTED_PHASES)),
+        "peaks": timeline.list_peaks(view, time),
+        "steps": timeline.list_best_steps(view, time),
+        "readings": timeline.build_reading_columns(view, time),
+        "latency": {side: _build_percentile_curve(records) for side, records in readings.items()},
+        "fitted": {side: _build_fitted_curve(curve) for side, curve in fit_latency_curves(view).items()},
+        "columns": [column["name"] for column in columns["parameters"][:MAX_TABLE_COLUMNS]],
         "hosts": {side: means for side, means in hosts.items() if means},
         "parameters": columns,
-        "trials": _rows(view, [column["name"] for column in columns["parameters"][:MATRIX]]),
+        "trials": _build_trial_rows(view, [column["name"] for column in columns["parameters"][:MAX_TABLE_COLUMNS]]),
         "ceilings": [dict(record) for record in view.state.ceilings],
-        **_model(view),
+        **_build_model_charts(view),
     }  # fmt: skip
 
 
-def _percentile_curve(readings: Iterable[Mapping[str, Any]]) -> Curve:
+def _build_percentile_curve(readings: Iterable[Mapping[str, Any]]) -> ChartColumns:
     """Return the rates, the requests behind each point, and each percentile in ms.
 
     A percentile covers *intended* requests; ``None`` if too few were answered correctly. Readings that
     were limited by the generator or cut short are omitted.
     """
-    steps = [step for step in load_curve(readings) if step.complete]
+    steps = [step for step in build_load_curve(readings) if step.is_complete]
     return {
-        "rate": [round(step.pooled.rate, 1) for step in steps],
-        "requests": [step.pooled.intended for step in steps],
+        "rate": [round(step.pooled_reading.rate, 1) for step in steps],
+        "requests": [step.pooled_reading.intended for step in steps],
         **{
-            f"p{percent:g}": [step.percentile(percent) for step in steps] for percent in PERCENTILES
+            f"p{percent:g}": [step.percentile_milliseconds(percent) for step in steps] for percent in PERCENTILES
         },
     }
 
 
-def _fitted(curve: LatencyCurve) -> dict[str, Any]:
+def _build_fitted_curve(curve: LatencyCurve) -> dict[str, Any]:
     """Return the fitted curve for the page: rates, milliseconds with their band, the capacity."""
-    bands = {"middle": curve.middle, "low": curve.low, "high": curve.high}
+    bands = {"middle": curve.median, "low": curve.low, "high": curve.high}
     peak = curve.capacity
     return {
         "rate": [round(rate, 1) for rate in curve.rates],
@@ -91,14 +91,14 @@ def _fitted(curve: LatencyCurve) -> dict[str, Any]:
     }
 
 
-def _model(view: StudyView) -> dict[str, Any]:
+def _build_model_charts(view: StudyView) -> dict[str, Any]:
     """Return importance, interactions, ranges to widen and slices; empty without enough trials."""
     model, units = view.state.model, view.units
-    if model is None or len(measured(view.state)) < LEAST_MEASURED:
+    if model is None or len(list_measured_trials(view.state)) < MIN_CONFIGURATIONS:
         return {}
     return {
         "importance": {
-            "rows": _importance(view, model["importance"]),
+            "rows": _build_importance_rows(view, model["importance"]),
             "pairs": model["pairs"],
             "edges": [
                 f"{edge['parameter']} is best at the {edge['end']} end of its range "
@@ -108,28 +108,28 @@ def _model(view: StudyView) -> dict[str, Any]:
         },
         # The model predicts peaks; the page shows the user's units.
         "slices": {
-            name: band | {key: [units.rounded(units.of(peak)) for peak in band[key]]
+            name: band | {key: [units.round_value(units.from_peak(peak)) for peak in band[key]]
                           for key in ("mean", "low", "high")}
             for name, band in model["slices"].items()
         },
     }  # fmt: skip
 
 
-def _importance(view: StudyView, effects: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _build_importance_rows(view: StudyView, effects: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return effects in per cent with their 90 % intervals (``null`` if none was recorded).
 
     Settings that always changed together cannot be separated: they form one row with summed effects.
     """
     groups: dict[tuple[int, ...], list[Mapping[str, Any]]] = {}
     for row in effects:
-        values = [trial.in_effect.get(row["parameter"]) for trial in measured(view.state)]
+        values = [trial.effective_settings.get(row["parameter"]) for trial in list_measured_trials(view.state)]
         groups.setdefault(tuple(map(values.index, values)), []).append(row)
     rows = []
     for group in groups.values():
         effect = sum(row["effect"] for row in group)
         sds = [row.get("sd") for row in group]
-        half = None if None in sds else WITHIN_90 * sum(sd for sd in sds if sd is not None)
-        if effect >= LEAST_EFFECT:
+        half = None if None in sds else SDS_WITHIN_90 * sum(sd for sd in sds if sd is not None)
+        if effect >= MIN_LOG_EFFECT:
             rows.append({
                 "names": [row["parameter"] for row in group], "effect": round(100 * effect, 2),
                 "half": None if half is None else round(100 * half, 2),
@@ -137,25 +137,25 @@ def _importance(view: StudyView, effects: Iterable[Mapping[str, Any]]) -> list[d
     return sorted(rows, key=lambda row: -float(row["effect"]))
 
 
-def _columns(view: StudyView) -> dict[str, Any]:
+def _build_parameter_columns(view: StudyView) -> dict[str, Any]:
     """Return the trials in the budget, their capacities, and every setting that varied.
 
     ``parameters`` contains ``name``, ``unit``, ``log`` and one value per trial, ``None`` without
     effect. ``choices`` lists the values of a setting that is not numeric. Capacities come with 90 %
     intervals.
     """
-    trials = measured(view.state)
-    names = dict.fromkeys(name for trial in trials for name in trial.in_effect)
-    own = declared(view.target)
-    acting = [active(trial.in_effect, own) for trial in trials]
-    capacities = [capacity_of(trial, view.units) for trial in trials]
+    trials = list_measured_trials(view.state)
+    names = dict.fromkeys(name for trial in trials for name in trial.effective_settings)
+    own = find_declared_parameters(view.target)
+    acting = [list_active_parameters(trial.effective_settings, own) for trial in trials]
+    capacities = [build_trial_capacity(trial, view.units) for trial in trials]
     varied = []
     for name in names:
-        values = [trial.in_effect.get(name) if name in names_acting else None
+        values = [trial.effective_settings.get(name) if name in names_acting else None
                   for trial, names_acting in zip(trials, acting, strict=True)]  # fmt: skip
         if len({value for value in values if value is not None}) > 1:
-            varied.append(_column(name, values, own))
-    place = _places(view)
+            varied.append(_build_parameter_column(name, values, own))
+    place = _rank_settings(view)
     varied.sort(key=lambda column: place.get(column["name"], (1, len(place))))
     return {
         "trials": [trial.number for trial in trials],
@@ -166,7 +166,7 @@ def _columns(view: StudyView) -> dict[str, Any]:
     }
 
 
-def _places(view: StudyView) -> dict[str, tuple[int, int]]:
+def _rank_settings(view: StudyView) -> dict[str, tuple[int, int]]:
     """Return the order of settings: changes of the best first, then the rest, by importance."""
     changed = {change.name for change in view.changes}
     ranked = [row["parameter"] for row in (view.state.model or {}).get("importance", ())]
@@ -174,13 +174,13 @@ def _places(view: StudyView) -> dict[str, tuple[int, int]]:
     return {name: (int(name not in changed), place) for place, name in enumerate(names)}
 
 
-def _column(name: str, values: list[Value | None], own: Declared) -> dict[str, Any]:
-    parameter = described(name, own=own)
+def _build_parameter_column(name: str, values: list[Value | None], declared_parameters: DeclaredParameters) -> dict[str, Any]:
+    parameter = find_parameter(name, declared_parameters=declared_parameters)
     numeric = all(
         value is None or (isinstance(value, int | float) and not isinstance(value, bool))
         for value in values
     )
-    words = [None if v is None else fmt.setting(v) for v in values]
+    words = [None if v is None else fmt.format_setting(v) for v in values]
     return {
         "name": name,
         "unit": parameter.unit if parameter else "",
@@ -190,14 +190,14 @@ def _column(name: str, values: list[Value | None], own: Declared) -> dict[str, A
     }
 
 
-def _rows(view: StudyView, columns: Sequence[str]) -> list[dict[str, Any]]:
+def _build_trial_rows(view: StudyView, columns: Sequence[str]) -> list[dict[str, Any]]:
     """Return the table of trials; a repeat refers to the trial that it repeats.
 
     ``values`` belong to the settings in ``columns``; ``null`` means no effect.
     """
     baseline = view.conclusion.baseline.trial if view.conclusion.baseline else None
-    before = _files(view.study, baseline) if baseline else {}
-    own = declared(view.target)
+    before = _read_trial_files(view.study, baseline) if baseline else {}
+    own = find_declared_parameters(view.target)
     rows = []
     for trial in view.state.trials:
         row: dict[str, Any] = {
@@ -205,45 +205,45 @@ def _rows(view: StudyView, columns: Sequence[str]) -> list[dict[str, Any]]:
             "phase": str(trial.phase),
             "of": trial.of,
             "bed": trial.bed,
-            **capacity_of(trial, view.units),
-            "outcome": outcome(trial, view.units) if trial.over else "in progress",
-            "verdict": "failed" if trial.failure else _verdict(trial),
-            "bottleneck": describe_finding(view.state.bottlenecks.get(trial.number, {})),
-            "limit": _limit(view.state.bottlenecks.get(trial.number, {})),
-            "values": _values(trial, columns, own),
+            **build_trial_capacity(trial, view.units),
+            "outcome": format_outcome(trial, view.units) if trial.is_finished else "in progress",
+            "verdict": "failed" if trial.failure else _format_verdict(trial),
+            "bottleneck": describe_bottleneck(view.state.bottlenecks.get(trial.number, {})),
+            "limit": _format_limit(view.state.bottlenecks.get(trial.number, {})),
+            "values": _list_values(trial, columns, own),
             "rules": list(trial.bindings),
             "differences": list(trial.differences),
         }
         if trial.of is None and baseline is not None and trial.number != baseline.number:
-            changed = changes(baseline.in_effect, trial.in_effect, own)
+            changed = list_changes(baseline.effective_settings, trial.effective_settings, own)
             row["changes"] = [[change.name, *change.texts] for change in changed]
-            after = _files(view.study, trial)
-            row["diff"] = file_diff(before, after, "baseline", f"trial-{trial.number}")
+            after = _read_trial_files(view.study, trial)
+            row["diff"] = format_file_diff(before, after, "baseline", f"trial-{trial.number}")
         rows.append(row)
     return rows
 
 
-def _limit(finding: Mapping[str, Any]) -> str:
+def _format_limit(finding: Mapping[str, Any]) -> str:
     """Return what limited a trial, without the evidence."""
-    return describe_finding({key: finding.get(key) for key in ("tier", "service", "resource")})
+    return describe_bottleneck({key: finding.get(key) for key in ("tier", "service", "resource")})
 
 
-def _values(trial: Trial, columns: Sequence[str], own: Declared) -> list[Value | None]:
-    in_place = trial.in_effect
+def _list_values(trial: Trial, columns: Sequence[str], declared_parameters: DeclaredParameters) -> list[Value | None]:
+    in_place = trial.effective_settings
     values = [
-        in_place[name] if name in in_place and acts(name, in_place, own) else None
+        in_place[name] if name in in_place and has_effect(name, in_place, declared_parameters) else None
         for name in columns
     ]
-    return [fmt.setting(value) if isinstance(value, bool) else value for value in values]
+    return [fmt.format_setting(value) if isinstance(value, bool) else value for value in values]
 
 
-def _verdict(trial: Trial) -> str:
+def _format_verdict(trial: Trial) -> str:
     verdict = trial.peak.verdict if trial.peak else ""
-    return VERDICTS.get(verdict) or verdict
+    return VERDICT_TEXTS.get(verdict) or verdict
 
 
-def _files(study: Study, trial: Trial) -> Files:
+def _read_trial_files(study: Study, trial: Trial) -> FileContents:
     try:
-        return rendered(study.directory, trial)
+        return read_rendered_files(study.directory, trial)
     except AutotuneError:  # a trial that was never deployed has no files
         return {}

@@ -7,31 +7,31 @@ from collections.abc import Sequence
 from autotune.services.base import Value
 from autotune.target.slo import Slo
 
-MANY_TIMES = 11.0  # ratios from here on are unreadable in per cent
+MIN_FACTOR_RATIO = 11.0  # ratios from here on are unreadable in per cent
 
 
-def rate(value: float | None) -> str:
+def format_rate(value: float | None) -> str:
     """Return requests/s with their significant digits: ``1,706``, ``84.2``."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def value(number: float | None) -> str:
+def format_value(number: float | None) -> str:
     """Return a benchmark's value: ``12,345``, ``41.27``, ``0.003104``, ``-3.2e+09``."""
     if number is None:
         return "–"
     return f"{number:,.0f}" if 10_000 <= abs(number) < 1e9 else f"{number:.4g}"
 
 
-def latency(seconds: float | None) -> str:
+def format_latency(seconds: float | None) -> str:
     """Return ``38 ms`` or ``1.2 s``; a dash for ``None``."""
     if seconds is None:
         return "–"
     return f"{seconds:.2g} s" if seconds >= 0.9995 else f"{seconds * 1000:.3g} ms"
 
 
-def duration(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """Return ``48 s``, ``15 min``, ``7 min 40 s`` or ``2 h 5 min``."""
     whole = round(seconds)
     if whole < 60:
@@ -45,42 +45,42 @@ def duration(seconds: float) -> str:
     return " ".join(f"{count} {unit}" for count, unit in units if count)
 
 
-def change(ratio: float) -> str:
+def format_change(ratio: float) -> str:
     """Return a ratio as a change: 1.41 is ``+41 %``, 132 is ``×132``."""
-    if ratio >= MANY_TIMES:
+    if ratio >= MIN_FACTOR_RATIO:
         return f"×{ratio:.3g}"
-    text = f"{100 * (ratio - 1):+.{_digits(ratio)}f} %"
+    text = f"{100 * (ratio - 1):+.{_count_decimals(ratio)}f} %"
     return text.replace("-", "+") if not float(text[:-2]) else text
 
 
-def change_between(ratio: float, low: float, high: float) -> str:
+def format_change_interval(ratio: float, low: float, high: float) -> str:
     """Return a ratio and its interval as changes: ``+41 % [36, 47]``, ``×132 [29, 595]``."""
-    if ratio >= MANY_TIMES:
-        return f"{change(ratio)} [{low:.3g}, {high:.3g}]"
-    ends = [f"{100 * (end - 1):.{_digits(ratio)}f}" for end in (low, high)]
-    return f"{change(ratio)} [{', '.join(ends)}]"
+    if ratio >= MIN_FACTOR_RATIO:
+        return f"{format_change(ratio)} [{low:.3g}, {high:.3g}]"
+    ends = [f"{100 * (end - 1):.{_count_decimals(ratio)}f}" for end in (low, high)]
+    return f"{format_change(ratio)} [{', '.join(ends)}]"
 
 
-def _digits(ratio: float) -> int:
+def _count_decimals(ratio: float) -> int:
     """Return the decimals of a change in per cent: a small change gets one."""
     return 0 if abs(ratio - 1) >= 0.0995 else 1
 
 
-def share(part: float, whole: float) -> str:
+def format_share(part: float, whole: float) -> str:
     """Return ``84 %``; if ``whole`` is zero, ``0 %``."""
     return f"{100 * part / whole if whole else 0:.0f} %"
 
 
-def objective(slo: Slo) -> str:
+def format_objective(slo: Slo) -> str:
     """Return ``p99 ≤ 50 ms``."""
-    return f"{percentile(slo)} ≤ {latency(slo.limit)}"
+    return f"{format_percentile(slo)} ≤ {format_latency(slo.limit)}"
 
 
-def percentile(slo: Slo) -> str:
+def format_percentile(slo: Slo) -> str:
     return f"p{100 * slo.quantile:g}"
 
 
-def setting(value: Value, unit: str = "") -> str:
+def format_setting(value: Value, unit: str = "") -> str:
     """Return a parameter's value with its unit; switches as ``on`` and ``off``."""
     if isinstance(value, bool):
         return "on" if value else "off"
@@ -88,7 +88,7 @@ def setting(value: Value, unit: str = "") -> str:
     return f"{text} {unit}" if unit else text
 
 
-def listed(numbers: Sequence[int]) -> str:
+def format_first_numbers(numbers: Sequence[int]) -> str:
     """Return the first eight numbers: ``1, 2, 3``."""
     first = ", ".join(map(str, numbers[:8]))
     return f"{first}, …" if len(numbers) > 8 else first

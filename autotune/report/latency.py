@@ -22,20 +22,20 @@ from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
 from autotune.measure.reading import Reading
 from autotune.report import format as fmt
-from autotune.report.trials import WARM_UP
+from autotune.report.trials import WARM_UP_PURPOSE
 from autotune.report.view import StudyView
-from autotune.study.store import reading_of
+from autotune.study.store import reading_from_record
 from autotune.target.slo import Slo
 
-AT_MOST, MORE_THAN = "at most", "more than"
-CURVES = 200  # bootstrap samples
-RATES = 40  # points of the drawn grid
-LEAST = 3  # minimum readings for a curve
-Point = tuple[float, float, float]  # log rate, log seconds, weight
+AT_MOST_BOUND, MORE_THAN_BOUND = "at most", "more than"
+BOOTSTRAP_CURVES = 200  # bootstrap samples
+GRID_RATES = 40  # points of the drawn grid
+MIN_READINGS = 3  # minimum readings for a curve
+LogPoint = tuple[float, float, float]  # log rate, log seconds, weight
 
 
 @dataclass(frozen=True)
-class Latency:
+class LatencyEstimate:
     """The SLO's percentile at a rate, in seconds, with its 90 % interval.
 
     ``bound`` is ``at most`` if only higher rates were measured. It is ``more than`` beyond the capacity
@@ -49,8 +49,8 @@ class Latency:
 
     def __str__(self) -> str:
         if self.bound:
-            return f"{self.bound} {fmt.latency(self.seconds)}"
-        return f"{fmt.latency(self.seconds)} [{fmt.latency(self.low)}, {fmt.latency(self.high)}]"
+            return f"{self.bound} {fmt.format_latency(self.seconds)}"
+        return f"{fmt.format_latency(self.seconds)} [{fmt.format_latency(self.low)}, {fmt.format_latency(self.high)}]"
 
 
 @dataclass(frozen=True)
@@ -58,112 +58,112 @@ class LatencyCurve:
     """``rates`` in ascending order, with the percentile's median and 90 % band in seconds."""
 
     rates: tuple[float, ...]
-    middle: tuple[float, ...]
+    median: tuple[float, ...]
     low: tuple[float, ...]
     high: tuple[float, ...]
     capacity: Peak | None
-    limit: float
+    limit_seconds: float
 
-    def at(self, rate: float) -> Latency:
+    def estimate_at(self, rate: float) -> LatencyEstimate:
         """Return the estimate of the percentile at ``rate`` requests/s."""
         if self.capacity is not None and rate > self.capacity.high:
-            return Latency(self.limit, self.limit, self.limit, MORE_THAN)
-        bands = (self.middle, self.low, self.high)
-        middle, low, high = (_between(self.rates, band, rate) for band in bands)
+            return LatencyEstimate(self.limit_seconds, self.limit_seconds, self.limit_seconds, MORE_THAN_BOUND)
+        bands = (self.median, self.low, self.high)
+        middle, low, high = (_interpolate(self.rates, band, rate) for band in bands)
         if rate < self.rates[0]:
-            return Latency(high, low, high, AT_MOST)
+            return LatencyEstimate(high, low, high, AT_MOST_BOUND)
         if rate > self.rates[-1]:
-            return Latency(low, low, high, MORE_THAN)
-        return Latency(middle, low, high)
+            return LatencyEstimate(low, low, high, MORE_THAN_BOUND)
+        return LatencyEstimate(middle, low, high)
 
-    def why(self, rate: float) -> str:
+    def describe_extrapolation(self, rate: float) -> str:
         """Return why the estimate at ``rate`` is uncertain; empty between measured rates."""
         if self.capacity is not None and rate > self.capacity.high:
-            return f"above the capacity of {fmt.rate(self.capacity.peak)}/s"
+            return f"above the capacity of {fmt.format_rate(self.capacity.peak)}/s"
         if rate < self.rates[0]:
-            return f"extrapolated: the lowest measured rate is {fmt.rate(self.rates[0])}/s"
+            return f"extrapolated: the lowest measured rate is {fmt.format_rate(self.rates[0])}/s"
         if rate > self.rates[-1]:
-            return f"extrapolated: the highest measured rate is {fmt.rate(self.rates[-1])}/s"
+            return f"extrapolated: the highest measured rate is {fmt.format_rate(self.rates[-1])}/s"
         return ""
 
 
-def latency_curves(view: StudyView) -> dict[str, LatencyCurve]:
+def fit_latency_curves(view: StudyView) -> dict[str, LatencyCurve]:
     """Return the curves of baseline and best, if readings suffice. Raises AutotuneError."""
-    if view.target.goal is not None:
+    if view.target.command_goal is not None:
         return {}
-    slo, given_up = view.target.slo.slo, view.target.load.timeout
+    slo, given_up = view.target.slo.build_slo, view.target.load.timeout
     sides = view.conclusion.sides
     curves = {
-        label: fitted(readings, slo, given_up, sides[label].estimate)
-        for label, readings in view.readings().items()
+        label: fit_curve(readings, slo, given_up, sides[label].best_estimate)
+        for label, readings in view.readings_by_side().items()
     }
     return {label: curve for label, curve in curves.items() if curve is not None}
 
 
-def fitted(
-    records: Iterable[Mapping[str, Any]], slo: Slo, given_up: float, capacity: Peak | None
+def fit_curve(
+    records: Iterable[Mapping[str, Any]], slo: Slo, timeout_seconds: float, capacity: Peak | None
 ) -> LatencyCurve | None:
     """Return the curve of a configuration's readings; ``None`` for fewer than ``LEAST`` readings.
 
     A percentile beyond all answers counts as ``given_up``, the request timeout in seconds.
     """
     readings = [
-        reading for record in records if record.get("purpose") != WARM_UP and record["intended"]
-        if (reading := reading_of(record)).is_valid
+        reading for record in records if record.get("purpose") != WARM_UP_PURPOSE and record["intended"]
+        if (reading := reading_from_record(record)).is_valid
     ]  # fmt: skip
-    if len(readings) < LEAST:
+    if len(readings) < MIN_READINGS:
         return None
-    points = sorted(_point(reading, slo, given_up) for reading in readings)
-    crossing = capacity.estimate if capacity and capacity.feasible else None
-    anchor = crossing if _late_first(readings, slo) else None
+    points = sorted(_build_point(reading, slo, timeout_seconds) for reading in readings)
+    crossing = capacity.estimate if capacity and capacity.is_feasible else None
+    anchor = crossing if _is_latency_bound(readings, slo) else None
     first, last = points[0][0], points[-1][0]
-    grid = [first + (last - first) * step / (RATES - 1) for step in range(RATES)]
+    grid = [first + (last - first) * step / (GRID_RATES - 1) for step in range(GRID_RATES)]
     drawn = Random(len(points))  # noqa: S311  # a sample, not a secret
-    half = max(LEAST, len(points) // 2)
+    half = max(MIN_READINGS, len(points) // 2)
     curves = [
-        _curve(sorted(drawn.choices(points, k=half)), grid, _drawn(anchor, drawn), slo)
-        for _ in range(CURVES)
+        _fit_log_curve(sorted(drawn.choices(points, k=half)), grid, _draw_capacity(anchor, drawn), slo)
+        for _ in range(BOOTSTRAP_CURVES)
     ]
     spread = [sorted(column) for column in zip(*curves, strict=True)]
     middle, low, high = (
-        tuple(exp(column[round(share * (CURVES - 1))]) for column in spread)
+        tuple(exp(column[round(share * (BOOTSTRAP_CURVES - 1))]) for column in spread)
         for share in (0.5, 0.05, 0.95)
     )
     peak = capacity if crossing else None
     return LatencyCurve(tuple(map(exp, grid)), middle, low, high, peak, slo.limit)
 
 
-def _point(reading: Reading, slo: Slo, given_up: float) -> Point:
+def _build_point(reading: Reading, slo: Slo, timeout_seconds: float) -> LogPoint:
     late = None if reading.truncated else reading.percentile(slo.quantile)
-    return log(reading.rate), log(max(late or given_up, 1e-6)), max(reading.seconds, 1e-3)
+    return log(reading.rate), log(max(late or timeout_seconds, 1e-6)), max(reading.seconds, 1e-3)
 
 
-def _late_first(readings: Sequence[Reading], slo: Slo) -> bool:
+def _is_latency_bound(readings: Sequence[Reading], slo: Slo) -> bool:
     """True if at least half of the readings that violate the SLO violate its latency limit, not only
     its error limit."""
-    broken = [reading for reading in readings if not slo.met(reading)]
-    late = [reading for reading in broken if not slo.met(replace(reading, errors={}))]
+    broken = [reading for reading in readings if not slo.is_met(reading)]
+    late = [reading for reading in broken if not slo.is_met(replace(reading, errors={}))]
     return 2 * len(late) >= len(broken)
 
 
-def _drawn(anchor: Estimate | None, drawn: Random) -> float | None:
-    return None if anchor is None else drawn.gauss(anchor.log_mean, anchor.sd)
+def _draw_capacity(anchor: Estimate | None, random: Random) -> float | None:
+    return None if anchor is None else random.gauss(anchor.log_mean, anchor.sd)
 
 
-def _curve(
-    points: Sequence[Point], grid: Sequence[float], crossing: float | None, slo: Slo
+def _fit_log_curve(
+    points: Sequence[LogPoint], grid: Sequence[float], crossing: float | None, slo: Slo
 ) -> list[float]:
     """Return log seconds on the grid: isotonic, and at the limit at log rate ``crossing``."""
-    rates, values = [point[0] for point in points], _isotonic(points)
+    rates, values = [point[0] for point in points], _fit_isotonic(points)
     if crossing is not None:
         limit, place = log(slo.limit), bisect_left(rates, crossing)
         below, above = values[:place], values[place:]
         values = [*(min(v, limit) for v in below), limit, *(max(v, limit) for v in above)]
         rates = [*rates[:place], crossing, *rates[place:]]
-    return [_between(rates, values, rate) for rate in grid]
+    return [_interpolate(rates, values, rate) for rate in grid]
 
 
-def _isotonic(points: Sequence[Point]) -> list[float]:
+def _fit_isotonic(points: Sequence[LogPoint]) -> list[float]:
     """Return the least-squares fit that never falls, by pooling adjacent violators."""
     blocks: list[tuple[float, float, int]] = []  # mean, weight, number of points
     for _, value, weight in points:
@@ -176,7 +176,7 @@ def _isotonic(points: Sequence[Point]) -> list[float]:
     return [mean for mean, _, count in blocks for _ in range(count)]
 
 
-def _between(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
+def _interpolate(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
     """Return ``y`` at ``x``: linear between the points, constant beyond the outer ones."""
     place = bisect_left(xs, x)
     if place == 0 or place == len(xs):
@@ -185,8 +185,8 @@ def _between(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
     return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
 
 
-def latency_at(view: StudyView, rate: float) -> dict[str, tuple[Latency, str]]:
+def estimate_latency_at(view: StudyView, rate: float) -> dict[str, tuple[LatencyEstimate, str]]:
     """Return the percentile at a rate in requests/s, and why it is uncertain, by side."""
     return {
-        label: (curve.at(rate), curve.why(rate)) for label, curve in latency_curves(view).items()
+        label: (curve.estimate_at(rate), curve.describe_extrapolation(rate)) for label, curve in fit_latency_curves(view).items()
     }

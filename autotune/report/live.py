@@ -14,37 +14,37 @@ from rich.live import Live as Redrawn
 from rich.panel import Panel
 from rich.table import Table
 
-from autotune.deploy.deployed import Deployed
+from autotune.deploy.deployed import DeployResult
 from autotune.measure.reading import Reading
-from autotune.measure.steal import MUCH
+from autotune.measure.steal import HIGH_STEAL_SHARE
 from autotune.measure.warmup import WarmUpResult
 from autotune.report import format as fmt
 from autotune.report.progress import (
-    deployed_line,
-    error_line,
+    format_deployed_line,
+    format_error_line,
     ignore_errors,
-    reading_line,
-    verdict_mark,
-    warm_line,
+    format_reading_line,
+    select_verdict_mark,
+    format_warm_up_line,
 )
-from autotune.report.trials import WARM_UP, label, outcome
-from autotune.report.view import Outlook, outlook
+from autotune.report.trials import WARM_UP_PURPOSE, format_trial_label, format_outcome
+from autotune.report.view import StudyOutlook, build_outlook
 from autotune.study.records import State, Trial
-from autotune.target.messages import plural
+from autotune.target.messages import format_count
 from autotune.target.model import Target
-from autotune.terminal import console, styled
+from autotune.terminal import create_console, style_text
 
-STEPS = 10  # readings shown of the current trial
-ROWS = 8  # finished trials shown
-STYLES = {"✓": "green", "✗": "red", "?": "yellow"}
+MAX_SHOWN_READINGS = 10  # readings shown of the current trial
+MAX_SHOWN_TRIALS = 8  # finished trials shown
+MARK_STYLES = {"✓": "green", "✗": "red", "?": "yellow"}
 
 
-class Live:
+class LiveProgress:
     """A panel of trials, the current trial's load steps, the best so far and the time left."""
 
     def __init__(self, target: Target, state: Callable[[], State], stream: TextIO) -> None:
         self._target, self._state = target, state
-        self._console = console(stream)
+        self._console = create_console(stream)
         self._redrawn = Redrawn(console=self._console, auto_refresh=False, redirect_stdout=False)
         self._trial: Trial | None = None
         self._step = "starting"
@@ -53,11 +53,11 @@ class Live:
         self._under_steal = 0
 
     def __enter__(self) -> Self:
-        self._start()
+        self._start_display()
         return self
 
     @ignore_errors
-    def _start(self) -> None:
+    def _start_display(self) -> None:
         self._redrawn.start()
         self._redraw()
 
@@ -66,82 +66,82 @@ class Live:
             self._redrawn.stop()
 
     @ignore_errors
-    def trial_begins(self, trial: Trial) -> None:
+    def on_trial_start(self, trial: Trial) -> None:
         self._trial, self._readings = trial, []
-        self._now("deploying")
+        self._show_step("deploying")
 
     @ignore_errors
-    def deployed(self, trial: Trial, deployed: Deployed) -> None:
-        self._now(f"{deployed_line(deployed)}; warming up")
+    def on_deployed(self, trial: Trial, deployed: DeployResult) -> None:
+        self._show_step(f"{format_deployed_line(deployed)}; warming up")
 
     @ignore_errors
-    def warm(self, trial: Trial, warm_up: WarmUpResult) -> None:
-        self._now(f"{warm_line(warm_up)}; searching for the capacity")
+    def on_warm_up(self, trial: Trial, warm_up: WarmUpResult) -> None:
+        self._show_step(f"{format_warm_up_line(warm_up)}; searching for the capacity")
 
     @ignore_errors
-    def reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
-        self._under_steal += reading.stolen > MUCH
-        if purpose == WARM_UP:
-            self._step = f"warming up at {fmt.rate(reading.rate)}/s"
+    def on_reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
+        self._under_steal += reading.stolen > HIGH_STEAL_SHARE
+        if purpose == WARM_UP_PURPOSE:
+            self._step = f"warming up at {fmt.format_rate(reading.rate)}/s"
         else:
             self._readings.append(reading)
         self._redraw()
 
     @ignore_errors
-    def trial_ends(self, trial: Trial) -> None:
+    def on_trial_end(self, trial: Trial) -> None:
         self._trial, self._readings = None, []
-        self._now("choosing the next configuration")
+        self._show_step("choosing the next configuration")
 
     @ignore_errors
     def note(self, text: str) -> None:
-        self._console.print(styled(text))
+        self._console.print(style_text(text))
         self._redraw()
 
     def report_error(self, error: Exception) -> None:
         if not self._failed:
             self._failed = True
             with suppress(Exception):
-                self._console.print(styled(error_line(error)))
+                self._console.print(style_text(format_error_line(error)))
 
-    def _now(self, step: str) -> None:
+    def _show_step(self, step: str) -> None:
         self._step = step
         self._redraw()
 
     def _redraw(self) -> None:
-        self._redrawn.update(self._panel(), refresh=True)
+        self._redrawn.update(self._build_panel(), refresh=True)
 
-    def _steal(self) -> str:
+    def _format_steal(self) -> str:
         count = self._under_steal
-        return f"   CPU steal in {plural(count, 'reading')}" if count else ""
+        return f"   CPU steal in {format_count(count, 'reading')}" if count else ""
 
-    def _panel(self) -> Panel:
+    def _build_panel(self) -> Panel:
         state, budget = self._state(), self._target.budget
-        now = outlook(self._target, state)
-        slo = self._target.slo.slo
-        trial = label(self._trial) + ": " if self._trial else ""
-        latest = sorted(self._readings[-STEPS:], key=lambda reading: reading.rate)
+        now = build_outlook(self._target, state)
+        slo = self._target.slo.build_slo
+        trial = format_trial_label(self._trial) + ": " if self._trial else ""
+        latest = sorted(self._readings[-MAX_SHOWN_READINGS:], key=lambda reading: reading.rate)
         parts: list[RenderableType] = [
-            _table(state, now),
-            styled(trial + self._step, "bold"),
-            *(styled("  " + reading_line(reading, "peak", slo), STYLES[verdict_mark(reading, slo)])
+            _build_trial_table(state, now),
+            style_text(trial + self._step, "bold"),
+            *(style_text("  " + format_reading_line(reading, "peak", slo), MARK_STYLES[select_verdict_mark(reading, slo)])
               for reading in latest),
-            styled(f"{now}{self._steal()}", "cyan"),
+            style_text(f"{now}{self._format_steal()}", "cyan"),
         ]  # fmt: skip
-        counted = f"trial {now.counted} of {budget.trials}"
-        title = styled(f"{self._target.name} · {now.units.objective} · {counted}")
+        counted = f"trial {now.trial_count} of {budget.trials}"
+        title = style_text(f"{self._target.name} · {now.units.objective} · {counted}")
         return Panel(Group(*parts), title=title, title_align="left")
 
 
-def _table(state: State, now: Outlook) -> Table:
+def _build_trial_table(state: State, outlook: StudyOutlook) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0))
     for heading in ("trial", "outcome", "90 % interval"):
         table.add_column(heading, justify="left", header_style="dim")
-    units, leader = now.units, now.leader
-    for trial in state.finished()[-ROWS:]:
+    units, leader = outlook.units, outlook.leader
+    for trial in state.list_finished()[-MAX_SHOWN_TRIALS:]:
         style = "green" if leader is not None and trial.number == leader.number else ""
         interval = ""
-        if trial.peak is not None and trial.peak.feasible:
-            interval = units.interval(units.of(trial.peak.low), units.of(trial.peak.high))
-        cells = (label(trial), outcome(trial, units), interval)
-        table.add_row(*(styled(cell, style) for cell in cells))
+        if trial.peak is not None and trial.peak.is_feasible:
+            interval = units.format_interval(units.from_peak(trial.peak.low), units.from_peak(trial.peak.high))
+        cells = (format_trial_label(trial), format_outcome(trial, units), interval)
+        table.add_row(*(style_text(cell, style) for cell in cells))
     return table

@@ -13,17 +13,17 @@ from statistics import fmean
 from typing import Any
 
 from autotune.measure.reading import Reading
-from autotune.report.trials import WARM_UP
-from autotune.study.store import reading_of
+from autotune.report.trials import WARM_UP_PURPOSE
+from autotune.study.store import reading_from_record
 from autotune.target.slo import Slo
 
-Readings = Iterable[Mapping[str, Any]]
+ReadingRecords = Iterable[Mapping[str, Any]]
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
 # Width of a load step in log units of the rate.
-WIDTH = 0.04
-HOST_FIGURES = ("cpu", "steal", "load", "memory", "sockets", "time_wait", "network")
-NEAREST = 3  # highest readings within the SLO, averaged per host
+STEP_LOG_WIDTH = 0.04
+HOST_METRICS = ("cpu", "steal", "load", "memory", "sockets", "time_wait", "network")
+READINGS_AT_CAPACITY = 3  # highest readings within the SLO, averaged per host
 
 
 @dataclass(frozen=True)
@@ -34,50 +34,50 @@ class LoadStep:
     are invalid for the server. Such steps have no goodput and no percentiles.
     """
 
-    readings: int
-    pooled: Reading
+    reading_count: int
+    pooled_reading: Reading
 
     @property
-    def limited(self) -> str | None:
+    def invalid_reason(self) -> str | None:
         """The reason why the step is invalid for the server: the generator, or disturbed hosts."""
-        return self.pooled.limited or self.pooled.disturbed
+        return self.pooled_reading.limited or self.pooled_reading.disturbed
 
     @property
-    def complete(self) -> bool:
+    def is_complete(self) -> bool:
         """True if the step is valid for the server and its load ran for its full duration."""
-        return self.pooled.is_valid and not self.pooled.truncated
+        return self.pooled_reading.is_valid and not self.pooled_reading.truncated
 
     @property
     def goodput(self) -> float | None:
         """Requests/s that were answered correctly and in time."""
-        return self.pooled.goodput if self.complete and self.pooled.seconds > 0 else None
+        return self.pooled_reading.goodput if self.is_complete and self.pooled_reading.seconds > 0 else None
 
-    def percentile(self, percent: float) -> float | None:
+    def percentile_milliseconds(self, percent: float) -> float | None:
         """Return the milliseconds within which ``percent`` of *intended* requests were answered
         correctly; ``None`` if too few were, or if the step is not complete."""
-        return milliseconds(self.pooled.percentile(percent / 100)) if self.complete else None
+        return to_milliseconds(self.pooled_reading.percentile(percent / 100)) if self.is_complete else None
 
 
-def load_curve(readings: Readings) -> tuple[LoadStep, ...]:
+def build_load_curve(readings: ReadingRecords) -> tuple[LoadStep, ...]:
     """Return the load steps of recorded readings, lowest rate first, without the warm-up."""
     by_kind: dict[tuple[int, bool, str], list[Reading]] = {}
     for record in readings:
-        if record.get("purpose") == WARM_UP or not record["intended"]:
+        if record.get("purpose") == WARM_UP_PURPOSE or not record["intended"]:
             continue
-        place = round(log(record["rate"]) / WIDTH)
+        place = round(log(record["rate"]) / STEP_LOG_WIDTH)
         invalid = record.get("limited") or ("disturbed" if record.get("disturbed") else "")
         kind = (place, bool(record.get("truncated")), invalid)
-        by_kind.setdefault(kind, []).append(reading_of(record))
-    steps = [LoadStep(len(pooled), Reading.pooled(pooled)) for pooled in by_kind.values()]
-    return tuple(sorted(steps, key=lambda step: step.pooled.rate))
+        by_kind.setdefault(kind, []).append(reading_from_record(record))
+    steps = [LoadStep(len(pooled), Reading.pool(pooled)) for pooled in by_kind.values()]
+    return tuple(sorted(steps, key=lambda step: step.pooled_reading.rate))
 
 
-def milliseconds(seconds: float | None) -> float | None:
+def to_milliseconds(seconds: float | None) -> float | None:
     """Return seconds as milliseconds, rounded to remove the floating-point error."""
     return None if seconds is None else round(1000 * seconds, 9)
 
 
-def hosts_at_capacity(readings: Readings, slo: Slo) -> dict[str, dict[str, float]]:
+def average_host_usage(readings: ReadingRecords, slo: Slo) -> dict[str, dict[str, float]]:
     """Return host → figures, each the mean over the highest readings that met the SLO.
 
     ``cpu``, ``steal`` and ``memory`` are fractions, ``load`` is the load average, ``network`` is in
@@ -86,24 +86,24 @@ def hosts_at_capacity(readings: Readings, slo: Slo) -> dict[str, dict[str, float
     met = [
         reading
         for reading in readings
-        if reading.get("purpose") != WARM_UP
+        if reading.get("purpose") != WARM_UP_PURPOSE
         and reading.get("hosts")
-        and slo.met(reading_of(reading))
+        and slo.is_met(reading_from_record(reading))
     ]
-    nearest = sorted(met, key=lambda reading: -float(reading["rate"]))[:NEAREST]
+    nearest = sorted(met, key=lambda reading: -float(reading["rate"]))[:READINGS_AT_CAPACITY]
     hosts = sorted({host for reading in nearest for host in reading["hosts"]})
-    return {host: _means([r["hosts"][host] for r in nearest if host in r["hosts"]])
+    return {host: _average_usages([r["hosts"][host] for r in nearest if host in r["hosts"]])
             for host in hosts}  # fmt: skip
 
 
-def _means(usages: list[Mapping[str, float]]) -> dict[str, float]:
+def _average_usages(usages: list[Mapping[str, float]]) -> dict[str, float]:
     return {
         key: round(fmean(usage[key] for usage in usages), 3)
-        for key in HOST_FIGURES
+        for key in HOST_METRICS
         if all(key in usage for usage in usages)
     }
 
 
-def hosts_watched(readings: Readings) -> bool:
+def has_host_usage(readings: ReadingRecords) -> bool:
     """True if any reading recorded host data, even if it missed the SLO."""
     return any(reading.get("hosts") for reading in readings)

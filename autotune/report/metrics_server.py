@@ -10,15 +10,15 @@ from types import TracebackType
 from typing import Any, Self
 
 from autotune.errors import AutotuneError
-from autotune.strict import whole
+from autotune.strict import parse_uint
 
-PATH = "/metrics"
+METRICS_PATH = "/metrics"
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
-LOOPBACK = "127.0.0.1"
-MOST_CLIENTS = 8  # concurrent clients; more are refused
-TIMEOUT = 5.0  # seconds before a silent client is disconnected
-POLL = 0.1  # seconds between checks for the end of a study
-HINT = "such as --metrics-port 9876, or 10.0.0.5:9876 for an address other than loopback"
+LOOPBACK_ADDRESS = "127.0.0.1"
+MAX_CLIENTS = 8  # concurrent clients; more are refused
+CLIENT_TIMEOUT_SECONDS = 5.0  # seconds before a silent client is disconnected
+SHUTDOWN_POLL_SECONDS = 0.1  # seconds between checks for the end of a study
+PORT_HINT = "such as --metrics-port 9876, or 10.0.0.5:9876 for an address other than loopback"
 
 
 class MetricsServer(ThreadingHTTPServer):
@@ -29,18 +29,18 @@ class MetricsServer(ThreadingHTTPServer):
 
     daemon_threads = True
     block_on_close = False
-    request_queue_size = MOST_CLIENTS
+    request_queue_size = MAX_CLIENTS
 
-    def __init__(self, where: str) -> None:
+    def __init__(self, listen_address: str) -> None:
         """Listen on ``where``: ``PORT`` on loopback, or ``ADDRESS:PORT``. Raises AutotuneError."""
         self.text = ""
-        self._free = threading.BoundedSemaphore(MOST_CLIENTS)
+        self._free = threading.BoundedSemaphore(MAX_CLIENTS)
         try:
-            super().__init__(_address(where), _Handler)
+            super().__init__(_parse_address(listen_address), _MetricsHandler)
         except OSError as error:
             why = (error.strerror or str(error)).lower()
-            raise AutotuneError(f"--metrics-port {where}: {why}", hint=HINT) from None
-        self._thread = threading.Thread(target=self.serve_forever, args=(POLL,), daemon=True)
+            raise AutotuneError(f"--metrics-port {listen_address}: {why}", hint=PORT_HINT) from None
+        self._thread = threading.Thread(target=self.serve_forever, args=(SHUTDOWN_POLL_SECONDS,), daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -78,15 +78,15 @@ class MetricsServer(ThreadingHTTPServer):
         """Ignore the error: a disconnected client does not matter to a study."""
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _MetricsHandler(BaseHTTPRequestHandler):
     server: MetricsServer
-    timeout = TIMEOUT
+    timeout = CLIENT_TIMEOUT_SECONDS
     server_version = "autotune"
     sys_version = ""
 
     def do_GET(self) -> None:  # http.server requires this name
-        if self.path.partition("?")[0] != PATH:
-            self.send_error(HTTPStatus.NOT_FOUND, explain=f"metrics are at {PATH}")
+        if self.path.partition("?")[0] != METRICS_PATH:
+            self.send_error(HTTPStatus.NOT_FOUND, explain=f"metrics are at {METRICS_PATH}")
             return
         content = self.server.text.encode()
         self.send_response(HTTPStatus.OK)
@@ -99,12 +99,12 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing: scrapes are not progress of a study."""
 
 
-def _address(where: str) -> tuple[str, int]:
-    address, _, port = where.rpartition(":")
+def _parse_address(listen_address: str) -> tuple[str, int]:
+    address, _, port = listen_address.rpartition(":")
     try:
-        number = whole(port)
+        number = parse_uint(port)
     except ValueError:
         number = -1
     if not 0 <= number < 2**16:
-        raise AutotuneError(f"--metrics-port {where}: {port!r} is not a port", hint=HINT)
-    return address or LOOPBACK, number
+        raise AutotuneError(f"--metrics-port {listen_address}: {port!r} is not a port", hint=PORT_HINT)
+    return address or LOOPBACK_ADDRESS, number

@@ -9,86 +9,86 @@ from functools import cache
 from typing import Any
 
 from autotune.errors import AutotuneError
-from autotune.parameter_name import ParameterName, own_settings
+from autotune.parameter_name import ParameterName, select_service_settings
 from autotune.report import format as fmt
 from autotune.services.base import Action, Effect, Parameter, Role, Service, Settings, Trait, Value
-from autotune.services.registry import ALL, DEPLOYMENTS, SERVICES, choice_of, parts
-from autotune.space.dimension import CHOICE, is_choice
-from autotune.target.messages import instead, same
+from autotune.services.registry import ALL_SERVICES, DEPLOYMENTS, DEPLOYABLE_SERVICES, choice_name, services_of
+from autotune.space.dimension import DEPLOYMENT_PARAMETER, is_deployment_choice
+from autotune.target.messages import suggest_name, is_same_value
 from autotune.target.model import ParameterRule, Target
 
-Declared = Mapping[str, ParameterRule]
-NOTHING: Settings = {}
-NONE: Declared = {}
-INDENT = 6 * " "
-EFFECTS = {
+DeclaredParameters = Mapping[str, ParameterRule]
+NO_SETTINGS: Settings = {}
+NO_DECLARED: DeclaredParameters = {}
+TEXT_INDENT = 6 * " "
+EFFECT_TEXTS = {
     Effect.CAPACITY: "on capacity (searched first)",
     Effect.SMALL: "small",
     Effect.COSMETIC: "negligible",
 }
-LOADS = {
+TRAIT_LABELS = {
     Trait.TLS: "TLS",
     Trait.CHURN: "a connection for each request",
 }
-COSTS = {
+ACTION_TEXTS = {
     Action.NONE: "a change takes effect immediately",
     Action.RELOAD: "a change needs a reload",
     Action.RESTART: "a change needs a restart",
 }
-DIRECTIONS = {"": "", "+": ", guides recommend more", "-": ", guides recommend less"}
+DIRECTION_TEXTS = {"": "", "+": ", guides recommend more", "-": ", guides recommend less"}
 
 
 @dataclass(frozen=True)
-class Catalogued:
+class CatalogueEntry:
     """A parameter in the catalogue. If ``deployments`` is empty, it belongs to all of its service."""
 
     parameter: Parameter
     deployments: tuple[str, ...] = ()
 
 
-def catalogue(name: str | None = None) -> dict[str, list[Catalogued]]:
+def list_catalogue(service_name: str | None = None) -> dict[str, list[CatalogueEntry]]:
     """Return service → parameters, for one service or for all services that have any.
 
     A service of two kinds, such as Apache with threads or processes, appears once, with the parameters
     of both. Raises AutotuneError with the nearest name.
     """
     kinds: dict[str, list[Service]] = {}
-    for service in ALL:
+    for service in ALL_SERVICES:
         kinds.setdefault(service.name, []).append(service)
-    if name is None:
-        return {each: _of_kinds(some) for each, some in kinds.items() if some[0].parameters}
-    each = SERVICES[name].name if name in SERVICES else name
+    if service_name is None:
+        return {each: _merge_kinds(some) for each, some in kinds.items() if some[0].parameters}
+    each = DEPLOYABLE_SERVICES[service_name].name if service_name in DEPLOYABLE_SERVICES else service_name
     if each not in kinds:
-        raise AutotuneError(f"unknown service {name!r}", hint=instead(name, sorted(kinds)))
-    return {each: _of_kinds(kinds[each])}
+        raise AutotuneError(f"unknown service {service_name!r}", hint=suggest_name(service_name, sorted(kinds)))
+    return {each: _merge_kinds(kinds[each])}
 
 
-def _of_kinds(kinds: list[Service]) -> list[Catalogued]:
+def _merge_kinds(kinds: list[Service]) -> list[CatalogueEntry]:
     """Return the parameters that all kinds share, then the ones that differ by kind."""
     shared = [p for p in kinds[0].parameters if all(p in kind.parameters for kind in kinds)]
     own = [
-        Catalogued(parameter, (kind.deployment or kind.key,))
+        CatalogueEntry(parameter, (kind.deployment or kind.key,))
         for kind in kinds
         for parameter in kind.parameters
         if parameter not in shared
     ]
-    return [*map(Catalogued, shared), *own]
+    return [*map(CatalogueEntry, shared), *own]
 
 
-def catalogue_json(name: str | None = None) -> dict[str, Any]:
+def build_catalogue_json(name: str | None = None) -> dict[str, Any]:
     """Return ``services`` → parameters with all fields of the catalogue. Raises AutotuneError."""
     return {
         "schema": 1,
         "services": {
             service: [
-                _entry(each.parameter) | {"deployments": list(each.deployments)} for each in entries
+                _build_entry_json(each.parameter) | {"deployments": list(each.deployments)} for each in entries
             ]
-            for service, entries in catalogue(name).items()
+            for service, entries in list_catalogue(name).items()
         },
     }
 
 
-def _entry(parameter: Parameter) -> dict[str, Any]:
+def _build_entry_json(parameter: Parameter) -> dict[str, Any]:
     return {
         "name": parameter.name,
         "meaning": parameter.meaning,
@@ -110,68 +110,68 @@ def _entry(parameter: Parameter) -> dict[str, Any]:
     }
 
 
-def catalogue_text(name: str | None = None, width: int = 100) -> str:
+def format_catalogue(name: str | None = None, width: int = 100) -> str:
     """Return the catalogue as text, a few lines per parameter. Raises AutotuneError."""
     lines: list[str] = []
-    for service, entries in catalogue(name).items():
+    for service, entries in list_catalogue(name).items():
         lines += [service, "=" * len(service)]
         for each in entries:
-            lines += _lines(each, width)
+            lines += _format_entry(each, width)
         lines.append("")
     return "\n".join(lines)
 
 
-def _lines(each: Catalogued, width: int) -> Iterator[str]:
-    parameter = each.parameter
-    yield f"  {parameter.name}: {values(parameter)}"
+def _format_entry(entry: CatalogueEntry, width: int) -> Iterator[str]:
+    parameter = entry.parameter
+    yield f"  {parameter.name}: {format_range(parameter)}"
     yield from textwrap.wrap(
-        parameter.meaning, width, initial_indent=INDENT, subsequent_indent=INDENT
+        parameter.meaning, width, initial_indent=TEXT_INDENT, subsequent_indent=TEXT_INDENT
     )
-    yield f"{INDENT}{presets(parameter)}; {COSTS[parameter.action]}"
-    yield f"{INDENT}effect: {effect(parameter)}"
-    yield from (f"{INDENT}{sentence}" for sentence in conditions(each))
-    yield f"{INDENT}source: {parameter.source}"
+    yield f"{TEXT_INDENT}{format_presets(parameter)}; {ACTION_TEXTS[parameter.action]}"
+    yield f"{TEXT_INDENT}effect: {format_effect(parameter)}"
+    yield from (f"{TEXT_INDENT}{sentence}" for sentence in format_conditions(entry))
+    yield f"{TEXT_INDENT}source: {parameter.source}"
 
 
-def values(parameter: Parameter) -> str:
+def format_range(parameter: Parameter) -> str:
     """Return the choices or the range of a parameter as text."""
     if parameter.choices:
-        return " | ".join(map(fmt.setting, parameter.choices))
+        return " | ".join(map(fmt.format_setting, parameter.choices))
     unit = f" {parameter.unit}" if parameter.unit else ""
     return f"{parameter.low} … {parameter.high}{unit}{', log scale' if parameter.log else ''}"
 
 
-def presets(parameter: Parameter) -> str:
+def format_presets(parameter: Parameter) -> str:
     """Return the stock value and the values that presets and guides recommend, as text."""
     presets = {"stock": parameter.stock, "recommended": parameter.recommended}
     presets |= {f"published for {role}": value for role, value in parameter.published.items()}
     return ", ".join(
-        f"{name} {fmt.setting(value, parameter.unit)}"
+        f"{name} {fmt.format_setting(value, parameter.unit)}"
         for name, value in presets.items()
         if value is not None
     )
 
 
-def effect(parameter: Parameter) -> str:
+def format_effect(parameter: Parameter) -> str:
     """Return the expected effect, the advised direction, the safe range and the decisive loads."""
     safe = f"; safe from {parameter.safe[0]} to {parameter.safe[1]}" if parameter.safe else ""
-    loads = "".join(f"; decides under {LOADS[each]}" for each in sorted(parameter.decides))
-    return f"{EFFECTS[parameter.effect]}{DIRECTIONS[parameter.direction]}{safe}{loads}"
+    loads = "".join(f"; decides under {TRAIT_LABELS[each]}" for each in sorted(parameter.decides))
+    return f"{EFFECT_TEXTS[parameter.effect]}{DIRECTION_TEXTS[parameter.direction]}{safe}{loads}"
 
 
-def conditions(each: Catalogued) -> Iterator[str]:
+def format_conditions(entry: CatalogueEntry) -> Iterator[str]:
     """Yield the conditions under which a parameter has an effect."""
-    if each.deployments:
-        yield f"in {' and '.join(each.deployments)} only"
+    if entry.deployments:
+        yield f"in {' and '.join(entry.deployments)} only"
     siblings = [
-        f"{other} is {' or '.join(map(fmt.setting, some))}" for other, some in each.parameter.when
+        f"{other} is {' or '.join(map(fmt.format_setting, some))}" for other, some in entry.parameter.when
     ]
     if siblings:
         yield f"has an effect only if {' and '.join(siblings)}"
 
 
 @dataclass(frozen=True)
-class Change:
+class SettingChange:
     """One setting whose value differs; ``parameter`` is its entry in the catalogue, if any."""
 
     name: str
@@ -190,45 +190,45 @@ class Change:
     @property
     def texts(self) -> tuple[str, str]:
         """The old and the new value, as text."""
-        before = "–" if self.before is None else fmt.setting(self.before, self.unit)
-        return before, fmt.setting(self.after, self.unit)
+        before = "–" if self.before is None else fmt.format_setting(self.before, self.unit)
+        return before, fmt.format_setting(self.after, self.unit)
 
 
-def declared(target: Target) -> Declared:
+def find_declared_parameters(target: Target) -> DeclaredParameters:
     """Return the parameters that a target declares for the user's own command."""
-    return target.parameters if target.command is not None else NONE
+    return target.parameters if target.command is not None else NO_DECLARED
 
 
-def described(name: str, settings: Settings = NOTHING, own: Declared = NONE) -> Parameter | None:
+def find_parameter(name: str, settings: Settings = NO_SETTINGS, declared_parameters: DeclaredParameters = NO_DECLARED) -> Parameter | None:
     """Return the catalogue's entry for ``tier.service.parameter``, or the target's own declaration.
 
     Two kinds of a service can share a name, such as Apache with processes or threads. The entry then
     comes from the kind with the most parameters in ``settings``.
     """
-    if name in own:
+    if name in declared_parameters:
         return Parameter(
             name=name,
             stock="",
             action=Action.NONE,
-            meaning=own[name].meaning or "",
+            meaning=declared_parameters[name].meaning or "",
             source="the target",
-            unit=own[name].unit or "",
+            unit=declared_parameters[name].unit or "",
         )
-    if is_choice(name):
-        return CHOICE
+    if is_deployment_choice(name):
+        return DEPLOYMENT_PARAMETER
     full = ParameterName.parse(name)
-    kinds = _kinds(tuple(ALL)).get(full.within_tier)
+    kinds = _index_by_parameter(tuple(ALL_SERVICES)).get(full.name_within_tier)
     if not kinds:
         return None
     kind = kinds[0]
     if len(kinds) > 1:
-        siblings = own_settings(settings, full.owner)
+        siblings = select_service_settings(settings, full.service_prefix)
         kind = max(kinds, key=lambda kind: sum(p.name in siblings for p in kind.parameters))
     return next(p for p in kind.parameters if p.name == full.parameter)
 
 
 @cache
-def _kinds(services: tuple[Service, ...]) -> dict[str, tuple[Service, ...]]:
+def _index_by_parameter(services: tuple[Service, ...]) -> dict[str, tuple[Service, ...]]:
     """Return ``service.parameter`` → services with it; several if a service has several kinds."""
     kinds: dict[str, tuple[Service, ...]] = {}
     for service in services:
@@ -238,52 +238,52 @@ def _kinds(services: tuple[Service, ...]) -> dict[str, tuple[Service, ...]]:
     return kinds
 
 
-def active(settings: Settings, own: Declared = NONE) -> frozenset[str]:
+def list_active_parameters(settings: Settings, declared_parameters: DeclaredParameters = NO_DECLARED) -> frozenset[str]:
     """Return the names of the parameters that have an effect under ``settings``."""
-    return frozenset(name for name in settings if acts(name, settings, own))
+    return frozenset(name for name in settings if has_effect(name, settings, declared_parameters))
 
 
-def acts(name: str, settings: Settings, own: Declared = NONE) -> bool:
+def has_effect(name: str, settings: Settings, declared_parameters: DeclaredParameters = NO_DECLARED) -> bool:
     """True if the parameter has an effect under ``settings``."""
-    return _acts_by_rule(name, settings, own) if own else _acts(name, settings)
+    return _rule_conditions_hold(name, settings, declared_parameters) if declared_parameters else _catalogue_conditions_hold(name, settings)
 
 
-def _acts_by_rule(name: str, settings: Settings, own: Declared) -> bool:
-    conditions = (own[name].when or {}) if name in own else {}
+def _rule_conditions_hold(name: str, settings: Settings, declared_parameters: DeclaredParameters) -> bool:
+    conditions = (declared_parameters[name].when or {}) if name in declared_parameters else {}
     return all(
-        settings.get(other) in values and _acts_by_rule(other, settings, own)
+        settings.get(other) in values and _rule_conditions_hold(other, settings, declared_parameters)
         for other, values in conditions.items()
     )
 
 
-def _acts(name: str, settings: Settings) -> bool:
+def _catalogue_conditions_hold(name: str, settings: Settings) -> bool:
     """True if the parameter's conditions hold and the tier's deployment uses its service."""
-    parameter = described(name, settings)
-    if parameter is None or is_choice(name):
+    parameter = find_parameter(name, settings)
+    if parameter is None or is_deployment_choice(name):
         return True
     full = ParameterName.parse(name)
-    if any(settings.get(f"{full.owner}.{other}") not in values for other, values in parameter.when):
+    if any(settings.get(f"{full.service_prefix}.{other}") not in values for other, values in parameter.when):
         return False
-    roles = _roles(full.service).get(str(settings.get(choice_of(full.tier))))
+    roles = _roles_by_deployment(full.service).get(str(settings.get(choice_name(full.tier))))
     if roles is None:
         return True
     return bool(roles if parameter.roles is None else roles & parameter.roles)
 
 
 @cache
-def _roles(service: str) -> dict[str, set[Role]]:
+def _roles_by_deployment(service: str) -> dict[str, set[Role]]:
     """Return deployment → the roles of the service in it; empty if no deployment uses it."""
     roles = {
-        deployment: {role for part, role in parts(deployment) if part.name == service}
+        deployment: {role for part, role in services_of(deployment) if part.name == service}
         for deployment in DEPLOYMENTS
     }
     return roles if any(roles.values()) else {}
 
 
-def changes(before: Settings, after: Settings, own: Declared = NONE) -> tuple[Change, ...]:
+def list_changes(before: Settings, after: Settings, declared_parameters: DeclaredParameters = NO_DECLARED) -> tuple[SettingChange, ...]:
     """Return the settings that differ and have an effect in ``after``."""
     return tuple(
-        Change(name, before.get(name), value, described(name, after, own))
+        SettingChange(name, before.get(name), value, find_parameter(name, after, declared_parameters))
         for name, value in after.items()
-        if not same(before.get(name), value) and acts(name, after, own)
+        if not is_same_value(before.get(name), value) and has_effect(name, after, declared_parameters)
     )

@@ -11,34 +11,34 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, Protocol, Self, TextIO, TypeVar
 
 from autotune import terminal
-from autotune.deploy.deployed import Deployed
+from autotune.deploy.deployed import DeployResult
 from autotune.errors import AutotuneError
 from autotune.measure.reading import Reading
-from autotune.measure.steal import MUCH
+from autotune.measure.steal import HIGH_STEAL_SHARE
 from autotune.measure.warmup import WarmUpResult
 from autotune.report import format as fmt
-from autotune.report.trials import VERDICTS, WARM_UP, label, outcome, unusable
-from autotune.report.view import Outlook, outlook
+from autotune.report.trials import VERDICT_TEXTS, WARM_UP_PURPOSE, format_trial_label, format_outcome, is_unusable
+from autotune.report.view import StudyOutlook, build_outlook
 from autotune.services.base import Action
 from autotune.study.context import ProgressReporter
-from autotune.study.records import COUNTED, Phase, State, Trial
-from autotune.target.messages import plural
+from autotune.study.records import COUNTED_PHASES, Phase, State, Trial
+from autotune.target.messages import format_count
 from autotune.target.model import Budget, Target
 from autotune.target.slo import Slo
 
-EVERY = 8  # trials without news per line
+MAX_TRIALS_WITHOUT_LINE = 8  # trials without news per line
 # Users see these phases as one step; the first trial of each step gets a line.
-PHASES = {
+PHASE_LABELS = {
     Phase.RECOMMENDED: "presets", Phase.ADVISED: "presets", Phase.PUBLISHED: "presets",
-    Phase.KNOWN: "presets",
+    Phase.TRY_FIRST: "presets",
     Phase.FINALIST: "finals", Phase.RUNNER_UP: "finals", Phase.SIMPLIFIED: "finals",
 }  # fmt: skip
-ALWAYS = frozenset({Phase.MEASURE})  # measurements that the user requested
-PAGE_EVERY = 15.0  # minimum seconds between two pages
-PAGE_SHARE = 0.02  # share of a study's time for writing pages, except the last page
+ALWAYS_SHOWN_PHASES = frozenset({Phase.MEASURE})  # measurements that the user requested
+PAGE_INTERVAL_SECONDS = 15.0  # minimum seconds between two pages
+PAGE_TIME_SHARE = 0.02  # share of a study's time for writing pages, except the last page
 
 
-class Progress(ProgressReporter, Protocol):
+class ProgressDisplay(ProgressReporter, Protocol):
     """A display that closes at the end of the run and reports its own failure once."""
 
     def __enter__(self) -> Self: ...
@@ -51,7 +51,7 @@ class Progress(ProgressReporter, Protocol):
 
 
 P = ParamSpec("P")
-T = TypeVar("T", bound=Progress)
+T = TypeVar("T", bound=ProgressDisplay)
 
 
 def ignore_errors(method: Callable[Concatenate[T, P], None]) -> Callable[Concatenate[T, P], None]:
@@ -67,7 +67,7 @@ def ignore_errors(method: Callable[Concatenate[T, P], None]) -> Callable[Concate
     return wrapped
 
 
-class Plain:
+class PlainProgress:
     """Lines for logs, pipes and simple terminals: the news, and counts of the other trials.
 
     A new leader, a new cause of failure and the first trial of a phase each get a line. So does the
@@ -92,63 +92,63 @@ class Plain:
         """The display holds no resources."""
 
     @ignore_errors
-    def trial_begins(self, trial: Trial) -> None:
-        self._detail(f"{label(trial)}: deploying")
+    def on_trial_start(self, trial: Trial) -> None:
+        self._print_detail(f"{format_trial_label(trial)}: deploying")
 
     @ignore_errors
-    def deployed(self, trial: Trial, deployed: Deployed) -> None:
-        self._detail(deployed_line(deployed))
+    def on_deployed(self, trial: Trial, deployed: DeployResult) -> None:
+        self._print_detail(format_deployed_line(deployed))
 
     @ignore_errors
-    def warm(self, trial: Trial, warm_up: WarmUpResult) -> None:
-        self._detail(warm_line(warm_up))
+    def on_warm_up(self, trial: Trial, warm_up: WarmUpResult) -> None:
+        self._print_detail(format_warm_up_line(warm_up))
 
     @ignore_errors
-    def reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
-        self._under_steal += reading.stolen > MUCH
-        self._detail(f"{purpose:8}{reading_line(reading, purpose, self._target.slo.slo)}")
+    def on_reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
+        self._under_steal += reading.stolen > HIGH_STEAL_SHARE
+        self._print_detail(f"{purpose:8}{format_reading_line(reading, purpose, self._target.slo.build_slo)}")
 
     @ignore_errors
-    def trial_ends(self, trial: Trial) -> None:
-        now, phase = outlook(self._target, self._state()), PHASES.get(trial.phase, trial.phase)
+    def on_trial_end(self, trial: Trial) -> None:
+        now, phase = build_outlook(self._target, self._state()), PHASE_LABELS.get(trial.phase, trial.phase)
         leads = now.leader is not None and now.leader.number == trial.number
-        cause = trial.failure or ("unmeetable" if unusable(trial) else "")
+        cause = trial.failure or ("unmeetable" if is_unusable(trial) else "")
         new_cause = bool(cause) and cause not in self._causes
         self._causes.add(cause)
-        news = leads or new_cause or phase != self._phase or trial.phase in ALWAYS
-        if not self._verbose and not news and len(self._unsaid) < EVERY - 1:
+        news = leads or new_cause or phase != self._phase or trial.phase in ALWAYS_SHOWN_PHASES
+        if not self._verbose and not news and len(self._unsaid) < MAX_TRIALS_WITHOUT_LINE - 1:
             self._unsaid.append(trial)
             return
-        line = trial_line(trial, now, self._target.budget)
-        terminal.write(self._stream, "   ".join([line, *self._folded()]))
+        line = format_trial_line(trial, now, self._target.budget)
+        terminal.write_text(self._stream, "   ".join([line, *self._format_unreported()]))
         self._phase, self._unsaid, self._under_steal = phase, [], 0
 
-    def _folded(self) -> list[str]:
+    def _format_unreported(self) -> list[str]:
         """Return counts of the trials and of the CPU steal since the last line."""
-        kinds = Counter(_kind(trial) for trial in self._unsaid)
+        kinds = Counter(_format_outcome(trial) for trial in self._unsaid)
         counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-        steal = f"CPU steal in {plural(self._under_steal, 'reading')}" if self._under_steal else ""
+        steal = f"CPU steal in {format_count(self._under_steal, 'reading')}" if self._under_steal else ""
         return [text for text in (f"(since last line: {counts})" if counts else "", steal) if text]
 
     @ignore_errors
     def note(self, text: str) -> None:
-        terminal.write(self._stream, text)
+        terminal.write_text(self._stream, text)
 
     def report_error(self, error: Exception) -> None:
         if not self._failed:
             self._failed = True
             with suppress(Exception):
-                terminal.write(self._stream, error_line(error))
+                terminal.write_text(self._stream, format_error_line(error))
 
-    def _detail(self, text: str) -> None:
+    def _print_detail(self, text: str) -> None:
         if self._verbose:
-            terminal.write(self._stream, f"      {text}")
+            terminal.write_text(self._stream, f"      {text}")
 
 
-class Several:
+class TeeProgress:
     """Forward every call to several displays, such as a terminal and a log file."""
 
-    def __init__(self, *displays: Progress) -> None:
+    def __init__(self, *displays: ProgressDisplay) -> None:
         self._displays = displays
 
     def __enter__(self) -> Self:
@@ -160,25 +160,25 @@ class Several:
         for display in self._displays:
             display.__exit__(*error)
 
-    def trial_begins(self, trial: Trial) -> None:
+    def on_trial_start(self, trial: Trial) -> None:
         for display in self._displays:
-            display.trial_begins(trial)
+            display.on_trial_start(trial)
 
-    def deployed(self, trial: Trial, deployed: Deployed) -> None:
+    def on_deployed(self, trial: Trial, deployed: DeployResult) -> None:
         for display in self._displays:
-            display.deployed(trial, deployed)
+            display.on_deployed(trial, deployed)
 
-    def warm(self, trial: Trial, warm_up: WarmUpResult) -> None:
+    def on_warm_up(self, trial: Trial, warm_up: WarmUpResult) -> None:
         for display in self._displays:
-            display.warm(trial, warm_up)
+            display.on_warm_up(trial, warm_up)
 
-    def reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
+    def on_reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
         for display in self._displays:
-            display.reading(trial, reading, purpose)
+            display.on_reading(trial, reading, purpose)
 
-    def trial_ends(self, trial: Trial) -> None:
+    def on_trial_end(self, trial: Trial) -> None:
         for display in self._displays:
-            display.trial_ends(trial)
+            display.on_trial_end(trial)
 
     def note(self, text: str) -> None:
         for display in self._displays:
@@ -189,17 +189,17 @@ class Several:
             display.report_error(error)
 
 
-class WithPage:
+class PageWriter:
     """Forward every call to another display, and write ``report.html`` after some of the trials.
 
     ``publish`` receives the metrics when a trial starts or finishes, and at the end.
     """
 
     def __init__(
-        self, display: Progress, directory: Path, *publish: Callable[[str], object]
+        self, display: ProgressDisplay, directory: Path, *publish: Callable[[str], object]
     ) -> None:
         self._display, self._directory, self._publish = display, directory, publish
-        self._due = time.monotonic() + PAGE_EVERY
+        self._due = time.monotonic() + PAGE_INTERVAL_SECONDS
         self._told: set[str] = set()
 
     def __enter__(self) -> Self:
@@ -209,29 +209,29 @@ class WithPage:
     def __exit__(self, *error: object) -> None:
         self._display.__exit__(*error)
         self._write_metrics()
-        self._page()
+        self._write_report_page()
 
-    def trial_begins(self, trial: Trial) -> None:
-        self._display.trial_begins(trial)
+    def on_trial_start(self, trial: Trial) -> None:
+        self._display.on_trial_start(trial)
         self._write_metrics()
 
-    def deployed(self, trial: Trial, deployed: Deployed) -> None:
-        self._display.deployed(trial, deployed)
+    def on_deployed(self, trial: Trial, deployed: DeployResult) -> None:
+        self._display.on_deployed(trial, deployed)
 
-    def warm(self, trial: Trial, warm_up: WarmUpResult) -> None:
-        self._display.warm(trial, warm_up)
+    def on_warm_up(self, trial: Trial, warm_up: WarmUpResult) -> None:
+        self._display.on_warm_up(trial, warm_up)
 
-    def reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
-        self._display.reading(trial, reading, purpose)
+    def on_reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
+        self._display.on_reading(trial, reading, purpose)
 
-    def trial_ends(self, trial: Trial) -> None:
-        self._display.trial_ends(trial)
+    def on_trial_end(self, trial: Trial) -> None:
+        self._display.on_trial_end(trial)
         self._write_metrics()
         begun = time.monotonic()
         if begun >= self._due:
-            self._page()
+            self._write_report_page()
             ended = time.monotonic()
-            self._due = ended + max(PAGE_EVERY, (ended - begun) / PAGE_SHARE)
+            self._due = ended + max(PAGE_INTERVAL_SECONDS, (ended - begun) / PAGE_TIME_SHARE)
 
     def note(self, text: str) -> None:
         self._display.note(text)
@@ -250,77 +250,77 @@ class WithPage:
     def _write_metrics(self) -> None:
         if not self._publish:
             return
-        from autotune.report.numbers import metrics
+        from autotune.report.numbers import format_metrics
         from autotune.report.studies import open_study
-        from autotune.report.view import study_view
+        from autotune.report.view import build_study_view
 
-        text = metrics(study_view(open_study(self._directory)))
+        text = format_metrics(build_study_view(open_study(self._directory)))
         for publish in self._publish:
             publish(text)
 
     @ignore_errors
-    def _page(self) -> None:
+    def _write_report_page(self) -> None:
         from autotune.report.page import write_page
         from autotune.report.studies import open_study
-        from autotune.study.directory import EVENTS
+        from autotune.study.directory import EVENTS_FILE
 
-        if (self._directory / EVENTS).exists():
+        if (self._directory / EVENTS_FILE).exists():
             write_page(open_study(self._directory), self._directory / "report.html")
 
 
-def _kind(trial: Trial) -> str:
+def _format_outcome(trial: Trial) -> str:
     """Return the outcome of a trial as a short label."""
-    if trial.peak is None or unusable(trial):
+    if trial.peak is None or is_unusable(trial):
         return "failed"
-    return VERDICTS.get(trial.peak.verdict) or "measured"
+    return VERDICT_TEXTS.get(trial.peak.verdict) or "measured"
 
 
-def trial_line(trial: Trial, outlook: Outlook, budget: Budget) -> str:
+def format_trial_line(trial: Trial, outlook: StudyOutlook, budget: Budget) -> str:
     """Return a trial's line: number, phase, capacity, p99, best so far, gain, time left."""
-    ended = f"{label(trial):<21} {outcome(trial, outlook.units)}"
+    ended = f"{format_trial_label(trial):<21} {format_outcome(trial, outlook.units)}"
     if trial.phase is Phase.MEASURE:
         return ended
-    if trial.phase not in COUNTED | {Phase.REFERENCE}:
+    if trial.phase not in COUNTED_PHASES | {Phase.REFERENCE}:
         return f"{ended}   {outlook}"
-    return f"[{outlook.counted:>{len(str(budget.trials))}}/{budget.trials}] {ended}   {outlook}"
+    return f"[{outlook.trial_count:>{len(str(budget.trials))}}/{budget.trials}] {ended}   {outlook}"
 
 
-def error_line(error: Exception) -> str:
+def format_error_line(error: Exception) -> str:
     """Return the note that the display failed."""
     return f"cannot show progress: {error!r}. The study continues."
 
 
-def deployed_line(deployed: Deployed) -> str:
+def format_deployed_line(deployed: DeployResult) -> str:
     """Return the reloads and restarts of a deployment, and values that differ from requests."""
     done = [f"{a.name.lower()} {n}" for n, a in deployed.actions.items() if a is not Action.NONE]
-    differing = [str(difference) for difference in deployed.differences]
+    differing = [str(difference) for difference in deployed.mismatches]
     return "deployed: " + "; ".join([", ".join(done) or "no reload or restart", *differing])
 
 
-def warm_line(warm_up: WarmUpResult) -> str:
+def format_warm_up_line(warm_up: WarmUpResult) -> str:
     """Return the result of a warm-up: settled or not, number of windows, hit rate."""
-    hits = "" if warm_up.hits is None else f", hit rate {100 * warm_up.hits:.1f} %"
-    state = "warm" if warm_up.settled else "not settled, continuing"
-    return f"{state} after {plural(len(warm_up.windows), 'window')}{hits}"
+    hits = "" if warm_up.hit_rate is None else f", hit rate {100 * warm_up.hit_rate:.1f} %"
+    state = "warm" if warm_up.is_settled else "not settled, continuing"
+    return f"{state} after {format_count(len(warm_up.windows), 'window')}{hits}"
 
 
-def reading_line(reading: Reading, purpose: str, slo: Slo) -> str:
+def format_reading_line(reading: Reading, purpose: str, slo: Slo) -> str:
     """Return the line of one load step."""
-    rate = f"{fmt.rate(reading.rate):>6}/s"
+    rate = f"{fmt.format_rate(reading.rate):>6}/s"
     if (reason := reading.limited or reading.disturbed) is not None:
         return f"{rate}  invalid sample: {reason}"
-    late = fmt.latency(reading.percentile(slo.quantile))
-    percent = 100 * reading.fraction  # two significant digits: 0.33, 4.2, 100
+    late = fmt.format_latency(reading.percentile(slo.quantile))
+    percent = 100 * reading.violation_fraction  # two significant digits: 0.33, 4.2, 100
     bad = f"{percent:.0f}" if percent >= 9.95 else f"{percent:.2g}"
     errors = ", ".join(f"{kind} {count}" for kind, count in reading.errors.items() if count)
     tail = ("  cut short" if reading.truncated else "") + (f"  ({errors})" if errors else "")
     tail += f"  {reading.example}" if reading.example else ""
-    mark = "·" if purpose == WARM_UP else verdict_mark(reading, slo)
-    return f"{rate} {mark} {fmt.percentile(slo)} {late:>7}  {bad} % late or failed{tail}"
+    mark = "·" if purpose == WARM_UP_PURPOSE else select_verdict_mark(reading, slo)
+    return f"{rate} {mark} {fmt.format_percentile(slo)} {late:>7}  {bad} % late or failed{tail}"
 
 
-def verdict_mark(reading: Reading, slo: Slo) -> str:
+def select_verdict_mark(reading: Reading, slo: Slo) -> str:
     """Return ``✓`` or ``✗`` for the SLO; ``?`` if the reading is invalid for the server."""
     if not reading.is_valid:
         return "?"
-    return "✓" if slo.met(reading) else "✗"
+    return "✓" if slo.is_met(reading) else "✗"

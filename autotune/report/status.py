@@ -9,21 +9,21 @@ from typing import Any, TextIO
 
 from autotune import terminal
 from autotune.report import format as fmt
-from autotune.report.beds import beds
-from autotune.report.objective import Requests, Units, Values
+from autotune.report.beds import summarize_beds
+from autotune.report.objective import RequestUnits, Units, ValueUnits
 from autotune.report.studies import Study, open_study
-from autotune.report.text import headline
-from autotune.report.trials import describe_counts
-from autotune.report.view import Configuration, StudyView, capacity, study_view
-from autotune.study.records import APPLIED, Phase, Trial
-from autotune.target.messages import plural
+from autotune.report.text import format_headline
+from autotune.report.trials import format_outcome_counts
+from autotune.report.view import MeasuredConfiguration, StudyView, build_capacity, build_study_view
+from autotune.study.records import APPLY_PURPOSE, Phase, Trial
+from autotune.target.messages import format_count
 
-SCHEMA = 1
-EVERY = 2.0  # seconds between polls: reading a journal must not take CPU from the stack
-CLEAR = "\x1b[H\x1b[2J"
+SCHEMA_VERSION = 1
+POLL_SECONDS = 2.0  # seconds between polls: reading a journal must not take CPU from the stack
+CLEAR_SCREEN = "\x1b[H\x1b[2J"
 
 
-def status(view: StudyView) -> dict[str, Any]:
+def build_status(view: StudyView) -> dict[str, Any]:
     """Return the status as one JSON object.
 
     Peaks pool later measurements if there are any. Otherwise they come from the search and prove
@@ -32,42 +32,42 @@ def status(view: StudyView) -> dict[str, Any]:
     ``trial`` is the current one. ``seconds.left`` is an estimate.
     """
     state, budget = view.state, view.target.budget
-    baseline, best = (_side(view.conclusion.sides.get(side), view.units)
+    baseline, best = (_summarize_side(view.conclusion.sides.get(side), view.units)
                       for side in ("baseline", "best"))  # fmt: skip
-    over = state.verdict or state.finished(Phase.MEASURE)
-    holder = view.study.holder
-    running = {t.bed: t for t in state.under_way()}
-    of_beds = {bed: {**each, "trial": _under_way(view.study, [running[bed]] if bed in running else [])}
-               for bed, each in beds(view)["each"].items()}  # fmt: skip
+    over = state.verdict or state.list_finished(Phase.MEASURE)
+    holder = view.study.running_process
+    running = {t.bed: t for t in state.list_running()}
+    of_beds = {bed: {**each, "trial": _summarize_running_trial(view.study, [running[bed]] if bed in running else [])}
+               for bed, each in summarize_beds(view)["each"].items()}  # fmt: skip
     return {
-        "schema": SCHEMA,
+        "schema": SCHEMA_VERSION,
         "study": view.name,
         "state": "running" if holder else "finished" if over else "stopped",
         "holder": holder,
         "verdict": state.verdict["verdict"] if state.verdict else None,
-        "trial": _under_way(view.study, view.state.trials[-1:]),
-        "trials": {**view.trials, "done": view.outlook.counted, "budget": budget.trials},
+        "trial": _summarize_running_trial(view.study, view.state.trials[-1:]),
+        "trials": {**view.trial_counts, "done": view.outlook.trial_count, "budget": budget.trials},
         "proof": {
-            "finalists": len(state.finished(Phase.FINALIST)),
-            "confirmations": len(state.finished(Phase.CONFIRM)),
+            "finalists": len(state.list_finished(Phase.FINALIST)),
+            "confirmations": len(state.list_finished(Phase.CONFIRM)),
         },
         "baseline": baseline,
         "best": best,
-        "ratio": _ratio(view, baseline, best),
-        "change": _change(view),
-        "answers": answers_of(view.study),
+        "ratio": _compute_ratio(view, baseline, best),
+        "change": _format_change(view),
+        "answers": summarize_answers(view.study),
         **({"beds": of_beds} if of_beds else {}),
         "seconds": {
-            "elapsed": round(state.elapsed, 1),
+            "elapsed": round(state.elapsed_seconds, 1),
             "left": None if over else round(view.outlook.seconds_left, 1),
             "budget": budget.time,
         },
     }
 
 
-def answers_of(study: Study) -> dict[str, Any]:
+def summarize_answers(study: Study) -> dict[str, Any]:
     """Return the number of answers checked under load, the number of wrong ones, and an example."""
-    counts = study.counts.values()
+    counts = study.reading_counts.values()
     return {
         "looked_at": sum(of.looked_at for of in counts),
         "wrong": sum(of.wrong for of in counts),
@@ -75,12 +75,12 @@ def answers_of(study: Study) -> dict[str, Any]:
     }
 
 
-def _under_way(study: Study, trials: Sequence[Trial]) -> dict[str, Any] | None:
+def _summarize_running_trial(study: Study, trials: Sequence[Trial]) -> dict[str, Any] | None:
     """Return the status of the last of ``trials``, or ``None`` if it is over."""
     last = trials[-1] if trials else None
-    if last is None or last.over:
+    if last is None or last.is_finished:
         return None
-    counts = study.counts.get(last.number)
+    counts = study.reading_counts.get(last.number)
     reading = counts.last if counts else None
     return {
         "trial": last.number,
@@ -93,50 +93,50 @@ def _under_way(study: Study, trials: Sequence[Trial]) -> dict[str, Any] | None:
     }
 
 
-def _side(side: Configuration | None, units: Units) -> dict[str, Any] | None:
+def _summarize_side(side: MeasuredConfiguration | None, units: Units) -> dict[str, Any] | None:
     if side is None:
         return None
-    nothing = isinstance(units, Requests) and side.estimate is None
+    nothing = isinstance(units, RequestUnits) and side.best_estimate is None
     numbers = (
-        dict.fromkeys(("peak", "low", "high"), 0.0) if nothing else capacity(side.estimate, units)
+        dict.fromkeys(("peak", "low", "high"), 0.0) if nothing else build_capacity(side.best_estimate, units)
     )
-    limit = side.estimate.limit if side.estimate else None
+    limit = side.best_estimate.limit if side.best_estimate else None
     return {"trial": side.trial.number, **numbers, "limit": limit}
 
 
-def _ratio(
+def _compute_ratio(
     view: StudyView, baseline: Mapping[str, Any] | None, best: Mapping[str, Any] | None
 ) -> float | None:
     """Return the best over the baseline: the verdict's gain if there is one."""
     if gain := view.conclusion.gain:
-        return float(view.units.gain(gain, _before(view))["ratio"])
+        return float(view.units.build_gain(gain, _baseline_peak(view))["ratio"])
     if not best or not baseline or not baseline["peak"]:
         return None
     return float(round(best["peak"] / baseline["peak"], 4))
 
 
-def _before(view: StudyView) -> float:
+def _baseline_peak(view: StudyView) -> float:
     side = view.conclusion.baseline
-    return side.estimate.peak if side and side.estimate else 0.0
+    return side.best_estimate.peak if side and side.best_estimate else 0.0
 
 
-def _change(view: StudyView) -> str | None:
+def _format_change(view: StudyView) -> str | None:
     """Return the change from the baseline to the best, as text."""
-    if view.conclusion.gain and _before(view):
-        return view.units.change(view.conclusion.gain.ratio, _before(view))
+    if view.conclusion.gain and _baseline_peak(view):
+        return view.units.format_change(view.conclusion.gain.ratio, _baseline_peak(view))
     sides = (view.conclusion.baseline, view.conclusion.best)
-    estimates = [side.estimate if side else None for side in sides]
+    estimates = [side.best_estimate if side else None for side in sides]
     before, after = (estimate.peak if estimate else 0.0 for estimate in estimates)
-    return view.units.change(after / before, before) if before and after else None
+    return view.units.format_change(after / before, before) if before and after else None
 
 
-def render_status(view: StudyView) -> str:
+def format_status(view: StudyView) -> str:
     """Return the status as a few lines of text."""
-    return "\n".join(_lines(view, status(view))) + "\n"
+    return "\n".join(_format_lines(view, build_status(view))) + "\n"
 
 
-def watch(
-    look: Callable[[], Path], out: TextIO, sleep: Callable[[float], None] = time.sleep
+def watch_status(
+    find_directory: Callable[[], Path], out: TextIO, sleep: Callable[[float], None] = time.sleep
 ) -> None:
     """Print the status of the study whenever it changes, until the study finishes or stops.
 
@@ -145,83 +145,83 @@ def watch(
     """
     before = ""
     while True:
-        view = study_view(open_study(look()))
-        now = render_status(view)
+        view = build_study_view(open_study(find_directory()))
+        now = format_status(view)
         if now != before:
-            out.write(CLEAR if out.isatty() else "\n" if before else "")
-            terminal.write(out, now, end="")
+            out.write(CLEAR_SCREEN if out.isatty() else "\n" if before else "")
+            terminal.write_text(out, now, end="")
             before = now
-        if status(view)["state"] != "running":
+        if build_status(view)["state"] != "running":
             return
-        sleep(EVERY)
+        sleep(POLL_SECONDS)
 
 
-def _lines(view: StudyView, now: Mapping[str, Any]) -> Iterator[str]:
-    units, trials, proof = view.units, now["trials"], now["proof"]
-    if (purpose := view.study.state.purpose) and now["state"] != "running":
-        command = "restore" if purpose == APPLIED else "report"
+def _format_lines(view: StudyView, status_document: Mapping[str, Any]) -> Iterator[str]:
+    units, trials, proof = view.units, status_document["trials"], status_document["proof"]
+    if (purpose := view.study.state.purpose) and status_document["state"] != "running":
+        command = "restore" if purpose == APPLY_PURPOSE else "report"
         yield f"{view.name}: a configuration was {purpose}"
         yield f"  next      autotune {command} {view.name}"
         return
-    state = "stopped (no process holds the lock)" if now["state"] == "stopped" else now["state"]
-    yield f"{view.name}: {state}" + (f", {now['holder']}" if now["holder"] else "")
-    if now["verdict"]:
-        yield f"  verdict   {headline(view)}"
-    for bed, each in now.get("beds", {}).items():
-        running = now["state"] == "running"
-        doing = _trial(each["trial"], units, running=running) if each["trial"] else "idle"
+    state = "stopped (no process holds the lock)" if status_document["state"] == "stopped" else status_document["state"]
+    yield f"{view.name}: {state}" + (f", {status_document['holder']}" if status_document["holder"] else "")
+    if status_document["verdict"]:
+        yield f"  verdict   {format_headline(view)}"
+    for bed, each in status_document.get("beds", {}).items():
+        running = status_document["state"] == "running"
+        doing = _format_running_trial(each["trial"], units, running=running) if each["trial"] else "idle"
         doing = (each["set_aside"] and f"removed from the study: {each['set_aside']}") or doing
         pace = f", {each['per_hour']:g} per hour" if each["per_hour"] else ""
-        yield f"  bed {bed:6}{plural(each['trials'], 'trial')}{pace}; now {doing}"
-    if now["trial"] and "beds" not in now:
-        yield f"  now       {_trial(now['trial'], units, running=now['state'] == 'running')}"
-    kinds = ", ".join(describe_counts(view.trials))
+        yield f"  bed {bed:6}{format_count(each['trials'], 'trial')}{pace}; now {doing}"
+    if status_document["trial"] and "beds" not in status_document:
+        yield f"  now       {_format_running_trial(status_document['trial'], units, running=status_document['state'] == 'running')}"
+    kinds = ", ".join(format_outcome_counts(view.trial_counts))
     yield f"  trials    {trials['done']} of {trials['budget']}: {kinds}"
     if any(proof.values()):
-        finals = f"{plural(proof['finalists'], 'finalist')} measured again"
-        confirmed = plural(proof["confirmations"], "confirmation reading")
+        finals = f"{format_count(proof['finalists'], 'finalist')} measured again"
+        confirmed = format_count(proof["confirmations"], "confirmation reading")
         yield f"  proof     {finals}, {confirmed}"
-    answers = now["answers"]
+    answers = status_document["answers"]
     if answers["wrong"] or answers["example"]:
         shares = f"{answers['wrong']} of {answers['looked_at']} checked answers are wrong"
         yield f"  answers   {shares}, such as {answers['example']}"
-    yield f"  baseline  {_peak(now['baseline'], units)}"
-    if now["best"] or not now["verdict"]:
-        change = f", {now['change']} over the baseline" if now["change"] else ""
-        claim = f"{change} (not yet proven)" if now["best"] and not now["verdict"] else ""
-        yield f"  best      {_peak(now['best'], units)}{claim}"
-    spent, left = fmt.duration(now["seconds"]["elapsed"]), now["seconds"]["left"]
+    yield f"  baseline  {_format_peak(status_document['baseline'], units)}"
+    if status_document["best"] or not status_document["verdict"]:
+        change = f", {status_document['change']} over the baseline" if status_document["change"] else ""
+        claim = f"{change} (not yet proven)" if status_document["best"] and not status_document["verdict"] else ""
+        yield f"  best      {_format_peak(status_document['best'], units)}{claim}"
+    spent, left = fmt.format_duration(status_document["seconds"]["elapsed"]), status_document["seconds"]["left"]
     yield f"  time      {spent} spent" + (
-        "" if left is None else f", about {fmt.duration(left)} left"
+        "" if left is None else f", about {fmt.format_duration(left)} left"
     )
-    if now["state"] != "running":
-        command = "report" if now["state"] == "finished" else "resume"
+    if status_document["state"] != "running":
+        command = "report" if status_document["state"] == "finished" else "resume"
         yield f"  next      autotune {command} {view.name}"
 
 
-def _trial(trial: Mapping[str, Any], units: Units, *, running: bool) -> str:
+def _format_running_trial(trial: Mapping[str, Any], units: Units, *, running: bool) -> str:
     """Return the current step of the trial in progress."""
     of = f" of trial {trial['of']}" if trial["of"] is not None else ""
     name = f"trial {trial['trial']} ({trial['phase']}{of})"
     if not running:
         return f"{name} was interrupted; `resume` repeats it"
-    if isinstance(units, Values):
-        return f"{name} is running the command, {plural(trial['readings'], 'call')} so far"
+    if isinstance(units, ValueUnits):
+        return f"{name} is running the command, {format_count(trial['readings'], 'call')} so far"
     if not trial["deployed"]:
         return f"{name} is being deployed"
     if not trial["readings"]:
-        return f"{name} is warming up, {plural(trial['windows'], 'window')} so far"
-    readings = plural(trial["readings"], "reading")
-    return f"{name} is being measured: {readings}, the last at {fmt.rate(trial['rate'])}/s"
+        return f"{name} is warming up, {format_count(trial['windows'], 'window')} so far"
+    readings = format_count(trial["readings"], "reading")
+    return f"{name} is being measured: {readings}, the last at {fmt.format_rate(trial['rate'])}/s"
 
 
-def _peak(side: Mapping[str, Any] | None, units: Units) -> str:
+def _format_peak(side: Mapping[str, Any] | None, units: Units) -> str:
     if side is None:
         return "not measured yet"
-    if not units.shows(side["peak"]):
-        return f"{units.nothing} (trial {side['trial']})"
+    if not units.has_value(side["peak"]):
+        return f"{units.no_result_text} (trial {side['trial']})"
     if side["limit"]:
-        bound = f"{units.at_least(side['peak'])} (limited by {side['limit']})"
+        bound = f"{units.format_lower_bound(side['peak'])} (limited by {side['limit']})"
         return f"{bound} (trial {side['trial']})"
-    interval = units.interval(side["low"], side["high"])
-    return f"{units.amount(side['peak'])} {interval} (trial {side['trial']})"
+    interval = units.format_interval(side["low"], side["high"])
+    return f"{units.format_amount(side['peak'])} {interval} (trial {side['trial']})"

@@ -29,64 +29,64 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from autotune.report.beds import beds
-from autotune.report.latency import latency_at
+from autotune.report.beds import summarize_beds
+from autotune.report.latency import estimate_latency_at
 from autotune.report.view import StudyView
-from autotune.report.warnings import warnings
+from autotune.report.warnings import collect_warnings
 from autotune.target.model import Target
 
-SCHEMA = 1
-SIDES = ("baseline", "best")
+SCHEMA_VERSION = 1
+SIDE_NAMES = ("baseline", "best")
 
 
-def summary(view: StudyView) -> dict[str, Any]:
+def build_summary(view: StudyView) -> dict[str, Any]:
     """Return the JSON object of a study, as described above."""
-    goal, findings, ceilings = view.target.goal, view.bottlenecks, view.state.ceilings
+    goal, findings, ceilings = view.target.command_goal, view.bottlenecks, view.state.ceilings
     document: dict[str, Any] = {
-        "schema": SCHEMA,
+        "schema": SCHEMA_VERSION,
         "study": view.name,
         "verdict": view.verdict,
-        "slo": slo(view.target),
+        "slo": summarize_slo(view.target),
     }
     if goal is not None:
         direction = "maximize" if goal.maximize else "minimize"
         document["goal"] = {"direction": direction, "name": goal.name, "unit": goal.unit}
     document |= {
-        "baseline": _side(view, "baseline"),
-        "best": _side(view, "best"),
+        "baseline": _summarize_side(view, "baseline"),
+        "best": _summarize_side(view, "best"),
         "gain": view.gain,
-        "trials": dict(view.trials),
-        "seconds": dict(view.seconds),
-        "bottleneck": {side: findings.get(side) for side in SIDES} if findings else None,
+        "trials": dict(view.trial_counts),
+        "seconds": dict(view.seconds_by_activity),
+        "bottleneck": {side: findings.get(side) for side in SIDE_NAMES} if findings else None,
     }
     if view.state.beds:
-        document["beds"] = beds(view)
+        document["beds"] = summarize_beds(view)
     if ceilings:
         document["ceilings"] = list(map(dict, ceilings))
-    return document | {"warnings": [asdict(warning) for warning in warnings(view)]}
+    return document | {"warnings": [asdict(warning) for warning in collect_warnings(view)]}
 
 
-def answer(view: StudyView, rate: float) -> dict[str, Any]:
+def build_latency_answer(view: StudyView, rate: float) -> dict[str, Any]:
     """Return an entry of ``at``; a side without enough readings is ``null``."""
     answers = {
         side: {"latency": latency.seconds, "low": latency.low, "high": latency.high,
                "bound": latency.bound or None, "why": why or None}
-        for side, (latency, why) in latency_at(view, rate).items()
+        for side, (latency, why) in estimate_latency_at(view, rate).items()
     }  # fmt: skip
-    return {"rate": rate, **{side: answers.get(side) for side in SIDES}}
+    return {"rate": rate, **{side: answers.get(side) for side in SIDE_NAMES}}
 
 
-def slo(target: Target) -> dict[str, float] | None:
+def summarize_slo(target: Target) -> dict[str, float] | None:
     """Return the SLO of a stack, or ``None`` for a command."""
-    if target.goal is not None:
+    if target.command_goal is not None:
         return None
-    slo = target.slo.slo
+    slo = target.slo.build_slo
     return {"percentile": round(100 * slo.quantile, 6), "limit": slo.limit, "errors": slo.errors}
 
 
-def _side(view: StudyView, label: str) -> dict[str, Any] | None:
+def _summarize_side(view: StudyView, label: str) -> dict[str, Any] | None:
     side = view.conclusion.sides.get(label)
     if side is None:
         return None
-    parameters = dict(sorted(side.trial.in_effect.items()))
+    parameters = dict(sorted(side.trial.effective_settings.items()))
     return {"trial": side.trial.number, **view.capacities[label], "parameters": parameters}

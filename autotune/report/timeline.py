@@ -12,35 +12,35 @@ from datetime import datetime
 from itertools import accumulate, pairwise
 from typing import Any
 
-from autotune.report.load_curve import milliseconds
-from autotune.report.trials import WARM_UP, label, outcome
-from autotune.report.view import StudyView, capacity_of
-from autotune.study.records import COUNTED, Phase, Trial
-from autotune.study.store import reading_of
+from autotune.report.load_curve import to_milliseconds
+from autotune.report.trials import WARM_UP_PURPOSE, format_trial_label, format_outcome
+from autotune.report.view import StudyView, build_trial_capacity
+from autotune.study.records import COUNTED_PHASES, Phase, Trial
+from autotune.study.store import reading_from_record
 from autotune.target.slo import Slo
 
 # Share of an interval's lower end. The posterior treats violations below it as one-sided noise.
-DISTURBED = 0.1
-Records = Iterable[Mapping[str, Any]]
+DISTURBED_SHARE = 0.1
+RecordStream = Iterable[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Time:
+class TimeAxis:
     """``axis`` is the label of the time axis. ``seconds`` returns the seconds until a moment (ISO 8601,
     as in the journals)."""
 
-    axis: str
-    seconds: Callable[[str], float]
+    label: str
+    seconds_until: Callable[[str], float]
 
 
-def time_of(view: StudyView) -> Time:
+def select_time_axis(view: StudyView) -> TimeAxis:
     """Return the model's own time if the study is simulated, else wall-clock time."""
     if view.target.simulated is not None:
-        return load_time(view.study.readings)
-    return study_time(view.study.records, view.study.readings)
+        return build_load_time_axis(view.study.readings)
+    return build_study_time_axis(view.study.records, view.study.readings)
 
 
-def load_time(readings: Records) -> Time:
+def build_load_time_axis(readings: RecordStream) -> TimeAxis:
     """Return a clock of the load seconds sent so far: a model has no other time.
 
     ``readings`` are the readings of a study, in the order taken.
@@ -54,10 +54,10 @@ def load_time(readings: Records) -> Time:
         count = bisect_right(moments, datetime.fromisoformat(at))
         return round(loads[count - 1], 1) if count else 0.0
 
-    return Time("minutes of load, by the model's clock", seconds)
+    return TimeAxis("minutes of load, by the model's clock", seconds)
 
 
-def study_time(events: Records, readings: Records) -> Time:
+def build_study_time_axis(events: RecordStream, readings: RecordStream) -> TimeAxis:
     """Return a clock of the seconds since the study started, without pauses between its sessions.
 
     A session lasts from its journal record to the last dated record before the next session. The
@@ -85,78 +85,78 @@ def study_time(events: Records, readings: Records) -> Time:
         )
         return max(0.0, round((moment - began).total_seconds() - lost, 1))
 
-    return Time("minutes of study", seconds)
+    return TimeAxis("minutes of study", seconds)
 
 
-def peaks(view: StudyView, time: Time) -> list[dict[str, Any]]:
+def list_peaks(view: StudyView, time: TimeAxis) -> list[dict[str, Any]]:
     """Return each measured trial: finish time, capacity with interval, phase, outcome."""
-    ended = _ended(view, "measured", "failed")
+    ended = _index_end_times(view, "measured", "failed")
     return [
         {
             "trial": trial.number,
             "of": trial.of,
             "phase": str(trial.phase),
-            "at": time.seconds(ended[trial.number]),
-            **capacity_of(trial, view.units),
-            "says": f"{label(trial)}: {outcome(trial, view.units)}",
+            "at": time.seconds_until(ended[trial.number]),
+            **build_trial_capacity(trial, view.units),
+            "says": f"{format_trial_label(trial)}: {format_outcome(trial, view.units)}",
         }
-        for trial in view.state.finished()
+        for trial in view.state.list_finished()
         if ended.get(trial.number)
     ]
 
 
-def best_so_far(view: StudyView, time: Time) -> list[dict[str, Any]]:
+def list_best_steps(view: StudyView, time: TimeAxis) -> list[dict[str, Any]]:
     """Return a step for each rise of the highest first measurement so far (not re-measured)."""
-    ended, units = _ended(view, "measured"), view.units
+    ended, units = _index_end_times(view, "measured"), view.units
     steps: list[dict[str, Any]] = []
     highest = 0.0
-    for trial in view.state.finished(*COUNTED, Phase.MEASURE):
+    for trial in view.state.list_finished(*COUNTED_PHASES, Phase.MEASURE):
         peak = trial.peak
-        if peak is None or not peak.feasible or peak.peak <= highest or not ended[trial.number]:
+        if peak is None or not peak.is_feasible or peak.peak <= highest or not ended[trial.number]:
             continue
         highest = peak.peak
-        at, amount = time.seconds(ended[trial.number]), units.rounded(units.of(highest))
+        at, amount = time.seconds_until(ended[trial.number]), units.round_value(units.from_peak(highest))
         steps.append({"at": at, "peak": amount, "trial": trial.number})
     return steps
 
 
-def _ended(view: StudyView, *events: str) -> dict[int, str]:
+def _index_end_times(view: StudyView, *events: str) -> dict[int, str]:
     return {r["trial"]: r["at"] for r in view.study.records if r["event"] in events}
 
 
-def readings(view: StudyView, time: Time) -> dict[str, list[Any]]:
+def build_reading_columns(view: StudyView, time: TimeAxis) -> dict[str, list[Any]]:
     """Return every reading as columns: seconds, trial, purpose, rate, latency, violations, state.
 
     ``state`` is ``met``, ``broken``, ``disturbed`` or ``limited``. ``late`` is the latency at the SLO's
     percentile in milliseconds, ``None`` beyond all observations.
     """
-    slo = view.target.slo.slo
+    slo = view.target.slo.build_slo
     trials = {trial.number: trial for trial in view.state.trials}
     rows = []
     for record in view.study.readings:
-        reading = reading_of(record)
+        reading = reading_from_record(record)
         row = {
-            "at": time.seconds(record["at"]),
+            "at": time.seconds_until(record["at"]),
             "trial": record["trial"],
-            "warm": record.get("purpose") == WARM_UP,
+            "warm": record.get("purpose") == WARM_UP_PURPOSE,
             "rate": round(record["rate"], 1),
-            "late": milliseconds(reading.percentile(slo.quantile)),
-            "bad": round(100 * reading.fraction, 3),
-            "state": state_of(record, trials.get(record["trial"]), slo),
+            "late": to_milliseconds(reading.percentile(slo.quantile)),
+            "bad": round(100 * reading.violation_fraction, 3),
+            "state": classify_reading(record, trials.get(record["trial"]), slo),
         }
         rows.append(row)
     columns = ("at", "trial", "warm", "rate", "late", "bad", "state")
     return {column: [row[column] for row in rows] for column in columns}
 
 
-def state_of(reading: Mapping[str, Any], trial: Trial | None, slo: Slo) -> str:
+def classify_reading(reading: Mapping[str, Any], trial: Trial | None, slo: Slo) -> str:
     """Return ``met``, ``broken`` (by the server), ``disturbed`` or ``limited``."""
     if reading.get("limited"):
         return "limited"
     if reading.get("disturbed"):
         return "disturbed"
-    if slo.met(reading_of(reading)):
+    if slo.is_met(reading_from_record(reading)):
         return "met"
     peak = trial.peak if trial else None
-    below = peak is not None and peak.feasible and reading["rate"] < peak.low * (1 - DISTURBED)
+    below = peak is not None and peak.is_feasible and reading["rate"] < peak.low * (1 - DISTURBED_SHARE)
     return "disturbed" if below else "broken"

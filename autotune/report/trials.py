@@ -7,18 +7,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from autotune.measure.steal import MUCH
+from autotune.measure.steal import HIGH_STEAL_SHARE
 from autotune.report import format as fmt
-from autotune.report.objective import Requests, Units
+from autotune.report.objective import RequestUnits, Units
 from autotune.study.records import State, Trial
-from autotune.study.shapes import CALL
+from autotune.study.shapes import CALL_PURPOSE
 
-WARM_UP = "warm-up"
+WARM_UP_PURPOSE = "warm-up"
 
 # Above this error share, errors rather than latency violated the SLO.
-MOSTLY_ERRORS = 0.5
+MOSTLY_ERRORS_SHARE = 0.5
 # The user's words for how a capacity search finished; "" if it converged.
-VERDICTS = {"measured": "", "screened": "pruned", "unsettled": "not converged"}
+VERDICT_TEXTS = {"measured": "", "screened": "pruned", "unsettled": "not converged"}
 
 
 @dataclass(frozen=True)
@@ -45,13 +45,13 @@ class ReadingCounts:
     example: str = ""
 
     @property
-    def failed(self) -> float:
+    def failed_share(self) -> float:
         """The fraction of the intended requests that failed outright."""
         return sum(self.errors.values()) / self.intended if self.intended else 0.0
 
 
 @dataclass(frozen=True)
-class Failure:
+class FailureGroup:
     """Trials with the same outcome. ``example`` shows the errors of the first one, if any."""
 
     cause: str
@@ -59,58 +59,58 @@ class Failure:
     example: str = ""
 
 
-def label(trial: Trial) -> str:
+def format_trial_label(trial: Trial) -> str:
     """Return ``#7 search``; for a repeat ``#21 confirm #7``, with several test beds
     ``#21 confirm #7 on a``."""
     again = "" if trial.of is None else f" #{trial.of}"
     return f"#{trial.number} {trial.phase}{again}" + (f" on {trial.bed}" if trial.bed else "")
 
 
-def outcome(trial: Trial, units: Units) -> str:
+def format_outcome(trial: Trial, units: Units) -> str:
     """Return the outcome of a trial as text."""
     peak = trial.peak
     if peak is None:
         return f"failed: {trial.failure}" if trial.failure else "not measured"
     if peak.verdict == "unmeetable":
-        return units.nothing
-    if peak.limited:
-        return f"{units.at_least(peak.peak)} (limited by {peak.limit})"
-    text = f"{units.brief(units.of(peak.peak)):>8}"
-    if isinstance(units, Requests):
-        text = f"{text}  p99 {fmt.latency(peak.p99):>7}"
-    verdict = VERDICTS.get(peak.verdict, peak.verdict)
+        return units.no_result_text
+    if peak.is_load_limited:
+        return f"{units.format_lower_bound(peak.peak)} (limited by {peak.limit})"
+    text = f"{units.format_short(units.from_peak(peak.peak)):>8}"
+    if isinstance(units, RequestUnits):
+        text = f"{text}  p99 {fmt.format_latency(peak.p99):>7}"
+    verdict = VERDICT_TEXTS.get(peak.verdict, peak.verdict)
     return f"{text}  {verdict}" if verdict else text
 
 
-def unusable(trial: Trial) -> bool:
+def is_unusable(trial: Trial) -> bool:
     """True if a finished trial could not be deployed, or met the SLO at no rate.
 
     A trial with a limited load is not unusable.
     """
     peak = trial.peak
-    return trial.over and not (peak is not None and (peak.feasible or peak.limited))
+    return trial.is_finished and not (peak is not None and (peak.is_feasible or peak.is_load_limited))
 
 
 def count_by_outcome(state: State) -> dict[str, int]:
     """Return the number of finished trials in the budget, by outcome."""
-    finished = state.counted()
-    failed = sum(map(unusable, finished))
+    finished = state.list_counted()
+    failed = sum(map(is_unusable, finished))
     screened = sum(t.peak is not None and t.peak.verdict == "screened" for t in finished)
     return {"complete": len(finished) - failed - screened, "failed": failed, "screened": screened}
 
 
-def describe_counts(counts: Mapping[str, int]) -> list[str]:
+def format_outcome_counts(counts: Mapping[str, int]) -> list[str]:
     """Return ``15 complete``, ``2 failed``, ``3 pruned`` from ``count_by_outcome``."""
-    return [f"{count} {VERDICTS.get(kind, kind)}" for kind, count in counts.items()]
+    return [f"{count} {VERDICT_TEXTS.get(kind, kind)}" for kind, count in counts.items()]
 
 
-def failures(state: State, counts: Mapping[int, ReadingCounts]) -> tuple[Failure, ...]:
+def group_failures(state: State, counts: Mapping[int, ReadingCounts]) -> tuple[FailureGroup, ...]:
     """Return the causes of all unusable trials, the most frequent first."""
     by_cause: dict[str, list[Trial]] = {}
-    for trial in filter(unusable, state.trials):
-        by_cause.setdefault(_cause(trial, counts.get(trial.number)), []).append(trial)
+    for trial in filter(is_unusable, state.trials):
+        by_cause.setdefault(_describe_cause(trial, counts.get(trial.number)), []).append(trial)
     causes = [
-        Failure(
+        FailureGroup(
             cause,
             tuple(trial.number for trial in trials),
             describe_errors(counts.get(trials[0].number)) if trials[0].peak else "",
@@ -120,15 +120,15 @@ def failures(state: State, counts: Mapping[int, ReadingCounts]) -> tuple[Failure
     return tuple(sorted(causes, key=lambda failure: -len(failure.trials)))
 
 
-def _cause(trial: Trial, counts: ReadingCounts | None) -> str:
+def _describe_cause(trial: Trial, counts: ReadingCounts | None) -> str:
     if trial.failure is not None:
         return (trial.failure.strip().splitlines() or ["no reason given"])[0]
-    if counts is not None and counts.failed >= MOSTLY_ERRORS:
+    if counts is not None and counts.failed_share >= MOSTLY_ERRORS_SHARE:
         return "requests failed or got wrong answers"
     return "the SLO was not met at any rate tried"
 
 
-def describe_finding(finding: Mapping[str, Any]) -> str:
+def describe_bottleneck(finding: Mapping[str, Any]) -> str:
     """Return ``web.php_fpm: workers: …`` from the recorded parts of a finding."""
     place = ".".join(str(finding[key]) for key in ("tier", "service") if finding.get(key))
     rest = [str(finding[key]) for key in ("resource", "evidence") if finding.get(key)]
@@ -141,7 +141,7 @@ def describe_errors(counts: ReadingCounts | None) -> str:
         return ""
     kinds = sorted(counts.errors.items(), key=lambda item: -item[1])
     errors = ", ".join(f"{kind} {count:,}" for kind, count in kinds)
-    failed = f"{100 * counts.failed:.0f} % of {counts.intended:,} requests failed: {errors}"
+    failed = f"{100 * counts.failed_share:.0f} % of {counts.intended:,} requests failed: {errors}"
     return f"{failed}, such as {counts.example}" if counts.example else failed
 
 
@@ -150,23 +150,23 @@ def count_readings(readings: Iterable[Mapping[str, Any]]) -> dict[int, ReadingCo
     counts: dict[int, ReadingCounts] = {}
     for reading in readings:
         before = counts.get(reading["trial"], ReadingCounts())
-        counts[reading["trial"]] = _counted(before, reading)
+        counts[reading["trial"]] = _add_reading(before, reading)
     return counts
 
 
-def _counted(counts: ReadingCounts, reading: Mapping[str, Any]) -> ReadingCounts:
+def _add_reading(counts: ReadingCounts, reading: Mapping[str, Any]) -> ReadingCounts:
     if reading.get("disturbed"):
         return replace(counts, disturbed=counts.disturbed + 1, last=reading)
     counts = replace(
         counts,
-        stolen=counts.stolen + (reading.get("stolen", 0.0) > MUCH),
+        stolen=counts.stolen + (reading.get("stolen", 0.0) > HIGH_STEAL_SHARE),
         looked_at=counts.looked_at + reading.get("looked_at", 0),
         wrong=counts.wrong + reading.get("wrong", 0),
         example=counts.example or str(reading.get("example", "")),
     )
-    if reading.get("purpose") == WARM_UP:
+    if reading.get("purpose") == WARM_UP_PURPOSE:
         return replace(counts, warmed=counts.warmed + 1, last=reading)
-    if reading.get("purpose") == CALL:
+    if reading.get("purpose") == CALL_PURPOSE:
         return replace(counts, readings=counts.readings + 1)
     return replace(
         counts,

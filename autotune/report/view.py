@@ -7,60 +7,60 @@ from dataclasses import dataclass, replace
 from math import exp
 from typing import Any
 
-from autotune.environments.clock import KINDS
+from autotune.environments.clock import ACTIVITIES
 from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
-from autotune.optimize.confirmation import LEAST_PAIRS, Gain, least
+from autotune.optimize.confirmation import MIN_PAIRS, Gain, find_outlier_threshold
 from autotune.report import format as fmt
-from autotune.report.objective import Requests, Units, units_of
-from autotune.report.parameters import Change, changes, declared
+from autotune.report.objective import RequestUnits, Units, select_units
+from autotune.report.parameters import SettingChange, list_changes, find_declared_parameters
 from autotune.report.studies import Study
 from autotune.report.trials import count_by_outcome
 from autotune.study import ranking, schedule
 from autotune.study.records import Phase, State, Trial
 from autotune.target.model import Budget, Target
 
-STOPPED = "stopped"
+STOPPED_VERDICT = "stopped"
 
 
 @dataclass(frozen=True)
-class Configuration:
+class MeasuredConfiguration:
     """The baseline or the best. ``repeats`` are the trials that measured it after selection."""
 
     trial: Trial
     repeats: tuple[Trial, ...]
 
     @property
-    def own(self) -> Peak | None:
+    def selection_peak(self) -> Peak | None:
         """The peak that decided the selection: as the best of many, it overstates the capacity."""
         return self.trial.peak
 
     @property
-    def fresh(self) -> Peak | None:
+    def repeated_peak(self) -> Peak | None:
         """The capacity from repeats alone; ``None`` if no repeat met the SLO."""
-        return pooled(self._repeated)
+        return pool_peaks(self._feasible_repeats)
 
     @property
-    def estimate(self) -> Peak | None:
+    def best_estimate(self) -> Peak | None:
         """``fresh`` if there is one, else ``own``, which proves nothing if it was selected by it."""
-        return self.fresh or self.own
+        return self.repeated_peak or self.selection_peak
 
     @property
-    def measured_again(self) -> int:
+    def repeat_count(self) -> int:
         """The number of measurements that ``fresh`` pools."""
-        return len(self._repeated)
+        return len(self._feasible_repeats)
 
     @property
-    def _repeated(self) -> list[Peak]:
-        return [trial.peak for trial in self.repeats if trial.peak and trial.peak.feasible]
+    def _feasible_repeats(self) -> list[Peak]:
+        return [trial.peak for trial in self.repeats if trial.peak and trial.peak.is_feasible]
 
     @property
-    def numbers(self) -> tuple[int, ...]:
+    def trial_numbers(self) -> tuple[int, ...]:
         """The numbers of the trials that measured it: the first, then its repeats."""
         return (self.trial.number, *(trial.number for trial in self.repeats))
 
     @property
-    def latest(self) -> Trial:
+    def latest_trial(self) -> Trial:
         """The newest recorded deployment; its settings were effective when the gain was measured."""
         deployed = [t for t in (self.trial, *self.repeats) if t.effective or t.differences]
         return deployed[-1] if deployed else self.trial
@@ -71,58 +71,58 @@ class Conclusion:
     """``verdict``: improved, no-improvement or unmeetable; stopped without a verdict."""
 
     verdict: str
-    baseline: Configuration | None
-    best: Configuration | None
+    baseline: MeasuredConfiguration | None
+    best: MeasuredConfiguration | None
     gain: Gain | None
 
     @property
-    def sides(self) -> Mapping[str, Configuration]:
+    def sides(self) -> Mapping[str, MeasuredConfiguration]:
         """``baseline`` and ``best``, if they exist."""
         sides = {"baseline": self.baseline, "best": self.best}
         return {label: side for label, side in sides.items() if side is not None}
 
 
-def conclusion(state: State) -> Conclusion:
+def find_conclusion(state: State) -> Conclusion:
     """Return the study's conclusion, or the interim result before the verdict."""
-    verdict = state.verdict or {"verdict": STOPPED, "best": ranking.best(state), "gain": None}
-    baseline, gain = ranking.baseline(state), verdict["gain"]
+    verdict = state.verdict or {"verdict": STOPPED_VERDICT, "best": ranking.find_best_trial(state), "gain": None}
+    baseline, gain = ranking.find_baseline(state), verdict["gain"]
     return Conclusion(
         verdict["verdict"],
-        _configuration(state, baseline.number if baseline else None),
-        _configuration(state, verdict["best"]),
+        _build_configuration(state, baseline.number if baseline else None),
+        _build_configuration(state, verdict["best"]),
         Gain(**{key: gain[key] for key in Gain.__dataclass_fields__}) if gain else None,
     )
 
 
-def _configuration(state: State, number: int | None) -> Configuration | None:
+def _build_configuration(state: State, number: int | None) -> MeasuredConfiguration | None:
     if number is None:
         return None
-    measured = (state.by_number(number), *repeats(state, number))
-    trial, *again = (_levelled(state, trial) for trial in measured)
-    return Configuration(trial, tuple(again))
+    measured = (state.find_trial(number), *list_repeats(state, number))
+    trial, *again = (_remove_bed_offset(state, trial) for trial in measured)
+    return MeasuredConfiguration(trial, tuple(again))
 
 
-def _levelled(state: State, trial: Trial) -> Trial:
+def _remove_bed_offset(state: State, trial: Trial) -> Trial:
     """Return the trial as an average test bed would have measured it."""
     if trial.bed is None or trial.peak is None:
         return trial
-    level, peak = exp(-state.offset(trial.bed).log), trial.peak
+    level, peak = exp(-state.bed_offset(trial.bed).log), trial.peak
     scaled = {key: level * getattr(peak, key) for key in ("peak", "low", "high")}
     return replace(trial, peak=replace(peak, **scaled))
 
 
-def repeats(state: State, number: int) -> tuple[Trial, ...]:
+def list_repeats(state: State, number: int) -> tuple[Trial, ...]:
     """Return the finished measurements of a trial's settings after its selection.
 
     They come from the confirmation, or from the finals without a confirmation.
     """
     # A verdict lists the phases of its peaks. Without a list, finals count too.
     phases = (state.verdict or {}).get("peaks_from", (Phase.FINALIST, Phase.CONFIRM))
-    later = [t for t in state.finished(*map(Phase, phases)) if t.of == number]
-    return tuple(later or (t for t in state.finished(Phase.FINALIST) if t.of == number))
+    later = [t for t in state.list_finished(*map(Phase, phases)) if t.of == number]
+    return tuple(later or (t for t in state.list_finished(Phase.FINALIST) if t.of == number))
 
 
-def pooled(peaks: Sequence[Peak]) -> Peak | None:
+def pool_peaks(peaks: Sequence[Peak]) -> Peak | None:
     """Return several peaks pooled into one (`Estimate.pool`), without the disturbed ones.
 
     A single peak keeps its own interval. No peaks give ``None``.
@@ -130,12 +130,12 @@ def pooled(peaks: Sequence[Peak]) -> Peak | None:
     if len(peaks) < 2:
         return peaks[0] if peaks else None
     estimates = [peak.estimate for peak in peaks]
-    lowest = least(estimates)
-    return Peak.of(Estimate.pool([peak for peak in estimates if peak.value >= lowest]))
+    lowest = find_outlier_threshold(estimates)
+    return Peak.from_estimate(Estimate.pool([peak for peak in estimates if peak.value >= lowest]))
 
 
 @dataclass(frozen=True)
-class Outlook:
+class StudyOutlook:
     """The state of a running study. ``leader`` sustains the highest rate so far; this is not proven.
 
     The leader may be the baseline. ``counted`` is the number of finished trials in the budget.
@@ -145,56 +145,56 @@ class Outlook:
     units: Units
     baseline: Trial | None
     leader: Trial | None
-    counted: int
+    trial_count: int
     seconds_left: float
 
     @property
-    def lead(self) -> str:
+    def lead_text(self) -> str:
         """The leader's gain over the baseline so far; empty while the baseline leads."""
-        before, best = _peak(self.baseline), _peak(self.leader)
+        before, best = _feasible_peak(self.baseline), _feasible_peak(self.leader)
         if not before or not best or self.leader == self.baseline:
             return ""
-        return self.units.change(best / before, before)
+        return self.units.format_change(best / before, before)
 
     def __str__(self) -> str:
         """Return the best so far, its gain over the baseline, and the time left."""
-        requests = isinstance(self.units, Requests) and self.baseline is not None
+        requests = isinstance(self.units, RequestUnits) and self.baseline is not None
         best = "nothing meets the SLO yet" if requests else "nothing measured yet"
-        if self.leader is not None and self.leader.peak is not None and self.leader.peak.feasible:
-            lead = f", {self.lead}" if self.lead else ""
-            amount = self.units.brief(self.units.of(self.leader.peak.peak))
+        if self.leader is not None and self.leader.peak is not None and self.leader.peak.is_feasible:
+            lead = f", {self.lead_text}" if self.lead_text else ""
+            amount = self.units.format_short(self.units.from_peak(self.leader.peak.peak))
             best = f"best {amount} (#{self.leader.number}{lead})"
         left = round(self.seconds_left)
-        return f"{best}   {fmt.duration(left)} left" if left else best
+        return f"{best}   {fmt.format_duration(left)} left" if left else best
 
 
-def outlook(target: Target, state: State) -> Outlook:
+def build_outlook(target: Target, state: State) -> StudyOutlook:
     """Return the outlook; its leader is the best candidate if it beats the baseline."""
-    baseline, number = ranking.baseline(state), ranking.best(state)
-    best = None if number is None else state.by_number(number)
-    return Outlook(
-        units=units_of(target, state),
+    baseline, number = ranking.find_baseline(state), ranking.find_best_trial(state)
+    best = None if number is None else state.find_trial(number)
+    return StudyOutlook(
+        units=select_units(target, state),
         baseline=baseline,
-        leader=best if _peak(best) > _peak(baseline) else baseline,
-        counted=len(state.counted()),
-        seconds_left=_seconds_left(state, target.budget),
+        leader=best if _feasible_peak(best) > _feasible_peak(baseline) else baseline,
+        trial_count=len(state.list_counted()),
+        seconds_left=_estimate_seconds_left(state, target.budget),
     )
 
 
-def _peak(trial: Trial | None) -> float:
-    return trial.peak.peak if trial and trial.peak and trial.peak.feasible else 0.0
+def _feasible_peak(trial: Trial | None) -> float:
+    return trial.peak.peak if trial and trial.peak and trial.peak.is_feasible else 0.0
 
 
-def _seconds_left(state: State, budget: Budget) -> float:
-    rest = max(0.0, budget.time - state.elapsed)
-    each = schedule.trial_seconds(state)
+def _estimate_seconds_left(state: State, budget: Budget) -> float:
+    rest = max(0.0, budget.time - state.elapsed_seconds)
+    each = schedule.average_trial_seconds(state)
     if not each:
         return rest
-    finalists, confirmed = state.finished(Phase.FINALIST), state.finished(Phase.CONFIRM)
-    finals = max(0, schedule.FINALISTS - len(finalists))
-    proof = max(0, 2 * LEAST_PAIRS - len(confirmed))
+    finalists, confirmed = state.list_finished(Phase.FINALIST), state.list_finished(Phase.CONFIRM)
+    finals = max(0, schedule.MIN_FINALISTS - len(finalists))
+    proof = max(0, 2 * MIN_PAIRS - len(confirmed))
     over = finalists or confirmed or state.settled or state.posterior
-    searched = budget.trials if over else len(state.counted())
+    searched = budget.trials if over else len(state.list_counted())
     beds = max(1, len(state.active_beds))
     return min(rest, each * (max(0, budget.trials - searched) + finals + proof) / beds)
 
@@ -215,13 +215,13 @@ class StudyView:
 
     study: Study
     conclusion: Conclusion
-    outlook: Outlook
+    outlook: StudyOutlook
     capacities: Mapping[str, Mapping[str, Any]]
     gain: Mapping[str, Any] | None
     bottlenecks: Mapping[str, Mapping[str, Any]]
-    trials: Mapping[str, int]
-    changes: tuple[Change, ...]
-    seconds: Mapping[str, float]
+    trial_counts: Mapping[str, int]
+    changes: tuple[SettingChange, ...]
+    seconds_by_activity: Mapping[str, float]
 
     @property
     def name(self) -> str:
@@ -243,67 +243,67 @@ class StudyView:
     def units(self) -> Units:
         return self.outlook.units
 
-    def readings(self) -> dict[str, list[Mapping[str, Any]]]:
+    def readings_by_side(self) -> dict[str, list[Mapping[str, Any]]]:
         """Return the readings of baseline and best, with their repeats. Raises AutotuneError."""
         return {
-            label: [reading for reading in self.study.readings if reading["trial"] in side.numbers]
+            label: [reading for reading in self.study.readings if reading["trial"] in side.trial_numbers]
             for label, side in self.conclusion.sides.items()
         }
 
 
-def study_view(study: Study) -> StudyView:
+def build_study_view(study: Study) -> StudyView:
     """Return the view of a study. Readings are loaded only when something needs them."""
-    state, now, concluded = study.state, outlook(study.target, study.state), conclusion(study.state)
+    state, now, concluded = study.state, build_outlook(study.target, study.state), find_conclusion(study.state)
     baseline, best, gain = concluded.baseline, concluded.best, concluded.gain
     estimates = {
-        "baseline": baseline.estimate if baseline else None,
-        "best": best.fresh if best else None,
+        "baseline": baseline.best_estimate if baseline else None,
+        "best": best.repeated_peak if best else None,
     }
     before = estimates["baseline"]
-    findings = {label: _newest_finding(state, side) for label, side in concluded.sides.items()}
-    own = declared(study.target)
+    findings = {label: _find_newest_bottleneck(state, side) for label, side in concluded.sides.items()}
+    own = find_declared_parameters(study.target)
     return StudyView(
         study=study,
         conclusion=concluded,
         outlook=now,
-        capacities={label: capacity(estimate, now.units) for label, estimate in estimates.items()},
-        gain=now.units.gain(gain, before.peak) if gain and before else None,
+        capacities={label: build_capacity(estimate, now.units) for label, estimate in estimates.items()},
+        gain=now.units.build_gain(gain, before.peak) if gain and before else None,
         bottlenecks={label: finding for label, finding in findings.items() if finding},
-        trials=count_by_outcome(state),
-        changes=changes(baseline.trial.in_effect, best.trial.in_effect, own)
+        trial_counts=count_by_outcome(state),
+        changes=list_changes(baseline.trial.effective_settings, best.trial.effective_settings, own)
         if baseline and best
         else (),
-        seconds=_seconds(state),
+        seconds_by_activity=_sum_seconds(state),
     )
 
 
-def capacity(peak: Peak | None, units: Units) -> dict[str, float | None]:
+def build_capacity(peak: Peak | None, units: Units) -> dict[str, float | None]:
     """Return a peak and its interval, lower end first, in the user's own terms."""
     if peak is None:
         return {"peak": None, "low": None, "high": None}
     if peak.peak == 0:
-        return {"peak": 0.0, "low": 0.0, "high": units.rounded(peak.high)}
-    low, high = sorted((units.of(peak.low), units.of(peak.high)))
-    numbers = {"peak": units.of(peak.peak), "low": low, "high": high}
-    return {key: units.rounded(number) for key, number in numbers.items()}
+        return {"peak": 0.0, "low": 0.0, "high": units.round_value(peak.high)}
+    low, high = sorted((units.from_peak(peak.low), units.from_peak(peak.high)))
+    numbers = {"peak": units.from_peak(peak.peak), "low": low, "high": high}
+    return {key: units.round_value(number) for key, number in numbers.items()}
 
 
-def capacity_of(trial: Trial, units: Units) -> dict[str, float | None]:
+def build_trial_capacity(trial: Trial, units: Units) -> dict[str, float | None]:
     """Return the capacity that a trial measured, or its lower bound if the load was limited.
 
     The values are ``None`` if the trial met the SLO at no rate.
     """
-    return capacity(trial.peak if trial.peak and trial.peak.met else None, units)
+    return build_capacity(trial.peak if trial.peak and trial.peak.met_slo else None, units)
 
 
-def _newest_finding(state: State, side: Configuration) -> dict[str, Any] | None:
+def _find_newest_bottleneck(state: State, side: MeasuredConfiguration) -> dict[str, Any] | None:
     """Return the newest finding about a configuration, from any of its measurements."""
-    findings = [state.bottlenecks[number] for number in side.numbers if number in state.bottlenecks]
+    findings = [state.bottlenecks[number] for number in side.trial_numbers if number in state.bottlenecks]
     return {k: v for k, v in findings[-1].items() if k != "event"} if findings else None
 
 
-def _seconds(state: State) -> dict[str, float]:
-    seconds = {kind: state.average_seconds.get(kind, 0.0) for kind in KINDS}
-    other = state.elapsed - sum(seconds.values())
-    parts = {"total": state.elapsed, **seconds, "other": other}
+def _sum_seconds(state: State) -> dict[str, float]:
+    seconds = {kind: state.average_seconds.get(kind, 0.0) for kind in ACTIVITIES}
+    other = state.elapsed_seconds - sum(seconds.values())
+    parts = {"total": state.elapsed_seconds, **seconds, "other": other}
     return {kind: round(value, 1) for kind, value in parts.items()}

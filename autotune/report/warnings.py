@@ -7,22 +7,22 @@ from dataclasses import dataclass
 from math import log
 from statistics import stdev
 
-from autotune.environments.peak import LIMITED
-from autotune.loads.answers import ENOUGH
-from autotune.measure.warmup import MOST_WINDOWS
-from autotune.optimize.confirmation import LEAST_PAIRS
+from autotune.environments.peak import LIMITED_VERDICT
+from autotune.loads.answers import ENOUGH_ANSWERS
+from autotune.measure.warmup import MAX_WINDOWS
+from autotune.optimize.confirmation import MIN_PAIRS
 from autotune.report import format as fmt
-from autotune.report.trials import unusable
-from autotune.report.view import STOPPED, StudyView
+from autotune.report.trials import is_unusable
+from autotune.report.view import STOPPED_VERDICT, StudyView
 from autotune.study.records import Trial
-from autotune.target.messages import plural
+from autotune.target.messages import format_count
 
-SCATTER = 0.05  # sd of log peaks of one configuration, as a quiet machine has it
-DRIFT = 0.10  # the baseline then and now, as a fraction
-IDLE = 0.20  # of a run's time, spent neither loading nor warming up
-FAILED = 1 / 3  # of the trials
-TRIED = 1 / 2  # of the trials that the budget allows
-DISTURBED = 1 / 10  # of the readings
+MAX_LOG_SCATTER = 0.05  # sd of log peaks of one configuration, as a quiet machine has it
+MAX_DRIFT_SHARE = 0.10  # the baseline then and now, as a fraction
+MAX_IDLE_SHARE = 0.20  # of a run's time, spent neither loading nor warming up
+MAX_FAILED_SHARE = 1 / 3  # of the trials
+MIN_TRIED_SHARE = 1 / 2  # of the trials that the budget allows
+MAX_DISTURBED_SHARE = 1 / 10  # of the readings
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class WarningKind:
     remedy: str
 
 
-KINDS = {kind.code: kind for kind in (
+WARNING_KINDS = {kind.code: kind for kind in (
     WarningKind("simulated", "The stack is a model. No host was measured.",
         "remove `simulated:` from the target to measure real hosts"),
     WarningKind("insecure", "Certificates were not checked, so another server may have responded.",
@@ -48,7 +48,7 @@ KINDS = {kind.code: kind for kind in (
     WarningKind("few-pairs", "The gain comes from too few alternating pairs for a reliable interval.",
         "raise `budget.time`, or lower `budget.trials`"),
     WarningKind("few-repeats", "Few measurements confirm that the best configuration meets the SLO.",
-        f"export it, then run `autotune measure TARGET --config EXPORT --repeat {LEAST_PAIRS}`"),
+        f"export it, then run `autotune measure TARGET --config EXPORT --repeat {MIN_PAIRS}`"),
     WarningKind("unsettled", "Some measurements behind the verdict did not converge. The interval is"
         " wider, but valid.", "reduce other load on the hosts"),
     WarningKind("noisy", "Repeated measurements of one configuration differ more than on an idle host.",
@@ -64,7 +64,7 @@ KINDS = {kind.code: kind for kind in (
         "check that the data set fits the cache: a cold cache lowers the capacity"),
     WarningKind("cpu-steal", "The hypervisor took CPU time from the hosts during many readings.",
         "repeat at a quieter time, or use hosts with dedicated CPUs"),
-    WarningKind(LIMITED, "The load could not be raised up to the capacity. The true capacity is higher.",
+    WarningKind(LIMITED_VERDICT, "The load could not be raised up to the capacity. The true capacity is higher.",
         "raise `load.max_rate`, or add hosts to `load.hosts`"),
     WarningKind("many-failed", "Many trials failed, so the search learned little.",
         "narrow the ranges that the failures name, under `parameters:`"),
@@ -86,149 +86,149 @@ class StudyWarning:
     remedy: str
 
 
-def _warning(
+def _build_warning(
     code: str, value: float, threshold: float, text: str, remedy: str = ""
 ) -> StudyWarning:
-    return StudyWarning(code, value, threshold, text, remedy or KINDS[code].remedy)
+    return StudyWarning(code, value, threshold, text, remedy or WARNING_KINDS[code].remedy)
 
 
-def warnings(view: StudyView) -> tuple[StudyWarning, ...]:
+def collect_warnings(view: StudyView) -> tuple[StudyWarning, ...]:
     """All warnings of a study; the most serious come first."""
     checks = (
-        _model,
-        _certificates,
-        _answers,
-        _proof,
-        _noise,
-        _drift,
-        _settings,
-        _readings,
-        _trials,
-        _time,
+        _warn_of_model,
+        _warn_of_certificates,
+        _warn_of_answers,
+        _warn_of_proof,
+        _warn_of_noise,
+        _warn_of_drift,
+        _warn_of_settings,
+        _warn_of_readings,
+        _warn_of_trials,
+        _warn_of_time,
     )
     return tuple(warning for check in checks for warning in check(view))
 
 
-def _model(view: StudyView) -> Iterator[StudyWarning]:
+def _warn_of_model(view: StudyView) -> Iterator[StudyWarning]:
     if view.target.simulated is not None:
-        yield _warning(
+        yield _build_warning(
             "simulated", 1, 0,
             "the stack is a model: no host was measured, and all figures are the model's",
         )  # fmt: skip
 
 
-def _certificates(view: StudyView) -> Iterator[StudyWarning]:
+def _warn_of_certificates(view: StudyView) -> Iterator[StudyWarning]:
     if view.target.load.insecure:
-        yield _warning(
+        yield _build_warning(
             "insecure", 1, 0,
             "certificates were not checked (`insecure: true`): another server may have responded",
         )  # fmt: skip
 
 
-def _answers(view: StudyView) -> Iterator[StudyWarning]:
+def _warn_of_answers(view: StudyView) -> Iterator[StudyWarning]:
     """Wrong responses under load, and trials in which few responses were checked."""
-    counts = {number: of for number, of in view.study.counts.items() if of.looked_at}
+    counts = {number: of for number, of in view.study.reading_counts.items() if of.looked_at}
     looked_at = sum(of.looked_at for of in counts.values())
     wrong = sum(of.wrong for of in counts.values())
     examples = [of.example for of in counts.values() if of.example]
     if examples:
         trials = [number for number, of in counts.items() if of.example]
         share = 100 * wrong / looked_at
-        yield _warning(
+        yield _build_warning(
             "wrong-answers", wrong, 0,
             f"{share:.2g} % of {looked_at:,} checked responses were wrong, in "
-            f"{plural(len(trials), 'trial')} ({fmt.listed(trials)}). Example: {examples[0]}",
+            f"{format_count(len(trials), 'trial')} ({fmt.format_first_numbers(trials)}). Example: {examples[0]}",
         )  # fmt: skip
-    few = [number for number, of in counts.items() if of.readings and of.looked_at < ENOUGH]
+    few = [number for number, of in counts.items() if of.readings and of.looked_at < ENOUGH_ANSWERS]
     exact = view.state.answers == ()
     if few and not exact:
         fewest = min(counts[number].looked_at for number in few)
         unseen = 100 * (1 - 0.05 ** (1 / fewest))
-        yield _warning(
-            "few-answers", fewest, ENOUGH,
-            f"only {fewest} responses were checked in some of {plural(len(few), 'trial')} "
-            f"({fmt.listed(few)}): up to {unseen:.2g} % wrong responses may be unnoticed",
+        yield _build_warning(
+            "few-answers", fewest, ENOUGH_ANSWERS,
+            f"only {fewest} responses were checked in some of {format_count(len(few), 'trial')} "
+            f"({fmt.format_first_numbers(few)}): up to {unseen:.2g} % wrong responses may be unnoticed",
         )  # fmt: skip
 
 
-def _proof(view: StudyView) -> Iterator[StudyWarning]:
+def _warn_of_proof(view: StudyView) -> Iterator[StudyWarning]:
     """How often the gain was measured after the selection of the best configuration."""
     best, gain, units = view.conclusion.best, view.conclusion.gain, view.units
-    if best is not None and best.fresh is None and best.own is not None:
-        yield _warning(
+    if best is not None and best.repeated_peak is None and best.selection_peak is not None:
+        yield _build_warning(
             "not-remeasured", 0, 1,
-            f"the {units.amount(units.of(best.own.peak))} of trial {best.trial.number} were measured "
+            f"the {units.format_amount(units.from_peak(best.selection_peak.peak))} of trial {best.trial.number} were measured "
             "once, during the search; such values are about a tenth too high",
-            f"`autotune resume {view.name}` measures it again" if view.verdict == STOPPED else "",
+            f"`autotune resume {view.name}` measures it again" if view.verdict == STOPPED_VERDICT else "",
         )  # fmt: skip
-    if gain is not None and gain.pairs < LEAST_PAIRS:
-        yield _warning(
-            "few-pairs", gain.pairs, LEAST_PAIRS,
-            f"the gain comes from {plural(gain.pairs, 'alternating pair')}; "
-            f"a reliable interval needs {LEAST_PAIRS}",
+    if gain is not None and gain.pairs < MIN_PAIRS:
+        yield _build_warning(
+            "few-pairs", gain.pairs, MIN_PAIRS,
+            f"the gain comes from {format_count(gain.pairs, 'alternating pair')}; "
+            f"a reliable interval needs {MIN_PAIRS}",
         )  # fmt: skip
     if (
         gain is None
         and view.verdict == "improved"
         and best
-        and 0 < best.measured_again < LEAST_PAIRS
+        and 0 < best.repeat_count < MIN_PAIRS
     ):
-        yield _warning(
-            "few-repeats", best.measured_again, LEAST_PAIRS,
-            f"only {plural(best.measured_again, 'later measurement')} confirmed that the best "
+        yield _build_warning(
+            "few-repeats", best.repeat_count, MIN_PAIRS,
+            f"only {format_count(best.repeat_count, 'later measurement')} confirmed that the best "
             "configuration meets the SLO",
         )  # fmt: skip
 
 
-def _behind_verdict(view: StudyView) -> list[Trial]:
+def _list_verdict_trials(view: StudyView) -> list[Trial]:
     """The trials that the verdict uses."""
     sides = view.conclusion.sides.values()
     return [trial for side in sides for trial in (side.repeats or (side.trial,))]
 
 
-def _noise(view: StudyView) -> Iterator[StudyWarning]:
+def _warn_of_noise(view: StudyView) -> Iterator[StudyWarning]:
     """Measurements behind the verdict that did not converge, or that differ."""
-    trials = _behind_verdict(view)
+    trials = _list_verdict_trials(view)
     numbers = [trial.number for trial in trials if trial.peak and trial.peak.verdict == "unsettled"]
     if numbers:
-        yield _warning(
+        yield _build_warning(
             "unsettled", len(numbers), 0,
             f"{len(numbers)} of the {len(trials)} measurements behind the verdict did "
-            f"not converge (trials {fmt.listed(numbers)}); the interval is wider, but valid",
+            f"not converge (trials {fmt.format_first_numbers(numbers)}); the interval is wider, but valid",
         )  # fmt: skip
     for label, side in view.conclusion.sides.items():
-        peaks = [t.peak.peak for t in side.repeats if t.peak and t.peak.feasible]
-        spread = stdev(map(log, peaks)) if len(peaks) >= LEAST_PAIRS else 0.0
-        if spread > SCATTER:
-            yield _warning(
-                "noisy", round(spread, 4), SCATTER,
+        peaks = [t.peak.peak for t in side.repeats if t.peak and t.peak.is_feasible]
+        spread = stdev(map(log, peaks)) if len(peaks) >= MIN_PAIRS else 0.0
+        if spread > MAX_LOG_SCATTER:
+            yield _build_warning(
+                "noisy", round(spread, 4), MAX_LOG_SCATTER,
                 f"{len(peaks)} measurements of the {label} vary by {100 * spread:.1f} %; "
-                f"idle hosts vary by up to {100 * SCATTER:g} %",
+                f"idle hosts vary by up to {100 * MAX_LOG_SCATTER:g} %",
             )  # fmt: skip
 
 
-def _drift(view: StudyView) -> Iterator[StudyWarning]:
+def _warn_of_drift(view: StudyView) -> Iterator[StudyWarning]:
     side = view.conclusion.baseline
-    if side is None or side.own is None or side.fresh is None or not side.own.feasible:
+    if side is None or side.selection_peak is None or side.repeated_peak is None or not side.selection_peak.is_feasible:
         return
-    drift = side.fresh.peak / side.own.peak - 1
-    if abs(drift) > DRIFT:
-        yield _warning(
-            "drift", round(drift, 4), DRIFT,
+    drift = side.repeated_peak.peak / side.selection_peak.peak - 1
+    if abs(drift) > MAX_DRIFT_SHARE:
+        yield _build_warning(
+            "drift", round(drift, 4), MAX_DRIFT_SHARE,
             f"drift: the baseline {'gained' if drift > 0 else 'lost'} {100 * abs(drift):.0f} % during "
             "the study. The gain is still valid (alternating pairs), but the search may have been misled",
         )  # fmt: skip
 
 
-def _settings(view: StudyView) -> Iterator[StudyWarning]:
+def _warn_of_settings(view: StudyView) -> Iterator[StudyWarning]:
     """Settings of the best configuration that differ from the requested ones."""
     best = view.conclusion.best
     if best is None:
         return
-    if differences := best.latest.differences:
-        yield _warning(
+    if differences := best.latest_trial.differences:
+        yield _build_warning(
             "took-effect-differently", len(differences), 0,
-            f"effective value ≠ requested for {plural(len(differences), 'setting')} of the best: "
+            f"effective value ≠ requested for {format_count(len(differences), 'setting')} of the best: "
             + "; ".join(differences),
         )  # fmt: skip
     # Only the target's constraints count: a service's own order of its values (spare servers within
@@ -236,68 +236,68 @@ def _settings(view: StudyView) -> Iterator[StudyWarning]:
     constraints = view.target.constraints
     bound = [text for text in best.trial.bindings if any(rule in text for rule in constraints)]
     if bound:
-        yield _warning(
+        yield _build_warning(
             "bound-by-rule", len(bound), 0,
-            f"a constraint limited {plural(len(bound), 'value')} of the best configuration: "
+            f"a constraint limited {format_count(len(bound), 'value')} of the best configuration: "
             + "; ".join(bound),
         )  # fmt: skip
 
 
-def _readings(view: StudyView) -> Iterator[StudyWarning]:
+def _warn_of_readings(view: StudyView) -> Iterator[StudyWarning]:
     """Load on cold caches, readings with CPU steal, and load that was not sent."""
-    counts = view.study.counts
-    cold = [number for number, of in counts.items() if of.warmed >= MOST_WINDOWS]
+    counts = view.study.reading_counts
+    cold = [number for number, of in counts.items() if of.warmed >= MAX_WINDOWS]
     if cold:
-        affected = sorted({trial.number for trial in _behind_verdict(view)}.intersection(cold))
-        yield _warning(
+        affected = sorted({trial.number for trial in _list_verdict_trials(view)}.intersection(cold))
+        yield _build_warning(
             "warm-up-cut-short", len(cold), 0,
-            f"latencies of {plural(len(cold), 'trial')} were not stable after {MOST_WINDOWS} windows "
+            f"latencies of {format_count(len(cold), 'trial')} were not stable after {MAX_WINDOWS} windows "
             "of warm-up"
-            + (f"; the verdict uses trial {fmt.listed(affected)}" if affected else ""),
+            + (f"; the verdict uses trial {fmt.format_first_numbers(affected)}" if affected else ""),
         )  # fmt: skip
     discarded = sum(of.disturbed for of in counts.values())
     disturbed = discarded + sum(of.stolen for of in counts.values())
     total = sum(of.readings + of.warmed for of in counts.values()) + discarded
-    if disturbed > DISTURBED * total:
+    if disturbed > MAX_DISTURBED_SHARE * total:
         done = "discarded and repeated" if discarded else "corrected"
-        yield _warning(
-            "cpu-steal", disturbed, round(DISTURBED * total, 1),
-            f"CPU steal: {disturbed} of {plural(total, 'reading')} {done}",
+        yield _build_warning(
+            "cpu-steal", disturbed, round(MAX_DISTURBED_SHARE * total, 1),
+            f"CPU steal: {disturbed} of {format_count(total, 'reading')} {done}",
         )  # fmt: skip
     peaks = {trial.number: trial.peak for trial in view.state.trials}
-    limited = [number for number, peak in peaks.items() if peak and peak.limited]
+    limited = [number for number, peak in peaks.items() if peak and peak.is_load_limited]
     if limited:
-        yield _warning(
-            LIMITED, len(limited), 0,
-            f"the load did not reach the capacity in {plural(len(limited), 'trial')} "
-            f"({fmt.listed(limited)}); `load.max_rate`: {fmt.rate(view.target.load.max_rate)} requests/s",
+        yield _build_warning(
+            LIMITED_VERDICT, len(limited), 0,
+            f"the load did not reach the capacity in {format_count(len(limited), 'trial')} "
+            f"({fmt.format_first_numbers(limited)}); `load.max_rate`: {fmt.format_rate(view.target.load.max_rate)} requests/s",
         )  # fmt: skip
 
 
-def _trials(view: StudyView) -> Iterator[StudyWarning]:
-    finished, allowed = view.state.counted(), view.target.budget.trials
-    tried, failed = len(finished), sum(map(unusable, finished))
+def _warn_of_trials(view: StudyView) -> Iterator[StudyWarning]:
+    finished, allowed = view.state.list_counted(), view.target.budget.trials
+    tried, failed = len(finished), sum(map(is_unusable, finished))
     # If all trials failed, the verdict is enough.
-    if FAILED * tried < failed < tried:
-        yield _warning(
-            "many-failed", failed, round(FAILED * tried, 1),
-            f"{failed} of {plural(tried, 'trial')} failed, so the search learned little",
+    if MAX_FAILED_SHARE * tried < failed < tried:
+        yield _build_warning(
+            "many-failed", failed, round(MAX_FAILED_SHARE * tried, 1),
+            f"{failed} of {format_count(tried, 'trial')} failed, so the search learned little",
         )  # fmt: skip
-    if view.verdict != STOPPED and tried < TRIED * allowed:
-        yield _warning(
-            "few-trials", tried, TRIED * allowed,
-            f"the time was enough for {tried} of {plural(allowed, 'trial')}; more gain is possible",
+    if view.verdict != STOPPED_VERDICT and tried < MIN_TRIED_SHARE * allowed:
+        yield _build_warning(
+            "few-trials", tried, MIN_TRIED_SHARE * allowed,
+            f"the time was enough for {tried} of {format_count(allowed, 'trial')}; more gain is possible",
         )  # fmt: skip
 
 
-def _time(view: StudyView) -> Iterator[StudyWarning]:
-    if view.target.goal is not None:
+def _warn_of_time(view: StudyView) -> Iterator[StudyWarning]:
+    if view.target.command_goal is not None:
         return  # what a command does with its time is its own affair
-    total = view.state.elapsed
+    total = view.state.elapsed_seconds
     idle = total - view.state.average_seconds.get("load", 0.0)
-    if total and idle / total > IDLE:
-        yield _warning(
-            "time-not-loading", round(idle / total, 3), IDLE,
-            f"{fmt.share(idle, total)} of wall-clock time was overhead (target ≤ {100 * IDLE:g} %); "
+    if total and idle / total > MAX_IDLE_SHARE:
+        yield _build_warning(
+            "time-not-loading", round(idle / total, 3), MAX_IDLE_SHARE,
+            f"{fmt.format_share(idle, total)} of wall-clock time was overhead (target ≤ {100 * MAX_IDLE_SHARE:g} %); "
             'see "Time" in the report',
         )  # fmt: skip

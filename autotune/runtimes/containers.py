@@ -16,83 +16,83 @@ from dataclasses import replace
 from pathlib import Path
 from posixpath import dirname
 
-from autotune.deploy.host import filled_in, staged
-from autotune.deploy.host_commands import Command, run_checked
-from autotune.deploy.host_state import ObservedUnit, ServiceManager, understood
+from autotune.deploy.host import fill_secrets, staged_path
+from autotune.deploy.host_commands import Command, run_required
+from autotune.deploy.host_state import ObservedUnit, ServiceManager, wrap_parse_errors
 from autotune.deploy.managed_hosts import ManagedHosts
-from autotune.deploy.programs import installed
-from autotune.deploy.runtime import Cases, Layout, NeedsPrograms, Note, Runtime
-from autotune.deploy.stack import Part, Stack, StackContext, build
-from autotune.masking import is_masked
+from autotune.deploy.programs import find_installed_programs
+from autotune.deploy.runtime import ValidationCases, RuntimeLayout, ProgramUser, NoteCallback, Runtime
+from autotune.deploy.stack import ServiceInstance, Stack, StackContext, build_stack
+from autotune.masking import has_placeholder
 from autotune.services.base import (
     Argv,
     ConfigFile,
-    Own,
+    AdoptedConfig,
     Service,
     Settings,
-    Site,
+    Placement,
     TrialStart,
-    config_files,
+    resolve_config_files,
 )
-from autotune.services.config_files import unpacked
+from autotune.services.config_files import unpack_tree
 from autotune.space.facts import HostFacts
-from autotune.strict import split_lines, whole
+from autotune.strict import split_lines, parse_uint
 from autotune.target.model import Target
 from autotune.target.read import TargetFile
 from autotune.transports.base import Transport
-from autotune.transports.facts import facts
-from autotune.transports.hosts import transports
+from autotune.transports.facts import read_facts
+from autotune.transports.hosts import create_transports
 from autotune.transports.parallel import run_on_all
 
-OURS = "/var/lib/autotune-containers"
-CHECKED = "/run/autotune-check"
-CHECK, STARTED = 30, 3  # s: limit of a check, and the time that a server must run in a trial start
-RUNS = frozenset({"running", "restarting"})
+FILES_DIRECTORY = "/var/lib/autotune-containers"
+VALIDATION_DIRECTORY = "/run/autotune-check"
+VALIDATION_SECONDS, TRIAL_START_SECONDS = 30, 3  # s: limit of a check, and the time that a server must run in a trial start
+RUNNING_STATES = frozenset({"running", "restarting"})
 
 
 def parse_units(names: tuple[str, ...], text: str) -> dict[str, ObservedUnit]:
     """Parse the output of ``units`` for ``names``. Raises AutotuneError for invalid output."""
-    with understood("containers", text):
-        return {name: _unit(line) for name, line in zip(names, split_lines(text), strict=True)}
+    with wrap_parse_errors("containers", text):
+        return {name: _parse_unit(line) for name, line in zip(names, split_lines(text), strict=True)}
 
 
-def _unit(line: str) -> ObservedUnit:
+def _parse_unit(line: str) -> ObservedUnit:
     """Parse the state of one unit. Raises ValueError."""
     exists, state, pid, restarts, definition = f"{line} ".split(" ", 4)
     return ObservedUnit(
         exists=exists == "yes",
-        active=state in RUNS,
+        active=state in RUNNING_STATES,
         enabled="",
-        pid=whole(pid),
-        restarts=whole(restarts),
+        pid=parse_uint(pid),
+        restarts=parse_uint(restarts),
         restarting=state == "restarting",
         definition=definition.strip(),
     )
 
 
-class ContainerLayout(Layout):
+class ContainerLayout(RuntimeLayout):
     """Layout with container paths below one directory per service on the host."""
 
     isolated = True
 
-    def path(self, part: Part, path: str) -> str:
-        return _path(part.site, path)
+    def path_for(self, instance: ServiceInstance, path: str) -> str:
+        return _host_path(instance.placement, path)
 
-    def mode(self, file: ConfigFile) -> int:
+    def mode_for(self, file: ConfigFile) -> int:
         return file.mode
 
-    def unit(self, part: Part) -> str | None:
-        return part.site.unit if part.service.unit(part.site) else None
+    def unit_for(self, instance: ServiceInstance) -> str | None:
+        return instance.placement.unit if instance.service.get_unit(instance.placement) else None
 
-    def definitions(
-        self, active: Sequence[Part], settings: Settings
+    def build_unit_files(
+        self, active: Sequence[ServiceInstance], settings: Settings
     ) -> dict[str, tuple[str, bytes]]:
         """Return the Compose files that mount each service's files over its own."""
-        services: dict[str, list[Part]] = {}
+        services: dict[str, list[ServiceInstance]] = {}
         for part in active:
-            services.setdefault(part.site.unit, []).append(part)
+            services.setdefault(part.placement.unit, []).append(part)
         return {
-            unit: (f"{parts[0].site.directory}/override.json", _override(unit, parts, settings))
+            unit: (f"{parts[0].placement.directory}/override.json", _format_override(unit, parts, settings))
             for unit, parts in services.items()
         }
 
@@ -100,56 +100,56 @@ class ContainerLayout(Layout):
 LAYOUT = ContainerLayout()
 
 
-def _path(site: Site, path: str) -> str:
-    return f"{site.directory}/files{path}"
+def _host_path(placement: Placement, path: str) -> str:
+    return f"{placement.directory}/files{path}"
 
 
-def _override(unit: str, parts: Sequence[Part], settings: Settings) -> bytes:
+def _format_override(unit: str, instances: Sequence[ServiceInstance], settings: Settings) -> bytes:
     """Return the override file in JSON, which is valid YAML. Its label marks containers made from
     it.
     """
-    paths = [(part.site, file.path) for part in parts
-             for file in config_files(part.service, part.site)]  # fmt: skip
-    keys: dict[str, object] = {"volumes": [f"{_path(*place)}:{place[1]}:ro" for place in paths]}
-    for part in parts:
-        keys |= part.service.definition(part.site, settings)
-    signals = [part.service.reload_signal for part in parts if part.service.reload_signal]
+    paths = [(part.placement, file.path) for part in instances
+             for file in resolve_config_files(part.service, part.placement)]  # fmt: skip
+    keys: dict[str, object] = {"volumes": [f"{_host_path(*place)}:{place[1]}:ro" for place in paths]}
+    for part in instances:
+        keys |= part.service.build_container_limits(part.placement, settings)
+    signals = [part.service.reload_signal for part in instances if part.service.reload_signal]
     mark = hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()
     keys["labels"] = {"autotune": mark, "autotune.signal": (*signals, "HUP")[0]}
     services = {"services": {unit.rpartition(":")[2]: keys}}
     return (json.dumps(services, indent=1) + "\n").encode()
 
 
-def _inside(site: Site, argv: Argv) -> Argv:
-    return ("inside", site.unit, *argv)
+def _run_inside_command(placement: Placement, argv: Argv) -> Argv:
+    return ("inside", placement.unit, *argv)
 
 
-def _aside(site: Site, how: Argv | TrialStart, places: Mapping[str, str]) -> Argv:
+def _run_aside_command(placement: Placement, validation: Argv | TrialStart, mounted_paths: Mapping[str, str]) -> Argv:
     """Return the arguments that let the software check files in a copy of the running container.
 
     ``places`` maps paths in the container to paths on the host.
     """
-    argv, starts = (how.argv, ("starts",)) if isinstance(how, TrialStart) else (how, ())
-    mounts = [f"--volume={place}:{path}:ro" for path, place in places.items()]
-    seconds = str(STARTED if starts else CHECK)
-    return ("aside", *starts, site.unit, seconds, *mounts, "--entrypoint", argv[0], "--", *argv[1:])
+    argv, starts = (validation.argv, ("starts",)) if isinstance(validation, TrialStart) else (validation, ())
+    mounts = [f"--volume={place}:{path}:ro" for path, place in mounted_paths.items()]
+    seconds = str(TRIAL_START_SECONDS if starts else VALIDATION_SECONDS)
+    return ("aside", *starts, placement.unit, seconds, *mounts, "--entrypoint", argv[0], "--", *argv[1:])
 
 
-def _validate(site: Site, how: Argv | TrialStart, files: Sequence[str], new: Sequence[str]) -> Argv:
+def _validation_command(placement: Placement, validation: Argv | TrialStart, files: Sequence[str], changed_files: Sequence[str]) -> Argv:
     """Return the command that checks all files of a part together, with staged versions of changed
     ones.
     """
-    places = {path: _path(site, path) for path in files}
-    return _aside(site, how, {p: staged(place) if p in new else place
+    places = {path: _host_path(placement, path) for path in files}
+    return _run_aside_command(placement, validation, {p: staged_path(place) if p in changed_files else place
                               for p, place in places.items()})  # fmt: skip
 
 
-MANAGER = ServiceManager(
+SERVICE_MANAGER = ServiceManager(
     Path(__file__).with_suffix(".sh").read_text(encoding="utf-8"),
     parse_units,
-    OURS,
-    inside=_inside,
-    validate=_validate,
+    FILES_DIRECTORY,
+    wrap_command=_run_inside_command,
+    validate_command=_validation_command,
 )
 
 
@@ -158,35 +158,35 @@ class Containers(Runtime):
 
     installed = True
     layout = LAYOUT
-    service_manager = MANAGER
+    service_manager = SERVICE_MANAGER
 
-    def transports(self, file: TargetFile) -> dict[str, Transport]:
+    def create_transports(self, file: TargetFile) -> dict[str, Transport]:
         if file.target.project is None:
-            raise file.document.error(
+            raise file.document.build_error(
                 ["tiers"], "the Compose project of these tiers is missing",
                 hint="add for example `project: {name: shop, files: /srv/shop/compose.yaml}`",
             )  # fmt: skip
         for name, tier in file.target.tiers.items():
-            if len(tier.service) > 1 or tier.app or tier.local_cache or not file.target.edits(name):
-                raise file.document.error(
+            if len(tier.service) > 1 or tier.app or tier.local_cache or not file.target.edits_host_files(name):
+                raise file.document.build_error(
                     ["tiers", name], f"tier {name}: its image determines the software, and its own "
                     "files are edited", hint="use one `service:` without `app:`, `local_cache:`, "
                     "`replace:` and `templates:`",
                 )  # fmt: skip
-        return transports(file)
+        return create_transports(file)
 
-    def facts(self, target: Target, transports: Mapping[str, Transport]) -> dict[str, HostFacts]:
-        return facts(target, transports)
+    def read_facts(self, target: Target, transports: Mapping[str, Transport]) -> dict[str, HostFacts]:
+        return read_facts(target, transports)
 
-    def programs(
-        self, needed: Mapping[str, Sequence[NeedsPrograms]], transports: Mapping[str, Transport]
+    def find_programs(
+        self, needed: Mapping[str, Sequence[ProgramUser]], transports: Mapping[str, Transport]
     ) -> dict[str, dict[str, str]]:
         """Return programs by host: services run in their containers, load generators on load hosts."""
         of_hosts = {host: [n for n in needing if not isinstance(n, Service)]
                     for host, needing in needed.items()}  # fmt: skip
         of_load = run_on_all(
             [transports[host] for host, needing in of_hosts.items() if needing],
-            lambda transport: installed(transport, of_hosts[transport.name]),
+            lambda transport: find_installed_programs(transport, of_hosts[transport.name]),
         ).unwrap()
         return {
             host: {
@@ -197,88 +197,88 @@ class Containers(Runtime):
             for host, needing in needed.items()
         }  # fmt: skip
 
-    def lay_out(
+    def build_stack(
         self,
         file: TargetFile,
         directory: str,
         facts: Mapping[str, HostFacts],
         programs: Mapping[str, Mapping[str, str]],
-        own: Mapping[str, Own],
+        adopted_configs: Mapping[str, AdoptedConfig],
     ) -> Stack:
-        context = StackContext(OURS, {}, programs, facts, installed=True, own=own)
-        stack = build(file.target, context)
-        return replace(stack, parts=tuple(_placed(file.target, part) for part in stack.parts))
+        context = StackContext(FILES_DIRECTORY, {}, programs, facts, installed=True, adopted=adopted_configs)
+        stack = build_stack(file.target, context)
+        return replace(stack, instances=tuple(_place_in_container(file.target, part) for part in stack.instances))
 
-    def contents(self, transport: Transport, parts: Sequence[Part]) -> dict[str, bytes]:
-        places = [(part.site, file.path) for part in parts
-                  for file in config_files(part.service, part.site)]  # fmt: skip
-        commands = [Command(("packed", site.unit, path), vital=True) for site, path in places]
-        answers = run_checked(transport, commands, timeout=60.0 + 10.0 * len(places),
-                              functions=MANAGER.functions)  # fmt: skip
+    def read_isolated_files(self, transport: Transport, instances: Sequence[ServiceInstance]) -> dict[str, bytes]:
+        places = [(part.placement, file.path) for part in instances
+                  for file in resolve_config_files(part.service, part.placement)]  # fmt: skip
+        commands = [Command(("packed", site.unit, path), required=True) for site, path in places]
+        answers = run_required(transport, commands, timeout=60.0 + 10.0 * len(places),
+                              functions=SERVICE_MANAGER.shell_functions)  # fmt: skip
         contents = {}
         for (site, path), done in zip(places, answers, strict=True):
             if packed := done.stdout.strip():
-                tree = unpacked(base64.b64decode(packed), dirname(path))
-                if (real := tree.real(path)) in tree.files:
-                    contents[_path(site, path)] = tree.files[real]
+                tree = unpack_tree(base64.b64decode(packed), dirname(path))
+                if (real := tree.resolve(path)) in tree.files:
+                    contents[_host_path(site, path)] = tree.files[real]
         return contents
 
-    def _filled_in(self, transport: Transport, cases: Cases) -> Cases:
+    def _fill_masked_files(self, transport: Transport, cases: ValidationCases) -> ValidationCases:
         """Return the cases with masked values replaced by those in the services' own files."""
-        masked = [(part, files) for part, files in cases if any(map(is_masked, files.values()))]
-        inside = self.contents(transport, [part for part, _ in masked]) if masked else {}
+        masked = [(part, files) for part, files in cases if any(map(has_placeholder, files.values()))]
+        inside = self.read_isolated_files(transport, [part for part, _ in masked]) if masked else {}
         return [
-            (part, filled_in(part, files, {p: inside.get(_path(part.site, p)) for p in files}))
+            (part, fill_secrets(part, files, {p: inside.get(_host_path(part.placement, p)) for p in files}))
             for part, files in cases
         ]
 
-    def refusals(self, transport: Transport, cases: Cases) -> list[str | None]:
+    def find_validation_errors(self, transport: Transport, cases: ValidationCases) -> list[str | None]:
         commands: list[Command] = []
         asked: list[int | None] = []
         # unique, because another tuner may run the same check
-        place = f"{CHECKED}/{secrets.token_hex(8)}"
-        cases = self._filled_in(transport, cases)
+        place = f"{VALIDATION_DIRECTORY}/{secrets.token_hex(8)}"
+        cases = self._fill_masked_files(transport, cases)
         for number, (part, files) in enumerate(cases):
             places = {path: f"{place}/{number}{path}" for path in files}
-            how = part.service.validate(part.site, files)
-            commands += [_stage(places[path], content) for path, content in files.items()]
+            how = part.service.build_validation(part.placement, files)
+            commands += [_build_stage_command(places[path], content) for path, content in files.items()]
             asked.append(len(commands) if how else None)
-            commands += [Command(_aside(part.site, how, places))] if how else []
-        commands += [Command(("rm", "-rf", "--", place)), Command(("rmdir", CHECKED))]
-        answers = run_checked(transport, commands, timeout=60.0 + 40.0 * len(cases),
-                      functions=MANAGER.functions)  # fmt: skip
+            commands += [Command(_run_aside_command(part.placement, how, places))] if how else []
+        commands += [Command(("rm", "-rf", "--", place)), Command(("rmdir", VALIDATION_DIRECTORY))]
+        answers = run_required(transport, commands, timeout=60.0 + 40.0 * len(cases),
+                      functions=SERVICE_MANAGER.shell_functions)  # fmt: skip
         return [None if at is None or answers[at].ok else answers[at].error_text or "no message"
                 for at in asked]  # fmt: skip
 
-    def status(self, stack: Stack, transports: Mapping[str, Transport]) -> Iterator[str]:
+    def describe_hosts(self, stack: Stack, transports: Mapping[str, Transport]) -> Iterator[str]:
         """Yield the reachable hosts, and the containers that lose unsaved data when they are
         recreated.
         """
         yield f"reachable, as root: {', '.join(stack.hosts)}"
-        for unit in dict.fromkeys(part.site.unit for part in stack.parts):
+        for unit in dict.fromkeys(part.placement.unit for part in stack.instances):
             yield (
                 f"{unit}: autotune recreates this container with its files mounted, and again without "
                 "them at the end"
             )
 
-    def run_directory(self, study: Path) -> str:
-        return OURS
+    def make_run_directory(self, study: Path) -> str:
+        return FILES_DIRECTORY
 
-    def hosts(
-        self, stack: Stack, transports: Mapping[str, Transport], study: Path, note: Note
+    def create_hosts(
+        self, stack: Stack, transports: Mapping[str, Transport], study: Path, note: NoteCallback
     ) -> ManagedHosts:
-        return ManagedHosts([transports[host] for host in stack.hosts], study, note, MANAGER)
+        return ManagedHosts([transports[host] for host in stack.hosts], study, note, SERVICE_MANAGER)
 
-    def packed(self, target: Target, tier: str, paths: Sequence[str]) -> Argv:
-        return ("packed", _unit_of(target, tier), *paths)
+    def build_archive_command(self, target: Target, tier: str, paths: Sequence[str]) -> Argv:
+        return ("packed", _unit_name(target, tier), *paths)
 
 
-def _stage(place: str, content: bytes) -> Command:
+def _build_stage_command(path: str, content: bytes) -> Command:
     encoded = base64.b64encode(content).decode()
-    return Command(("stage", "", place, "0644", "0:0", encoded, ""), vital=True)
+    return Command(("stage", "", path, "0644", "0:0", encoded, ""), required=True)
 
 
-def _unit_of(target: Target, tier: str) -> str:
+def _unit_name(target: Target, tier: str) -> str:
     project = target.project
     assert project is not None
     owner = f"{project.engine}@{project.account}" if project.account else project.engine
@@ -286,12 +286,12 @@ def _unit_of(target: Target, tier: str) -> str:
     return f"{owner}:{project.name}:{files}:{container}"
 
 
-def _placed(target: Target, part: Part) -> Part:
+def _place_in_container(target: Target, instance: ServiceInstance) -> ServiceInstance:
     """Place the part in its container. ``directory`` is the host directory of its files."""
-    unit = _unit_of(target, part.site.tier)
+    unit = _unit_name(target, instance.placement.tier)
     assert target.project is not None
-    directory = f"{OURS}/{target.project.name}/{unit.rpartition(':')[2]}"
-    return replace(part, site=replace(part.site, unit=unit, directory=directory))
+    directory = f"{FILES_DIRECTORY}/{target.project.name}/{unit.rpartition(':')[2]}"
+    return replace(instance, placement=replace(instance.placement, unit=unit, directory=directory))
 
 
 RUNTIME = Containers()

@@ -5,63 +5,63 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from autotune.deploy.host import validate_all
-from autotune.deploy.host_lock import look, oneself, why_stale
-from autotune.deploy.host_state import ObservedUnit, ServiceManager, understood
+from autotune.deploy.host import validate_cases
+from autotune.deploy.host_lock import read_lock, current_holder, find_stale_reason
+from autotune.deploy.host_state import ObservedUnit, ServiceManager, wrap_parse_errors
 from autotune.deploy.managed_hosts import ManagedHosts
-from autotune.deploy.programs import installed
-from autotune.deploy.runtime import Cases, Layout, NeedsPrograms, Note, Runtime
-from autotune.deploy.stack import Stack, StackContext, build
-from autotune.services.base import Own
+from autotune.deploy.programs import find_installed_programs
+from autotune.deploy.runtime import ValidationCases, RuntimeLayout, ProgramUser, NoteCallback, Runtime
+from autotune.deploy.stack import Stack, StackContext, build_stack
+from autotune.services.base import AdoptedConfig
 from autotune.space.facts import HostFacts
-from autotune.strict import split_lines, whole
+from autotune.strict import split_lines, parse_uint
 from autotune.target.model import Target
 from autotune.target.read import TargetFile
 from autotune.transports.base import Transport
-from autotune.transports.facts import facts
-from autotune.transports.hosts import transports
+from autotune.transports.facts import read_facts
+from autotune.transports.hosts import create_transports
 from autotune.transports.parallel import run_on_all
 
 # Account of Debian's web servers and PHP, and the directory for configuration checks on a host.
-ACCOUNT = ("www-data", "www-data")
-TRIALS = "/run/autotune"
-DROP_INS = "/etc/systemd/system/"
-ACTIVE = frozenset({"active", "activating", "reloading"})
-_UNIT_LINES = 7
+WEB_ACCOUNT = ("www-data", "www-data")
+VALIDATION_DIRECTORY = "/run/autotune"
+UNIT_DIRECTORY = "/etc/systemd/system/"
+ACTIVE_STATES = frozenset({"active", "activating", "reloading"})
+_LINES_PER_UNIT = 7
 
 
 def parse_units(names: tuple[str, ...], text: str) -> dict[str, ObservedUnit]:
     """Parse the output of ``units`` for ``names``. Raises AutotuneError for invalid output."""
-    with understood("units", text):
+    with wrap_parse_errors("units", text):
         blocks = [dict(line.split("=", 1) for line in split_lines(block))
                   for block in text.strip().split("\n\n") if block]  # fmt: skip
-        if any(len(block) != _UNIT_LINES for block in blocks):
-            raise ValueError(f"expected {_UNIT_LINES} lines per unit")
-        return {name: _unit(block) for name, block in zip(names, blocks, strict=True)}
+        if any(len(block) != _LINES_PER_UNIT for block in blocks):
+            raise ValueError(f"expected {_LINES_PER_UNIT} lines per unit")
+        return {name: _parse_unit(block) for name, block in zip(names, blocks, strict=True)}
 
 
-def _unit(block: Mapping[str, str]) -> ObservedUnit:
+def _parse_unit(block: Mapping[str, str]) -> ObservedUnit:
     return ObservedUnit(
         exists=block["LoadState"] not in ("not-found", "error"),
-        active=block["ActiveState"] in ACTIVE,
+        active=block["ActiveState"] in ACTIVE_STATES,
         enabled=block["UnitFileState"],
-        pid=whole(block["MainPID"]),
-        restarts=whole(block["NRestarts"]),
+        pid=parse_uint(block["MainPID"]),
+        restarts=parse_uint(block["NRestarts"]),
         restarting=block["SubState"] == "auto-restart",
     )
 
 
-class UnitLayout(Layout):
+class UnitLayout(RuntimeLayout):
     """Layout with the distribution's files and units."""
 
-    def defines(self, path: str) -> str | None:
+    def unit_defined_by(self, path: str) -> str | None:
         return (
-            path.removeprefix(DROP_INS).partition(".d/")[0] if path.startswith(DROP_INS) else None
+            path.removeprefix(UNIT_DIRECTORY).partition(".d/")[0] if path.startswith(UNIT_DIRECTORY) else None
         )
 
 
 SERVICE_MANAGER = ServiceManager(
-    Path(__file__).with_suffix(".sh").read_text(encoding="utf-8"), parse_units, DROP_INS
+    Path(__file__).with_suffix(".sh").read_text(encoding="utf-8"), parse_units, UNIT_DIRECTORY
 )
 
 
@@ -72,51 +72,51 @@ class Systemd(Runtime):
     layout = UnitLayout()
     service_manager = SERVICE_MANAGER
 
-    def transports(self, file: TargetFile) -> dict[str, Transport]:
-        return transports(file)
+    def create_transports(self, file: TargetFile) -> dict[str, Transport]:
+        return create_transports(file)
 
-    def facts(self, target: Target, transports: Mapping[str, Transport]) -> dict[str, HostFacts]:
-        return facts(target, transports, units=True)
+    def read_facts(self, target: Target, transports: Mapping[str, Transport]) -> dict[str, HostFacts]:
+        return read_facts(target, transports, units=True)
 
-    def programs(
+    def find_programs(
         self,
-        needed: Mapping[str, Sequence[NeedsPrograms]],
+        needed: Mapping[str, Sequence[ProgramUser]],
         transports: Mapping[str, Transport],
     ) -> dict[str, dict[str, str]]:
         return run_on_all(
             [transports[host] for host, needing in needed.items() if needing],
-            lambda transport: installed(transport, needed[transport.name]),
+            lambda transport: find_installed_programs(transport, needed[transport.name]),
         ).unwrap()
 
-    def lay_out(
+    def build_stack(
         self,
         file: TargetFile,
         directory: str,
         facts: Mapping[str, HostFacts],
         programs: Mapping[str, Mapping[str, str]],
-        own: Mapping[str, Own],
+        adopted_configs: Mapping[str, AdoptedConfig],
     ) -> Stack:
         """Return the stack. No file is private, so ``directory`` stays empty."""
-        context = StackContext(TRIALS, {}, programs, facts, *ACCOUNT, installed=True, own=own)
-        return build(file.target, context)
+        context = StackContext(VALIDATION_DIRECTORY, {}, programs, facts, *WEB_ACCOUNT, installed=True, adopted=adopted_configs)
+        return build_stack(file.target, context)
 
-    def refusals(self, transport: Transport, cases: Cases) -> list[str | None]:
-        return validate_all(transport, cases)
+    def find_validation_errors(self, transport: Transport, cases: ValidationCases) -> list[str | None]:
+        return validate_cases(transport, cases)
 
-    def status(self, stack: Stack, transports: Mapping[str, Transport]) -> Iterator[str]:
+    def describe_hosts(self, stack: Stack, transports: Mapping[str, Transport]) -> Iterator[str]:
         """Yield the reachable hosts, and the hosts that another tuner has locked."""
         yield f"reachable, as root: {', '.join(stack.hosts)}"
-        here = oneself("").place
+        here = current_holder("").place
         for host in stack.hosts:
-            lock = look(transports[host])
-            if lock.record and why_stale(lock, here) is None:
+            lock = read_lock(transports[host])
+            if lock.record and find_stale_reason(lock, here) is None:
                 yield f"{host}: locked by {lock.holder}, so a run would be refused now"
 
-    def run_directory(self, study: Path) -> str:
-        return TRIALS
+    def make_run_directory(self, study: Path) -> str:
+        return VALIDATION_DIRECTORY
 
-    def hosts(
-        self, stack: Stack, transports: Mapping[str, Transport], study: Path, note: Note
+    def create_hosts(
+        self, stack: Stack, transports: Mapping[str, Transport], study: Path, note: NoteCallback
     ) -> ManagedHosts:
         return ManagedHosts(
             [transports[host] for host in stack.hosts], study, note, self.service_manager

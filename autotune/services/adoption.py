@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from posixpath import dirname
 
 from autotune.services.base import Role
-from autotune.services.config_files import Config, Tree
-from autotune.services.directives import Accepts, Adopted, Tunable, map_directives
-from autotune.services.understood import Understood
-from autotune.strict import is_whole
+from autotune.services.config_files import Config, FileTree
+from autotune.services.directives import ValueCheck, AdoptionResult, Tunable, map_directives
+from autotune.services.understood import VisibleDirectives
+from autotune.strict import is_uint
 
-_SITE = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*(\.[A-Za-z0-9][A-Za-z0-9-]*)+")
+_HOSTNAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*(\.[A-Za-z0-9][A-Za-z0-9-]*)+")
 
 
 @dataclass(frozen=True)
@@ -24,10 +24,10 @@ class Listener:
 
     program: str
     port: int
-    local: bool
+    is_local: bool
 
     def __str__(self) -> str:
-        return f"{self.program or 'something'} ({self.port}{', locally' if self.local else ''})"
+        return f"{self.program or 'something'} ({self.port}{', locally' if self.is_local else ''})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,16 +39,16 @@ class RunningHost:
     listening sockets (path or port) to queue lengths.
     """
 
-    tree: Tree
+    tree: FileTree
     units: Mapping[str, str] = field(default_factory=dict)
     processors: int = 1
     backlogs: Mapping[str, int] = field(default_factory=dict)
     listeners: tuple[Listener, ...] = ()
 
-    def runs(self, unit: str) -> bool:
+    def is_active(self, unit: str) -> bool:
         return self.units.get(unit) == "active"
 
-    def runs_masked(self, unit: str) -> bool:
+    def is_active_masked(self, unit: str) -> bool:
         """True if the unit runs but the service manager would not start it again."""
         return self.units.get(unit) == "masked"
 
@@ -69,20 +69,20 @@ class RunningService:
     key: str
     host: RunningHost
     config: Config
-    kind: str = ""
+    tier_kind: str = ""
     port: int = 0
-    listen: str = ""
-    behind: tuple[str, ...] = ()
-    gateway: str = ""
+    listen_address: str = ""
+    backends: tuple[str, ...] = ()
+    gateway_protocol: str = ""
     role: Role = Role.WEB
     tls: bool = False
-    site: str = ""
-    loses: str = ""
+    hostname: str = ""
+    restart_loss: str = ""
     unit: str = ""
 
 
 @dataclass(frozen=True)
-class Layout:
+class DistributionLayout:
     """Location of a service on ``distributions``: unit, main file, and directory of its programs.
 
     If a host may run several instances, the paths contain ``{version}`` and ``{name}``.
@@ -90,68 +90,68 @@ class Layout:
 
     distributions: str
     unit: str
-    main: str
-    programs: str = ""
+    main_file: str
+    program_directory: str = ""
     version: str = ""
     name: str = ""
 
-    def of(self, version: str = "", name: str = "") -> Layout:
+    def for_instance(self, version: str = "", name: str = "") -> DistributionLayout:
         """Return the layout of one instance with its version and name filled in."""
         unit, main, programs = (place.format(version=version, name=name)
-                                for place in (self.unit, self.main, self.programs))  # fmt: skip
-        return Layout(self.distributions, unit, main, programs, version, name)
+                                for place in (self.unit, self.main_file, self.program_directory))  # fmt: skip
+        return DistributionLayout(self.distributions, unit, main, programs, version, name)
 
-    def having(self, text: str) -> Layout | None:
+    def match_instance(self, text: str) -> DistributionLayout | None:
         """Return the layout of the instance that ``text`` belongs to, or ``None``.
 
         ``text`` is a unit, or a path in the directory of a main file.
         """
-        for pattern in (re.escape(self.unit), f"{re.escape(dirname(self.main))}/.*"):
+        for pattern in (re.escape(self.unit), f"{re.escape(dirname(self.main_file))}/.*"):
             fields = pattern.replace(r"\{version\}", "(?P<version>[0-9.]+)")
             match = re.fullmatch(fields.replace(r"\{name\}", "(?P<name>[^/]+)"), text)
             if match:
-                return self.of(**match.groupdict())
+                return self.for_instance(**match.groupdict())
         return None
 
     @property
-    def own_unit(self) -> str:
+    def unit_unless_debian(self) -> str:
         """Return the value of `RunningService.unit`: empty for Debian's unit, which `Service`
         declares.
         """
         return "" if self.distributions.startswith("Debian") else self.unit
 
 
-class Layouts(tuple[Layout, ...]):
+class DistributionLayouts(tuple[DistributionLayout, ...]):
     """All layouts of a service."""
 
     __slots__ = ()
 
-    def having(self, text: str) -> Layout | None:
+    def match_instance(self, text: str) -> DistributionLayout | None:
         """Return the first layout that a unit or a file belongs to."""
-        return next(filter(None, (layout.having(text) for layout in self)), None)
+        return next(filter(None, (layout.match_instance(text) for layout in self)), None)
 
-    def of(self, host: RunningHost) -> Layout | None:
+    def select_for_host(self, host: RunningHost) -> DistributionLayout | None:
         """Return the first layout with a running unit and an existing file, else Debian's if that
         runs.
         """
-        running = [layout for layout in self if host.runs(layout.unit)]
-        present = (layout for layout in running if host.tree.real(layout.main) in host.tree.files)
-        return next(present, None) or next((its for its in running if not its.own_unit), None)
+        running = [layout for layout in self if host.is_active(layout.unit)]
+        present = (layout for layout in running if host.tree.resolve(layout.main_file) in host.tree.files)
+        return next(present, None) or next((its for its in running if not its.unit_unless_debian), None)
 
     @property
-    def elsewhere(self) -> tuple[str, ...]:
+    def other_units(self) -> tuple[str, ...]:
         """Return the units that Debian lacks, for `Adoption.elsewhere`."""
-        units = {layout.unit for layout in self if not layout.own_unit}
+        units = {layout.unit for layout in self if not layout.unit_unless_debian}
         return tuple(dict.fromkeys(layout.unit for layout in self if layout.unit not in units))
 
     @property
-    def running(self) -> str:
+    def running_condition(self) -> str:
         """Return a shell condition that one of the units runs, for `Adoption.version`."""
         return "{ " + " || ".join(f"runs {layout.unit}" for layout in self) + "; }"
 
 
-Tune = Callable[[RunningService, Accepts], Adopted]
-Tunables = Callable[[RunningService], Iterable[Tunable]]
+TuneFunction = Callable[[RunningService, ValueCheck], AdoptionResult]
+TunablesFunction = Callable[[RunningService], Iterable[Tunable]]
 
 
 @dataclass(frozen=True)
@@ -166,40 +166,40 @@ class Adoption:
     maps them. ``understood`` decides which words of its files may be shown.
     """
 
-    known_as: str
+    title: str
     units: tuple[str, ...]
-    elsewhere: tuple[str, ...] = field(default=(), kw_only=True)
+    other_units: tuple[str, ...] = field(default=(), kw_only=True)
     paths: tuple[str, ...]
-    version: str
-    find: Callable[[RunningHost], Iterator[RunningService | str]]
-    understood: Understood
-    tune: Tune | None = None
-    tunables: Tunables = lambda _: ()
+    version_script: str
+    find_services: Callable[[RunningHost], Iterator[RunningService | str]]
+    visible: VisibleDirectives
+    tune_parameters: TuneFunction | None = None
+    list_tunables: TunablesFunction = lambda _: ()
 
-    def adopted(self, running: RunningService, accepts: Accepts) -> Adopted:
+    def adopt(self, running: RunningService, accepts: ValueCheck) -> AdoptionResult:
         """Map a service that ``find`` returned to its tunable parameters and their current values."""
-        if self.tune is not None:
-            return self.tune(running, accepts)
-        return map_directives(running.config, self.tunables(running), accepts)
+        if self.tune_parameters is not None:
+            return self.tune_parameters(running, accepts)
+        return map_directives(running.config, self.list_tunables(running), accepts)
 
 
-def at_http_port(
-    running: RunningService, title: str, listening: Iterable[tuple[str, bool]]
+def with_http_port(
+    running: RunningService, title: str, addresses: Iterable[tuple[str, bool]]
 ) -> RunningService | str:
     """Return ``running`` with its port, or the reason why it is not adopted.
 
     ``listening`` contains HTTP addresses, each with a flag for TLS. The first TCP port without TLS
     is used, else the first with TLS.
     """
-    ports = [(int(port), tls) for address, tls in listening
-             if is_whole(port := address.rpartition(":")[2])]  # fmt: skip
+    ports = [(int(port), tls) for address, tls in addresses
+             if is_uint(port := address.rpartition(":")[2])]  # fmt: skip
     if not ports:
-        unread = "".join(f" ({path}: {why})" for path, why in running.config.unread.items())
+        unread = "".join(f" ({path}: {why})" for path, why in running.config.unread_files.items())
         return f"{title} listens on no TCP port{unread}: set `load: {{url: …}}` manually to load it"
     first = min(ports, key=lambda place: place[1])
     return replace(running, port=first[0], tls=first[1])
 
 
-def site_name(words: Iterable[str]) -> str:
+def select_hostname(words: Iterable[str]) -> str:
     """Return the first word that is a valid host name for a URL, or an empty string."""
-    return next((word for word in words if _SITE.fullmatch(word)), "")
+    return next((word for word in words if _HOSTNAME_PATTERN.fullmatch(word)), "")

@@ -10,30 +10,30 @@ from fnmatch import fnmatchcase
 from typing import Any, ClassVar
 
 from autotune.services import unit_environment, unit_files
-from autotune.services.adoption import Adoption, RunningHost, RunningService, Tunables, Tune
-from autotune.services.base import Argv, Endpoint, Needs, Role, Service, Site
-from autotune.services.config_files import LONGEST_PATH, Config, Directive, PlacedDirective, Word
+from autotune.services.adoption import Adoption, RunningHost, RunningService, TunablesFunction, TuneFunction
+from autotune.services.base import Argv, Endpoint, ResourceNeeds, Role, Service, Placement
+from autotune.services.config_files import MAX_PATH_BYTES, Config, Directive, PlacedDirective, Word
 from autotune.services.diagnosis import (
-    WORKING,
+    BUSY_WORKERS,
     Diagnosis,
     Resource,
     WorkerPool,
-    by_command,
-    counted,
+    command_query,
+    build_counter_rule,
 )
-from autotune.services.directives import NUMBER, Accepts, Adopted, Tunable, joined, map_directives
-from autotune.services.understood import Understood
-from autotune.services.unit_environment import Environment, Setting
-from autotune.strict import is_whole, parse_json
+from autotune.services.directives import NUMBER, ValueCheck, AdoptionResult, Tunable, merge_results, map_directives
+from autotune.services.understood import VisibleDirectives
+from autotune.services.unit_environment import UnitEnvironment, EnvironmentSetting
+from autotune.strict import is_uint, parse_json
 
 # Perl around ``find_stats``. $text is the server's file without comments. ``find_stats`` sets
 # $place to a unix socket or host:port, and may set the $request.
-_READ = r"""
+_READ_FILE_SCRIPT = r"""
 open my $file, '<', my $path = shift or exit;
 my $text = join '', grep { !/^\s*#/ } <$file>;
 my ($place, $request);
 """
-_ASKED = r"""
+_QUERY_SCRIPT = r"""
 exit if !$place;
 my $socket = $place =~ m{^/} ? IO::Socket::UNIX->new($place) : IO::Socket::INET->new($place) or exit;
 print $socket $request || '';
@@ -42,27 +42,27 @@ print while defined($_ = <$socket>)
 Candidate = tuple[str, Config, str]  # a unit, its configuration, and its port or socket
 # Location of a parameter: a number in a file or the environment, a directive, or the reason why it
 # is not tuned.
-Place = Word | Setting | Tunable | str
+ParameterLocation = Word | EnvironmentSetting | Tunable | str
 
 
-_TEMPLATE = "it is a template unit: only instances with their own unit are tuned"
+_UNIT_TEMPLATE_REASON = "it is a template unit: only instances with their own unit are tuned"
 
 
-def said_by_command(option: str, file: str) -> str:
+def explain_command_option(option: str, file: str) -> str:
     """Return the reason why a parameter set by a unit's command is not tuned."""
     return f"its command sets `{option}`: move it to {file} to tune it"
 
 
-def conditional(file: str) -> str:
+def explain_condition(file: str) -> str:
     """Return the reason why a parameter set only under a condition is not tuned."""
     return f"{file} sets it under a condition: set it on an unconditional line to tune it"
 
 
-def by_socket_unit(host: RunningHost, unit: str) -> str:
+def explain_socket_unit(host: RunningHost, unit: str) -> str:
     """Return the reason why the connection queue is not tuned, or empty if the server opens its
     socket.
     """
-    return "its socket unit sets it with `Backlog=`" if unit_files.opened(host.tree, unit) else ""
+    return "its socket unit sets it with `Backlog=`" if unit_files.find_socket_address(host.tree, unit) else ""
 
 
 class AppServer(Service):
@@ -73,32 +73,32 @@ class AppServer(Service):
 
     role = Role.APP
     runs_application = True
-    find_stats: ClassVar[str] = ""
+    stats_script: ClassVar[str] = ""
 
-    def socket(self, site: Site) -> str | Endpoint:
-        return site.own_place or site.listen
+    def get_socket(self, placement: Placement) -> str | Endpoint:
+        return placement.adopted_address or placement.listen
 
-    def asking(self, site: Site) -> Argv:
+    def build_stats_command(self, placement: Placement) -> Argv:
         """Return the command that prints the server's stats on its host."""
         modules = ("-MIO::Socket::UNIX", "-MIO::Socket::INET")
-        return ("perl", *modules, "-e", _READ + self.find_stats + _ASKED, self.config_path(site))
+        return ("perl", *modules, "-e", _READ_FILE_SCRIPT + self.stats_script + _QUERY_SCRIPT, self.config_path(placement))
 
 
-def needs_of(processes: str, at_work: str, source: str) -> Needs:
+def build_needs(processes: str, threads: str, source: str) -> ResourceNeeds:
     """Return the needs of a server with one managing process and ``processes`` workers.
 
     ``at_work`` is the total number of threads.
     """
-    return Needs(
-        workers=at_work,
+    return ResourceNeeds(
+        workers=threads,
         processes=f"{processes} + 1",
         rss=45 * 2**20,
-        memory=f"{at_work} * 1 MB",
+        memory=f"{threads} * 1 MB",
         source=source,
     )
 
 
-def stats(text: str) -> Mapping[str, Any]:
+def parse_stats(text: str) -> Mapping[str, Any]:
     """Return the JSON object in a server's stats after protocol lines, or an empty mapping."""
     try:
         answer = parse_json(text[text.find("{") :])
@@ -107,19 +107,19 @@ def stats(text: str) -> Mapping[str, Any]:
     return answer if isinstance(answer, dict) else {}
 
 
-def each(of: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+def list_objects(mapping: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
     """Return the objects in the list of this name, or an empty list."""
-    listed = of.get(name)
+    listed = mapping.get(name)
     return [item for item in listed if isinstance(item, dict)] if isinstance(listed, list) else []
 
 
-def diagnosis(
+def build_diagnosis(
     service: AppServer,
     processes: str,
     threads: str = "threads",
     *,
-    ended: tuple[str, str, str],
-    waiting: tuple[str, ...] = ("backlog+",),
+    killed_workers: tuple[str, str, str],
+    connection_changes: tuple[str, ...] = ("backlog+",),
     counters: Callable[[str], Mapping[str, float]] | None = None,
 ) -> Diagnosis:
     """Return the diagnosis of a server.
@@ -128,64 +128,64 @@ def diagnosis(
     each. ``ended`` describes terminated workers: counter or kind of complaint, pattern of log
     lines, and text after the count. ``counters`` parses the stats.
     """
-    kind, line, why = ended
-    pool = WorkerPool(processes=processes, threads=threads, more=f"raise {processes}, or {threads}")
-    query = counters and by_command(
-        command=service.asking, levels=frozenset({WORKING}), more=counters, every=2.0
+    kind, line, why = killed_workers
+    pool = WorkerPool(processes_parameter=processes, threads_parameter=threads, increase_advice=f"raise {processes}, or {threads}")
+    query = counters and command_query(
+        build_command=service.build_stats_command, level_names=frozenset({BUSY_WORKERS}), parse_counters=counters, interval_seconds=2.0
     )
     return Diagnosis(
-        counters=query,
-        log=service.unit,
-        complaints={kind: re.compile(line)},
-        threads=processes,  # one interpreter runs one thread at a time
-        moves={
+        counter_query=query,
+        find_log=service.get_unit,
+        complaint_patterns={kind: re.compile(line)},
+        threads_parameter=processes,  # one interpreter runs one thread at a time
+        recommended_changes={
             Resource.CPU: (f"{processes}+",),
             Resource.WORKERS: (f"{processes}+", f"{threads}+"),
-            Resource.CONNECTIONS: waiting,
+            Resource.CONNECTIONS: connection_changes,
             Resource.MEMORY: (f"{processes}-", f"{threads}+"),
         },
-        refusal_rules=(counted(kind, why),),
-        worker_rules=(pool.taken,),
+        refusal_rules=(build_counter_rule(kind, why),),
+        worker_rules=(pool.detect_exhaustion,),
     )
 
 
-def adoption(
+def build_adoption(
     service: type[Service],
-    candidates: Callable[[RunningHost], Iterable[Candidate | str]],
-    tune: Tune | None = None,
+    list_candidates: Callable[[RunningHost], Iterable[Candidate | str]],
+    tune_function: TuneFunction | None = None,
     *,
-    tunables: Tunables = lambda _: (),
+    list_tunables: TunablesFunction = lambda _: (),
     paths: Iterable[str] = (),
-    version: str,
-    understood: Understood,
+    version_script: str,
+    visible: VisibleDirectives,
 ) -> Adoption:
     """Return the adoption of a server in the user's units. ``paths`` may contain its files."""
     return Adoption(
-        known_as=service.title,
+        title=service.title,
         units=(service.unit_name,),
-        paths=(*unit_files.ANY, *unit_environment.FILES, *paths),
-        version=version,
-        find=lambda host: _running(host, service, candidates(host)),
-        understood=understood,
-        tune=tune,
-        tunables=tunables,
+        paths=(*unit_files.ALL_UNIT_PATHS, *unit_environment.ENVIRONMENT_FILES, *paths),
+        version_script=version_script,
+        find_services=lambda host: _find_running(host, service, list_candidates(host)),
+        visible=visible,
+        tune_parameters=tune_function,
+        list_tunables=list_tunables,
     )
 
 
-def place_of(address: str) -> str:
+def parse_address(address: str) -> str:
     """Return the TCP port or the path of a unix socket in an address."""
     place = re.sub(r"^unix:(//)?|\?.*$", "", address)
     return place if "/" in place and "://" not in place else place.rpartition(":")[2]
 
 
-def listening(host: RunningHost, pattern: str) -> list[str]:
+def match_sockets(host: RunningHost, pattern: str) -> list[str]:
     """Return the ports and sockets of ``host`` that match a shell pattern."""
-    if len(pattern) > LONGEST_PATH:
+    if len(pattern) > MAX_PATH_BYTES:
         return []
     return [place for place in host.backlogs if fnmatchcase(place, pattern)]
 
 
-def _running(
+def _find_running(
     host: RunningHost, service: type[Service], candidates: Iterable[Candidate | str]
 ) -> Iterator[RunningService | str]:
     """Yield the ``candidates`` that listen: all at TCP ports, but only the first at a unix socket.
@@ -199,11 +199,11 @@ def _running(
             yield candidate
             continue
         unit, config, place = candidate
-        socket = "" if is_whole(place) else place
-        if not listening(host, re.sub(r"%[a-zA-Z]", "*", glob.escape(place))):
+        socket = "" if is_uint(place) else place
+        if not match_sockets(host, re.sub(r"%[a-zA-Z]", "*", glob.escape(place))):
             continue
         if "@." in unit:
-            yield f"{unit}: {_TEMPLATE}"
+            yield f"{unit}: {_UNIT_TEMPLATE_REASON}"
             continue
         if socket and first:
             several = f"only one {service.title} per host is tuned at a unix socket"
@@ -211,32 +211,32 @@ def _running(
             continue
         first = unit if socket else first
         port = service.port if socket else int(place)
-        yield RunningService(host=host, key=service.name, config=config, kind="app", port=port,
-                             listen=socket, unit=unit)  # fmt: skip
+        yield RunningService(host=host, key=service.name, config=config, tier_kind="app", port=port,
+                             listen_address=socket, unit=unit)  # fmt: skip
 
 
-def tune(
-    config: Config, environment: Environment, places: Mapping[str, Place], accepts: Accepts
-) -> Adopted:
+def tune_parameters(
+    config: Config, environment: UnitEnvironment, locations: Mapping[str, ParameterLocation], accepts: ValueCheck
+) -> AdoptionResult:
     """Tune every parameter in its place. Of parameters that share a number, only the first is
     tuned.
     """
-    parts, settings = [Adopted()], list[Setting]()
+    parts, settings = [AdoptionResult()], list[EnvironmentSetting]()
     owners: dict[Word | tuple[str, str], str] = {}
-    for name, place in places.items():
+    for name, place in locations.items():
         owner = name
-        if isinstance(place, Word | Setting):
-            number = (place.variable, place.option) if isinstance(place, Setting) else place
+        if isinstance(place, Word | EnvironmentSetting):
+            number = (place.variable, place.option) if isinstance(place, EnvironmentSetting) else place
             owner = owners.setdefault(number, name)
         if isinstance(place, str) or owner != name:
             same = f"it shares its value with {owner}"
-            parts[0].left[name] = place if isinstance(place, str) else same
-        elif isinstance(place, Setting):
+            parts[0].skipped[name] = place if isinstance(place, str) else same
+        elif isinstance(place, EnvironmentSetting):
             settings.append(place)
         elif isinstance(place, Word):
-            directive = PlacedDirective(config.main, Directive(Word(name, 0), (place,)))
+            directive = PlacedDirective(config.main_file, Directive(Word(name, 0), (place,)))
             alone = replace(config, directives=(directive,))
             parts.append(map_directives(alone, [Tunable(name, name, NUMBER)], accepts))
         else:
             parts.append(map_directives(config, [place], accepts))
-    return joined(*parts, unit_environment.tune(environment, settings, accepts))
+    return merge_results(*parts, unit_environment.tune_variables(environment, settings, accepts))

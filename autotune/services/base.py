@@ -54,7 +54,7 @@ class Role(enum.StrEnum):
     CACHE = "cache"
     STORE = "store"
     DATABASE = "database"  # SQL; its data belong to the user
-    LOCAL = "local"  # next to the application on each of its hosts
+    LOCAL_CACHE = "local"  # next to the application on each of its hosts
     HOST = "host"  # the machine itself: kernel and limits
 
 
@@ -111,14 +111,14 @@ class Parameter:
 at_once = partial(Parameter, action=Action.NONE)
 on_reload = partial(Parameter, action=Action.RELOAD)
 on_restart = partial(Parameter, action=Action.RESTART)
-ACCEPTED = "net.core.somaxconn"  # limits the connections that wait at a socket
+SOMAXCONN = "net.core.somaxconn"  # limits the connections that wait at a socket
 accept_queue = partial(on_restart, low=64, high=65_535, log=True, recommended=4096,
-    capped_by=ACCEPTED,
+    capped_by=SOMAXCONN,
     meaning="Maximum connections waiting to be accepted."
             " The kernel limits it to somaxconn.")  # fmt: skip
 
 
-def guided(
+def with_guidance(
     parameters: tuple[Parameter, ...],
     capacity: str = "",
     small: str = "",
@@ -153,7 +153,7 @@ def guided(
     )
 
 
-def met(conditions: Conditions, settings: Settings) -> bool:
+def conditions_hold(conditions: Conditions, settings: Settings) -> bool:
     """True if every named parameter has one of its accepted values."""
     return all(settings.get(name) in values for name, values in conditions)
 
@@ -185,7 +185,7 @@ class ConfigFile:
 
 
 @dataclass(frozen=True)
-class Own:
+class AdoptedConfig:
     """A host's own configuration of a service: its files with tunable values.
 
     ``listen`` is its address, for services that others on the host connect to. ``loses`` describes
@@ -203,7 +203,7 @@ class Own:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Site:
+class Placement:
     """One service on one host: everything except the settings that its files and commands need.
 
     Paths in files are relative to ``directory``, the processes' working directory. This keeps
@@ -225,38 +225,38 @@ class Site:
     caches: tuple[Endpoint, ...] = ()
     stores: tuple[Endpoint, ...] = ()
     uses: tuple[Endpoint, ...] = ()
-    local: Endpoint | None = None
+    local_cache: Endpoint | None = None
     user: str | None = None
     group: str | None = None
     installed: bool = False
     programs: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Value] = field(default_factory=dict)
-    own: Own | None = None
+    adopted: AdoptedConfig | None = None
     unit: str = ""
 
-    def place(self, private: Private, installed: Installed) -> Private | Installed:
+    def choose(self, private: Private, installed: Installed) -> Private | Installed:
         """Return ``private`` for private processes, ``installed`` for the distribution's units."""
         return installed if self.installed else private
 
     @property
-    def own_place(self) -> str:
+    def adopted_address(self) -> str:
         """Return the address of the host's own service from its files, or an empty string."""
-        return self.own.listen if self.own else ""
+        return self.adopted.listen if self.adopted else ""
 
     @property
     def socket_name(self) -> str:
         """Return a name for a unix socket that is unique per study. ``ss`` lists all sockets of the
         host.
         """
-        if self.own_place:
-            return self.own_place
+        if self.adopted_address:
+            return self.adopted_address
         name = f"{self.tier}.{self.host}.{crc32(self.directory.encode()):08x}.sock"
-        return self.place(name, f"/run/php/autotune-{self.tier}.sock")
+        return self.choose(name, f"/run/php/autotune-{self.tier}.sock")
 
     @property
     def document_root(self) -> str:
         """Return the directory of the application's files."""
-        return self.place(f"{self.directory}/site", "/var/www/autotune")
+        return self.choose(f"{self.directory}/site", "/var/www/autotune")
 
 
 @dataclass(frozen=True)
@@ -276,7 +276,7 @@ class TrialStart:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Needs:
+class ResourceNeeds:
     """Worst-case resource use of one service on one host. Empty fields have no limit.
 
     Expressions use the service's parameters by bare name, in base units (64 MB is 67108864).
@@ -296,7 +296,7 @@ class Needs:
 
 
 @dataclass(frozen=True)
-class Loader:
+class StoreLoader:
     """Commands that fill a store on its own host, so that no pair crosses the network.
 
     ``recorded`` prints the mark of the latest ``record(mark)``. ``write(first, count, mean)``
@@ -305,15 +305,15 @@ class Loader:
     one value per line.
     """
 
-    recorded: Argv
-    write: Callable[[int, int, int], Argv]
-    record: Callable[[str], tuple[Argv, ...]]
-    busy: str
-    read: Callable[[Sequence[str]], Argv]
+    read_mark_command: Argv
+    build_write_command: Callable[[int, int, int], Argv]
+    build_mark_commands: Callable[[str], tuple[Argv, ...]]
+    busy_text: str
+    build_read_command: Callable[[Sequence[str]], Argv]
 
 
 # Hint for a file that would lose entries because autotune replaces it.
-REPLACED_WHOLE = "remove `replace: true` to edit the file, or add the entries to your own template"
+FILE_REPLACED_HINT = "remove `replace: true` to edit the file, or add the entries to your own template"
 
 
 @dataclass(frozen=True)
@@ -356,28 +356,28 @@ class Service:
     role: ClassVar[Role]
     deployment: ClassVar[str] = ""
     port: ClassVar[int] = 0
-    gateway: ClassVar[str] = ""
-    gateways: ClassVar[frozenset[str]] = frozenset()
+    gateway_protocol: ClassVar[str] = ""
+    gateway_protocols: ClassVar[frozenset[str]] = frozenset()
     application: ClassVar[str] = ""
     per_deployment: ClassVar[bool] = False
-    contained: ClassVar[bool] = False
+    isolated_only: ClassVar[bool] = False
     runs_application: ClassVar[bool] = False
     forgets_on_restart: ClassVar[bool] = False
     keeps_data: ClassVar[bool] = False
-    protocol: ClassVar[str] = ""
+    load_protocol: ClassVar[str] = ""
     unit_nofile: ClassVar[Bound] = 1024
     limits_template: ClassVar[str] = "limits/limits.conf.j2"
-    config: ClassVar[tuple[str, str]] = ("", "")
+    config_paths: ClassVar[tuple[str, str]] = ("", "")
     template: ClassVar[str] = ""
     unit_name: ClassVar[str] = ""
     packages: ClassVar[tuple[str, ...]] = ()
-    elsewhere: ClassVar[str] = ""
-    at_most: ClassVar[tuple[tuple[str, str], ...]] = ()
+    package_source: ClassVar[str] = ""
+    ordering_rules: ClassVar[tuple[tuple[str, str], ...]] = ()
     reload_signal: ClassVar[str | None] = None
     reload_keeps_processes: ClassVar[bool] = False
-    needs: ClassVar[Needs] = Needs()
+    needs: ClassVar[ResourceNeeds] = ResourceNeeds()
     runs_when: ClassVar[Conditions] = ()
-    serving: ClassVar[tuple[str, ...]] = ()
+    serving_processes: ClassVar[tuple[str, ...]] = ()
 
     @property
     def key(self) -> str:
@@ -399,53 +399,53 @@ class Service:
         return {}
 
     @property
-    def runs_privately(self) -> bool:
+    def can_run_privately(self) -> bool:
         """True if a private instance can run next to its unit for a study."""
-        return type(self).start is not Service.start
+        return type(self).build_start_command is not Service.build_start_command
 
-    def config_path(self, site: Site) -> str:
+    def config_path(self, placement: Placement) -> str:
         """Return the path of its configuration file."""
-        return (site.own and site.own.main) or site.place(*self.config)
+        return (placement.adopted and placement.adopted.main) or placement.choose(*self.config_paths)
 
-    def files(self, site: Site) -> tuple[ConfigFile, ...]:
-        template = self.template.format(role=site.role)
-        return (ConfigFile(self.config_path(site), template),) if template else ()
+    def list_config_files(self, placement: Placement) -> tuple[ConfigFile, ...]:
+        template = self.template.format(role=placement.role)
+        return (ConfigFile(self.config_path(placement), template),) if template else ()
 
-    def leaves(self, site: Site) -> tuple[str, ...]:
+    def list_created_files(self, placement: Placement) -> tuple[str, ...]:
         """Return files that the server creates itself, which are removed when the host is restored."""
         return ()
 
-    def sysctls(self, site: Site, settings: Settings) -> Mapping[str, str]:
+    def build_sysctls(self, placement: Placement, settings: Settings) -> Mapping[str, str]:
         """Return the kernel values (``net.core.somaxconn``) that it sets on its host."""
         return {}
 
-    def definition(self, site: Site, settings: Settings) -> Mapping[str, Value]:
+    def build_container_limits(self, placement: Placement, settings: Settings) -> Mapping[str, Value]:
         """Return what a ``contained`` service adds to the definition of its unit."""
         return {}
 
-    def unit(self, site: Site) -> str | None:
+    def get_unit(self, placement: Placement) -> str | None:
         """Return the systemd unit that runs it, or ``None`` for a service without processes."""
-        return (site.own and site.own.unit) or self.unit_name or None
+        return (placement.adopted and placement.adopted.unit) or self.unit_name or None
 
-    def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | TrialStart | None:
+    def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | TrialStart | None:
         """Return the software's own validation of files in the working directory."""
         return None
 
-    def start(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
+    def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
         """Return the foreground command, or ``None`` for a service without its own process."""
         return None
 
-    def socket(self, site: Site) -> str | Endpoint | None:
+    def get_socket(self, placement: Placement) -> str | Endpoint | None:
         """Return the socket that accepts connections once it is up: a path in the site, or an
         endpoint.
         """
-        return site.listen if self.port else None
+        return placement.listen if self.port else None
 
-    def effective(self, site: Site) -> tuple[Readback, ...]:
+    def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         """Return the commands that print effective values."""
         return ()
 
-    def unsaved(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
+    def build_unpersisted_check(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
         """Return a root command that prints settings that a restart with ``files`` would lose.
 
         The first output line is the problem, and the second one a command to fix it. The output is
@@ -453,13 +453,13 @@ class Service:
         """
         return None
 
-    def beside(self, services: tuple[Service, ...]) -> Service | None:
+    def for_deployment(self, services: tuple[Service, ...]) -> Service | None:
         """Return a ``per_deployment`` service for the deployment of these services, or ``None`` if
         unrelated.
         """
         return self
 
-    def advice(self, facts: Mapping[str, float], running: Settings) -> Settings:
+    def recommend_settings(self, facts: Mapping[str, float], current_settings: Settings) -> Settings:
         """Return the settings that a published tool advises, by bare parameter name.
 
         ``facts`` are host facts (see `HostFacts.names`). The result is empty if no such tool
@@ -471,11 +471,11 @@ class Service:
         """Return the body of an application's correct response, if known."""
         return None
 
-    def loader(self, site: Site) -> Loader | None:
+    def build_loader(self, placement: Placement) -> StoreLoader | None:
         """Return the commands that fill a store, or ``None`` for a service without data."""
         return None
 
-    def prefill(self, site: Site, pairs: Mapping[str, str]) -> tuple[Argv, bytes] | None:
+    def build_prefill_command(self, placement: Placement, pairs: Mapping[str, str]) -> tuple[Argv, bytes] | None:
         """Return the command that writes pairs into a cache in order, and its input.
 
         The result is ``None`` if only clients can fill the cache. The command prints text once all
@@ -484,6 +484,6 @@ class Service:
         return None
 
 
-def config_files(service: Service, site: Site) -> tuple[ConfigFile, ...]:
+def resolve_config_files(service: Service, placement: Placement) -> tuple[ConfigFile, ...]:
     """Return the files of a service on a site, or the host's own files if they are adopted."""
-    return service.files(site) if site.own is None else site.own.files
+    return service.list_config_files(placement) if placement.adopted is None else placement.adopted.files

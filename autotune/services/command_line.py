@@ -9,23 +9,23 @@ from posixpath import basename
 
 from autotune.services import unit_files
 from autotune.services.base import Argv
-from autotune.services.config_files import Config, Directive, PlacedDirective, Tree, Word
+from autotune.services.config_files import Config, Directive, PlacedDirective, FileTree, Word
 from autotune.services.directives import (
-    Accepts,
-    Adopted,
-    Position,
+    ValueCheck,
+    AdoptionResult,
+    FilePosition,
     Tunable,
-    exchanged,
+    render_edits,
     map_directives,
-    new_file,
+    add_new_file,
 )
 
-COMMAND = "ExecStart"
+EXEC_START = "ExecStart"
 Words = tuple[Word, ...]
-Options = Callable[[Words], Iterable[Directive]]  # parses the words of a command
+OptionParser = Callable[[Words], Iterable[Directive]]  # parses the words of a command
 
 
-def options(
+def parse_options(
     words: Words, programs: Collection[str], short: Mapping[str, str], flags: Collection[str]
 ) -> Iterator[Directive]:
     """Yield the program name (the first of ``programs``), then its options by long name.
@@ -45,49 +45,49 @@ def options(
         if name in flags or not name.startswith("-"):
             yield Directive(word)
             continue
-        argument = unquoted(Word(value, at) if sign else next(left, Word("", at)))
+        argument = unquote_word(Word(value, at) if sign else next(left, Word("", at)))
         yield Directive(Word(short.get(name, name), word.start), (argument,))
 
 
-def gather(tree: Tree, unit: str, options: Options) -> Config:
+def read_unit_command(tree: FileTree, unit: str, options: OptionParser) -> Config:
     """Return the file with the effective command, its options, and the drop-in that tuning may add."""
-    drop_in = unit_files.drop_in(unit)
-    if (starting := unit_files.starting(tree, unit)) is None:
+    drop_in = unit_files.drop_in_path(unit)
+    if (starting := unit_files.find_exec_start(tree, unit)) is None:
         return Config(drop_in)
     path, command = starting
     directives = (command, *options(command.arguments))
-    return Config(path, {drop_in: "", path: tree.text(path)},
+    return Config(path, {drop_in: "", path: tree.read_text(path)},
                   tuple(PlacedDirective(path, directive) for directive in directives))  # fmt: skip
 
 
-def end(config: Config) -> list[Position]:
+def find_command_end(config: Config) -> list[FilePosition]:
     """Return the position after the last word of the command."""
-    return [placed.end for placed in config.called(COMMAND)[-1:]]
+    return [placed.end_position for placed in config.find_all(EXEC_START)[-1:]]
 
 
-def tune(config: Config, tunables: Iterable[Tunable], accepts: Accepts, drop_in: str) -> Adopted:
+def tune_options(config: Config, tunables: Iterable[Tunable], accepts: ValueCheck, drop_in: str) -> AdoptionResult:
     """Tune each option in the command, or append it.
 
     A package's unit is not changed; a drop-in repeats its command.
     """
     adopted = map_directives(config, tunables, accepts)
-    if config.main.startswith(f"{unit_files.PLACES[0]}/"):
+    if config.main_file.startswith(f"{unit_files.UNIT_DIRECTORIES[0]}/"):
         return adopted
-    command = config.called(COMMAND)[-1]
-    first, last = command.directive.arguments[0].start, command.end[1]
+    command = config.find_all(EXEC_START)[-1]
+    first, last = command.directive.arguments[0].start, command.end_position[1]
     pieces = ((edit.start - first, edit.end - first, edit.text) for edit in adopted.edits)
-    text = exchanged(config.texts[config.main][first:last], pieces)
-    content = f"[Service]\n{COMMAND}=\n{COMMAND}={text}\n"
-    return replace(adopted, edits=new_file(drop_in, content, adopted.values).edits)
+    text = render_edits(config.texts[config.main_file][first:last], pieces)
+    content = f"[Service]\n{EXEC_START}=\n{EXEC_START}={text}\n"
+    return replace(adopted, edits=add_new_file(drop_in, content, adopted.values).edits)
 
 
-def started(unit: str) -> Argv:
+def parse_exec_start(unit: str) -> Argv:
     """Return the words of the command that a unit starts."""
-    line = unit_files.command(unit)
+    line = unit_files.parse_exec_start(unit)
     words = [w for part in line.arguments for w in shlex.split(part.text)] if line else []
     return tuple(word.replace("%%", "%") for word in words)
 
 
-def unquoted(word: Word) -> Word:
+def unquote_word(word: Word) -> Word:
     quoted = len(word.text) > 1 and word.text[0] == word.text[-1] and word.text[0] in "\"'"
     return Word(word.text[1:-1], word.start + 1) if quoted else word

@@ -17,39 +17,39 @@ from itertools import count, takewhile
 from posixpath import dirname, join, normpath
 
 from autotune import config_text
-from autotune.strict import is_whole
+from autotune.strict import is_uint
 
 # Bytes, as in Linux's limits.h. Longer patterns are ignored, because matching may take quadratic
 # time.
-LONGEST_PATH = 4096
-_OTHERS_WRITE = 0o022
-_LINKS = 40  # Linux's limit
+MAX_PATH_BYTES = 4096
+_WRITABLE_BY_OTHERS = 0o022
+_MAX_LINKS = 40  # Linux's limit
 # Bytes of all files of a host. An archive may unpack to a thousand times its size.
-LARGEST = 64 * 2**20
+MAX_ARCHIVE_BYTES = 64 * 2**20
 
 
-NOWHERE = "/dev/null"
+DEV_NULL = "/dev/null"
 
 
 @dataclass(frozen=True)
-class _Way:
+class _ResolvedPath:
     """Result of resolving a path: its end, the last link, and the directory that prevents following
     it.
     """
 
-    end: str
-    link: str = ""
-    shared: str = ""
+    target: str
+    last_link: str = ""
+    shared_directory: str = ""
 
 
-def ancestors(directory: str) -> tuple[str, ...]:
+def list_ancestors(directory: str) -> tuple[str, ...]:
     """Return a directory and its parents, the root first."""
     words = [word for word in directory.split("/") if word]
     return ("/", *("/" + "/".join(words[:depth]) for depth in range(1, len(words) + 1)))
 
 
 @dataclass(frozen=True)
-class Tree:
+class FileTree:
     """Files, modes and links of a host by absolute path.
 
     ``directories`` maps directories to true if only root can write to them. If any are known, only
@@ -70,123 +70,123 @@ class Tree:
                 children.setdefault("/".join(words[:depth]) or "/", set()).add(words[depth])
         return children
 
-    def real(self, path: str) -> str:
+    def resolve(self, path: str) -> str:
         """Return the path with its links resolved, up to one that must not be followed."""
-        return self._way(path).end
+        return self._follow(path).target
 
-    def missing(self, path: str) -> str:
+    def explain_missing(self, path: str) -> str:
         """Return the reason why a path leads to no file."""
-        way = self._way(path)
-        if not way.link:
+        way = self._follow(path)
+        if not way.last_link:
             return "it does not exist"
-        named = "it" if way.link == path else way.link
-        if way.shared:
+        named = "it" if way.last_link == path else way.last_link
+        if way.shared_directory:
             return (
-                f"{named} is a link to {self.links[way.link]}. It is not followed, because accounts "
-                f"other than root can write to {way.shared}"
+                f"{named} is a link to {self.links[way.last_link]}. It is not followed, because accounts "
+                f"other than root can write to {way.shared_directory}"
             )
-        return f"{named} is a link to {way.end}, which is missing or not a small text file"
+        return f"{named} is a link to {way.target}, which is missing or not a small text file"
 
-    def unfollowed(self, pattern: str) -> tuple[str, ...]:
+    def find_broken_links(self, pattern: str) -> tuple[str, ...]:
         """Return the links on a shell pattern's path that cannot be resolved here."""
         words = [word for word in normpath(pattern).split("/") if word]
         plain = list(takewhile(lambda word: not set(word) & set("*?["), words))
         above = "/" + "/".join(plain)
-        paths = [above, *(self._matching("/", words) if len(pattern) <= LONGEST_PATH else ())]
-        return tuple(path for path in dict.fromkeys(paths) if self._leads_nowhere(path))
+        paths = [above, *(self._glob("/", words) if len(pattern) <= MAX_PATH_BYTES else ())]
+        return tuple(path for path in dict.fromkeys(paths) if self._is_broken(path))
 
     @property
-    def unread(self) -> tuple[str, ...]:
+    def unread_targets(self) -> tuple[str, ...]:
         """Return the ends of followed links that are not in this tree."""
-        ends = dict.fromkeys(way.end for way in map(self._way, self.links) if not way.shared)
-        return tuple(end for end in ends if not self._has(end))
+        ends = dict.fromkeys(way.target for way in map(self._follow, self.links) if not way.shared_directory)
+        return tuple(end for end in ends if not self._contains(end))
 
-    def joined(self, other: Tree) -> Tree:
+    def merge(self, other: FileTree) -> FileTree:
         """Return this tree with the entries of ``other`` added."""
-        return Tree(*({**getattr(self, each.name), **getattr(other, each.name)}
-                      for each in fields(Tree)))  # fmt: skip
+        return FileTree(*({**getattr(self, each.name), **getattr(other, each.name)}
+                      for each in fields(FileTree)))  # fmt: skip
 
-    def _has(self, path: str) -> bool:
-        return path == NOWHERE or path in self.files or path in self._children
+    def _contains(self, path: str) -> bool:
+        return path == DEV_NULL or path in self.files or path in self._children
 
-    def _leads_nowhere(self, path: str) -> bool:
-        way = self._way(path)
-        return bool(way.link) and (bool(way.shared) or not self._has(way.end))
+    def _is_broken(self, path: str) -> bool:
+        way = self._follow(path)
+        return bool(way.last_link) and (bool(way.shared_directory) or not self._contains(way.target))
 
-    def _way(self, path: str) -> _Way:
+    def _follow(self, path: str) -> _ResolvedPath:
         done, link = "/", ""
         left = [word for word in normpath(path).split("/") if word]
-        for _ in range(_LINKS + len(left)):
+        for _ in range(_MAX_LINKS + len(left)):
             if not left:
                 break
             here = join(done, left.pop(0))
             if here in self.links:
                 link = here
-                if shared := self._shared(done):
-                    return _Way(join(here, *left), link, shared)
+                if shared := self._find_shared_directory(done):
+                    return _ResolvedPath(join(here, *left), link, shared)
                 target = normpath(join(done, self.links[here]))
                 done, left = "/", [*(word for word in target.split("/") if word), *left]
             else:
                 done = here
-        return _Way(done, link)
+        return _ResolvedPath(done, link)
 
-    def _shared(self, directory: str) -> str:
+    def _find_shared_directory(self, directory: str) -> str:
         """Return the first directory on the path that others than root can write to, or an empty
         string.
         """
         if not self.directories:
             return ""
-        return next((each for each in ancestors(directory) if not self.directories.get(each)), "")
+        return next((each for each in list_ancestors(directory) if not self.directories.get(each)), "")
 
-    def text(self, path: str) -> str:
+    def read_text(self, path: str) -> str:
         """Return the text of a file by its real path. Raises Unreadable or KeyError."""
         if not path.isprintable():
-            raise Unreadable("its name contains control characters")
+            raise ConfigSyntaxError("its name contains control characters")
         return config_text.decode(self.files[path])
 
-    def content(self, path: str) -> str:
+    def read_or_empty(self, path: str) -> str:
         """Return the text of a file with links followed, or an empty string if it is missing."""
-        return config_text.decode(self.files.get(self.real(path), b""))
+        return config_text.decode(self.files.get(self.resolve(path), b""))
 
-    def matching(self, pattern: str) -> tuple[str, ...]:
+    def glob(self, pattern: str) -> tuple[str, ...]:
         """Return the real paths of files that match a shell pattern, ordered by name."""
-        if len(pattern) > LONGEST_PATH:
+        if len(pattern) > MAX_PATH_BYTES:
             return ()
-        paths = list(self._matching("/", [word for word in normpath(pattern).split("/") if word]))
-        real = dict.fromkeys(self.real(path) for path in paths)
+        paths = list(self._glob("/", [word for word in normpath(pattern).split("/") if word]))
+        real = dict.fromkeys(self.resolve(path) for path in paths)
         return tuple(path for path in real if path in self.files)
 
-    def _matching(self, directory: str, words: list[str]) -> Iterator[str]:
+    def _glob(self, directory: str, words: list[str]) -> Iterator[str]:
         if not words:
             yield directory
             return
-        names = sorted(self._children.get(self.real(directory), ()))
+        names = sorted(self._children.get(self.resolve(directory), ()))
         for name in names:
             hidden = name.startswith(".") and not words[0].startswith(".")
             if fnmatchcase(name, words[0]) and not hidden:
-                yield from self._matching(join(directory, name), words[1:])
+                yield from self._glob(join(directory, name), words[1:])
 
 
-def unpacked(archive: bytes, above: str = "/") -> Tree:
+def unpack_tree(archive: bytes, root: str = "/") -> FileTree:
     """Return the tree in a tar archive with names relative to ``above``. Raises tarfile.TarError."""
     files, links, modes = dict[str, bytes](), dict[str, str](), dict[str, int]()
     directories = dict[str, bool]()
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
         for member in tar:
-            if tar.offset > LARGEST:
-                raise tarfile.ReadError(f"more than {LARGEST >> 20} MB")
-            path = normpath(join(above, member.name.lstrip("/")))
+            if tar.offset > MAX_ARCHIVE_BYTES:
+                raise tarfile.ReadError(f"more than {MAX_ARCHIVE_BYTES >> 20} MB")
+            path = normpath(join(root, member.name.lstrip("/")))
             content = tar.extractfile(member) if member.isfile() else None
             if content is not None:
                 files[path], modes[path] = content.read(), member.mode
             elif member.issym():
                 links[path] = member.linkname
             elif member.isdir():
-                directories[path] = member.uid == 0 and not member.mode & _OTHERS_WRITE
-    return Tree(files, links, modes, directories)
+                directories[path] = member.uid == 0 and not member.mode & _WRITABLE_BY_OTHERS
+    return FileTree(files, links, modes, directories)
 
 
-class Unreadable(ValueError):
+class ConfigSyntaxError(ValueError):
     """Invalid syntax in a file. The message contains the line number."""
 
 
@@ -202,7 +202,7 @@ class Word:
         return self.start + len(self.text)
 
 
-def stripped(text: str, start: int) -> Word:
+def strip_word(text: str, start: int) -> Word:
     """Return the word in ``text``, which starts at ``start``."""
     return Word(text.strip(), start + len(text) - len(text.lstrip()))
 
@@ -213,36 +213,36 @@ class Directive:
 
     name: Word
     arguments: tuple[Word, ...] = ()
-    within: tuple[tuple[str, ...], ...] = ()
+    blocks: tuple[tuple[str, ...], ...] = ()
 
     @property
     def depth(self) -> int:
-        return len(self.within)
+        return len(self.blocks)
 
 
-Reader = Callable[[str], Iterable[Directive]]
+DirectiveParser = Callable[[str], Iterable[Directive]]
 
 
-def unreadable(text: str, place: int, what: str) -> Unreadable:
-    return Unreadable(f"line {text.count(chr(10), 0, place) + 1}: {what}")
+def build_syntax_error(text: str, position: int, message: str) -> ConfigSyntaxError:
+    return ConfigSyntaxError(f"line {text.count(chr(10), 0, position) + 1}: {message}")
 
 
-def tokens(text: str, pattern: re.Pattern[str], what: str) -> Iterator[re.Match[str]]:
+def tokenize(text: str, pattern: re.Pattern[str], error_message: str) -> Iterator[re.Match[str]]:
     """Yield the tokens of a text by ``pattern``. Raises Unreadable with ``what`` for other text."""
     place = 0
     while place < len(text):
         token = pattern.match(text, place)
         if token is None:
-            raise unreadable(text, place, what)
+            raise build_syntax_error(text, place, error_message)
         yield token
         place = token.end()
 
 
-_OPTIONAL = ("include_if_exists", "includeoptional")  # their files may be missing
-DEEPEST = 16  # levels of nested includes
-MOST_INCLUDES = 1000  # limit for files that include several others
+_OPTIONAL_INCLUDES = ("include_if_exists", "includeoptional")  # their files may be missing
+MAX_INCLUDE_DEPTH = 16  # levels of nested includes
+MAX_INCLUDES = 1000  # limit for files that include several others
 # The path pattern that a directive includes, relative to a directory.
-Includes = Callable[[Directive], str | None]
+IncludeParser = Callable[[Directive], str | None]
 
 
 @dataclass(frozen=True)
@@ -261,14 +261,14 @@ class PlacedDirective:
         return tuple(word.text for word in self.directive.arguments)
 
     @property
-    def end(self) -> tuple[str, int]:
+    def end_position(self) -> tuple[str, int]:
         """Return the file and the position after the last word."""
         return self.path, (self.directive.arguments or (self.directive.name,))[-1].end
 
     @property
     def block(self) -> str:
         """Return the name of the innermost enclosing block, or an empty string."""
-        return self.directive.within[-1][0] if self.directive.within else ""
+        return self.directive.blocks[-1][0] if self.directive.blocks else ""
 
 
 @dataclass(frozen=True)
@@ -279,50 +279,50 @@ class Config:
     names.
     """
 
-    main: str
+    main_file: str
     texts: Mapping[str, str] = field(default_factory=dict)
     directives: tuple[PlacedDirective, ...] = ()
-    unread: Mapping[str, str] = field(default_factory=dict)
-    any_case: bool = False
+    unread_files: Mapping[str, str] = field(default_factory=dict)
+    ignores_case: bool = False
 
-    def called(self, name: str) -> tuple[PlacedDirective, ...]:
-        alike: Callable[[str], str] = str.lower if self.any_case else str
+    def find_all(self, name: str) -> tuple[PlacedDirective, ...]:
+        alike: Callable[[str], str] = str.lower if self.ignores_case else str
         return tuple(placed for placed in self.directives if alike(placed.name) == alike(name))
 
-    def last(self, name: str, default: str = "") -> str:
+    def last_word(self, name: str, default: str = "") -> str:
         """Return the first word of the last directive with this name and at least one word."""
-        words = [placed.words[0] for placed in self.called(name) if placed.words]
+        words = [placed.words[0] for placed in self.find_all(name) if placed.words]
         return words[-1] if words else default
 
-    def number(self, name: str, default: int) -> int:
+    def last_number(self, name: str, default: int) -> int:
         """Return `last` as a whole number, or ``default``."""
-        word = self.last(name)
-        return int(word) if is_whole(word) else default
+        word = self.last_word(name)
+        return int(word) if is_uint(word) else default
 
 
-def together(main: str, parts: Sequence[Config]) -> Config:
+def merge_configs(main: str, parts: Sequence[Config]) -> Config:
     """Combine configurations that a program reads one after another."""
     return Config(
         main,
         {path: text for part in parts for path, text in part.texts.items()},
         tuple(placed for part in parts for placed in part.directives),
-        {path: why for part in parts for path, why in part.unread.items()},
+        {path: why for part in parts for path, why in part.unread_files.items()},
     )
 
 
-def included(directive: Directive) -> str | None:
+def parse_include(directive: Directive) -> str | None:
     """Return the pattern of a plain ``include PATTERN``, as most formats have it."""
     named = directive.name.text == "include" and len(directive.arguments) == 1
     return directive.arguments[0].text.strip("\"'") if named else None
 
 
-def gather(
-    tree: Tree,
+def read_config(
+    tree: FileTree,
     main: str,
-    read: Reader,
-    includes: Includes = lambda _: None,
+    parse_directives: DirectiveParser,
+    find_include: IncludeParser = lambda _: None,
     *,
-    beside: bool = False,
+    relative_to_includer: bool = False,
 ) -> Config:
     """Read ``main`` and the files that it ``includes``. Unreadable files are in `unread`.
 
@@ -334,32 +334,32 @@ def gather(
     def follow(
         path: str, within: tuple[tuple[str, ...], ...], depth: int
     ) -> Iterator[PlacedDirective]:
-        if depth > DEEPEST:
+        if depth > MAX_INCLUDE_DEPTH:
             return
-        if next(followed) > MOST_INCLUDES:
-            unread[path] = f"the limit of {MOST_INCLUDES} included files is reached"
+        if next(followed) > MAX_INCLUDES:
+            unread[path] = f"the limit of {MAX_INCLUDES} included files is reached"
             return
         try:
-            text = tree.text(path)
-            parsed = tuple(read(text))
-        except Unreadable as error:
+            text = tree.read_text(path)
+            parsed = tuple(parse_directives(text))
+        except ConfigSyntaxError as error:
             unread[path] = str(error)
             return
         texts[path] = text
         for bare in parsed:
-            directive = replace(bare, within=(*within, *bare.within))
+            directive = replace(bare, blocks=(*within, *bare.blocks))
             yield PlacedDirective(path, directive)
-            if (pattern := includes(directive)) is not None:
-                place = join(dirname(path if beside else main), pattern)
-                matching = tree.matching(place)
-                unread.update({each: tree.missing(each) for each in tree.unfollowed(place)})
-                optional = "*" in place or directive.name.text.lower() in _OPTIONAL
+            if (pattern := find_include(directive)) is not None:
+                place = join(dirname(path if relative_to_includer else main), pattern)
+                matching = tree.glob(place)
+                unread.update({each: tree.explain_missing(each) for each in tree.find_broken_links(place)})
+                optional = "*" in place or directive.name.text.lower() in _OPTIONAL_INCLUDES
                 if not matching and not optional and place not in unread:
                     unread[place] = f"{path} includes this file, but it was not read"
                 for included_path in matching:
-                    yield from follow(included_path, directive.within, depth + 1)
+                    yield from follow(included_path, directive.blocks, depth + 1)
 
-    if tree.real(main) not in tree.files:
-        return Config(main, unread={main: tree.missing(main)})
-    directives = tuple(follow(tree.real(main), (), 0))
-    return Config(tree.real(main), texts, directives, unread)
+    if tree.resolve(main) not in tree.files:
+        return Config(main, unread_files={main: tree.explain_missing(main)})
+    directives = tuple(follow(tree.resolve(main), (), 0))
+    return Config(tree.resolve(main), texts, directives, unread)

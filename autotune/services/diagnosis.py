@@ -9,20 +9,20 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from autotune.services.base import Argv, Role, Settings, Site
+from autotune.services.base import Argv, Role, Settings, Placement
 
 # Confidence of a rule by how directly it observes the cause.
-TOLD, MEASURED, INFERRED = 0.95, 0.85, 0.7
-QUEUED = 0.25  # share of socket samples with waiting connections; less is a burst
-FULL = 0.90  # share of a CPU, a link or a pool; bursts use the rest
-BUSY = 0.75  # share of a pool's workers, which are sampled once per second
-AROUND = 2  # queries of a server in any reading: before and after the load
+REPORTED, MEASURED, INFERRED = 0.95, 0.85, 0.7
+MIN_QUEUED_FRACTION = 0.25  # share of socket samples with waiting connections; less is a burst
+FULL_FRACTION = 0.90  # share of a CPU, a link or a pool; bursts use the rest
+BUSY_FRACTION = 0.75  # share of a pool's workers, which are sampled once per second
+QUERIES_OUTSIDE_LOAD = 2  # queries of a server in any reading: before and after the load
 # Waiting connections per worker that add less than a tenth of a request's time (Little's law).
-FLEETING = 0.1
-CROWDED = 1.25  # accepted requests per worker; threaded workers accept waiting requests
+NEGLIGIBLE_WAITING = 0.1
+CROWDED_RATIO = 1.25  # accepted requests per worker; threaded workers accept waiting requests
 # Counter names for servers that report worker states: busy workers, and workers that wait for the
 # next request of a connection.
-WORKING, KEPT = "working", "kept"
+BUSY_WORKERS, KEEPALIVE_WORKERS = "working", "kept"
 
 
 class Resource(enum.StrEnum):
@@ -39,11 +39,11 @@ class Resource(enum.StrEnum):
     DISK = "disk"
     CACHE = "cache"
     GENERATOR = "generator"
-    ANSWERS = "answers"  # no resource is short: a host returns wrong answers
+    WRONG_ANSWERS = "answers"  # no resource is short: a host returns wrong answers
 
 
 @dataclass(frozen=True)
-class PartActivity:
+class InstanceActivity:
     """Activity of a service on a host over a reading.
 
     ``cpu`` is in CPUs. ``delay`` is the time (s/s) that its processes were runnable without a CPU.
@@ -63,21 +63,21 @@ class PartActivity:
     workers: int = 0
     threads: int = 0
     cpu: float = 0.0
-    delay: float | None = None
+    cpu_delay: float | None = None
     rss: int = 0
     descriptors: int | None = None
     descriptor_limit: int | None = None
-    waiting: float = 0.0
-    waiting_max: int = 0
+    waiting_connections: float = 0.0
+    max_waiting: int = 0
     backlog: int | None = None
-    accepted: float = 0.0
-    queued: float = 0.0
-    occupied: float = 0.0
+    accepted_connections: float = 0.0
+    queued_fraction: float = 0.0
+    accepted_when_queued: float = 0.0
     counters: Mapping[str, float] = field(default_factory=dict)
-    answers: int = 0
-    unanswered: int = 0
-    refused: str | None = None
-    complaints: Mapping[str, int] = field(default_factory=dict)
+    answered_queries: int = 0
+    unanswered_queries: int = 0
+    refusal: str | None = None
+    log_complaints: Mapping[str, int] = field(default_factory=dict)
     fault: str | None = None
 
     @property
@@ -86,7 +86,7 @@ class PartActivity:
 
 
 @dataclass(frozen=True)
-class PartReading:
+class InstanceReading:
     """One service on one host during one reading, as input of the service's rules.
 
     ``settings`` are its own by bare name. ``failed`` counts failed requests, and ``mostly_errors``
@@ -94,25 +94,25 @@ class PartReading:
     known.
     """
 
-    activity: PartActivity
+    activity: InstanceActivity
     settings: Settings
-    failed: int
-    mostly_errors: bool
-    idle: float | None
+    failed_requests: int
+    errors_dominate: bool
+    idle_fraction: float | None
 
-    def setting(self, name: str) -> int | None:
+    def get_setting(self, name: str) -> int | None:
         """Return the tuned or current value as a whole number, or ``None`` for other types."""
         value = self.settings.get(name)
         return int(value) if isinstance(value, int | float) else None
 
     @property
-    def meanwhile(self) -> str:
+    def idle_clause(self) -> str:
         """Return the idle CPU share as the end of a sentence."""
-        return "" if self.idle is None else f" while {self.idle:.0%} of the CPU was idle"
+        return "" if self.idle_fraction is None else f" while {self.idle_fraction:.0%} of the CPU was idle"
 
 
 @dataclass(frozen=True)
-class Finding:
+class ResourceShortage:
     """A resource that ran out. ``evidence`` is one verifiable line."""
 
     resource: Resource
@@ -120,7 +120,7 @@ class Finding:
     confidence: float
 
 
-Rule = Callable[[PartReading], Finding | None]
+DiagnosisRule = Callable[[InstanceReading], ResourceShortage | None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,20 +134,20 @@ class CounterQuery:
     during a reading; with 0 it runs only before and after.
     """
 
-    question: bytes
-    complete: Callable[[bytes], bool]
-    command: Callable[[Site], Argv]
-    names: frozenset[str]
-    levels: frozenset[str]
-    more: Callable[[str], Mapping[str, float]] = lambda _: {}
-    at_home: bool = False
-    every: float = 0.0
-    socket: Callable[[Site], str] | None = None
+    request: bytes
+    is_complete: Callable[[bytes], bool]
+    build_command: Callable[[Placement], Argv]
+    counter_names: frozenset[str]
+    level_names: frozenset[str]
+    parse_counters: Callable[[str], Mapping[str, float]] = lambda _: {}
+    is_local_only: bool = False
+    interval_seconds: float = 0.0
+    find_socket: Callable[[Placement], str] | None = None
 
 
 # For servers that only a command can query, because their port serves clients.
-by_command = partial(
-    CounterQuery, question=b"", complete=lambda _: True, names=frozenset(), at_home=True
+command_query = partial(
+    CounterQuery, request=b"", is_complete=lambda _: True, counter_names=frozenset(), is_local_only=True
 )
 
 
@@ -161,14 +161,14 @@ class ClientLimit:
     """
 
     parameter: str
-    refused: str
-    closed: str = ""
-    queues: bool = False
-    instead: str = ""
+    refused_counter: str
+    closed_counter: str = ""
+    queues_excess: bool = False
+    alternative_advice: str = ""
 
 
 @dataclass(frozen=True)
-class Lookups:
+class LookupCounters:
     """Names of a cache's lookup counters."""
 
     gets: str
@@ -189,65 +189,65 @@ class Diagnosis:
     a cache that is too small.
     """
 
-    counters: CounterQuery | None
-    log: Callable[[Site], str | None] | None
-    moves: Mapping[Resource, tuple[str, ...]]
-    complaints: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
-    threads: str = ""
-    clients: ClientLimit | None = None
-    lookups: Lookups | None = None
-    refusal_rules: tuple[Rule, ...] = ()
-    worker_rules: tuple[Rule, ...] = ()
-    cache_rules: tuple[Rule, ...] = ()
+    counter_query: CounterQuery | None
+    find_log: Callable[[Placement], str | None] | None
+    recommended_changes: Mapping[Resource, tuple[str, ...]]
+    complaint_patterns: Mapping[str, re.Pattern[str]] = field(default_factory=dict)
+    threads_parameter: str = ""
+    client_limit: ClientLimit | None = None
+    lookup_counters: LookupCounters | None = None
+    refusal_rules: tuple[DiagnosisRule, ...] = ()
+    worker_rules: tuple[DiagnosisRule, ...] = ()
+    cache_rules: tuple[DiagnosisRule, ...] = ()
 
 
-NOTHING = Diagnosis(counters=None, log=None, moves={})
+EMPTY_DIAGNOSIS = Diagnosis(counter_query=None, find_log=None, recommended_changes={})
 
 
-def counted(kind: str, why: str, resource: Resource = Resource.WORKERS) -> Rule:
+def build_counter_rule(counter: str, explanation: str, resource: Resource = Resource.WORKERS) -> DiagnosisRule:
     """Return a rule for a counter, or a kind of complaint, that shows by itself what ran out.
 
     Its evidence is the count and ``why``.
     """
 
-    def rule(part: PartReading) -> Finding | None:
-        activity = part.activity
-        number = int(activity.counters.get(kind, 0)) or activity.complaints.get(kind, 0)
-        return Finding(resource, f"{number} {why}", MEASURED) if number else None
+    def rule(reading: InstanceReading) -> ResourceShortage | None:
+        activity = reading.activity
+        number = int(activity.counters.get(counter, 0)) or activity.log_complaints.get(counter, 0)
+        return ResourceShortage(resource, f"{number} {explanation}", MEASURED) if number else None
 
     return rule
 
 
-Counts = Mapping[str, float]  # counters and numeric settings; missing names are 0
+CounterValues = Mapping[str, float]  # counters and numeric settings; missing names are 0
 
 
-def evident(
+def build_evidence_rule(
     resource: Resource,
     confidence: float,
-    holds: Callable[[Counts], object],
-    evidence: Callable[[Counts], str],
-) -> Rule:
+    holds: Callable[[CounterValues], object],
+    evidence: Callable[[CounterValues], str],
+) -> DiagnosisRule:
     """Return a rule for counters that show what ran out if ``holds`` is true."""
 
-    def rule(part: PartReading) -> Finding | None:
-        numbers = {k: v for k, v in part.settings.items() if isinstance(v, int | float)}
-        counts = defaultdict(float, {**numbers, **part.activity.counters})
-        return Finding(resource, evidence(counts), confidence) if holds(counts) else None
+    def rule(reading: InstanceReading) -> ResourceShortage | None:
+        numbers = {k: v for k, v in reading.settings.items() if isinstance(v, int | float)}
+        counts = defaultdict(float, {**numbers, **reading.activity.counters})
+        return ResourceShortage(resource, evidence(counts), confidence) if holds(counts) else None
 
     return rule
 
 
-def frequent(
-    counter: str, of: str, share: float, least: int, resource: Resource, what: str, move: str
-) -> Rule:
+def build_ratio_rule(
+    counter: str, reference_counter: str, min_share: float, min_count: int, resource: Resource, event: str, advice: str
+) -> DiagnosisRule:
     """Return a rule for a counter of at least ``least`` and at least ``share`` of the counter
     ``of``.
     """
-    return evident(
+    return build_evidence_rule(
         resource,
         INFERRED,
-        lambda c: c[counter] >= max(least, share * c[of]),
-        lambda c: f"{c[counter]:.0f} {what}, {of} {c[of]:.0f}: {move}",
+        lambda c: c[counter] >= max(min_count, min_share * c[reference_counter]),
+        lambda c: f"{c[counter]:.0f} {event}, {reference_counter} {c[reference_counter]:.0f}: {advice}",
     )
 
 
@@ -261,51 +261,51 @@ class WorkerPool:
     contains the kind of complaint for an exhausted pool, and its text.
     """
 
-    processes: str
-    threads: str = ""
-    called: str = "workers"
-    more: str
-    sooner: str = ""
-    let_go: str = ""
-    asked: bool = False
-    logged: tuple[str, str] = ("", "")
+    processes_parameter: str
+    threads_parameter: str = ""
+    worker_noun: str = "workers"
+    increase_advice: str
+    faster_start_advice: str = ""
+    keepalive_advice: str = ""
+    answers_queries: bool = False
+    log_complaint: tuple[str, str] = ("", "")
 
-    def taken(self, part: PartReading) -> Finding | None:
+    def detect_exhaustion(self, reading: InstanceReading) -> ResourceShortage | None:
         """Return a finding if all workers are busy and requests wait, at the socket or in worker
         threads.
         """
-        activity, each = part.activity, part.setting(self.threads) or 1
-        most = (part.setting(self.processes) or activity.workers) * each
-        there = min(activity.workers * each, most) if self.sooner else most
-        busy, confidence = self._busy(activity, there, most)
-        if not confidence and each > 1 and activity.accepted >= CROWDED * most:
-            busy, confidence = f"{activity.accepted:.1f} requests for all", INFERRED
+        activity, each = reading.activity, reading.get_setting(self.threads_parameter) or 1
+        most = (reading.get_setting(self.processes_parameter) or activity.workers) * each
+        there = min(activity.workers * each, most) if self.faster_start_advice else most
+        busy, confidence = self._find_busy_evidence(activity, there, most)
+        if not confidence and each > 1 and activity.accepted_connections >= CROWDED_RATIO * most:
+            busy, confidence = f"{activity.accepted_connections:.1f} requests for all", INFERRED
         if not (activity.workers and confidence):
             return None
-        move = self.let_go if activity.counters.get(KEPT, 0.0) > 0.5 * there else self.more
-        if there < FULL * most:
-            move = f"they start too slowly: {self.sooner}"
+        move = self.keepalive_advice if activity.counters.get(KEEPALIVE_WORKERS, 0.0) > 0.5 * there else self.increase_advice
+        if there < FULL_FRACTION * most:
+            move = f"they start too slowly: {self.faster_start_advice}"
         evidence = (
-            f"{busy} of {there} {self.called}, {most} allowed, and {activity.waiting:.0f}"
-            f" connections waited at the socket (up to {activity.waiting_max}){part.meanwhile}: {move}"
+            f"{busy} of {there} {self.worker_noun}, {most} allowed, and {activity.waiting_connections:.0f}"
+            f" connections waited at the socket (up to {activity.max_waiting}){reading.idle_clause}: {move}"
         )
-        return Finding(Resource.WORKERS, evidence, confidence)
+        return ResourceShortage(Resource.WORKERS, evidence, confidence)
 
-    def _busy(self, activity: PartActivity, there: int, most: int) -> tuple[str, float]:
+    def _find_busy_evidence(self, activity: InstanceActivity, running: int, max_workers: int) -> tuple[str, float]:
         """Return the evidence that no worker is free, and its confidence, or 0 if one may be free."""
-        kept = activity.counters.get(KEPT, 0.0)
-        if activity.queued < QUEUED:
+        kept = activity.counters.get(KEEPALIVE_WORKERS, 0.0)
+        if activity.queued_fraction < MIN_QUEUED_FRACTION:
             return "", 0.0
-        if self.logged[0] in activity.complaints:
-            return f"“{self.logged[1]}” in its log", TOLD
-        if self.asked and activity.unanswered:
-            return f"none free to report its state, {activity.unanswered} times,", MEASURED
-        if activity.occupied + kept >= BUSY * there:
+        if self.log_complaint[0] in activity.log_complaints:
+            return f"“{self.log_complaint[1]}” in its log", REPORTED
+        if self.answers_queries and activity.unanswered_queries:
+            return f"none free to report its state, {activity.unanswered_queries} times,", MEASURED
+        if activity.accepted_when_queued + kept >= BUSY_FRACTION * running:
             held = f" and {kept:.0f} held by kept connections" if kept else ""
-            return f"{round(activity.occupied, 1):g} busy{held}", MEASURED
+            return f"{round(activity.accepted_when_queued, 1):g} busy{held}", MEASURED
         # A TCP port does not show accepted connections, and a truncated reading ends before the
         # next query. A free worker accepts immediately if it gets CPU time.
-        unseen = activity.answers <= AROUND if activity.answers else not activity.occupied
-        if unseen and there >= FULL * most and activity.waiting >= FLEETING * there:
+        unseen = activity.answered_queries <= QUERIES_OUTSIDE_LOAD if activity.answered_queries else not activity.accepted_when_queued
+        if unseen and running >= FULL_FRACTION * max_workers and activity.waiting_connections >= NEGLIGIBLE_WAITING * running:
             return "none free", INFERRED
         return "", 0.0

@@ -9,17 +9,17 @@ from dataclasses import dataclass, field
 
 from autotune.services.base import Parameter, Value
 from autotune.services.config_files import Config, PlacedDirective
-from autotune.target.units import SIZE
+from autotune.target.units import SIZE_UNITS
 
-_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
-_MICROSECONDS = {"us": 1, "": 1000, "ms": 1000,
-                 **{unit: seconds * 10**6 for unit, seconds in _SECONDS.items() if unit}}  # fmt: skip
-_BYTES = {"": 1, **dict.fromkeys("kK", 2**10), **dict.fromkeys("mM", 2**20)}
+_SECONDS_BY_UNIT = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_MICROSECONDS_BY_UNIT = {"us": 1, "": 1000, "ms": 1000,
+                 **{unit: seconds * 10**6 for unit, seconds in _SECONDS_BY_UNIT.items() if unit}}  # fmt: skip
+_BYTES_BY_UNIT = {"": 1, **dict.fromkeys("kK", 2**10), **dict.fromkeys("mM", 2**20)}
 # Text that a template would interpret as its syntax, and carriage returns that it would drop.
-_OURS = re.compile(r"\{*\r|\{+[{%#]")
-_DIGITS = re.compile(r"[0-9]{1,15}")
-_KEPT_UNITS = ("", "s", "k", "K", ".0")  # these stay after a number that a variable replaces
-_AMOUNT = re.compile(r"([0-9]{1,15})([A-Za-z]*)")
+_TEMPLATE_SYNTAX_PATTERN = re.compile(r"\{*\r|\{+[{%#]")
+_DIGITS_PATTERN = re.compile(r"[0-9]{1,15}")
+_REUSABLE_SUFFIXES = ("", "s", "k", "K", ".0")  # these stay after a number that a variable replaces
+_AMOUNT_PATTERN = re.compile(r"([0-9]{1,15})([A-Za-z]*)")
 
 
 @dataclass(frozen=True)
@@ -30,58 +30,58 @@ class Notation:
     template expression for a variable name.
     """
 
-    read: Callable[[str], Value | None]
-    write: Callable[[str], str] = str
+    parse: Callable[[str], Value | None]
+    build_expression: Callable[[str], str] = str
 
-    def expression(self, variable: str, written: str, value: Value) -> tuple[int, str]:
+    def build_replacement(self, variable: str, written: str, value: Value) -> tuple[int, str]:
         """Return the number of characters of ``written`` to replace, and the template text for
         them.
 
         The template text renders to the original text at ``value``.
         """
-        digits = _DIGITS.match(written)
+        digits = _DIGITS_PATTERN.match(written)
         # 0 may lack a unit, but other numbers need one.
-        bare = value != 0 or self.write(variable) == variable
-        if digits and bare and digits[0] == str(value) and written[digits.end() :] in _KEPT_UNITS:
+        bare = value != 0 or self.build_expression(variable) == variable
+        if digits and bare and digits[0] == str(value) and written[digits.end() :] in _REUSABLE_SUFFIXES:
             return digits.end(), f"{{{{ {variable} }}}}"
         if isinstance(value, str) and value in (written, written[1:-1]):
             before, after = written.split(value, 1)  # quotes, or nothing
             return len(written), f"{before}{{{{ {variable} }}}}{after}"
-        now = f'"{written}" if {variable} == {literal(value)}'
-        return len(written), f"{{{{ {now} else {self.write(variable)} }}}}"
+        now = f'"{written}" if {variable} == {format_literal(value)}'
+        return len(written), f"{{{{ {now} else {self.build_expression(variable)} }}}}"
 
 
-def literal(value: Value) -> str:
+def format_literal(value: Value) -> str:
     """Return a value as a literal in a template expression."""
     if isinstance(value, bool):
         return str(value).lower()
     return json.dumps(value, ensure_ascii=False) if isinstance(value, str) else str(value)
 
 
-def _number(text: str) -> Value | None:
-    return int(text) if _DIGITS.fullmatch(text) else None
+def _parse_number(text: str) -> Value | None:
+    return int(text) if _DIGITS_PATTERN.fullmatch(text) else None
 
 
-def _amount(units: Mapping[str, int], counted: int = 1) -> Callable[[str], Value | None]:
+def _build_amount_parser(units: Mapping[str, int], base_units: int = 1) -> Callable[[str], Value | None]:
     """Return a parser of amounts in any of ``units``, as whole multiples of ``counted`` base units."""
 
     def read(text: str) -> Value | None:
-        amount = _AMOUNT.fullmatch(text)
+        amount = _AMOUNT_PATTERN.fullmatch(text)
         if amount is None or amount[2] not in units:
             return None
-        number, rest = divmod(int(amount[1]) * units[amount[2]], counted)
+        number, rest = divmod(int(amount[1]) * units[amount[2]], base_units)
         return None if rest else number
 
     return read
 
 
-def size(unit: str) -> Notation:
+def build_size_notation(unit: str) -> Notation:
     """Return the notation of whole ``KB`` or ``MB``, written with K, M or G, or in bytes."""
-    units = {**_BYTES, **dict.fromkeys("gG", 2**30)}
-    return Notation(_amount(units, SIZE[unit]), lambda name: f'{name} ~ "{unit[0]}"')
+    units = {**_BYTES_BY_UNIT, **dict.fromkeys("gG", 2**30)}
+    return Notation(_build_amount_parser(units, SIZE_UNITS[unit]), lambda name: f'{name} ~ "{unit[0]}"')
 
 
-def switch(on: str, off: str) -> Notation:
+def build_switch_notation(on: str, off: str) -> Notation:
     """Return the notation of two words in any case."""
     words = {on: True, off: False}
     return Notation(
@@ -90,42 +90,42 @@ def switch(on: str, off: str) -> Notation:
     )
 
 
-NUMBER = Notation(_number)
-SIGNED = Notation(lambda text: int(text) if re.fullmatch(r"-?[0-9]{1,15}", text) else None)
-REAL = Notation(lambda text: float(text) if re.fullmatch(r"[0-9]{1,15}(\.[0-9]+)?", text) else None)
-SECONDS = Notation(_amount(_SECONDS))
-SECONDS_S = Notation(SECONDS.read, lambda name: f'{name} ~ "s"')
-MILLISECONDS = Notation(_amount(_MICROSECONDS, 1000), lambda name: f'{name} ~ "ms"')
-KILOBYTES = Notation(_amount(_BYTES, 2**10), lambda name: f'{name} ~ "k"')
+NUMBER = Notation(_parse_number)
+SIGNED_NUMBER = Notation(lambda text: int(text) if re.fullmatch(r"-?[0-9]{1,15}", text) else None)
+REAL_NUMBER = Notation(lambda text: float(text) if re.fullmatch(r"[0-9]{1,15}(\.[0-9]+)?", text) else None)
+SECONDS = Notation(_build_amount_parser(_SECONDS_BY_UNIT))
+SECONDS_WITH_SUFFIX = Notation(SECONDS.parse, lambda name: f'{name} ~ "s"')
+MILLISECONDS = Notation(_build_amount_parser(_MICROSECONDS_BY_UNIT, 1000), lambda name: f'{name} ~ "ms"')
+KILOBYTES = Notation(_build_amount_parser(_BYTES_BY_UNIT, 2**10), lambda name: f'{name} ~ "k"')
 WORD = Notation(str)
 QUOTED_WORD = Notation(lambda text: text[1:-1] if text[:1] + text[-1:] in ('""', "''") else text)
-ON_OFF = switch("on", "off")
+ON_OFF = build_switch_notation("on", "off")
 FLAG = Notation(lambda _: None, lambda _: "")  # a word without a value; not tuned if set
-CAPITAL_ON_OFF = Notation(ON_OFF.read, lambda name: f'("On" if {name} else "Off")')
-YES_NO = switch("yes", "no")
+CAPITAL_ON_OFF = Notation(ON_OFF.parse, lambda name: f'("On" if {name} else "Off")')
+YES_NO = build_switch_notation("yes", "no")
 
 
-def notation_of(parameter: Parameter, switch: Notation, **units: Notation) -> Notation:
+def select_notation(parameter: Parameter, switch_notation: Notation, **unit_notations: Notation) -> Notation:
     """Return the notation of a parameter by its type.
 
     ``switch`` applies to booleans, and ``units`` to numbers with a unit.
     """
     if isinstance(parameter.stock, bool):
-        return switch
+        return switch_notation
     if isinstance(parameter.stock, float):
-        return REAL
+        return REAL_NUMBER
     words = any(isinstance(choice, str) for choice in parameter.choices)
-    return WORD if words else units.get(parameter.unit, NUMBER)
+    return WORD if words else unit_notations.get(parameter.unit, NUMBER)
 
 
-def automatic(value: int) -> Notation:
+def build_auto_notation(value: int) -> Notation:
     """Return the notation of a number, where ``auto`` means ``value``."""
-    return Notation(lambda text: value if text == "auto" else _number(text))
+    return Notation(lambda text: value if text == "auto" else _parse_number(text))
 
 
 # True if the catalogue's parameter allows a value.
-Accepts = Callable[[str, Value], bool]
-Position = tuple[str, int]  # a file and an offset
+ValueCheck = Callable[[str, Value], bool]
+FilePosition = tuple[str, int]  # a file and an offset
 
 
 @dataclass(frozen=True)
@@ -138,19 +138,19 @@ class Edit:
     text: str
 
     @classmethod
-    def exchange(cls, placed: PlacedDirective, text: str) -> Edit:
+    def replace_value(cls, placed: PlacedDirective, text: str) -> Edit:
         """Return an edit that replaces a directive's value."""
         word = placed.directive.arguments[0]
         return cls(placed.path, word.start, word.end, text)
 
     @classmethod
-    def insertion(cls, position: Position, text: str) -> Edit:
+    def insert_text(cls, position: FilePosition, text: str) -> Edit:
         """Return an edit that inserts ``text`` at ``position``."""
         return cls(*position, position[1], text)
 
 
 @dataclass(frozen=True)
-class Absent:
+class DirectiveInsertion:
     """How to add a missing directive: its value between ``before`` and ``after`` at each of
     ``places``.
 
@@ -160,9 +160,9 @@ class Absent:
     """
 
     default: Value
-    places: Sequence[Position]
-    before: str
-    after: str = ""
+    positions: Sequence[FilePosition]
+    text_before: str
+    text_after: str = ""
     condition: str = ""
 
 
@@ -179,196 +179,196 @@ class Tunable:
     directive: str
     notation: Notation
     blocks: tuple[str, ...] | None = None
-    absent: Absent | None = None
-    counts: Callable[[PlacedDirective], bool] = lambda _: True
-    last: bool = False
-    left: str = ""
-    also: Callable[[Config, Value], Iterable[Edit]] = lambda *_: ()
+    insertion: DirectiveInsertion | None = None
+    is_considered: Callable[[PlacedDirective], bool] = lambda _: True
+    last_wins: bool = False
+    skip_reason: str = ""
+    extra_edits: Callable[[Config, Value], Iterable[Edit]] = lambda *_: ()
 
 
 @dataclass(frozen=True)
-class Adopted:
+class AdoptionResult:
     """Result of adoption. ``values`` is the baseline, and ``left`` maps other parameters to
     reasons.
     """
 
     edits: tuple[Edit, ...] = ()
     values: dict[str, Value] = field(default_factory=dict)
-    left: dict[str, str] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
 
 
-def map_directives(config: Config, tunables: Iterable[Tunable], accepts: Accepts) -> Adopted:
+def map_directives(config: Config, tunables: Iterable[Tunable], accepts: ValueCheck) -> AdoptionResult:
     """Map each parameter to its directive.
 
     Only the outermost occurrences count. They must agree, unless `Tunable.last` selects the last
     one.
     """
-    adopted = Adopted()
+    adopted = AdoptionResult()
     for tunable in tunables:
-        own = _map(config, tunable, accepts, adopted.values)
-        also = tuple(e for value in own.values.values() for e in tunable.also(config, value))
-        adopted = joined(adopted, Adopted(also), own)
+        own = _map_directive(config, tunable, accepts, adopted.values)
+        also = tuple(e for value in own.values.values() for e in tunable.extra_edits(config, value))
+        adopted = merge_results(adopted, AdoptionResult(also), own)
     return adopted
 
 
-def _map(
-    config: Config, tunable: Tunable, accepts: Accepts, others: Mapping[str, Value]
-) -> Adopted:
-    if tunable.left:
-        return Adopted(left={tunable.parameter: tunable.left})
+def _map_directive(
+    config: Config, tunable: Tunable, accepts: ValueCheck, mapped_values: Mapping[str, Value]
+) -> AdoptionResult:
+    if tunable.skip_reason:
+        return AdoptionResult(skipped={tunable.parameter: tunable.skip_reason})
     counting = [
         placed
-        for placed in config.called(tunable.directive)
-        if (tunable.blocks is None or placed.block in tunable.blocks) and tunable.counts(placed)
+        for placed in config.find_all(tunable.directive)
+        if (tunable.blocks is None or placed.block in tunable.blocks) and tunable.is_considered(placed)
     ]
     depth = min((placed.directive.depth for placed in counting), default=0)
     outermost = [placed for placed in counting if placed.directive.depth == depth]
     if outermost:
-        return _present(tunable, outermost[-1:] if tunable.last else outermost, accepts)
-    return _absent(tunable, accepts, others)
+        return _map_present(tunable, outermost[-1:] if tunable.last_wins else outermost, accepts)
+    return _map_absent(tunable, accepts, mapped_values)
 
 
-def joined(*parts: Adopted) -> Adopted:
+def merge_results(*results: AdoptionResult) -> AdoptionResult:
     """Combine edits, values and reasons."""
-    adopted = Adopted(tuple(edit for part in parts for edit in part.edits))
-    for part in parts:
+    adopted = AdoptionResult(tuple(edit for part in results for edit in part.edits))
+    for part in results:
         adopted.values.update(part.values)
-        adopted.left.update(part.left)
+        adopted.skipped.update(part.skipped)
     return adopted
 
 
-def _present(tunable: Tunable, places: list[PlacedDirective], accepts: Accepts) -> Adopted:
+def _map_present(tunable: Tunable, places: list[PlacedDirective], accepts: ValueCheck) -> AdoptionResult:
     name = tunable.parameter
     values = {
-        _meaning(tunable.notation, placed.words[0] if placed.words else "") for placed in places
+        _parse_quoted(tunable.notation, placed.words[0] if placed.words else "") for placed in places
     }
     if len(values) > 1:
-        return Adopted(left={name: f"`{tunable.directive}` occurs with several values"})
+        return AdoptionResult(skipped={name: f"`{tunable.directive}` occurs with several values"})
     value = values.pop()
     if value is None or not accepts(name, value):
         written = " ".join(places[0].words[:1])
         why = f"`{tunable.directive} {written}` is not a valid baseline value"
-        return Adopted(left={name: why})
-    return Adopted(tuple(_exchange(tunable, placed, value) for placed in places), {name: value})
+        return AdoptionResult(skipped={name: why})
+    return AdoptionResult(tuple(_replace_value(tunable, placed, value) for placed in places), {name: value})
 
 
-def _meaning(notation: Notation, written: str) -> Value | None:
-    value = notation.read(written)
+def _parse_quoted(notation: Notation, written: str) -> Value | None:
+    value = notation.parse(written)
     quoted = len(written) > 1 and written[0] == written[-1] and written[0] in "\"'"
-    return notation.read(written[1:-1]) if value is None and quoted else value
+    return notation.parse(written[1:-1]) if value is None and quoted else value
 
 
-def _exchange(tunable: Tunable, placed: PlacedDirective, value: Value) -> Edit:
+def _replace_value(tunable: Tunable, placed: PlacedDirective, value: Value) -> Edit:
     word, notation = placed.directive.arguments[0], tunable.notation
-    inside_quotes = notation.read(word.text) is None
+    inside_quotes = notation.parse(word.text) is None
     written, start = (word.text[1:-1], word.start + 1) if inside_quotes else (word.text, word.start)
-    length, text = notation.expression(tunable.parameter, written, value)
+    length, text = notation.build_replacement(tunable.parameter, written, value)
     return Edit(placed.path, start, start + length, text)
 
 
-def _absent(tunable: Tunable, accepts: Accepts, others: Mapping[str, Value]) -> Adopted:
-    absent, name = tunable.absent, tunable.parameter
-    if absent is None or not absent.places:
-        return Adopted(left={name: f"`{tunable.directive}` is missing"})
+def _map_absent(tunable: Tunable, accepts: ValueCheck, mapped_values: Mapping[str, Value]) -> AdoptionResult:
+    absent, name = tunable.insertion, tunable.parameter
+    if absent is None or not absent.positions:
+        return AdoptionResult(skipped={name: f"`{tunable.directive}` is missing"})
     other = absent.condition.partition(" ")[0]
-    if other and other not in others:
-        return Adopted(left={name: f"it depends on `{other}`, which is not tuned"})
+    if other and other not in mapped_values:
+        return AdoptionResult(skipped={name: f"it depends on `{other}`, which is not tuned"})
     if not accepts(name, absent.default):
         why = f"the default of `{tunable.directive}` is outside the catalogue's range"
-        return Adopted(left={name: why})
-    end = absent.after and literal(absent.after)
-    parts = filter(None, (literal(absent.before), tunable.notation.write(name), end))
-    condition = absent.condition or f"{name} != {literal(absent.default)}"
-    return Adopted(inserted(absent.places, " ~ ".join(parts), condition), {name: absent.default})
+        return AdoptionResult(skipped={name: why})
+    end = absent.text_after and format_literal(absent.text_after)
+    parts = filter(None, (format_literal(absent.text_before), tunable.notation.build_expression(name), end))
+    condition = absent.condition or f"{name} != {format_literal(absent.default)}"
+    return AdoptionResult(insert_expression(absent.positions, " ~ ".join(parts), condition), {name: absent.default})
 
 
-def inserted(places: Iterable[Position], text: str, condition: str) -> tuple[Edit, ...]:
+def insert_expression(places: Iterable[FilePosition], text: str, condition: str) -> tuple[Edit, ...]:
     """Return edits that insert the result of the expression ``text`` at ``places`` if ``condition``
     holds.
     """
     line = f'{{{{ {text} if {condition} else "" }}}}'
-    return tuple(Edit.insertion(position, line) for position in places)
+    return tuple(Edit.insert_text(position, line) for position in places)
 
 
-def new_file(path: str, text: str, values: Mapping[str, Value], place: int = 0) -> Adopted:
+def add_new_file(path: str, text: str, values: Mapping[str, Value], insert_at: int = 0) -> AdoptionResult:
     """Return a template for a file that is missing on the host.
 
     The file stays absent while all its parameters have their ``values``. For an existing file,
     ``place`` is the end of its text.
     """
-    changed = " or ".join(f"{name} != {literal(value)}" for name, value in values.items())
+    changed = " or ".join(f"{name} != {format_literal(value)}" for name, value in values.items())
     block = f"{{% if {changed} %}}\n{text}{{% endif %}}" if changed else ""
-    return Adopted((Edit.insertion((path, place), block),), dict(values))
+    return AdoptionResult((Edit.insert_text((path, insert_at), block),), dict(values))
 
 
-def exchanged(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
+def render_edits(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
     """Return a template of ``text`` with ``pieces`` replaced: start, end and template text.
 
     Pieces at the same position keep their order.
     """
     literals, place = [], 0
     for start, end, own in sorted(pieces, key=lambda piece: piece[:2]):
-        literal = _verbatim(text[place:start])
+        literal = _escape_text(text[place:start])
         bare = literal.rstrip("{")
         if braces := literal[len(bare) :]:
             # The variable after them would absorb these braces, so an expression writes them.
             literal = f'{bare}{{{{ "{braces}" }}}}'
         literals += [literal, own]
         place = end
-    return "".join([*literals, _verbatim(text[place:])])
+    return "".join([*literals, _escape_text(text[place:])])
 
 
-def _verbatim(text: str) -> str:
+def _escape_text(text: str) -> str:
     """Return text that a template renders unchanged."""
-    return _OURS.sub(lambda ours: '{{ "' + ours[0].replace("\r", "\\r") + '" }}', text)
+    return _TEMPLATE_SYNTAX_PATTERN.sub(lambda ours: '{{ "' + ours[0].replace("\r", "\\r") + '" }}', text)
 
 
 # -- insertion points ------------------------------------------------------------------------------
 
 
-def inside(config: Config, block: str) -> list[Position]:
+def find_block_start(config: Config, block: str) -> list[FilePosition]:
     """Return the position after the opening brace of the first block of that name."""
-    for placed in config.called(block):
-        path, end = placed.end
+    for placed in config.find_all(block):
+        path, end = placed.end_position
         brace = config.texts[path].find("{", end)
         if brace >= 0 and not config.texts[path][end:brace].strip():
             return [(path, brace + 1)]
     return []
 
 
-def behind(config: Config, name: str) -> list[Position]:
+def find_value_end(config: Config, name: str) -> list[FilePosition]:
     """Return the position after the value of the only directive of that name."""
-    match config.called(name):
+    match config.find_all(name):
         case [placed] if placed.words:
             return [(placed.path, placed.directive.arguments[0].end)]
     return []
 
 
-def before(config: Config, name: str) -> list[Position]:
+def find_directive_start(config: Config, name: str) -> list[FilePosition]:
     """Return the position before the only directive of that name."""
-    match config.called(name):
+    match config.find_all(name):
         case [placed]:
             return [(placed.path, placed.directive.name.start)]
     return []
 
 
-def below(config: Config, *names: str, only: bool = False) -> list[Position]:
+def find_line_end(config: Config, *names: str, must_be_only: bool = False) -> list[FilePosition]:
     """Return the line end of the first directive of these names, or of the ``only`` one."""
-    heads = [placed for name in names for placed in config.called(name)]
-    if not heads or (only and len(heads) > 1):
+    heads = [placed for name in names for placed in config.find_all(name)]
+    if not heads or (must_be_only and len(heads) > 1):
         return []
-    path, place = heads[0].end
+    path, place = heads[0].end_position
     return [(path, place + len(config.texts[path][place:].partition("\n")[0]))]
 
 
-def at_end(config: Config) -> list[Position]:
+def find_file_end(config: Config) -> list[FilePosition]:
     """Return the end of the main file."""
-    text = config.texts.get(config.main)
-    return [] if text is None else [(config.main, len(text))]
+    text = config.texts.get(config.main_file)
+    return [] if text is None else [(config.main_file, len(text))]
 
 
-def last_line(config: Config, default: Value, before: str) -> Absent:
+def append_line(config: Config, default: Value, before: str) -> DirectiveInsertion:
     """Return a separate line at the end of the main file."""
-    text = config.texts.get(config.main, "")
+    text = config.texts.get(config.main_file, "")
     first, end = ("", "\n") if text.endswith("\n") or not text else ("\n", "")
-    return Absent(default, at_end(config), first + before, end)
+    return DirectiveInsertion(default, find_file_end(config), first + before, end)

@@ -6,26 +6,26 @@ import contextlib
 import re
 from collections.abc import Callable, Mapping
 
-from autotune.services.base import Parameter, Readback, Settings, Site, Value
-from autotune.services.config_files import Directive, Reader, Unreadable
-from autotune.target.units import SIZE
+from autotune.services.base import Parameter, Readback, Settings, Placement, Value
+from autotune.services.config_files import Directive, DirectiveParser, ConfigSyntaxError
+from autotune.target.units import SIZE_UNITS
 
 Parser = Callable[[str], Settings]
 
-_NUMBER = re.compile(r"[+-]?[0-9]{1,19}(\.[0-9]+)?")
+_NUMBER_PATTERN = re.compile(r"[+-]?[0-9]{1,19}(\.[0-9]+)?")
 
 
-def number(text: str) -> Value:
+def parse_number(text: str) -> Value:
     """Return ``text`` as int or float if it is a number, else as text."""
-    if not _NUMBER.fullmatch(text):
+    if not _NUMBER_PATTERN.fullmatch(text):
         return text
     return float(text) if "." in text else int(text)
 
 
-def configuration(
-    read: Reader,
+def build_config_parser(
+    parse_directives: DirectiveParser,
     names: Mapping[str, str],
-    meaning: Callable[[str, str], Value | None] = lambda _, word: number(word),
+    parse_value: Callable[[str, str], Value | None] = lambda _, word: parse_number(word),
 ) -> Parser:
     """Return a parser of a configuration that a program prints.
 
@@ -35,29 +35,29 @@ def configuration(
 
     def parse(text: str) -> Settings:
         outermost: dict[str, Directive] = {}
-        with contextlib.suppress(Unreadable):  # ignore text after the configuration
-            for directive in read(text):
+        with contextlib.suppress(ConfigSyntaxError):  # ignore text after the configuration
+            for directive in parse_directives(text):
                 name = names.get(directive.name.text, "")
                 inner = name in outermost and directive.depth >= outermost[name].depth
                 if name and directive.arguments and not inner:
                     outermost[name] = directive
         words = {name: d.arguments[0].text.strip("\"'") for name, d in outermost.items()}
-        values = {name: meaning(name, word) for name, word in words.items()}
+        values = {name: parse_value(name, word) for name, word in words.items()}
         return {name: value for name, value in values.items() if value is not None}
 
     return parse
 
 
-def in_unit(parameter: Parameter, printed: str) -> Value:
+def convert_unit(parameter: Parameter, printed: str) -> Value:
     """Convert printed `ON`, `OFF` or a size in bytes to a value of the parameter."""
-    value = number(printed)
+    value = parse_number(printed)
     if isinstance(parameter.stock, bool):
         return value == "ON"
     sized = parameter.unit and isinstance(value, int)
-    return number(f"{int(value) / SIZE[parameter.unit]:.10g}") if sized else value
+    return parse_number(f"{int(value) / SIZE_UNITS[parameter.unit]:.10g}") if sized else value
 
 
-def listen_backlog(name: str = "backlog") -> Parser:
+def build_backlog_parser(name: str = "backlog") -> Parser:
     """Return a parser of ``ss -ltnH``/``ss -lxH``: Send-Q of a listening socket is its backlog.
 
     Of several sockets (per worker or address family) the shortest queue counts, because it
@@ -71,10 +71,10 @@ def listen_backlog(name: str = "backlog") -> Parser:
     return parse
 
 
-def backlog_in_force(site: Site, name: str = "backlog", socket: str = "") -> Readback:
+def build_backlog_readback(placement: Placement, name: str = "backlog", socket: str = "") -> Readback:
     """Return the command that reads the backlog granted by the kernel from the listening socket.
 
     The socket is a unix ``socket``, or the one of the site's port.
     """
-    asked = ("-lxH", f"src unix:{socket}") if socket else ("-ltnH", f"sport = :{site.listen.port}")
-    return Readback(("ss", *asked), listen_backlog(name))
+    asked = ("-lxH", f"src unix:{socket}") if socket else ("-ltnH", f"sport = :{placement.listen.port}")
+    return Readback(("ss", *asked), build_backlog_parser(name))

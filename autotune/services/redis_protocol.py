@@ -8,24 +8,24 @@ from functools import partial
 from typing import ClassVar
 
 from autotune.services.base import (
-    REPLACED_WHOLE,
+    FILE_REPLACED_HINT,
     Argv,
-    Loader,
+    StoreLoader,
     Readback,
     Role,
     Service,
     Settings,
-    Site,
+    Placement,
     accept_queue,
     on_restart,
 )
 from autotune.services.diagnosis import ClientLimit, CounterQuery
-from autotune.services.readback import Parser, backlog_in_force, number
-from autotune.strict import is_whole, split_lines
+from autotune.services.readback import Parser, build_backlog_readback, parse_number
+from autotune.strict import is_uint, split_lines
 
-MARK = "autotune:data-set"
+DATA_SET_KEY = "autotune:data-set"
 # Deterministic, because a block's first key seeds its random numbers.
-_WRITE_PAIRS = """
+_WRITE_PAIRS_SCRIPT = """
 math.randomseed(tonumber(ARGV[1]) + 1)
 local first, count = tonumber(ARGV[1]), tonumber(ARGV[2])
 local shrink = math.log(1 - 1 / tonumber(ARGV[3]))
@@ -36,26 +36,26 @@ for i = first, first + count - 1 do
 end
 return count
 """
-LEVELS = frozenset((
+LEVEL_COUNTERS = frozenset((
     "connected_clients", "maxclients", "blocked_clients", "used_memory", "maxmemory",
 ))  # fmt: skip
-COUNTS = frozenset((
+TOTAL_COUNTERS = frozenset((
     "rejected_connections", "used_cpu_user", "used_cpu_sys", "total_commands_processed",
     "evicted_keys",
 ))  # fmt: skip
 
 
-def _whole_bulk(data: bytes) -> bool:
+def _is_bulk_complete(data: bytes) -> bool:
     r"""True if a RESP bulk string, ``$<length>\\r\\n<bytes>\\r\\n``, or an error has arrived."""
     head, end, rest = data.partition(b"\r\n")
     length = head[1:].decode(errors="replace")
-    if not end or not head.startswith(b"$") or not is_whole(length):
+    if not end or not head.startswith(b"$") or not is_uint(length):
         return bool(end)
     return len(rest) >= int(length) + 2
 
 
 # Uses the password in the host's own files, which never leaves the host.
-_AUTH = r"""
+_AUTH_SCRIPT = r"""
 file=$1
 files="$1 $(sed -n 's/^[ \t]*include[ \t]\+//p' "$1")"
 REDISCLI_AUTH=$(sed -n -e 's/^[ \t]*requirepass[ \t]\+//p' -- $files | tail -n 1 |
@@ -63,17 +63,17 @@ REDISCLI_AUTH=$(sed -n -e 's/^[ \t]*requirepass[ \t]\+//p' -- $files | tail -n 1
 [ -z "$REDISCLI_AUTH" ] || export REDISCLI_AUTH
 shift
 """
-_PROTECTED = re.compile(rb"(?m)^[ \t]*(?:requirepass|aclfile|user)[ \t]")
-_WITH_AUTH = f'{_AUTH}exec "$@"\n'
+_PROTECTED_PATTERN = re.compile(rb"(?m)^[ \t]*(?:requirepass|aclfile|user)[ \t]")
+_WITH_AUTH_SCRIPT = f'{_AUTH_SCRIPT}exec "$@"\n'
 # Users in the files have their passwords there. Otherwise the server is queried with the file's
 # password. It refuses the query if its own password differs.
-_UNSAVED = (
-    _AUTH
+_UNPERSISTED_SCRIPT = (
+    _AUTH_SCRIPT
     + r"""
 if [ -n "$4" ] && grep -q -e '^[ \t]*\(requirepass\|aclfile\|user\)[ \t]' -- $files; then
     echo "uses users or a password from $file, which the replaced file would lose"
     echo '"""
-    + REPLACED_WHOLE
+    + FILE_REPLACED_HINT
     + r"""'
     exit
 fi
@@ -90,25 +90,25 @@ done
 )
 
 
-def _file(site: Site, default: str) -> str:
+def _main_file(placement: Placement, default: str) -> str:
     """Return the file that a server reads first."""
-    return site.own.files[0].path if site.own and site.own.files else default
+    return placement.adopted.files[0].path if placement.adopted and placement.adopted.files else default
 
 
-def _client(site: Site, *command: str) -> Argv:
-    address = site.own_place or site.listen.host
-    asked = (site.programs["redis-cli"], "-h", address, "-p", str(site.listen.port), *command)
-    if site.own is None or not site.own.files:
+def _build_client_command(placement: Placement, *command: str) -> Argv:
+    address = placement.adopted_address or placement.listen.host
+    asked = (placement.programs["redis-cli"], "-h", address, "-p", str(placement.listen.port), *command)
+    if placement.adopted is None or not placement.adopted.files:
         return asked
-    return ("sh", "-c", _WITH_AUTH, "sh", _file(site, ""), *asked)
+    return ("sh", "-c", _WITH_AUTH_SCRIPT, "sh", _main_file(placement, ""), *asked)
 
 
-COUNTERS = CounterQuery(
-    question=b"INFO\r\n",
-    complete=_whole_bulk,
-    command=lambda site: _client(site, "INFO"),
-    names=LEVELS | COUNTS,
-    levels=LEVELS,
+COUNTER_QUERY = CounterQuery(
+    request=b"INFO\r\n",
+    is_complete=_is_bulk_complete,
+    build_command=lambda site: _build_client_command(site, "INFO"),
+    counter_names=LEVEL_COUNTERS | TOTAL_COUNTERS,
+    level_names=LEVEL_COUNTERS,
 )
 CLIENT_LIMIT = ClientLimit("maxclients", "rejected_connections")
 
@@ -125,41 +125,41 @@ class RedisProtocolServer(Service):
     """
 
     role = Role.STORE
-    in_effect: ClassVar[Mapping[str, str]]
+    parameters_by_option: ClassVar[Mapping[str, str]]
 
-    def effective(self, site: Site) -> tuple[Readback, ...]:
+    def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         switches = {p.name for p in self.parameters if isinstance(p.stock, bool)}
-        parse = alternating(self.in_effect, switches)
+        parse = build_pair_parser(self.parameters_by_option, switches)
         return (
-            Readback(_client(site, "CONFIG", "GET", "*"), parse),
-            backlog_in_force(site, "tcp_backlog"),
+            Readback(_build_client_command(placement, "CONFIG", "GET", "*"), parse),
+            build_backlog_readback(placement, "tcp_backlog"),
         )
 
-    def unsaved(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
+    def build_unpersisted_check(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
         """Return a check for passwords that no file contains.
 
         `CONFIG SET` may have changed the password, and replacing a file may drop its password.
         """
-        file, client = _file(site, self.config_path(site)), site.programs["redis-cli"]
-        open_to_all = site.own is None and not any(map(_PROTECTED.search, files.values()))
-        return ("sh", "-c", _UNSAVED, "sh", file, client, site.listen.host, str(site.listen.port),
+        file, client = _main_file(placement, self.config_path(placement)), placement.programs["redis-cli"]
+        open_to_all = placement.adopted is None and not any(map(_PROTECTED_PATTERN.search, files.values()))
+        return ("sh", "-c", _UNPERSISTED_SCRIPT, "sh", file, client, placement.listen.host, str(placement.listen.port),
                 "whole" if open_to_all else "")  # fmt: skip
 
-    def loader(self, site: Site) -> Loader:
+    def build_loader(self, placement: Placement) -> StoreLoader:
         """Return a loader that writes pairs with a script in the store, so memory use stays
         constant.
         """
-        ask = _client(site, "-e")
-        return Loader(
-            (*ask, "GET", MARK),
-            lambda *numbers: (*ask, "EVAL", _WRITE_PAIRS, "0", *map(str, numbers)),
-            lambda mark: ((*ask, "SET", MARK, mark), (*ask, "SAVE")),
-            busy="LOADING",
-            read=lambda keys: (*ask, "--raw", "MGET", *keys),
+        ask = _build_client_command(placement, "-e")
+        return StoreLoader(
+            (*ask, "GET", DATA_SET_KEY),
+            lambda *numbers: (*ask, "EVAL", _WRITE_PAIRS_SCRIPT, "0", *map(str, numbers)),
+            lambda mark: ((*ask, "SET", DATA_SET_KEY, mark), (*ask, "SAVE")),
+            busy_text="LOADING",
+            build_read_command=lambda keys: (*ask, "--raw", "MGET", *keys),
         )
 
 
-def alternating(names: Mapping[str, str], switches: Collection[str] = ()) -> Parser:
+def build_pair_parser(names: Mapping[str, str], switches: Collection[str] = ()) -> Parser:
     """Return a parser of alternating name and value lines (``redis-cli CONFIG GET``).
 
     ``switches`` are parameters with the values yes and no.
@@ -169,12 +169,12 @@ def alternating(names: Mapping[str, str], switches: Collection[str] = ()) -> Par
         lines = [line.strip() for line in split_lines(text)]
         pairs = zip(lines[::2], lines[1::2], strict=False)
         values = {names[name]: value for name, value in pairs if name in names}
-        return {n: v == "yes" if n in switches else number(v) for n, v in values.items()}
+        return {n: v == "yes" if n in switches else parse_number(v) for n, v in values.items()}
 
     return parse
 
 
-def as_user(user: str | None, group: str | None) -> Argv:
+def build_user_prefix(user: str | None, group: str | None) -> Argv:
     """Return a ``setpriv`` (util-linux) prefix for servers that cannot change their user
     themselves.
 

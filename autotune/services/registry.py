@@ -19,100 +19,100 @@ from autotune.masking import Outliner
 from autotune.services import declared
 from autotune.services.adoption import Adoption
 from autotune.services.base import Conditions, Role, Service
-from autotune.services.diagnosis import NOTHING, Diagnosis
+from autotune.services.diagnosis import EMPTY_DIAGNOSIS, Diagnosis
 from autotune.services.reference import Reference
-from autotune.services.understood import Understood
+from autotune.services.understood import VisibleDirectives
 from autotune.target.model import Target
 from autotune.target.service import ServiceSpec
 
 
-def _shipped() -> Iterator[Service]:
+def _load_shipped() -> Iterator[Service]:
     for folder in iter_modules(services.__path__):
         if folder.ispkg:
             yield from import_module(f"{services.__name__}.{folder.name}.service").SERVICES
 
 
-def _plugged_in() -> Iterator[Service]:
+def _load_plugins() -> Iterator[Service]:
     """Yield the services of other packages. Raises AutotuneError."""
-    for plugin, some in plugins.declared("services"):
+    for plugin, some in plugins.iterate_plugins("services"):
         for service in some:
-            plugins.check_new(plugin, "services", service.key, [s.key for s in ALL])
+            plugins.check_name_free(plugin, "services", service.key, [s.key for s in ALL_SERVICES])
             yield service
 
 
 # In the order of the roles, in which a request passes them.
-ALL: list[Service] = []
+ALL_SERVICES: list[Service] = []
 # Services that form deployments, by key.
-SERVICES: dict[str, Service] = {}
+DEPLOYABLE_SERVICES: dict[str, Service] = {}
 # Names for a tier's ``app``.
-APPS: dict[str, Service] = {}
+APPLICATIONS: dict[str, Service] = {}
 # Names for a tier's ``service``, with the role of each part in starting order.
 DEPLOYMENTS: dict[str, tuple[tuple[str, Role], ...]] = {}
 # Default port of a deployment under its distribution's units.
-PORTS: dict[str, int] = {}
+DEPLOYMENT_PORTS: dict[str, int] = {}
 
 
-def _deployments() -> Iterator[tuple[str, int, tuple[tuple[str, Role], ...]]]:
+def _list_deployments() -> Iterator[tuple[str, int, tuple[tuple[str, Role], ...]]]:
     """Yield name, port and services of each deployment, in starting order."""
-    for service in SERVICES.values():
+    for service in DEPLOYABLE_SERVICES.values():
         if service.deployment:
             yield service.deployment, service.port, ((service.key, service.role),)
-        for server in SERVICES.values():
-            if server.gateway in service.gateways:
+        for server in DEPLOYABLE_SERVICES.values():
+            if server.gateway_protocol in service.gateway_protocols:
                 together = ((server.key, server.role), (service.key, Role.WEB))
                 yield f"{service.key}+{server.key}", service.port, together
 
 
-def _add(some: Iterable[Service]) -> None:
+def _add_services(services: Iterable[Service]) -> None:
     """Add services to the tables above. Each replaces an earlier one with the same key."""
-    by_key = {service.key: service for service in (*ALL, *some)}
-    ALL[:] = sorted(by_key.values(), key=lambda s: (list(Role).index(s.role), s.key))
-    SERVICES.update((s.key, s) for s in ALL if s.deployment or s.gateway)
-    APPS.update((s.application, s) for s in ALL if s.application)
-    for deployment, port, together in _deployments():
-        DEPLOYMENTS[deployment], PORTS[deployment] = together, port
+    by_key = {service.key: service for service in (*ALL_SERVICES, *services)}
+    ALL_SERVICES[:] = sorted(by_key.values(), key=lambda s: (list(Role).index(s.role), s.key))
+    DEPLOYABLE_SERVICES.update((s.key, s) for s in ALL_SERVICES if s.deployment or s.gateway_protocol)
+    APPLICATIONS.update((s.application, s) for s in ALL_SERVICES if s.application)
+    for deployment, port, together in _list_deployments():
+        DEPLOYMENTS[deployment], DEPLOYMENT_PORTS[deployment] = together, port
 
 
-_add(_shipped())
-_add([*_plugged_in()])
+_add_services(_load_shipped())
+_add_services([*_load_plugins()])
 # Names that a target's own services cannot use.
-SHIPPED = frozenset((*DEPLOYMENTS, *(name for s in ALL for name in (s.key, s.name))))
+RESERVED_NAMES = frozenset((*DEPLOYMENTS, *(name for s in ALL_SERVICES for name in (s.key, s.name))))
 
 
-def declare(specs: Mapping[str, ServiceSpec]) -> None:
+def add_declared(specs: Mapping[str, ServiceSpec]) -> None:
     """Add the services that a target declares, except for names of shipped services."""
-    _add(declared.service(name, spec) for name, spec in specs.items() if name not in SHIPPED)
-    diagnosis.cache_clear()
+    _add_services(declared.build_service(name, spec) for name, spec in specs.items() if name not in RESERVED_NAMES)
+    find_diagnosis.cache_clear()
 
 
-def parts(deployment: str) -> tuple[tuple[Service, Role], ...]:
+def services_of(deployment: str) -> tuple[tuple[Service, Role], ...]:
     """Return the services of a deployment such as ``nginx+php-fpm``, in starting order."""
-    return tuple((SERVICES[name], role) for name, role in DEPLOYMENTS[deployment])
+    return tuple((DEPLOYABLE_SERVICES[name], role) for name, role in DEPLOYMENTS[deployment])
 
 
-def of_role(role: Role) -> tuple[Service, ...]:
+def list_by_role(role: Role) -> tuple[Service, ...]:
     """Return the services with this role."""
-    return tuple(service for service in ALL if service.role is role)
+    return tuple(service for service in ALL_SERVICES if service.role is role)
 
 
-def beside(services: tuple[Service, ...], of_host: Iterable[Service]) -> Iterator[Service]:
+def select_companions(services: tuple[Service, ...], host_services: Iterable[Service]) -> Iterator[Service]:
     """Yield the host services for these services, which run together in one deployment."""
-    for service in of_host:
-        if service.per_deployment and (own := service.beside(services)):
+    for service in host_services:
+        if service.per_deployment and (own := service.for_deployment(services)):
             yield own
 
 
-def named(name: str) -> tuple[Service, ...]:
+def list_by_name(name: str) -> tuple[Service, ...]:
     """Return the services of this name. Several exist if one program has several functions."""
-    return tuple(service for service in ALL if service.name == name)
+    return tuple(service for service in ALL_SERVICES if service.name == name)
 
 
-def speaks(deployments: Iterable[str], protocol: str) -> bool:
+def any_speaks_protocol(deployments: Iterable[str], protocol: str) -> bool:
     """True if load generators for ``protocol`` can query one of these deployments."""
-    return any(service.protocol == protocol for d in deployments for service, _ in parts(d))
+    return any(service.load_protocol == protocol for d in deployments for service, _ in services_of(d))
 
 
-def folder_declares(service: Service, name: str) -> object:
+def find_declaration(service: Service, name: str) -> object:
     """Return ``ADOPTION``, ``DIAGNOSIS`` or ``REFERENCE`` of a service, or None.
 
     Its own attribute overrides that of its folder's module, which overrides that of its
@@ -126,49 +126,49 @@ def folder_declares(service: Service, name: str) -> object:
     return getattr(import_module(declaring), name, None)
 
 
-def adoptions() -> dict[str, Adoption]:
+def map_adoptions() -> dict[str, Adoption]:
     """Return the adoptions by service key."""
-    declared = {service.key: folder_declares(service, "ADOPTION") for service in ALL}
+    declared = {service.key: find_declaration(service, "ADOPTION") for service in ALL_SERVICES}
     return {key: adoption for key, adoption in declared.items() if isinstance(adoption, Adoption)}
 
 
-def understood(service: Service) -> Understood | None:
+def understood(service: Service) -> VisibleDirectives | None:
     """Return what may be shown of a service's files, or None if it adopts no files."""
-    adoption = folder_declares(service, "ADOPTION")
-    return adoption.understood if isinstance(adoption, Adoption) else None
+    adoption = find_declaration(service, "ADOPTION")
+    return adoption.visible if isinstance(adoption, Adoption) else None
 
 
-def outliner(service: Service, path: str) -> Outliner | None:
+def find_outliner(service: Service, path: str) -> Outliner | None:
     """Return the outliner of a service's file, or None for a service that adopts no files."""
     syntax = understood(service)
-    return syntax.outliner(path) if syntax else None
+    return syntax.build_outliner(path) if syntax else None
 
 
 def references() -> dict[str, Reference]:
     """The texts of the reference pages by the names of services, of those that have one."""
-    declared = {s.name: folder_declares(s, "REFERENCE") for s in reversed(ALL)}
+    declared = {s.name: find_declaration(s, "REFERENCE") for s in reversed(ALL_SERVICES)}
     return {name: text for name, text in declared.items() if isinstance(text, Reference)}
 
 
-def programs() -> tuple[Adoption, ...]:
+def list_programs() -> tuple[Adoption, ...]:
     """Return one adoption per program, so services that are found together are searched once."""
-    return tuple({adoption.find: adoption for adoption in adoptions().values()}.values())
+    return tuple({adoption.find_services: adoption for adoption in map_adoptions().values()}.values())
 
 
 @cache
-def diagnosis(name: str) -> Diagnosis:
+def find_diagnosis(name: str) -> Diagnosis:
     """Return the diagnosis of the services of this name, or an empty one if unknown."""
-    declared = (folder_declares(service, "DIAGNOSIS") for service in named(name))
-    return next((d for d in declared if isinstance(d, Diagnosis)), NOTHING)
+    declared = (find_declaration(service, "DIAGNOSIS") for service in list_by_name(name))
+    return next((d for d in declared if isinstance(d, Diagnosis)), EMPTY_DIAGNOSIS)
 
 
 def expected_body(target: Target) -> bytes | None:
     """Return the body of a correct response, if the application is autotune's own."""
-    apps = (APPS[tier.app] for tier in target.tiers.values() if tier.app in APPS)
+    apps = (APPLICATIONS[tier.app] for tier in target.tiers.values() if tier.app in APPLICATIONS)
     return next((body for app in apps if (body := app.expected_body(target.data))), None)
 
 
-class Tier(Protocol):
+class TierLike(Protocol):
     """The part of a `target.model.Tier` that determines its services."""
 
     @property
@@ -188,7 +188,7 @@ class Tier(Protocol):
 
 
 @dataclass(frozen=True)
-class Placed:
+class TierService:
     """A service in a tier, its role, and the settings under which it exists.
 
     ``when`` contains conditions on the study's settings by full name. Empty means always.
@@ -205,7 +205,7 @@ class Placed:
         return f"{self.tier}.{self.service.name}"
 
     @property
-    def runs(self) -> Conditions:
+    def run_conditions(self) -> Conditions:
         """Return the conditions under which it runs: ``when``, and conditions on its own
         parameters.
 
@@ -215,44 +215,44 @@ class Placed:
         return (*self.when, *own)
 
 
-def choice_of(tier: str) -> str:
+def choice_name(tier: str) -> str:
     """Return the name of the setting that selects a tier's deployment."""
     return f"{tier}.service"
 
 
-def placed(name: str, tier: Tier) -> tuple[Placed, ...]:
+def list_tier_services(name: str, tier: TierLike) -> tuple[TierService, ...]:
     """Return the services of a tier: kernels, application files, then each deployment's services.
 
     Limits of units come before their deployment. A service shared by several deployments appears
     once. Raises KeyError for an unknown deployment or application.
     """
     deployments: dict[tuple[Service, Role], tuple[str, ...]] = {}
-    for service, role, deployment in _services(tier):
+    for service, role, deployment in _iterate_services(tier):
         of_others = deployments.get((service, role), ())
         deployments[service, role] = (*of_others, deployment) if deployment else ()
     is_choice = len(tier.service) > 1
     return tuple(
-        Placed(name, service, role, ((choice_of(name), some),) if some and is_choice else ())
+        TierService(name, service, role, ((choice_name(name), some),) if some and is_choice else ())
         for (service, role), some in deployments.items()
     )
 
 
-def places(target: Target) -> Iterator[Placed]:
+def list_target_services(target: Target) -> Iterator[TierService]:
     """Yield the services of all tiers."""
     for name, tier in target.tiers.items():
-        yield from placed(name, tier)
+        yield from list_tier_services(name, tier)
 
 
-def _services(tier: Tier) -> Iterator[tuple[Service, Role, str]]:
+def _iterate_services(tier: TierLike) -> Iterator[tuple[Service, Role, str]]:
     """Yield services with roles and deployments. The deployment is ``""`` for permanent services."""
-    of_host = [service for service in of_role(Role.HOST)
-               if tier.installed and service.contained == tier.isolated]  # fmt: skip
+    of_host = [service for service in list_by_role(Role.HOST)
+               if tier.installed and service.isolated_only == tier.isolated]  # fmt: skip
     yield from ((service, Role.HOST, "") for service in of_host if not service.per_deployment)
     if tier.app:
-        yield APPS[tier.app], Role.APP, ""
+        yield APPLICATIONS[tier.app], Role.APP, ""
     if tier.local_cache:
-        yield from ((service, Role.LOCAL, "") for service in of_role(Role.LOCAL))
+        yield from ((service, Role.LOCAL_CACHE, "") for service in list_by_role(Role.LOCAL_CACHE))
     for deployment in tier.service:
-        services = tuple(service for service, _ in parts(deployment))
-        yield from ((service, Role.HOST, deployment) for service in beside(services, of_host))
-        yield from ((service, role, deployment) for service, role in parts(deployment))
+        services = tuple(service for service, _ in services_of(deployment))
+        yield from ((service, Role.HOST, deployment) for service in select_companions(services, of_host))
+        yield from ((service, role, deployment) for service, role in services_of(deployment))

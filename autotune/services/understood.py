@@ -11,34 +11,34 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
-from autotune.masking import Outline, Outliner, Span
+from autotune.masking import TextOutline, Outliner, Span
 from autotune.services import unit_files
-from autotune.services.config_files import Directive, Reader, Unreadable, Word
+from autotune.services.config_files import Directive, DirectiveParser, ConfigSyntaxError, Word
 
-Options = Callable[[tuple[Word, ...]], Iterable[Directive]]  # parses the words of a unit's command
+OptionParser = Callable[[tuple[Word, ...]], Iterable[Directive]]  # parses the words of a unit's command
 # A directive name. A name with digits may be a table key, so it must have arguments.
-_NAME = re.compile(r"[!<]?[A-Za-z@_-][\w.-]{0,62}[!?]?(?:\[[\w.-]{0,60}\])?|\[[\w.-]{1,60}\]")
-_WORD = re.compile(r"[^\s={};(>,:]+")
-_BLANKS = re.compile(r"[ \t]+")
-_BETWEEN = re.compile(r"[ \t\"']*")  # between the words of a name
-_ASSIGNED = re.compile(r"""["']?(?P<name>[A-Za-z_]\w{0,60})=""")
-_OPTION = re.compile(r"(?P<option>--[\w-]+)=(?P<number>\d{1,15})(?=$|[\s\"'])")
-_PROGRAM = re.compile(r"[-@:+!]*(?:/[\w.-]{1,40}){0,8}/?[a-z][a-z0-9.-]{1,24}")
-_IN_COMMAND, _VARIABLE = "a program", "a variable"  # no directive has these names
-_NONE = re.compile(r"(?!)")
-LONGEST = 100  # maximum characters of a visible argument
+_NAME_PATTERN = re.compile(r"[!<]?[A-Za-z@_-][\w.-]{0,62}[!?]?(?:\[[\w.-]{0,60}\])?|\[[\w.-]{1,60}\]")
+_WORD_PATTERN = re.compile(r"[^\s={};(>,:]+")
+_BLANKS_PATTERN = re.compile(r"[ \t]+")
+_SEPARATOR_PATTERN = re.compile(r"[ \t\"']*")  # between the words of a name
+_ASSIGNMENT_PATTERN = re.compile(r"""["']?(?P<name>[A-Za-z_]\w{0,60})=""")
+_OPTION_PATTERN = re.compile(r"(?P<option>--[\w-]+)=(?P<number>\d{1,15})(?=$|[\s\"'])")
+_PROGRAM_PATTERN = re.compile(r"[-@:+!]*(?:/[\w.-]{1,40}){0,8}/?[a-z][a-z0-9.-]{1,24}")
+_PROGRAM_DIRECTIVE, _VARIABLE_DIRECTIVE = "a program", "a variable"  # no directive has these names
+_MATCH_NOTHING = re.compile(r"(?!)")
+MAX_VISIBLE_LENGTH = 100  # maximum characters of a visible argument
 
 
-def never(_: Directive) -> bool:
+def is_never_visible(_: Directive) -> bool:
     return False
 
 
-def _no_options(_: tuple[Word, ...]) -> Iterable[Directive]:
+def _parse_no_options(_: tuple[Word, ...]) -> Iterable[Directive]:
     return ()
 
 
 @dataclass(frozen=True)
-class Understood:
+class VisibleDirectives:
     """The directives of a service whose arguments may be shown.
 
     ``read`` parses its files, ``names`` are directives, and ``also`` accepts further ones.
@@ -49,121 +49,121 @@ class Understood:
     the words of a command, and ``variables`` matches visible environment variables.
     """
 
-    read: Reader
+    parse_directives: DirectiveParser
     names: frozenset[str] = frozenset()
-    also: Callable[[Directive], bool] = never
+    is_visible: Callable[[Directive], bool] = is_never_visible
     blocks: frozenset[str] = frozenset()
-    any_case: bool = False
-    only_known: bool = False
-    options: Options = _no_options
+    ignores_case: bool = False
+    hides_unknown_names: bool = False
+    parse_options: OptionParser = _parse_no_options
     reads: frozenset[str] = frozenset()
     writes: frozenset[str] = frozenset()
-    variables: re.Pattern[str] = _NONE
+    visible_variables: re.Pattern[str] = _MATCH_NOTHING
 
-    def outliner(self, path: str) -> Outliner:
+    def build_outliner(self, path: str) -> Outliner:
         """Return the outliner for the file at ``path``."""
-        return _outliner(
-            self, of_unit=path.startswith(unit_files.PLACES) or ".d/zz-autotune" in path
+        return _build_outliner(
+            self, of_unit=path.startswith(unit_files.UNIT_DIRECTORIES) or ".d/zz-autotune" in path
         )
 
-    def outline(self, text: str, *, of_unit: bool) -> Outline:
+    def build_outline(self, text: str, *, of_unit: bool) -> TextOutline:
         """Return the visible parts of a text, or none if it cannot be parsed."""
         try:
-            directives = [*(self._of_unit(text) if of_unit else self.read(text))]
-        except (Unreadable, UnicodeError, RecursionError):
-            return Outline()
+            directives = [*(self._parse_unit(text) if of_unit else self.parse_directives(text))]
+        except (ConfigSyntaxError, UnicodeError, RecursionError):
+            return TextOutline()
         visible, hidden = list[Span](), list[Span]()
         for directive in directives:
-            knows = self._knows(directive)
-            if self._in_data(directive):
-                hidden += _words(text, (directive.name, *directive.arguments))
+            knows = self._is_known(directive)
+            if self._is_in_data(directive):
+                hidden += _find_word_spans(text, (directive.name, *directive.arguments))
                 continue
             own = (
                 []
-                if self.only_known and not of_unit and not knows
-                else _names(text, directive, is_known=knows)
+                if self.hides_unknown_names and not of_unit and not knows
+                else _find_name_spans(text, directive, is_known=knows)
             )
             visible += own
             if not own:
-                hidden += _words(text, (directive.name,))
+                hidden += _find_word_spans(text, (directive.name,))
             if knows:
                 visible += (
-                    _inner(word) for word in directive.arguments if len(word.text) <= LONGEST
+                    _word_span(word) for word in directive.arguments if len(word.text) <= MAX_VISIBLE_LENGTH
                 )
-            hidden += _words(text, directive.arguments)
-        return Outline(tuple(visible), tuple(hidden), _owners(directives))
+            hidden += _find_word_spans(text, directive.arguments)
+        return TextOutline(tuple(visible), tuple(hidden), _find_owners(directives))
 
-    def _knows(self, directive: Directive) -> bool:
+    def _is_known(self, directive: Directive) -> bool:
         name = directive.name.text
-        names = self.names | {_IN_COMMAND, _VARIABLE}
-        return (name.lower() if self.any_case else name) in names or self.also(directive)
+        names = self.names | {_PROGRAM_DIRECTIVE, _VARIABLE_DIRECTIVE}
+        return (name.lower() if self.ignores_case else name) in names or self.is_visible(directive)
 
-    def _in_data(self, directive: Directive) -> bool:
-        kinds = (block[0] if block else "" for block in directive.within)
+    def _is_in_data(self, directive: Directive) -> bool:
+        kinds = (block[0] if block else "" for block in directive.blocks)
         return bool(self.blocks) and any(
-            (kind.lower() if self.any_case else kind) not in self.blocks for kind in kinds
+            (kind.lower() if self.ignores_case else kind) not in self.blocks for kind in kinds
         )
 
-    def _of_unit(self, text: str) -> Iterator[Directive]:
+    def _parse_unit(self, text: str) -> Iterator[Directive]:
         """Yield the lines of a unit, the options of its commands, and visible variables."""
-        for line in unit_files.read(text):
+        for line in unit_files.parse_directives(text):
             yield Directive(line.name, line.arguments)
             if line.name.text.startswith("Exec"):
-                yield from self._of_command(line.arguments)
+                yield from self._parse_command(line.arguments)
             elif line.name.text == "Environment":
                 for word in line.arguments:
-                    yield from self._variable(word)
+                    yield from self._parse_variable(word)
 
-    def _of_command(self, words: tuple[Word, ...]) -> Iterator[Directive]:
+    def _parse_command(self, words: tuple[Word, ...]) -> Iterator[Directive]:
         """Yield the options of a command after its program name, which is needed to parse them
         again.
         """
         starts = {word.start: word for word in words}
-        for option in self.options(words):
+        for option in self.parse_options(words):
             program = starts.get(option.name.start)
-            if program and not option.arguments and _PROGRAM.fullmatch(program.text):
-                yield Directive(Word(_IN_COMMAND, program.start), (program,))
+            if program and not option.arguments and _PROGRAM_PATTERN.fullmatch(program.text):
+                yield Directive(Word(_PROGRAM_DIRECTIVE, program.start), (program,))
             else:
                 yield option
 
-    def _variable(self, word: Word) -> Iterator[Directive]:
-        if not (assigned := _ASSIGNED.match(word.text)):
+    def _parse_variable(self, word: Word) -> Iterator[Directive]:
+        if not (assigned := _ASSIGNMENT_PATTERN.match(word.text)):
             return
         name = Word(assigned["name"], word.start + assigned.start("name"))
         value = word.text[assigned.end() :].rstrip("\"'")
         place = word.start + assigned.end()
         yield Directive(name, ())
-        if not self.variables.fullmatch(name.text):
+        if not self.visible_variables.fullmatch(name.text):
             return
         place += word.text[assigned.end() :].startswith(("'", '"'))
         value = value.lstrip("\"'")
         if value.isdecimal():
-            yield Directive(Word(_VARIABLE, name.start), (Word(value, place),))
-        for option in _OPTION.finditer(value):
+            yield Directive(Word(_VARIABLE_DIRECTIVE, name.start), (Word(value, place),))
+        for option in _OPTION_PATTERN.finditer(value):
             if (flag := option["option"].replace("_", "-")) in self.names:
                 number = Word(option["number"], place + option.start("number"))
                 yield Directive(Word(flag, place + option.start()), (number,))
 
 
 @lru_cache(maxsize=256)
-def _outliner(understood: Understood, *, of_unit: bool) -> Outliner:
-    return partial(understood.outline, of_unit=of_unit)
+def _build_outliner(understood: VisibleDirectives, *, of_unit: bool) -> Outliner:
+    return partial(understood.build_outline, of_unit=of_unit)
 
 
-def _inner(word: Word) -> Span:
+def _word_span(word: Word) -> Span:
     return word.start, word.end
 
 
-def _names(text: str, directive: Directive, *, is_known: bool) -> list[Span]:
+def _find_name_spans(text: str, directive: Directive, *, is_known: bool) -> list[Span]:
     """Return the positions of a name's words in the text, even if the reader renamed the directive."""
     places, at = list[Span](), directive.name.start
     words = directive.name.text.split() or [""]
     for number, word in enumerate(words):
-        at = _BETWEEN.match(text, at).end()  # type: ignore[union-attr]  # matches ""
+        at = _SEPARATOR_PATTERN.match(text, at).end()  # type: ignore[union-attr]  # matches ""
         if text[at : at + len(word)].lower() == word.lower() and word:
             end = at + len(word)
         elif number == len(words) - 1 or len(words) == 1:
-            written = _WORD.match(text, at)
+            written = _WORD_PATTERN.match(text, at)
             end = written.end() if written else at
             if directive.arguments and directive.arguments[0].start >= at:
                 end = min(end, directive.arguments[0].start)
@@ -171,7 +171,7 @@ def _names(text: str, directive: Directive, *, is_known: bool) -> list[Span]:
             if number == 0 and not is_known:
                 return []  # a word that is also an argument
             continue
-        is_name = is_known or _NAME.fullmatch(text, at, end)
+        is_name = is_known or _NAME_PATTERN.fullmatch(text, at, end)
         ordinary = is_known or directive.arguments or not re.search(r"\d", text[at:end])
         if not (is_name and ordinary):
             return []
@@ -180,7 +180,7 @@ def _names(text: str, directive: Directive, *, is_known: bool) -> list[Span]:
     return places
 
 
-def _words(text: str, words: Iterable[Word]) -> Iterator[Span]:
+def _find_word_spans(text: str, words: Iterable[Word]) -> Iterator[Span]:
     """Yield the positions of words without quotes. Adjacent plain words form one position."""
     joined: Span | None = None
     for word in words:
@@ -188,7 +188,7 @@ def _words(text: str, words: Iterable[Word]) -> Iterator[Span]:
         written = text[start:end]
         quoted = len(written) > 1 and written[0] == written[-1] and written[0] in "\"'"
         plain = not quoted and "\n" not in written
-        if joined and plain and _BLANKS.fullmatch(text, joined[1], start):
+        if joined and plain and _BLANKS_PATTERN.fullmatch(text, joined[1], start):
             joined = (joined[0], end)
             continue
         if joined:
@@ -202,7 +202,7 @@ def _words(text: str, words: Iterable[Word]) -> Iterator[Span]:
         yield joined
 
 
-def _owners(directives: Iterable[Directive]) -> tuple[tuple[int, int, str], ...]:
+def _find_owners(directives: Iterable[Directive]) -> tuple[tuple[int, int, str], ...]:
     """Return the outermost directives, each from its name to its last word."""
     owners: list[tuple[int, int, str]] = []
     for directive in sorted(directives, key=lambda directive: directive.name.start):

@@ -6,15 +6,15 @@ import re
 from functools import lru_cache
 from posixpath import basename, dirname
 
-from autotune.services.config_files import Directive, Tree, Word, stripped
+from autotune.services.config_files import Directive, FileTree, Word, strip_word
 
 # In order of precedence, the highest first.
-PLACES = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
-_LINE = re.compile(r"[^\n]+")
-_WORD = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\\[^\s]|[^\s"'\\])+""")
+UNIT_DIRECTORIES = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
+_LINE_PATTERN = re.compile(r"[^\n]+")
+_WORD_PATTERN = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\\[^\s]|[^\s"'\\])+""")
 # unit option argv…: runs argv and the option with the unit's account, directory and environment.
 # The running service and its socket are not affected.
-AS_UNIT = """
+UNIT_RUN_SCRIPT = """
 unit=$1 option=$2
 shift 2
 for name in User Group WorkingDirectory Environment; do
@@ -53,88 +53,88 @@ fi
 exec systemd-run --quiet --pipe --wait --collect "$@" "$option"
 """
 # Prints the words of $unit's command, separated by spaces.
-UNIT_WORDS = r"""systemctl show -P ExecStart -- "$unit" | sed 's/.*argv\[\]=//; s/ ; .*//; q'"""
+UNIT_COMMAND_SCRIPT = r"""systemctl show -P ExecStart -- "$unit" | sed 's/.*argv\[\]=//; s/ ; .*//; q'"""
 # Prints the words of $unit's main process, each followed by NUL. A process that changed its title
 # no longer shows them, so the unit's command is used instead.
-MAIN_WORDS = rf"""
+PROCESS_COMMAND_SCRIPT = rf"""
 pid=$(systemctl show -P MainPID -- "$unit")
 case $(tr '\0' ' ' <"/proc/$pid/cmdline") in
-    *': '*\[*\]*) {UNIT_WORDS} | tr ' \n' '\0\0' ;;
+    *': '*\[*\]*) {UNIT_COMMAND_SCRIPT} | tr ' \n' '\0\0' ;;
     *) cat "/proc/$pid/cmdline" ;;
 esac
 """
 
 
-def paths(unit: str) -> tuple[str, ...]:
+def list_unit_paths(unit: str) -> tuple[str, ...]:
     """Return the possible paths of a unit and its drop-ins, relative to ``/``."""
-    return tuple(f"{place[1:]}/{unit}{end}" for place in PLACES for end in ("", ".d"))
+    return tuple(f"{place[1:]}/{unit}{end}" for place in UNIT_DIRECTORIES for end in ("", ".d"))
 
 
 # Units to read for a program that may run under any unit name.
-ANY = tuple(f"{place[1:]}/{name}" for place in PLACES[:2]
+ALL_UNIT_PATHS = tuple(f"{place[1:]}/{name}" for place in UNIT_DIRECTORIES[:2]
             for name in ("*.service", "*.service.d", "*.socket"))  # fmt: skip
 
 
-def drop_in(unit: str) -> str:
+def drop_in_path(unit: str) -> str:
     """Return the path of autotune's drop-in, which overrides drop-ins of packages."""
-    return f"{PLACES[0]}/{unit}.d/zz-autotune.conf"
+    return f"{UNIT_DIRECTORIES[0]}/{unit}.d/zz-autotune.conf"
 
 
-def starting(tree: Tree, unit: str) -> tuple[str, Directive] | None:
+def find_exec_start(tree: FileTree, unit: str) -> tuple[str, Directive] | None:
     """Return the effective command and its file: the last drop-in with a command, else the unit."""
-    for path in reversed(files(tree, unit)):
-        if line := command(tree.text(path)):
+    for path in reversed(list_unit_files(tree, unit)):
+        if line := parse_exec_start(tree.read_text(path)):
             return path, line
     return None
 
 
-def files(tree: Tree, unit: str) -> tuple[str, ...]:
+def list_unit_files(tree: FileTree, unit: str) -> tuple[str, ...]:
     """Return a unit's own file, and its drop-ins in systemd's order."""
-    own = [path for place in PLACES if (path := tree.real(f"{place}/{unit}")) in tree.files]
-    drop_ins = {basename(path): path for place in reversed(PLACES)
-                for path in tree.matching(f"{place}/{unit}.d/*.conf")}  # fmt: skip
+    own = [path for place in UNIT_DIRECTORIES if (path := tree.resolve(f"{place}/{unit}")) in tree.files]
+    drop_ins = {basename(path): path for place in reversed(UNIT_DIRECTORIES)
+                for path in tree.glob(f"{place}/{unit}.d/*.conf")}  # fmt: skip
     return (*own[:1], *(drop_ins[name] for name in sorted(drop_ins)))
 
 
-def unfollowed(tree: Tree, unit: str) -> tuple[str, ...]:
+def find_unreadable_links(tree: FileTree, unit: str) -> tuple[str, ...]:
     """Return links among its drop-ins that were not read."""
-    return tuple(path for place in PLACES for path in tree.unfollowed(f"{place}/{unit}.d/*.conf"))
+    return tuple(path for place in UNIT_DIRECTORIES for path in tree.find_broken_links(f"{place}/{unit}.d/*.conf"))
 
 
-def option(tree: Tree, unit: str, name: str) -> str:
+def find_option(tree: FileTree, unit: str, name: str) -> str:
     """Return the first word of an option's last value in a unit, or an empty string."""
-    lines = [line for path in files(tree, unit) for line in read(tree.text(path))
+    lines = [line for path in list_unit_files(tree, unit) for line in parse_directives(tree.read_text(path))
              if line.name.text == name and line.arguments]  # fmt: skip
     return lines[-1].arguments[0].text if lines else ""
 
 
-def opened(tree: Tree, unit: str) -> str:
+def find_socket_address(tree: FileTree, unit: str) -> str:
     """Return the address of its socket unit, or an empty string without one."""
-    return option(tree, f"{unit.removesuffix('service')}socket", "ListenStream")
+    return find_option(tree, f"{unit.removesuffix('service')}socket", "ListenStream")
 
 
-def naming(tree: Tree, program: str) -> tuple[str, ...]:
+def find_units_mentioning(tree: FileTree, program: str) -> tuple[str, ...]:
     """Return the units that mention a program in their file or a drop-in."""
-    files = (path for place in PLACES for pattern in ("*.service", "*.service.d/*.conf")
-             for path in tree.matching(f"{place}/{pattern}"))  # fmt: skip
+    files = (path for place in UNIT_DIRECTORIES for pattern in ("*.service", "*.service.d/*.conf")
+             for path in tree.glob(f"{place}/{pattern}"))  # fmt: skip
     units = (path if path.endswith(".service") else dirname(path).removesuffix(".d")
              for path in files if program.encode() in tree.files[path])  # fmt: skip
     return tuple(dict.fromkeys(basename(path) for path in units))
 
 
-def command(text: str) -> Directive | None:
+def parse_exec_start(text: str) -> Directive | None:
     """Return the last ``ExecStart`` of a unit, or none if that is empty (a reset)."""
-    commands = [line for line in read(text)
-                if line.name.text == "ExecStart" and line.within == (("[Service]",),)]  # fmt: skip
+    commands = [line for line in parse_directives(text)
+                if line.name.text == "ExecStart" and line.blocks == (("[Service]",),)]  # fmt: skip
     return commands[-1] if commands and commands[-1].arguments else None
 
 
 @lru_cache(maxsize=64)  # each parameter of a service reads the same few units
-def read(text: str) -> tuple[Directive, ...]:
+def parse_directives(text: str) -> tuple[Directive, ...]:
     """Return every assignment with its words as arguments, including continuation lines."""
     assignments: list[Directive] = []
     section, words, goes_on = "", list[Word](), False
-    for line in _LINE.finditer(text):
+    for line in _LINE_PATTERN.finditer(text):
         bare, start = line[0].strip(), line.start()
         if bare.startswith(("#", ";")):
             continue  # comments may also be between continuation lines
@@ -143,11 +143,11 @@ def read(text: str) -> tuple[Directive, ...]:
             continue
         if not goes_on:
             name, sign, _ = line[0].partition("=")
-            words = [stripped(name, start)]
+            words = [strip_word(name, start)]
             start += len(name) + len(sign)
         goes_on = line[0].endswith("\\")
         words += [Word(word[0], word.start())
-                  for word in _WORD.finditer(text, start, line.end() - goes_on)]  # fmt: skip
+                  for word in _WORD_PATTERN.finditer(text, start, line.end() - goes_on)]  # fmt: skip
         if not goes_on:
             assignments.append(Directive(words[0], tuple(words[1:]), ((section,),)))
     return tuple(assignments)

@@ -15,107 +15,107 @@ from dataclasses import dataclass
 from math import exp
 
 from autotune.services.base import Settings
-from autotune.simulate.station import Station, held
-from autotune.simulate.topology import Hosts
+from autotune.simulate.station import QueueStation, served_share
+from autotune.simulate.topology import TierHosts
 
-NGINX_WORK = 0.00088  # CPU seconds per proxied request
-APACHE_WORK = 0.00115
+NGINX_CPU_SECONDS = 0.00088  # CPU seconds per proxied request
+APACHE_CPU_SECONDS = 0.00115
 
 # Connections that bursts need. A web tier with epoll accepts all waiting connections at once, so the
 # balancer keeps more open.
-NGINX_NEEDS = 2690.0
-WEB_EPOLL = 1.566
-NGINX_SLOT = 6e-5  # cost of each entry in a worker's table of connections
-NGINX_BEST = 0.8915  # share left at 1500 connections by the constants above, for evenness 1
+NGINX_NEEDED_CONNECTIONS = 2690.0
+EPOLL_CONNECTION_FACTOR = 1.566
+NGINX_SLOT_COST = 6e-5  # cost of each entry in a worker's table of connections
+NGINX_REFERENCE_SHARE = 0.8915  # share left at 1500 connections by the constants above, for evenness 1
 # Cost of each event method per thousand idle connections.
-SCANNING = {"epoll": 0.0, "poll": 0.055, "select": 0.07}
+SCAN_COSTS = {"epoll": 0.0, "poll": 0.055, "select": 0.07}
 SELECT_LIMIT = 1024  # FD_SETSIZE: nginx refuses to start with more
 
-APACHE_NEEDS = 1512.0
-APACHE_PROCESS = 0.08 / 240.0  # cost of a process, relative to all work …
-APACHE_THREAD = 0.08 / 15.0  # … and of a thread next to others in its process
-APACHE_BEST = 0.842  # share left at 240 x 15 by the constants above
+APACHE_NEEDED_WORKERS = 1512.0
+APACHE_PROCESS_COST = 0.08 / 240.0  # cost of a process, relative to all work …
+APACHE_THREAD_COST = 0.08 / 15.0  # … and of a thread next to others in its process
+APACHE_REFERENCE_SHARE = 0.842  # share left at 240 x 15 by the constants above
 APACHE_EVENNESS = 0.91  # share that mod_proxy's own scheduling leaves
 PROCESS_BYTES = 4 * 2**20
 THREAD_BYTES = 2**18
 
 
 @dataclass(frozen=True)
-class Balancer:
+class BalancerModel:
     """The balancer's own station, and the share of the web tier's capacity that it leaves.
 
     ``backlog`` connections can wait to be accepted. ``memory`` is the worst case in bytes. ``refused``
     is the reason why the software would not start.
     """
 
-    station: Station
-    evenness: float
-    backlog: float
-    memory: float
-    refused: str | None = None
+    station: QueueStation
+    evenness_share: float
+    backlog_size: float
+    memory_bytes: float
+    refusal_reason: str | None = None
 
 
-def balancer(hosts: Hosts, settings: Settings, *, web_epoll: bool) -> Balancer:
+def build_balancer(hosts: TierHosts, settings: Settings, *, web_epoll: bool) -> BalancerModel:
     """Return the balancer; ``web_epoll`` is true if the web tier waits for events with epoll."""
-    if hosts.deployment(settings).startswith("apache"):
-        return _apache(hosts, settings)
-    return _nginx(hosts, settings, web_epoll=web_epoll)
+    if hosts.find_deployment(settings).startswith("apache"):
+        return _build_apache(hosts, settings)
+    return _build_nginx(hosts, settings, web_epoll=web_epoll)
 
 
-def _nginx(hosts: Hosts, settings: Settings, *, web_epoll: bool) -> Balancer:
-    workers = hosts.number(settings, "nginx.worker_processes", hosts.cpus)
-    connections = hosts.number(settings, "nginx.worker_connections", 768)
-    use = hosts.word(settings, "nginx.use", "epoll")
+def _build_nginx(hosts: TierHosts, settings: Settings, *, web_epoll: bool) -> BalancerModel:
+    workers = hosts.read_number(settings, "nginx.worker_processes", hosts.cpus)
+    connections = hosts.read_number(settings, "nginx.worker_connections", 768)
+    use = hosts.read_text(settings, "nginx.use", "epoll")
     # A request holds two connections: to the client and to the web tier.
     slots = workers * min(connections, hosts.nofile) / 2.0
-    needs = NGINX_NEEDS * (WEB_EPOLL if web_epoll else 1.0) * hosts.cpus / 8.0
-    table = 1.0 + connections * NGINX_SLOT + SCANNING[use] * connections / 1000.0
-    evenness = held(needs, slots) / table / NGINX_BEST * _minor_effects(hosts, settings)
-    work = NGINX_WORK * table / 1.09
+    needs = NGINX_NEEDED_CONNECTIONS * (EPOLL_CONNECTION_FACTOR if web_epoll else 1.0) * hosts.cpus / 8.0
+    table = 1.0 + connections * NGINX_SLOT_COST + SCAN_COSTS[use] * connections / 1000.0
+    evenness = served_share(needs, slots) / table / NGINX_REFERENCE_SHARE * _minor_effect_factor(hosts, settings)
+    work = NGINX_CPU_SECONDS * table / 1.09
     active = min(workers, hosts.cpus) / (1.0 + 0.02 * max(0.0, workers / hosts.cpus - 1.0))
     refused = use == "select" and connections > SELECT_LIMIT
-    return Balancer(
-        Station(hosts.tier, "nginx", hosts.all_cpus, hosts.count * active / work, work),
+    return BalancerModel(
+        QueueStation(hosts.tier, "nginx", hosts.total_cpus, hosts.count * active / work, work),
         evenness,
-        _backlog(hosts, settings, "nginx.backlog"),
+        _backlog_size(hosts, settings, "nginx.backlog"),
         workers * connections * 1024.0,
         f"the maximum number of files supported by select() is {SELECT_LIMIT}" if refused else None,
     )
 
 
-def _minor_effects(hosts: Hosts, settings: Settings) -> float:
+def _minor_effect_factor(hosts: TierHosts, settings: Settings) -> float:
     """Return the factor of parameters with an effect of about 1 % each."""
 
     def on(name: str, *, stock: bool = False) -> bool:
         return bool(settings.get(f"{hosts.tier}.nginx.{name}", stock))
 
-    idle = hosts.number(settings, "nginx.upstream_keepalive", 0)
+    idle = hosts.read_number(settings, "nginx.upstream_keepalive", 0)
     reuse = 0.03 * (1.0 - exp(-idle / 16.0)) - 0.02 * (idle / 512.0)
     share = 1.0 + reuse + 0.006 * on("multi_accept") - 0.012 * on("accept_mutex")
     share += 0.01 * on("reuseport")
-    share += 0.008 * (hosts.number(settings, "nginx.access_log_buffer", 0) > 0)
+    share += 0.008 * (hosts.read_number(settings, "nginx.access_log_buffer", 0) > 0)
     return share
 
 
-def _apache(hosts: Hosts, settings: Settings) -> Balancer:
-    processes = hosts.number(settings, "apache.ServerLimit", 6)
-    threads = hosts.number(settings, "apache.ThreadsPerChild", 25)
+def _build_apache(hosts: TierHosts, settings: Settings) -> BalancerModel:
+    processes = hosts.read_number(settings, "apache.ServerLimit", 6)
+    threads = hosts.read_number(settings, "apache.ThreadsPerChild", 25)
     slots = min(
         processes * threads,
-        hosts.number(settings, "apache.MaxRequestWorkers", processes * threads),
+        hosts.read_number(settings, "apache.MaxRequestWorkers", processes * threads),
         hosts.nofile * processes / 2.0,
     )
-    needs = APACHE_NEEDS * hosts.cpus / 8.0
-    weight = 1.0 + 8.0 / hosts.cpus * processes * APACHE_PROCESS + threads * APACHE_THREAD
-    work = APACHE_WORK * weight / 1.16
-    return Balancer(
-        Station(hosts.tier, "apache", hosts.all_cpus, hosts.all_cpus / work, work),
-        APACHE_EVENNESS * held(needs, slots) / weight / APACHE_BEST,
-        _backlog(hosts, settings, "apache.ListenBacklog"),
+    needs = APACHE_NEEDED_WORKERS * hosts.cpus / 8.0
+    weight = 1.0 + 8.0 / hosts.cpus * processes * APACHE_PROCESS_COST + threads * APACHE_THREAD_COST
+    work = APACHE_CPU_SECONDS * weight / 1.16
+    return BalancerModel(
+        QueueStation(hosts.tier, "apache", hosts.total_cpus, hosts.total_cpus / work, work),
+        APACHE_EVENNESS * served_share(needs, slots) / weight / APACHE_REFERENCE_SHARE,
+        _backlog_size(hosts, settings, "apache.ListenBacklog"),
         processes * (PROCESS_BYTES + threads * THREAD_BYTES),
     )
 
 
-def _backlog(hosts: Hosts, settings: Settings, name: str) -> float:
-    somaxconn = hosts.number(settings, "sysctl.net.core.somaxconn", 4096)
-    return min(somaxconn, hosts.number(settings, name, 511))
+def _backlog_size(hosts: TierHosts, settings: Settings, name: str) -> float:
+    somaxconn = hosts.read_number(settings, "sysctl.net.core.somaxconn", 4096)
+    return min(somaxconn, hosts.read_number(settings, name, 511))

@@ -13,20 +13,20 @@ from autotune.diagnose.context import Bottleneck
 from autotune.measure.reading import Reading
 from autotune.services.base import Settings
 from autotune.services.diagnosis import Resource
-from autotune.simulate.balancer import balancer
-from autotune.simulate.station import BURST, Moments, Station
-from autotune.simulate.topology import Topology
-from autotune.simulate.web import backing, misses, spare, takes_epoll, web
+from autotune.simulate.balancer import build_balancer
+from autotune.simulate.station import BURSTINESS, TimeMoments, QueueStation
+from autotune.simulate.topology import ChainTopology
+from autotune.simulate.web import build_backing, count_missed_keys, memory_success_share, uses_epoll, build_web
 from autotune.target.slo import Slo
 
 Array = NDArray[np.float64]
-HOP = 0.0004  # seconds of network between two tiers
-MOMENTS = 16  # samples of a growing queue
+HOP_SECONDS = 0.0004  # seconds of network between two tiers
+TIME_POINTS = 16  # samples of a growing queue
 BURST_SECONDS = 0.004  # a burst delivers the requests of this period at once
 
 
 @dataclass(frozen=True)
-class Chain:
+class StationChain:
     """Stations in a row; a request visits each once.
 
     - ``fixed``: time in seconds that does not depend on the load.
@@ -36,83 +36,83 @@ class Chain:
     - ``refused``: why the configuration would not start.
     """
 
-    stations: tuple[Station, ...]
-    fixed: float
-    backlog: float
-    missed: float
-    lost: dict[str, float] = field(default_factory=dict)
-    refused: str | None = None
+    stations: tuple[QueueStation, ...]
+    fixed_seconds: float
+    backlog_size: float
+    missed_keys: float
+    lost_shares: dict[str, float] = field(default_factory=dict)
+    refusal_reason: str | None = None
 
     @property
-    def slowest(self) -> Station:
-        return min(self.stations, key=lambda station: station.rate)
+    def slowest_station(self) -> QueueStation:
+        return min(self.stations, key=lambda station: station.max_rate)
 
-    def errors(self, rate: float) -> dict[str, float]:
+    def error_shares(self, rate: float) -> dict[str, float]:
         """Return the fractions of the requests that fail outright, by kind."""
-        dropped = exp(-self.backlog / max(rate * BURST_SECONDS, 1e-9))
-        return {**self.lost, "connection refused": dropped} if dropped > 1e-7 else self.lost
+        dropped = exp(-self.backlog_size / max(rate * BURST_SECONDS, 1e-9))
+        return {**self.lost_shares, "connection refused": dropped} if dropped > 1e-7 else self.lost_shares
 
-    def time(self, rate: float, seconds: float | None = None) -> Moments:
+    def request_time(self, rate: float, seconds: float | None = None) -> TimeMoments:
         """Return the mean and variance of a request's time, without the growth of unstable queues.
 
         ``seconds`` is the time since an idle start. It limits the queues of stations close to saturation.
         """
-        mean, variance = self.fixed, (0.3 * self.fixed) ** 2
+        mean, variance = self.fixed_seconds, (0.3 * self.fixed_seconds) ** 2
         for station in self.stations:
-            cap = 1.0 if seconds is None else 1.0 - 0.5 * sqrt(BURST / (station.rate * seconds))
-            spent = station.time(rate, max(0.0, cap))
+            cap = 1.0 if seconds is None else 1.0 - 0.5 * sqrt(BURSTINESS / (station.max_rate * seconds))
+            spent = station.time_spent(rate, max(0.0, cap))
             mean, variance = mean + spent.mean, variance + spent.variance
-        return Moments(mean, variance)
+        return TimeMoments(mean, variance)
 
-    def slower_than(self, rate: float, limits: Array, seconds: float) -> Array:
+    def late_shares(self, rate: float, limits: Array, seconds: float) -> Array:
         """Return the fraction of a reading's answers that take longer than each of ``limits`` (seconds).
 
         The total time is modelled as gamma distributed, which two moments determine. If the slowest
         station gets more load than it can serve, its queue grows as long as the reading lasts.
         """
-        spent = self.time(rate, seconds)
+        spent = self.request_time(rate, seconds)
         shape, scale = spent.mean**2 / spent.variance, spent.variance / spent.mean
-        excess = self.slowest.use(rate) - 1.0
+        excess = self.slowest_station.utilisation(rate) - 1.0
         if excess <= 0.0:
-            return _later(shape, limits / scale)
-        grown = excess * seconds * (np.arange(MOMENTS) + 0.5) / MOMENTS
-        left = np.maximum(limits[None, :] - grown[:, None], 0.0)
-        return np.asarray(_later(shape, left / scale).mean(axis=0))
+            return _gamma_tail(shape, limits / scale)
+        grown = excess * seconds * (np.arange(TIME_POINTS) + 0.5) / TIME_POINTS
+        remaining_limits = np.maximum(limits[None, :] - grown[:, None], 0.0)
+        return np.asarray(_gamma_tail(shape, remaining_limits / scale).mean(axis=0))
 
-    def violated(self, rate: float, slo: Slo) -> float:
+    def violation_share(self, rate: float, slo: Slo) -> float:
         """Return the long-run fraction of violations at ``rate``."""
-        if self.slowest.use(rate) >= 1.0:
+        if self.slowest_station.utilisation(rate) >= 1.0:
             return 1.0
-        spent = self.time(rate)
+        spent = self.request_time(rate)
         limit = np.array(slo.limit * spent.mean / spent.variance)
-        late = float(_later(spent.mean**2 / spent.variance, limit))
-        failed = min(1.0, sum(self.errors(rate).values()))
+        late = float(_gamma_tail(spent.mean**2 / spent.variance, limit))
+        failed = min(1.0, sum(self.error_shares(rate).values()))
         return failed + (1.0 - failed) * late
 
-    def peak(self, slo: Slo) -> float:
+    def compute_peak(self, slo: Slo) -> float:
         """Return the true peak in requests/s: the highest rate that meets the objective in the long run.
 
         The peak is 0.0 if no rate meets it: the configuration is infeasible.
         """
-        if self.refused or self._strain(1.0, slo) > 0.0:
+        if self.refusal_reason or self._log_strain(1.0, slo) > 0.0:
             return 0.0
-        return _root(lambda rate: self._strain(rate, slo), 1.0, self.slowest.rate)
+        return _find_root(lambda rate: self._log_strain(rate, slo), 1.0, self.slowest_station.max_rate)
 
-    def _strain(self, rate: float, slo: Slo) -> float:
+    def _log_strain(self, rate: float, slo: Slo) -> float:
         """Return the log of violations over their limit; 0 at the peak, rising with the rate."""
-        failed = sum(self.errors(rate).values())
-        violated = log(max(self.violated(rate, slo), 1e-12) / slo.allowed)
+        failed = sum(self.error_shares(rate).values())
+        violated = log(max(self.violation_share(rate, slo), 1e-12) / slo.allowed_violations)
         return max(violated, log(max(failed, 1e-12) / max(slo.errors, 1e-11)))
 
 
-def _later(shape: float, limits: Array) -> Array:
+def _gamma_tail(shape: float, limits: Array) -> Array:
     """Return the chance that a gamma variable (this shape, scale 1) exceeds each of ``limits``."""
     from scipy.special import gammaincc
 
     return np.asarray(gammaincc(shape, limits))
 
 
-def _root(f: Callable[[float], float], low: float, high: float) -> float:
+def _find_root(f: Callable[[float], float], low: float, high: float) -> float:
     """Return the zero of the rising ``f``, to a ten-thousandth (regula falsi, Illinois variant)."""
     below, above = f(low), f(high)
     while high - low > 1e-4 * high:
@@ -126,28 +126,28 @@ def _root(f: Callable[[float], float], low: float, high: float) -> float:
     return low
 
 
-def chain(topology: Topology, settings: Settings) -> Chain:
+def build_chain(topology: ChainTopology, settings: Settings) -> StationChain:
     """Return the chain of ``topology`` under ``settings`` (by the catalogue's names)."""
-    missed = misses(topology.cache, topology.data, settings)
-    front = balancer(topology.lb, settings, web_epoll=takes_epoll(topology.web, settings))
-    caches, evenness = topology.cache.count, front.evenness
-    pages = web(topology.web, settings, caches=caches, misses=missed, evenness=evenness)
-    processes = pages.processes * topology.web.count
-    behind = backing(topology, settings, processes=processes, missed=missed)
-    killed = 1.0 - spare(topology.web, pages.memory) * spare(topology.lb, front.memory)
-    lost = {"killed": killed, "no connection to the cache": behind.unconnected}
-    return Chain(
+    missed = count_missed_keys(topology.cache, topology.data, settings)
+    front = build_balancer(topology.lb, settings, web_epoll=uses_epoll(topology.web, settings))
+    caches, evenness = topology.cache.count, front.evenness_share
+    pages = build_web(topology.web, settings, caches=caches, misses=missed, evenness=evenness)
+    processes = pages.process_count * topology.web.count
+    behind = build_backing(topology, settings, processes=processes, missed_keys=missed)
+    killed = 1.0 - memory_success_share(topology.web, pages.memory_bytes) * memory_success_share(topology.lb, front.memory_bytes)
+    lost = {"killed": killed, "no connection to the cache": behind.unconnected_share}
+    return StationChain(
         (front.station, pages.station, behind.cache, behind.store),
-        3 * HOP + (topology.data.store_latency if missed >= 0.5 else 0.0),
-        front.backlog,
+        3 * HOP_SECONDS + (topology.data.store_latency if missed >= 0.5 else 0.0),
+        front.backlog_size,
         missed,
         {kind: share for kind, share in lost.items() if share > 0.0},
-        front.refused or pages.refused,
+        front.refusal_reason or pages.refusal_reason,
     )
 
 
 # Failures other than slowness: index of the station, the exhausted resource, and the evidence.
-LOSSES = {
+LOSS_BOTTLENECKS = {
     "killed": (1, Resource.MEMORY, "processes exceed the memory and are killed"),
     "no connection to the cache": (
         2, Resource.CONNECTIONS, "web processes get no connection",
@@ -158,32 +158,32 @@ LOSSES = {
 }  # fmt: skip
 
 
-def diagnosed(
-    topology: Topology, settings: Settings, readings: Iterable[Reading], slo: Slo
+def diagnose_search(
+    topology: ChainTopology, settings: Settings, readings: Iterable[Reading], slo: Slo
 ) -> Bottleneck:
     """Return the bottleneck after a search: at its lowest failed rate, or else its highest."""
-    rates = {reading.rate: not slo.met(reading) for reading in readings if reading.is_valid}
+    rates = {reading.rate: not slo.is_met(reading) for reading in readings if reading.is_valid}
     failed = [rate for rate, failing in rates.items() if failing]
     rate = min(failed, default=max(rates, default=1.0))
-    return bottleneck(topology, chain(topology, settings), rate, slo)
+    return find_bottleneck(topology, build_chain(topology, settings), rate, slo)
 
 
-def bottleneck(topology: Topology, loaded: Chain, rate: float, slo: Slo) -> Bottleneck:
+def find_bottleneck(topology: ChainTopology, chain: StationChain, rate: float, slo: Slo) -> Bottleneck:
     """Return the bottleneck at ``rate`` requests/s, with the model's figures as evidence."""
-    failing = loaded.errors(rate)
+    failing = chain.error_shares(rate)
     tiers = (topology.lb, topology.web, topology.cache, topology.store)
     if sum(failing.values()) > slo.errors:
         kind = max(failing, key=lambda name: failing[name])
-        place, resource, words = LOSSES[kind]
-        hosts, station = tiers[place], loaded.stations[place]
+        place, resource, words = LOSS_BOTTLENECKS[kind]
+        hosts, station = tiers[place], chain.stations[place]
         evidence = f"{words}: {100 * failing[kind]:.1f} % of the requests fail (modelled)"
         service = hosts.service if hosts is topology.web else station.service
     else:
-        station = loaded.slowest
+        station = chain.slowest_station
         hosts = next(tier for tier in tiers if tier.tier == station.tier)
         service, resource = station.service, station.resource
         evidence = (
-            f"{station.why}: {100 * min(1.0, station.use(rate)):.0f} % at {rate:,.0f} requests/s, "
-            f"100 % at {station.rate:,.0f} (modelled)"
+            f"{station.limit_reason}: {100 * min(1.0, station.utilisation(rate)):.0f} % at {rate:,.0f} requests/s, "
+            f"100 % at {station.max_rate:,.0f} (modelled)"
         )
-    return Bottleneck(hosts.tier, service, hosts.hosts[0], resource, evidence, 1.0)
+    return Bottleneck(hosts.tier, service, hosts.host_names[0], resource, evidence, 1.0)

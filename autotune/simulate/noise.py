@@ -11,9 +11,9 @@ from math import log, pi, sin, sqrt
 
 import numpy as np
 
-CORRELATION = 45.0  # seconds over which the correlated half of the noise changes
-SWING_PERIOD = 2400.0  # seconds of one slow rise and fall
-LEAST, MOST = 0.45, 0.80  # share of the capacity left to a disturbed reading
+CORRELATION_SECONDS = 45.0  # seconds over which the correlated half of the noise changes
+SWING_SECONDS = 2400.0  # seconds of one slow rise and fall
+MIN_DISTURBED_SHARE, MAX_DISTURBED_SHARE = 0.45, 0.80  # share of the capacity left to a disturbed reading
 
 
 @dataclass(frozen=True)
@@ -28,29 +28,29 @@ class NoiseModel:
     """
 
     seed: int = 1
-    noise: float = 0.03
-    drift: float = 0.0
-    outliers: float = 0.03
+    reading_sd: float = 0.03
+    drift_sd: float = 0.0
+    outlier_share: float = 0.03
     level: float = 1.0
 
-    def capacity(self, at: float, rng: np.random.Generator) -> float:
+    def capacity_factor(self, seconds: float, rng: np.random.Generator) -> float:
         """Return the factor on the capacity for a reading ``at`` seconds into the study."""
-        loose, shared = self.noise / sqrt(2.0) * rng.standard_normal(), self._correlated(at)
-        disturbed = rng.random() < self.outliers
-        left = rng.uniform(LEAST, MOST)
-        swing = self.drift * sin(2.0 * pi * at / SWING_PERIOD + 2.4 * self.seed)
-        log_factor = loose + self.noise / sqrt(2.0) * shared + log(max(1.0 + swing, 0.05))
-        return self.level * float(np.exp(log_factor + (log(left) if disturbed else 0.0)))
+        loose, shared = self.reading_sd / sqrt(2.0) * rng.standard_normal(), self._correlated_normal(seconds)
+        disturbed = rng.random() < self.outlier_share
+        disturbed_share = rng.uniform(MIN_DISTURBED_SHARE, MAX_DISTURBED_SHARE)
+        swing = self.drift_sd * sin(2.0 * pi * seconds / SWING_SECONDS + 2.4 * self.seed)
+        log_factor = loose + self.reading_sd / sqrt(2.0) * shared + log(max(1.0 + swing, 0.05))
+        return self.level * float(np.exp(log_factor + (log(disturbed_share) if disturbed else 0.0)))
 
-    def reading(self, number: int) -> np.random.Generator:
+    def reading_rng(self, number: int) -> np.random.Generator:
         """Return the random generator of one reading."""
         return np.random.default_rng((self.seed, 1, number))
 
-    def _correlated(self, at: float) -> float:
+    def _correlated_normal(self, seconds: float) -> float:
         """Return a standard normal value that is similar at moments close in time."""
-        whole, part = divmod(max(0.0, at) / CORRELATION, 1.0)
+        whole, part = divmod(max(0.0, seconds) / CORRELATION_SECONDS, 1.0)
         before, after = (
             np.random.default_rng((self.seed, 2, int(whole) + k)).standard_normal() for k in (0, 1)
         )
-        turn = part * pi / 2.0
-        return float(before * np.cos(turn) + after * np.sin(turn))
+        angle = part * pi / 2.0
+        return float(before * np.cos(angle) + after * np.sin(angle))

@@ -10,10 +10,10 @@ from autotune.services.diagnosis import Resource
 
 # (ca² + cs²) / 2 of Allen and Cunneen's G/G/c formula: arrivals and PHP jobs are burstier than
 # exponential ones. It determines how far below saturation the tail exceeds the objective.
-BURST = 4.0
+BURSTINESS = 4.0
 
 
-class Moments(NamedTuple):
+class TimeMoments(NamedTuple):
     """Mean (s) and variance (s²) of a time."""
 
     mean: float
@@ -21,7 +21,7 @@ class Moments(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Station:
+class QueueStation:
     """``servers`` that serve at most ``rate`` requests/s together; a request takes ``work`` seconds.
 
     The rate is lower than servers over work if another resource is short. ``resource`` runs out if this
@@ -31,30 +31,30 @@ class Station:
     tier: str
     service: str
     servers: float
-    rate: float
-    work: float
+    max_rate: float
+    service_seconds: float
     resource: Resource = Resource.CPU
-    why: str = "CPUs busy"
+    limit_reason: str = "CPUs busy"
 
-    def use(self, offered: float) -> float:
+    def utilisation(self, offered_rate: float) -> float:
         """Return the utilisation at ``offered`` requests/s; above 1, the queue grows."""
-        return offered / self.rate
+        return offered_rate / self.max_rate
 
-    def time(self, offered: float, cap: float = 1.0) -> Moments:
+    def time_spent(self, offered_rate: float, max_utilisation: float = 1.0) -> TimeMoments:
         """Return the time spent here below saturation; ``cap`` limits the utilisation.
 
         The mean wait is Sakasegawa's approximation of M/M/c (1977) times ``BURST``. A request waits
         with probability ``waits``, and then for an exponentially distributed time.
         """
-        use = min(self.use(offered), cap)
+        use = min(self.utilisation(offered_rate), max_utilisation)
         waits = use ** (sqrt(2.0 * (self.servers + 1.0)) - 1.0)
-        wait = BURST / (self.rate * max(1.0 - use, 1e-6))
-        return Moments(
-            waits * wait + self.work, (2.0 - waits) * waits * wait * wait + self.work * self.work
+        wait = BURSTINESS / (self.max_rate * max(1.0 - use, 1e-6))
+        return TimeMoments(
+            waits * wait + self.service_seconds, (2.0 - waits) * waits * wait * wait + self.service_seconds * self.service_seconds
         )
 
 
-def held(needed: float, available: float, sharpness: float = 3.0) -> float:
+def served_share(needed: float, available: float, sharpness: float = 3.0) -> float:
     """Return the share of a capacity that ``available`` slots (workers, connections) allow.
 
     It is 1 with far more slots than ``needed``, and ``available / needed`` with far fewer. In between it

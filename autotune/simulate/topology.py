@@ -16,7 +16,7 @@ GIB = 2**30
 
 
 @dataclass(frozen=True)
-class Hosts:
+class TierHosts:
     """The hosts of one tier, all alike.
 
     ``tier`` is the tier's name in settings. ``service`` is its deployment unless settings choose one
@@ -29,77 +29,77 @@ class Hosts:
     cpus: float = 4.0
     memory: int = 16 * GIB
     nofile: int = 65_536
-    names: tuple[str, ...] = ()
+    given_names: tuple[str, ...] = ()
 
     @property
-    def hosts(self) -> tuple[str, ...]:
+    def host_names(self) -> tuple[str, ...]:
         """The names of the hosts, generated if the target lists none."""
-        return self.names or tuple(f"{self.tier}{n + 1}" for n in range(self.count))
+        return self.given_names or tuple(f"{self.tier}{n + 1}" for n in range(self.count))
 
     @property
-    def all_cpus(self) -> float:
+    def total_cpus(self) -> float:
         return self.count * self.cpus
 
-    def deployment(self, settings: Settings) -> str:
+    def find_deployment(self, settings: Settings) -> str:
         """Return the deployment under ``settings``."""
         return str(settings.get(f"{self.tier}.service", self.service))
 
-    def number(self, settings: Settings, name: str, default: float) -> float:
+    def read_number(self, settings: Settings, name: str, default: float) -> float:
         """Return a parameter of this tier; ``name`` excludes the tier's name."""
         return float(settings.get(f"{self.tier}.{name}", default))
 
-    def word(self, settings: Settings, name: str, default: str) -> str:
+    def read_text(self, settings: Settings, name: str, default: str) -> str:
         return str(settings.get(f"{self.tier}.{name}", default))
 
 
 @dataclass(frozen=True)
-class Topology:
+class ChainTopology:
     """A whole chain with its data set; the default is the published chain with a host per tier."""
 
-    lb: Hosts = Hosts("lb", "nginx", cpus=8)
-    web: Hosts = Hosts("web", "apache+mod_php", cpus=4)
-    cache: Hosts = Hosts("cache", "memcached", cpus=2, memory=8 * GIB)
-    store: Hosts = Hosts("store", "redis", cpus=4, memory=16 * GIB)
+    lb: TierHosts = TierHosts("lb", "nginx", cpus=8)
+    web: TierHosts = TierHosts("web", "apache+mod_php", cpus=4)
+    cache: TierHosts = TierHosts("cache", "memcached", cpus=2, memory=8 * GIB)
+    store: TierHosts = TierHosts("store", "redis", cpus=4, memory=16 * GIB)
     data: Data = field(default_factory=lambda: Data(pairs=100_000_000))
 
 
 # Role in a tier's first deployment → field of the topology.
-FIELDS = {Role.PROXY: "lb", Role.WEB: "web", Role.CACHE: "cache", Role.STORE: "store"}
-WORDS = {"lb": "load balancer", "web": "web server", "cache": "cache", "store": "store"}
+ROLE_FIELDS = {Role.PROXY: "lb", Role.WEB: "web", Role.CACHE: "cache", Role.STORE: "store"}
+TIER_TITLES = {"lb": "load balancer", "web": "web server", "cache": "cache", "store": "store"}
 
 
-def topology(file: TargetFile, facts: Mapping[str, HostFacts]) -> Topology:
+def build_topology(file: TargetFile, facts: Mapping[str, HostFacts]) -> ChainTopology:
     """Return the chain of a target. Raises TargetError for a missing or second tier of a kind."""
-    tiers: dict[str, Hosts] = {}
+    tiers: dict[str, TierHosts] = {}
     for name, tier in file.target.tiers.items():
         roles = {role for _, role in DEPLOYMENTS[tier.service[0]]}
-        field = next((f for role, f in FIELDS.items() if role in roles), None)
+        field = next((f for role, f in ROLE_FIELDS.items() if role in roles), None)
         if field is None or field in tiers:
             what = "it is the second of its kind" if field else "the model does not cover its kind"
-            raise file.document.error(
+            raise file.document.build_error(
                 ["tiers", name],
                 f"tier {name} cannot be simulated: {what}",
-                hint=f"the model consists of {', '.join(WORDS.values())}. Remove `simulated:` to use "
+                hint=f"the model consists of {', '.join(TIER_TITLES.values())}. Remove `simulated:` to use "
                 "other hosts",
             )
         machines = [facts[host] for host in tier.hosts]
-        tiers[field] = Hosts(
+        tiers[field] = TierHosts(
             tier=name,
             service=tier.service[0],
             count=len(tier.hosts),
             cpus=min(machine.cpus for machine in machines),
             memory=min(machine.memory for machine in machines),
             nofile=min(machine.nofile for machine in machines),
-            names=tier.hosts,
+            given_names=tier.hosts,
         )
-    if missing := [words for field, words in WORDS.items() if field not in tiers]:
-        raise file.document.error(
+    if missing := [words for field, words in TIER_TITLES.items() if field not in tiers]:
+        raise file.document.build_error(
             ["tiers"], f"a simulated stack needs a tier of each kind: {missing[0]} is missing"
         )
-    return Topology(**tiers, data=file.target.data)
+    return ChainTopology(**tiers, data=file.target.data)
 
 
-ANSWERED = {
+MODELLED_PARAMETERS = {
     "lb": frozenset({
         "service", "nginx.worker_processes", "nginx.worker_connections", "nginx.use",
         "nginx.multi_accept", "nginx.accept_mutex", "nginx.reuseport", "nginx.upstream_keepalive",
@@ -118,10 +118,10 @@ ANSWERED = {
 }  # fmt: skip
 
 
-def has_effect(topology: Topology, name: str) -> bool:
+def has_effect(topology: ChainTopology, name: str) -> bool:
     """True if the model covers the parameter ``name`` (``tier.service.parameter``)."""
     full = ParameterName.parse(name)
     return any(
-        full.tier == getattr(topology, field).tier and full.within_tier in names
-        for field, names in ANSWERED.items()
+        full.tier == getattr(topology, field).tier and full.name_within_tier in names
+        for field, names in MODELLED_PARAMETERS.items()
     )

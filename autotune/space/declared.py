@@ -9,49 +9,49 @@ from math import sqrt
 from autotune.services.base import Action, Conditions, Parameter, Value
 from autotune.space.dimension import Dimension
 from autotune.target.document import Location
-from autotune.target.messages import format_value, nearest
+from autotune.target.messages import format_value, find_nearest_name
 from autotune.target.model import ParameterRule, Scalar
 from autotune.target.read import TargetFile
-from autotune.target.units import in_unit
+from autotune.target.units import convert_to_unit
 
 # The words of the services' own files, and of YAML 1.1, for what is true or false in a target.
-SWITCHES = {"on": True, "yes": True, "off": False, "no": False}
+BOOLEAN_WORDS = {"on": True, "yes": True, "off": False, "no": False}
 
 
-def value_of(file: TargetFile, dimension: Dimension, place: Location, written: Scalar) -> Value:
+def parse_value(file: TargetFile, dimension: Dimension, location: Location, text: Scalar) -> Value:
     """``written`` in the parameter's own unit and kind. Raises TargetError, pointing at ``place``."""
     choices = (*dimension.choices, *dimension.parameter.choices)
-    if isinstance(written, str) and written not in choices and True in choices:
-        written = SWITCHES.get(written.lower(), written)
+    if isinstance(text, str) and text not in choices and True in choices:
+        text = BOOLEAN_WORDS.get(text.lower(), text)
     try:
-        number = written if written in choices else in_unit(written, dimension.parameter.unit)
+        number = text if text in choices else convert_to_unit(text, dimension.parameter.unit)
     except ValueError as error:
-        raise file.document.error(place, f"{dimension.name}: {error}") from None
+        raise file.document.build_error(location, f"{dimension.name}: {error}") from None
     try:
-        return dimension.typed(number)
+        return dimension.convert(number)
     except ValueError as error:
-        hint = _allowed(written, dict.fromkeys(choices)) if choices else None
-        raise file.document.error(place, str(error), hint=hint) from None
+        hint = _describe_choices(text, dict.fromkeys(choices)) if choices else None
+        raise file.document.build_error(location, str(error), hint=hint) from None
 
 
-def _allowed(written: Scalar, choices: Iterable[Value]) -> str:
+def _describe_choices(written: Scalar, choices: Iterable[Value]) -> str:
     """The hint for a value that is no choice: the nearest choice, and all of them."""
     every = f"it is one of: {', '.join(map(format_value, choices))}"
-    meant = nearest(str(written), (choice for choice in choices if isinstance(choice, str)))
+    meant = find_nearest_name(str(written), (choice for choice in choices if isinstance(choice, str)))
     return f"did you mean {meant!r}? {every}" if meant else every
 
 
-def value_within(file: TargetFile, dimension: Dimension, place: Location, written: Scalar) -> Value:
+def parse_bounded_value(file: TargetFile, dimension: Dimension, location: Location, text: Scalar) -> Value:
     """As `value_of`, within the dimension's bounds and choices."""
     dimension = replace(dimension, parameter=replace(dimension.parameter, choices=()))
-    value = value_of(file, dimension, place, written)
+    value = parse_value(file, dimension, location, text)
     low, high = dimension.low, dimension.high
     if low is not None and high is not None and not low <= float(value) <= high:
-        raise file.document.error(place, f"{dimension.name}: {written} is outside [{low}, {high}]")
+        raise file.document.build_error(location, f"{dimension.name}: {text} is outside [{low}, {high}]")
     return value
 
 
-def try_first(file: TargetFile, dimensions: Sequence[Dimension]) -> tuple[dict[str, Value], ...]:
+def read_tried_first(file: TargetFile, dimensions: Sequence[Dimension]) -> tuple[dict[str, Value], ...]:
     """What each configuration of ``try:`` changes in the baseline, in the order written.
 
     Raises TargetError for a parameter that does not exist, or a value that it cannot have.
@@ -62,13 +62,13 @@ def try_first(file: TargetFile, dimensions: Sequence[Dimension]) -> tuple[dict[s
         values: dict[str, Value] = {}
         for name, written in entry.items():
             if name not in by_name:
-                raise file.document.unknown(["try", index, name], "parameter", by_name)
-            values[name] = value_within(file, by_name[name], ("try", index, name), written)
+                raise file.document.unknown_name_error(["try", index, name], "parameter", by_name)
+            values[name] = parse_bounded_value(file, by_name[name], ("try", index, name), written)
         configurations.append(values)
     return tuple(configurations)
 
 
-def declared(file: TargetFile) -> tuple[Dimension, ...]:
+def build_declared_dimensions(file: TargetFile) -> tuple[Dimension, ...]:
     """Every parameter of a user's own benchmark. Raises TargetError for a value it cannot have.
 
     A range between whole numbers has whole numbers. Without a ``default`` the baseline is the first
@@ -82,11 +82,11 @@ def declared(file: TargetFile) -> tuple[Dimension, ...]:
         return (*own, *(condition for other, _ in own for condition in conditions(other)))
 
     return tuple(
-        replace(_declared(file, name, rule), when=conditions(name)) for name, rule in rules.items()
+        replace(_build_dimension(file, name, rule), conditions=conditions(name)) for name, rule in rules.items()
     )
 
 
-def _declared(file: TargetFile, name: str, rule: ParameterRule) -> Dimension:
+def _build_dimension(file: TargetFile, name: str, rule: ParameterRule) -> Dimension:
     parameter = Parameter(
         "",
         rule.meaning or "",
@@ -96,7 +96,7 @@ def _declared(file: TargetFile, name: str, rule: ParameterRule) -> Dimension:
         unit=rule.unit or "",
     )
     if rule.range is not None:
-        dimension = _range(file, name, rule, parameter)
+        dimension = _apply_range(file, name, rule, parameter)
     else:
         choices = rule.choices if rule.fixed is None else (rule.fixed,)
         assert choices is not None  # `kinds` has seen to it
@@ -105,20 +105,20 @@ def _declared(file: TargetFile, name: str, rule: ParameterRule) -> Dimension:
     if rule.default is None:
         return dimension
     place = ("parameters", name, "default")
-    return replace(dimension, baseline=value_within(file, dimension, place, rule.default))
+    return replace(dimension, baseline=parse_bounded_value(file, dimension, place, rule.default))
 
 
-def _range(file: TargetFile, name: str, rule: ParameterRule, parameter: Parameter) -> Dimension:
+def _apply_range(file: TargetFile, name: str, rule: ParameterRule, parameter: Parameter) -> Dimension:
     assert rule.range is not None
     place = ("parameters", name, "range")
     anything = Dimension(name, parameter, 0)
-    low, high = (value_of(file, anything, place, end) for end in rule.range)
+    low, high = (parse_value(file, anything, place, end) for end in rule.range)
     assert isinstance(low, int | float)
     assert isinstance(high, int | float)
     if isinstance(low, float) or isinstance(high, float):
         low, high = float(low), float(high)
     if low >= high:
-        raise file.document.error(place, f"{name}: the range from {low} to {high} is empty")
-    dimension = Dimension(name, parameter, low, low, high, log=bool(rule.log))
+        raise file.document.build_error(place, f"{name}: the range from {low} to {high} is empty")
+    dimension = Dimension(name, parameter, low, low, high, is_logarithmic=bool(rule.log))
     middle = sqrt(low * high) if rule.log and low > 0 else (low + high) / 2
     return replace(dimension, baseline=dimension.clip(middle))

@@ -9,18 +9,18 @@ from itertools import product
 
 from autotune.parameter_name import ParameterName
 from autotune.services.base import Action, Conditions, Effect, Parameter, Value
-from autotune.services.registry import choice_of
-from autotune.space.expression import UNITS, Expression
-from autotune.target.messages import format_value, same
+from autotune.services.registry import choice_name
+from autotune.space.expression import UNIT_FACTORS, Expression
+from autotune.target.messages import format_value, is_same_value
 from autotune.target.model import Tier
 
-BASELINE = "baseline"
+BASELINE_NAME = "baseline"
 # Settings that are known by a name in any target, each an attribute of a dimension: `Space.preset`.
-PRESETS = ("recommended", "advised", "published")
-NAMED = (BASELINE, *PRESETS)
-LARGEST = 2.0**63  # no parameter has values as large
+PRESET_NAMES = ("recommended", "advised", "published")
+NAMED_SETTINGS = (BASELINE_NAME, *PRESET_NAMES)
+MAX_VALUE = 2.0**63  # no parameter has values as large
 # The parameter that chooses between deployments, without what differs from tier to tier.
-CHOICE = Parameter(
+DEPLOYMENT_PARAMETER = Parameter(
     "service", "Which software does the job of this tier.",
     stock="", action=Action.RESTART, source="the target",
 )  # fmt: skip
@@ -41,59 +41,59 @@ class Dimension:
     baseline: Value
     low: int | float | None = None
     high: int | float | None = None
-    log: bool = False
+    is_logarithmic: bool = False
     choices: tuple[Value, ...] = ()
     recommended: Value | None = None
     advised: Value | None = None
     published: Value | None = None
-    when: Conditions = ()
-    derived: Expression | None = None
-    safe: tuple[float, float] | None = None
+    conditions: Conditions = ()
+    expression: Expression | None = None
+    safe_range: tuple[float, float] | None = None
 
     @property
-    def core(self) -> bool:
+    def is_core(self) -> bool:
         """Whether it is known to matter: the search begins with such."""
         return self.parameter.effect is Effect.CAPACITY
 
     @property
-    def integer(self) -> bool:
+    def is_integer(self) -> bool:
         return isinstance(self.low, int) and isinstance(self.high, int)
 
-    def typed(self, value: object) -> Value:
+    def convert(self, value: object) -> Value:
         """``value`` in this parameter's kind, within its bounds or not. Raises ValueError.
 
         A choice is one of the catalogue's, or of those that the host itself has.
         """
         if self.choices:
             choices = (*self.choices, *self.parameter.choices)
-            choice = next((choice for choice in choices if same(choice, value)), None)
+            choice = next((choice for choice in choices if is_same_value(choice, value)), None)
             if choice is None:
                 raise ValueError(f"{self.name} cannot be {format_value(value)}")
             return choice
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"{self.name}: {format_value(value)} is not a number")  # noqa: TRY004  # of what a user wrote
-        if not abs(value) < LARGEST:
+        if not abs(value) < MAX_VALUE:
             raise ValueError(f"{self.name}: {format_value(value)} is not a number that can be used")
         least = self.parameter.low
         if isinstance(least, int | float) and value < 0 <= least and value != self.parameter.stock:
             raise ValueError(f"{self.name}: {format_value(value)} is below 0")
-        if self.integer and value != int(value):
+        if self.is_integer and value != int(value):
             raise ValueError(f"{self.name}: {value} is not a whole number")
-        return value if self.low is None else self.number(value)
+        return value if self.low is None else self.to_number(value)
 
-    def number(self, value: Value) -> int | float:
+    def to_number(self, value: Value) -> int | float:
         """``value`` as a number of this dimension's kind."""
-        return int(value) if self.integer else float(value)
+        return int(value) if self.is_integer else float(value)
 
     @property
-    def fixed(self) -> bool:
+    def is_fixed(self) -> bool:
         """Whether there is nothing to choose."""
         return len(self.choices) == 1 if self.choices else self.low == self.high
 
     @property
-    def unit(self) -> float:
+    def unit_factor(self) -> float:
         """The unit of its values in base units: 1 for a bare number, 1048576 for MB."""
-        return UNITS.get(self.parameter.unit, 1.0)
+        return UNIT_FACTORS.get(self.parameter.unit, 1.0)
 
     @property
     def bounds(self) -> tuple[int | float, int | float]:
@@ -103,31 +103,31 @@ class Dimension:
         return self.low, self.high
 
     @property
-    def extent(self) -> str:
+    def format_range(self) -> str:
         """The values it may have, in words."""
         return ", ".join(map(str, self.choices)) if self.choices else f"[{self.low}, {self.high}]"
 
-    def holds(self, value: Value) -> bool:
+    def allows(self, value: Value) -> bool:
         """Whether it may have this value."""
         if self.choices:
             return value in self.choices
         low, high = self.bounds
         return low <= float(value) <= high
 
-    def including(self, value: Value) -> Dimension:
+    def widened_for(self, value: Value) -> Dimension:
         """With bounds widened to hold ``value``, if the dimension has any."""
         if self.choices:
             return self
         low, high = self.bounds
         number = float(value)
-        return replace(self, low=self.number(min(low, number)), high=self.number(max(high, number)))
+        return replace(self, low=self.to_number(min(low, number)), high=self.to_number(max(high, number)))
 
     def fixed_at(self, value: Value) -> Dimension:
         """With ``value`` as the only one to choose."""
         if self.choices:
             return replace(self, choices=(value,), baseline=value)
-        number = self.number(value)
-        return replace(self, low=number, high=number, baseline=number, derived=None)
+        number = self.to_number(value)
+        return replace(self, low=number, high=number, baseline=number, expression=None)
 
     def clip(self, value: Value) -> Value:
         """The nearest value that is allowed: bounds for a number, the baseline for a choice."""
@@ -135,55 +135,55 @@ class Dimension:
             return value if value in self.choices else self.baseline
         low, high = self.bounds
         number = min(max(float(value), low), high)
-        return round(number) if self.integer else number
+        return round(number) if self.is_integer else number
 
-    def towards(self, end: float, number: float) -> Value:
+    def round_towards(self, bound: float, number: float) -> Value:
         """``number`` as a value of this kind, rounded towards ``end`` where it is a whole one."""
-        if not self.integer:
+        if not self.is_integer:
             return number
-        return math.floor(number) if end <= number else math.ceil(number)
+        return math.floor(number) if bound <= number else math.ceil(number)
 
 
 @dataclass(frozen=True)
-class Running:
+class AdoptedValues:
     """What was read from hosts' files that are edited in place, by parameters' full names.
 
     ``values`` are what runs, the baseline; ``left`` is why a parameter is left as it is.
     """
 
     values: Mapping[str, Value] = field(default_factory=dict)
-    left: Mapping[str, str] = field(default_factory=dict)
+    skipped: Mapping[str, str] = field(default_factory=dict)
 
-    def baseline(self, dimension: Dimension) -> Dimension:
+    def with_baseline(self, dimension: Dimension) -> Dimension:
         """The dimension with what runs as its baseline; fixed there where it is left alone."""
         name = dimension.name
-        if dimension.derived is not None or name not in {**self.values, **self.left}:
+        if dimension.expression is not None or name not in {**self.values, **self.skipped}:
             return dimension
         value = self.values.get(name, dimension.baseline)
-        if name in self.left or dimension.parameter.on_demand:
+        if name in self.skipped or dimension.parameter.on_demand:
             return dimension.fixed_at(value)
-        return replace(dimension.including(value), baseline=value)
+        return replace(dimension.widened_for(value), baseline=value)
 
 
-NOTHING_READ = Running()
+EMPTY_VALUES = AdoptedValues()
 
 
-def choice(name: str, tier: Tier) -> Dimension | None:
+def build_deployment_choice(name: str, tier: Tier) -> Dimension | None:
     """Which deployment a tier has; ``None`` where there is only one. Its first is the baseline."""
     if len(tier.service) < 2:
         return None
-    parameter = replace(CHOICE, choices=tier.service, stock=tier.service[0])
-    return Dimension(choice_of(name), parameter, tier.service[0], choices=tier.service)
+    parameter = replace(DEPLOYMENT_PARAMETER, choices=tier.service, stock=tier.service[0])
+    return Dimension(choice_name(name), parameter, tier.service[0], choices=tier.service)
 
 
-def is_choice(parameter: str) -> bool:
+def is_deployment_choice(parameter: str) -> bool:
     """Whether a parameter's full name is that of a choice between deployments."""
-    return parameter == choice_of(ParameterName.parse(parameter).tier)
+    return parameter == choice_name(ParameterName.parse(parameter).tier)
 
 
-def combinations(dimensions: Iterable[Dimension]) -> tuple[dict[str, Value], ...]:
+def list_deployments(dimensions: Iterable[Dimension]) -> tuple[dict[str, Value], ...]:
     """Every choice of deployments for all tiers, the baseline's own first."""
-    chosen = [d for d in dimensions if is_choice(d.name)]
+    chosen = [d for d in dimensions if is_deployment_choice(d.name)]
     ordered = [(d.baseline, *(c for c in d.choices if c != d.baseline)) for d in chosen]
     return tuple(
         {d.name: value for d, value in zip(chosen, values, strict=True)}

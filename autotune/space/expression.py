@@ -16,18 +16,18 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from autotune.target.units import DURATION, SIZE
+from autotune.target.units import DURATION_UNITS, SIZE_UNITS
 
-MOST_WORDS = 250  # of a text: functions over an expression recurse as deeply as it is long
+MAX_WORDS = 250  # of a text: functions over an expression recurse as deeply as it is long
 # Facts of a tier or a host, written as a function of it: what is in the parentheses is a name.
-FACTS = ("count", "memory", "nofile", "rss")
+FACT_FUNCTIONS = ("count", "memory", "nofile", "rss")
 FUNCTIONS = ("max", "min", "sum")
 COMPARISONS: dict[str, Callable[[float, float], bool]] = {
     "<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt, "==": operator.eq,
 }  # fmt: skip
 # Only one thread parses at a time: before 3.11.5, Python takes two trees made at once for one that is
 # too deep (gh-106905), and test beds are prepared in parallel.
-_PARSING = threading.Lock()
+_PARSE_LOCK = threading.Lock()
 _OPERATIONS: dict[str, Callable[[list[float]], float]] = {
     "+": sum,
     "-": lambda values: values[0] - values[1] if len(values) > 1 else -values[0],
@@ -41,25 +41,25 @@ _SYMBOLS: dict[type[ast.AST], str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "*",
     ast.LtE: "<=", ast.GtE: ">=", ast.Lt: "<", ast.Gt: ">", ast.Eq: "==",
 }  # fmt: skip
-UNITS = {name: float(size) for name, size in {**SIZE, **DURATION}.items()}
-_NAME = r"[A-Za-z_][\w+-]*(?:\.\w+)*"
-_UNIT = "|".join(sorted(UNITS, key=len, reverse=True))
-_WORD = re.compile(
+UNIT_FACTORS = {name: float(size) for name, size in {**SIZE_UNITS, **DURATION_UNITS}.items()}
+_NAME_PATTERN = r"[A-Za-z_][\w+-]*(?:\.\w+)*"
+_UNIT_PATTERN = "|".join(sorted(UNIT_FACTORS, key=len, reverse=True))
+_WORD_PATTERN = re.compile(
     rf"""\s*(?:
-       (?P<number>\d+(?:\.\d+)?)\s*(?:(?P<unit>{_UNIT})(?![\w.+-])|%\s*(?P<share>of(?![\w.+-]))?)?
-      |(?P<name>(?:{"|".join(FACTS)})\s*\(\s*{_NAME}\s*\)|{_NAME}(?![\w.+-]|\s*\())
-      |(?P<function>{_NAME}\s*\()
+       (?P<number>\d+(?:\.\d+)?)\s*(?:(?P<unit>{_UNIT_PATTERN})(?![\w.+-])|%\s*(?P<share>of(?![\w.+-]))?)?
+      |(?P<name>(?:{"|".join(FACT_FUNCTIONS)})\s*\(\s*{_NAME_PATTERN}\s*\)|{_NAME_PATTERN}(?![\w.+-]|\s*\())
+      |(?P<function>{_NAME_PATTERN}\s*\()
       |(?P<mark><=|>=|==|[-+*/()<>,]))""",
     re.VERBOSE,
 )
-Names = Mapping[str, float]
+NameValues = Mapping[str, float]
 
 
 @dataclass(frozen=True)
 class Number:
     value: float
 
-    def evaluate(self, names: Names) -> float:
+    def evaluate(self, names: NameValues) -> float:
         return self.value
 
     def names(self) -> Iterator[str]:
@@ -73,7 +73,7 @@ class Number:
 class Name:
     name: str
 
-    def evaluate(self, names: Names) -> float:
+    def evaluate(self, names: NameValues) -> float:
         """Raises KeyError for a name that has no value."""
         return float(names[self.name])
 
@@ -89,7 +89,7 @@ class Operation:
     symbol: str
     operands: tuple[Expression, ...]
 
-    def evaluate(self, names: Names) -> float:
+    def evaluate(self, names: NameValues) -> float:
         """Raises ZeroDivisionError where the text divides by zero."""
         return float(_OPERATIONS[self.symbol]([o.evaluate(names) for o in self.operands]))
 
@@ -98,15 +98,15 @@ class Operation:
             yield from operand.names()
 
     def __str__(self) -> str:
-        return self.written(str)
+        return self.format_with(str)
 
-    def written(self, leaf: Callable[[Number | Name], str]) -> str:
+    def format_with(self, leaf: Callable[[Number | Name], str]) -> str:
         """The operation as people write it, each number and name as ``leaf`` has it."""
         texts = []
         for operand in self.operands:
             if isinstance(operand, Operation):
                 looser = operand.symbol in "+-" and self.symbol in ("*", "/", "-")
-                text = operand.written(leaf)
+                text = operand.format_with(leaf)
                 texts.append(f"({text})" if looser else text)
             else:
                 texts.append(leaf(operand))
@@ -127,36 +127,36 @@ class Comparison:
     left: Expression
     right: Expression
 
-    def holds(self, names: Names) -> bool:
+    def holds(self, names: NameValues) -> bool:
         return COMPARISONS[self.symbol](self.left.evaluate(names), self.right.evaluate(names))
 
     def names(self) -> frozenset[str]:
         return frozenset({*self.left.names(), *self.right.names()})
 
-    def replaced(self, replacement: Replacement) -> Comparison:
+    def with_replacements(self, replacement: NameReplacement) -> Comparison:
         """The same with some names replaced."""
-        left, right = (replaced(side, replacement) for side in (self.left, self.right))
+        left, right = (replace_names(side, replacement) for side in (self.left, self.right))
         return Comparison(self.text, self.symbol, left, right)
 
 
-Replacement = Callable[[Expression], "Expression | None"]
+NameReplacement = Callable[[Expression], "Expression | None"]
 
 
-def replaced(expression: Expression, replacement: Replacement) -> Expression:
+def replace_names(expression: Expression, replacement: NameReplacement) -> Expression:
     """``expression`` with each part replaced for which ``replacement`` returns another one."""
     new = replacement(expression)
     if new is not None:
         return new
     if isinstance(expression, Operation):
-        operands = tuple(replaced(operand, replacement) for operand in expression.operands)
+        operands = tuple(replace_names(operand, replacement) for operand in expression.operands)
         return Operation(expression.symbol, operands)
     return expression
 
 
-def parse(text: str) -> Expression:
+def parse_expression(text: str) -> Expression:
     """An arithmetic expression. Raises ValueError that names the word that makes no sense."""
-    tree, words = _parsed(text)
-    return _expression(tree, text, words)
+    tree, words = _parse_python(text)
+    return _build_expression(tree, text, words)
 
 
 def parse_comparison(text: str) -> Comparison:
@@ -164,27 +164,27 @@ def parse_comparison(text: str) -> Comparison:
     expected = f"expected <=, >=, <, > or == in {text!r}"
     if not any(symbol in text for symbol in COMPARISONS):
         raise ValueError(expected)
-    tree, words = _parsed(text)
+    tree, words = _parse_python(text)
     match tree:
         case ast.Compare(left=left, ops=[comparison], comparators=[right]):
-            sides = (_expression(side, text, words) for side in (left, right))
+            sides = (_build_expression(side, text, words) for side in (left, right))
             return Comparison(text, _SYMBOLS[type(comparison)], *sides)
     raise ValueError(expected)
 
 
-def _parsed(text: str) -> tuple[ast.expr, list[str]]:
+def _parse_python(text: str) -> tuple[ast.expr, list[str]]:
     """Python's tree, in which ``_3`` stands for word 3, and the words."""
     words: list[str] = []
     python: list[str] = []
     place = 0
     while rest := text[place:].strip():
-        word = _WORD.match(text, place)
+        word = _WORD_PATTERN.match(text, place)
         if word is None:
             raise ValueError(f"{rest[0]!r} has no meaning in {text!r}")
-        if len(words) == MOST_WORDS:
-            raise ValueError(f"more than {MOST_WORDS} words are too many: {text[:60]!r} …")
+        if len(words) == MAX_WORDS:
+            raise ValueError(f"more than {MAX_WORDS} words are too many: {text[:60]!r} …")
         if word["number"]:
-            number = float(word["number"]) * UNITS.get(word["unit"], 1.0)
+            number = float(word["number"]) * UNIT_FACTORS.get(word["unit"], 1.0)
             number = number / 100 if "%" in word[0] else number
             # Shares, and only they, become powers: these bind more tightly than a division does.
             python.append(f"{number!r} **" if word["share"] else repr(number))
@@ -193,34 +193,34 @@ def _parsed(text: str) -> tuple[ast.expr, list[str]]:
         words.append(word[0].strip())
         place = word.end()
     try:
-        with _PARSING:
+        with _PARSE_LOCK:
             return ast.parse(" ".join(python), mode="eval").body, words
     except (SyntaxError, MemoryError):
-        raise _misplaced(text, words) from None
+        raise _build_syntax_error(text, words) from None
 
 
-def _expression(node: ast.AST, text: str, words: list[str]) -> Expression:
+def _build_expression(node: ast.AST, text: str, tokens: list[str]) -> Expression:
     match node:
         case ast.Constant(value=float(value)):
             return Number(value)
         case ast.Name(id=name) if name.startswith("_"):
-            return Name(re.sub(r"\s", "", words[int(name[1:])]))
+            return Name(re.sub(r"\s", "", tokens[int(name[1:])]))
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return Operation("-", (_expression(operand, text, words),))
+            return Operation("-", (_build_expression(operand, text, tokens),))
         case ast.BinOp(left=left, op=symbol, right=right):
-            operands = (_expression(side, text, words) for side in (left, right))
+            operands = (_build_expression(side, text, tokens) for side in (left, right))
             return Operation(_SYMBOLS[type(symbol)], tuple(operands))
         case ast.Call(func=ast.Name(id=function), args=[_, *_] as arguments) if (
             function in FUNCTIONS
         ):
-            return Operation(function, tuple(_expression(a, text, words) for a in arguments))
-    raise _misplaced(text, words)
+            return Operation(function, tuple(_build_expression(a, text, tokens) for a in arguments))
+    raise _build_syntax_error(text, tokens)
 
 
-def _misplaced(text: str, words: list[str]) -> ValueError:
+def _build_syntax_error(text: str, tokens: list[str]) -> ValueError:
     """The first word that cannot stand where it does."""
     value_expected, opened = True, 0
-    for word in (*words, ""):
+    for word in (*tokens, ""):
         starts_value = word[:1].isalnum() or word[:1] in ("_", "(")
         opened += word.endswith("(") - (word == ")")
         if value_expected and not starts_value and word != "-":
@@ -229,7 +229,7 @@ def _misplaced(text: str, words: list[str]) -> ValueError:
             return ValueError(f"{word!r} is one word too many in {text!r}")
         function = word[:-1].strip() if word.endswith("(") else ""
         if function and function not in FUNCTIONS:
-            names = ", ".join(sorted({*FACTS, *FUNCTIONS}))
+            names = ", ".join(sorted({*FACT_FUNCTIONS, *FUNCTIONS}))
             return ValueError(f"there is no function {function!r}; there are {names}")
         value_expected = word.endswith(("(", "of")) or not (starts_value or word == ")")
     problem = "expected ')', not 'the end', in" if opened else "no arithmetic:"

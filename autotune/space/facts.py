@@ -21,10 +21,10 @@ class HostFacts:
     memory: int
     nofile: int = 1024
     somaxconn: int = 0
-    kernel: Mapping[str, str] = field(default_factory=dict)
-    refused: Mapping[str, str] = field(default_factory=dict)
+    kernel_values: Mapping[str, str] = field(default_factory=dict)
+    unsettable: Mapping[str, str] = field(default_factory=dict)
 
-    def within(self, host: Host) -> HostFacts:
+    def limited_to(self, host: Host) -> HostFacts:
         """Limited to what the target allows of the host."""
         return replace(
             self,
@@ -32,12 +32,12 @@ class HostFacts:
             memory=min(self.memory, host.memory or self.memory),
         )
 
-    def names(self) -> Mapping[str, float]:
+    def to_names(self) -> Mapping[str, float]:
         """For bounds such as ``2 * cpus``: whole CPUs, at least one."""
         return {"cpus": max(1, int(self.cpus)), "memory": self.memory, "nofile": self.nofile}
 
 
-def smallest(facts: Iterable[HostFacts]) -> HostFacts:
+def find_common_facts(facts: Iterable[HostFacts]) -> HostFacts:
     """What every one of these hosts has, for they share their settings; the kernel is the first's."""
     hosts = tuple(facts)
     return replace(

@@ -7,38 +7,38 @@ from dataclasses import replace
 
 from autotune.parameter_name import ParameterName
 from autotune.services.base import Settings
-from autotune.services.readback import number
-from autotune.services.sysctl.service import CHOICES_IN, NARROWED_TO, WHOLE_MACHINE, Sysctl
+from autotune.services.readback import parse_number
+from autotune.services.sysctl.service import AVAILABLE_CHOICES_KEYS, ALLOWED_CHOICES_KEYS, HOST_ONLY_KEY, Sysctl
 from autotune.space.dimension import Dimension
 from autotune.space.facts import HostFacts
 from autotune.target.model import Target
 
 
-def as_set(dimension: Dimension, facts: HostFacts) -> Dimension:
+def with_host_value(dimension: Dimension, facts: HostFacts) -> Dimension:
     """A kernel setting with the host's value as its baseline."""
     key = dimension.parameter.name
-    if key not in facts.kernel:
+    if key not in facts.kernel_values:
         return dimension
-    text = facts.kernel[key]
-    current = number(text) if isinstance(dimension.parameter.stock, int) else text
+    text = facts.kernel_values[key]
+    current = parse_number(text) if isinstance(dimension.parameter.stock, int) else text
     if not dimension.choices:
-        return replace(dimension.including(int(current)), baseline=int(current))
+        return replace(dimension.widened_for(int(current)), baseline=int(current))
     # The choices are those that the kernel has, and allows on this host.
-    offered = facts.kernel.get(CHOICES_IN.get(key, ""), "").split()
-    if WHOLE_MACHINE not in facts.kernel and NARROWED_TO.get(key) in facts.kernel:
-        allowed = facts.kernel[NARROWED_TO[key]].split()
+    offered = facts.kernel_values.get(AVAILABLE_CHOICES_KEYS.get(key, ""), "").split()
+    if HOST_ONLY_KEY not in facts.kernel_values and ALLOWED_CHOICES_KEYS.get(key) in facts.kernel_values:
+        allowed = facts.kernel_values[ALLOWED_CHOICES_KEYS[key]].split()
         offered = [choice for choice in offered if choice in allowed]
     choices = dict.fromkeys((current, *(offered or dimension.choices)))
     return replace(dimension, baseline=current, choices=tuple(choices))
 
 
-def parameter_of(target: Target, host: str, key: str) -> str:
+def find_kernel_parameter(target: Target, host: str, key: str) -> str:
     """The full name of the parameter that sets a kernel value of a host, if it is tuned."""
     tier = next(name for name, tier in target.tiers.items() if host in tier.hosts)
     return f"{tier}.{Sysctl.name}.{key}"
 
 
-def set_by(target: Target, settings: Settings) -> dict[str, dict[str, str]]:
+def list_set_keys(target: Target, settings: Settings) -> dict[str, dict[str, str]]:
     """The kernel values that these settings set, by host."""
     values: dict[str, dict[str, str]] = {}
     for name, tier in target.tiers.items():
@@ -51,7 +51,7 @@ def set_by(target: Target, settings: Settings) -> dict[str, dict[str, str]]:
     return values
 
 
-def available(
+def exclude_unsettable(
     target: Target, dimensions: Iterable[Dimension], facts: Mapping[str, HostFacts]
 ) -> tuple[tuple[Dimension, ...], tuple[str, ...]]:
     """The dimensions without kernel settings that cannot be tuned, and a line why for each.
@@ -64,20 +64,20 @@ def available(
             owners.setdefault(host, name)
     remaining, left_out = list[Dimension](), dict[tuple[str, str, str], list[str]]()
     for dimension in dimensions:
-        if not _is_kernels(dimension):
+        if not _is_kernel_setting(dimension):
             remaining.append(dimension)
-        elif why := next(_reasons(target, dimension, owners, facts), None):
+        elif why := next(_find_exclusion_reasons(target, dimension, owners, facts), None):
             service = dimension.name.removesuffix(f".{dimension.parameter.name}")
             left_out.setdefault((service, *why), []).append(dimension.parameter.name)
         elif not dimension.parameter.on_demand or dimension.name in target.parameters:
             remaining.append(dimension)
-    return tuple(remaining), (*_lines(left_out), *_differing(target, remaining, facts))
+    return tuple(remaining), (*_format_excluded(left_out), *_describe_differences(target, remaining, facts))
 
 
-def _lines(left_out: Mapping[tuple[str, str, str], list[str]]) -> Iterator[str]:
+def _format_excluded(excluded: Mapping[tuple[str, str, str], list[str]]) -> Iterator[str]:
     """What was left out: a line for all tiers that lack the same, for the same reason."""
     alike: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    for (service, why, host), names in left_out.items():
+    for (service, why, host), names in excluded.items():
         what = f"without {', '.join(names)}: " if host else ""
         alike.setdefault((what, why), []).append((service, host))
     for (what, why), places in alike.items():
@@ -85,11 +85,11 @@ def _lines(left_out: Mapping[tuple[str, str, str], list[str]]) -> Iterator[str]:
         yield f"{services}: {what}{why}" + (f" ({hosts})" if hosts else "")
 
 
-def _is_kernels(dimension: Dimension) -> bool:
+def _is_kernel_setting(dimension: Dimension) -> bool:
     return ParameterName.parse(dimension.name).service == Sysctl.name
 
 
-def _reasons(
+def _find_exclusion_reasons(
     target: Target,
     dimension: Dimension,
     owners: Mapping[str, str],
@@ -101,22 +101,22 @@ def _reasons(
     for host in target.tiers[tier].hosts:
         if owners[host] != tier:
             yield f"the kernel of {host} is tuned as part of tier {owners[host]}", ""
-        elif key in facts[host].refused:
-            yield facts[host].refused[key], host
-        elif key not in facts[host].kernel:
+        elif key in facts[host].unsettable:
+            yield facts[host].unsettable[key], host
+        elif key not in facts[host].kernel_values:
             yield "the host does not say what it is", host
 
 
-def _differing(
+def _describe_differences(
     target: Target, dimensions: Iterable[Dimension], facts: Mapping[str, HostFacts]
 ) -> Iterator[str]:
     """A line for each value that differs between a tier's hosts today: in a study they share it."""
-    for dimension in filter(_is_kernels, dimensions):
+    for dimension in filter(_is_kernel_setting, dimensions):
         first, *others = target.tiers[ParameterName.parse(dimension.name).tier].hosts
         key = dimension.parameter.name
         for host in others:
-            if facts[host].kernel[key] != facts[first].kernel[key]:
+            if facts[host].kernel_values[key] != facts[first].kernel_values[key]:
                 yield (
-                    f"{dimension.name}: {first} has {facts[first].kernel[key]}, {host} has "
-                    f"{facts[host].kernel[key]}; the baseline is that of {first}"
+                    f"{dimension.name}: {first} has {facts[first].kernel_values[key]}, {host} has "
+                    f"{facts[host].kernel_values[key]}; the baseline is that of {first}"
                 )

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autotune.errors import Mistakes
+from autotune.errors import TargetErrorCollector
 from autotune.services.base import Settings, Value
 from autotune.space.dimension import Dimension
-from autotune.space.rules import Rule, figure
+from autotune.space.rules import Rule, format_bytes
 from autotune.target.read import TargetFile
 
 # The keys of a rule that give a value, in the order in which they are looked at.
-GIVING = ("fixed", "range", "choices", "default")
+VALUE_KEYS = ("fixed", "range", "choices", "default")
 
 
 @dataclass(frozen=True)
@@ -31,27 +31,27 @@ class HostMemory:
     of_baseline: bool
 
 
-def host_of(rule: Rule) -> str | None:
+def find_rule_host(rule: Rule) -> str | None:
     """The host whose memory a built-in rule is about."""
     names = [name for name in rule.comparison.right.names() if name.startswith("memory(")]
-    return names[0].removeprefix("memory(").removesuffix(")") if rule.built_in and names else None
+    return names[0].removeprefix("memory(").removesuffix(")") if rule.is_built_in and names else None
 
 
 def is_plausible(rule: Rule, facts: Mapping[str, float]) -> bool:
     """Whether each process that a rule counts would fit into its host by itself."""
-    if (host := host_of(rule)) is None:
+    if (host := find_rule_host(rule)) is None:
         return True
     sizes = (facts[name] for name in rule.comparison.left.names() if name.startswith("rss("))
     return max(sizes, default=0.0) <= facts[f"memory({host})"]
 
 
-def memory_of(
+def compute_memory_use(
     rules: Iterable[Rule], settings: Settings, names: Mapping[str, float]
 ) -> Iterator[HostMemory]:
     """By host, for the rules that apply to ``settings``; ``names`` are these and all facts."""
     for rule in rules:
-        if (host := host_of(rule)) is not None and rule.applies(settings):
-            share, more = rule.comparison.right.evaluate(names), rule.slack(names)
+        if (host := find_rule_host(rule)) is not None and rule.applies(settings):
+            share, more = rule.comparison.right.evaluate(names), rule.allowed_excess(names)
             yield HostMemory(
                 host,
                 rule.text,
@@ -75,73 +75,73 @@ class MemoryCheck:
         """Raise TargetError if the target's values do not fit into a host's memory, whatever the other
         parameters are."""
         own = self.file.target.parameters.keys() & self.dimensions.keys()
-        values = {name: self._value(name) for name in own if self._key(name)}
-        names = self._least() | values
-        mistakes = Mistakes()
+        values = {name: self._lowest_given(name) for name in own if self._value_key(name)}
+        names = self._lowest_values() | values
+        mistakes = TargetErrorCollector()
         for rule in self.rules:
-            left, host = rule.comparison.left, host_of(rule)
+            left, host = rule.comparison.left, find_rule_host(rule)
             concerned = sorted(values.keys() & set(left.names()))
             memory = self.facts[f"memory({host})"]
             if not concerned or (needed := left.evaluate(names)) <= memory:
                 continue
             largest = min(concerned, key=lambda name: left.evaluate({**names, name: 0.0}))
-            with mistakes.collected():
-                raise self.file.document.error(
-                    ["parameters", largest, self._key(largest) or ""],
-                    f"{largest}: {host} needs {figure(needed)} of memory for it, and has "
-                    f"{figure(memory)}",
+            with mistakes.collect():
+                raise self.file.document.build_error(
+                    ["parameters", largest, self._value_key(largest) or ""],
+                    f"{largest}: {host} needs {format_bytes(needed)} of memory for it, and has "
+                    f"{format_bytes(memory)}",
                     hint=f"lower it, or give {host} more memory",
                 )
         mistakes.raise_all()
 
-    def cut(self, dimension: Dimension) -> Dimension:
+    def limit_range(self, dimension: Dimension) -> Dimension:
         """The dimension with a user's range cut to what each host can hold."""
         rule = self.file.target.parameters.get(dimension.name)
-        if rule is None or rule.range is None or dimension.choices or dimension.fixed:
+        if rule is None or rule.range is None or dimension.choices or dimension.is_fixed:
             return dimension
         low, high = dimension.bounds
-        least = self._least()
+        least = self._lowest_values()
         for limit in self.rules:
             if dimension.name in limit.comparison.left.names():
-                high = _highest(limit, dimension, least, low, high)
-        high = max(high, dimension.number(dimension.baseline))
+                high = _find_highest_value(limit, dimension, least, low, high)
+        high = max(high, dimension.to_number(dimension.baseline))
         return dimension if high == dimension.high else replace(dimension, high=high)
 
-    def _key(self, name: str) -> str | None:
+    def _value_key(self, name: str) -> str | None:
         """The key by which the target gives a number; ``None`` if it gives none."""
         rule = self.file.target.parameters[name]
-        return next((key for key in GIVING if getattr(rule, key) is not None), None)
+        return next((key for key in VALUE_KEYS if getattr(rule, key) is not None), None)
 
-    def _value(self, name: str) -> float:
+    def _lowest_given(self, name: str) -> float:
         """The default, or else the lowest value that the target leaves a parameter, in base units."""
         dimension = self.dimensions[name]
         default = self.file.target.parameters[name].default is not None
-        number = dimension.baseline if default else _lowest(dimension)
-        return 0.0 if isinstance(number, str) else float(number) * dimension.unit
+        number = dimension.baseline if default else _lowest_value(dimension)
+        return 0.0 if isinstance(number, str) else float(number) * dimension.unit_factor
 
-    def _least(self) -> dict[str, float]:
+    def _lowest_values(self) -> dict[str, float]:
         """All facts, and each parameter at the lowest value that it may have."""
-        numbers = {d.name: _lowest(d) * d.unit for d in self.dimensions.values()}
+        numbers = {d.name: _lowest_value(d) * d.unit_factor for d in self.dimensions.values()}
         return {**self.facts, **numbers}
 
 
-def _lowest(dimension: Dimension) -> float:
+def _lowest_value(dimension: Dimension) -> float:
     values: list[Value] = list(dimension.choices or (dimension.bounds[0],))
     return min((float(value) for value in values if not isinstance(value, str)), default=0.0)
 
 
-def _highest(
+def _find_highest_value(
     rule: Rule, dimension: Dimension, names: Mapping[str, float], low: float, high: float
 ) -> int | float:
     """The highest value that keeps the rule while all others are at their lowest, by bisection."""
 
     def keeps(value: float) -> bool:
-        return rule.holds({**names, dimension.name: value * dimension.unit})
+        return rule.is_kept({**names, dimension.name: value * dimension.unit_factor})
 
     if keeps(high) or not keeps(low):
-        return dimension.number(high)
+        return dimension.to_number(high)
     good, bad = float(low), float(high)
-    while bad - good > (0.5 if dimension.integer else 1e-6 * max(1.0, bad)):
+    while bad - good > (0.5 if dimension.is_integer else 1e-6 * max(1.0, bad)):
         middle = (good + bad) / 2
         good, bad = (middle, bad) if keeps(middle) else (good, middle)
-    return dimension.number(good)
+    return dimension.to_number(good)

@@ -8,23 +8,23 @@ from dataclasses import dataclass
 from autotune.errors import AutotuneError
 from autotune.services.base import Settings, Value
 from autotune.space.dimension import Dimension
-from autotune.space.rules import Rule, base_units
+from autotune.space.rules import Rule, convert_to_base
 
 
 @dataclass(frozen=True)
-class Binding:
+class RepairedValue:
     """A rule that changed a parameter, with its arithmetic at that moment."""
 
     rule: str
     parameter: str
-    asked: Value
+    requested: Value
     repaired: Value
 
     def __str__(self) -> str:
-        return f"{self.parameter}: {self.asked} → {self.repaired} ({self.rule})"
+        return f"{self.parameter}: {self.requested} → {self.repaired} ({self.rule})"
 
 
-class Infeasible(AutotuneError):
+class InfeasibleRule(AutotuneError):
     """``rule`` cannot be kept by changing anything; the message is the rule with its arithmetic."""
 
     def __init__(self, arithmetic: str, rule: Rule) -> None:
@@ -32,13 +32,13 @@ class Infeasible(AutotuneError):
         self.rule = rule
 
 
-def repaired(
-    asked: Settings,
+def repair_settings(
+    requested: Settings,
     dimensions: Sequence[Dimension],
     rules: Sequence[Rule],
     facts: Mapping[str, float],
     keep: Container[str] = (),
-) -> tuple[dict[str, Value], tuple[Binding, ...]]:
+) -> tuple[dict[str, Value], tuple[RepairedValue, ...]]:
     """Settings that keep every rule, and each change that this took.
 
     A rule is repaired by lowering the parameter on its smaller side that is furthest above its
@@ -47,55 +47,55 @@ def repaired(
     their turn last, unless the rule is one of memory: more of one thing needs more of what it uses.
     Raises Infeasible.
     """
-    repair = _Repair(asked, dimensions, facts, keep)
+    repair = _RepairState(requested, dimensions, facts, keep)
     for _ in range(4 * (len(rules) + len(dimensions))):
-        broken = next((rule for rule in rules if not rule.holds(repair.names)), None)
+        broken = next((rule for rule in rules if not rule.is_kept(repair.names)), None)
         if broken is None:
             return repair.settings, repair.bindings()
-        repair.make(broken)
-    raise Infeasible(f"no values keep the rules: {rules[0].arithmetic(repair.names)}", rules[0])
+        repair.repair_rule(broken)
+    raise InfeasibleRule(f"no values keep the rules: {rules[0].format_arithmetic(repair.names)}", rules[0])
 
 
-class _Repair:
+class _RepairState:
     """``names`` are the facts and the settings so far, in base units."""
 
     def __init__(
-        self, asked: Settings, dimensions: Iterable[Dimension], facts: Mapping[str, float],
+        self, requested: Settings, dimensions: Iterable[Dimension], facts: Mapping[str, float],
         keep: Container[str],
     ) -> None:  # fmt: skip
-        self.settings = dict(asked)
+        self.settings = dict(requested)
         self._keep = keep
-        self._asked = asked
+        self._asked = requested
         self._dimensions = {d.name: d for d in dimensions}
         self._changed: dict[str, str] = {}  # parameter → the last rule that changed it
-        self.names = {**facts, **base_units(asked, self._dimensions.values())}
+        self.names = {**facts, **convert_to_base(requested, self._dimensions.values())}
 
-    def bindings(self) -> tuple[Binding, ...]:
+    def bindings(self) -> tuple[RepairedValue, ...]:
         return tuple(
-            Binding(rule, name, self._asked[name], self.settings[name])
+            RepairedValue(rule, name, self._asked[name], self.settings[name])
             for name, rule in self._changed.items()
             if self.settings[name] != self._asked[name]
         )
 
-    def make(self, rule: Rule) -> None:
+    def repair_rule(self, rule: Rule) -> None:
         """Change one parameter so that ``rule`` holds, or comes nearer to it."""
-        arithmetic = rule.arithmetic(self.names)
+        arithmetic = rule.format_arithmetic(self.names)
         sides = (rule.comparison.left, rule.comparison.right)
         small, large = sides if rule.symbol in ("<=", "<", "==") else reversed(sides)
-        ends = [*self._ends(small.names(), 0), *self._ends(large.names(), 1)]
-        if not rule.size:
-            ends.sort(key=lambda each: each[0].name in self._keep)
-        for dimension, end in ends:
-            if rule.holds(self._at(dimension, end)):
-                self._set(dimension, self._nearest(rule, dimension, end), arithmetic)
+        movable = [*self._list_movable(small.names(), 0), *self._list_movable(large.names(), 1)]
+        if not rule.is_size:
+            movable.sort(key=lambda each: each[0].name in self._keep)
+        for dimension, end in movable:
+            if rule.is_kept(self._names_with(dimension, end)):
+                self._set_value(dimension, self._find_nearest_value(rule, dimension, end), arithmetic)
                 return
-        for dimension, end in ends:
-            if rule.excess(self._at(dimension, end)) < rule.excess(self.names):
-                self._set(dimension, end, arithmetic)
+        for dimension, end in movable:
+            if rule.relative_excess(self._names_with(dimension, end)) < rule.relative_excess(self.names):
+                self._set_value(dimension, end, arithmetic)
                 return
-        raise Infeasible(arithmetic, rule)
+        raise InfeasibleRule(arithmetic, rule)
 
-    def _ends(self, names: Iterable[str], which: int) -> list[tuple[Dimension, float]]:
+    def _list_movable(self, names: Iterable[str], bound_index: int) -> list[tuple[Dimension, float]]:
         """Numbers that are not at their lowest (0) or highest (1) value yet, with that value: the
         one furthest from it first, by the ratio of the two."""
 
@@ -104,29 +104,29 @@ class _Repair:
             return large / max(small, 1e-9)
 
         numbers = [self._dimensions[n] for n in dict.fromkeys(names) if n in self._dimensions]
-        ends = [(d, d.bounds[which]) for d in numbers if not d.choices]
+        movable = [(d, d.bounds[bound_index]) for d in numbers if not d.choices]
         return sorted(
-            (e for e in ends if self.settings[e[0].name] != e[1]), key=ratio, reverse=True
+            (e for e in movable if self.settings[e[0].name] != e[1]), key=ratio, reverse=True
         )
 
-    def _at(self, dimension: Dimension, value: Value) -> dict[str, float]:
-        return {**self.names, dimension.name: float(value) * dimension.unit}
+    def _names_with(self, dimension: Dimension, value: Value) -> dict[str, float]:
+        return {**self.names, dimension.name: float(value) * dimension.unit_factor}
 
-    def _nearest(self, rule: Rule, dimension: Dimension, end: float) -> Value:
+    def _find_nearest_value(self, rule: Rule, dimension: Dimension, bound: float) -> Value:
         """The value nearest to the one asked for that keeps the rule, by bisection.
 
         (Both sides of a rule are monotone in each of its parameters.)
         """
-        good, bad = float(end), float(self.settings[dimension.name])
-        while abs(bad - good) > (0.5 if dimension.integer else 1e-6 * max(1.0, abs(bad))):
+        good, bad = float(bound), float(self.settings[dimension.name])
+        while abs(bad - good) > (0.5 if dimension.is_integer else 1e-6 * max(1.0, abs(bad))):
             middle = (good + bad) / 2
-            if rule.holds(self._at(dimension, dimension.towards(end, middle))):
+            if rule.is_kept(self._names_with(dimension, dimension.round_towards(bound, middle))):
                 good = middle
             else:
                 bad = middle
-        return dimension.towards(end, good)
+        return dimension.round_towards(bound, good)
 
-    def _set(self, dimension: Dimension, value: Value, rule: str) -> None:
+    def _set_value(self, dimension: Dimension, value: Value, rule: str) -> None:
         self.settings[dimension.name] = value
-        self.names = self._at(dimension, value)
+        self.names = self._names_with(dimension, value)
         self._changed[dimension.name] = rule

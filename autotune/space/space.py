@@ -7,26 +7,26 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from autotune.errors import AutotuneError, Mistakes, TargetError
-from autotune.services.base import Bound, Effect, Parameter, Role, Settings, Trait, Value, met
-from autotune.services.registry import DEPLOYMENTS, Placed, parts, placed
+from autotune.errors import AutotuneError, TargetErrorCollector, TargetError
+from autotune.services.base import Bound, Effect, Parameter, Role, Settings, Trait, Value, conditions_hold
+from autotune.services.registry import DEPLOYMENTS, TierService, services_of, list_tier_services
 from autotune.space import derived, kernel
-from autotune.space.caps import Cap, Clamp, capped, caps, narrowed
-from autotune.space.declared import declared, try_first, value_of
-from autotune.space.dimension import NOTHING_READ, Dimension, Running, choice, combinations
-from autotune.space.expression import parse, parse_comparison
-from autotune.space.facts import HostFacts, smallest
-from autotune.space.memory import HostMemory, MemoryCheck, host_of, is_plausible, memory_of
-from autotune.space.repair import Binding, Infeasible, repaired
-from autotune.space.rules import Rule, Vocabulary, base_units, facts_of, limits, orders
+from autotune.space.caps import ParameterCap, Clamp, apply_caps, find_caps, narrow_dimension
+from autotune.space.declared import build_declared_dimensions, read_tried_first, parse_value
+from autotune.space.dimension import EMPTY_VALUES, Dimension, AdoptedValues, build_deployment_choice, list_deployments
+from autotune.space.expression import parse_expression, parse_comparison
+from autotune.space.facts import HostFacts, find_common_facts
+from autotune.space.memory import HostMemory, MemoryCheck, find_rule_host, is_plausible, compute_memory_use
+from autotune.space.repair import RepairedValue, InfeasibleRule, repair_settings
+from autotune.space.rules import Rule, RuleVocabulary, convert_to_base, collect_rule_facts, list_limit_rules, list_order_rules
 from autotune.target import runtimes
 from autotune.target.document import Location
-from autotune.target.messages import instead, nearest
+from autotune.target.messages import suggest_name, find_nearest_name
 from autotune.target.model import ParameterRule, Scalar, Tier
 from autotune.target.read import TargetFile
 
-Facts = Mapping[str, HostFacts]
-__all__ = ["Binding", "Candidate", "Infeasible", "Space", "build"]
+FactsByHost = Mapping[str, HostFacts]
+__all__ = ["RepairedValue", "Candidate", "InfeasibleRule", "SearchSpace", "build_space"]
 
 
 @dataclass(frozen=True)
@@ -37,12 +37,12 @@ class Candidate:
     """
 
     settings: Settings
-    bindings: tuple[Binding, ...] = ()
-    capped: tuple[str, ...] = ()
+    repairs: tuple[RepairedValue, ...] = ()
+    capped_parameters: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Space:
+class SearchSpace:
     """``facts`` are names constraints may use beside parameters: ``web.memory``, ``count(web)``.
 
     ``dropped`` says what was left out or cut because of these hosts, and which rules the baseline
@@ -54,28 +54,28 @@ class Space:
     dimensions: tuple[Dimension, ...]
     constraints: tuple[Rule, ...]
     facts: Mapping[str, float]
-    dropped: tuple[str, ...] = ()
+    excluded: tuple[str, ...] = ()
     try_first: tuple[Settings, ...] = ()
-    core_first: bool = True
-    caps: Mapping[str, Cap] = field(default_factory=dict)
+    searches_core_first: bool = True
+    caps: Mapping[str, ParameterCap] = field(default_factory=dict)
 
     @property
-    def tunable(self) -> tuple[Dimension, ...]:
+    def tunable_dimensions(self) -> tuple[Dimension, ...]:
         """Dimensions that have more than one value, and an effect under some settings."""
         choices_of = {d.name: d.choices for d in self.dimensions if d.choices}
         return tuple(
             d
             for d in self.dimensions
-            if d.derived is None
-            and not d.fixed
-            and all(set(values) & set(choices_of.get(name, values)) for name, values in d.when)
+            if d.expression is None
+            and not d.is_fixed
+            and all(set(values) & set(choices_of.get(name, values)) for name, values in d.conditions)
         )
 
     @property
-    def core(self) -> tuple[Dimension, ...]:
+    def core_dimensions(self) -> tuple[Dimension, ...]:
         """The tunable dimensions that are searched first: those known to matter, or all of them."""
-        core = tuple(d for d in self.tunable if d.core)
-        return core if core and self.core_first else self.tunable
+        core = tuple(d for d in self.tunable_dimensions if d.is_core)
+        return core if core and self.searches_core_first else self.tunable_dimensions
 
     @property
     def baseline(self) -> dict[str, Value]:
@@ -87,9 +87,9 @@ class Space:
 
         Each is the settings that make the choice; a target without one has a single, empty choice.
         """
-        return combinations(self.dimensions)
+        return list_deployments(self.dimensions)
 
-    def preset(self, kind: str, deployment: Settings | None = None) -> dict[str, Value]:
+    def preset_settings(self, kind: str, deployment: Settings | None = None) -> dict[str, Value]:
         """Values of one of `PRESETS` over the baseline, inside this space's bounds.
 
         ``deployment`` is one of `deployments`; without it, the baseline's.
@@ -100,7 +100,7 @@ class Space:
             chosen[dimension.name] = dimension.baseline if value is None else dimension.clip(value)
         return {**chosen, **(deployment or {})}
 
-    def without(self, name: str, choice: Value) -> Space:
+    def without_choice(self, name: str, choice: Value) -> SearchSpace:
         """The space with one choice less."""
         dimensions = tuple(
             replace(d, choices=tuple(c for c in d.choices if c != choice)) if d.name == name else d
@@ -108,7 +108,7 @@ class Space:
         )
         return replace(self, dimensions=dimensions)
 
-    def under(self, traits: frozenset[Trait]) -> Space:
+    def for_traits(self, traits: frozenset[Trait]) -> SearchSpace:
         """The space for a load with these traits: what they make decisive is known to matter."""
         dimensions = tuple(
             replace(d, parameter=replace(d.parameter, effect=Effect.CAPACITY))
@@ -117,69 +117,69 @@ class Space:
         )  # fmt: skip
         return replace(self, dimensions=dimensions)
 
-    def knowing(self, rss: Mapping[str, int]) -> Space:
+    def with_measured_memory(self, rss: Mapping[str, int]) -> SearchSpace:
         """The space with the memory of processes as it was measured, in bytes by `tier.service`."""
         measured = {f"rss({name})": float(size) for name, size in rss.items()}
         sizes = {name: size for name, size in measured.items() if name in self.facts}
         facts = {**self.facts, **sizes}
         # Sizes may be read from an export: one that no host has excuses nothing.
         constraints = tuple(
-            rule if is_plausible(rule, facts) else replace(rule, beyond=None)
+            rule if is_plausible(rule, facts) else replace(rule, baseline_excess=None)
             for rule in self.constraints
         )
         return replace(self, facts=facts, constraints=constraints)
 
-    def active(self, settings: Settings) -> frozenset[str]:
+    def active_parameters(self, settings: Settings) -> frozenset[str]:
         """Names of the parameters that have any effect under ``settings``."""
-        return frozenset(d.name for d in self.dimensions if met(d.when, settings))
+        return frozenset(d.name for d in self.dimensions if conditions_hold(d.conditions, settings))
 
-    def candidate(self, suggested: Settings, keep: Container[str] = ()) -> Candidate:
+    def build_candidate(self, suggested: Settings, keep: Container[str] = ()) -> Candidate:
         """Suggested values completed from the baseline and repaired until every rule holds; parameters
         to ``keep`` are changed last (see `repaired`).
 
         Raises Infeasible when nothing can help.
         """
-        asked, limited = capped({**self.baseline, **suggested}, self.dimensions, self.caps)
-        rules = [rule for rule in self.constraints if rule.applies(asked)]
-        settings, bindings = repaired(asked, self.dimensions, rules, self.facts, keep)
+        completed, limited = apply_caps({**self.baseline, **suggested}, self.dimensions, self.caps)
+        rules = [rule for rule in self.constraints if rule.applies(completed)]
+        settings, bindings = repair_settings(completed, self.dimensions, rules, self.facts, keep)
         names = tuple(binding.parameter for binding in limited)
-        return Candidate(self._complete(settings), (*limited, *bindings), names)
+        return Candidate(self._with_derived(settings), (*limited, *bindings), names)
 
-    def clamped(self, clamps: Mapping[str, Clamp]) -> Space:
+    def with_clamps(self, clamps: Mapping[str, Clamp]) -> SearchSpace:
         """The space as deployments showed it: without the values that take no effect."""
-        numbers = {d.name for d in self.dimensions if not d.choices and d.derived is None}
+        numbers = {d.name for d in self.dimensions if not d.choices and d.expression is None}
         applicable = {name: clamp for name, clamp in clamps.items() if name in numbers}
         if not applicable:
             return self
-        dimensions = tuple(narrowed(d, applicable[d.name]) if d.name in applicable else d
+        dimensions = tuple(narrow_dimension(d, applicable[d.name]) if d.name in applicable else d
                            for d in self.dimensions)  # fmt: skip
         limits = {
-            name: replace(self.caps.get(name, Cap()), clamp=c) for name, c in applicable.items()
+            name: replace(self.caps.get(name, ParameterCap()), observed_clamp=c) for name, c in applicable.items()
         }
         return replace(self, dimensions=dimensions, caps={**self.caps, **limits})
 
-    def in_effect(self, suggested: Settings) -> dict[str, Value]:
+    def get_effective(self, suggested: Settings) -> dict[str, Value]:
         """Suggested values, with those that take effect in place of those that do not."""
-        settings, _ = capped({**self.baseline, **suggested}, self.dimensions, self.caps)
+        settings, _ = apply_caps({**self.baseline, **suggested}, self.dimensions, self.caps)
         return {name: settings[name] for name in suggested}
 
-    def check(self, settings: Settings) -> None:
+    def validate_settings(self, settings: Settings) -> None:
         """Raise AutotuneError for anything but parameters of the space with values of their kinds."""
         dimensions = {d.name: d for d in self.dimensions}
         for name, value in settings.items():
-            if problem := _problem(dimensions, name, value):
+            if problem := _find_problem(dimensions, name, value):
                 raise AutotuneError(
                     f"the study has settings that do not fit its target: {problem[:200]}",
                     hint="its records were changed, or the hosts: start a new study",
                 )
 
-    def possible(self, settings: Settings, instead: Settings) -> dict[str, Value]:
+    def replace_impossible(self, settings: Settings, instead: Settings) -> dict[str, Value]:
         """``settings``, with the value from ``instead`` where one is not of the parameter's kind."""
         dimensions = {d.name: d for d in self.dimensions}
-        return {name: instead[name] if _problem(dimensions, name, value) else value
+        return {name: instead[name] if _find_problem(dimensions, name, value) else value
                 for name, value in settings.items()}  # fmt: skip
 
-    def has_effect_of(self, name: str, value: Value, settings: Settings) -> bool:
+    def has_same_effect(self, name: str, value: Value, settings: Settings) -> bool:
         """True if ``value`` takes effect as it is, and as the parameter's value in ``settings`` does."""
         chosen = settings.get(name)
         if chosen == value or name not in self.caps or isinstance(value, str):
@@ -187,98 +187,98 @@ class Space:
         effective = (self.caps[name].effective(float(v), settings) for v in (value, settings[name]))
         return all(each == float(value) for each, _ in effective)
 
-    def as_given(self, settings: Settings) -> Candidate:
+    def complete_unrepaired(self, settings: Settings) -> Candidate:
         """Settings as they are, completed but not repaired: what was measured is measured again."""
-        return Candidate(self._complete({**self.baseline, **settings}))
+        return Candidate(self._with_derived({**self.baseline, **settings}))
 
-    def keeps(self, rule: Rule, settings: Settings) -> bool:
-        return rule.holds(self.numbers(settings))
+    def is_kept(self, rule: Rule, settings: Settings) -> bool:
+        return rule.is_kept(self.to_names(settings))
 
-    def excess(self, rule: Rule, settings: Settings) -> float:
+    def relative_excess(self, rule: Rule, settings: Settings) -> float:
         """`Rule.excess` under these settings."""
-        return rule.excess(self.numbers(settings))
+        return rule.relative_excess(self.to_names(settings))
 
-    def arithmetic(self, rule: Rule, settings: Settings) -> str:
+    def format_arithmetic(self, rule: Rule, settings: Settings) -> str:
         """The rule and what its two sides come to."""
-        return rule.arithmetic(self.numbers(settings))
+        return rule.format_arithmetic(self.to_names(settings))
 
-    def memory(self, settings: Settings) -> tuple[HostMemory, ...]:
+    def compute_memory_use(self, settings: Settings) -> tuple[HostMemory, ...]:
         """What these settings use of each host's memory, at most."""
-        return tuple(memory_of(self.constraints, settings, self.numbers(settings)))
+        return tuple(compute_memory_use(self.constraints, settings, self.to_names(settings)))
 
-    def numbers(self, settings: Settings) -> dict[str, float]:
+    def to_names(self, settings: Settings) -> dict[str, float]:
         """All facts, and these settings in base units."""
-        return {**self.facts, **base_units(settings, self.dimensions)}
+        return {**self.facts, **convert_to_base(settings, self.dimensions)}
 
-    def _complete(self, settings: Settings) -> Settings:
+    def _with_derived(self, settings: Settings) -> Settings:
         """With the values that follow from the others."""
-        if all(d.derived is None for d in self.dimensions):
+        if all(d.expression is None for d in self.dimensions):
             return settings
-        names = self.numbers(settings)
-        following = {d.name: derived.value(d, names) for d in self.dimensions if d.derived}
+        names = self.to_names(settings)
+        following = {d.name: derived.compute_derived_value(d, names) for d in self.dimensions if d.expression}
         return {**settings, **following}
 
 
-def _problem(dimensions: Mapping[str, Dimension], name: str, value: Value) -> str:
+def _find_problem(dimensions: Mapping[str, Dimension], name: str, value: Value) -> str:
     """Return why the parameter ``name`` cannot have this value, or an empty text."""
     if name not in dimensions:
         return f"it has no {name!r}"
     try:
-        dimensions[name].typed(value)
+        dimensions[name].convert(value)
     except ValueError as error:
         return str(error) or f"{name} cannot have this value"
     return ""
 
 
-def build(file: TargetFile, facts: Facts, running: Running = NOTHING_READ) -> Space:
+def build_space(file: TargetFile, facts: FactsByHost, server: AdoptedValues = EMPTY_VALUES) -> SearchSpace:
     """The space of a target on hosts with these facts, and what runs there. Raises TargetError."""
     target = file.target
     if target.command is not None:
-        every, left_out = declared(file), tuple[str, ...]()
+        every, left_out = build_declared_dimensions(file), tuple[str, ...]()
     else:
-        every, left_out = kernel.available(target, dimensions(file, facts, running), facts)
-    named_facts = facts_of(target, facts)
-    vocabulary = Vocabulary(target, every, named_facts)
-    rules = _written(file, vocabulary)
-    for order in orders(target, every):
-        rules += vocabulary.rules(order)
-    space = Space(
-        every, tuple(rules), named_facts, left_out, try_first(file, every), target.tune == "core"
+        every, left_out = kernel.exclude_unsettable(target, build_dimensions(file, facts, server), facts)
+    named_facts = collect_rule_facts(target, facts)
+    vocabulary = RuleVocabulary(target, every, named_facts)
+    rules = _build_target_rules(file, vocabulary)
+    for order in list_order_rules(target, every):
+        rules += vocabulary.build_rules(order)
+    space = SearchSpace(
+        every, tuple(rules), named_facts, left_out, read_tried_first(file, every), target.tune == "core"
     )
     try:
-        broken = space.candidate({}).bindings
-    except Infeasible as error:
-        place = _to_mend(file, error.rule, {})
-        raise file.document.error(place, f"nothing can satisfy {error}") from None
+        broken = space.build_candidate({}).repairs
+    except InfeasibleRule as error:
+        place = _find_rule_location(file, error.rule, {})
+        raise file.document.build_error(place, f"nothing can satisfy {error}") from None
     if broken:
         why = f"the baseline itself breaks a constraint: {broken[0].rule}"
-        raise file.document.error(["constraints"], why)
+        raise file.document.build_error(["constraints"], why)
     _check_deployments(file, space)
-    space = _limited(space, [vocabulary.rules(limit) for limit in limits(target)])
-    space = _within_memory(file, space)
+    space = _add_builtin_rules(space, [vocabulary.build_rules(limit) for limit in list_limit_rules(target)])
+    space = _limit_to_memory(file, space)
     _check_deployments(file, space)
     if target.command is None:
-        space = replace(space, caps=caps(target, every, facts))
+        space = replace(space, caps=find_caps(target, every, facts))
     return space
 
 
-def _check_deployments(file: TargetFile, space: Space) -> None:
+def _check_deployments(file: TargetFile, space: SearchSpace) -> None:
     """Raises TargetError where the rules leave a choice of software no settings at all."""
     for deployment in space.deployments:
         try:
-            space.candidate(deployment)
-        except Infeasible as error:
+            space.build_candidate(deployment)
+        except InfeasibleRule as error:
             chosen = ", ".join(f"{name} {value}" for name, value in deployment.items())
-            raise file.document.error(
-                _to_mend(file, error.rule, deployment), f"with {chosen} nothing can satisfy {error}",
-                hint=("" if error.rule.built_in else "relax the constraint, ")
+            raise file.document.build_error(
+                _find_rule_location(file, error.rule, deployment), f"with {chosen} nothing can satisfy {error}",
+                hint=("" if error.rule.is_built_in else "relax the constraint, ")
                 + "widen the range, or take the software out of `service:`",
             ) from None  # fmt: skip
 
 
-def _to_mend(file: TargetFile, rule: Rule, deployment: Settings) -> Location:
+def _find_rule_location(file: TargetFile, rule: Rule, deployment: Settings) -> Location:
     """The place in a target to change where a rule cannot be kept with a choice of software."""
-    if file.target.constraints and not rule.built_in:
+    if file.target.constraints and not rule.is_built_in:
         return ["constraints"]
     of_rule = {*rule.comparison.left.names(), *rule.comparison.right.names()}
     if named := {name: each for name, each in file.target.parameters.items() if name in of_rule}:
@@ -287,172 +287,172 @@ def _to_mend(file: TargetFile, rule: Rule, deployment: Settings) -> Location:
     return ["tiers", tier, "service"] if tier else ["constraints"]
 
 
-def _limited(space: Space, limiting: Iterable[tuple[Rule, ...]]) -> Space:
+def _add_builtin_rules(space: SearchSpace, limiting: Iterable[tuple[Rule, ...]]) -> SearchSpace:
     """With built-in rules added, one for each choice of deployments.
 
     If the baseline breaks one, candidates may break it as much as the baseline, and no more.
     """
-    constraints, dropped, baseline = [*space.constraints], [*space.dropped], space.baseline
-    numbers, parameters = space.numbers(baseline), baseline.keys()
+    constraints, dropped, baseline = [*space.constraints], [*space.excluded], space.baseline
+    numbers, parameters = space.to_names(baseline), baseline.keys()
     for rules in limiting:
         of_baseline = next((rule for rule in rules if rule.applies(baseline)), None)
-        beyond = of_baseline.no_worse_than(numbers, parameters) if of_baseline else None
-        constraints += (replace(rule, built_in=True, beyond=beyond) for rule in rules)
-        if of_baseline and not space.keeps(of_baseline, baseline):
-            arithmetic = space.arithmetic(replace(of_baseline, beyond=beyond), baseline)
+        beyond = of_baseline.baseline_excess_for(numbers, parameters) if of_baseline else None
+        constraints += (replace(rule, is_built_in=True, baseline_excess=beyond) for rule in rules)
+        if of_baseline and not space.is_kept(of_baseline, baseline):
+            arithmetic = space.format_arithmetic(replace(of_baseline, baseline_excess=beyond), baseline)
             dropped.append(
                 f"the baseline itself breaks a rule, which others may do no further: {arithmetic}"
             )
-    return replace(space, constraints=tuple(constraints), dropped=tuple(dropped))
+    return replace(space, constraints=tuple(constraints), excluded=tuple(dropped))
 
 
-def _within_memory(file: TargetFile, space: Space) -> Space:
+def _limit_to_memory(file: TargetFile, space: SearchSpace) -> SearchSpace:
     """With ranges cut to what hosts can hold. Raises TargetError for values that do not fit."""
-    rules = [rule for rule in space.constraints if host_of(rule) is not None]
+    rules = [rule for rule in space.constraints if find_rule_host(rule) is not None]
     by_name = {d.name: d for d in space.dimensions}
     check = MemoryCheck(file, by_name, rules, space.facts)
     check.check()
-    cut = {d.name: check.cut(d) for d in space.dimensions}
+    cut = {d.name: check.limit_range(d) for d in space.dimensions}
     lines = (
         f"{name}: the range ends at {cut[name].high} {d.parameter.unit}, not at {d.high}: no more fits "
         "into the memory of its hosts"
         for name, d in by_name.items() if cut[name] is not d
     )  # fmt: skip
-    return replace(space, dimensions=tuple(cut.values()), dropped=(*space.dropped, *lines))
+    return replace(space, dimensions=tuple(cut.values()), excluded=(*space.excluded, *lines))
 
 
-def _written(file: TargetFile, vocabulary: Vocabulary) -> list[Rule]:
+def _build_target_rules(file: TargetFile, vocabulary: RuleVocabulary) -> list[Rule]:
     rules: list[Rule] = []
-    mistakes = Mistakes()
+    mistakes = TargetErrorCollector()
     for index, text in enumerate(file.target.constraints):
-        with mistakes.collected():
-            rules += _rules_of(file, vocabulary, index, text)
+        with mistakes.collect():
+            rules += _parse_rule(file, vocabulary, index, text)
     mistakes.raise_all()
     return rules
 
 
-def _rules_of(file: TargetFile, vocabulary: Vocabulary, index: int, text: str) -> list[Rule]:
+def _parse_rule(file: TargetFile, vocabulary: RuleVocabulary, index: int, text: str) -> list[Rule]:
     place = ("constraints", index)
     try:
-        return list(vocabulary.rules(parse_comparison(text)))
+        return list(vocabulary.build_rules(parse_comparison(text)))
     except ValueError as error:
-        raise file.document.error(place, str(error)) from None
+        raise file.document.build_error(place, str(error)) from None
     except KeyError as error:
         name = str(error.args[0])
-        meant = nearest(name, vocabulary.known)
+        meant = find_nearest_name(name, vocabulary.known_names)
         hint = f"did you mean {meant!r}?" if meant else None
-        raise file.document.error(place, f"unknown name {name!r}", hint=hint) from None
+        raise file.document.build_error(place, f"unknown name {name!r}", hint=hint) from None
 
 
 # -- dimensions: what services declare, with the target's rules ----------------------------------
 
 
-def dimensions(
-    file: TargetFile, facts: Facts, running: Running = NOTHING_READ
+def build_dimensions(
+    file: TargetFile, facts: FactsByHost, server: AdoptedValues = EMPTY_VALUES
 ) -> tuple[Dimension, ...]:
     """Every parameter the target leaves in the study, fixed ones included (low = high = baseline).
 
     Raises TargetError for an unknown service or parameter, an empty range, a default outside it.
     """
-    for error in unknown_deployments(file):
+    for error in find_unknown_deployments(file):
         raise error
     by_name: dict[str, Dimension] = {}
     for tier_name, tier in file.target.tiers.items():
-        for dimension in of_tier(tier_name, tier, smallest(facts[host] for host in tier.hosts)):
+        for dimension in build_tier_dimensions(tier_name, tier, find_common_facts(facts[host] for host in tier.hosts)):
             same = by_name.setdefault(dimension.name, dimension)
             if same is not dimension:
                 # The service plays two roles in the tier, and the parameter has an effect in either.
                 # Both conditions start with that of the deployment; the parameter's own follow.
-                (choice_name, values), (_, more) = same.when[0], dimension.when[0]
-                when = ((choice_name, (*values, *more)), *same.when[1:])
-                by_name[dimension.name] = replace(same, when=when)
-    edited = {name.rpartition(".")[0] for name in running.values}
-    by_name = {name: running.baseline(dimension) for name, dimension in by_name.items()
+                (choice_name, values), (_, more) = same.conditions[0], dimension.conditions[0]
+                when = ((choice_name, (*values, *more)), *same.conditions[1:])
+                by_name[dimension.name] = replace(same, conditions=when)
+    edited = {name.rpartition(".")[0] for name in server.values}
+    by_name = {name: server.with_baseline(dimension) for name, dimension in by_name.items()
                if not dimension.parameter.adopted or name.rpartition(".")[0] in edited
                or name in file.target.parameters}  # fmt: skip
-    for name, value in _advice(file, facts, by_name):
+    for name, value in _collect_advice(file, facts, by_name):
         by_name[name] = replace(by_name[name], advised=value)
-    mistakes = Mistakes()
+    mistakes = TargetErrorCollector()
     for name, rule in file.target.parameters.items():
-        with mistakes.collected():
-            by_name[name] = _ruled(file, by_name, name, rule, running)
+        with mistakes.collect():
+            by_name[name] = _apply_parameter_rule(file, by_name, name, rule, server)
     mistakes.raise_all()
-    return derived.settled(file, by_name)
+    return derived.resolve_derived(file, by_name)
 
 
-def _advice(
-    file: TargetFile, facts: Facts, by_name: Mapping[str, Dimension]
+def _collect_advice(
+    file: TargetFile, facts: FactsByHost, by_name: Mapping[str, Dimension]
 ) -> Iterator[tuple[str, Value]]:
     """What published tools advise for each service on its hosts, given what runs there."""
     for tier_name, tier in file.target.tiers.items():
-        of_host = smallest(facts[host] for host in tier.hosts).names()
-        for place in placed(tier_name, tier):
+        of_host = find_common_facts(facts[host] for host in tier.hosts).to_names()
+        for place in list_tier_services(tier_name, tier):
             prefix = f"{place.name}."
             running = {d.parameter.name: d.baseline for name, d in by_name.items()
                        if name.startswith(prefix)}  # fmt: skip
-            for name, value in place.service.advice(of_host, running).items():
+            for name, value in place.service.recommend_settings(of_host, running).items():
                 yield prefix + name, value
 
 
-def _ruled(
+def _apply_parameter_rule(
     file: TargetFile,
     by_name: Mapping[str, Dimension],
     name: str,
     rule: ParameterRule,
-    running: Running,
+    server: AdoptedValues,
 ) -> Dimension:
     """The dimension as the target sets it. Raises TargetError."""
     if name not in by_name:
-        raise file.document.unknown(["parameters", name], "parameter", by_name)
-    if name in running.left and (rule.fixed is not None or rule.derive is not None):
-        why = f"{name} cannot be set on these hosts: {running.left[name]}"
+        raise file.document.unknown_name_error(["parameters", name], "parameter", by_name)
+    if name in server.skipped and (rule.fixed is not None or rule.derive is not None):
+        why = f"{name} cannot be set on these hosts: {server.skipped[name]}"
         hint = "leave it out of `parameters:`"
-        raise file.document.error(["parameters", name], why, hint=hint)
-    if rule.drop or name in running.left:
+        raise file.document.build_error(["parameters", name], why, hint=hint)
+    if rule.drop or name in server.skipped:
         # A dropped parameter keeps its baseline: files still need a value.
         return by_name[name].fixed_at(by_name[name].baseline)
     if rule.derive is not None:
-        return derived.by_rule(file, by_name, by_name[name], rule.derive)
-    adjusted = _adjusted(file, by_name[name], rule)
+        return derived.derive_by_rule(file, by_name, by_name[name], rule.derive)
+    adjusted = _adjust_range(file, by_name[name], rule)
     if rule.range is None and rule.choices is None:
         return adjusted
     # What the user gives values to is worth searching, whatever guides say.
     return replace(
-        adjusted, parameter=replace(adjusted.parameter, effect=Effect.CAPACITY), safe=None
+        adjusted, parameter=replace(adjusted.parameter, effect=Effect.CAPACITY), safe_range=None
     )
 
 
-def unknown_deployments(file: TargetFile) -> Iterator[TargetError]:
+def find_unknown_deployments(file: TargetFile) -> Iterator[TargetError]:
     """An error for each service of a tier that does not exist, or not under its runtime."""
     for name, tier in file.target.tiers.items():
         for index, deployment in enumerate(tier.service):
             if deployment not in DEPLOYMENTS:
-                yield file.document.error(
+                yield file.document.build_error(
                     ["tiers", name, "service", index],
                     f"there is no service {deployment!r}",
-                    hint=instead(deployment, DEPLOYMENTS),
+                    hint=suggest_name(deployment, DEPLOYMENTS),
                 )
-            elif any(part.keeps_data for part, _ in parts(deployment)):
-                yield from _away_from_its_data(file, name, tier, deployment)
-            elif not (tier.installed or all(part.runs_privately for part, _ in parts(deployment))):
-                yield file.document.error(
+            elif any(part.keeps_data for part, _ in services_of(deployment)):
+                yield from _find_data_mismatch(file, name, tier, deployment)
+            elif not (tier.installed or all(part.can_run_privately for part, _ in services_of(deployment))):
+                yield file.document.build_error(
                     ["tiers", name, "service", index],
                     f"{deployment} is a unit of its hosts, and runs in no other way",
-                    hint=f"`runtime: {runtimes.names(installed=True)}`",
+                    hint=f"`runtime: {runtimes.format_runtime_names(installed=True)}`",
                 )
-        yield from _of_the_same_names(file, name, tier)
+        yield from _find_name_clashes(file, name, tier)
 
 
-def _of_the_same_names(file: TargetFile, name: str, tier: Tier) -> Iterator[TargetError]:
+def _find_name_clashes(file: TargetFile, name: str, tier: Tier) -> Iterator[TargetError]:
     """An error for a choice between two services of one name: parameters are called
     ``tier.service.parameter``, so both would have the same names for different parameters."""
     deployments = [(index, key) for index, key in enumerate(tier.service) if key in DEPLOYMENTS]
     for nth, (index, other) in enumerate(deployments):
-        own = {part.name: part.key for part, _ in parts(other)}
+        own = {part.name: part.key for part, _ in services_of(other)}
         for _, first in deployments[:nth]:
-            for part, _ in parts(first):
+            for part, _ in services_of(first):
                 if own.get(part.name, part.key) != part.key:
-                    yield file.document.error(
+                    yield file.document.build_error(
                         ["tiers", name, "service", index],
                         f"{first} and {other} are no choice for one tier: both have parameters called"
                         f" {name}.{part.name}.…, and they differ",
@@ -460,39 +460,39 @@ def _of_the_same_names(file: TargetFile, name: str, tier: Tier) -> Iterator[Targ
                     )
 
 
-def _away_from_its_data(
+def _find_data_mismatch(
     file: TargetFile, name: str, tier: Tier, deployment: str
 ) -> Iterator[TargetError]:
     where, message = ["tiers", name, "service"], f"{deployment} runs where its data is"
     if not tier.installed:
-        hint = f"`runtime: {runtimes.names(installed=True)}` tunes what the host has"
-        yield file.document.error(where, f"{message}, not as `runtime: {tier.runtime}`", hint=hint)
+        hint = f"`runtime: {runtimes.format_runtime_names(installed=True)}` tunes what the host has"
+        yield file.document.build_error(where, f"{message}, not as `runtime: {tier.runtime}`", hint=hint)
     if len(tier.service) > 1:
         hint = f"`service: {deployment}`, or a target for each"
-        yield file.document.error(where, f"{message}: another service has none of it", hint=hint)
+        yield file.document.build_error(where, f"{message}: another service has none of it", hint=hint)
 
 
-def of_tier(name: str, tier: Tier, facts: HostFacts) -> Iterator[Dimension]:
+def build_tier_dimensions(name: str, tier: Tier, facts: HostFacts) -> Iterator[Dimension]:
     """Every parameter of a tier as the catalogue has it, bounded by what its hosts have."""
-    chosen = choice(name, tier)
+    chosen = build_deployment_choice(name, tier)
     if chosen:
         yield chosen
-    for place in placed(name, tier):
+    for place in list_tier_services(name, tier):
         for parameter in place.service.parameters:
             if parameter.roles is None or place.role in parameter.roles:
-                dimension = _dimension(place, parameter, facts)
-                yield kernel.as_set(dimension, facts) if place.role is Role.HOST else dimension
+                dimension = _build_dimension(place, parameter, facts)
+                yield kernel.with_host_value(dimension, facts) if place.role is Role.HOST else dimension
 
 
-def _dimension(place: Placed, parameter: Parameter, facts: HostFacts) -> Dimension:
-    prefix = f"{place.name}."
+def _build_dimension(tier_service: TierService, parameter: Parameter, facts: HostFacts) -> Dimension:
+    prefix = f"{tier_service.name}."
     own = ((prefix + name, values) for name, values in parameter.when)
 
     def value(bound: Bound | None) -> Any:
         """A bound that is an expression over the host's facts, worked out."""
         if not isinstance(bound, str) or parameter.choices:
             return bound
-        number = parse(bound).evaluate(facts.names())
+        number = parse_expression(bound).evaluate(facts.to_names())
         return int(number) if number == int(number) or number > 100 else number
 
     dimension = Dimension(
@@ -501,35 +501,35 @@ def _dimension(place: Placed, parameter: Parameter, facts: HostFacts) -> Dimensi
         baseline=value(parameter.stock),
         low=value(parameter.low),
         high=value(parameter.high),
-        log=parameter.log,
+        is_logarithmic=parameter.log,
         choices=parameter.choices,
         recommended=value(parameter.recommended),
         advised=value(parameter.recommended),
-        published=parameter.published.get(place.role),
-        when=(*place.when, *own),
-        derived=derived.of_catalogue(parameter, prefix),
-        safe=(value(parameter.safe[0]), value(parameter.safe[1])) if parameter.safe else None,
+        published=parameter.published.get(tier_service.role),
+        conditions=(*tier_service.when, *own),
+        expression=derived.catalogue_expression(parameter, prefix),
+        safe_range=(value(parameter.safe[0]), value(parameter.safe[1])) if parameter.safe else None,
     )
     if parameter.on_demand:
         return dimension.fixed_at(dimension.baseline)
     # Bounds from a small host's facts must still hold the stock value.
-    return dimension.including(dimension.baseline)
+    return dimension.widened_for(dimension.baseline)
 
 
-def _adjusted(file: TargetFile, dimension: Dimension, rule: ParameterRule) -> Dimension:
+def _adjust_range(file: TargetFile, dimension: Dimension, rule: ParameterRule) -> Dimension:
     place = ["parameters", dimension.name]
 
     def read(value: Scalar, key: str) -> Value:
-        return value_of(file, dimension, [*place, key], value)
+        return parse_value(file, dimension, [*place, key], value)
 
     if rule.fixed is not None:
         return dimension.fixed_at(read(rule.fixed, "fixed"))
     if rule.range is not None:
         if dimension.choices:
-            raise file.document.error([*place, "range"], f"{dimension.name} has choices, no range")
-        low, high = (dimension.number(read(value, "range")) for value in rule.range)
+            raise file.document.build_error([*place, "range"], f"{dimension.name} has choices, no range")
+        low, high = (dimension.to_number(read(value, "range")) for value in rule.range)
         if low >= high:
-            raise file.document.error(
+            raise file.document.build_error(
                 [*place, "range"], f"{dimension.name}: the range [{low}, {high}] is empty"
             )
         dimension = replace(dimension, low=low, high=high)
@@ -537,13 +537,13 @@ def _adjusted(file: TargetFile, dimension: Dimension, rule: ParameterRule) -> Di
         values = tuple(read(value, "choices") for value in rule.choices)
         dimension = replace(dimension, choices=values, low=None, high=None)
     if rule.log is not None:
-        dimension = replace(dimension, log=rule.log)
+        dimension = replace(dimension, is_logarithmic=rule.log)
     if rule.default is not None:
         dimension = replace(dimension, baseline=read(rule.default, "default"))
-    if dimension.holds(dimension.baseline):
+    if dimension.allows(dimension.baseline):
         return dimension
-    raise file.document.error(
+    raise file.document.build_error(
         [*place, *(["default"] if rule.default is not None else [])],
-        f"{dimension.name}: the default {dimension.baseline} is outside {dimension.extent}",
+        f"{dimension.name}: the default {dimension.baseline} is outside {dimension.format_range}",
         hint="widen the range, or set `default:` to where the stack stands today",
     )

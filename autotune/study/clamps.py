@@ -9,10 +9,10 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from autotune.services.base import Settings, Value
-from autotune.space.caps import UNLIMITED, Clamp, clamp_of
+from autotune.space.caps import UNLIMITED, Clamp, infer_clamp
 
 
-class Tried(Protocol):
+class MeasuredTrial(Protocol):
     """A trial: see `study.records.Trial`."""
 
     @property
@@ -24,16 +24,16 @@ class Tried(Protocol):
     @property
     def effective(self) -> Mapping[str, Value]: ...
     @property
-    def in_effect(self) -> Settings: ...
+    def effective_settings(self) -> Settings: ...
     @property
-    def clamped(self) -> tuple[str, ...]: ...
+    def clamped_parameters(self) -> tuple[str, ...]: ...
     @property
-    def capped(self) -> tuple[str, ...]: ...
+    def capped_parameters(self) -> tuple[str, ...]: ...
     @property
     def meets(self) -> bool: ...
 
 
-def shown(trials: Iterable[Tried]) -> dict[str, Clamp]:
+def find_clamps(trials: Iterable[MeasuredTrial]) -> dict[str, Clamp]:
     """The limits that deployments showed, by parameter.
 
     A limit that changes from trial to trial depends on other settings. It does not limit the parameter.
@@ -42,42 +42,42 @@ def shown(trials: Iterable[Tried]) -> dict[str, Clamp]:
     trials = tuple(trials)
     limits: dict[str, set[Clamp]] = {}
     for trial in trials:
-        for name in trial.clamped:
-            clamp = clamp_of(trial.settings[name], trial.effective[name])
+        for name in trial.clamped_parameters:
+            clamp = infer_clamp(trial.settings[name], trial.effective[name])
             if clamp != UNLIMITED:
                 limits.setdefault(name, set()).add(clamp)
-    common = {name: limit for name, clamps in limits.items() if (limit := _common(clamps))}
-    return {name: limit for name, limit in common.items() if not _refuted(name, limit, trials)}
+    common = {name: limit for name, clamps in limits.items() if (limit := _common_clamp(clamps))}
+    return {name: limit for name, limit in common.items() if not _is_refuted(name, limit, trials)}
 
 
-def _refuted(name: str, limit: Clamp, trials: Iterable[Tried]) -> bool:
+def _is_refuted(name: str, limit: Clamp, trials: Iterable[MeasuredTrial]) -> bool:
     """True if a value beyond the limit took effect."""
     values = (trial.effective[name] for trial in trials if name in trial.effective)
     return any(not limit.allows(value) for value in values)
 
 
-def _common(clamps: Collection[Clamp]) -> Clamp | None:
+def _common_clamp(clamps: Collection[Clamp]) -> Clamp | None:
     """The one limit at each end; ``None`` if there are several."""
-    lows = {clamp.least for clamp in clamps} - {UNLIMITED.least}
-    highs = {clamp.most for clamp in clamps} - {UNLIMITED.most}
+    lows = {clamp.minimum for clamp in clamps} - {UNLIMITED.minimum}
+    highs = {clamp.maximum for clamp in clamps} - {UNLIMITED.maximum}
     if len(lows) > 1 or len(highs) > 1:
         return None
-    return Clamp(max(lows, default=UNLIMITED.least), min(highs, default=UNLIMITED.most))
+    return Clamp(max(lows, default=UNLIMITED.minimum), min(highs, default=UNLIMITED.maximum))
 
 
-def same(trials: Iterable[Tried]) -> dict[int, int]:
+def group_equal_configurations(trials: Iterable[MeasuredTrial]) -> dict[int, int]:
     """By the numbers of trials, the trial that stands for their configuration, where it is another one:
     the first that met the objective, or else the first.
 
     Trials are one configuration if the same values took effect and some values were clamped.
     """
     tried = [trial for trial in trials if trial.of is None]
-    if not any(trial.clamped or trial.capped for trial in tried):
+    if not any(trial.clamped_parameters or trial.capped_parameters for trial in tried):
         return {}
-    groups: dict[frozenset[tuple[str, Value]], list[Tried]] = {}
+    groups: dict[frozenset[tuple[str, Value]], list[MeasuredTrial]] = {}
     for trial in tried:
-        groups.setdefault(frozenset(trial.in_effect.items()), []).append(trial)
-    clamped = (g for g in groups.values() if any(trial.clamped or trial.capped for trial in g))
+        groups.setdefault(frozenset(trial.effective_settings.items()), []).append(trial)
+    clamped = (g for g in groups.values() if any(trial.clamped_parameters or trial.capped_parameters for trial in g))
     return {
         trial.number: first.number
         for group in clamped

@@ -13,25 +13,25 @@ from typing import Any, Protocol
 from autotune import __version__
 from autotune.deploy import run_directories
 from autotune.deploy.backup import BackupStore
-from autotune.deploy.deployed import Deployed
-from autotune.deploy.private_servers import end_left_behind
+from autotune.deploy.deployed import DeployResult
+from autotune.deploy.private_servers import stop_orphaned
 from autotune.environments.base import Environment, Session
-from autotune.environments.beds import Beds
-from autotune.environments.clock import Clock
-from autotune.environments.evaluation import History
+from autotune.environments.beds import MultiBedEnvironment
+from autotune.environments.clock import StudyClock
+from autotune.environments.evaluation import MeasurementHistory
 from autotune.errors import AutotuneError
-from autotune.loads.registry import digests
+from autotune.loads.registry import compute_request_digests
 from autotune.measure.noise import Noise
 from autotune.measure.reading import Reading
 from autotune.measure.warmup import WarmUpResult
-from autotune.space.space import Space
+from autotune.space.space import SearchSpace
 from autotune.study import origin
-from autotune.study.directory import Lock, is_held
-from autotune.study.records import APPLIED, Trial
-from autotune.study.store import Store, readings_of
+from autotune.study.directory import StudyLock, is_locked
+from autotune.study.records import APPLY_PURPOSE, Trial
+from autotune.study.store import StudyStore, load_readings
 from autotune.target import runtimes
-from autotune.target.beds import study_of
-from autotune.target.write import dump
+from autotune.target.beds import find_study_directory
+from autotune.target.write import dump_yaml
 
 
 @dataclass(frozen=True)
@@ -42,37 +42,37 @@ class TrialContext:
     when the bed may put something on record. It raises KeyboardInterrupt where the study is to stop.
     """
 
-    space: Space
+    space: SearchSpace
     session: Session
-    store: Store
+    store: StudyStore
     progress: ProgressReporter
     bed: str | None = None
-    turn: Callable[[], None] = lambda: None
+    wait_for_turn: Callable[[], None] = lambda: None
 
     @property
-    def known_space(self) -> Space:
+    def clamped_space(self) -> SearchSpace:
         """The space with what the study has learned: the memory of processes, and which values take no
         effect."""
         state = self.store.state
-        return self.space.knowing(state.rss).clamped(state.clamps)
+        return self.space.with_measured_memory(state.rss).with_clamps(state.clamps)
 
     @property
-    def clock(self) -> Clock:
+    def clock(self) -> StudyClock:
         return self.session.clock
 
     @property
-    def elapsed(self) -> float:
+    def elapsed_seconds(self) -> float:
         """Seconds that the study has taken so far, as far as this session knows."""
         state = self.store.state
-        return (state.elapsed_on(self.bed) if self.bed else state.elapsed) + self.clock.running
+        return (state.bed_elapsed_seconds(self.bed) if self.bed else state.elapsed_seconds) + self.clock.elapsed_seconds
 
-    def spent(self) -> None:
+    def record_time_spent(self) -> None:
         """Put on record the time since the last call."""
-        self.store.spent(self.clock.collect(), self.bed)
+        self.store.record_time_spent(self.clock.collect_seconds(), self.bed)
 
 
 @contextmanager
-def opened(
+def open_session(
     environment: Environment, directory: Path, progress: ProgressReporter
 ) -> Iterator[TrialContext]:
     """The study's lock held, its store open and its environment ready; all released at the end.
@@ -80,131 +80,131 @@ def opened(
     Raises LockedError when another tuner has the study.
     """
     with (
-        held(environment, directory, progress) as store,
-        environment.session(directory, progress.note, history(store)) as session,
+        open_locked_store(environment, directory, progress) as store,
+        environment.open_session(directory, progress.note, read_history(store)) as session,
     ):
         yield TrialContext(environment.space, session, store, progress)
 
 
 @contextmanager
-def held(
+def open_locked_store(
     environment: Environment,
     directory: Path,
     progress: ProgressReporter,
-    store_in: Callable[[Path], Store] = Store,
-) -> Iterator[Store]:
+    create_store: Callable[[Path], StudyStore] = StudyStore,
+) -> Iterator[StudyStore]:
     """The study's lock held and its store open. Raises LockedError when another tuner has it.
 
     A session that made the directory removes it if it fails with nothing to resume or restore.
     """
     new = not directory.exists()
     if not new:
-        origin.check_unchanged(directory)
-    for line in environment.dropped:
+        origin.check_existing_study(directory)
+    for line in environment.excluded:
         progress.note(line)
-    for server in clear_left_behind(directory.parent):
+    for server in stop_orphaned_servers(directory.parent):
         progress.note(f"ended a server that a killed tuner had left: {server}")
-    with Lock(directory / "lock"), closing(store_in(directory)) as store:
+    with StudyLock(directory / "lock"), closing(create_store(directory)) as store:
         try:
             yield store
         except Exception:
-            unused = store.state.started is None or store.state.purpose == APPLIED
-            if new and unused and not store.shared and not BackupStore(directory).hosts():
+            unused = store.state.started is None or store.state.purpose == APPLY_PURPOSE
+            if new and unused and not store.is_shared and not BackupStore(directory).list_hosts():
                 shutil.rmtree(directory)
             raise
 
 
-def check_stays(environment: Environment) -> None:
+def check_can_keep(environment: Environment) -> None:
     """Raises AutotuneError where no configuration can stay after the study."""
-    if environment.preview().installed:
+    if environment.build_preview().is_installed:
         return
     target = environment.file.target
     ending = "a model has no hosts" if target.simulated else "private servers end with their study"
     raise AutotuneError(
         f"{ending}: there is nothing that could stay",
-        hint=f"that is for targets with `runtime: {runtimes.names(installed=True)}`; "
+        hint=f"that is for targets with `runtime: {runtimes.format_runtime_names(installed=True)}`; "
         "`autotune export` writes the files",
     )
 
 
-def open_study(
+def begin_study(
     environment: Environment, context: TrialContext, directory: Path, purpose: str = ""
 ) -> None:
     """Put on record what is run, from where and on what; ``purpose`` where nothing is searched."""
-    record_study(environment, context.store, directory, purpose)
+    record_study_start(environment, context.store, directory, purpose)
 
 
-def record_study(
-    environment: Environment, store: Store, directory: Path, purpose: str = ""
+def record_study_start(
+    environment: Environment, store: StudyStore, directory: Path, purpose: str = ""
 ) -> None:
     """The same as ``open_study``, before any session is open."""
-    store.open_study(
-        directory.name, target_text(environment), **described(environment), purpose=purpose
+    store.record_study_start(
+        directory.name, format_target(environment), **describe_environment(environment), purpose=purpose
     )
-    store.open_session(versions(), tuple(beds_of(environment)))
+    store.record_session_start(collect_versions(), tuple(find_test_beds(environment)))
 
 
-def target_text(environment: Environment) -> str:
+def format_target(environment: Environment) -> str:
     """The target as it is run."""
     file = environment.file
-    return dump(file.target) if file.overrides else file.path.read_text(encoding="utf-8")
+    return dump_yaml(file.target) if file.overrides else file.path.read_text(encoding="utf-8")
 
 
-def described(environment: Environment) -> dict[str, Any]:
+def describe_environment(environment: Environment) -> dict[str, Any]:
     """What a study's first record says about its environment."""
     file = environment.file
     return {
         "source": str(file.path.resolve()),
         "overrides": file.overrides,
         "adopted": file.adopted,
-        "asked": digests(file),
-        "facts": {name: dict(facts.names()) for name, facts in environment.facts.items()},
+        "asked": compute_request_digests(file),
+        "facts": {name: dict(facts.to_names()) for name, facts in environment.facts.items()},
         "beds": {
-            name: {"adopted": each.file.adopted} for name, each in beds_of(environment).items()
+            name: {"adopted": each.file.adopted} for name, each in find_test_beds(environment).items()
         },
     }
 
 
-def beds_of(environment: Environment) -> Mapping[str, Environment]:
+def find_test_beds(environment: Environment) -> Mapping[str, Environment]:
     """The test beds of an environment that has several."""
-    return environment.environments if isinstance(environment, Beds) else {}
+    return environment.environments if isinstance(environment, MultiBedEnvironment) else {}
 
 
-def clear_left_behind(root: Path) -> tuple[str, ...]:
+def stop_orphaned_servers(root: Path) -> tuple[str, ...]:
     """End servers of studies whose tuner was killed, and remove their run directories.
 
     Studies that a living tuner holds are not changed. Returns what was ended, as ``study: server``.
     """
     ended: list[str] = []
-    for run in run_directories.below(root):
-        study = study_of(run.study)
-        if not is_held(study / "lock"):
-            ended += [f"{study.name}: {name}" for name in end_left_behind(run)]
-            run_directories.remove(run.study)
+    for run in run_directories.list_run_directories(root):
+        study = find_study_directory(run.study)
+        if not is_locked(study / "lock"):
+            ended += [f"{study.name}: {name}" for name in stop_orphaned(run)]
+            run_directories.remove_run_directory(run.study)
     return tuple(ended)
 
 
-def history(store: Store, bed: str | None = None) -> History:
+def read_history(store: StudyStore, bed: str | None = None) -> MeasurementHistory:
     """What a session goes on from; that of a test bed has only its own time and readings."""
     state = store.state
     noise = state.noise
     there = {trial.number for trial in state.trials if bed in (None, trial.bed)}
-    readings = [r for r in readings_of(store.directory) if bed is None or r["trial"] in there]
-    return History(
-        elapsed=state.bed_seconds.get(bed, 0.0) if bed else state.elapsed,
-        readings=len(readings),
+    readings = [r for r in load_readings(store.directory) if bed is None or r["trial"] in there]
+    return MeasurementHistory(
+        elapsed_seconds=state.bed_seconds.get(bed, 0.0) if bed else state.elapsed_seconds,
+        reading_count=len(readings),
         noise=Noise(
             tuple(noise["weights"]), int(noise["readings"]), tuple(noise.get("effects", ()))
         )
         if noise
         else Noise(),
         answers=tuple(
-            (state.by_number(number).settings, values) for number, values in state.values.items()
+            (state.find_trial(number).settings, values) for number, values in state.values.items()
         ),
     )
 
 
-def versions() -> dict[str, str]:
+def collect_versions() -> dict[str, str]:
     """What the study's numbers depend on beside the settings."""
     return {
         "autotune": __version__,
@@ -215,14 +215,14 @@ def versions() -> dict[str, str]:
 
 
 class ProgressReporter(Protocol):
-    def trial_begins(self, trial: Trial) -> None: ...
+    def on_trial_start(self, trial: Trial) -> None: ...
 
-    def deployed(self, trial: Trial, deployed: Deployed) -> None: ...
+    def on_deployed(self, trial: Trial, deployed: DeployResult) -> None: ...
 
-    def warm(self, trial: Trial, warm_up: WarmUpResult) -> None: ...
+    def on_warm_up(self, trial: Trial, warm_up: WarmUpResult) -> None: ...
 
-    def reading(self, trial: Trial, reading: Reading, purpose: str) -> None: ...
+    def on_reading(self, trial: Trial, reading: Reading, purpose: str) -> None: ...
 
-    def trial_ends(self, trial: Trial) -> None: ...
+    def on_trial_end(self, trial: Trial) -> None: ...
 
     def note(self, text: str) -> None: ...

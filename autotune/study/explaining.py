@@ -15,30 +15,30 @@ from autotune.environments.base import Environment
 from autotune.errors import AutotuneError
 from autotune.estimate import Estimate
 from autotune.optimize import importance
-from autotune.optimize.ablation import Ablation, PredictedEffect, Reverted
-from autotune.optimize.gp.surrogate import Surrogate
+from autotune.optimize.ablation import Ablation, PredictedEffect, RevertedChanges
+from autotune.optimize.gp.surrogate import SurrogateModel
 from autotune.optimize.searcher import Searcher
 from autotune.services.base import Settings
-from autotune.space.space import Space
+from autotune.space.space import SearchSpace
 from autotune.study import start
 from autotune.study import trial as trials
-from autotune.study.context import ProgressReporter, TrialContext, opened, versions
-from autotune.study.loop import KNOWN_SD, catch_up
-from autotune.study.ranking import LEAST_MEASURED, baseline, best, drifted, measured
-from autotune.study.recorded import RecordedEnvironment, recorded_environment
-from autotune.study.records import Phase, State, Trial, reduction
-from autotune.study.schedule import Measure
-from autotune.study.store import state_of
-from autotune.target.messages import plural
+from autotune.study.context import ProgressReporter, TrialContext, open_session, collect_versions
+from autotune.study.loop import REPEAT_LOG_SD, catch_up_search
+from autotune.study.ranking import MIN_CONFIGURATIONS, find_baseline, find_best_trial, estimate_study_drift, list_measured_trials
+from autotune.study.recorded import RecordedEnvironment, read_environment
+from autotune.study.records import Phase, State, Trial, format_reduction
+from autotune.study.schedule import MeasureStep
+from autotune.study.store import load_state
+from autotune.target.messages import format_count
 
-WIDEST = 48  # characters of a parameter's name, in the table
-PED_ANOVA = "PED-ANOVA: share in what tells the best trials from the rest (Watanabe et al., 2023)"
-MOST = 60  # measurements that a reduction takes by default
+NAME_WIDTH = 48  # characters of a parameter's name, in the table
+PED_ANOVA_LEGEND = "PED-ANOVA: share in what tells the best trials from the rest (Watanabe et al., 2023)"
+MAX_MEASUREMENTS = 60  # measurements that a reduction takes by default
 
 
-def check_measurable(directory: Path) -> None:
+def check_not_shared(directory: Path) -> None:
     """Raises AutotuneError for a study in a storage: this machine alone cannot measure for it."""
-    if state_of(directory).shared:
+    if load_state(directory).shared:
         raise AutotuneError(
             f"study {directory.name} is in a storage, and --measure is for a study of one machine",
             hint="without --measure it says what the model believes; to measure, on a worker, which has "
@@ -46,18 +46,18 @@ def check_measurable(directory: Path) -> None:
         )
 
 
-def explain(directory: Path) -> dict[str, Any]:
+def explain_winner(directory: Path) -> dict[str, Any]:
     """What the study's own trials say, as one JSON object. Asks no host, and measures nothing.
 
     Raises AutotuneError for a study that has no winner.
     """
-    state = state_of(directory)
-    stock, winner = _sides(state)
-    tried, environment = measured(state), recorded_environment(directory)
-    searcher = _search(environment, directory, state)
-    surrogate, anova = searcher.surrogate(drifted(state)), searcher.importance()
-    point = surrogate.grid.canonical(surrogate.grid.encode_all([winner.in_effect]))[0]
-    effects = importance.effects(surrogate)
+    state = load_state(directory)
+    stock, winner = _baseline_and_winner(state)
+    tried, environment = list_measured_trials(state), read_environment(directory)
+    searcher = _describe_search(environment, directory, state)
+    surrogate, anova = searcher.fit_surrogate(estimate_study_drift(state)), searcher.compute_importance()
+    point = surrogate.grid.reset_inactive(surrogate.grid.encode_all([winner.effective_settings]))[0]
+    effects = importance.compute_effects(surrogate)
     return {
         "schema": 1,
         "study": directory.name,
@@ -69,52 +69,52 @@ def explain(directory: Path) -> dict[str, Any]:
                 "effect": effect,
                 "ped_anova": anova.get(name),
                 "changed_in": sum(
-                    t.in_effect.get(name) != stock.in_effect.get(name) for t in tried
+                    t.effective_settings.get(name) != stock.effective_settings.get(name) for t in tried
                 ),
             }
             for name, effect in effects.items()
         ],
-        "interactions": [asdict(pair) for pair in importance.pairs(surrogate)],
-        "edges": [asdict(edge) for edge in importance.edges(surrogate, point)],
+        "interactions": [asdict(pair) for pair in importance.find_interacting_pairs(surrogate)],
+        "edges": [asdict(edge) for edge in importance.find_range_edges(surrogate, point)],
         "changes": [
             {"parameter": name, "loss": change.loss, "sd": change.sd}
-            for name, change in _predicted(surrogate, environment.space, state).items()
+            for name, change in _predict_effects(surrogate, environment.space, state).items()
         ],
         "minimal": dict(state.explained) if state.explained else None,
     }
 
 
-def reduce(
-    environment: Environment, directory: Path, progress: ProgressReporter, most: int = MOST
+def reduce_changes(
+    environment: Environment, directory: Path, progress: ProgressReporter, max_measurements: int = MAX_MEASUREMENTS
 ) -> None:
     """Measure which of the winner's changes carry its gain, and put it on record.
 
     Takes at most ``most`` measurements. Raises AutotuneError for a study without a proven gain.
     """
-    state = state_of(directory)
-    stock, winner = _sides(state)
-    gain = _gain(state)
-    surrogate = _search(environment, directory, state).surrogate(drifted(state))
-    predicted = _predicted(surrogate, environment.space, state)
-    noise = state.posterior.noise if state.posterior else KNOWN_SD / 2
-    with opened(environment, directory, progress) as context:
-        context.store.open_session(versions())
+    state = load_state(directory)
+    stock, winner = _baseline_and_winner(state)
+    gain = _proven_log_gain(state)
+    surrogate = _describe_search(environment, directory, state).fit_surrogate(estimate_study_drift(state))
+    predicted = _predict_effects(surrogate, environment.space, state)
+    noise = state.posterior.noise if state.posterior else REPEAT_LOG_SD / 2
+    with open_session(environment, directory, progress) as context:
+        context.store.record_session_start(collect_versions())
         reverting = _AblationTrials(context, stock.settings, winner)
-        result = Ablation(predicted, gain, noise, reverting.log_peak, most).run()
-        context.store.explained({
+        result = Ablation(predicted, gain, noise, reverting.measure_log_peak, max_measurements).run()
+        context.store.record_explanation({
             **asdict(result), "kept": list(result.kept), "dropped": list(result.dropped),
             "changes": len(predicted), "trial": reverting.trials.get(frozenset(result.dropped)),
         })  # fmt: skip
 
 
-def _search(
+def _describe_search(
     environment: Environment | RecordedEnvironment, directory: Path, state: State
 ) -> Searcher:
     """The study's search, with all outcomes recorded again: other people may have written the sampler's
     own storage, it may be lost, and that of a shared study is in a database."""
-    searcher = start.search(environment, directory.name, InMemoryStorage())
-    searcher.narrow(environment.space.clamped(state.clamps))
-    catch_up(searcher, state)
+    searcher = start.create_searcher(environment, directory.name, InMemoryStorage())
+    searcher.narrow(environment.space.with_clamps(state.clamps))
+    catch_up_search(searcher, state)
     return searcher
 
 
@@ -123,32 +123,32 @@ class _AblationTrials:
 
     def __init__(self, context: TrialContext, stock: Settings, winner: Trial) -> None:
         self._context, self._stock, self._winner = context, stock, winner
-        self.trials: dict[Reverted, int] = {}
+        self.trials: dict[RevertedChanges, int] = {}
 
-    def log_peak(self, reverted: Reverted) -> float | None:
+    def measure_log_peak(self, reverted: RevertedChanges) -> float | None:
         space, trial = self._context.space, self._winner
-        winner = space.possible(trial.in_effect, trial.settings)
+        winner = space.replace_impossible(trial.effective_settings, trial.settings)
         settings = {
             name: self._stock[name] if name in reverted else value for name, value in winner.items()
         }
-        prior = Estimate.of(self._winner.peak.peak, KNOWN_SD) if self._winner.peak else None
+        prior = Estimate.from_value(self._winner.peak.peak, REPEAT_LOG_SD) if self._winner.peak else None
         of = None if reverted else self._winner.number
-        done = trials.run(Measure(Phase.EXPLAIN, settings, of=of), self._context, prior, None)
-        self._context.spent()
+        done = trials.run_trial(MeasureStep(Phase.EXPLAIN, settings, source_trial=of), self._context, prior, None)
+        self._context.record_time_spent()
         self.trials[reverted] = done.number
         peak = done.peak
-        return log(peak.peak) if peak is not None and peak.feasible else None
+        return log(peak.peak) if peak is not None and peak.is_feasible else None
 
 
-def _sides(state: State) -> tuple[Trial, Trial]:
-    stock = baseline(state)
-    number = state.verdict["best"] if state.verdict else best(state)
+def _baseline_and_winner(state: State) -> tuple[Trial, Trial]:
+    stock = find_baseline(state)
+    number = state.verdict["best"] if state.verdict else find_best_trial(state)
     if stock is None or number is None:
         raise AutotuneError("the study has no winner to explain", hint="`autotune status` says why")
-    return stock, state.by_number(number)
+    return stock, state.find_trial(number)
 
 
-def _gain(state: State) -> float:
+def _proven_log_gain(state: State) -> float:
     verdict = state.verdict
     if verdict is None or verdict["verdict"] != "improved" or verdict["gain"] is None:
         raise AutotuneError(
@@ -158,15 +158,15 @@ def _gain(state: State) -> float:
     return log(verdict["gain"]["ratio"])
 
 
-def _predicted(surrogate: Surrogate, space: Space, state: State) -> dict[str, PredictedEffect]:
+def _predict_effects(surrogate: SurrogateModel, space: SearchSpace, state: State) -> dict[str, PredictedEffect]:
     """What the model thinks each of the winner's changes is worth, most first."""
-    stock, winner = _sides(state)
-    searched = {d.name for d in space.tunable} & space.active(winner.in_effect)
-    values, before = winner.in_effect, stock.in_effect
+    stock, winner = _baseline_and_winner(state)
+    searched = {d.name for d in space.tunable_dimensions} & space.active_parameters(winner.effective_settings)
+    values, before = winner.effective_settings, stock.effective_settings
     changed = [n for n in values if n in searched and values[n] != before[n]]
     configurations = [{**values, name: before[name]} for name in changed]
     grid = surrogate.grid
-    points = grid.canonical(grid.encode_all([values, *configurations]))
+    points = grid.reset_inactive(grid.encode_all([values, *configurations]))
     mean, sd = surrogate.predict(points)
     losses = {
         name: PredictedEffect(float(mean[0] - m), float(s))
@@ -175,26 +175,26 @@ def _predicted(surrogate: Surrogate, space: Space, state: State) -> dict[str, Pr
     return dict(sorted(losses.items(), key=lambda item: -item[1].loss))
 
 
-def text(explanation: dict[str, Any]) -> str:
+def format_explanation(explanation: dict[str, Any]) -> str:
     """The explanation for a person."""
     study, trial, effects = (explanation[key] for key in ("study", "trial", "importance"))
     tried, first = explanation["configurations"], f"Study {study}, trial {trial}."
-    if tried < LEAST_MEASURED:
+    if tried < MIN_CONFIGURATIONS:
         few = (
-            f"{plural(tried, 'configuration')} measured: too few for a model to tell what matters."
+            f"{format_count(tried, 'configuration')} measured: too few for a model to tell what matters."
         )
-        return "\n".join([first, "", few, "", *_measured(explanation)])
+        return "\n".join([first, "", few, "", *_format_measured_changes(explanation)])
     listed = [e for e in effects if e["effect"] >= 0.005] or effects[:3]
     lines = [first, "", f"What matters, by the model of {tried} measured configurations:"]
     for effect in listed:
         share = effect["ped_anova"]
         extra = f"   PED-ANOVA {share:.0%}" if share is not None else ""
         lines.append(
-            f"  {effect['parameter']:{WIDEST}} ±{100 * effect['effect']:.1f} %   "
+            f"  {effect['parameter']:{NAME_WIDTH}} ±{100 * effect['effect']:.1f} %   "
             f"changed in {effect['changed_in']}{extra}"
         )
     if any(effect["ped_anova"] is not None for effect in listed):
-        lines.append(f"  {PED_ANOVA}")
+        lines.append(f"  {PED_ANOVA_LEGEND}")
     if explanation["interactions"]:
         lines += ["", "What depends on each other:"]
         lines += [f"  {p['first']} × {p['second']}: ±{100 * p['effect']:.1f} %"
@@ -205,17 +205,17 @@ def text(explanation: dict[str, Any]) -> str:
         lines += ["", f"{where}: try {{range: [{low}, {high}]}}"]
     if explanation["minimal"] is None:
         lines += ["", "What reverting each change of the winner would cost, by the model:"]
-        lines += [f"  {change['parameter']:{WIDEST}} {100 * (np.exp(-change['loss']) - 1):+.1f} % "
+        lines += [f"  {change['parameter']:{NAME_WIDTH}} {100 * (np.exp(-change['loss']) - 1):+.1f} % "
                   f"± {100 * change['sd']:.1f} %" for change in explanation["changes"]]  # fmt: skip
-    return "\n".join([*lines, "", *_measured(explanation)])
+    return "\n".join([*lines, "", *_format_measured_changes(explanation)])
 
 
-def _measured(explanation: dict[str, Any]) -> list[str]:
+def _format_measured_changes(explanation: dict[str, Any]) -> list[str]:
     reduced = explanation["minimal"]
     if reduced is None:
         return ["`--measure` finds the smallest set of changes that keeps 95 % of the gain."]
     kept = reduced["kept"]
-    lines = [f"{reduction(reduced)}:", *(f"  {name}" for name in kept)]
+    lines = [f"{format_reduction(reduced)}:", *(f"  {name}" for name in kept)]
     if reduced["trial"] is not None:
         lines.append(
             f"`autotune export {explanation['study']} --minimal --out DIR` writes only those."

@@ -14,8 +14,8 @@ from autotune.errors import AutotuneError
 from autotune.strict import parse_json
 
 Record = Mapping[str, Any]
-DAMAGED = "put the file back from a copy, or move the study's directory away"
-LONGEST = 1 << 24  # bytes of a record: the largest ones of long studies have a tenth of that
+DAMAGED_HINT = "put the file back from a copy, or move the study's directory away"
+MAX_LINE_BYTES = 1 << 24  # bytes of a record: the largest ones of long studies have a tenth of that
 
 
 class Journal:
@@ -24,14 +24,14 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self.path = path
         durable.make_directory(path.parent, 0o700)
-        foreign_files.writable(path.parent, path.name)
+        foreign_files.check_writable_path(path.parent, path.name)
         self._cut_torn_line()
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         self._file = os.open(path, flags, 0o600)
         durable.sync_directory(path.parent)
 
     def append(self, *records: Record) -> None:
-        self.append_lines([line(record) for record in records])
+        self.append_lines([encode_record(record) for record in records])
 
     def append_lines(self, lines: Iterable[bytes]) -> None:
         """Append records that ``line`` has encoded."""
@@ -40,7 +40,7 @@ class Journal:
             return
         whole, written = os.fstat(self._file).st_size, 0
         try:
-            with durable.naming(self.path):
+            with durable.with_path(self.path):
                 while written < len(content):
                     written += os.write(self._file, content[written:])
                 os.fsync(self._file)
@@ -57,7 +57,7 @@ class Journal:
         # A write that was cut short was never reported as done: nobody has heard of it.
         try:
             content = foreign_files.read_bytes(
-                self.path.parent, self.path.name, foreign_files.JOURNAL
+                self.path.parent, self.path.name, foreign_files.MAX_JOURNAL_BYTES
             )
         except FileNotFoundError:
             return
@@ -66,41 +66,41 @@ class Journal:
             os.truncate(self.path, whole)
 
 
-def line(record: Record) -> bytes:
+def encode_record(record: Record) -> bytes:
     return json.dumps(record, separators=(",", ":")).encode()
 
 
-def read(path: Path) -> Iterator[dict[str, Any]]:
+def read_records(path: Path) -> Iterator[dict[str, Any]]:
     """All whole records of a journal, also while another process writes it.
 
     Raises AutotuneError where anything but a journal's writer has changed it, and if it is no file.
     """
     try:
         with open_journal(path) as journal:
-            for number, content in enumerate(lines(path, journal), start=1):
-                yield parse(f"{path}:{number}", content)
+            for number, content in enumerate(read_lines(path, journal), start=1):
+                yield parse_record(f"{path}:{number}", content)
     except FileNotFoundError:
         return
 
 
 def open_journal(path: Path) -> AbstractContextManager[BinaryIO]:
     """A journal of a study, which other people may have written. Raises as `foreign_files.read_bytes`."""
-    return foreign_files.open_file(path.parent, path.name, foreign_files.JOURNAL)
+    return foreign_files.open_file(path.parent, path.name, foreign_files.MAX_JOURNAL_BYTES)
 
 
-def lines(path: Path, journal: BinaryIO) -> Iterator[bytes]:
+def read_lines(path: Path, journal: BinaryIO) -> Iterator[bytes]:
     """The whole lines from here on. Raises AutotuneError for one longer than any record."""
-    while content := journal.readline(LONGEST):
+    while content := journal.readline(MAX_LINE_BYTES):
         if content.endswith(b"\n"):
             yield content
-        elif len(content) == LONGEST:
+        elif len(content) == MAX_LINE_BYTES:
             raise AutotuneError(
-                f"{path} has a line of more than {LONGEST:,} bytes: the study is damaged",
-                hint=DAMAGED,
+                f"{path} has a line of more than {MAX_LINE_BYTES:,} bytes: the study is damaged",
+                hint=DAMAGED_HINT,
             )
 
 
-def parse(where: str, content: bytes) -> dict[str, Any]:
+def parse_record(location: str, content: bytes) -> dict[str, Any]:
     """The record on a line of a journal. Raises AutotuneError, naming ``where``, if it has none."""
     try:
         record = parse_json(content)
@@ -108,7 +108,7 @@ def parse(where: str, content: bytes) -> dict[str, Any]:
         record = None
     if not isinstance(record, dict):
         raise AutotuneError(
-            f"{where}: this line is no record: the study is damaged",
-            hint=DAMAGED,
+            f"{location}: this line is no record: the study is damaged",
+            hint=DAMAGED_HINT,
         )
     return record

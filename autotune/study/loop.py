@@ -7,57 +7,57 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from autotune.diagnose.diagnosis import recommended_moves
-from autotune.environments.load_session import UNMEASURED_SD
+from autotune.diagnose.diagnosis import list_recommended_changes
+from autotune.environments.load_session import UNMEASURED_PEAK_SD
 from autotune.estimate import Estimate
-from autotune.optimize.gp.surrogate import BED, CAPACITIES, MATTERS, MOVES
+from autotune.optimize.gp.surrogate import BED_KEY, CAPACITIES_KEY, MIN_RELEVANT_GAIN, CHANGES_KEY
 from autotune.optimize.searcher import Outcome, Searcher, Suggestion
-from autotune.space.space import Space
+from autotune.space.space import SearchSpace
 from autotune.study import trial as trials
 from autotune.study.context import TrialContext
 from autotune.study.ranking import (
-    FINALS,
+    FINAL_PHASES,
     Verdict,
-    conclude,
-    drifted,
-    incumbent,
-    measured,
-    works,
+    decide_verdict,
+    estimate_study_drift,
+    find_incumbent,
+    list_measured_trials,
+    select_feasible_trials,
 )
-from autotune.study.records import COUNTED, Phase, State, Trial
+from autotune.study.records import COUNTED_PHASES, Phase, State, Trial
 from autotune.study.schedule import (
-    Ask,
-    Conclude,
-    Measure,
-    Rank,
-    Simplify,
-    Wait,
-    allowance,
-    next_step,
+    SuggestStep,
+    ConcludeStep,
+    MeasureStep,
+    RankStep,
+    SimplifyStep,
+    WaitStep,
+    compute_time_limit,
+    select_next_step,
 )
-from autotune.study.simplifying import next_block
-from autotune.target.messages import plural
+from autotune.study.simplifying import select_next_block
+from autotune.target.messages import format_count
 from autotune.target.model import Budget
 
 # How far a configuration's peak may be from its own earlier measurement: sd of its logarithm.
-KNOWN_SD = 0.10
+REPEAT_LOG_SD = 0.10
 # The search ends when the chance of finding anything better by MATTERS is below this.
-STOP_BELOW = 0.05
+STOP_PROBABILITY = 0.05
 # What the model learns from. The reference is in, measured again and again: the model could explain
 # away a single measurement. Finals and simplified trials are in: after the finals the model is asked
 # which changes do nothing.
-LEARNED = (*COUNTED, Phase.REFERENCE, *FINALS, Phase.SIMPLIFIED)
+MODELLED_PHASES = (*COUNTED_PHASES, Phase.REFERENCE, *FINAL_PHASES, Phase.SIMPLIFIED)
 
 
-def tune(context: TrialContext, searcher: Searcher, budget: Budget) -> Verdict:
+def run_study_loop(context: TrialContext, searcher: Searcher, budget: Budget) -> Verdict:
     """Run the study to its end, from wherever it stands."""
-    with context.clock.on("search"):
-        catch_up(searcher, context.store.state)
-    while isinstance(step := following(context, searcher, budget), Measure):
-        request = prepared(step, context, budget)
-        done = trials.run(step, context, *request)
-        learn(context, searcher, done)
-    return concluded(context)
+    with context.clock.time_activity("search"):
+        catch_up_search(searcher, context.store.state)
+    while isinstance(step := resolve_next_step(context, searcher, budget), MeasureStep):
+        request = prepare_measurement(step, context, budget)
+        done = trials.run_trial(step, context, *request)
+        learn_from_trial(context, searcher, done)
+    return record_verdict(context)
 
 
 @dataclass(frozen=True)
@@ -65,16 +65,16 @@ class Proposal:
     """A suggestion made while others could decide, from the study's first ``trials`` trials."""
 
     suggestion: Suggestion
-    trials: int
+    trial_count: int
 
-    def new(self, state: State) -> bool:
+    def is_still_new(self, state: State) -> bool:
         """Whether nobody has begun to measure the same meanwhile."""
-        return all(t.suggested != self.suggestion.values for t in state.trials[self.trials :])
+        return all(t.suggested != self.suggestion.values for t in state.trials[self.trial_count :])
 
 
-def following(
+def resolve_next_step(
     context: TrialContext, searcher: Searcher, budget: Budget, proposal: Proposal | None = None
-) -> Measure | Ask | Conclude | Wait:
+) -> MeasureStep | SuggestStep | ConcludeStep | WaitStep:
     """The next step. What the model answers on the way is put on record.
 
     In a shared study the model is asked for a configuration beforehand: without a ``proposal`` that is
@@ -82,168 +82,168 @@ def following(
     """
     while True:
         state = context.store.state
-        step = next_step(state, context.space, budget, context.elapsed, context.bed)
-        if isinstance(step, Measure | Conclude | Wait):
+        step = select_next_step(state, context.space, budget, context.elapsed_seconds, context.bed)
+        if isinstance(step, MeasureStep | ConcludeStep | WaitStep):
             return step
-        if isinstance(step, Ask) and state.shared and not (proposal and proposal.new(state)):
+        if isinstance(step, SuggestStep) and state.shared and not (proposal and proposal.is_still_new(state)):
             return step
-        with context.clock.on("search"):
-            if not (state.shared and isinstance(step, Ask)):
-                searcher.narrow(context.space.clamped(state.clamps))
-            if state.shared and not isinstance(step, Ask):
-                hear(searcher, state)
-            if isinstance(step, Rank):
-                _rank(context, searcher)
-            elif isinstance(step, Simplify):
-                _simplify(context, searcher, step.trial)
-            elif (asked := _asked(context, searcher, proposal)) is not None:
-                return asked
+        with context.clock.time_activity("search"):
+            if not (state.shared and isinstance(step, SuggestStep)):
+                searcher.narrow(context.space.with_clamps(state.clamps))
+            if state.shared and not isinstance(step, SuggestStep):
+                sync_search(searcher, state)
+            if isinstance(step, RankStep):
+                _record_ranking(context, searcher)
+            elif isinstance(step, SimplifyStep):
+                _record_simplification(context, searcher, step.trial_number)
+            elif (search_step := _ask_sampler(context, searcher, proposal)) is not None:
+                return search_step
 
 
-def propose(state: State, searcher: Searcher, space: Space) -> Proposal:
+def propose_configuration(state: State, searcher: Searcher, space: SearchSpace) -> Proposal:
     """What the model suggests, given all that workers have on record; this takes a while."""
-    searcher.narrow(space.clamped(state.clamps))
-    hear(searcher, state)
-    suggestion = searcher.ask(drifted(state))
+    searcher.narrow(space.with_clamps(state.clamps))
+    sync_search(searcher, state)
+    suggestion = searcher.suggest(estimate_study_drift(state))
     searcher.discard(suggestion.number)  # believed once it is on record, like those of others
     return Proposal(suggestion, len(state.trials))
 
 
-def prepared(
-    step: Measure, context: TrialContext, budget: Budget
+def prepare_measurement(
+    step: MeasureStep, context: TrialContext, budget: Budget
 ) -> tuple[Estimate | None, Estimate | None, float]:
     """What a measurement is given: the peak to expect, the one to beat, and the seconds it may take."""
     state = context.store.state
-    offset = state.offset(context.bed)
+    offset = state.bed_offset(context.bed)
     expected, best = (
-        offset.added(estimate) if estimate and context.bed else estimate
-        for estimate in (prior(state, step), incumbent(state))
+        offset.add_to(estimate) if estimate and context.bed else estimate
+        for estimate in (estimate_expected_peak(state, step), find_incumbent(state))
     )
-    return expected, best, allowance(state, step.phase, budget, context.elapsed)
+    return expected, best, compute_time_limit(state, step.phase, budget, context.elapsed_seconds)
 
 
-def learn(context: TrialContext, searcher: Searcher, done: Trial) -> None:
+def learn_from_trial(context: TrialContext, searcher: Searcher, trial: Trial) -> None:
     """Tell the sampler what came of a trial."""
-    if done.phase in LEARNED:
-        with context.clock.on("search"):
-            _tell(searcher, done, context.store.state)
-    context.spent()
+    if trial.phase in MODELLED_PHASES:
+        with context.clock.time_activity("search"):
+            _record_trial_outcome(searcher, trial, context.store.state)
+    context.record_time_spent()
 
 
-def concluded(context: TrialContext) -> Verdict:
+def record_verdict(context: TrialContext) -> Verdict:
     """The verdict, on record."""
-    verdict = conclude(context.store.state)
-    context.spent()
-    context.store.verdict(verdict.record)
+    verdict = decide_verdict(context.store.state)
+    context.record_time_spent()
+    context.store.record_verdict(verdict.record)
     return verdict
 
 
-def prior(state: State, step: Measure) -> Estimate | None:
+def estimate_expected_peak(state: State, step: MeasureStep) -> Estimate | None:
     """What to expect of a configuration's peak: its own earlier one, or else the incumbent's."""
-    earlier = [t for t in works(state.finished()) if state.configuration(t) == step.of]
-    full = [state.level(trial) for trial in earlier if trial.peak and not trial.peak.screened]
+    earlier = [t for t in select_feasible_trials(state.list_finished()) if state.configuration_number(t) == step.source_trial]
+    full = [state.normalized_peak(trial) for trial in earlier if trial.peak and not trial.peak.is_pruned]
     if full:
-        return Estimate(full[0].log_mean, KNOWN_SD)
-    to_beat = incumbent(state)
-    peaks = [to_beat] if to_beat else [state.level(trial) for trial in measured(state)]
-    return Estimate(max(peak.log_mean for peak in peaks), UNMEASURED_SD) if peaks else None
+        return Estimate(full[0].log_mean, REPEAT_LOG_SD)
+    to_beat = find_incumbent(state)
+    peaks = [to_beat] if to_beat else [state.normalized_peak(trial) for trial in list_measured_trials(state)]
+    return Estimate(max(peak.log_mean for peak in peaks), UNMEASURED_PEAK_SD) if peaks else None
 
 
-def _asked(context: TrialContext, searcher: Searcher, proposal: Proposal | None) -> Measure | None:
+def _ask_sampler(context: TrialContext, searcher: Searcher, proposal: Proposal | None) -> MeasureStep | None:
     """What to measure next; ``None`` when the model sees nothing left to win."""
     state = context.store.state
-    suggestion = proposal.suggestion if proposal else searcher.ask(drifted(state))
+    suggestion = proposal.suggestion if proposal else searcher.suggest(estimate_study_drift(state))
     probability = suggestion.improvement_probability
-    if probability is not None and probability < STOP_BELOW:
+    if probability is not None and probability < STOP_PROBABILITY:
         searcher.discard(suggestion.number)
-        tried = plural(len(state.finished(*COUNTED)), "configuration")
+        tried = format_count(len(state.list_finished(*COUNTED_PHASES)), "configuration")
         why = (
-            f"after {tried} the chance that any other is {MATTERS:.0%} better is {probability:.0%}"
+            f"after {tried} the chance that any other is {MIN_RELEVANT_GAIN:.0%} better is {probability:.0%}"
         )
-        context.store.settled(why)
+        context.store.record_stop_reason(why)
         context.progress.note(f"search ends: {why}")
         return None
     settings = {**context.space.baseline, **suggestion.values}
     # Optuna's number, which differs between workers.
     number = None if proposal else suggestion.number
-    return Measure(Phase.SEARCH, settings, asked=number, suggested=suggestion.values)
+    return MeasureStep(Phase.SEARCH, settings, suggestion_number=number, suggested=suggestion.values)
 
 
-def _rank(context: TrialContext, searcher: Searcher) -> None:
-    drift = drifted(context.store.state)
-    if drift.real:
+def _record_ranking(context: TrialContext, searcher: Searcher) -> None:
+    drift = estimate_study_drift(context.store.state)
+    if drift.is_significant:
         context.progress.note(f"drift: {drift}; peaks are compared as of now")
-    context.store.posterior(searcher.posterior(drift))
-    context.store.modelled(searcher.view(drift))
+    context.store.record_posterior(searcher.compute_posterior(drift))
+    context.store.record_model(searcher.build_view(drift))
 
 
-def _simplify(context: TrialContext, searcher: Searcher, number: int) -> None:
+def _record_simplification(context: TrialContext, searcher: Searcher, trial_number: int) -> None:
     state = context.store.state
-    space = context.known_space
-    record = next_block(state, searcher.surrogate(drifted(state)), space, number)
-    context.store.simplified(record)
-    winner = state.by_number(number).in_effect
+    space = context.clamped_space
+    record = select_next_block(state, searcher.fit_surrogate(estimate_study_drift(state)), space, trial_number)
+    context.store.record_simplification(record)
+    winner = state.find_trial(trial_number).effective_settings
     changed = sum(winner[name] != value for name, value in space.baseline.items())
     if record["reverted"]:
         context.progress.note(
-            f"{len(record['reverted'])} of {plural(changed, 'change')} of trial {number} may do nothing, "
+            f"{len(record['reverted'])} of {format_count(changed, 'change')} of trial {trial_number} may do nothing, "
             "by the model: to be measured without them, where time is left"
         )
     elif record["accepted"] is not None:
         context.progress.note(
-            f"{len(record['without'])} of {plural(changed, 'change')} of trial {number} do nothing, as "
+            f"{len(record['without'])} of {format_count(changed, 'change')} of trial {trial_number} do nothing, as "
             "measured: it is proven without them"
         )
 
 
-def _tell(searcher: Searcher, done: Trial, state: State) -> None:
-    moves = recommended_moves(state.bottlenecks.get(done.number), done.settings)
-    tell(searcher, done, moves, state.capacities.get(done.number))
+def _record_trial_outcome(searcher: Searcher, trial: Trial, state: State) -> None:
+    moves = list_recommended_changes(state.bottlenecks.get(trial.number), trial.settings)
+    record_outcome(searcher, trial, moves, state.capacities.get(trial.number))
 
 
-def tell(
+def record_outcome(
     searcher: Searcher,
-    done: Trial,
-    advised: Sequence[str] = (),
+    trial: Trial,
+    moves: Sequence[str] = (),
     capacities: Mapping[str, Any] | None = None,
 ) -> None:
     """Tell the sampler the outcome of a trial, the moves ``advised`` because of its bottleneck, and the
     ``capacities`` that it showed of the stack's parts."""
-    if done.unmeasured:
+    if trial.is_unmeasured:
         # Nothing is known about the configuration: the sampler is to learn nothing from it.
-        searcher.discard(done.asked)
+        searcher.discard(trial.asked)
         return
-    peak = done.peak
-    feasible = peak is not None and peak.feasible
-    notes: dict[str, str | float | int] = {"trial": done.number, "phase": str(done.phase)}
+    peak = trial.peak
+    feasible = peak is not None and peak.is_feasible
+    notes: dict[str, str | float | int] = {"trial": trial.number, "phase": str(trial.phase)}
     if peak is not None:
-        sd = peak.upper_sd if peak.screened else peak.sd
-        notes |= {MOVES: " ".join(advised)} if advised else {}
-        notes |= {CAPACITIES: json.dumps(capacities)} if capacities else {}
-        notes |= {BED: done.bed} if done.bed else {}
+        sd = peak.upper_sd if peak.is_pruned else peak.sd
+        notes |= {CHANGES_KEY: " ".join(moves)} if moves else {}
+        notes |= {CAPACITIES_KEY: json.dumps(capacities)} if capacities else {}
+        notes |= {BED_KEY: trial.bed} if trial.bed else {}
         notes |= {"low": peak.low, "high": peak.high, "sd": sd, "verdict": peak.verdict}
     else:
-        notes["why"] = done.failure or ""
+        notes["why"] = trial.failure or ""
     outcome = Outcome(peak.peak if peak is not None and feasible else None, notes)
-    searcher.record(done.asked, done.learned, outcome)
+    searcher.record_outcome(trial.asked, trial.learned_settings, outcome)
 
 
-def catch_up(searcher: Searcher, state: State) -> None:
+def catch_up_search(searcher: Searcher, state: State) -> None:
     """After a kill: record what was measured and not recorded, discard suggestions never measured."""
-    for trial in state.finished(*LEARNED):
-        _tell(searcher, trial, state)
+    for trial in state.list_finished(*MODELLED_PHASES):
+        _record_trial_outcome(searcher, trial, state)
     searcher.discard_pending()
 
 
-def hear(searcher: Searcher, state: State) -> None:
+def sync_search(searcher: Searcher, state: State) -> None:
     """Tell a search that learns only from the record the outcomes, and what workers measure now."""
-    hear_outcomes(searcher, state)
-    searcher.believe({t.number: t.suggested for t in state.under_way(Phase.SEARCH)})
+    sync_outcomes(searcher, state)
+    searcher.add_pending({t.number: t.suggested for t in state.list_running(Phase.SEARCH)})
 
 
-def hear_outcomes(searcher: Searcher, state: State) -> None:
+def sync_outcomes(searcher: Searcher, state: State) -> None:
     """Tell a search the outcomes that it has not recorded yet."""
-    recorded = searcher.recorded()
-    for trial in state.finished(*LEARNED):
+    recorded = searcher.recorded_trials()
+    for trial in state.list_finished(*MODELLED_PHASES):
         if trial.number not in recorded:
-            _tell(searcher, replace(trial, asked=None), state)
+            _record_trial_outcome(searcher, replace(trial, asked=None), state)

@@ -18,19 +18,19 @@ from sqlalchemy.exc import SQLAlchemyError
 from autotune.errors import AutotuneError
 from autotune.optimize.searcher import Searcher
 from autotune.study import storage
-from autotune.study.loop import hear_outcomes
-from autotune.study.records import State, replay
-from autotune.study.storage import SharedStudy, Storage
+from autotune.study.loop import sync_outcomes
+from autotune.study.records import State, replay_records
+from autotune.study.storage import SharedStudy, StudyDatabase
 
-EVERY = 2.0  # seconds between looks at what is new
+POLL_SECONDS = 2.0  # seconds between looks at what is new
 
 
 @contextmanager
-def copying(
-    database: Storage,
+def copy_in_background(
+    database: StudyDatabase,
     study: SharedStudy,
-    search: Callable[[RDBStorage], Searcher],
-    every: float = EVERY,
+    create_searcher: Callable[[RDBStorage], Searcher],
+    poll_seconds: float = POLL_SECONDS,
 ) -> Iterator[None]:
     """Copy outcomes while the block runs, and the last ones when it ends, unless another worker does.
     ``search`` makes a search in Optuna's tables."""
@@ -39,9 +39,9 @@ def copying(
     def run() -> None:
         last = False
         while not last:
-            last = ended.wait(every)
+            last = ended.wait(poll_seconds)
             with suppress(SQLAlchemyError, StorageInternalError, AutotuneError):
-                _copy(database, study, search, ended, every)
+                _copy_outcomes(database, study, create_searcher, ended, poll_seconds)
 
     thread = threading.Thread(target=run, name="optuna copy", daemon=True)
     thread.start()
@@ -52,25 +52,25 @@ def copying(
         thread.join()
 
 
-def _copy(
-    database: Storage,
+def _copy_outcomes(
+    database: StudyDatabase,
     study: SharedStudy,
-    search: Callable[[RDBStorage], Searcher],
-    ended: threading.Event,
-    every: float,
+    create_searcher: Callable[[RDBStorage], Searcher],
+    stop_event: threading.Event,
+    poll_seconds: float,
 ) -> None:
     """Write what is new until ``ended``, as the one worker that does."""
-    with database.only_writer(study) as tables:
+    with database.claim_optuna_writer(study) as tables:
         if tables is None:
             return
-        searcher, state, number = search(tables), State(), 0
+        searcher, state, number = create_searcher(tables), State(), 0
         searcher.discard_pending()
         while True:
-            last = ended.is_set()
-            new = partial(storage.after, study=study.number, number=number)
-            records = database.transaction(new)
-            state, number = replay(records, state), number + len(records)
-            hear_outcomes(searcher, state)
+            last = stop_event.is_set()
+            new = partial(storage.read_records_after, study=study.study_id, number=number)
+            records = database.run_transaction(new)
+            state, number = replay_records(records, state), number + len(records)
+            sync_outcomes(searcher, state)
             if last:
                 return
-            ended.wait(every)
+            stop_event.wait(poll_seconds)

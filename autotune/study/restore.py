@@ -12,18 +12,18 @@ from autotune import foreign_files
 from autotune.deploy import managed_hosts, run_directories
 from autotune.deploy.backup import BackupStore
 from autotune.deploy.host_state import ServiceManager
-from autotune.deploy.private_servers import end_left_behind
-from autotune.errors import AutotuneError, LockedError, joined
+from autotune.deploy.private_servers import stop_orphaned
+from autotune.errors import AutotuneError, LockedError, join_errors
 from autotune.study import origin
-from autotune.study.directory import EVENTS, holder, is_held
-from autotune.study.store import first_record, state_of
-from autotune.target.beds import DIRECTORY, directory_of, needs_bed
-from autotune.target.read import TARGET, TargetFile, read_addresses
-from autotune.target.runtimes import runtime_module
+from autotune.study.directory import EVENTS_FILE, describe_lock_holder, is_locked
+from autotune.study.store import read_first_record, load_state
+from autotune.target.beds import BEDS_DIRECTORY, bed_directory, needs_bed
+from autotune.target.read import TARGET_FILE_NAME, TargetFile, read_addresses
+from autotune.target.runtimes import import_runtime
 from autotune.transports.base import Transport
-from autotune.transports.hosts import transports
+from autotune.transports.hosts import create_transports
 
-NOT_USED = "move {study} out of the directory of studies; `run --from` uses its best settings"
+NOT_OWN_HINT = "move {study} out of the directory of studies; `run --from` uses its best settings"
 RestoreHosts = Callable[[Path, Mapping[str, Transport], ServiceManager], list[str]]
 
 
@@ -33,9 +33,9 @@ def restore_study(study: Path) -> list[str]:
     Raises LockedError while a living tuner holds it, AutotuneError for a study that this account did
     not begin here, and naming each host that could not be restored, after all others are.
     """
-    origin.check_own(study, origin.FROM_HOSTS)
-    _refuse_living([study])
-    return _restore(study)
+    origin.check_own_study(study, origin.RESTORE_TARGET_HINT)
+    _reject_running_studies([study])
+    return _restore_unlocked(study)
 
 
 def restore_target(target: Path, root: Path) -> list[str]:
@@ -47,51 +47,51 @@ def restore_target(target: Path, root: Path) -> list[str]:
     AutotuneError as ``restore_study`` does.
     """
     file = read_addresses(target)
-    names = (name for name in foreign_files.names(root) if name.startswith(file.target.name))
-    every = [root / name for name in names if _source(root / name) == target.resolve()]
-    studies = [study for study in every if origin.is_own(study)]
+    names = (name for name in foreign_files.list_names(root) if name.startswith(file.target.name))
+    every = [root / name for name in names if _read_target_path(root / name) == target.resolve()]
+    studies = [study for study in every if origin.is_own_study(study)]
     others = [study for study in every if study not in studies]
     # The study that changed hosts last is restored first: its backup has what an earlier one had left
     # on purpose.
-    studies.sort(key=lambda study: (study / EVENTS).stat().st_mtime, reverse=True)
-    _refuse_living(studies)
-    refusals = [partial(_refuse, study) for study in others]
+    studies.sort(key=lambda study: (study / EVENTS_FILE).stat().st_mtime, reverse=True)
+    _reject_running_studies(studies)
+    refusals = [partial(_reject_foreign_study, study) for study in others]
     with TemporaryDirectory() as empty:
-        own = _by_own_copies(file, Path(empty) / file.target.name)
-        return _each([*(partial(_restore, study) for study in studies), *own, *refusals])
+        own = _plan_host_restores(file, Path(empty) / file.target.name)
+        return _run_all_steps([*(partial(_restore_unlocked, study) for study in studies), *own, *refusals])
 
 
-def _by_own_copies(file: TargetFile, study: Path) -> list[Callable[[], list[str]]]:
+def _plan_host_restores(file: TargetFile, study: Path) -> list[Callable[[], list[str]]]:
     """Restore each host from its own copy; ``study`` is a directory that does not exist."""
     restore_hosts = managed_hosts.restore_hosts
     own: list[Callable[[], list[str]]] = []
     if not needs_bed(file.target):
-        own = [partial(_by_transports, file, study, restore_hosts)]
+        own = [partial(_restore_over_transports, file, study, restore_hosts)]
     if beds := tuple(file.target.beds):
-        own += _on_beds(file, study, beds, restore_hosts)
+        own += _plan_bed_restores(file, study, beds, restore_hosts)
     return own
 
 
-def _refuse(study: Path) -> list[str]:
-    origin.check_own(study, NOT_USED)
+def _reject_foreign_study(study: Path) -> list[str]:
+    origin.check_own_study(study, NOT_OWN_HINT)
     return []
 
 
-def _on_beds(
-    file: TargetFile, study: Path, beds: Sequence[str], restore: RestoreHosts
+def _plan_bed_restores(
+    file: TargetFile, study: Path, beds: Sequence[str], restore_hosts: RestoreHosts
 ) -> list[Callable[[], list[str]]]:
     """``restore`` on each test bed, with its name before each line; without beds, on the hosts."""
     if not beds:
-        return [partial(_by_transports, file, study, restore)]
+        return [partial(_restore_over_transports, file, study, restore_hosts)]
 
     def on(bed: str) -> list[str]:
-        lines = _by_transports(file.of_bed(bed), directory_of(study, bed), restore)
+        lines = _restore_over_transports(file.for_bed(bed), bed_directory(study, bed), restore_hosts)
         return [f"bed {bed}: {line}" for line in lines]
 
     return [partial(on, bed) for bed in beds]
 
 
-def _each(steps: Sequence[Callable[[], list[str]]]) -> list[str]:
+def _run_all_steps(steps: Sequence[Callable[[], list[str]]]) -> list[str]:
     """Run every step to its end, then raise what went wrong in any of them."""
     lines: list[str] = []
     errors: list[AutotuneError] = []
@@ -104,88 +104,88 @@ def _each(steps: Sequence[Callable[[], list[str]]]) -> list[str]:
         except AutotuneError as error:
             errors.append(error)
     if errors:
-        raise joined(errors, after=lines)
+        raise join_errors(errors, first_lines=lines)
     return lines
 
 
-def _refuse_living(studies: Sequence[Path]) -> None:
+def _reject_running_studies(studies: Sequence[Path]) -> None:
     for study in studies:
-        if is_held(lock := study / "lock"):
+        if is_locked(lock := study / "lock"):
             raise LockedError(
-                f"{study.name} is being tuned by {holder(lock)}",
+                f"{study.name} is being tuned by {describe_lock_holder(lock)}",
                 hint="stop that one: it restores too",
             )
 
 
-def _source(study: Path) -> Path | None:
+def _read_target_path(study: Path) -> Path | None:
     """The target file that the study was begun with; ``None`` where nothing says so."""
     try:
-        return Path(first_record(study)["source"])
+        return Path(read_first_record(study)["source"])
     except (AutotuneError, KeyError, TypeError):
         return None
 
 
-def _restore(study: Path) -> list[str]:
-    beds = foreign_files.names(study, DIRECTORY)
-    directories = (study, *(directory_of(study, bed) for bed in beds))
-    ending = [partial(_end_private_servers, study, directory) for directory in directories]
-    return _each([partial(_restore_hosts, study), *ending])
+def _restore_unlocked(study: Path) -> list[str]:
+    beds = foreign_files.list_names(study, BEDS_DIRECTORY)
+    directories = (study, *(bed_directory(study, bed) for bed in beds))
+    ending = [partial(_stop_private_servers, study, directory) for directory in directories]
+    return _run_all_steps([partial(_restore_hosts, study), *ending])
 
 
-def _end_private_servers(study: Path, directory: Path) -> list[str]:
-    run = run_directories.of_study(directory)
+def _stop_private_servers(study: Path, directory: Path) -> list[str]:
+    run = run_directories.find_run_directory(directory)
     if run is None:
         return []
-    ended = end_left_behind(run)
-    run_directories.remove(directory)
+    ended = stop_orphaned(run)
+    run_directories.remove_run_directory(directory)
     lines = [*(f"ended {name}" for name in ended), "run directory removed"]
     return [f"{study.name}: {line}" for line in lines]
 
 
 def _restore_hosts(study: Path) -> list[str]:
     # With originals there is something to restore, whatever the journal says or has lost.
-    beds = (directory_of(study, bed) for bed in foreign_files.names(study, DIRECTORY))
-    if not any(BackupStore(directory).hosts() for directory in (study, *beds)):
-        state = state_of(study)
+    beds = (bed_directory(study, bed) for bed in foreign_files.list_names(study, BEDS_DIRECTORY))
+    if not any(BackupStore(directory).list_hosts() for directory in (study, *beds)):
+        state = load_state(study)
         if state.verdict is not None or not state.started:
             return []
-    file = read_addresses(study / TARGET, foreign=True)
+    file = read_addresses(study / TARGET_FILE_NAME, foreign=True)
     # Paths in the target are relative to where it was read from.
-    source = _source(study) or study / TARGET
+    source = _read_target_path(study) or study / TARGET_FILE_NAME
     as_run = TargetFile(file.target, replace(file.document, path=source))
-    lines = _each(_on_beds(as_run, study, _beds(study), managed_hosts.restore_study))
+    lines = _run_all_steps(_plan_bed_restores(as_run, study, _list_study_beds(study), managed_hosts.restore_study))
     return [f"{study.name}: {line}" for line in lines]
 
 
-def _beds(study: Path) -> tuple[str, ...]:
+def _list_study_beds(study: Path) -> tuple[str, ...]:
     """The test beds that a study is to measure on, or else those that it has originals of."""
-    kept = foreign_files.names(study, DIRECTORY)
+    kept = foreign_files.list_names(study, BEDS_DIRECTORY)
     try:
-        return tuple(first_record(study).get("beds") or kept)
+        return tuple(read_first_record(study).get("beds") or kept)
     except AutotuneError:
         return kept
 
 
-def _by_transports(
+def _restore_over_transports(
     file: TargetFile,
     study: Path,
-    restore: RestoreHosts,
+    restore_hosts: RestoreHosts,
 ) -> list[str]:
     """``restore``, with the transports of the hosts that a study of this target changes: those of
     tiers, and those that make load."""
     target = file.target
     if target.simulated is not None:
         return []
-    managers = [runtime_module(tier.runtime).RUNTIME.service_manager
+    managers = [import_runtime(tier.runtime).RUNTIME.service_manager
                 for tier in target.tiers.values()]  # fmt: skip
     if None in managers or not managers:
         return []
     loading = (name for name in target.load.hosts if target.hosts[name].transport != "local")
     changed = {*loading, *(host for tier in target.tiers.values() for host in tier.hosts)}
-    every = transports(file)
+    every = create_transports(file)
     try:
         reached = {name: every[name] for name in every if name in changed}
-        return restore(study, reached, managers[0])
+        return restore_hosts(study, reached, managers[0])
     finally:
         for transport in every.values():
             transport.close()

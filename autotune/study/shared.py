@@ -24,87 +24,87 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from autotune import durable, foreign_files
-from autotune.deploy.deployed import Deployed
+from autotune.deploy.deployed import DeployResult
 from autotune.errors import AutotuneError, LockedError
-from autotune.masking import masked
+from autotune.masking import mask_secrets
 from autotune.study import journal, storage
-from autotune.study.directory import EVENTS
-from autotune.study.records import Record, Trial, replay, summed
-from autotune.study.storage import Lease, SharedStudy, Storage
-from autotune.study.store import Store, now
+from autotune.study.directory import EVENTS_FILE
+from autotune.study.records import Record, Trial, replay_records, add_seconds
+from autotune.study.storage import Lease, SharedStudy, StudyDatabase
+from autotune.study.store import StudyStore, current_timestamp
 
 T = TypeVar("T")
 # Events held back until the next record of their test bed: no decision needs them earlier.
-WAITING = frozenset({"spent", "warm-up", "bottleneck", "capacities", "memory", "answered"})
-WORKER = "worker"  # file in the directory: the worker that last held leases from here
+DEFERRED_EVENTS = frozenset({"spent", "warm-up", "bottleneck", "capacities", "memory", "answered"})
+WORKER_FILE = "worker"  # file in the directory: the worker that last held leases from here
 
 
 @dataclass(frozen=True)
-class Pulse:
+class HeartbeatPolicy:
     """A heartbeat every so many ``seconds``; a worker that misses ``most`` is set aside.
 
     Missed heartbeats are counted in heartbeats of the worker that watches. What stops both workers,
     such as a database that is away or CPU steal, sets nobody aside, and no two clocks are compared.
     """
 
-    seconds: float = 5.0
-    most: int = 12
+    interval_seconds: float = 5.0
+    max_missed: int = 12
 
 
-class Watch:
+class HeartbeatMonitor:
     """How many heartbeats in a row each worker has missed, counted once per look at its lease."""
 
     def __init__(self) -> None:
         self._last: dict[str, tuple[Lease, int]] = {}
         self._looks: Counter[str] = Counter()
 
-    def missed(self, bed: str, lease: Lease) -> int:
+    def count_missed(self, bed: str, lease: Lease) -> int:
         before, count = self._last.get(bed, (None, 0))
-        same = before is not None and (before.worker, before.beat) == (lease.worker, lease.beat)
+        same = before is not None and (before.worker, before.heartbeats) == (lease.worker, lease.heartbeats)
         self._last[bed] = lease, count + 1 if same else 0
         self._looks[bed] += 1
         return self._last[bed][1]
 
-    def lives(self, bed: str) -> bool:
+    def is_alive(self, bed: str) -> bool:
         """Whether the bed's worker sent a heartbeat between the last two looks."""
         return self._looks.get(bed, 0) > 1 and self._last[bed][1] == 0
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """The storage was away: heartbeats that could not be written were not missed."""
         self._last.clear()
 
 
-def check_same(directory: Path, study: SharedStudy) -> None:
+def check_same_study(directory: Path, study: SharedStudy) -> None:
     """Raises AutotuneError where a directory has another study of this name."""
-    if next(journal.read(directory / EVENTS), study.first) != study.first:
+    if next(journal.read_records(directory / EVENTS_FILE), study.first_record) != study.first_record:
         raise AutotuneError(
             f"{directory} has another study of that name",
             hint="name another place with --studies",
         )
 
 
-class SharedStore(Store):
+class SharedStore(StudyStore):
     """Every method that records something of a test bed that was set aside raises LeaseLostError."""
 
-    shared = True
+    is_shared = True
 
     def __init__(
-        self, directory: Path, database: Storage, study: SharedStudy, pulse: Pulse | None = None
+        self, directory: Path, database: StudyDatabase, study: SharedStudy, pulse: HeartbeatPolicy | None = None
     ) -> None:
-        check_same(directory, study)
+        check_same_study(directory, study)
         super().__init__(directory)
-        self.study, self.database, self.pulse = study, database, pulse or Pulse()
+        self.study, self.database, self.pulse = study, database, pulse or HeartbeatPolicy()
         place = f"process {getpid()} on {socket.gethostname()}"
         self._lease = Lease(uuid.uuid4().hex, place)
-        self._number = sum(1 for _ in journal.read(directory / EVENTS))
+        self._number = sum(1 for _ in journal.read_records(directory / EVENTS_FILE))
         self._waiting: dict[str | None, list[Record]] = {}
         self._why: dict[str, str] = {}
         self._noise: list[Record] = []  # large, and new with each trial: the last is enough
         self._files: dict[str, bytes] = {}
         self._decision: Connection | None = None
         self._not_here: list[bytes] = []  # in the storage, and not in the journal yet
-        self._watch, self._ended = Watch(), threading.Event()
-        self._heart = threading.Thread(target=self._beat_on, name="heartbeat", daemon=True)
+        self._watch, self._ended = HeartbeatMonitor(), threading.Event()
+        self._heart = threading.Thread(target=self._run_heartbeats, name="heartbeat", daemon=True)
         self.refresh()
 
     def close(self) -> None:
@@ -116,96 +116,96 @@ class SharedStore(Store):
     def refresh(self) -> None:
         """Take over what others have recorded."""
         with self._lock:
-            self._apply(self.database.transaction(self._new))
-            self._keep()
+            self._apply_lines(self.database.run_transaction(self._read_new_lines))
+            self._flush_journal()
 
-    def join(self, beds: Mapping[str, Record]) -> None:
+    def join_beds(self, beds: Mapping[str, Record]) -> None:
         """Take part with these test beds, each with the fields of its record.
 
         The bed of a worker that was killed in this directory is free at once, the bed of any other
         worker when that one has missed its heartbeats. Raises LockedError while that one lives.
         """
-        path = self.directory / WORKER
+        path = self.directory / WORKER_FILE
         earlier = None
         with contextlib.suppress(FileNotFoundError):
-            earlier = foreign_files.read_bytes(self.directory, WORKER, foreign_files.SMALL).decode()
-        durable.write(path, self._lease.worker.encode(), 0o600)
+            earlier = foreign_files.read_bytes(self.directory, WORKER_FILE, foreign_files.MAX_SMALL_FILE_BYTES).decode()
+        durable.write_file(path, self._lease.worker.encode(), 0o600)
         for bed, described in beds.items():
-            self._join(bed, {"event": "joined", "at": now(), "bed": bed, **described}, earlier)
+            self._join_bed(bed, {"event": "joined", "at": current_timestamp(), "bed": bed, **described}, earlier)
         self.refresh()
         self._heart.start()
 
-    def _join(self, bed: str, record: Record, earlier: str | None) -> None:
-        key, watch = uuid.uuid4().hex, Watch()
+    def _join_bed(self, bed: str, record: Record, earlier_worker: str | None) -> None:
+        key, watch = uuid.uuid4().hex, HeartbeatMonitor()
 
         def take(connection: Connection) -> Lease | None:
-            storage.lock_head(connection, self.study.number)
-            holder = storage.leases(connection, self.study.number).get(bed)
-            own = holder is None or holder.worker in (earlier, self._lease.worker)
-            if holder is not None and not own and watch.missed(bed, holder) < self.pulse.most:
+            storage.lock_record_count(connection, self.study.study_id)
+            holder = storage.read_leases(connection, self.study.study_id).get(bed)
+            own = holder is None or holder.worker in (earlier_worker, self._lease.worker)
+            if holder is not None and not own and watch.count_missed(bed, holder) < self.pulse.max_missed:
                 return holder
-            storage.take(connection, self.study.number, bed, self._lease)
-            storage.append(connection, self.study.number, key, [record])
+            storage.take_lease(connection, self.study.study_id, bed, self._lease)
+            storage.append_records(connection, self.study.study_id, key, [record])
             return None
 
-        while (holder := self.database.transaction(take)) is not None:
-            if watch.lives(bed):
+        while (holder := self.database.run_transaction(take)) is not None:
+            if watch.is_alive(bed):
                 raise LockedError(
-                    f"bed {bed} is measured on by {holder.place}",
+                    f"bed {bed} is measured on by {holder.location}",
                     hint="wait for it, or end it: `autotune status --storage URL` shows all of them",
                 )
-            time.sleep(self.pulse.seconds)
+            time.sleep(self.pulse.interval_seconds)
 
-    def set_aside(self, bed: str, why: str) -> None:
+    def exclude_bed(self, bed: str, reason: str) -> None:
         """Goes on record only in ``leave``: the bed's lease may be lost, or the storage away."""
-        self._why[bed] = masked(why)
+        self._why[bed] = mask_secrets(reason)
 
-    def leave(self, bed: str) -> None:
+    def release_bed(self, bed: str) -> None:
         """End this bed's lease, so that others go on with what it was measuring. If the storage is
         away, they learn it from the missed heartbeats."""
         why = self._why.pop(bed, "its worker has ended")
 
         def end(connection: Connection) -> None:
-            if storage.release(connection, self.study.number, bed, self._lease):
-                record = {"event": "bed", "at": now(), "bed": bed, "set_aside": why}
+            if storage.release_lease(connection, self.study.study_id, bed, self._lease):
+                record = {"event": "bed", "at": current_timestamp(), "bed": bed, "set_aside": why}
                 records = [*self._noise, *([] if self.state.verdict else [record])]
-                storage.append(connection, self.study.number, uuid.uuid4().hex,
+                storage.append_records(connection, self.study.study_id, uuid.uuid4().hex,
                                [*self._waiting.pop(bed, ()), *records])  # fmt: skip
 
         with contextlib.suppress(SQLAlchemyError), self._lock:
             with self.database.engine.begin() as connection:
                 end(connection)
-                records = self._new(connection)
-            self._apply(records)
-            self._keep()
+                records = self._read_new_lines(connection)
+            self._apply_lines(records)
+            self._flush_journal()
 
-    def look(self) -> None:
+    def send_heartbeat(self) -> None:
         """Send a heartbeat, and end the leases of workers that have missed theirs."""
         with self.database.engine.connect() as connection:
             # No lock outlives its statement.
             connection.execution_options(isolation_level="AUTOCOMMIT")
-            storage.beat(connection, self.study.number, self._lease.worker)
-            leases = storage.leases(connection, self.study.number)
+            storage.send_heartbeat(connection, self.study.study_id, self._lease.worker)
+            leases = storage.read_leases(connection, self.study.study_id)
         for bed, lease in leases.items():
             other = lease.worker != self._lease.worker
-            if other and self._watch.missed(bed, lease) >= self.pulse.most:
-                self._end(bed, lease)
+            if other and self._watch.count_missed(bed, lease) >= self.pulse.max_missed:
+                self._expire_lease(bed, lease)
 
-    def _end(self, bed: str, lease: Lease) -> None:
-        why = f"{lease.place} was not heard of any more"
-        record = {"event": "bed", "at": now(), "bed": bed, "set_aside": why}
+    def _expire_lease(self, bed: str, lease: Lease) -> None:
+        why = f"{lease.location} was not heard of any more"
+        record = {"event": "bed", "at": current_timestamp(), "bed": bed, "set_aside": why}
         with self.database.engine.begin() as connection:
-            if storage.release(connection, self.study.number, bed, lease):
-                storage.append(connection, self.study.number, uuid.uuid4().hex, [record])
+            if storage.release_lease(connection, self.study.study_id, bed, lease):
+                storage.append_records(connection, self.study.study_id, uuid.uuid4().hex, [record])
 
-    def _beat_on(self) -> None:
-        while not self._ended.wait(self.pulse.seconds):
+    def _run_heartbeats(self) -> None:
+        while not self._ended.wait(self.pulse.interval_seconds):
             try:
-                self.look()
+                self.send_heartbeat()
             except SQLAlchemyError:
-                self._watch.forget()
+                self._watch.reset()
 
-    def decide(self, act: Callable[[], T]) -> T:
+    def run_decision(self, action: Callable[[], T]) -> T:
         """Run ``act``. Either all that it records is in the storage, or nothing: then it runs again."""
 
         def attempt() -> T:
@@ -214,79 +214,79 @@ class SharedStore(Store):
                 before = self.state, self._number, {b: [*r] for b, r in self._waiting.items()}
                 try:
                     with self.database.engine.begin() as connection:
-                        self._apply(
-                            storage.deciding_after(connection, self.study.number, self._number)
+                        self._apply_lines(
+                            storage.lock_decision_lines(connection, self.study.study_id, self._number)
                         )
                         self._decision = connection
-                        result = act()
+                        result = action()
                 except BaseException:
                     self.state, self._number, self._waiting = before
                     self._not_here.clear()
                     raise
                 finally:
                     self._decision = None
-                self._keep()
+                self._flush_journal()
                 return result
 
-        with self.database.errors():
-            return self.database.again(attempt)
+        with self.database.convert_errors():
+            return self.database.retry(attempt)
 
-    def deployed(self, trial: Trial, deployed: Deployed) -> None:
+    def record_deployment(self, trial: Trial, deployed: DeployResult) -> None:
         with self._lock:
-            self._files |= storage.digests_of(deployed.files)
-            super().deployed(trial, deployed)
+            self._files |= storage.index_by_digest(deployed.files)
+            super().record_deployment(trial, deployed)
 
-    def _write(self, event: str, **fields: Any) -> None:
+    def _record_event(self, event: str, **fields: Any) -> None:
         record = {"event": event, **fields}
         with self._lock:
-            bed = fields.get("bed") or self._bed_of(fields.get("trial"))
+            bed = fields.get("bed") or self._find_bed(fields.get("trial"))
             if event == "noise":
                 self._noise = [record]
                 return
             waiting = self._waiting.setdefault(bed, [])
             waiting.append(record)
-            if event in WAITING:
-                self._waiting[bed] = _merged(waiting)
+            if event in DEFERRED_EVENTS:
+                self._waiting[bed] = _merge_spent_records(waiting)
             else:
-                self._record(bed, self._waiting.pop(bed))
+                self._send_records(bed, self._waiting.pop(bed))
 
-    def _record(self, bed: str | None, records: Sequence[Record]) -> None:
+    def _send_records(self, bed: str | None, records: Sequence[Record]) -> None:
         files, self._files = self._files, {}
-        add = partial(storage.append, study=self.study.number, key=uuid.uuid4().hex, records=records,
+        add = partial(storage.append_records, study=self.study.study_id, key=uuid.uuid4().hex, records=records,
                       files=files, lease=(self._lease.worker, bed))  # fmt: skip
         decision = self._decision
-        number = add(decision) if decision is not None else self.database.statements(add)
+        number = add(decision) if decision is not None else self.database.run_autocommit(add)
         if number == self._number + 1:  # nobody has added any since: nothing is to be read
-            self._apply([journal.line(record) for record in records])
+            self._apply_lines([journal.encode_record(record) for record in records])
         elif decision is not None:
-            self._apply(self._new(decision))
+            self._apply_lines(self._read_new_lines(decision))
         else:
             self.refresh()
         if decision is None:
-            self._keep()
+            self._flush_journal()
 
-    def _bed_of(self, number: int | None) -> str | None:
-        return None if number is None else self.state.by_number(number).bed
+    def _find_bed(self, number: int | None) -> str | None:
+        return None if number is None else self.state.find_trial(number).bed
 
-    def _new(self, connection: Connection) -> list[bytes]:
-        return storage.lines_after(connection, self.study.number, self._number)
+    def _read_new_lines(self, connection: Connection) -> list[bytes]:
+        return storage.read_lines_after(connection, self.study.study_id, self._number)
 
-    def _apply(self, lines: Sequence[bytes]) -> None:
-        self.state = replay(map(json.loads, lines), self.state)
+    def _apply_lines(self, lines: Sequence[bytes]) -> None:
+        self.state = replay_records(map(json.loads, lines), self.state)
         self._number += len(lines)
         self._not_here += lines
 
-    def _keep(self) -> None:
+    def _flush_journal(self) -> None:
         """Append to the journal what the storage has for certain."""
         self._events.append_lines(self._not_here)
         self._not_here.clear()
 
 
-def _merged(records: list[Record]) -> list[Record]:
+def _merge_spent_records(records: list[Record]) -> list[Record]:
     """The records, with those of the time that was spent merged into one."""
     spent = [record for record in records if record["event"] == "spent"]
     seconds: Mapping[str, float] = {}
     for record in spent:
-        seconds = summed(seconds, record["seconds"])
+        seconds = add_seconds(seconds, record["seconds"])
     others = [record for record in records if record["event"] != "spent"]
     return [*others, {**spent[-1], "seconds": seconds}] if spent else others

@@ -30,18 +30,18 @@ from sqlalchemy.exc import ArgumentError, InterfaceError, OperationalError, SQLA
 
 from autotune import durable
 from autotune.errors import AutotuneError
-from autotune.masking import masked
-from autotune.optimize.storage import Connections, database_error
+from autotune.masking import mask_secrets
+from autotune.optimize.storage import ConnectionTracker, find_database_error
 from autotune.study import journal, origin
-from autotune.study.directory import EVENTS, WORKERS
-from autotune.target.messages import nearest
-from autotune.target.read import TARGET
+from autotune.study.directory import EVENTS_FILE, WORKERS_FILE
+from autotune.target.messages import find_nearest_name
+from autotune.target.read import TARGET_FILE_NAME
 from autotune.transports import waiting
 
 Record = Mapping[str, Any]
 T = TypeVar("T")
 
-SCHEME, DRIVER = "postgresql", "postgresql+psycopg"
+URL_SCHEME, URL_DRIVER = "postgresql", "postgresql+psycopg"
 # Each migrates the tables from one version to the next. Append; never change one.
 MIGRATIONS: tuple[str, ...] = (
     """
@@ -93,17 +93,17 @@ MIGRATIONS: tuple[str, ...] = (
     END $$
     """,
 )
-STATEMENT = re.compile(r"(?:\$\$.*?\$\$|[^;])+", re.DOTALL)
-SCHEMA = len(MIGRATIONS)
-COPIES = 0x6175  # first key of the advisory lock for writing Optuna's tables; the second is a study
-LOCKS = 0x6174  # first key of all other advisory locks; the second is a study, or 0 for the tables
+STATEMENT_PATTERN = re.compile(r"(?:\$\$.*?\$\$|[^;])+", re.DOTALL)
+SCHEMA_VERSION = len(MIGRATIONS)
+COPY_LOCK_KEY = 0x6175  # first key of the advisory lock for writing Optuna's tables; the second is a study
+LOCK_KEY = 0x6174  # first key of all other advisory locks; the second is a study, or 0 for the tables
 # A connection that the network has dropped is given up within a minute.
-REACHED = {"connect_timeout": 10, "keepalives_idle": 15, "keepalives_interval": 5,
+CONNECT_OPTIONS = {"connect_timeout": 10, "keepalives_idle": 15, "keepalives_interval": 5,
            "keepalives_count": 4, "tcp_user_timeout": 60_000}  # fmt: skip
 # From a database that is restarted.
-AGAIN = (OperationalError, InterfaceError, StorageInternalError)
-WITHIN, PAUSE = 600.0, 0.5  # seconds in which it must be back, and between attempts
-LIVING = 60.0  # seconds since its last heartbeat that a worker is shown as running
+RETRIED_ERRORS = (OperationalError, InterfaceError, StorageInternalError)
+RETRY_TIMEOUT_SECONDS, RETRY_PAUSE_SECONDS = 600.0, 0.5  # seconds in which it must be back, and between attempts
+ALIVE_SECONDS = 60.0  # seconds since its last heartbeat that a worker is shown as running
 
 
 class LeaseLostError(AutotuneError):
@@ -114,13 +114,13 @@ class LeaseLostError(AutotuneError):
 class SharedStudy:
     """A study in the database, by its number there; ``first`` is its first record."""
 
-    number: int
+    study_id: int
     name: str
-    target: str
-    first: Record
+    target_text: str
+    first_record: Record
 
 
-class Storage:
+class StudyDatabase:
     """A database by its URL, which holds no password: libpq takes it from the environment or .pgpass.
 
     A worker keeps two connections open, one of them for its heartbeats. The worker that writes Optuna's
@@ -128,74 +128,74 @@ class Storage:
     Raises AutotuneError where it cannot be reached, is of a later version or cannot be used.
     """
 
-    def __init__(self, url: str, *, within: float = WITHIN) -> None:
-        self.url = _checked(url)
-        self._within, self._is_awaited = within, False
+    def __init__(self, url: str, *, retry_seconds: float = RETRY_TIMEOUT_SECONDS) -> None:
+        self.url = _parse_url(url)
+        self._within, self._is_awaited = retry_seconds, False
         self._opened: list[RDBStorage] = []
-        self._connections = Connections()  # of Optuna's storages
+        self._connections = ConnectionTracker()  # of Optuna's storages
         self.engine: Engine = create_engine(
             self.url, pool_size=2, pool_pre_ping=True,
-            connect_args={**REACHED, "application_name": "autotune"},
+            connect_args={**CONNECT_OPTIONS, "application_name": "autotune"},
         )  # fmt: skip
         try:
-            with self.errors():
-                self.again(self._prepare, reached=False)
+            with self.convert_errors():
+                self.retry(self._prepare_tables, was_reached=False)
         except BaseException:
             self.close()
             raise
 
-    def _prepare(self) -> None:
+    def _prepare_tables(self) -> None:
         with self.engine.begin() as connection:
-            current = _version(connection) == SCHEMA
+            current = _read_schema_version(connection) == SCHEMA_VERSION
             if not current:
-                _lock(connection, 0)
-                _migrate(connection)
-                self._optuna_tables()
+                _acquire_lock(connection, 0)
+                _migrate_tables(connection)
+                self._create_optuna_tables()
         if current:  # nothing to create, so no lock: hundreds of workers open it at once
             self.engine.dispose()  # Optuna checks its tables on two, all that a worker may have
-            self._optuna_tables()
+            self._create_optuna_tables()
 
     def close(self) -> None:
         """Cut its connections."""
         self.engine.dispose()
         for opened in self._opened:
             opened.remove_session()
-        self._connections.close()
+        self._connections.close_all()
 
     @contextmanager
-    def errors(self) -> Iterator[None]:
+    def convert_errors(self) -> Iterator[None]:
         """Raises what goes wrong with the database meanwhile as an AutotuneError."""
         try:
             yield
         except (SQLAlchemyError, StorageInternalError) as error:
             why = " ".join(
-                masked(str(database_error(error))).partition("(Background on")[0].split()
+                mask_secrets(str(find_database_error(error))).partition("(Background on")[0].split()
             )
             raise AutotuneError(
-                f"storage {self.shown} cannot be used: {why}",
+                f"storage {self.display_url} cannot be used: {why}",
                 hint="`psql` with the same URL shows whether it can be reached; a password belongs in "
                 "~/.pgpass or PGPASSWORD",
             ) from error
 
-    def again(self, act: Callable[[], T], *, reached: bool = True) -> T:
+    def retry(self, action: Callable[[], T], *, was_reached: bool = True) -> T:
         """What ``act`` returns, repeated while the database is away. If it was never ``reached``, its
         URL may be wrong: the server must first say that it restarts. Raises AutotuneError."""
         end = time.monotonic() + self._within
         with ExitStack() as away:
             while True:
                 try:
-                    return act()
-                except AGAIN as error:
-                    reached = reached or _restarts(error)
-                    if not (reached and _away(error)) or time.monotonic() > end:
-                        with self.errors():
+                    return action()
+                except RETRIED_ERRORS as error:
+                    was_reached = was_reached or _is_restarting(error)
+                    if not (was_reached and _is_unavailable(error)) or time.monotonic() > end:
+                        with self.convert_errors():
                             raise
                     if not self._is_awaited:
-                        away.enter_context(self._awaited())
-                time.sleep(PAUSE)
+                        away.enter_context(self._await_result())
+                time.sleep(RETRY_PAUSE_SECONDS)
 
     @contextmanager
-    def _awaited(self) -> Iterator[None]:
+    def _await_result(self) -> Iterator[None]:
         """One line at a time says that the database is away, however many threads wait for it."""
         self._is_awaited = True
         try:
@@ -205,38 +205,38 @@ class Storage:
             self._is_awaited = False
 
     @property
-    def shown(self) -> str:
+    def display_url(self) -> str:
         """The URL, as a user types it."""
-        return self.url.set(drivername=SCHEME).render_as_string()
+        return self.url.set(drivername=URL_SCHEME).render_as_string()
 
-    def transaction(self, act: Callable[[Connection], T]) -> T:
+    def run_transaction(self, action: Callable[[Connection], T]) -> T:
         """What ``act`` returns, run in a transaction; repeated while the database is away."""
 
         def attempt() -> T:
             with self.engine.begin() as connection:
-                return act(connection)
+                return action(connection)
 
-        with self.errors():
-            return self.again(attempt)
+        with self.convert_errors():
+            return self.retry(attempt)
 
-    def statements(self, act: Callable[[Connection], T]) -> T:
+    def run_autocommit(self, action: Callable[[Connection], T]) -> T:
         """The same, but each statement commits by itself: none holds a lock when the next is sent."""
 
         def attempt() -> T:
             with self.engine.connect() as connection:
-                return act(connection.execution_options(isolation_level="AUTOCOMMIT"))
+                return action(connection.execution_options(isolation_level="AUTOCOMMIT"))
 
-        with self.errors():
-            return self.again(attempt)
+        with self.convert_errors():
+            return self.retry(attempt)
 
     @cached_property
-    def optuna(self) -> RDBStorage:
+    def optuna_storage(self) -> RDBStorage:
         """Optuna's storage in the same database."""
-        with self.errors():
-            return self._optuna()
+        with self.convert_errors():
+            return self._open_optuna_storage()
 
     @contextmanager
-    def only_writer(self, study: SharedStudy) -> Iterator[RDBStorage | None]:
+    def claim_optuna_writer(self, study: SharedStudy) -> Iterator[RDBStorage | None]:
         """Optuna's storage for the one worker that writes a study to it; ``None`` for all others. Its
         only session holds the lock for it: once that session is cut, every write fails."""
         lock = text("SELECT pg_try_advisory_lock(:first, :second)")
@@ -245,7 +245,7 @@ class Storage:
             with connection.begin():
                 # What a database forgets when it loses power is written again, from the records.
                 connection.execute(text("SET synchronous_commit = off"))
-                key = {"first": COPIES, "second": study.number}
+                key = {"first": COPY_LOCK_KEY, "second": study.study_id}
                 own = connection.execute(lock, key).scalar_one()
             session: Any = connection.connection.dbapi_connection
             sessions = [session]
@@ -256,41 +256,41 @@ class Storage:
                 return sessions.pop()
 
             try:
-                yield self._optuna(creator=connect, max_overflow=0) if own else None
+                yield self._open_optuna_storage(creator=connect, max_overflow=0) if own else None
             finally:
                 connection.invalidate()  # it may be cut: there is nothing to roll back
                 session.close()
 
-    def names(self) -> tuple[str, ...]:
+    def list_study_names(self) -> tuple[str, ...]:
         """The names of the studies in it."""
-        rows = self.transaction(
+        rows = self.run_transaction(
             lambda c: c.execute(text("SELECT name FROM autotune_studies ORDER BY name")).all()
         )
         return tuple(row.name for row in rows)
 
-    def find(self, name: str) -> SharedStudy:
+    def find_study(self, name: str) -> SharedStudy:
         """The study of this name. Raises AutotuneError, with the nearest one."""
-        row = self.transaction(lambda c: c.execute(text(
+        row = self.run_transaction(lambda c: c.execute(text(
             "SELECT id, target, record FROM autotune_studies JOIN autotune_records ON study = id"
             " WHERE name = :name AND number = 1"
         ), {"name": name}).first())  # fmt: skip
         if row is not None:
-            return SharedStudy(row.id, name, row.target, unpacked(row.record))
-        near = nearest(name, self.names())
+            return SharedStudy(row.id, name, row.target, decompress_record(row.record))
+        near = find_nearest_name(name, self.list_study_names())
         raise AutotuneError(
-            f"there is no study {name!r} in {self.shown}",
+            f"there is no study {name!r} in {self.display_url}",
             hint=f"did you mean {near!r}?"
             if near
             else "`autotune run TARGET --storage URL` begins one",
         )
 
-    def create(self, name: str, target: str, records: Sequence[Record]) -> bool:
+    def create_study(self, name: str, target: str, records: Sequence[Record]) -> bool:
         """Create a study with its first records; ``False`` if it or Optuna has a study of that name."""
 
         def insert(connection: Connection) -> bool:
-            _lock(connection, 0)
+            _acquire_lock(connection, 0)
             used = "SELECT 1 FROM autotune_studies WHERE name = :name"
-            others = optuna.study.get_all_study_names(self.optuna)
+            others = optuna.study.get_all_study_names(self.optuna_storage)
             if name in others or connection.execute(text(used), {"name": name}).first():
                 return False
             row = connection.execute(text(
@@ -299,35 +299,35 @@ class Storage:
             connection.execute(
                 text("INSERT INTO autotune_heads VALUES (:study, 0)"), {"study": row.id}
             )
-            append(connection, row.id, uuid.uuid4().hex, records)
+            append_records(connection, row.id, uuid.uuid4().hex, records)
             return True
 
-        return self.transaction(insert)
+        return self.run_transaction(insert)
 
-    def records(self, study: SharedStudy) -> list[dict[str, Any]]:
+    def read_records(self, study: SharedStudy) -> list[dict[str, Any]]:
         """All records of a study, in their order."""
-        return self.transaction(lambda connection: after(connection, study.number, 0))
+        return self.run_transaction(lambda connection: read_records_after(connection, study.study_id, 0))
 
-    def copy(self, study: SharedStudy, directory: Path) -> Path:
+    def copy_study(self, study: SharedStudy, directory: Path) -> Path:
         """Put a study into ``directory/NAME``, for whoever reads studies on disk; its readings are
         in the journals of the workers that took them."""
-        place = _below(directory, study.name)
+        place = _resolve_below(directory, study.name)
         durable.make_directory(place, 0o700)
-        lines, running = self.transaction(
+        lines, running = self.run_transaction(
             lambda connection: (
-                lines_after(connection, study.number, 0),
-                leases(connection, study.number),
+                read_lines_after(connection, study.study_id, 0),
+                read_leases(connection, study.study_id),
             )
         )
-        target = study.target.encode()
-        durable.write(place / TARGET, target, 0o600, sync=False)
-        origin.seal(
-            place, target, study.first
+        target = study.target_text.encode()
+        durable.write_file(place / TARGET_FILE_NAME, target, 0o600, sync=False)
+        origin.seal_study(
+            place, target, study.first_record
         )  # the user named the storage, and trusts its targets
         events = b"".join(line + b"\n" for line in lines)
-        durable.write(place / EVENTS, events, 0o600, sync=False)
-        living = [f"{lease.place} on bed {bed}" for bed, lease in running.items() if lease.living]
-        durable.write(place / WORKERS, json.dumps(living).encode(), 0o600, sync=False)
+        durable.write_file(place / EVENTS_FILE, events, 0o600, sync=False)
+        living = [f"{lease.location} on bed {bed}" for bed, lease in running.items() if lease.is_alive]
+        durable.write_file(place / WORKERS_FILE, json.dumps(living).encode(), 0o600, sync=False)
         self.copy_files(study, map(json.loads, lines), place)
         return place
 
@@ -337,37 +337,37 @@ class Storage:
         for record in records:
             if record["event"] == "deployed":
                 for name, digest in (record.get("files") or {}).items():
-                    path = _below(directory / "configs", f"{record['trial']}/{name}")
+                    path = _resolve_below(directory / "configs", f"{record['trial']}/{name}")
                     if not path.exists():
                         missing.setdefault(digest, []).append(path)
-        rows = self.transaction(lambda c: c.execute(
+        rows = self.run_transaction(lambda c: c.execute(
             text("SELECT digest, content FROM autotune_files WHERE study = :study"),
-            {"study": study.number},
+            {"study": study.study_id},
         ).all()) if missing else ()  # fmt: skip
         for row in rows:
             for path in missing.get(row.digest, ()):
                 durable.make_directory(path.parent)
-                durable.write(path, zlib.decompress(row.content), 0o600, sync=False)
+                durable.write_file(path, zlib.decompress(row.content), 0o600, sync=False)
 
-    def _optuna_tables(self) -> None:
+    def _create_optuna_tables(self) -> None:
         """Make Optuna's tables if need be. Raises AutotuneError for those of another version."""
         try:
-            self._optuna(checked=False).engine.dispose()
+            self._open_optuna_storage(tables_exist=False).engine.dispose()
         except RuntimeError as error:
             raise AutotuneError(
-                f"storage {self.shown} is of another version of Optuna: {error}",
-                hint=f"optuna storage upgrade --storage {self.shown}",
+                f"storage {self.display_url} is of another version of Optuna: {error}",
+                hint=f"optuna storage upgrade --storage {self.display_url}",
             ) from error
 
-    def _optuna(self, *, checked: bool = True, **more: Any) -> RDBStorage:
+    def _open_optuna_storage(self, *, tables_exist: bool = True, **more: Any) -> RDBStorage:
         """``checked``: the tables are there, and of this version."""
-        options = {"pool_pre_ping": True, "pool_size": 1, "connect_args": REACHED,
-                   "pool_events": self._connections.events, **more}  # fmt: skip
+        options = {"pool_pre_ping": True, "pool_size": 1, "connect_args": CONNECT_OPTIONS,
+                   "pool_events": self._connections.pool_events, **more}  # fmt: skip
         opened = RDBStorage(
             str(self.url),
             engine_kwargs=options,
-            skip_table_creation=checked,
-            skip_compatibility_check=checked,
+            skip_table_creation=tables_exist,
+            skip_compatibility_check=tables_exist,
         )
         self._opened.append(opened)
         return opened
@@ -380,38 +380,38 @@ class Lease:
     lately, by the database's clock."""
 
     worker: str
-    place: str
-    beat: int | None = None
-    living: bool = True
+    location: str
+    heartbeats: int | None = None
+    is_alive: bool = True
 
 
-def leases(connection: Connection, study: int) -> dict[str, Lease]:
+def read_leases(connection: Connection, study: int) -> dict[str, Lease]:
     """The leases of a study, by test bed."""
     rows = connection.execute(text(
         "SELECT bed, worker, place, beat, at > now() - make_interval(secs => :living) AS living"
         " FROM autotune_workers WHERE study = :study"
-    ), {"study": study, "living": LIVING})  # fmt: skip
+    ), {"study": study, "living": ALIVE_SECONDS})  # fmt: skip
     return {row.bed: Lease(row.worker, row.place, row.beat, row.living) for row in rows}
 
 
-def take(connection: Connection, study: int, bed: str, lease: Lease) -> None:
+def take_lease(connection: Connection, study: int, bed: str, lease: Lease) -> None:
     """Take the lease of a test bed, whoever held it before."""
     connection.execute(text(
         "INSERT INTO autotune_workers (study, bed, worker, place) VALUES (:study, :bed, :worker, :place)"
         " ON CONFLICT (study, bed) DO UPDATE SET worker = :worker, place = :place, beat = 0, at = now()"
-    ), {"study": study, "bed": bed, "worker": lease.worker, "place": lease.place})  # fmt: skip
+    ), {"study": study, "bed": bed, "worker": lease.worker, "place": lease.location})  # fmt: skip
 
 
-def release(connection: Connection, study: int, bed: str, lease: Lease) -> bool:
+def release_lease(connection: Connection, study: int, bed: str, lease: Lease) -> bool:
     """End this lease of a test bed unless it has changed; whether it was ended."""
-    lock_head(connection, study)
+    lock_record_count(connection, study)
     return bool(connection.execute(text(
         "DELETE FROM autotune_workers WHERE study = :study AND bed = :bed AND worker = :worker"
         " AND beat = COALESCE(:beat, beat)"
-    ), {"study": study, "bed": bed, "worker": lease.worker, "beat": lease.beat}).rowcount)  # fmt: skip
+    ), {"study": study, "bed": bed, "worker": lease.worker, "beat": lease.heartbeats}).rowcount)  # fmt: skip
 
 
-def beat(connection: Connection, study: int, worker: str) -> None:
+def send_heartbeat(connection: Connection, study: int, worker: str) -> None:
     """A heartbeat, for all test beds of a worker."""
     connection.execute(text(
         "UPDATE autotune_workers SET beat = beat + 1, at = now()"
@@ -419,22 +419,22 @@ def beat(connection: Connection, study: int, worker: str) -> None:
     ), {"study": study, "worker": worker})  # fmt: skip
 
 
-def lock_head(connection: Connection, study: int) -> int:
+def lock_record_count(connection: Connection, study: int) -> int:
     """How many records there are; until this transaction ends, nobody else adds one."""
     query = text("SELECT head FROM autotune_heads WHERE study = :study FOR UPDATE")
     return int(connection.execute(query, {"study": study}).scalar_one())
 
 
-def deciding_after(connection: Connection, study: int, number: int) -> list[bytes]:
+def lock_decision_lines(connection: Connection, study: int, number: int) -> list[bytes]:
     """The same as ``lines_after``; until this transaction ends, nobody else decides what comes next."""
     rows = connection.execute(
         text("SELECT autotune_decide(:locks, :study, :number)"),
-        {"locks": LOCKS, "study": study, "number": number},
+        {"locks": LOCK_KEY, "study": study, "number": number},
     )
-    return _lines(rows.scalars())
+    return _decompress_lines(rows.scalars())
 
 
-def append(
+def append_records(
     connection: Connection,
     study: int,
     key: str,
@@ -451,13 +451,13 @@ def append(
     if not records:
         return 0
     if files:
-        _send(connection, study, files)
+        _insert_files(connection, study, files)
     worker, bed = lease or (None, None)
     number: int | None = connection.execute(text(
         "SELECT autotune_append(:study, :key, CAST(:worker AS text), CAST(:bed AS text),"
         " CAST(:contents AS bytea[]))"
     ), {"study": study, "key": key, "worker": worker, "bed": bed,
-        "contents": [packed(record) for record in records]}).scalar_one()  # fmt: skip
+        "contents": [compress_record(record) for record in records]}).scalar_one()  # fmt: skip
     if number is None:
         raise LeaseLostError(
             f"{f'bed {bed}' if bed else 'this worker'} was not heard of for too long and set aside",
@@ -466,7 +466,7 @@ def append(
     return number
 
 
-def _send(connection: Connection, study: int, files: Mapping[str, bytes]) -> None:
+def _insert_files(connection: Connection, study: int, files: Mapping[str, bytes]) -> None:
     """Add the files that are not there yet: most trials change one or two. They are sorted, so that no
     two workers wait for each other."""
     there = set(connection.execute(text(
@@ -480,25 +480,25 @@ def _send(connection: Connection, study: int, files: Mapping[str, bytes]) -> Non
         ), new)  # fmt: skip
 
 
-def after(connection: Connection, study: int, number: int) -> list[dict[str, Any]]:
+def read_records_after(connection: Connection, study: int, number: int) -> list[dict[str, Any]]:
     """The records after this number, in their order."""
-    return [json.loads(line) for line in lines_after(connection, study, number)]
+    return [json.loads(line) for line in read_lines_after(connection, study, number)]
 
 
-def lines_after(connection: Connection, study: int, number: int) -> list[bytes]:
+def read_lines_after(connection: Connection, study: int, number: int) -> list[bytes]:
     """The same, as lines of a journal."""
     rows = connection.execute(text(
         "SELECT record FROM autotune_records WHERE study = :study AND number > :number ORDER BY number"
     ), {"study": study, "number": number})  # fmt: skip
-    return _lines(rows.scalars())
+    return _decompress_lines(rows.scalars())
 
 
-def _lines(contents: Iterable[bytes]) -> list[bytes]:
+def _decompress_lines(contents: Iterable[bytes]) -> list[bytes]:
     # Anyone who may write there may write line breaks. In valid JSON they are only between values.
     return [zlib.decompress(content).replace(b"\n", b" ") for content in contents]
 
 
-def _below(directory: Path, name: str) -> Path:
+def _resolve_below(directory: Path, name: str) -> Path:
     """The path of a name from another worker. Raises AutotuneError if it is not in ``directory``."""
     path = directory / name
     if "\0" in name or ".." in path.parts or not path.is_relative_to(directory):
@@ -509,11 +509,11 @@ def _below(directory: Path, name: str) -> Path:
     return path
 
 
-def digests_of(contents: Mapping[str, bytes]) -> dict[str, bytes]:
+def index_by_digest(contents: Mapping[str, bytes]) -> dict[str, bytes]:
     return {sha256(content).hexdigest(): content for content in contents.values()}
 
 
-def _checked(url: str) -> URL:
+def _parse_url(url: str) -> URL:
     """The URL, which must not show a secret to all who can list processes. Raises AutotuneError."""
     if find_spec("psycopg") is None:
         raise AutotuneError(
@@ -524,70 +524,70 @@ def _checked(url: str) -> URL:
         parsed = make_url(url)
     except (ArgumentError, ValueError):
         parsed = None  # what it says may hold a password: no message repeats it
-    if parsed is None or parsed.get_backend_name() != SCHEME:
+    if parsed is None or parsed.get_backend_name() != URL_SCHEME:
         raise AutotuneError(
             "--storage is the URL of a PostgreSQL database",
-            hint=f"such as {SCHEME}://tuner@db1.example.org/tuning",
+            hint=f"such as {URL_SCHEME}://tuner@db1.example.org/tuning",
         )
     if parsed.password or any("password" in name for name in parsed.query):
         raise AutotuneError(
             "a password in --storage can be read by all who can list processes",
             hint="put it into ~/.pgpass (HOST:PORT:DATABASE:USER:PASSWORD, mode 0600) or PGPASSWORD",
         )
-    return parsed.set(drivername=DRIVER)
+    return parsed.set(drivername=URL_DRIVER)
 
 
-def _away(error: BaseException) -> bool:
+def _is_unavailable(error: BaseException) -> bool:
     """Whether the database itself failed, not the query; Optuna wraps such errors in its own."""
-    return isinstance(_of_database(error), OperationalError | InterfaceError)
+    return isinstance(_unwrap_error(error), OperationalError | InterfaceError)
 
 
-def _of_database(error: BaseException) -> BaseException | None:
+def _unwrap_error(error: BaseException) -> BaseException | None:
     return error.__cause__ if isinstance(error, StorageInternalError) else error
 
 
-def _restarts(error: BaseException) -> bool:
+def _is_restarting(error: BaseException) -> bool:
     """Whether the server itself says that it is shutting down or starting (SQLSTATE class 57P)."""
-    answer = getattr(_of_database(error), "orig", None)
+    answer = getattr(_unwrap_error(error), "orig", None)
     # A refused connection has no SQLSTATE, only the server's message.
     state = getattr(answer, "sqlstate", None)
     return state.startswith("57P") if state else "the database system is " in str(answer)
 
 
-def _lock(connection: Connection, key: int) -> None:
+def _acquire_lock(connection: Connection, key: int) -> None:
     connection.execute(
-        text("SELECT pg_advisory_xact_lock(:first, :second)"), {"first": LOCKS, "second": key}
+        text("SELECT pg_advisory_xact_lock(:first, :second)"), {"first": LOCK_KEY, "second": key}
     )
 
 
-def _version(connection: Connection) -> int:
+def _read_schema_version(connection: Connection) -> int:
     """The version of the tables; 0 where there are none."""
     if connection.execute(text("SELECT to_regclass('autotune_schema')")).scalar() is None:
         return 0
     return connection.execute(text("SELECT max(version) FROM autotune_schema")).scalar() or 0
 
 
-def _migrate(connection: Connection) -> None:
+def _migrate_tables(connection: Connection) -> None:
     """Bring the tables to today's version. Raises AutotuneError for those of a later one."""
     connection.execute(
         text("CREATE TABLE IF NOT EXISTS autotune_schema (version INTEGER NOT NULL)")
     )
-    version = _version(connection)
-    if version > SCHEMA:
+    version = _read_schema_version(connection)
+    if version > SCHEMA_VERSION:
         raise AutotuneError(
-            f"the storage has tables of version {version}, and this autotune knows up to {SCHEMA}",
+            f"the storage has tables of version {version}, and this autotune knows up to {SCHEMA_VERSION}",
             hint="use the version of autotune that the other workers have",
         )
     for number, statements in enumerate(MIGRATIONS[version:], version + 1):
-        for statement in STATEMENT.findall(statements):
+        for statement in STATEMENT_PATTERN.findall(statements):
             connection.execute(text(statement))
         connection.execute(text("INSERT INTO autotune_schema VALUES (:v)"), {"v": number})
 
 
-def packed(record: Record) -> bytes:
-    return zlib.compress(journal.line(record), 9)
+def compress_record(record: Record) -> bytes:
+    return zlib.compress(journal.encode_record(record), 9)
 
 
-def unpacked(content: bytes) -> dict[str, Any]:
+def decompress_record(content: bytes) -> dict[str, Any]:
     record: dict[str, Any] = json.loads(zlib.decompress(content))
     return record

@@ -7,30 +7,30 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from autotune.deploy.deployed import Deployed
+from autotune.deploy.deployed import DeployResult
 from autotune.diagnose.diagnosis import WatchedReading
-from autotune.environments.evaluation import Evaluation, EvaluationRequest, Failed, Measured
+from autotune.environments.evaluation import Evaluation, EvaluationRequest, FailedEvaluation, Measurement
 from autotune.errors import AutotuneError
 from autotune.estimate import Estimate
-from autotune.measure.benchmark import Answer
+from autotune.measure.benchmark import BenchmarkAnswer
 from autotune.measure.warmup import WarmUpResult
-from autotune.space.space import Infeasible
+from autotune.space.space import InfeasibleRule
 from autotune.study.context import TrialContext
-from autotune.study.records import COUNTED, Phase, State, Trial
-from autotune.study.schedule import Measure
+from autotune.study.records import COUNTED_PHASES, Phase, State, Trial
+from autotune.study.schedule import MeasureStep
 
 # Phases in which a configuration that will hardly beat the incumbent is not measured to the end.
-PRUNED = COUNTED - {Phase.BASELINE}
-REFERENCES = frozenset({Phase.BASELINE, Phase.MEASURE})
-MOST_FAULTS = 3  # in a row; then the benchmark itself needs a look
+PRUNABLE_PHASES = COUNTED_PHASES - {Phase.BASELINE}
+REFERENCE_PHASES = frozenset({Phase.BASELINE, Phase.MEASURE})
+MAX_FAULTS = 3  # in a row; then the benchmark itself needs a look
 
 
-def run(
-    step: Measure,
+def run_trial(
+    step: MeasureStep,
     context: TrialContext,
-    expected: Estimate | None,
+    expected_peak: Estimate | None,
     incumbent: Estimate | None,
-    seconds: float = inf,
+    max_seconds: float = inf,
 ) -> Trial:
     """Settings → constraints → evaluation (deploy, warm-up, capacity) → outcome.
 
@@ -38,51 +38,51 @@ def run(
     it. A configuration that cannot be deployed or used is a recorded, infeasible trial. The trial may
     take ``seconds``.
     """
-    trial = begin(step, context)
-    return trial if trial.over else measure(trial, context, expected, incumbent, seconds)
+    trial = begin_trial(step, context)
+    return trial if trial.is_finished else measure_trial(trial, context, expected_peak, incumbent, max_seconds)
 
 
-def begin(step: Measure, context: TrialContext) -> Trial:
+def begin_trial(step: MeasureStep, context: TrialContext) -> Trial:
     """Put the trial on record; it is over at once where no values keep the rules."""
     store = context.store
-    space = context.known_space
+    space = context.clamped_space
     # They may come from a record, which is not sealed.
-    space.check(step.settings)
-    same: dict[str, Any] = {"asked": step.asked, "suggested": step.suggested,
-                            "bed": context.bed, "repeats": step.repeats}  # fmt: skip
+    space.validate_settings(step.settings)
+    same: dict[str, Any] = {"asked": step.suggestion_number, "suggested": step.suggested,
+                            "bed": context.bed, "repeats": step.replaced_trial}  # fmt: skip
     try:
         # What was measured before is measured unchanged, even if more is known of its needs now.
-        repeated = step.of is not None or step.phase is Phase.BASELINE
-        candidate = (space.as_given if repeated else space.candidate)(step.settings)
-    except Infeasible as error:
-        candidate = context.space.candidate({})
-        trial = store.begin(step.phase, candidate, **same)
-        return _over(context, trial, Failed(f"no values keep the rule {error}"))
-    trial = store.begin(step.phase, candidate, of=step.of, **same)
-    context.progress.trial_begins(trial)
+        repeated = step.source_trial is not None or step.phase is Phase.BASELINE
+        candidate = (space.complete_unrepaired if repeated else space.build_candidate)(step.settings)
+    except InfeasibleRule as error:
+        candidate = context.space.build_candidate({})
+        trial = store.begin_trial(step.phase, candidate, **same)
+        return _finish_trial(context, trial, FailedEvaluation(f"no values keep the rule {error}"))
+    trial = store.begin_trial(step.phase, candidate, source_trial=step.source_trial, **same)
+    context.progress.on_trial_start(trial)
     return trial
 
 
-def measure(
+def measure_trial(
     trial: Trial,
     context: TrialContext,
-    expected: Estimate | None,
+    expected_peak: Estimate | None,
     incumbent: Estimate | None,
-    seconds: float,
+    max_seconds: float,
 ) -> Trial:
     """Evaluate a trial that is on record, and put its outcome there."""
     request = EvaluationRequest(
         trial.number,
-        expected,
-        incumbent if trial.phase in PRUNED else None,
-        reference=trial.phase in REFERENCES,
-        seconds=seconds,
-        claim=trial.phase not in COUNTED,
+        expected_peak,
+        incumbent if trial.phase in PRUNABLE_PHASES else None,
+        is_reference=trial.phase in REFERENCE_PHASES,
+        max_seconds=max_seconds,
+        is_claim=trial.phase not in COUNTED_PHASES,
     )
     recorder = TrialRecorder(context, trial)
     evaluation = context.session.evaluate(trial.settings, request, recorder)
-    context.turn()
-    return _over(context, trial, evaluation)
+    context.wait_for_turn()
+    return _finish_trial(context, trial, evaluation)
 
 
 @dataclass(frozen=True)
@@ -94,73 +94,73 @@ class TrialRecorder:
 
     @property
     def elapsed(self) -> float:
-        return self.context.store.state.elapsed
+        return self.context.store.state.elapsed_seconds
 
-    def deployed(self, deployed: Deployed) -> None:
-        self.context.turn()
-        self.context.store.deployed(self.trial, deployed)
-        self.context.progress.deployed(self.trial, deployed)
+    def on_deployed(self, deployed: DeployResult) -> None:
+        self.context.wait_for_turn()
+        self.context.store.record_deployment(self.trial, deployed)
+        self.context.progress.on_deployed(self.trial, deployed)
 
-    def warmed(self, warm_up: WarmUpResult) -> None:
-        self.context.turn()
-        self.context.store.warmed(self.trial, warm_up)
-        self.context.progress.warm(self.trial, warm_up)
+    def on_warm_up(self, warm_up: WarmUpResult) -> None:
+        self.context.wait_for_turn()
+        self.context.store.record_warm_up(self.trial, warm_up)
+        self.context.progress.on_warm_up(self.trial, warm_up)
 
-    def reading(self, watched: WatchedReading, purpose: str) -> None:
-        self.context.turn()
-        self.context.store.reading(self.trial, watched.reading, purpose, watched.hosts)
-        self.context.spent()
-        self.context.progress.reading(self.trial, watched.reading, purpose)
+    def on_reading(self, watched: WatchedReading, purpose: str) -> None:
+        self.context.wait_for_turn()
+        self.context.store.record_reading(self.trial, watched.reading, purpose, watched.hosts)
+        self.context.record_time_spent()
+        self.context.progress.on_reading(self.trial, watched.reading, purpose)
 
-    def references(self, references: Sequence[Mapping[str, Any]]) -> None:
-        self.context.turn()
-        self.context.store.answers(references)
+    def on_references(self, references: Sequence[Mapping[str, Any]]) -> None:
+        self.context.wait_for_turn()
+        self.context.store.record_reference_answers(references)
 
-    def answer(self, answer: Answer, seconds: float) -> None:
-        self.context.store.called(self.trial, answer, seconds)
+    def on_answer(self, answer: BenchmarkAnswer, seconds: float) -> None:
+        self.context.store.record_call(self.trial, answer, seconds)
 
     def note(self, text: str) -> None:
         self.context.progress.note(text)
 
 
-def _over(context: TrialContext, trial: Trial, evaluation: Evaluation) -> Trial:
+def _finish_trial(context: TrialContext, trial: Trial, evaluation: Evaluation) -> Trial:
     """Put the outcome on record."""
     store = context.store
-    if isinstance(evaluation, Failed):
-        store.failed(trial, evaluation.why, fault=evaluation.fault)
+    if isinstance(evaluation, FailedEvaluation):
+        store.record_failure(trial, evaluation.reason, is_fault=evaluation.is_fault)
     else:
-        _record(context, trial, evaluation)
-    done = store.state.by_number(trial.number)
-    context.progress.trial_ends(done)
-    _give_up_on_faults(store.state)
+        _record_measurement(context, trial, evaluation)
+    done = store.state.find_trial(trial.number)
+    context.progress.on_trial_end(done)
+    _check_repeated_faults(store.state)
     return done
 
 
-def _record(context: TrialContext, trial: Trial, measured: Measured) -> None:
+def _record_measurement(context: TrialContext, trial: Trial, measured: Measurement) -> None:
     store = context.store
     if measured.bottleneck is not None:
-        store.bottleneck(trial, measured.bottleneck)
-    store.capacities(trial, measured.capacities)
-    store.memory(trial, measured.rss)
+        store.record_bottleneck(trial, measured.bottleneck)
+    store.record_capacities(trial, measured.capacities)
+    store.record_memory(trial, measured.rss)
     if measured.noise is not None:
-        store.noise(measured.noise)
+        store.record_noise(measured.noise)
     if measured.values:
-        store.answered(trial, measured.values)
-    store.measured(
-        trial, measured.peak, readings=measured.readings, load_seconds=measured.load_seconds
+        store.record_command_values(trial, measured.values)
+    store.record_peak(
+        trial, measured.peak, readings=measured.reading_count, load_seconds=measured.load_seconds
     )
 
 
-def _give_up_on_faults(state: State) -> None:
+def _check_repeated_faults(state: State) -> None:
     """Raises AutotuneError where the benchmark, or the load, is what needs mending."""
-    last = state.finished()[-MOST_FAULTS:]
+    last = state.list_finished()[-MAX_FAULTS:]
     done = last[-1]
-    if not done.unmeasured or (done.phase is Phase.MEASURE and not done.fault):
+    if not done.is_unmeasured or (done.phase is Phase.MEASURE and not done.fault):
         return
     if done.phase is Phase.BASELINE:
         what = "the baseline"
-    elif len(last) == MOST_FAULTS and all(trial.unmeasured for trial in last):
-        what = f"{MOST_FAULTS} trials in a row"
+    elif len(last) == MAX_FAULTS and all(trial.is_unmeasured for trial in last):
+        what = f"{MAX_FAULTS} trials in a row"
     else:
         return
     why, first = done.failure, "mend that"

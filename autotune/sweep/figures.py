@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 
 from autotune.services.base import Value
-from autotune.sweep.plan import SERVICE
+from autotune.sweep.plan import SERVICE_AXIS
 from autotune.sweep.results import Mean, Result, SweepResults
 
-OVERLOADED = 0.5  # fraction of violations
+OVERLOAD_VIOLATION_SHARE = 0.5  # fraction of violations
 
 
 @dataclass(frozen=True)
-class Dot:
+class SeriesPoint:
     """A point of a series: ``x`` is a number, or a word on a categorical axis."""
 
     x: Value
@@ -26,47 +26,47 @@ class Dot:
 @dataclass(frozen=True)
 class Series:
     name: str
-    dots: tuple[Dot, ...]
+    points: tuple[SeriesPoint, ...]
 
 
 @dataclass(frozen=True)
-class Panel:
+class Diagram:
     """One diagram. ``main`` is false for diagrams of the hosts' load."""
 
     title: str
-    x: str
-    y: str
+    x_label: str
+    y_label: str
     series: tuple[Series, ...]
-    main: bool = True
+    is_main: bool = True
 
 
 @dataclass(frozen=True)
-class _Quantity:
+class _PlottedQuantity:
     title: str
     unit: str
-    of: Callable[[Result], Mean | None]
-    main: bool = True
+    read_mean: Callable[[Result], Mean | None]
+    is_main: bool = True
 
 
-def panels(sweep: SweepResults) -> tuple[Panel, ...]:
+def build_diagrams(sweep: SweepResults) -> tuple[Diagram, ...]:
     """Return the diagrams: response time (or capacity) first, then the load average of each tier.
 
     The horizontal axis is the first numeric parameter. If only services and host counts vary, it is the
     throughput, with one diagram for each combination of hosts, as in the reference figures.
     """
-    combinations = sweep.plan.combinations
-    each_alone = over(sweep) is None and len(combinations) > 1
+    combinations = sweep.plan.host_combinations
+    each_alone = find_horizontal_parameter(sweep) is None and len(combinations) > 1
     charts = [
-        _panel(sweep, quantity, hosts)
-        for quantity in _quantities(sweep)
+        _build_diagram(sweep, quantity, hosts)
+        for quantity in _list_quantities(sweep)
         for hosts in (combinations if each_alone else (None,))
     ]
-    return tuple(panel for panel in charts if any(series.dots for series in panel.series))
+    return tuple(panel for panel in charts if any(series.points for series in panel.series))
 
 
-def over(sweep: SweepResults) -> str | None:
+def find_horizontal_parameter(sweep: SweepResults) -> str | None:
     """Return the parameter on the horizontal axis; ``None`` for the throughput."""
-    numeric = [axis.name for axis in sweep.plan.axes if axis.numeric]
+    numeric = [axis.name for axis in sweep.plan.axes if axis.is_numeric]
     if numeric:
         return numeric[0]
     if sweep.plan.rates:
@@ -75,7 +75,7 @@ def over(sweep: SweepResults) -> str | None:
     return words[0] if words else "hosts"
 
 
-def best(sweep: SweepResults) -> Result | None:
+def find_best_result(sweep: SweepResults) -> Result | None:
     """Return the best point.
 
     Without fixed rates, the highest capacity is best. Over a parameter, the lowest mean response time
@@ -86,76 +86,76 @@ def best(sweep: SweepResults) -> Result | None:
         peaks = [r for r in sweep.results if r.peak]
         return max(peaks, key=lambda r: r.peak.value if r.peak else 0.0, default=None)
     timed = [r for r in sweep.results if r.response and not r.failure]
-    if over(sweep) is None:
+    if find_horizontal_parameter(sweep) is None:
         timed = [r for r in timed if r.met]
     top = max((r.rate for r in timed if r.rate is not None), default=None)
     highest = [r for r in timed if r.rate == top]
     return min(highest, key=lambda r: r.response.value if r.response else 0.0, default=None)
 
 
-def _quantities(sweep: SweepResults) -> Iterator[_Quantity]:
+def _list_quantities(sweep: SweepResults) -> Iterator[_PlottedQuantity]:
     if not sweep.plan.rates:
-        yield _Quantity("Capacity within the SLO", "requests/s", lambda result: result.peak)
+        yield _PlottedQuantity("Capacity within the SLO", "requests/s", lambda result: result.peak)
         return
-    yield _Quantity("Response time", "ms", lambda r: r.response and r.response.scaled(1000.0))
+    yield _PlottedQuantity("Response time", "ms", lambda r: r.response and r.response.scale_by(1000.0))
     for tier in sweep.target.tiers:
-        yield _Quantity(f"Load average, {tier}", "load average", partial(_load, tier), main=False)
+        yield _PlottedQuantity(f"Load average, {tier}", "load average", partial(_read_tier_load, tier), is_main=False)
 
 
-def _load(tier: str, result: Result) -> Mean | None:
+def _read_tier_load(tier: str, result: Result) -> Mean | None:
     return result.load.get(tier)
 
 
-def _panel(sweep: SweepResults, quantity: _Quantity, hosts: Mapping[str, int] | None) -> Panel:
-    horizontal = over(sweep)
-    dots: dict[str, list[Dot]] = {}
+def _build_diagram(sweep: SweepResults, quantity: _PlottedQuantity, host_counts: Mapping[str, int] | None) -> Diagram:
+    horizontal = find_horizontal_parameter(sweep)
+    dots: dict[str, list[SeriesPoint]] = {}
     for result in sweep.results:
-        if hosts is not None and result.point.hosts != hosts:
+        if host_counts is not None and result.point.hosts != host_counts:
             continue
-        series = dots.setdefault(series_name(sweep, result, horizontal, alone=bool(hosts)), [])
-        if (dot := _dot(sweep, result, horizontal, quantity.of(result))) is not None:
+        series = dots.setdefault(format_series_name(sweep, result, horizontal, is_only_series=bool(host_counts)), [])
+        if (dot := _build_point(sweep, result, horizontal, quantity.read_mean(result))) is not None:
             series.append(dot)
     x = horizontal or ("keys/s" if sweep.plan.keys > 1 else "requests/s answered")
-    title = f"{quantity.title}: {_hosts(_varied(sweep, hosts))}" if hosts else quantity.title
+    title = f"{quantity.title}: {_format_host_counts(_select_varied_tiers(sweep, host_counts))}" if host_counts else quantity.title
     named = tuple(Series(name, tuple(of_series)) for name, of_series in dots.items())
-    return Panel(title, x, quantity.unit, named, quantity.main)
+    return Diagram(title, x, quantity.unit, named, quantity.is_main)
 
 
-def _dot(sweep: SweepResults, result: Result, horizontal: str | None, y: Mean | None) -> Dot | None:
+def _build_point(sweep: SweepResults, result: Result, horizontal: str | None, y: Mean | None) -> SeriesPoint | None:
     if y is None or result.failure:
         return None
     if horizontal is not None:
-        label = result.point.labels.get(horizontal, _hosts(result.point.hosts))
-        return Dot(label, y.value, y.low, y.high)
+        label = result.point.labels.get(horizontal, _format_host_counts(result.point.hosts))
+        return SeriesPoint(label, y.value, y.low, y.high)
     # A line over the throughput stops once the stack no longer answers the offered load.
-    if result.throughput is None or (result.violations or 0.0) > OVERLOADED:
+    if result.throughput is None or (result.violations or 0.0) > OVERLOAD_VIOLATION_SHARE:
         return None
-    return Dot(result.throughput.value * sweep.plan.keys, y.value, y.low, y.high)
+    return SeriesPoint(result.throughput.value * sweep.plan.keys, y.value, y.low, y.high)
 
 
-def series_name(
-    sweep: SweepResults, result: Result, horizontal: str | None, *, alone: bool = False
+def format_series_name(
+    sweep: SweepResults, result: Result, horizontal: str | None, *, is_only_series: bool = False
 ) -> str:
     """Return short names of everything that varies, except on the horizontal axis.
 
     With ``alone``, the diagram's title already shows the host counts.
     """
     labels = [
-        str(label) if name == SERVICE else f"{name.rpartition('.')[2]} {label}"
+        str(label) if name == SERVICE_AXIS else f"{name.rpartition('.')[2]} {label}"
         for name, label in result.point.labels.items()
         if name != horizontal
     ]
-    varied = _varied(sweep, result.point.hosts)
-    if varied and horizontal != "hosts" and not alone:
-        labels.append(_hosts(varied))
+    varied = _select_varied_tiers(sweep, result.point.hosts)
+    if varied and horizontal != "hosts" and not is_only_series:
+        labels.append(_format_host_counts(varied))
     if horizontal is not None and len(sweep.plan.rates) > 1:
         labels.append(f"{result.rate:g}/s")
     return " · ".join(labels) or sweep.plan.title
 
 
-def _varied(sweep: SweepResults, hosts: Mapping[str, int]) -> dict[str, int]:
-    return {tier: n for tier, n in hosts.items() if len(sweep.plan.hosts[tier]) > 1}
+def _select_varied_tiers(sweep: SweepResults, host_counts: Mapping[str, int]) -> dict[str, int]:
+    return {tier: n for tier, n in host_counts.items() if len(sweep.plan.hosts[tier]) > 1}
 
 
-def _hosts(hosts: Mapping[str, int]) -> str:
-    return ", ".join(f"{count} {tier}" for tier, count in hosts.items())
+def _format_host_counts(host_counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {tier}" for tier, count in host_counts.items())

@@ -13,13 +13,13 @@ from autotune.errors import AutotuneError
 from autotune.services.base import Settings, Value
 from autotune.study import journal
 
-Hosts = Mapping[str, int]
-SERVICE = "service"  # the axis of all tiers' deployments
-PURPOSE = "sweep"  # purpose of the readings that count
+HostCounts = Mapping[str, int]
+SERVICE_AXIS = "service"  # the axis of all tiers' deployments
+SWEEP_PURPOSE = "sweep"  # purpose of the readings that count
 
 
 @dataclass(frozen=True)
-class Choice:
+class AxisValue:
     """One value on an axis: its label and its settings."""
 
     label: Value
@@ -27,21 +27,21 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class Axis:
+class SweepAxis:
     """A parameter by its full name, or ``service``: the deployments of all tiers."""
 
     name: str
-    choices: tuple[Choice, ...]
+    choices: tuple[AxisValue, ...]
 
     @property
-    def numeric(self) -> bool:
+    def is_numeric(self) -> bool:
         return all(
             isinstance(c.label, int | float) and not isinstance(c.label, bool) for c in self.choices
         )
 
 
 @dataclass(frozen=True)
-class Plan:
+class SweepPlan:
     """The grid of a sweep. ``settings`` apply at every point.
 
     Every point gets load at each of ``rates`` (requests/s). Without rates, autotune searches for its
@@ -50,7 +50,7 @@ class Plan:
     """
 
     title: str
-    axes: tuple[Axis, ...]
+    axes: tuple[SweepAxis, ...]
     hosts: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     settings: Settings = field(default_factory=dict)
     rates: tuple[float, ...] = ()
@@ -60,12 +60,12 @@ class Plan:
     keys: int = 1
 
     @property
-    def points(self) -> tuple[Point, ...]:
+    def points(self) -> tuple[GridPoint, ...]:
         """Every combination; the last axis varies fastest, host counts slowest."""
         chosen = itertools.product(*(axis.choices for axis in self.axes))
-        grid = itertools.product(self.combinations, chosen)
+        grid = itertools.product(self.host_combinations, chosen)
         return tuple(
-            Point(
+            GridPoint(
                 number,
                 hosts,
                 {axis.name: c.label for axis, c in zip(self.axes, choices, strict=True)},
@@ -75,48 +75,48 @@ class Plan:
         )
 
     @property
-    def combinations(self) -> tuple[dict[str, int], ...]:
+    def host_combinations(self) -> tuple[dict[str, int], ...]:
         """Every combination of host counts."""
         counts = itertools.product(*self.hosts.values())
         return tuple(dict(zip(self.hosts, numbers, strict=True)) for numbers in counts)
 
-    def record(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, Any]:
         """Return the plan as JSON, for the journal."""
         return asdict(self)
 
 
 @dataclass(frozen=True)
-class Point:
+class GridPoint:
     """One combination: its host counts, its labels on the axes, and its settings."""
 
     number: int
-    hosts: Hosts
+    hosts: HostCounts
     labels: Mapping[str, Value]
     settings: Settings
 
 
 @dataclass(frozen=True)
-class Measurement:
+class PointMeasurement:
     """One measurement of a point; ``repeat`` counts from 0."""
 
     point: int
     repeat: int
 
 
-def plan_of(record: Mapping[str, Any]) -> Plan:
+def plan_from_record(record: Mapping[str, Any]) -> SweepPlan:
     """Return the plan from its JSON record."""
     axes = tuple(
-        Axis(axis["name"], tuple(Choice(c["label"], c["settings"]) for c in axis["choices"]))
+        SweepAxis(axis["name"], tuple(AxisValue(c["label"], c["settings"]) for c in axis["choices"]))
         for axis in record["axes"]
     )
     fields = {
         key: record[key] for key in ("title", "settings", "repeat", "seconds", "seed", "keys")
     }
     hosts = {tier: tuple(counts) for tier, counts in record["hosts"].items()}
-    return Plan(axes=axes, hosts=hosts, rates=tuple(record["rates"]), **fields)
+    return SweepPlan(axes=axes, hosts=hosts, rates=tuple(record["rates"]), **fields)
 
 
-def blocks(plan: Plan) -> Iterator[tuple[Hosts, tuple[Measurement, ...]]]:
+def order_measurements(plan: SweepPlan) -> Iterator[tuple[HostCounts, tuple[PointMeasurement, ...]]]:
     """Yield the measurements in order, in blocks with the same host counts.
 
     Every point is measured once before any point is repeated, so drift spreads over the whole figure.
@@ -126,29 +126,29 @@ def blocks(plan: Plan) -> Iterator[tuple[Hosts, tuple[Measurement, ...]]]:
     chance = random.Random(plan.seed)  # noqa: S311  # an order, not a secret
     points = plan.points
     for repeat in range(plan.repeat):
-        for hosts in chance.sample(plan.combinations, len(plan.combinations)):
+        for hosts in chance.sample(plan.host_combinations, len(plan.host_combinations)):
             numbers = [point.number for point in points if point.hosts == hosts]
             order = chance.sample(numbers, len(numbers))
-            yield hosts, tuple(Measurement(number, repeat) for number in order)
+            yield hosts, tuple(PointMeasurement(number, repeat) for number in order)
 
 
-def recorded(directory: Path) -> Plan:
+def read_plan(directory: Path) -> SweepPlan:
     """Return the plan of the sweep in ``directory``. Raises AutotuneError for a study."""
-    for record in journal.read(directory / "events.jsonl"):
+    for record in journal.read_records(directory / "events.jsonl"):
         if record["event"] == "sweep":
-            return plan_of(record["plan"])
+            return plan_from_record(record["plan"])
     raise AutotuneError(f"{directory.name} is a study, not a sweep")
 
 
 def is_sweep(directory: Path) -> bool:
     """True if the directory contains a sweep."""
-    return any(r["event"] == "sweep" for r in journal.read(directory / "events.jsonl"))
+    return any(r["event"] == "sweep" for r in journal.read_records(directory / "events.jsonl"))
 
 
-def measured(directory: Path) -> frozenset[Measurement]:
+def read_finished_measurements(directory: Path) -> frozenset[PointMeasurement]:
     """Return every finished measurement."""
     return frozenset(
-        Measurement(record["point"], record["turn"])
-        for record in journal.read(directory / "events.jsonl")
+        PointMeasurement(record["point"], record["turn"])
+        for record in journal.read_records(directory / "events.jsonl")
         if record["event"] == "swept"
     )

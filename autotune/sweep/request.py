@@ -8,27 +8,27 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from autotune.errors import AutotuneError, UsageError
-from autotune.loads.offer import excess
+from autotune.loads.offer import find_excess
 from autotune.report import format as fmt
 from autotune.services.base import Value
 from autotune.space.dimension import Dimension
-from autotune.space.space import Space
-from autotune.strict import LARGEST, decimal, whole
-from autotune.sweep.plan import SERVICE, Axis, Choice, Plan
-from autotune.target.document import Document, load
-from autotune.target.messages import instead, plural
-from autotune.target.read import TargetFile, read
-from autotune.target.units import duration, in_unit, rate
+from autotune.space.space import SearchSpace
+from autotune.strict import MAX_NUMBER, parse_decimal, parse_uint
+from autotune.sweep.plan import SERVICE_AXIS, SweepAxis, AxisValue, SweepPlan
+from autotune.target.document import YamlDocument, load_yaml
+from autotune.target.messages import suggest_name, format_count
+from autotune.target.read import TargetFile, read_target
+from autotune.target.units import parse_duration, convert_to_unit, parse_rate
 
-KEYS = ("title", "target", "over", "hosts", "with", "rates", "repeat", "seconds")
-RAISE = "lower the rate, or raise `load: {max_rate: …}` in the target"
-MOST = 1000  # maximum values on one axis
-SPELT = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
+SWEEP_FILE_KEYS = ("title", "target", "over", "hosts", "with", "rates", "repeat", "seconds")
+MAX_RATE_HINT = "lower the rate, or raise `load: {max_rate: …}` in the target"
+MAX_AXIS_VALUES = 1000  # maximum values on one axis
+SWITCH_WORDS = {"on": True, "true": True, "yes": True, "off": False, "false": False, "no": False}
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Request:
+class SweepRequest:
     """A sweep as the user wrote it, before values are converted to parameter values.
 
     ``rates`` are in requests/s; without rates the sweep measures capacities. ``seconds`` is the length
@@ -44,70 +44,70 @@ class Request:
     seconds: float = 5.0
 
 
-def sweep_file(path: Path) -> tuple[TargetFile, Request | None]:
+def read_sweep_file(path: Path) -> tuple[TargetFile, SweepRequest | None]:
     """Return a sweep file and its target, or a target alone. Raises TargetError."""
-    document = load(path)
+    document = load_yaml(path)
     if "target" not in document.root:
-        return read(path), None
+        return read_target(path), None
     for key in document.root:
-        if key not in KEYS:
-            raise document.unknown([key], "key", KEYS)
-    target = read((path.parent / str(document.root["target"])).resolve())
-    return target, _request(document)
+        if key not in SWEEP_FILE_KEYS:
+            raise document.unknown_name_error([key], "key", SWEEP_FILE_KEYS)
+    target = read_target((path.parent / str(document.root["target"])).resolve())
+    return target, _parse_request(document)
 
 
-def _request(document: Document) -> Request:
+def _parse_request(document: YamlDocument) -> SweepRequest:
     def entries(key: str) -> dict[str, Any]:
         mapping = document.root.get(key, {})
         if not isinstance(mapping, dict):
-            raise document.error([key], f"{key}: expected a mapping")
+            raise document.build_error([key], f"{key}: expected a mapping")
         return mapping
 
     def value(key: str, parse: Callable[[Any], T], default: object) -> T:
         try:
             return parse(document.root.get(key, default))
         except ValueError as error:
-            raise document.error([key], f"{key}: {error}") from None
+            raise document.build_error([key], f"{key}: {error}") from None
 
     over = entries("over")
-    return Request(
+    return SweepRequest(
         title=str(document.root.get("title", document.path.stem)),
-        over={name: _values(document, name, written) for name, written in over.items()},
-        hosts={tier: _counts(document, tier, counts) for tier, counts in entries("hosts").items()},
+        over={name: _parse_values(document, name, written) for name, written in over.items()},
+        hosts={tier: _parse_counts(document, tier, counts) for tier, counts in entries("hosts").items()},
         settings=entries("with"),
-        rates=value("rates", lambda written: tuple(map(rate, _listed(written))), []),
-        repeat=value("repeat", _repeat, 3),
-        seconds=value("seconds", duration, "5s"),
+        rates=value("rates", lambda written: tuple(map(parse_rate, _as_list(written))), []),
+        repeat=value("repeat", _parse_repeat, 3),
+        seconds=value("seconds", parse_duration, "5s"),
     )
 
 
-def _listed(written: Any) -> list[Any]:
+def _as_list(written: Any) -> list[Any]:
     return written if isinstance(written, list) else [written]
 
 
-def _values(document: Document, name: str, written: object) -> tuple[object, ...]:
+def _parse_values(document: YamlDocument, name: str, written: object) -> tuple[object, ...]:
     try:
-        return tuple(written) if isinstance(written, list) else tuple(expand(str(written)))
+        return tuple(written) if isinstance(written, list) else tuple(expand_values(str(written)))
     except AutotuneError as error:
-        raise document.error(["over", name], error.message, hint=error.hint) from None
+        raise document.build_error(["over", name], error.message, hint=error.hint) from None
 
 
-def _counts(document: Document, tier: str, written: object) -> tuple[int, ...]:
-    counts = _listed(written)
+def _parse_counts(document: YamlDocument, tier: str, written: object) -> tuple[int, ...]:
+    counts = _as_list(written)
     if any(isinstance(count, bool) or not isinstance(count, int) for count in counts):
-        raise document.error(
+        raise document.build_error(
             ["hosts", tier], f"{tier}: expected numbers of hosts, such as [1, 2, 3]"
         )
     return tuple(counts)
 
 
-def _repeat(written: object) -> int:
+def _parse_repeat(written: object) -> int:
     if isinstance(written, bool) or not isinstance(written, int) or not 1 <= written <= 100:
         raise ValueError("expected a whole number from 1 to 100")
     return written
 
 
-def from_options(
+def build_request(
     path: Path,
     over: Sequence[str] | None,
     hosts: Sequence[str] | None,
@@ -116,19 +116,19 @@ def from_options(
     repeat: int | None,
     *,
     peak: bool,
-) -> tuple[TargetFile, Request]:
+) -> tuple[TargetFile, SweepRequest]:
     """Return the target and the request; options override entries of the file with the same name.
 
     Raises TargetError for the file and AutotuneError for invalid options.
     """
-    file, written = sweep_file(path)
-    base = written or Request()
-    ranges = _named("--over", over, "missing values", "NAME=LOW:HIGH:STEP or NAME=A,B,C")
+    file, written = read_sweep_file(path)
+    base = written or SweepRequest()
+    ranges = _split_assignments("--over", over, "missing values", "NAME=LOW:HIGH:STEP or NAME=A,B,C")
     request = replace(
         base,
-        over={**base.over, **{name: tuple(expand(values)) for name, values in ranges}},
-        hosts={**base.hosts, **dict(map(_host_counts, hosts or ()))},
-        settings={**base.settings, **dict(_named("--with", with_, "missing value", "NAME=VALUE"))},
+        over={**base.over, **{name: tuple(expand_values(values)) for name, values in ranges}},
+        hosts={**base.hosts, **dict(map(_parse_host_counts, hosts or ()))},
+        settings={**base.settings, **dict(_split_assignments("--with", with_, "missing value", "NAME=VALUE"))},
         rates=tuple(rates) if rates else base.rates,
         repeat=repeat or base.repeat,
     )
@@ -141,60 +141,60 @@ def from_options(
             "missing --rate or --peak",
             hint="use --rate R for a fixed rate, --peak for the capacity",
         )
-    if not all(0 < rate < LARGEST for rate in request.rates):
-        raise AutotuneError(f"rate must be above 0 and below {LARGEST:g} requests/s")
-    if why := over_limit(request.rates, file):
+    if not all(0 < rate < MAX_NUMBER for rate in request.rates):
+        raise AutotuneError(f"rate must be above 0 and below {MAX_NUMBER:g} requests/s")
+    if why := explain_excess_rate(request.rates, file):
         if rates:
-            raise UsageError(f"--rate: {why}", hint=RAISE)
-        raise load(path).error(["rates"], f"rates: {why}", hint=RAISE)
-    return file, request if request.title else replace(request, title=_title(request))
+            raise UsageError(f"--rate: {why}", hint=MAX_RATE_HINT)
+        raise load_yaml(path).build_error(["rates"], f"rates: {why}", hint=MAX_RATE_HINT)
+    return file, request if request.title else replace(request, title=_build_title(request))
 
 
-def over_limit(rates: Iterable[float], file: TargetFile) -> str | None:
+def explain_excess_rate(rates: Iterable[float], file: TargetFile) -> str | None:
     """Return why the highest of these rates exceeds the target's limit; ``None`` if none does."""
-    return excess(max(rates, default=0.0), file.target.load.max_rate)
+    return find_excess(max(rates, default=0.0), file.target.load.max_rate)
 
 
-def _named(
-    option: str, texts: Iterable[str] | None, lacking: str, form: str
+def _split_assignments(
+    option: str, texts: Iterable[str] | None, missing_text: str, expected_form: str
 ) -> Iterator[tuple[str, str]]:
     """Yield name and value of each ``NAME=VALUE``. Raises AutotuneError for a missing value."""
     for text in texts or ():
         name, _, value = text.partition("=")
         if not value:
-            raise AutotuneError(f"{option} {text}: {lacking}", hint=f"write {form}")
+            raise AutotuneError(f"{option} {text}: {missing_text}", hint=f"write {expected_form}")
         yield name, value
 
 
-def _host_counts(text: str) -> tuple[str, tuple[int, ...]]:
+def _parse_host_counts(text: str) -> tuple[str, tuple[int, ...]]:
     tier, _, numbers = text.partition("=")
     try:
-        return tier, tuple(whole(number.strip()) for number in numbers.split(","))
+        return tier, tuple(parse_uint(number.strip()) for number in numbers.split(","))
     except ValueError:
         raise AutotuneError(f"--hosts {text}: expected numbers", hint="write TIER=1,2,3") from None
 
 
-def _title(request: Request) -> str:
+def _build_title(request: SweepRequest) -> str:
     varied = [*request.over, *(f"hosts of {tier}" for tier in request.hosts)]
     return f"{'Response time' if request.rates else 'Capacity'} over {' and '.join(varied)}"
 
 
-def expand(text: str) -> list[str]:
+def expand_values(text: str) -> list[str]:
     """Return the values of ``low:high:step`` or of a list with commas."""
     low, *rest = text.split(":")
     if not rest:
         return [part.strip() for part in text.split(",") if part.strip()]
     try:
-        start, (end, step) = decimal(low.strip()), (decimal(word.strip()) for word in rest)
+        start, (end, step) = parse_decimal(low.strip()), (parse_decimal(word.strip()) for word in rest)
     except ValueError:
         raise AutotuneError(f"{text!r} is not a range", hint="write LOW:HIGH:STEP") from None
-    if step <= 0 or end < start or (end - start) / step > MOST:
-        raise AutotuneError(f"range {text} must contain 1 to {MOST} values")
+    if step <= 0 or end < start or (end - start) / step > MAX_AXIS_VALUES:
+        raise AutotuneError(f"range {text} must contain 1 to {MAX_AXIS_VALUES} values")
     count = int((end - start) / step + 1e-9) + 1
     return [f"{start + index * step:.12g}" for index in range(count)]
 
 
-def plan_of_request(file: TargetFile, request: Request, space: Space) -> Plan:
+def build_plan(file: TargetFile, request: SweepRequest, space: SearchSpace) -> SweepPlan:
     """Return the grid of a request. Raises AutotuneError for names that the target lacks."""
     tiers, data = file.target.tiers, file.target.data
     if not request.over and not request.hosts:
@@ -209,15 +209,15 @@ def plan_of_request(file: TargetFile, request: Request, space: Space) -> Plan:
         most = len(tiers[tier].hosts)
         if not counts or min(counts) < 1 or max(counts) > most:
             raise AutotuneError(
-                f"tier {tier}: expected numbers from 1 to {most} (the tier lists {plural(most, 'host')})"
+                f"tier {tier}: expected numbers from 1 to {most} (the tier lists {format_count(most, 'host')})"
             )
     # Only the reference application has a known number of keys per request.
     reference = any(tier.app == "reference" for tier in tiers.values())
-    plan = Plan(
+    plan = SweepPlan(
         title=request.title,
-        axes=tuple(axis_of(name, values, space) for name, values in request.over.items()),
+        axes=tuple(build_axis(name, values, space) for name, values in request.over.items()),
         hosts=request.hosts,
-        settings={name: axis_of(name, [value], space).choices[0].label
+        settings={name: build_axis(name, [value], space).choices[0].label
                   for name, value in request.settings.items()},
         rates=request.rates,
         repeat=request.repeat,
@@ -230,55 +230,55 @@ def plan_of_request(file: TargetFile, request: Request, space: Space) -> Plan:
     return plan
 
 
-def _check_effect(axis: Axis, plan: Plan, space: Space) -> None:
+def _check_effect(axis: SweepAxis, plan: SweepPlan, space: SearchSpace) -> None:
     """Raise AutotuneError for a parameter without effect, which would draw only a flat line."""
-    if axis.name == SERVICE:
+    if axis.name == SERVICE_AXIS:
         return
     for point in plan.points:
-        if axis.name in space.active({**space.baseline, **point.settings}):
+        if axis.name in space.active_parameters({**space.baseline, **point.settings}):
             return
-    conditions = next(d.when for d in space.dimensions if d.name == axis.name)
+    conditions = next(d.conditions for d in space.dimensions if d.name == axis.name)
     needed = ", ".join(f"{name}={'|'.join(map(str, values))}" for name, values in conditions)
     raise AutotuneError(
         f"{axis.name} has no effect under these settings", hint=f"add --with {needed}"
     )
 
 
-def axis_of(name: str, values: Sequence[object], space: Space) -> Axis:
+def build_axis(name: str, values: Sequence[object], space: SearchSpace) -> SweepAxis:
     """Return the axis of a parameter; for ``service``, ``all`` selects all deployments.
 
     Raises AutotuneError for a name that the target lacks, and for invalid values.
     """
-    if name == SERVICE:
-        return Axis(SERVICE, _deployments(values, space))
+    if name == SERVICE_AXIS:
+        return SweepAxis(SERVICE_AXIS, _select_deployments(values, space))
     dimensions = {dimension.name: dimension for dimension in space.dimensions}
     if name not in dimensions:
-        raise AutotuneError(f"the target has no parameter {name!r}", hint=instead(name, dimensions))
-    typed = [value_of(dimensions[name], value) for value in values]
-    return Axis(name, tuple(Choice(value, {name: value}) for value in typed))
+        raise AutotuneError(f"the target has no parameter {name!r}", hint=suggest_name(name, dimensions))
+    typed = [parse_value(dimensions[name], value) for value in values]
+    return SweepAxis(name, tuple(AxisValue(value, {name: value}) for value in typed))
 
 
-def value_of(dimension: Dimension, written: object) -> Value:
+def parse_value(dimension: Dimension, written: object) -> Value:
     """Return ``written`` (text or a YAML scalar) as a parameter's value. Raises AutotuneError."""
     if dimension.choices:
         choices = dimension.parameter.choices or dimension.choices
         for choice in choices:
-            switch = isinstance(choice, bool) and SPELT.get(str(written).lower()) is choice
+            switch = isinstance(choice, bool) and SWITCH_WORDS.get(str(written).lower()) is choice
             if switch or str(choice) == str(written):
                 return choice
         allowed = f"expected one of: {', '.join(map(str, choices))}"
         raise AutotuneError(f"{dimension.name} cannot be {written}", hint=allowed)
     try:
-        number = decimal(str(in_unit(written, dimension.parameter.unit)).strip())
+        number = parse_decimal(str(convert_to_unit(written, dimension.parameter.unit)).strip())
     except ValueError:
         raise AutotuneError(f"{dimension.name}: {written!r} is not a number") from None
     try:
-        return dimension.typed(number)
+        return dimension.convert(number)
     except ValueError as error:
         raise AutotuneError(str(error)) from None
 
 
-def _deployments(values: Sequence[object], space: Space) -> tuple[Choice, ...]:
+def _select_deployments(values: Sequence[object], space: SearchSpace) -> tuple[AxisValue, ...]:
     by_label = {", ".join(map(str, services.values())): services for services in space.deployments}
     if len(by_label) < 2:
         raise AutotuneError(
@@ -292,20 +292,20 @@ def _deployments(values: Sequence[object], space: Space) -> tuple[Choice, ...]:
         raise AutotuneError(
             f"unknown deployment {unknown[0]!r}", hint=f"expected one of: {expected}"
         )
-    return tuple(Choice(label, by_label[label]) for label in labels)
+    return tuple(AxisValue(label, by_label[label]) for label in labels)
 
 
-def directory_name(path: Path, file: TargetFile) -> str:
+def choose_directory_name(path: Path, file: TargetFile) -> str:
     """Return the name of the sweep's directory."""
     return f"{file.target.name}-sweep" if path.resolve() == file.path.resolve() else path.stem
 
 
-def size_text(plan: Plan) -> str:
+def format_sweep_size(plan: SweepPlan) -> str:
     """Return the size of a sweep as text, before it starts."""
-    readings = f"{plural(len(plan.rates), 'reading')} of {plan.seconds:g} s"
+    readings = f"{format_count(len(plan.rates), 'reading')} of {plan.seconds:g} s"
     kind = readings if plan.rates else "a capacity search"
     measurements = len(plan.points) * plan.repeat
     seconds = measurements * len(plan.rates) * plan.seconds
-    points = plural(len(plan.points), "point")
-    load = f", {fmt.duration(seconds)} under load" if seconds else ""
-    return f"{points}, each measured {plural(plan.repeat, 'time')}: {measurements} × {kind}{load}."
+    points = format_count(len(plan.points), "point")
+    load = f", {fmt.format_duration(seconds)} under load" if seconds else ""
+    return f"{points}, each measured {format_count(plan.repeat, 'time')}: {measurements} × {kind}{load}."

@@ -13,15 +13,15 @@ from typing import Any
 from scipy.special import stdtrit  # not scipy.stats: it takes a second to import
 
 from autotune.measure.reading import Reading
-from autotune.services.registry import declare
+from autotune.services.registry import add_declared
 from autotune.study import journal
-from autotune.study.records import replay
-from autotune.study.store import reading_of, readings_of
-from autotune.sweep.plan import PURPOSE, Plan, Point, recorded
+from autotune.study.records import replay_records
+from autotune.study.store import reading_from_record, load_readings
+from autotune.sweep.plan import SWEEP_PURPOSE, SweepPlan, GridPoint, read_plan
 from autotune.target.model import Target
-from autotune.target.read import read_recorded
+from autotune.target.read import read_recorded_target
 
-COVERAGE = 0.90
+INTERVAL_COVERAGE = 0.90
 Record = Mapping[str, Any]
 
 
@@ -34,7 +34,7 @@ class Mean:
     high: float | None = None
     count: int = 1
 
-    def scaled(self, factor: float) -> Mean:
+    def scale_by(self, factor: float) -> Mean:
         """Return the mean in another unit."""
         low, high = (None if end is None else end * factor for end in (self.low, self.high))
         return Mean(self.value * factor, low, high, self.count)
@@ -53,7 +53,7 @@ class Result:
     - ``limit``: what kept the load below the capacity; ``peak`` is then a lower bound.
     """
 
-    point: Point
+    point: GridPoint
     rate: float | None
     response: Mean | None = None
     throughput: Mean | None = None
@@ -73,18 +73,18 @@ class SweepResults:
     """The current results of a sweep; ``left`` measurements remain."""
 
     name: str
-    plan: Plan
+    plan: SweepPlan
     target: Target
     results: tuple[Result, ...]
-    left: int
+    remaining_measurements: int
 
 
-def load(directory: Path) -> SweepResults:
+def load_results(directory: Path) -> SweepResults:
     """Return the results in a sweep's directory."""
-    records = list(journal.read(directory / "events.jsonl"))
-    replay(records)  # raises for invalid records
-    plan, target = recorded(directory), read_recorded(directory).target
-    declare(target.services)
+    records = list(journal.read_records(directory / "events.jsonl"))
+    replay_records(records)  # raises for invalid records
+    plan, target = read_plan(directory), read_recorded_target(directory).target
+    add_declared(target.services)
     measured: dict[int, list[int]] = defaultdict(list)
     for record in records:
         if record["event"] == "swept":
@@ -92,32 +92,32 @@ def load(directory: Path) -> SweepResults:
     failures = {r["trial"]: r["why"] for r in records if r["event"] == "failed"}
     if plan.rates:
         readings: dict[int, list[Record]] = defaultdict(list)
-        for record in readings_of(directory):
-            if record["purpose"] == PURPOSE and not record.get("disturbed"):
+        for record in load_readings(directory):
+            if record["purpose"] == SWEEP_PURPOSE and not record.get("disturbed"):
                 readings[record["trial"]].append(record)
         results = [
-            _at_rate(point, rate, measured[point.number], readings, failures, target)
+            _summarize_rate(point, rate, measured[point.number], readings, failures, target)
             for point in plan.points
             for rate in plan.rates
         ]
     else:
         peaks = {r["trial"]: r for r in records if r["event"] == "measured"}
-        results = [_capacity(p, measured[p.number], peaks, failures) for p in plan.points]
+        results = [_summarize_capacity(p, measured[p.number], peaks, failures) for p in plan.points]
     left = len(plan.points) * plan.repeat - sum(map(len, measured.values()))
     return SweepResults(directory.name, plan, target, tuple(results), left)
 
 
-def mean(values: Sequence[float]) -> Mean | None:
+def compute_mean(values: Sequence[float]) -> Mean | None:
     """Return the mean of ``values``; ``None`` if there are none."""
     if len(values) < 2:
         return Mean(values[0]) if values else None
     centre, count = fmean(values), len(values)
-    half = float(stdtrit(count - 1, 0.5 + COVERAGE / 2)) * stdev(values) / sqrt(count)
+    half = float(stdtrit(count - 1, 0.5 + INTERVAL_COVERAGE / 2)) * stdev(values) / sqrt(count)
     return Mean(centre, centre - half, centre + half, count)
 
 
-def _at_rate(
-    point: Point,
+def _summarize_rate(
+    point: GridPoint,
     rate: float,
     trials: Sequence[int],
     readings: Mapping[int, Sequence[Record]],
@@ -126,49 +126,49 @@ def _at_rate(
 ) -> Result:
     at_rate = [r for trial in trials for r in readings.get(trial, ()) if r["rate"] == rate]
     if not at_rate:
-        return Result(point, rate, failure=_first(failures, trials))
-    responses = [time for record in at_rate if (time := response(record)) is not None]
+        return Result(point, rate, failure=_find_first_failure(failures, trials))
+    responses = [time for record in at_rate if (time := mean_response_seconds(record)) is not None]
     failure = None
     if not responses:
         failure = "no request got a correct answer"
     elif any(record["truncated"] for record in at_rate):
         failure = "overloaded: readings were cut short"
-    pooled = Reading.pooled([reading_of(record) for record in at_rate])
+    pooled = Reading.pool([reading_from_record(record) for record in at_rate])
     return Result(
         point,
         rate,
-        response=mean(responses),
-        throughput=mean([sum(r["histogram"].values()) / r["seconds"] for r in at_rate]),
+        response=compute_mean(responses),
+        throughput=compute_mean([sum(r["histogram"].values()) / r["seconds"] for r in at_rate]),
         p50=pooled.percentile(0.5),
         p99=pooled.percentile(0.99),
-        violations=pooled.fraction,
-        met=target.slo.slo.met(pooled),
-        load=_by_tier(at_rate, target, "load"),
-        cpu=_by_tier(at_rate, target, "cpu"),
+        violations=pooled.violation_fraction,
+        met=target.slo.build_slo.is_met(pooled),
+        load=_average_by_tier(at_rate, target, "load"),
+        cpu=_average_by_tier(at_rate, target, "cpu"),
         failure=failure,
     )
 
 
-def _capacity(
-    point: Point, trials: Sequence[int], peaks: Mapping[int, Record], failures: Mapping[int, str]
+def _summarize_capacity(
+    point: GridPoint, trials: Sequence[int], peaks: Mapping[int, Record], failures: Mapping[int, str]
 ) -> Result:
     """Return a point's capacity; ``peaks`` are the records of measurements, by trial."""
     records = [peaks[trial] for trial in trials if trial in peaks]
     measured = [record["peak"] for record in records if record["peak"]]
     limit = next((record["limit"] for record in records if record.get("limit")), None)
-    failure = _first(failures, trials)
+    failure = _find_first_failure(failures, trials)
     if trials and failure is None:
         failure = f"limited by {limit}" if limit else "the SLO is not met at any rate"
     return Result(
-        point, None, peak=mean(measured), failure=None if measured else failure, limit=limit
+        point, None, peak=compute_mean(measured), failure=None if measured else failure, limit=limit
     )
 
 
-def _first(failures: Mapping[int, str], trials: Sequence[int]) -> str | None:
+def _find_first_failure(failures: Mapping[int, str], trials: Sequence[int]) -> str | None:
     return next((failures[trial] for trial in trials if trial in failures), None)
 
 
-def response(reading: Record) -> float | None:
+def mean_response_seconds(reading: Record) -> float | None:
     """Return the mean time of correct answers in seconds, from the histogram's upper edges."""
     answered = sum(reading["histogram"].values())
     if not answered:
@@ -177,7 +177,7 @@ def response(reading: Record) -> float | None:
     return float(spent / answered / 1000.0)
 
 
-def _by_tier(readings: Sequence[Record], target: Target, figure: str) -> dict[str, Mean]:
+def _average_by_tier(readings: Sequence[Record], target: Target, figure: str) -> dict[str, Mean]:
     """Return a figure per tier: the mean over its hosts in a reading, then over the repeats."""
     tiers: dict[str, Mean] = {}
     for name, tier in target.tiers.items():
@@ -185,6 +185,6 @@ def _by_tier(readings: Sequence[Record], target: Target, figure: str) -> dict[st
             [r["hosts"][host][figure] for host in tier.hosts if host in r["hosts"]]
             for r in readings
         ]
-        if (over := mean([fmean(values) for values in by_reading if values])) is not None:
+        if (over := compute_mean([fmean(values) for values in by_reading if values])) is not None:
             tiers[name] = over
     return tiers

@@ -10,138 +10,138 @@ from pathlib import Path
 
 from autotune.deploy.deployed import DeployFailed
 from autotune.environments.base import prepare
-from autotune.environments.load_session import LAST_WINDOWS, LoadSession
+from autotune.environments.load_session import SETTLED_WINDOWS, LoadSession
 from autotune.loads.offer import check_rate
 from autotune.measure.reading import Reading
-from autotune.measure.warmup import warm_up
-from autotune.report.format import share
-from autotune.space.space import Infeasible
+from autotune.measure.warmup import run_warm_up
+from autotune.report.format import format_share
+from autotune.space.space import InfeasibleRule
 from autotune.study import trial as trials
-from autotune.study.context import ProgressReporter, TrialContext, open_study, opened
+from autotune.study.context import ProgressReporter, TrialContext, begin_study, open_session
 from autotune.study.records import Phase, Trial
-from autotune.study.schedule import Measure
-from autotune.sweep.plan import PURPOSE, Hosts, Measurement, Plan, Point, blocks, measured, recorded
+from autotune.study.schedule import MeasureStep
+from autotune.sweep.plan import SWEEP_PURPOSE, HostCounts, PointMeasurement, SweepPlan, GridPoint, order_measurements, read_finished_measurements, read_plan
 from autotune.target.read import TargetFile
 
 NO_FILES: Mapping[str, bytes] = {}
 
 
-def sweep(file: TargetFile, plan: Plan | None, directory: Path, progress: ProgressReporter) -> None:
+def run_sweep(file: TargetFile, plan: SweepPlan | None, directory: Path, progress: ProgressReporter) -> None:
     """Start a sweep, or continue the one in ``directory``, which contains its ``plan``.
 
     Recorded measurements are not repeated. An interrupted measurement starts again.
     """
-    plan = plan or recorded(directory)
+    plan = plan or read_plan(directory)
     check_rate(max(plan.rates, default=0.0), file.target.load.max_rate)
-    done = measured(directory)
+    done = read_finished_measurements(directory)
     points = plan.points
     # Repeats with the same hosts share one session.
-    for hosts, together in groupby(blocks(plan), key=lambda block: block[0]):
+    for hosts, together in groupby(order_measurements(plan), key=lambda block: block[0]):
         left = [measurement for _, block in together for measurement in block
                 if measurement not in done]  # fmt: skip
         if not left:
             continue
-        with opened(prepare(narrowed(file, hosts)), directory, progress) as context:
+        with open_session(prepare(limit_hosts(file, hosts)), directory, progress) as context:
             if context.store.state.started is None:
-                open_study(prepare(file), context, directory)
-                context.store.sweep(plan.record())
+                begin_study(prepare(file), context, directory)
+                context.store.record_sweep_plan(plan.to_record())
             for measurement in left:
-                _measure(context, plan, points[measurement.point], measurement)
+                _measure_point(context, plan, points[measurement.point], measurement)
 
 
-def narrowed(file: TargetFile, hosts: Hosts) -> TargetFile:
+def limit_hosts(file: TargetFile, host_counts: HostCounts) -> TargetFile:
     """Return the target with its tiers reduced to these numbers of hosts."""
     tiers = {
-        name: tier.model_copy(update={"hosts": tier.hosts[: hosts.get(name, len(tier.hosts))]})
+        name: tier.model_copy(update={"hosts": tier.hosts[: host_counts.get(name, len(tier.hosts))]})
         for name, tier in file.target.tiers.items()
     }
     return replace(file, target=file.target.model_copy(update={"tiers": tiers}))
 
 
-def _measure(context: TrialContext, plan: Plan, point: Point, measurement: Measurement) -> None:
+def _measure_point(context: TrialContext, plan: SweepPlan, point: GridPoint, measurement: PointMeasurement) -> None:
     outcome = ""
     if plan.rates:
         trial, outcome = _offer_rates(context, plan, point, measurement)
     else:
-        trial = trials.run(Measure(Phase.MEASURE, {**context.space.baseline, **point.settings}),
+        trial = trials.run_trial(MeasureStep(Phase.MEASURE, {**context.space.baseline, **point.settings}),
                            context, None, None)  # fmt: skip
-    context.store.swept(trial, measurement.point, measurement.repeat)
+    context.store.record_sweep_measurement(trial, measurement.point, measurement.repeat)
     labels = [f"{name} {label}" for name, label in point.labels.items()]
     labels += [f"{count} {tier}" for tier, count in point.hosts.items()]
-    order = [planned for _, block in blocks(plan) for planned in block]
+    order = [planned for _, block in order_measurements(plan) for planned in block]
     place = f"[{order.index(measurement) + 1}/{len(order)}]"
-    context.progress.note(f"{place} {', '.join(labels)}: {_outcome(trial) or outcome}")
-    context.spent()
+    context.progress.note(f"{place} {', '.join(labels)}: {_describe_outcome(trial) or outcome}")
+    context.record_time_spent()
 
 
-def _outcome(trial: Trial) -> str:
+def _describe_outcome(trial: Trial) -> str:
     """Return a trial's capacity or failure; empty for a point with fixed rates."""
     peak = trial.peak
-    if peak is not None and peak.met:
+    if peak is not None and peak.met_slo:
         bound = f"at least {peak.peak:.0f}/s (limited by {peak.limit})"
-        return f"capacity {bound if peak.limited else f'{peak.peak:.0f}/s'}"
+        return f"capacity {bound if peak.is_load_limited else f'{peak.peak:.0f}/s'}"
     return trial.failure or (trial.peak.verdict if trial.peak else "")
 
 
 def _offer_rates(
-    context: TrialContext, plan: Plan, point: Point, measurement: Measurement
+    context: TrialContext, plan: SweepPlan, point: GridPoint, measurement: PointMeasurement
 ) -> tuple[Trial, str]:
     """Deploy a point, offer it every rate in random order, and return the outcome of each."""
     store = context.store
-    context.space.check(point.settings)  # they may come from a record
+    context.space.validate_settings(point.settings)  # they may come from a record
     try:
-        candidate = context.space.candidate({**context.space.baseline, **point.settings})
-        changed = [b for b in candidate.bindings if b.parameter in point.settings]
+        candidate = context.space.build_candidate({**context.space.baseline, **point.settings})
+        changed = [b for b in candidate.repairs if b.parameter in point.settings]
         failure = f"not possible: {changed[0]}" if changed else None
-    except Infeasible as error:
-        candidate, failure = context.space.candidate({}), f"not possible: {error}"
-    trial = store.begin(Phase.MEASURE, candidate)
+    except InfeasibleRule as error:
+        candidate, failure = context.space.build_candidate({}), f"not possible: {error}"
+    trial = store.begin_trial(Phase.MEASURE, candidate)
     outcome = ""
     if failure is None:
         if isinstance(context.session, LoadSession):
-            context.session.check_answers(trials.TrialRecorder(context, trial), deployed=False)
-        failure = _deploy(context, trial)
+            context.session.check_answers(trials.TrialRecorder(context, trial), is_deployed=False)
+        failure = _deploy_point(context, trial)
     if failure is not None:
-        store.failed(trial, failure)
+        store.record_failure(trial, failure)
     else:
-        outcome = _load(context, plan, trial, measurement)
-    return store.state.by_number(trial.number), outcome
+        outcome = _load_at_rates(context, plan, trial, measurement)
+    return store.state.find_trial(trial.number), outcome
 
 
-def _deploy(context: TrialContext, trial: Trial) -> str | None:
+def _deploy_point(context: TrialContext, trial: Trial) -> str | None:
     """Return why the point cannot be deployed; ``None`` if it was deployed.
 
     A sweep keeps no files, because its settings render to the same files again.
     """
     try:
-        with context.clock.on("deploy"):
+        with context.clock.time_activity("deploy"):
             deployed = context.session.fleet.deploy(trial.settings)
     except DeployFailed as error:
         return error.message
-    context.store.deployed(trial, replace(deployed, files=NO_FILES))
+    context.store.record_deployment(trial, replace(deployed, files=NO_FILES))
     return None
 
 
-def _load(context: TrialContext, plan: Plan, trial: Trial, measurement: Measurement) -> str:
+def _load_at_rates(context: TrialContext, plan: SweepPlan, trial: Trial, measurement: PointMeasurement) -> str:
     """Return the outcomes: ``SLO met at 200/s, 12 % late or failed at 1000/s``."""
     session, recorder = context.session, trials.TrialRecorder(context, trial)
     assert isinstance(session, LoadSession), "only stacks support fixed rates"
 
-    session.check_answers(recorder, deployed=True)
+    session.check_answers(recorder, is_deployed=True)
 
     def probe(rate: float, seconds: float) -> Reading:
-        return session.read(rate, seconds, recorder, "warm-up").reading
+        return session.take_reading(rate, seconds, recorder, "warm-up").reading
 
-    warm_up(probe, session.meter.lookups, max(plan.rates), max_rate=session.limits.max_rate)
-    session.meter.end_warm_up(LAST_WINDOWS)
-    session.meter.drain()
+    run_warm_up(probe, session.meter.count_cache_lookups, max(plan.rates), max_rate=session.limits.max_rate)
+    session.meter.end_warm_up(SETTLED_WINDOWS)
+    session.meter.wait_until_drained()
     seed = f"{plan.seed} {measurement.point} {measurement.repeat}"
     outcome: dict[float, str] = {}
     for rate in random.Random(seed).sample(plan.rates, len(plan.rates)):  # noqa: S311  # an order
-        reading = session.read(rate, plan.seconds, recorder, PURPOSE).reading
-        if session.slo.met(reading):
+        reading = session.take_reading(rate, plan.seconds, recorder, SWEEP_PURPOSE).reading
+        if session.slo.is_met(reading):
             outcome[rate] = f"SLO met at {rate:g}/s"
         else:
-            outcome[rate] = f"{share(reading.fraction, 1)} late or failed at {rate:g}/s"
-            session.meter.drain()
+            outcome[rate] = f"{format_share(reading.violation_fraction, 1)} late or failed at {rate:g}/s"
+            session.meter.wait_until_drained()
     return ", ".join(outcome[rate] for rate in plan.rates)

@@ -10,20 +10,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 
-from autotune.secret_detection import spans
-from autotune.target.beds import PLACEHOLDER, of_bed
+from autotune.secret_detection import find_secrets
+from autotune.target.beds import BED_PLACEHOLDER, build_bed_target
 from autotune.target.document import Location
-from autotune.target.messages import format_value, instead, same
-from autotune.target.model import OF_A_STACK, Load, ParameterRule, Target
-from autotune.target.units import duration_text, fraction_text
+from autotune.target.messages import format_value, suggest_name, is_same_value
+from autotune.target.model import REQUIRED_STACK_KEYS, Load, ParameterRule, Target
+from autotune.target.units import format_duration, format_fraction
 
 # Keys of a stack only, and keys of a command only.
-STACK = (*OF_A_STACK, "ssh", "project", "load", "data", "simulated", "replace", "services",
+STACK_KEYS = (*REQUIRED_STACK_KEYS, "ssh", "project", "load", "data", "simulated", "replace", "services",
          "beds")  # fmt: skip
-COMMAND = ("maximize", "minimize", "unit", "timeout")
-LISTS = ("uris", "sessions", "requests", "script")  # in place of a path
-DECLARING = ("when", "unit", "meaning")
-EXAMPLES = {
+COMMAND_KEYS = ("maximize", "minimize", "unit", "timeout")
+REQUEST_LIST_KEYS = ("uris", "sessions", "requests", "script")  # in place of a path
+DECLARATION_KEYS = ("when", "unit", "meaning")
+REQUIRED_KEY_EXAMPLES = {
     "slo": "slo: {p99: 50ms, errors: 0.1%}",
     "hosts": "hosts: {web1: {address: web1.example.org}}",
     "tiers": "tiers: {lb: {hosts: lb1, service: nginx}}",
@@ -31,7 +31,7 @@ EXAMPLES = {
 
 
 @dataclass(frozen=True)
-class Finding:
+class TargetMistake:
     """A broken rule, its place, and a hint."""
 
     location: Location
@@ -39,184 +39,184 @@ class Finding:
     hint: str | None = None
 
 
-def findings(target: Target) -> Iterator[Finding]:
+def find_mistakes(target: Target) -> Iterator[TargetMistake]:
     """The broken rules, in no particular order; those about the kind of target come first."""
-    of_kind = list(_stack(target) if target.command is None else _command(target))
+    of_kind = list(_check_stack_keys(target) if target.command is None else _check_command_keys(target))
     if of_kind or target.command:
         yield from of_kind
         return
-    yield from _hosts(target)
-    yield from _beds(target)
-    yield from _load(target)
-    yield from _neighbours(target)
-    yield from _local_caches(target)
-    yield from _cycles(target)
-    yield from _ports(target)
-    yield from _objective(target)
+    yield from _check_hosts(target)
+    yield from _check_beds(target)
+    yield from _check_load(target)
+    yield from _check_tier_links(target)
+    yield from _check_local_caches(target)
+    yield from _list_cycles(target)
+    yield from _check_ports(target)
+    yield from _check_objective(target)
 
 
-def _load(target: Target) -> Iterator[Finding]:
+def _check_load(target: Target) -> Iterator[TargetMistake]:
     load = target.load
-    yield from _request(load)
+    yield from _check_request(load)
     if load.command and "generator" in load.model_fields_set:
-        yield Finding(("load", "command"), "`generator` and `command` exclude each other")
+        yield TargetMistake(("load", "command"), "`generator` and `command` exclude each other")
     for key, generator in (("uris", "httperf"), ("sessions", "httperf"), ("script", "k6")):
         if getattr(load, key) is not None and (load.command or load.generator != generator):
-            yield Finding(("load", key), f"`{key}` needs `generator: {generator}`",
+            yield TargetMistake(("load", key), f"`{key}` needs `generator: {generator}`",
                           f"load: {{generator: {generator}, {key}: …}}")  # fmt: skip
     if load.requests_per_run is not None and load.script is None:
-        yield Finding(("load", "requests_per_run"), "`requests_per_run` is for `script` alone",
+        yield TargetMistake(("load", "requests_per_run"), "`requests_per_run` is for `script` alone",
                       "load: {generator: k6, script: …, requests_per_run: …}")  # fmt: skip
-    lists = [key for key in LISTS if getattr(load, key) is not None]
+    lists = [key for key in REQUEST_LIST_KEYS if getattr(load, key) is not None]
     if len(lists) > 1:
-        yield Finding(("load", lists[1]), f"`{lists[0]}` and `{lists[1]}` exclude each other")
+        yield TargetMistake(("load", lists[1]), f"`{lists[0]}` and `{lists[1]}` exclude each other")
     for name in ("requests", "script"):
         for key in ("command", "method", "body"):
             if getattr(load, name) is not None and key in load.model_fields_set:
-                yield Finding(("load", key), f"`{key}` and `{name}` exclude each other")
+                yield TargetMistake(("load", key), f"`{key}` and `{name}` exclude each other")
 
 
-def _request(load: Load) -> Iterator[Finding]:
+def _check_request(load: Load) -> Iterator[TargetMistake]:
     """Mistakes in the request, its expected answer and its secrets."""
     if load.url is not None:
         for key in ("path", "host"):
             if key in load.model_fields_set:
-                yield Finding(("load", key), f"`{key}` and `url` exclude each other",
+                yield TargetMistake(("load", key), f"`{key}` and `url` exclude each other",
                               "the URL contains both")  # fmt: skip
         port = re.match(r"https?://[^/:]*:([0-9]+)", load.url)
         if port and not 1 <= int(port[1]) <= 65535:
-            yield Finding(
+            yield TargetMistake(
                 ("load", "url"), f"url: invalid port {port[1]}", "use a port from 1 to 65535"
             )
-    yield from _tls(load)
-    yield from _expect(load)
+    yield from _check_tls(load)
+    yield from _check_expect(load)
     if load.body and load.method in ("GET", "HEAD"):
-        yield Finding(
+        yield TargetMistake(
             ("load", "body"), f"a {load.method} request has no body", "load: {method: POST, …}"
         )
-    yield from _secrets(load)
+    yield from _check_secrets(load)
 
 
-def _expect(load: Load) -> Iterator[Finding]:
+def _check_expect(load: Load) -> Iterator[TargetMistake]:
     if load.expect and load.script:
-        yield Finding(("load", "expect"), "`expect` and `script` exclude each other",
+        yield TargetMistake(("load", "expect"), "`expect` and `script` exclude each other",
                       "`check()` in the script decides whether a response is correct")  # fmt: skip
     if load.expect and load.expect.reads_body and load.method == "HEAD":
-        yield Finding(("load", "expect"), "a response to HEAD has no body", "load: {method: GET}")
+        yield TargetMistake(("load", "expect"), "a response to HEAD has no body", "load: {method: GET}")
 
 
-def _secrets(load: Load) -> Iterator[Finding]:
+def _check_secrets(load: Load) -> Iterator[TargetMistake]:
     for key, place in (("path", load.path), ("url", load.url), ("body", load.body)):
-        if place and spans(place):
+        if place and find_secrets(place):
             message = f"`{key}` may contain a secret, and targets and studies are shared"
             hint = 'send it in a header: `headers: {X-Token: "${TOKEN}"}`'
-            yield Finding(("load", key), message, hint)
+            yield TargetMistake(("load", key), message, hint)
     for name, value in load.headers.items():
-        if is_secret_header(name) and "${" not in value:
+        if is_secret_header_name(name) and "${" not in value:
             message = f"{name!r} may contain a secret, and targets and studies are shared"
             hint = f"write `{name}: ${{TOKEN}}`, and set TOKEN in autotune's environment"
-            yield Finding(("load", "headers", name), message, hint)
+            yield TargetMistake(("load", "headers", name), message, hint)
 
 
-def _tls(load: Load) -> Iterator[Finding]:
-    if not load.tls:
+def _check_tls(load: Load) -> Iterator[TargetMistake]:
+    if not load.uses_tls:
         for key in ("insecure", "ca", "http"):
             if key in load.model_fields_set and getattr(load, key) not in (False, "1.1"):
-                yield Finding(("load", key), f"{key}: needs an https URL", "load: {url: https://…}")
+                yield TargetMistake(("load", key), f"{key}: needs an https URL", "load: {url: https://…}")
     if load.insecure and load.ca:
-        yield Finding(("load", "insecure"), "`insecure` and `ca` exclude each other")
+        yield TargetMistake(("load", "insecure"), "`insecure` and `ca` exclude each other")
 
 
-def is_secret_header(name: str) -> bool:
+def is_secret_header_name(name: str) -> bool:
     return re.search("(?i)authorization|cookie|token|secret|passw|api-?key", name) is not None
 
 
-def _hosts(target: Target) -> Iterator[Finding]:
+def _check_hosts(target: Target) -> Iterator[TargetMistake]:
     for name, tier in target.tiers.items():
-        yield from _known(("tiers", name, "hosts"), "host", tier.hosts, target.hosts)
-        yield from _twice(("tiers", name, "service"), tier.service)
-    yield from _known(("load", "hosts"), "host", target.load.hosts, target.hosts)
+        yield from _check_names_exist(("tiers", name, "hosts"), "host", tier.hosts, target.hosts)
+        yield from _check_duplicates(("tiers", name, "service"), tier.service)
+    yield from _check_names_exist(("load", "hosts"), "host", target.load.hosts, target.hosts)
 
 
-def _beds(target: Target) -> Iterator[Finding]:
+def _check_beds(target: Target) -> Iterator[TargetMistake]:
     """Beds share no host, unless all of them are models."""
     addresses: dict[str, str] = {}
     for name, bed in target.beds.items():
         for host in bed.hosts:
             if host not in target.hosts:
-                hint = instead(host, target.hosts)
-                yield Finding(("beds", name, "hosts", host), f"unknown host {host!r}", hint)
+                hint = suggest_name(host, target.hosts)
+                yield TargetMistake(("beds", name, "hosts", host), f"unknown host {host!r}", hint)
         if target.simulated is None and bed.simulated is not None:
             message = "`simulated:` of a bed needs `simulated:` in the target"
-            yield Finding(("beds", name, "simulated"), message)
+            yield TargetMistake(("beds", name, "simulated"), message)
         for host in target.hosts if target.simulated is None else ():
-            address = of_bed(target, name).hosts[host].address
+            address = build_bed_target(target, name).hosts[host].address
             other = addresses.setdefault(address, name)
             if other != name:
                 message = f"bed {name!r}: host {host!r} uses the address {address} of bed {other!r}"
                 hint = (
                     "give the host another address: `hosts: {NAME: {address: …}}`, or use `{bed}`"
                 )
-                yield Finding(("beds", name), message, hint)
+                yield TargetMistake(("beds", name), message, hint)
     if target.beds:
         return
     for name, described in target.hosts.items():
-        if PLACEHOLDER in described.address:
-            message = f"{PLACEHOLDER} in {described.address} needs `beds:`"
-            yield Finding(("hosts", name, "address"), message, "such as `beds: {a: {}, b: {}}`")
+        if BED_PLACEHOLDER in described.address:
+            message = f"{BED_PLACEHOLDER} in {described.address} needs `beds:`"
+            yield TargetMistake(("hosts", name, "address"), message, "such as `beds: {a: {}, b: {}}`")
 
 
-def _neighbours(target: Target) -> Iterator[Finding]:
+def _check_tier_links(target: Target) -> Iterator[TargetMistake]:
     for name, tier in target.tiers.items():
         place = ("tiers", name)
         others = {other: target.tiers[other] for other in target.tiers if other != name}
         if name in (tier.forwards_to, *tier.uses):
             key = "forwards_to" if tier.forwards_to == name else "uses"
-            yield Finding((*place, key), f"tier {name!r} cannot depend on itself")
+            yield TargetMistake((*place, key), f"tier {name!r} cannot depend on itself")
             continue
         if tier.forwards_to is not None and tier.forwards_to not in others:
             message = f"unknown tier {tier.forwards_to!r}"
-            yield Finding((*place, "forwards_to"), message, instead(tier.forwards_to, others))
-        yield from _known((*place, "uses"), "tier", tier.uses, others)
+            yield TargetMistake((*place, "forwards_to"), message, suggest_name(tier.forwards_to, others))
+        yield from _check_names_exist((*place, "uses"), "tier", tier.uses, others)
 
 
-def _known(
-    place: tuple[str, ...], what: str, names: tuple[str, ...], existing: Mapping[str, object]
-) -> Iterator[Finding]:
+def _check_names_exist(
+    location: tuple[str, ...], kind: str, names: tuple[str, ...], existing: Mapping[str, object]
+) -> Iterator[TargetMistake]:
     for index, name in enumerate(names):
         if name not in existing:
-            message = f"unknown {what} {name!r}"
-            yield Finding((*place, index), message, instead(name, existing))
-    yield from _twice(place, names)
+            message = f"unknown {kind} {name!r}"
+            yield TargetMistake((*location, index), message, suggest_name(name, existing))
+    yield from _check_duplicates(location, names)
 
 
-def _twice(place: tuple[str, ...], names: tuple[str, ...]) -> Iterator[Finding]:
+def _check_duplicates(location: tuple[str, ...], names: tuple[str, ...]) -> Iterator[TargetMistake]:
     for index, name in enumerate(names):
         if name in names[:index]:
-            yield Finding((*place, index), f"{name!r} is listed twice")
+            yield TargetMistake((*location, index), f"{name!r} is listed twice")
 
 
-def _local_caches(target: Target) -> Iterator[Finding]:
+def _check_local_caches(target: Target) -> Iterator[TargetMistake]:
     for name, tier in target.tiers.items():
         if tier.local_cache and not tier.app:
             message = f"tier {name!r} has no `app:` to use a local cache"
-            yield Finding(("tiers", name, "local_cache"), message, "remove `local_cache:`")
+            yield TargetMistake(("tiers", name, "local_cache"), message, "remove `local_cache:`")
 
 
-def _cycles(target: Target) -> Iterator[Finding]:
+def _list_cycles(target: Target) -> Iterator[TargetMistake]:
     # A tier that needs itself is a finding of its own.
     needs = {
-        name: [needed for needed in tier.needs if needed in target.tiers and needed != name]
+        name: [needed for needed in tier.required_tiers if needed in target.tiers and needed != name]
         for name, tier in target.tiers.items()
     }
-    if cycle := _cycle(needs):
+    if cycle := _find_cycle(needs):
         first = cycle[0]
         key = "forwards_to" if target.tiers[first].forwards_to == cycle[1] else "uses"
         message = f"dependency cycle between tiers: {' → '.join(cycle)}"
-        yield Finding(("tiers", first, key), message)
+        yield TargetMistake(("tiers", first, key), message)
 
 
-def _cycle(graph: Mapping[str, Iterable[str]]) -> list[str]:
+def _find_cycle(graph: Mapping[str, Iterable[str]]) -> list[str]:
     """A cycle of names, from the first in ``graph`` back to it; empty without a cycle."""
     try:
         TopologicalSorter(graph).prepare()
@@ -227,7 +227,7 @@ def _cycle(graph: Mapping[str, Iterable[str]]) -> list[str]:
     return []
 
 
-def _ports(target: Target) -> Iterator[Finding]:
+def _check_ports(target: Target) -> Iterator[TargetMistake]:
     users: dict[tuple[str, int], str] = {}
     for name, tier in target.tiers.items():
         for host in tier.hosts:
@@ -237,80 +237,80 @@ def _ports(target: Target) -> Iterator[Finding]:
             if other != name:
                 message = f"port {tier.port} on host {host!r} is already used by tier {other!r}"
                 hint = "remove `port:` to use a free port"
-                yield Finding(("tiers", name, "port"), message, hint)
+                yield TargetMistake(("tiers", name, "port"), message, hint)
 
 
-def _objective(target: Target) -> Iterator[Finding]:
-    slo, timeout = target.slo.slo, target.load.timeout
+def _check_objective(target: Target) -> Iterator[TargetMistake]:
+    slo, timeout = target.slo.build_slo, target.load.timeout
     # Requests given up early hide how late they were, and relieve an overloaded server.
     if timeout < 2 * slo.limit:
-        least = duration_text(2 * slo.limit)
+        least = format_duration(2 * slo.limit)
         near = (
-            f"{duration_text(timeout)} is too close to the latency limit {duration_text(slo.limit)}"
+            f"{format_duration(timeout)} is too close to the latency limit {format_duration(slo.limit)}"
         )
         written = "timeout" in target.load.model_fields_set
         place = ("load", "timeout") if written else ("slo",)
-        yield Finding(place, f"timeout: {near}", f"raise it: `load: {{timeout: {least}}}`")
+        yield TargetMistake(place, f"timeout: {near}", f"raise it: `load: {{timeout: {least}}}`")
     # Errors are late requests too (Slo.allowed), so a larger allowance could never be used.
-    if slo.errors > slo.allowed + 1e-12:
-        more = f"{fraction_text(slo.errors)} exceeds the {slo.allowed * 100:g}%"
+    if slo.errors > slo.allowed_violations + 1e-12:
+        more = f"{format_fraction(slo.errors)} exceeds the {slo.allowed_violations * 100:g}%"
         message = f"errors: {more} of requests that may be late or fail"
-        yield Finding(("slo", "errors"), message)
+        yield TargetMistake(("slo", "errors"), message)
 
 
-def _stack(target: Target) -> Iterator[Finding]:
-    for key in COMMAND:
+def _check_stack_keys(target: Target) -> Iterator[TargetMistake]:
+    for key in COMMAND_KEYS:
         if key in target.model_fields_set:
-            yield Finding((key,), f"`{key}:` needs `command:`")
+            yield TargetMistake((key,), f"`{key}:` needs `command:`")
     for name, rule in target.parameters.items():
-        for key in DECLARING:
+        for key in DECLARATION_KEYS:
             if getattr(rule, key) is not None:
                 message = f"`{key}:` applies only to parameters of a `command:`"
                 hint = "remove it: `autotune params` lists the parameters of a stack"
-                yield Finding(("parameters", name, key), message, hint)
-    for key in OF_A_STACK:
+                yield TargetMistake(("parameters", name, key), message, hint)
+    for key in REQUIRED_STACK_KEYS:
         if key not in target.model_fields_set:
-            yield Finding((), f"{key!r} is missing", f"such as `{EXAMPLES[key]}`")
+            yield TargetMistake((), f"{key!r} is missing", f"such as `{REQUIRED_KEY_EXAMPLES[key]}`")
 
 
-def _command(target: Target) -> Iterator[Finding]:
-    for key in STACK:
+def _check_command_keys(target: Target) -> Iterator[TargetMistake]:
+    for key in STACK_KEYS:
         if key in target.model_fields_set:
             message = f"`{key}:` and `command:` exclude each other"
-            yield Finding((key,), message, "remove it")
+            yield TargetMistake((key,), message, "remove it")
     if target.maximize and target.minimize:
-        yield Finding(("minimize",), "`maximize` and `minimize` exclude each other")
+        yield TargetMistake(("minimize",), "`maximize` and `minimize` exclude each other")
     if not target.parameters:
         example = "such as `parameters: {threads: {range: [1, 16], default: 4}}`"
-        yield Finding(("parameters",), "nothing to tune: `parameters` is empty", example)
+        yield TargetMistake(("parameters",), "nothing to tune: `parameters` is empty", example)
     for name, rule in target.parameters.items():
-        yield from _declared(target, name, rule)
+        yield from _check_declared_parameter(target, name, rule)
     conditions = {name: rule.when or () for name, rule in target.parameters.items()}
     graph = {name: [o for o in others if o in conditions] for name, others in conditions.items()}
-    if cycle := _cycle(graph):
+    if cycle := _find_cycle(graph):
         message = f"condition cycle: {' → '.join(cycle)}"
-        yield Finding(("parameters", cycle[0], "when"), message)
+        yield TargetMistake(("parameters", cycle[0], "when"), message)
 
 
-def _declared(target: Target, name: str, rule: ParameterRule) -> Iterator[Finding]:
+def _check_declared_parameter(target: Target, name: str, rule: ParameterRule) -> Iterator[TargetMistake]:
     place = ("parameters", name)
     if rule.drop:
-        yield Finding(
+        yield TargetMistake(
             (*place, "drop"),
             f"{name}: `drop` applies only to parameters of the catalogue",
             "remove it",
         )
     elif rule.range is None and rule.choices is None and rule.fixed is None:
         message = f"{name} needs `range`, `choices` or `fixed`"
-        yield Finding(place, message)
+        yield TargetMistake(place, message)
     others = {other: target.parameters[other] for other in target.parameters if other != name}
     for other, values in (rule.when or {}).items():
         if other not in others:
-            hint = instead(other, others)
-            yield Finding((*place, "when", other), f"unknown parameter {other!r}", hint)
+            hint = suggest_name(other, others)
+            yield TargetMistake((*place, "when", other), f"unknown parameter {other!r}", hint)
             continue
         for value in values:
             choices = others[other].choices
-            if choices is not None and not any(same(value, choice) for choice in choices):
+            if choices is not None and not any(is_same_value(value, choice) for choice in choices):
                 message = f"{other} cannot be {format_value(value)}"
-                yield Finding((*place, "when", other), message)
+                yield TargetMistake((*place, "when", other), message)

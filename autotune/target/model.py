@@ -24,35 +24,35 @@ from pydantic_core import CoreSchema
 from autotune.target import runtimes
 from autotune.target.expect import Expect
 from autotune.target.fields import (
-    ADDRESS,
-    COMPOSE_FILE,
-    COMPOSED,
-    HEADER,
-    METHOD,
-    NAME,
-    PATH,
-    TIER,
-    URL,
-    USER,
+    ADDRESS_PATTERN,
+    COMPOSE_FILE_PATTERN,
+    COMPOSE_NAME_PATTERN,
+    HEADER_PATTERN,
+    METHOD_PATTERN,
+    NAME_PATTERN,
+    PATH_PATTERN,
+    TIER_PATTERN,
+    URL_PATTERN,
+    USER_PATTERN,
     Bytes,
     Fraction,
-    Model,
-    MoreThanNothing,
-    Names,
-    Number,
-    PerSecond,
+    TargetModel,
+    PositiveValidator,
+    NonEmptyTextList,
+    FiniteNumber,
+    RatePerSecond,
     Port,
     Scalar,
     Seconds,
-    Some,
-    Switch,
+    TextList,
+    StrictBoolean,
     Text,
-    Whole,
-    Word,
-    at,
-    at_least,
-    one_or_many,
-    unknown,
+    WholeNumber,
+    CommandArgument,
+    error_at_key,
+    min_duration_validator,
+    wrap_in_list,
+    unknown_key_error,
 )
 from autotune.target.rule import ParameterRule
 from autotune.target.runtimes import RuntimeName
@@ -66,7 +66,7 @@ from autotune.target.service import (
     ServiceSpecs,
 )
 from autotune.target.slo import Slo
-from autotune.target.units import duration
+from autotune.target.units import parse_duration
 
 __all__ = [
     "Answers", "Bed", "Budget", "Counters", "Data", "Expect", "Host", "Load", "ParameterRule", "Scalar",
@@ -75,7 +75,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-_NEEDS_ADDRESS: JsonDict = {
+_ADDRESS_SCHEMA: JsonDict = {
     "anyOf": [
         {"required": ["address"]},
         {"required": ["transport"], "properties": {"transport": {"const": "local"}}},
@@ -84,87 +84,87 @@ _NEEDS_ADDRESS: JsonDict = {
 
 
 # At least one; the schema too refuses an entry whose key is not a valid name.
-_NAMED = Field(min_length=1, json_schema_extra={"additionalProperties": False})
+_NAMED_MAPPING_FIELD = Field(min_length=1, json_schema_extra={"additionalProperties": False})
 
 
-class Host(Model):
+class Host(TargetModel):
     """A host. ``cpus`` and ``memory`` limit what the stack may use."""
 
-    model_config = ConfigDict(json_schema_extra=_NEEDS_ADDRESS)
+    model_config = ConfigDict(json_schema_extra=_ADDRESS_SCHEMA)
 
-    address: Annotated[str, Field(pattern=ADDRESS)] = "127.0.0.1"
+    address: Annotated[str, Field(pattern=ADDRESS_PATTERN)] = "127.0.0.1"
     """Host name or address. Required unless the transport is local."""
     transport: Literal["local", "ssh"] = "ssh"
     """`ssh`, or `local` for the machine that autotune runs on."""
-    user: Annotated[str, Field(pattern=USER)] | None = None
+    user: Annotated[str, Field(pattern=USER_PATTERN)] | None = None
     """Login name. Default: from ~/.ssh/config."""
     port: Port | None = None
     """SSH port. Default: from ~/.ssh/config."""
-    cpus: Annotated[Number, Field(gt=0)] | None = None
+    cpus: Annotated[FiniteNumber, Field(gt=0)] | None = None
     """CPUs that the stack may use there, such as 1.5."""
-    memory: Annotated[Bytes, MoreThanNothing] | None = None
+    memory: Annotated[Bytes, PositiveValidator] | None = None
     """Memory that the stack may use there."""
 
     @model_validator(mode="after")
-    def _reachable(self) -> Host:
+    def _require_address(self) -> Host:
         # Without this a host that lacks its address would silently be this machine.
         if self.transport != "local" and "address" not in self.model_fields_set:
             raise ValueError("'address' is missing; only a host with `transport: local` needs none")
         name, _, port = self.address.rpartition(":")
         if port.isdigit() and name and ":" not in name:
-            raise at("address", f"address: contains a port; write `address: {name}, port: {port}`")
+            raise error_at_key("address", f"address: contains a port; write `address: {name}, port: {port}`")
         if re.fullmatch(r"[0-9.]+|[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*", self.address):
-            _check_ip(self.address)
+            _validate_ip_address(self.address)
         return self
 
 
-def _check_ip(address: str) -> None:
+def _validate_ip_address(address: str) -> None:
     try:
         ip_address(address)
     except ValueError:
         example = "2001:db8::1" if ":" in address else "10.0.0.11"
         message = f"address: {address} is not a valid IP address, such as {example}"
-        raise at("address", message) from None
+        raise error_at_key("address", message) from None
 
 
-class Ssh(Model):
+class Ssh(TargetModel):
     """SSH settings. Default: as for the `ssh` command."""
 
     config: Text | None = None
     """File to use instead of ~/.ssh/config, as with `ssh -F`. Relative to this file."""
 
 
-class Tier(Model):
+class Tier(TargetModel):
     """Hosts with the same role and the same settings."""
 
-    hosts: Names
+    hosts: NonEmptyTextList
     """Hosts of this tier, by their names under `hosts:`."""
-    service: Names
+    service: NonEmptyTextList
     """Service that runs there. From a list, the search chooses one."""
     forwards_to: str | None = None
     """Tier that receives the requests from this tier."""
-    uses: Some = ()
+    uses: TextList = ()
     """Tiers that its application calls, such as a cache and a store."""
     app: Text | None = None
     """Application that it serves: `reference`, for the reference application."""
-    local_cache: Switch = False
+    local_cache: StrictBoolean = False
     """Let the search add a small cache on each host, in front of the cache tier."""
-    runtime: RuntimeName = runtimes.DEFAULT
+    runtime: RuntimeName = runtimes.DEFAULT_RUNTIME
     """`systemd`: units of the distribution. `containers`: a Compose project of Docker or Podman.
     `embedded`: private processes of the study."""
-    container: Annotated[str, Field(pattern=COMPOSED)] | None = None
+    container: Annotated[str, Field(pattern=COMPOSE_NAME_PATTERN)] | None = None
     """Service in the Compose project. Default: the name of the tier."""
     port: Port | None = None
     """Port that it listens on. Default: the port of the service, or a free port (`embedded`)."""
     templates: Text | None = None
     """Directory of templates that override the shipped templates. Relative to this file."""
-    replace: Switch = False
+    replace: StrictBoolean = False
     """Replace whole configuration files instead of editing them."""
-    allow_data_loss: Switch = False
+    allow_data_loss: StrictBoolean = False
     """Allow restarts that lose data kept only in memory."""
 
     @property
-    def needs(self) -> tuple[str, ...]:
+    def required_tiers(self) -> tuple[str, ...]:
         """The tiers that it depends on."""
         return (*self.uses, *((self.forwards_to,) if self.forwards_to else ()))
 
@@ -179,61 +179,61 @@ class Tier(Model):
         return runtimes.is_isolated(self.runtime)
 
 
-def _version(value: object) -> object:
+def _parse_http_version(value: object) -> object:
     """The HTTP version as text; YAML may read it as a number."""
     return str(value) if value in (1.1, 2) and not isinstance(value, bool) else value
 
 
-class Project(Model):
+class Project(TargetModel):
     """Compose project of the tiers with `runtime: containers`."""
 
-    name: Annotated[str, Field(pattern=COMPOSED)]
+    name: Annotated[str, Field(pattern=COMPOSE_NAME_PATTERN)]
     """Name of the project, as `docker compose ls` prints it."""
     files: Annotated[
-        tuple[Annotated[str, Field(pattern=COMPOSE_FILE)], ...],
-        BeforeValidator(one_or_many, json_schema_input_type=str | list[str]),
+        tuple[Annotated[str, Field(pattern=COMPOSE_FILE_PATTERN)], ...],
+        BeforeValidator(wrap_in_list, json_schema_input_type=str | list[str]),
         Field(min_length=1),
     ]
     """Absolute paths of its Compose files on the hosts, in the order for `-f`."""
     engine: Literal["docker", "podman"] = "docker"
     """Container engine. Containers are created with `docker compose` or `podman-compose`."""
-    account: Annotated[str, Field(pattern=USER)] | None = None
+    account: Annotated[str, Field(pattern=USER_PATTERN)] | None = None
     """Account of the containers, if the engine runs without root."""
 
 
-class Load(Model):
+class Load(TargetModel):
     """Load to send. It goes only to the hosts of the entry tier, or to `vip`."""
 
     generator: Text = "httperf"
     """Program that generates the load."""
-    command: Annotated[tuple[Word, ...], Field(min_length=1)] | None = None
+    command: Annotated[tuple[CommandArgument, ...], Field(min_length=1)] | None = None
     """Your own generator, instead of `generator`: a program and its arguments."""
-    hosts: Some = ()
+    hosts: TextList = ()
     """Hosts that run the generator. Default: this machine."""
-    path: Annotated[str, Field(pattern=PATH)] = "/"
+    path: Annotated[str, Field(pattern=PATH_PATTERN)] = "/"
     """Path to request."""
-    url: Annotated[str, Field(pattern=URL)] | None = None
+    url: Annotated[str, Field(pattern=URL_PATTERN)] | None = None
     """URL to request, instead of `path`. Its name is used for the Host header and TLS. Connections go to
     the addresses of the entry tier's hosts."""
-    vip: Annotated[str, Field(pattern=ADDRESS)] | None = None
+    vip: Annotated[str, Field(pattern=ADDRESS_PATTERN)] | None = None
     """Shared address of the entry tier's hosts. Connections go there instead."""
-    host: Annotated[str, Field(pattern=ADDRESS)] | None = None
+    host: Annotated[str, Field(pattern=ADDRESS_PATTERN)] | None = None
     """Name for the Host header and TLS, if there is no `url`."""
-    method: Annotated[str, Field(pattern=METHOD)] = "GET"
+    method: Annotated[str, Field(pattern=METHOD_PATTERN)] = "GET"
     """Method of the request."""
-    headers: dict[Annotated[str, Field(pattern=HEADER)], Text] = Field(
+    headers: dict[Annotated[str, Field(pattern=HEADER_PATTERN)], Text] = Field(
         default={}, json_schema_extra={"additionalProperties": False}
     )
     """Headers to send. `${NAME}` is a variable from autotune's environment."""
     body: Annotated[str, Field(min_length=1)] | None = None
     """Body of the request. Default content type: a form."""
-    insecure: Switch = False
+    insecure: StrictBoolean = False
     """Do not check certificates."""
     ca: Text | None = None
     """File with the authority that signed the certificate. Relative to this file."""
     http: Annotated[
         Literal["1.1", "2"],
-        BeforeValidator(_version, json_schema_input_type=Literal[1.1, 2, "1.1", "2"]),
+        BeforeValidator(_parse_http_version, json_schema_input_type=Literal[1.1, 2, "1.1", "2"]),
     ] = "1.1"
     """HTTP version."""
     uris: Text | None = None
@@ -244,76 +244,76 @@ class Load(Model):
     """File with weighted requests, instead of `path`. `autotune workload from-log` writes one."""
     script: Text | None = None
     """Your own k6 script, instead of `path`. Each arrival runs its default function."""
-    requests_per_run: Annotated[Whole, Field(ge=1, le=1000)] | None = None
+    requests_per_run: Annotated[WholeNumber, Field(ge=1, le=1000)] | None = None
     """Most requests of one run of `script`, redirects included. Default: counted in slow runs."""
-    max_rate: Annotated[PerSecond, MoreThanNothing] = 20_000.0
+    max_rate: Annotated[RatePerSecond, PositiveValidator] = 20_000.0
     """Highest rate that autotune ever offers, in requests/s."""
-    unpaced: Switch = False
+    unpaced: StrictBoolean = False
     """Allow ab and memcaslap, which `max_rate` cannot limit."""
-    timeout: Annotated[Seconds, MoreThanNothing] = 2.0
+    timeout: Annotated[Seconds, PositiveValidator] = 2.0
     """Time after which a request fails. At least twice the latency limit."""
     expect: Expect | None = None
     """Properties of a correct response. Default: as the responses before the first trial."""
 
     @property
-    def one_page(self) -> bool:
+    def requests_one_page(self) -> bool:
         """True if all requests are the same, so that there is one correct response."""
-        return not self.listed and self.method == "GET"
+        return not self.has_request_file and self.method == "GET"
 
     @property
-    def listed(self) -> bool:
+    def has_request_file(self) -> bool:
         """True if a file lists the requests, instead of `path`."""
         return bool(self.uris or self.sessions or self.requests or self.script)
 
     @property
-    def tls(self) -> bool:
+    def uses_tls(self) -> bool:
         """True if connections are encrypted."""
         return (self.url or "").startswith("https:")
 
     @property
-    def page(self) -> str:
+    def page_text(self) -> str:
         """The URL, or the name and path, that is requested."""
         return self.url or f"{self.host or ''}{self.path}"
 
 
-class Data(Model):
+class Data(TargetModel):
     """Data set of the reference application."""
 
-    pairs: Annotated[Whole, Field(ge=1000, le=10**10)] = 100_000
+    pairs: Annotated[WholeNumber, Field(ge=1000, le=10**10)] = 100_000
     """Number of keys in the store."""
-    keys_per_request: Annotated[Whole, Field(ge=1, le=1000)] = 100
+    keys_per_request: Annotated[WholeNumber, Field(ge=1, le=1000)] = 100
     """Keys that one request reads."""
-    skew: Annotated[Number, Field(gt=0, lt=1)] = 0.9
+    skew: Annotated[FiniteNumber, Field(gt=0, lt=1)] = 0.9
     """Exponent of the popularity: the key of rank r is read in proportion to r^-skew."""
     store_latency: Seconds = 0.003
     """Pause for a batch of misses, as from a slow disk."""
 
 
-class Budget(Model):
+class Budget(TargetModel):
     """Limits of a study."""
 
-    trials: Annotated[Whole, Field(ge=3, le=10_000)] = 40
+    trials: Annotated[WholeNumber, Field(ge=3, le=10_000)] = 40
     """Number of configurations to measure, baseline and confirmation included."""
-    time: Annotated[Seconds, at_least("30s", " (the baseline alone takes that)")] = 2700.0
+    time: Annotated[Seconds, min_duration_validator("30s", " (the baseline alone takes that)")] = 2700.0
     """Duration of the whole study."""
 
 
-class Search(Model):
+class Search(TargetModel):
     """Method of the search."""
 
     sampler: Text = "auto"
     """Sampler. `auto` chooses by the size of the space and the budget."""
-    seed: Annotated[Whole, Field(ge=0, lt=2**32)] = 1
+    seed: Annotated[WholeNumber, Field(ge=0, lt=2**32)] = 1
     """Seed of the suggestions."""
 
 
-class Simulated(Model):
+class Simulated(TargetModel):
     """Queueing model instead of the hosts, in virtual time. No host is contacted.
 
     Readings vary as on real hosts. All figures of a study are the model's.
     """
 
-    seed: Annotated[Whole, Field(ge=0, lt=2**32)] = 1
+    seed: Annotated[WholeNumber, Field(ge=0, lt=2**32)] = 1
     """Seed of the readings."""
     noise: Fraction = 0.03
     """Standard deviation of the capacity between readings."""
@@ -321,15 +321,15 @@ class Simulated(Model):
     """Amplitude of a slow change of the capacity."""
     outliers: Fraction = 0.03
     """Fraction of disturbed readings."""
-    capacity: Annotated[Number, Field(gt=0, le=100)] = 1.0
+    capacity: Annotated[FiniteNumber, Field(gt=0, le=100)] = 1.0
     """Capacity relative to the model's default."""
 
 
-class Bed(Model):
+class Bed(TargetModel):
     """Test bed: a copy of the stack on other hosts."""
 
     hosts: Annotated[
-        dict[Annotated[str, Field(pattern=NAME)], Host],
+        dict[Annotated[str, Field(pattern=NAME_PATTERN)], Host],
         Field(json_schema_extra={"additionalProperties": False}),
     ] = Field(default={})
     """Its hosts, which replace the target's hosts of the same names."""
@@ -337,10 +337,10 @@ class Bed(Model):
     """Its model, which replaces the target's `simulated:`."""
 
 
-_PERCENTILE = r"p[0-9]{1,2}(\.[0-9]+)?"
+_PERCENTILE_PATTERN = r"p[0-9]{1,2}(\.[0-9]+)?"
 
 
-class SloSpec(Model):
+class SloSpec(TargetModel):
     """Latency limit at one percentile, such as p95 or p99.9, and limit of errors."""
 
     quantile: float
@@ -350,34 +350,34 @@ class SloSpec(Model):
 
     @model_validator(mode="before")
     @classmethod
-    def _percentile_key(cls, value: Any) -> Any:
+    def _parse_percentile_key(cls, value: Any) -> Any:
         if not isinstance(value, dict):
             raise ValueError("name one percentile and its limit, such as `{p99: 50ms}`")  # noqa: TRY004  # pydantic collects ValueErrors
-        percentiles = [key for key in value if re.fullmatch(_PERCENTILE, key)]
+        percentiles = [key for key in value if re.fullmatch(_PERCENTILE_PATTERN, key)]
         for key in value:
             if key not in percentiles and key != "errors":
-                raise unknown(key)
+                raise unknown_key_error(key)
         if not percentiles:
             raise ValueError("name one percentile and its limit, such as `p99: 50ms`")
         first, *more = percentiles
         if more:
-            raise at(more[0], f"only one percentile is allowed, and {first} is already given")
+            raise error_at_key(more[0], f"only one percentile is allowed, and {first} is already given")
         percent = Decimal(first[1:])
         quantile = float(percent / 100)
         if not 0.5 <= quantile < 1:
-            raise at(first, "the percentile must be at least p50 and below p100")
+            raise error_at_key(first, "the percentile must be at least p50 and below p100")
         try:
-            limit = duration(value[first])
+            limit = parse_duration(value[first])
         except ValueError as error:
-            raise at(first, f"{first}: {error}") from None
+            raise error_at_key(first, f"{first}: {error}") from None
         if limit <= 0:
-            raise at(first, f"{first}: the limit must be above 0")
+            raise error_at_key(first, f"{first}: the limit must be above 0")
         # Failed requests are late ones too, so no more may fail than may be late.
         errors = value.get("errors", f"{min(Decimal('0.1'), 100 - percent)}%")
         return {"quantile": quantile, "limit": value[first], "errors": errors}
 
     @model_serializer(mode="wrap")
-    def _as_written(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _serialize_percentile(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         written = handler(self)
         percent = Decimal(repr(self.quantile)) * 100
         return {f"p{percent.normalize():f}": written["limit"], "errors": written["errors"]}
@@ -396,30 +396,30 @@ class SloSpec(Model):
             **schema,
             # These two are named so that an editor can complete them; any other percentile is as good.
             "properties": {"p99": limit, "p95": limit, **properties},
-            "patternProperties": {f"^{_PERCENTILE}$": limit},
+            "patternProperties": {f"^{_PERCENTILE_PATTERN}$": limit},
             "maxProperties": 2,
             "not": {"propertyNames": {"const": "errors"}},  # a percentile is needed
         }
 
     @classmethod
-    def keys(cls) -> list[str]:
+    def user_keys(cls) -> list[str]:
         return ["p99", "p95", "p90", "errors"]
 
     @property
-    def slo(self) -> Slo:
+    def build_slo(self) -> Slo:
         return Slo(quantile=self.quantile, limit=self.limit, errors=self.errors)
 
 
 # Keys that a stack needs. They have values even if a command takes their place, so that code for
 # stacks need not check for them; `coherence` sees to it that they are given.
-OF_A_STACK = ("slo", "hosts", "tiers")
-_STACK_OR_COMMAND: JsonDict = {
-    "anyOf": [{"required": list(OF_A_STACK)}, {"required": ["command"]}],
+REQUIRED_STACK_KEYS = ("slo", "hosts", "tiers")
+_STACK_OR_COMMAND_SCHEMA: JsonDict = {
+    "anyOf": [{"required": list(REQUIRED_STACK_KEYS)}, {"required": ["command"]}],
 }
 
 
 @dataclass(frozen=True)
-class Goal:
+class CommandGoal:
     """Direction, name and unit of a benchmark's value."""
 
     maximize: bool
@@ -427,28 +427,28 @@ class Goal:
     unit: str
 
 
-Named = Annotated[Text | Literal[True] | None, Field(union_mode="left_to_right")]
+CommandValueName = Annotated[Text | Literal[True] | None, Field(union_mode="left_to_right")]
 
 
-class Target(Model):
+class Target(TargetModel):
     """A stack with its latency objective and parameters, or a command with its parameters."""
 
-    model_config = ConfigDict(json_schema_extra=_STACK_OR_COMMAND)
+    model_config = ConfigDict(json_schema_extra=_STACK_OR_COMMAND_SCHEMA)
 
-    name: Annotated[str, Field(pattern=NAME)]
+    name: Annotated[str, Field(pattern=NAME_PATTERN)]
     """Name of the study."""
     slo: SloSpec = SloSpec.model_validate({"p99": "50ms"})
     """Latency objective, such as `{p99: 50ms, errors: 0.1%}`."""
-    hosts: Annotated[dict[Annotated[str, Field(pattern=NAME)], Host], _NAMED] = Field(default={})
+    hosts: Annotated[dict[Annotated[str, Field(pattern=NAME_PATTERN)], Host], _NAMED_MAPPING_FIELD] = Field(default={})
     """Hosts, by names that you choose."""
     ssh: Ssh = Ssh()
-    tiers: Annotated[dict[Annotated[str, Field(pattern=TIER)], Tier], _NAMED] = Field(default={})
+    tiers: Annotated[dict[Annotated[str, Field(pattern=TIER_PATTERN)], Tier], _NAMED_MAPPING_FIELD] = Field(default={})
     """Tiers of the stack, from the load balancer to the store."""
     project: Project | None = None
     """Compose project of tiers that run in containers."""
     services: ServiceSpecs = Field(default={})
     """Services that you declare, by the names that `service:` uses."""
-    replace: Switch = False
+    replace: StrictBoolean = False
     """Replace whole configuration files in all tiers instead of editing them."""
     parameters: dict[Text, ParameterRule] = Field(default={})
     """Rules for parameters, by `tier.service.parameter`; with `command`, its parameters."""
@@ -466,22 +466,22 @@ class Target(Model):
     simulated: Simulated | None = None
     """Use a model instead of the hosts."""
     beds: Annotated[
-        dict[Annotated[str, Field(pattern=NAME)], Bed],
+        dict[Annotated[str, Field(pattern=NAME_PATTERN)], Bed],
         Field(json_schema_extra={"additionalProperties": False}),
     ] = Field(default={})
     """Copies of the stack that one study measures concurrently: `autotune run --beds all`."""
-    command: Annotated[tuple[Word, ...], Field(min_length=1)] | None = None
+    command: Annotated[tuple[CommandArgument, ...], Field(min_length=1)] | None = None
     """Program and arguments to run for each trial, instead of tiers. Runs in this directory."""
-    maximize: Named = None
+    maximize: CommandValueName = None
     """Name of the command's value, such as `throughput`. Larger is better."""
-    minimize: Named = None
+    minimize: CommandValueName = None
     """Name of the command's value, such as `seconds per run`. Smaller is better."""
     unit: Text | None = None
     """Unit of the command's value, for reports."""
-    timeout: Annotated[Seconds, MoreThanNothing] = 600.0
+    timeout: Annotated[Seconds, PositiveValidator] = 600.0
     """Time after which a run of the command is stopped."""
 
-    def edits(self, tier: str) -> bool:
+    def edits_host_files(self, tier: str) -> bool:
         """True if autotune edits the files on a tier's hosts instead of replacing them."""
         described = self.tiers[tier]
         return described.installed and not (
@@ -489,10 +489,10 @@ class Target(Model):
         )
 
     @property
-    def goal(self) -> Goal | None:
+    def command_goal(self) -> CommandGoal | None:
         """The objective of the command; ``None`` for a stack."""
         if self.command is None:
             return None
         word = self.minimize or self.maximize
         name = word if isinstance(word, str) else "value"
-        return Goal(maximize=self.minimize is None, name=name, unit=self.unit or "")
+        return CommandGoal(maximize=self.minimize is None, name=name, unit=self.unit or "")

@@ -12,22 +12,22 @@ from typing import Any, TypeVar, get_args
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from autotune.errors import Mistakes, TargetError
-from autotune.target.beds import of_bed
-from autotune.target.coherence import findings
-from autotune.target.document import Document, Location, load
-from autotune.target.fields import ADDRESS, EXPECTED, METHOD, PATH, URL, USER, Model
-from autotune.target.messages import format_value, nearest
+from autotune.errors import TargetErrorCollector, TargetError
+from autotune.target.beds import build_bed_target
+from autotune.target.coherence import find_mistakes
+from autotune.target.document import YamlDocument, Location, load_yaml
+from autotune.target.fields import ADDRESS_PATTERN, PATTERN_DESCRIPTIONS, METHOD_PATTERN, PATH_PATTERN, URL_PATTERN, USER_PATTERN, TargetModel
+from autotune.target.messages import format_value, find_nearest_name
 from autotune.target.model import Bed, Host, Load, Ssh, Target, Tier
-from autotune.target.override import Override, overridden
-from autotune.target.runtimes import DEFAULT, NAMES
-from autotune.target.service import ServiceSpec, user_files
+from autotune.target.override import Override, apply_overrides
+from autotune.target.runtimes import DEFAULT_RUNTIME, RUNTIME_NAMES
+from autotune.target.service import ServiceSpec, find_user_files
 
-SECRET = re.compile(
+SECRET_KEY_PATTERN = re.compile(
     r"pass(word|wd|phrase)?$|secret|token|credential|identity|^(api_?|private_?|ssh_?)?key(_?file)?$"
 )
-LOGIN = "logins come from the ssh agent and ~/.ssh/config (User, IdentityFile, ProxyJump)"
-MISSING = {
+LOGIN_HINT = "logins come from the ssh agent and ~/.ssh/config (User, IdentityFile, ProxyJump)"
+MISSING_KEY_EXAMPLES = {
     "requests": "requests: [{path: /}]",
     "path": "path: /",
     "name": "name: shop",
@@ -44,7 +44,7 @@ MISSING = {
     "values": "values: {threads: '^threads: ([0-9]+)$'}",
 }
 # Keys that other tools have, with what there is in their place.
-ELSEWHERE = {
+OTHER_TOOLS_KEYS = {
     "http2": "`load: {url: https://…, http: 2}`",
     "cookies": "`load: {headers: {Cookie: …}}`",
     "min": "`range: [LOWEST, HIGHEST]`",
@@ -55,20 +55,20 @@ ELSEWHERE = {
     "mean": "name a percentile and its limit, such as `p99: 50ms`",
     "avg": "name a percentile and its limit, such as `p99: 50ms`",
 }
-HINTS = {
+ERROR_TYPE_HINTS = {
     "dict_type": "write `name: …` for each entry",
     "tuple_type": "put it in brackets, or write each value after '- ' on a new line",
 }
 
 # Pattern of a refused value, or of an unknown key → hint.
 PATTERN_HINTS = (
-    (ADDRESS, "@", f"give the login as `user:`; {LOGIN}"),
-    (ADDRESS, "://", "give only the name or address; `load: {url: …}` takes a URL"),
-    (ADDRESS, r"^\[", "remove the brackets, and quote the address"),
-    (METHOD, "", "write it in capitals, such as GET or POST"),
-    (PATH, "://", "`load: {url: …}` takes a whole URL"),
-    (PATH, r"[^\x00-\x7f]", "encode other letters, such as %C3%BC for ü"),
-    (URL, "@", "send a password as `headers: {Authorization: 'Basic ${TOKEN}'}`"),
+    (ADDRESS_PATTERN, "@", f"give the login as `user:`; {LOGIN_HINT}"),
+    (ADDRESS_PATTERN, "://", "give only the name or address; `load: {url: …}` takes a URL"),
+    (ADDRESS_PATTERN, r"^\[", "remove the brackets, and quote the address"),
+    (METHOD_PATTERN, "", "write it in capitals, such as GET or POST"),
+    (PATH_PATTERN, "://", "`load: {url: …}` takes a whole URL"),
+    (PATH_PATTERN, r"[^\x00-\x7f]", "encode other letters, such as %C3%BC for ü"),
+    (URL_PATTERN, "@", "send a password as `headers: {Authorization: 'Basic ${TOKEN}'}`"),
 )
 NAME_HINTS = (
     ("\xa0", r"replace the no-break space (\xa0) with a plain space"),
@@ -77,7 +77,7 @@ NAME_HINTS = (
 )
 
 # Kind of finding → what is wrong with {got}.
-WORDS = {
+ERROR_TYPE_TEXTS = {
     "int_type": "{got} is not a whole number",
     "int_from_float": "{got} is not a whole number",
     "float_type": "{got} is not a number",
@@ -100,8 +100,8 @@ WORDS = {
 }
 
 
-TARGET = "target.yaml"  # in a study's directory: the target as it was run
-Kind = TypeVar("Kind", bound=Model)
+TARGET_FILE_NAME = "target.yaml"  # in a study's directory: the target as it was run
+Kind = TypeVar("Kind", bound=TargetModel)
 
 
 @dataclass(frozen=True)
@@ -109,7 +109,7 @@ class TargetFile:
     """A valid target and the document to point into when something later does not fit it."""
 
     target: Target
-    document: Document
+    document: YamlDocument
     overrides: tuple[Override, ...] = ()
     """Options of a run that override the file."""
     adopted: Mapping[str, Any] | None = None
@@ -119,54 +119,54 @@ class TargetFile:
     def path(self) -> Path:
         return self.document.path
 
-    def of_bed(self, name: str) -> TargetFile:
+    def for_bed(self, name: str) -> TargetFile:
         """This file with the hosts of a test bed. Errors have places in this file."""
-        return replace(self, target=of_bed(self.target, name))
+        return replace(self, target=build_bed_target(self.target, name))
 
 
-def read(path: Path, overrides: Iterable[Override] = ()) -> TargetFile:
+def read_target(path: Path, overrides: Iterable[Override] = ()) -> TargetFile:
     """Read and check a target file, with what options say in its place.
 
     Raises TargetError with ``file:line:column`` and, for a misspelt name, the nearest known one.
     It is about the first mistake in the file, and has all the others.
     """
     overrides = tuple(overrides)
-    return _checked(overridden(load(path), overrides), overrides)
+    return _check_target(apply_overrides(load_yaml(path), overrides), overrides)
 
 
-def _checked(document: Document, overrides: tuple[Override, ...]) -> TargetFile:
-    target = _with_users(validated(document, Target))
-    mistakes = Mistakes()
-    for finding in findings(target):
-        with mistakes.collected():
-            raise document.error(finding.location, finding.message, hint=finding.hint)
+def _check_target(document: YamlDocument, overrides: tuple[Override, ...]) -> TargetFile:
+    target = _add_user_services(validate_document(document, Target))
+    mistakes = TargetErrorCollector()
+    for finding in find_mistakes(target):
+        with mistakes.collect():
+            raise document.build_error(finding.location, finding.message, hint=finding.hint)
     mistakes.raise_all()
     return TargetFile(target, document, overrides)
 
 
-def read_recorded(study: Path) -> TargetFile:
+def read_recorded_target(study: Path) -> TargetFile:
     """The target that a study recorded in its directory, which other people may have written.
 
     Raises as ``read``, and ForeignFileError if it is no file of that directory.
     """
     try:
-        return _checked(load(study / TARGET, foreign=True), ())
+        return _check_target(load_yaml(study / TARGET_FILE_NAME, foreign=True), ())
     except TargetError as error:
         error.hint = error.hint or "the study is damaged: restore its target.yaml from a copy"
         raise
 
 
-def _with_users(target: Target) -> Target:
+def _add_user_services(target: Target) -> Target:
     """With the services of the user's own files that its tiers name. Raises TargetError."""
     names = {name for tier in target.tiers.values() for name in tier.service} - {*target.services}
-    paths = {name: path for name, path in user_files().items() if name in names}
-    own = {name: validated(load(path), ServiceSpec) for name, path in paths.items()}
+    paths = {name: path for name, path in find_user_files().items() if name in names}
+    own = {name: validate_document(load_yaml(path), ServiceSpec) for name, path in paths.items()}
     return target.model_copy(update={"services": {**target.services, **own}}) if own else target
 
 
-def user_services() -> dict[str, ServiceSpec]:
+def read_user_services() -> dict[str, ServiceSpec]:
     """Every service that the user's own files declare. Raises TargetError."""
-    return {name: validated(load(path), ServiceSpec) for name, path in user_files().items()}
+    return {name: validate_document(load_yaml(path), ServiceSpec) for name, path in find_user_files().items()}
 
 
 def read_addresses(path: Path, *, foreign: bool = False) -> TargetFile:
@@ -176,24 +176,24 @@ def read_addresses(path: Path, *, foreign: bool = False) -> TargetFile:
 
     ``foreign``: as in ``read_recorded``.
     """
-    document = load(path, foreign=foreign)
+    document = load_yaml(path, foreign=foreign)
     try:
-        return _checked(document, ())
+        return _check_target(document, ())
     except TargetError as error:
         try:
-            return TargetFile(_addresses(document.root), document)
+            return TargetFile(_build_address_target(document.root), document)
         except (AttributeError, KeyError, TypeError, ValueError):  # pydantic's is a ValueError too
             raise error from None
 
 
-def _addresses(root: Mapping[str, Any]) -> Target:
-    def known(model: type[Model], keys: Mapping[str, Any]) -> Any:
+def _build_address_target(root: Mapping[str, Any]) -> Target:
+    def known(model: type[TargetModel], keys: Mapping[str, Any]) -> Any:
         return model.model_validate({k: keys[k] for k in keys if k in model.model_fields})
 
     def tier(keys: Mapping[str, Any]) -> Tier:
-        name = keys.get("runtime", DEFAULT)
-        runtime = name if name in NAMES else DEFAULT
-        return Tier.model_construct(hosts=_names(keys["hosts"]), runtime=runtime)
+        name = keys.get("runtime", DEFAULT_RUNTIME)
+        runtime = name if name in RUNTIME_NAMES else DEFAULT_RUNTIME
+        return Tier.model_construct(hosts=_as_tuple(keys["hosts"]), runtime=runtime)
 
     tiers = {} if "simulated" in root else root.get("tiers", {})
     hosts = {name: known(Host, keys) for name, keys in root.get("hosts", {}).items()}
@@ -203,7 +203,7 @@ def _addresses(root: Mapping[str, Any]) -> Target:
         )
         for name, bed in root.get("beds", {}).items()
     }
-    loading = [host for host in _names(root.get("load", {}).get("hosts", [])) if host in hosts]
+    loading = [host for host in _as_tuple(root.get("load", {}).get("hosts", [])) if host in hosts]
     return Target.model_construct(
         name=str(root["name"]),
         hosts=hosts,
@@ -214,83 +214,83 @@ def _addresses(root: Mapping[str, Any]) -> Target:
     )
 
 
-def _names(value: Any) -> tuple[str, ...]:
+def _as_tuple(value: Any) -> tuple[str, ...]:
     return tuple(value) if isinstance(value, list) else (value,)
 
 
-def validated(document: Document, kind: type[Kind]) -> Kind:
+def validate_document(document: YamlDocument, model: type[Kind]) -> Kind:
     """The validated values of a document. Raises TargetError with all mistakes."""
     try:
-        return kind.model_validate(document.root)
+        return model.model_validate(document.root)
     except ValidationError as error:
-        mistakes = Mistakes()
-        for problem in _distinct(document, error.errors()):
-            with mistakes.collected():
-                raise _mistake(document, problem, kind) from None
+        mistakes = TargetErrorCollector()
+        for problem in _select_distinct_problems(document, error.errors()):
+            with mistakes.collect():
+                raise _build_error(document, problem, model) from None
         mistakes.raise_all()
         raise
 
 
-def _distinct(document: Document, problems: list[ErrorDetails]) -> Iterable[ErrorDetails]:
+def _select_distinct_problems(document: YamlDocument, problems: list[ErrorDetails]) -> Iterable[ErrorDetails]:
     """One problem per place.
 
     A missing key may be present under a misspelt name. Then only the misspelt name is reported.
     """
     misspelt = {p["loc"][:-1] for p in problems if p["type"] == "extra_forbidden"}
     kept = [p for p in problems if p["type"] != "missing" or p["loc"][:-1] not in misspelt]
-    return {document.position(p["loc"]): p for p in reversed(kept)}.values()
+    return {document.find_position(p["loc"]): p for p in reversed(kept)}.values()
 
 
-def _mistake(document: Document, problem: ErrorDetails, kind: type[Model]) -> TargetError:
+def _build_error(document: YamlDocument, problem: ErrorDetails, model: type[TargetModel]) -> TargetError:
     location = [step for step in problem["loc"] if step != "[key]"]
     if problem["type"] == "extra_forbidden":
-        return _unknown(document, location, kind)
+        return _unknown_key_error(document, location, model)
     if problem["type"] == "missing":
-        return _missing(document, location)
-    message, name = _message(problem), _key(location)
+        return _missing_key_error(document, location)
+    message, name = _format_problem(problem), _last_key(location)
     if name and not message.startswith((f"{name}:", f"'{name}'")):
         message = f"{name}: {message}"
-    return document.error(location, message, hint=_hint(problem, location, kind))
+    return document.build_error(location, message, hint=_select_hint(problem, location, model))
 
 
-def _unknown(document: Document, location: Location, kind: type[Model]) -> TargetError:
+def _unknown_key_error(document: YamlDocument, location: Location, model: type[TargetModel]) -> TargetError:
     name = str(location[-1])
-    if SECRET.search(name.lower()):
-        return document.error(location, f"{name!r} does not belong in a target", hint=LOGIN)
-    keys = keys_at(location[:-1], kind)
+    if SECRET_KEY_PATTERN.search(name.lower()):
+        return document.build_error(location, f"{name!r} does not belong in a target", hint=LOGIN_HINT)
+    keys = list_keys_at(location[:-1], model)
     if hint := _key_hint(document, location, name, keys):
-        return document.error(location, f"unknown key {name!r}", hint=hint)
-    return document.unknown(location, "key", keys)
+        return document.build_error(location, f"unknown key {name!r}", hint=hint)
+    return document.unknown_name_error(location, "key", keys)
 
 
-def _key_hint(document: Document, location: Location, name: str, keys: list[str]) -> str | None:
+def _key_hint(document: YamlDocument, location: Location, name: str, keys: list[str]) -> str | None:
     """The hint for an unknown key without a similar valid key."""
     for written, hint in NAME_HINTS:
         if re.search(written, name):
             return hint
-    if nearest(name, keys):
+    if find_nearest_name(name, keys):
         return None
-    value = document.value(location)
-    if value is None and document.before(location).endswith(","):
+    value = document.get_value(location)
+    if value is None and document.text_before(location).endswith(","):
         return "a ',' ends a value: write numbers without it, and lists in brackets, `[a, b]`"
     if location[0] == "parameters" and isinstance(value, dict):
         return f"a parameter's name is one word: `{location[1]}.{name}.PARAMETER: {{fixed: VALUE}}`"
-    return ELSEWHERE.get(name.lower())
+    return OTHER_TOOLS_KEYS.get(name.lower())
 
 
-def _missing(document: Document, location: Location) -> TargetError:
+def _missing_key_error(document: YamlDocument, location: Location) -> TargetError:
     key = location[-1]
     if isinstance(key, int):
         hint = (
-            "`range: [LOWEST, HIGHEST]`, with a ',' between" if _key(location) == "range" else None
+            "`range: [LOWEST, HIGHEST]`, with a ',' between" if _last_key(location) == "range" else None
         )
-        return document.error(location, f"{_key(location)}: a value is missing", hint=hint)
-    return document.error(location[:-1], f"{key!r} is missing", hint=f"such as `{MISSING[key]}`")
+        return document.build_error(location, f"{_last_key(location)}: a value is missing", hint=hint)
+    return document.build_error(location[:-1], f"{key!r} is missing", hint=f"such as `{MISSING_KEY_EXAMPLES[key]}`")
 
 
-def keys_at(location: Location, kind: type[Model] = Target) -> list[str]:
+def list_keys_at(location: Location, model: type[TargetModel] = Target) -> list[str]:
     """The keys that are valid in the mapping at ``location``."""
-    here: Any = kind
+    here: Any = model
     for step in location:
         # Every mapping in a file is either a model, a dict from names to models, a list of them, or
         # an optional one of these.
@@ -302,37 +302,37 @@ def keys_at(location: Location, kind: type[Model] = Target) -> list[str]:
     return keys
 
 
-def _message(problem: ErrorDetails) -> str:
+def _format_problem(problem: ErrorDetails) -> str:
     context, value = problem.get("ctx", {}), problem["input"]
     if problem["type"] == "value_error":
         return str(context["error"])
     if problem["type"] == "string_pattern_mismatch":
-        login = context["pattern"] in (ADDRESS, USER)
+        login = context["pattern"] in (ADDRESS_PATTERN, USER_PATTERN)
         # `root:hunter2@web1`: a possible password must not appear on a screen or in a log.
         hidden = "@" in value or (login and ":" in value)
         got = "this" if hidden else format_value(value)
-        return f"{got} is not {EXPECTED[context['pattern']]}"
-    words = WORDS.get(problem["type"], "{got} is not valid here")
+        return f"{got} is not {PATTERN_DESCRIPTIONS[context['pattern']]}"
+    words = ERROR_TYPE_TEXTS.get(problem["type"], "{got} is not valid here")
     return words.format(**{"got": format_value(value), **context})
 
 
-def _key(location: Location) -> str:
+def _last_key(location: Location) -> str:
     return next((step for step in reversed(location) if isinstance(step, str)), "")
 
 
-def _hint(problem: ErrorDetails, location: Location, of: type[Model]) -> str | None:
+def _select_hint(problem: ErrorDetails, location: Location, model: type[TargetModel]) -> str | None:
     kind, value = problem["type"], problem["input"]
     if kind == "model_type":
-        return _mapping_hint(location, value, of)
+        return _mapping_hint(location, value, model)
     if kind == "string_type" and isinstance(value, bool | int | float):
         return f'quote it if it is text: "{format_value(value)}"'
     if kind in ("int_type", "int_from_float", "float_type"):
         return _number_hint(value)
     if kind == "literal_error" and isinstance(value, str):
-        meant = nearest(value, re.findall(r"'([^']*)'", problem["ctx"]["expected"]))
+        meant = find_nearest_name(value, re.findall(r"'([^']*)'", problem["ctx"]["expected"]))
         return f"did you mean {meant!r}?" if meant else None
     pattern = problem["ctx"]["pattern"] if kind == "string_pattern_mismatch" else None
-    return _pattern_hint(pattern, str(value)) or HINTS.get(kind)
+    return _pattern_hint(pattern, str(value)) or ERROR_TYPE_HINTS.get(kind)
 
 
 def _number_hint(value: object) -> str | None:
@@ -353,9 +353,9 @@ def _pattern_hint(pattern: str | None, value: str) -> str | None:
     return None
 
 
-def _mapping_hint(location: Location, value: object, of: type[Model]) -> str:
+def _mapping_hint(location: Location, value: object, model: type[TargetModel]) -> str:
     if value is None:
         return "remove the key to use its defaults"
     if location[0] == "parameters" and isinstance(value, bool | int | float | str):
         return f"to fix it at that value: `{{fixed: {value}}}`"
-    return f"valid keys: {', '.join(keys_at(location, of))}"
+    return f"valid keys: {', '.join(list_keys_at(location, model))}"

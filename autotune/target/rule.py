@@ -6,27 +6,27 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
-from autotune.target.fields import Model, Scalar, Switch, Text, at, one_or_many
-from autotune.target.messages import format_value, same
-from autotune.target.units import magnitude
+from autotune.target.fields import TargetModel, Scalar, StrictBoolean, Text, error_at_key, wrap_in_list
+from autotune.target.messages import format_value, is_same_value
+from autotune.target.units import parse_magnitude
 
 
-def _only_true(value: object) -> object:
+def _require_true(value: object) -> object:
     if value is not True:
         raise ValueError("must be `true`; remove `drop` to keep the parameter")
     return value
 
 
 # A single value needs no brackets.
-Conditions = Annotated[
+ConditionValues = Annotated[
     Annotated[tuple[Scalar, ...], Field(min_length=1)],
     BeforeValidator(
-        one_or_many, json_schema_input_type=Scalar | Annotated[list[Scalar], Field(min_length=1)]
+        wrap_in_list, json_schema_input_type=Scalar | Annotated[list[Scalar], Field(min_length=1)]
     ),
 ]
 
 
-class ParameterRule(Model):
+class ParameterRule(TargetModel):
     """Rule for one parameter: its range, a fixed value or its baseline.
 
     Only checks that hold for any parameter are made here; others need the catalogue. With `command:`,
@@ -37,7 +37,7 @@ class ParameterRule(Model):
 
     range: tuple[Scalar, Scalar] | None = None
     """Lowest and highest value to try: `[64, 8192]` or `[6MB, 8MB]`."""
-    log: Switch | None = None
+    log: StrictBoolean | None = None
     """Search on a logarithmic scale."""
     choices: Annotated[tuple[Scalar, ...], Field(min_length=1)] | None = None
     """Values to choose from."""
@@ -47,9 +47,9 @@ class ParameterRule(Model):
     """Value in the baseline: the current value of the stack."""
     derive: Annotated[str, Field(min_length=1)] | None = None
     """Expression that computes the value: `ServerLimit * ThreadsPerChild`."""
-    drop: Annotated[Literal[True], BeforeValidator(_only_true)] | None = None
+    drop: Annotated[Literal[True], BeforeValidator(_require_true)] | None = None
     """Exclude it from the search. It keeps its baseline value."""
-    when: dict[Text, Conditions] | None = None
+    when: dict[Text, ConditionValues] | None = None
     """With `command:`: values of other parameters that it depends on."""
     unit: Text | None = None
     """With `command:`: its unit, for reports."""
@@ -57,54 +57,54 @@ class ParameterRule(Model):
     """With `command:`: its meaning, for reports."""
 
     @model_validator(mode="after")
-    def _says_one_thing(self) -> ParameterRule:
+    def _check_exclusive_keys(self) -> ParameterRule:
         present = [key for key in ParameterRule.model_fields if getattr(self, key) is not None]
         if not present:
             raise ValueError("needs `range`, `choices`, `fixed`, `derive`, `default` or `drop`")
         kinds = [key for key in present if key in ("range", "choices", "fixed", "derive", "drop")]
         if len(kinds) > 1:
-            raise at(kinds[1], f"`{kinds[0]}` and `{kinds[1]}` exclude each other")
+            raise error_at_key(kinds[1], f"`{kinds[0]}` and `{kinds[1]}` exclude each other")
         alone_with = {"default": ("fixed", "drop", "derive"),
                       "log": ("choices", "fixed", "drop", "derive")}  # fmt: skip
         for key, alone in ((key, alone) for alone, keys in alone_with.items() for key in keys):
             if key in present and alone in present:
-                raise at(alone, f"`{alone}` and `{key}` exclude each other")
+                raise error_at_key(alone, f"`{alone}` and `{key}` exclude each other")
         return self
 
     @model_validator(mode="after")
-    def _has_values(self) -> ParameterRule:
+    def _check_values(self) -> ParameterRule:
         if self.range is not None:
             self._check_range(*self.range)
         choices = self.choices or ()
         for index, choice in enumerate(choices):
-            if _among(choice, choices[:index]):
-                raise at("choices", f"{format_value(choice)} is listed twice")
-        if choices and self.default is not None and not _among(self.default, choices):
-            raise at("default", f"{format_value(self.default)} is not among the choices")
+            if _contains_value(choice, choices[:index]):
+                raise error_at_key("choices", f"{format_value(choice)} is listed twice")
+        if choices and self.default is not None and not _contains_value(self.default, choices):
+            raise error_at_key("default", f"{format_value(self.default)} is not among the choices")
         return self
 
     def _check_range(self, first: Scalar, last: Scalar) -> None:
-        low, high = _measured("range", first), _measured("range", last)
+        low, high = _parse_magnitude("range", first), _parse_magnitude("range", last)
         if low[0] != high[0]:
             # `[6, 8MB]`: only the parameter's own unit can tell.
             if "a number" not in (low[0], high[0]):
-                raise at("range", f"{first} is {low[0]}, {last} is {high[0]}")
+                raise error_at_key("range", f"{first} is {low[0]}, {last} is {high[0]}")
         elif low[1] >= high[1]:
-            raise at("range", f"the range from {first} to {last} is empty")
+            raise error_at_key("range", f"the range from {first} to {last} is empty")
         if self.log and low[1] <= 0:
-            raise at("range", f"with `log: true` the range starts above 0, not at {first}")
+            raise error_at_key("range", f"with `log: true` the range starts above 0, not at {first}")
         if self.default is not None:
-            default = _measured("default", self.default)
+            default = _parse_magnitude("default", self.default)
             if default[0] == low[0] == high[0] and not low[1] <= default[1] <= high[1]:
-                raise at("default", f"{self.default} is outside the range from {first} to {last}")
+                raise error_at_key("default", f"{self.default} is outside the range from {first} to {last}")
 
 
-def _measured(key: str, value: Scalar) -> tuple[str, float]:
-    measured = magnitude(value)
+def _parse_magnitude(key: str, value: Scalar) -> tuple[str, float]:
+    measured = parse_magnitude(value)
     if measured is None:
-        raise at(key, f"{format_value(value)} is not a number")
+        raise error_at_key(key, f"{format_value(value)} is not a number")
     return measured
 
 
-def _among(value: Scalar, values: tuple[Scalar, ...]) -> bool:
-    return any(same(value, other) for other in values)
+def _contains_value(value: Scalar, values: tuple[Scalar, ...]) -> bool:
+    return any(is_same_value(value, other) for other in values)

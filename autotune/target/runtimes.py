@@ -8,32 +8,32 @@ from pkgutil import iter_modules
 from types import ModuleType
 from typing import TYPE_CHECKING, Literal
 
-FOLDER = Path(__file__).parents[1] / "runtimes"
-DEFAULT = "systemd"
-NAMES = tuple(sorted(module.name for module in iter_modules([str(FOLDER)])))
+RUNTIMES_DIRECTORY = Path(__file__).parents[1] / "runtimes"
+DEFAULT_RUNTIME = "systemd"
+RUNTIME_NAMES = tuple(sorted(module.name for module in iter_modules([str(RUNTIMES_DIRECTORY)])))
 
 # Only the names of the files are needed to read a target: a runtime is imported when it is asked for.
 if TYPE_CHECKING:
     RuntimeName = str
 else:
-    RuntimeName = Literal[NAMES]
+    RuntimeName = Literal[RUNTIME_NAMES]
 
 
-def runtime_module(name: str) -> ModuleType:
+def import_runtime(name: str) -> ModuleType:
     """The file of a runtime. Its ``RUNTIME`` is a `deploy.runtime.Runtime`."""
     return import_module(f"autotune.runtimes.{name}")
 
 
 def is_installed(name: str) -> bool:
     """True if the services are installed on their hosts, not private to a study."""
-    return bool(runtime_module(name).RUNTIME.installed)
+    return bool(import_runtime(name).RUNTIME.installed)
 
 
 def is_isolated(name: str) -> bool:
     """True if the services have their own file systems and limits."""
-    return bool(runtime_module(name).RUNTIME.layout.isolated)
+    return bool(import_runtime(name).RUNTIME.layout.isolated)
 
 
-def names(*, installed: bool) -> str:
+def format_runtime_names(*, installed: bool) -> str:
     """The runtimes of either kind as they are written, for messages."""
-    return " or ".join(name for name in NAMES if is_installed(name) == installed)
+    return " or ".join(name for name in RUNTIME_NAMES if is_installed(name) == installed)

@@ -14,15 +14,15 @@ from pydantic import BaseModel, TypeAdapter
 from autotune.target import model
 from autotune.target.model import Target
 
-FILE = Path(__file__).with_name("schema.json")
+SCHEMA_FILE = Path(__file__).with_name("schema.json")
 
 
-def schema() -> dict[str, Any]:
+def build_schema() -> dict[str, Any]:
     """The schema: quantities are text with a unit, ``p99``-style keys are allowed in ``slo``."""
     # Docstrings quote names with two backticks, editors with one.
     generated = json.loads(json.dumps(Target.model_json_schema()).replace("``", "`"))
     for name, part in {**generated["$defs"], "Target": generated}.items():
-        _describe(getattr(model, name), part["properties"])
+        _set_defaults(getattr(model, name), part["properties"])
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **generated,
@@ -30,15 +30,15 @@ def schema() -> dict[str, Any]:
     }
 
 
-def _describe(of: type[BaseModel], properties: dict[str, Any]) -> None:
+def _set_defaults(model_class: type[BaseModel], properties: dict[str, Any]) -> None:
     """Defaults as they would be written, with their unit, and no made-up titles."""
-    for name, field in of.model_fields.items():
+    for name, field in model_class.model_fields.items():
         key = field.alias or name
         if key not in properties:
             continue
         properties[key].pop("title", None)
         properties[key].pop("default", None)
-        of_a_stack = of is Target and name in model.OF_A_STACK
+        of_a_stack = model_class is Target and name in model.REQUIRED_STACK_KEYS
         if not (field.is_required() or of_a_stack) and field.default is not None:
             # "field" stands for no metadata at all, which Annotated refuses.
             kind: Any = Annotated[field.annotation, "field", *field.metadata]
@@ -47,10 +47,10 @@ def _describe(of: type[BaseModel], properties: dict[str, Any]) -> None:
             properties[key]["default"] = default
 
 
-def text() -> str:
+def format_schema() -> str:
     """What ``schema.json`` contains."""
-    return json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(build_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 if __name__ == "__main__":
-    FILE.write_text(text(), encoding="utf-8")
+    SCHEMA_FILE.write_text(format_schema(), encoding="utf-8")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from autotune.errors import AutotuneError
-from autotune.target.messages import instead
+from autotune.target.messages import suggest_name
 
 
-def shipped(name: str) -> Path:
+def find_shipped_directory(name: str) -> Path:
     """A directory that ships with autotune (``templates``, ``targets``): in the installed package,
     or in the checkout."""
     package = Path(__file__).resolve().parent.parent
@@ -16,9 +16,9 @@ def shipped(name: str) -> Path:
     return installed if installed.is_dir() else package.parent / name
 
 
-def examples() -> dict[str, Path]:
+def list_examples() -> dict[str, Path]:
     """The targets to start from, by name."""
-    targets = {path.stem: path for path in shipped("targets").glob("*.yaml")}
+    targets = {path.stem: path for path in find_shipped_directory("targets").glob("*.yaml")}
     return dict(sorted(targets.items()))
 
 
@@ -27,9 +27,9 @@ def write_example(name: str, out: Path) -> Path:
 
     Raises AutotuneError for an unknown one or a file there.
     """
-    shipped_targets = examples()
+    shipped_targets = list_examples()
     if name not in shipped_targets:
-        raise AutotuneError(f"unknown example {name!r}", hint=instead(name, shipped_targets))
+        raise AutotuneError(f"unknown example {name!r}", hint=suggest_name(name, shipped_targets))
     source = shipped_targets[name]
     programs = [path for path in source.parent.glob(f"{name}.*") if path != source]
     copies = {out: source, **{out.parent / path.name: path for path in programs}}

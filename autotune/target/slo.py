@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 
-class Outcome(Protocol):
+class LoadOutcome(Protocol):
     """Counts of the offered requests, of one reading or of several.
 
-    ``violations`` counts late, failed and unsent requests of the ``intended`` ones; ``failed`` counts the
+    ``violations`` counts late, failed and unsent requests of the ``intended`` ones; ``error_count`` counts the
     errors among them. ``truncated``: cut short on clear failure. ``is_valid``: neither
     the load generator nor a disturbance of the hosts got in the way.
     """
@@ -19,7 +19,7 @@ class Outcome(Protocol):
     @property
     def violations(self) -> int: ...
     @property
-    def failed(self) -> int: ...
+    def error_count(self) -> int: ...
     @property
     def truncated(self) -> bool: ...
     @property
@@ -39,16 +39,16 @@ class Slo:
     errors: float = 0.001
 
     @property
-    def allowed(self) -> float:
+    def allowed_violations(self) -> float:
         """Fraction of the intended requests that may be late or failed together."""
         return 1.0 - self.quantile
 
-    def met(self, outcome: Outcome) -> bool:
+    def is_met(self, outcome: LoadOutcome) -> bool:
         """True if the objective was met. This is the only definition.
 
         Truncated, invalid and empty outcomes never meet it.
         """
         if outcome.truncated or not outcome.is_valid or outcome.intended <= 0:
             return False
-        in_time = outcome.violations <= self.allowed * outcome.intended
-        return in_time and outcome.failed <= self.errors * outcome.intended
+        in_time = outcome.violations <= self.allowed_violations * outcome.intended
+        return in_time and outcome.error_count <= self.errors * outcome.intended

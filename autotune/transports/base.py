@@ -13,7 +13,7 @@ Argv = Sequence[str]
 
 
 @dataclass(frozen=True)
-class Completed:
+class CommandResult:
     """Result of a finished command. ``returncode`` is negative if a signal ended the command."""
 
     argv: tuple[str, ...]
@@ -49,7 +49,7 @@ class Transport(Protocol):
         sudo: bool = False,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
-    ) -> Completed:
+    ) -> CommandResult:
         """Run ``argv`` for at most ``timeout`` seconds. A nonzero exit status raises no error."""
         ...
 
@@ -70,12 +70,12 @@ class HostUnreachable(AutotuneError):
     """A host did not respond, refused the connection or exceeded the time limit."""
 
 
-class HostKeyRefused(HostUnreachable):
+class HostKeyRejected(HostUnreachable):
     """A host presented a key that does not match the known keys."""
 
 
-_ADDRESS = re.compile(r"[A-Za-z0-9_\[:][A-Za-z0-9._:%\[\]-]*")
-_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@\\-]*\$?")
+_ADDRESS_PATTERN = re.compile(r"[A-Za-z0-9_\[:][A-Za-z0-9._:%\[\]-]*")
+_USER_PATTERN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@\\-]*\$?")
 
 
 @dataclass(frozen=True)
@@ -94,17 +94,17 @@ class SshHost:
     address: str
     user: str | None = None
     port: int | None = None
-    identity: str | None = None
+    identity_file: str | None = None
     known_hosts: str | None = None
-    jump: str | None = None
+    jump_host: str | None = None
     connect_timeout: float = 10.0
-    config: str | None = None
+    config_file: str | None = None
 
     def __post_init__(self) -> None:
         """Raise ``AutotuneError`` for an invalid field: ssh_config may pass it to programs."""
-        if not _ADDRESS.fullmatch(self.address):
+        if not _ADDRESS_PATTERN.fullmatch(self.address):
             raise AutotuneError(f"{self.name}: {self.address!r} is not a valid host address")
-        if self.user is not None and not _USER.fullmatch(self.user):
+        if self.user is not None and not _USER_PATTERN.fullmatch(self.user):
             raise AutotuneError(f"{self.name}: {self.user!r} is not a valid user name")
         if self.port is not None and not 0 < self.port < 65536:
             raise AutotuneError(f"{self.name}: {self.port} is not a port (1 to 65535)")

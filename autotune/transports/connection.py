@@ -22,50 +22,50 @@ from paramiko.ssh_exception import (
 )
 
 from autotune.errors import AutotuneError
-from autotune.strict import is_whole
+from autotune.strict import is_uint
 from autotune.transports import hostkeys
-from autotune.transports.base import HostKeyRefused, HostUnreachable, SshHost
-from autotune.transports.hostkeys import SUFFIX, HostKey, KnownKey, certificate_of
-from autotune.transports.ssh_settings import read_settings
+from autotune.transports.base import HostKeyRejected, HostUnreachable, SshHost
+from autotune.transports.hostkeys import CERTIFICATE_SUFFIX, HostKey, KnownKey, parse_certificate
+from autotune.transports.ssh_settings import read_ssh_settings
 
-_KEEP_ALIVE = 10  # s between keep-alive messages on an idle connection
-_DEAD = 20.0  # s without an acknowledgement until the connection counts as lost
-_GLOBAL = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
-_USER = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
+_KEEPALIVE_SECONDS = 10  # s between keep-alive messages on an idle connection
+_DEAD_PEER_SECONDS = 20.0  # s without an acknowledgement until the connection counts as lost
+_GLOBAL_KNOWN_HOSTS = ("/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
+_USER_KNOWN_HOSTS = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2")
 
 # The library logs exceptions with tracebacks to standard error; autotune reports them itself.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
-def opened(host: SshHost) -> Connection:
+def open_connection(host: SshHost) -> Connection:
     """Open a connection to ``host``. Raises ``HostUnreachable`` or ``HostKeyRefused``."""
-    connection = _connection(host, read_settings, ())
+    connection = _build_connection(host, read_ssh_settings, ())
     try:
-        with explained(host, connection):
+        with translate_errors(host, connection):
             connection.open()
             # Send small messages immediately and detect a dead peer within 30 s.
-            connection.transport.set_keepalive(_KEEP_ALIVE)
+            connection.transport.set_keepalive(_KEEPALIVE_SECONDS)
             sock = connection.transport.sock
             if isinstance(sock, socket.socket):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(_DEAD * 1000))
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(_DEAD_PEER_SECONDS * 1000))
     except BaseException:
-        close(connection)
+        close_connection(connection)
         raise
     return connection
 
 
-def close(connection: Connection) -> None:
+def close_connection(connection: Connection) -> None:
     """Close the connection in any state, and the connections to its jump hosts."""
     connection.client.close()
     if isinstance(connection.gateway, Connection):
-        close(connection.gateway)
+        close_connection(connection.gateway)
 
 
 @contextlib.contextmanager
-def explained(host: SshHost, connection: Connection) -> Iterator[None]:
+def translate_errors(host: SshHost, connection: Connection) -> Iterator[None]:
     """Translate library errors during connection setup into errors with hints."""
-    where = f"{connection.user}@{hostkeys.name_in_file(connection.host, connection.port)}"
+    where = f"{connection.user}@{hostkeys.known_hosts_name(connection.host, connection.port)}"
     port = "" if connection.port in (None, 22) else f"-p {connection.port} "
     by_hand = f"`ssh {port}{connection.user}@{connection.host}`"
     try:
@@ -75,7 +75,7 @@ def explained(host: SshHost, connection: Connection) -> Iterator[None]:
     except PasswordRequiredException:
         raise HostUnreachable(
             f"{host.name}: the key for {where} is locked with a passphrase",
-            hint="unlock it in an agent first: ssh-add " + (host.identity or "KEY"),
+            hint="unlock it in an agent first: ssh-add " + (host.identity_file or "KEY"),
         ) from None
     except AuthenticationException:
         raise HostUnreachable(
@@ -107,34 +107,34 @@ def explained(host: SshHost, connection: Connection) -> Iterator[None]:
         ) from None
 
 
-def _connection(
-    host: SshHost, read: Callable[[SshHost], Config], through: tuple[str, ...]
+def _build_connection(
+    host: SshHost, read: Callable[[SshHost], Config], visited_hosts: tuple[str, ...]
 ) -> Connection:
     config = read(host)
     options = config.base_ssh_config.lookup(host.address)
-    if host.identity and not Path(host.identity).expanduser().exists():
-        raise HostUnreachable(f"{host.name}: key file {host.identity} does not exist")
+    if host.identity_file and not Path(host.identity_file).expanduser().exists():
+        raise HostUnreachable(f"{host.name}: key file {host.identity_file} does not exist")
     agent = options.get("identitiesonly", "no") != "yes"
     connection = Connection(
         host.address,
         user=host.user,
         port=host.port,
         config=config,
-        gateway=_gateway(host, options, read, through),
+        gateway=_build_gateway(host, options, read, visited_hosts),
         forward_agent=False,
         connect_timeout=math.ceil(host.connect_timeout),
         connect_kwargs={
-            "key_filename": [host.identity] if host.identity else [],
+            "key_filename": [host.identity_file] if host.identity_file else [],
             "allow_agent": agent,
-            "look_for_keys": agent and host.identity is None,
+            "look_for_keys": agent and host.identity_file is None,
             "banner_timeout": host.connect_timeout,
             "auth_timeout": host.connect_timeout,
             "channel_timeout": host.connect_timeout,
         },
     )
-    files = known_hosts_files(host, options)
+    files = find_known_hosts(host, options)
     alias = options.get("hostkeyalias")
-    name = alias or hostkeys.name_in_file(connection.host, connection.port)
+    name = alias or hostkeys.known_hosts_name(connection.host, connection.port)
     policy = _HostKeyPolicy(host.name, name, alias or connection.host, files)
     connection.client = SSHClient()
     connection.client.set_missing_host_key_policy(policy)
@@ -145,24 +145,24 @@ def _connection(
     return connection
 
 
-def _gateway(
+def _build_gateway(
     host: SshHost,
     options: Mapping[str, Any],
     read: Callable[[SshHost], Config],
-    through: tuple[str, ...],
+    visited_hosts: tuple[str, ...],
 ) -> Connection | str | bool:
     """Return the last jump host as a connection, a proxy command, or ``False`` for neither."""
-    jumps = host.jump or options.get("proxyjump", "none")
+    jumps = host.jump_host or options.get("proxyjump", "none")
     if jumps == "none":
         command = options.get("proxycommand", "none")
         return False if command == "none" else str(command)
     (*before, last) = jumps.split(",")
     (user, _, address) = last.strip().rpartition("@")
     (name, colon, port) = address.rpartition(":")
-    if not (colon and is_whole(port) and (name.endswith("]") or ":" not in name)):
+    if not (colon and is_uint(port) and (name.endswith("]") or ":" not in name)):
         (name, port) = (address, "")  # the colon belongs to an IPv6 address
     name = name.strip("[]")
-    if host.jump is None and name in (*through, host.address):
+    if host.jump_host is None and name in (*visited_hosts, host.address):
         # a ``Host`` pattern that sets this jump host also matches the jump host itself
         return False
     hop = replace(
@@ -171,20 +171,20 @@ def _gateway(
         address=name,
         user=user or None,
         port=int(port) if port else None,
-        jump=",".join(before) or None,
+        jump_host=",".join(before) or None,
     )
-    return _connection(hop, read, (*through, host.address))
+    return _build_connection(hop, read, (*visited_hosts, host.address))
 
 
-def known_hosts_files(host: SshHost, options: Mapping[str, Any]) -> tuple[Path, ...]:
+def find_known_hosts(host: SshHost, options: Mapping[str, Any]) -> tuple[Path, ...]:
     """Return the files to search for the host's key. New keys belong in the first one.
 
     ``options`` are the host's options from the SSH configuration.
     """
     if host.known_hosts is not None:
         return (Path(host.known_hosts).expanduser(),)
-    user = str(options.get("userknownhostsfile", "")).split() or _USER
-    everybody = str(options.get("globalknownhostsfile", "")).split() or _GLOBAL
+    user = str(options.get("userknownhostsfile", "")).split() or _USER_KNOWN_HOSTS
+    everybody = str(options.get("globalknownhostsfile", "")).split() or _GLOBAL_KNOWN_HOSTS
     return tuple(Path(name).expanduser() for name in (*user, *everybody) if name != "none")
 
 
@@ -200,20 +200,20 @@ class _HostKeyPolicy:
 
     def missing_host_key(self, client: SSHClient, hostname: str, key: PKey) -> None:
         """Accept a certificate of a known authority, else check the key as ssh does."""
-        offered, entries = HostKey(key.get_name(), key.get_base64()), self.entries()
-        certificate = certificate_of(key.public_blob.key_blob) if key.public_blob else None
+        offered, entries = HostKey(key.get_name(), key.get_base64()), self.known_keys()
+        certificate = parse_certificate(key.public_blob.key_blob) if key.public_blob else None
         reason = ""
         if certificate is not None:
-            hostkeys.refuse_revoked(self.host, certificate.authority, entries)
-            refusal = certificate.refusal(self.principal, self.authorities())
+            hostkeys.reject_revoked(self.host, certificate.authority, entries)
+            refusal = certificate.find_rejection(self.principal, self.authorities())
             if refusal is None:
-                hostkeys.refuse_revoked(self.host, offered, entries)
+                hostkeys.reject_revoked(self.host, offered, entries)
                 return
             reason = f"; its certificate {certificate.name!r} was not accepted ({refusal})"
         try:
-            hostkeys.check(self.host, self.name, offered, entries, self.files[0])
-        except HostKeyRefused as error:
-            raise HostKeyRefused(error.message + reason, hint=error.hint) from None
+            hostkeys.check_host_key(self.host, self.name, offered, entries, self.files[0])
+        except HostKeyRejected as error:
+            raise HostKeyRejected(error.message + reason, hint=error.hint) from None
 
     def transport(self, sock: socket.socket, **options: Any) -> Transport:
         """Return a transport that prefers key types known for the host.
@@ -222,19 +222,19 @@ class _HostKeyPolicy:
         """
         transport = Transport(sock, **options)
         security = transport.get_security_options()
-        entries = {entry.key.kind for entry in self.entries() if not entry.authority}
+        entries = {entry.key.kind for entry in self.known_keys() if not entry.is_authority}
         if "ssh-rsa" in entries:  # the same key, signed with SHA-2 (RFC 8332)
             entries |= {"rsa-sha2-512", "rsa-sha2-256"}
         kinds = security.key_types
         ordered = sorted(kinds, key=lambda kind: kind not in entries)
-        certified = [kind + SUFFIX for kind in kinds] if self.authorities() else []
+        certified = [kind + CERTIFICATE_SUFFIX for kind in kinds] if self.authorities() else []
         security.key_types = [*certified, *ordered]
         return transport
 
-    def entries(self) -> list[KnownKey]:
-        return hostkeys.known_keys(self.name, self.files)
+    def known_keys(self) -> list[KnownKey]:
+        return hostkeys.find_known_keys(self.name, self.files)
 
     def authorities(self) -> list[KnownKey]:
         """Return the authorities for the host, on this port or any port."""
-        every = [*self.entries(), *hostkeys.known_keys(self.principal, self.files)]
-        return [entry for entry in every if entry.authority]
+        every = [*self.known_keys(), *hostkeys.find_known_keys(self.principal, self.files)]
+        return [entry for entry in every if entry.is_authority]

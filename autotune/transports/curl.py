@@ -6,18 +6,18 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from autotune.services.base import Argv
-from autotune.strict import decimal, is_whole
+from autotune.strict import parse_decimal, is_uint
 from autotune.transports.base import Transport
 from autotune.transports.request import Request
 
-_ESCAPES = str.maketrans(
+_ESCAPE_TABLE = str.maketrans(
     {"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t": r"\t", "\v": r"\v"}
 )
-_LARGEST = 1 << 20  # bytes of a response body that are examined
+_MAX_BODY_BYTES = 1 << 20  # bytes of a response body that are examined
 
 
 @dataclass(frozen=True)
-class Answer:
+class CurlAnswer:
     """An HTTP response. ``seconds`` run from the first packet to the last byte, measured on the
     host.
 
@@ -34,7 +34,7 @@ class Answer:
         return 200 <= self.status < 300
 
 
-def in_words(answer: Answer | str) -> str:
+def describe_answer(answer: CurlAnswer | str) -> str:
     """Describe the response: status, redirect and duration, or the reason why it is missing."""
     if isinstance(answer, str):
         return answer
@@ -42,7 +42,7 @@ def in_words(answer: Answer | str) -> str:
     return f"status {answer.status}{onward}, {1000 * answer.seconds:.0f} ms"
 
 
-def _options(request: Request) -> Iterator[tuple[str, str | None]]:
+def _list_options(request: Request) -> Iterator[tuple[str, str | None]]:
     """Yield curl's options (without dashes) and values, except the URL and the options of
     ``sends``.
     """
@@ -58,33 +58,33 @@ def _options(request: Request) -> Iterator[tuple[str, str | None]]:
         yield "connect-to", f"{request.host}:{request.endpoint.port}:{request.endpoint}"
 
 
-def options(request: Request) -> Argv:
+def build_arguments(request: Request) -> Argv:
     """Return the options of ``request`` as arguments."""
-    words = [w for name, value in _options(request) for w in (f"--{name}", value) if w is not None]
+    words = [w for name, value in _list_options(request) for w in (f"--{name}", value) if w is not None]
     return (*words, *(("--output", "/dev/null") if request.method == "HEAD" else ()))
 
 
-def settings(request: Request) -> list[str]:
+def build_config_lines(request: Request) -> list[str]:
     """Return the options of ``request`` as lines of a curl configuration file."""
-    return [name if value is None else quoted(name, value) for name, value in _options(request)]
+    return [name if value is None else format_option(name, value) for name, value in _list_options(request)]
 
 
-def sends(request: Request) -> list[tuple[str, str]]:
+def list_secret_options(request: Request) -> list[tuple[str, str]]:
     """Return curl's options (without dashes) and values for headers and body, which may be secret."""
     headers = [("header", f"{name}: {value}") for name, value in request.headers]
     return headers if request.body is None else [*headers, ("data-raw", request.body)]
 
 
-def quoted(name: str, value: str) -> str:
+def format_option(name: str, value: str) -> str:
     """Return an option in the syntax of a curl configuration file (curl(1), `--config`)."""
-    return f'{name} = "{value.translate(_ESCAPES)}"'
+    return f'{name} = "{value.translate(_ESCAPE_TABLE)}"'
 
 
-def _config(options: Iterable[tuple[str, str]]) -> bytes:
-    return "".join(f"{quoted(name, value)}\n" for name, value in options).encode()
+def _format_config(options: Iterable[tuple[str, str]]) -> bytes:
+    return "".join(f"{format_option(name, value)}\n" for name, value in options).encode()
 
 
-def answer(transport: Transport, request: Request | str, timeout: float = 2.0) -> Answer | str:
+def send_request(transport: Transport, request: Request | str, timeout: float = 2.0) -> CurlAnswer | str:
     """Return the response to one request, or to GET of a URL, or the reason for failure as text.
 
     Every call opens a new connection. Raises ``HostUnreachable`` if the host cannot be reached.
@@ -95,18 +95,18 @@ def answer(transport: Transport, request: Request | str, timeout: float = 2.0) -
         "curl", "--config", "-", "--silent", "--show-error", "--globoff", "--noproxy", "*",
         "--max-time", f"{timeout:g}",
         "--write-out", r"\n%{http_code} %{time_total} %{redirect_url}",
-        *(() if isinstance(request, str) else options(request)), url,
+        *(() if isinstance(request, str) else build_arguments(request)), url,
     )  # fmt: skip
     if not isinstance(request, str):
-        argv = request.trusting(argv)
-    config = b"" if isinstance(request, str) else _config(sends(request))
+        argv = request.with_trusted_ca(argv)
+    config = b"" if isinstance(request, str) else _format_config(list_secret_options(request))
     done = transport.run(argv, input=config, timeout=timeout + 10.0)
     body, _, last = done.stdout.rpartition("\n")
     status, _, rest = last.partition(" ")
     seconds, _, location = rest.partition(" ")
-    if not done.ok or not is_whole(status):
+    if not done.ok or not is_uint(status):
         return done.stderr.strip() or f"curl exited with status {done.returncode}"
     try:
-        return Answer(int(status), body.encode()[:_LARGEST], decimal(seconds), location)
+        return CurlAnswer(int(status), body.encode()[:_MAX_BODY_BYTES], parse_decimal(seconds), location)
     except ValueError as error:
         return f"unexpected output of curl: {error}"

@@ -7,20 +7,20 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from autotune.errors import AutotuneError
-from autotune.services.sysctl.service import KEYS
+from autotune.services.sysctl.service import KERNEL_KEYS
 from autotune.space.facts import HostFacts
-from autotune.strict import is_whole, split_lines
+from autotune.strict import is_uint, split_lines
 from autotune.target.model import Target
 from autotune.transports.base import Transport
 from autotune.transports.parallel import run_on_all
 
-UNLIMITED = 1_048_576  # Linux's default for fs.nr_open
+DEFAULT_MAX_DESCRIPTORS = 1_048_576  # Linux's default for fs.nr_open
 
 # The output has `name value` lines. Limits of all enclosing groups apply, so the script reads every
 # level. Version 2 has one tree of groups; version 1 has one tree per resource. In a container, the
 # visible tree starts at the container's group. A unit ($1 is `unit`) shares only the outermost
 # group with this login.
-_ASK = r"""
+_FACTS_SCRIPT = r"""
 exec 2>/dev/null
 of=$1
 echo "cpus $(nproc)"
@@ -56,7 +56,7 @@ done </proc/self/cgroup
 """
 
 
-def host_facts(transport: Transport, *, units: bool = False) -> HostFacts:
+def read_host_facts(transport: Transport, *, units: bool = False) -> HostFacts:
     """Return the CPUs, descriptors and memory (bytes) that this account may use.
 
     Limits of control groups apply. ``units`` is true if services run as systemd units, which may
@@ -64,21 +64,21 @@ def host_facts(transport: Transport, *, units: bool = False) -> HostFacts:
     raise limits, the maximum is systemd's own limit. Raises ``AutotuneError`` if the host reports
     no facts.
     """
-    asked = transport.run(["sh", "-c", _ASK, "sh", "unit" if units else "login"])
-    host = parse_facts(asked.stdout, units=units)
+    result = transport.run(["sh", "-c", _FACTS_SCRIPT, "sh", "unit" if units else "login"])
+    host = parse_facts(result.stdout, units=units)
     if host is None:
-        words = f": {asked.error_text[:200]}" if asked.error_text else ""
+        words = f": {result.error_text[:200]}" if result.error_text else ""
         raise AutotuneError(
             f"{transport.name} returned no CPU count or memory size{words}",
             hint="autotune needs Linux with coreutils and /proc on every host",
         )
     if not units:
         return host
-    settings = kernel(transport, KEYS)
-    return replace(host, kernel=settings.values, refused=settings.refused)
+    settings = read_kernel_values(transport, KERNEL_KEYS)
+    return replace(host, kernel_values=settings.values, unsettable=settings.unsettable)
 
 
-def facts(
+def read_facts(
     target: Target, transports: Mapping[str, Transport], *, units: bool = False
 ) -> dict[str, HostFacts]:
     """Return the facts of each host of a target, read in parallel and capped by the target's
@@ -88,49 +88,49 @@ def facts(
     """
     facts = run_on_all(
         (transports[name] for name in target.hosts),
-        lambda transport: host_facts(transport, units=units),
+        lambda transport: read_host_facts(transport, units=units),
     ).unwrap()
-    return {name: facts[transports[name].name].within(host)
+    return {name: facts[transports[name].name].limited_to(host)
             for name, host in target.hosts.items()}  # fmt: skip
 
 
 def parse_facts(output: str, *, units: bool = False) -> HostFacts | None:
     """Parse the facts that a host printed. Returns ``None`` if CPUs or memory are missing."""
     rows = [line.split() for line in split_lines(output)]
-    numbers = {row[0]: int(row[1]) for row in rows if len(row) == 2 and is_whole(row[1])}
+    numbers = {row[0]: int(row[1]) for row in rows if len(row) == 2 and is_uint(row[1])}
     if not numbers.get("cpus") or "memory" not in numbers:
         return None
     return HostFacts(
-        cpus=min([float(numbers["cpus"]), *_quotas(rows)]),
-        memory=min([numbers["memory"] * 1024, *_memories(rows)]),
-        nofile=numbers.get("unit_files" if units else "files", UNLIMITED),
+        cpus=min([float(numbers["cpus"]), *_parse_cpu_quotas(rows)]),
+        memory=min([numbers["memory"] * 1024, *_parse_memory_limits(rows)]),
+        nofile=numbers.get("unit_files" if units else "files", DEFAULT_MAX_DESCRIPTORS),
         somaxconn=numbers.get("somaxconn", 0),
     )
 
 
-def _quotas(rows: list[list[str]]) -> Iterator[float]:
+def _parse_cpu_quotas(rows: list[list[str]]) -> Iterator[float]:
     """Yield the CPUs that groups may use: quota divided by period (cgroups(7))."""
     for row in rows:
         match row:
-            case ["cpu.max" | "cpu.cfs", quota, period] if _positive(quota) and _positive(period):
+            case ["cpu.max" | "cpu.cfs", quota, period] if _is_positive(quota) and _is_positive(period):
                 yield int(quota) / int(period)
 
 
-def _memories(rows: list[list[str]]) -> Iterator[int]:
+def _parse_memory_limits(rows: list[list[str]]) -> Iterator[int]:
     """Yield the bytes that groups may use. Without a limit, version 1 shows its largest value."""
     for row in rows:
         match row:
-            case ["memory.max" | "memory.limit", limit] if _positive(limit):
+            case ["memory.max" | "memory.limit", limit] if _is_positive(limit):
                 yield int(limit)
 
 
-def _positive(word: str) -> bool:
-    return is_whole(word) and int(word) > 0
+def _is_positive(text: str) -> bool:
+    return is_uint(text) and int(text) > 0
 
 
 # One line per file of a key: state, path, value. Paths are quoted arguments. The shell reads the
 # script from its input, so the account only needs the right to run `sh` as root.
-_ASK_KERNEL = r"""
+_KERNEL_SCRIPT = r"""
 newline='
 '
 said=$newline$(grep -s '' -- "$@" /dev/null)$newline
@@ -144,8 +144,8 @@ for path; do
     fi
 done
 """
-_SYS = "/proc/sys/"
-_WHY = {
+_SYSCTL_ROOT = "/proc/sys/"
+_STATE_REASONS = {
     "absent": "this kernel does not support it",
     "hidden": "it cannot be read on this host",
     "fixed": "it cannot be written on this host",
@@ -153,31 +153,31 @@ _WHY = {
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelValues:
     """Values by name, and for each setting that cannot be changed the reason in a few words."""
 
     values: dict[str, str] = field(default_factory=dict)
-    refused: dict[str, str] = field(default_factory=dict)
+    unsettable: dict[str, str] = field(default_factory=dict)
 
 
-def kernel(transport: Transport, keys: Iterable[str]) -> Kernel:
+def read_kernel_values(transport: Transport, keys: Iterable[str]) -> KernelValues:
     """Read these keys with the permissions that setting them requires."""
-    paths = (f"{_SYS}{key.replace('.', '/')}" for key in keys)
-    script = f"set -- {shlex.join(paths)}\n{_ASK_KERNEL}".encode()
-    asked = transport.run(["sh"], input=script, sudo=True)
-    answer = asked if asked.ok else transport.run(["sh"], input=script)
-    return parse_kernel(answer.stdout)
+    paths = (f"{_SYSCTL_ROOT}{key.replace('.', '/')}" for key in keys)
+    script = f"set -- {shlex.join(paths)}\n{_KERNEL_SCRIPT}".encode()
+    as_root = transport.run(["sh"], input=script, sudo=True)
+    answer = as_root if as_root.ok else transport.run(["sh"], input=script)
+    return parse_kernel_values(answer.stdout)
 
 
-def parse_kernel(output: str) -> Kernel:
+def parse_kernel_values(output: str) -> KernelValues:
     """Parse the values that a host printed."""
-    settings = Kernel()
+    settings = KernelValues()
     for line in split_lines(output):
         state, _, rest = line.partition(" ")
         path, _, value = rest.partition(" ")
-        key = path.removeprefix(_SYS).replace("/", ".")
+        key = path.removeprefix(_SYSCTL_ROOT).replace("/", ".")
         if state in ("writable", "fixed"):
             settings.values[key] = " ".join(value.split())
-        if state in _WHY:
-            settings.refused[key] = _WHY[state]
+        if state in _STATE_REASONS:
+            settings.unsettable[key] = _STATE_REASONS[state]
     return settings

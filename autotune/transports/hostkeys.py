@@ -21,9 +21,9 @@ from paramiko import Message, PKey
 from paramiko.ssh_exception import SSHException
 
 from autotune.strict import split_lines
-from autotune.transports.base import HostKeyRefused
+from autotune.transports.base import HostKeyRejected
 
-_REVOKED, _AUTHORITY = "@revoked", "@cert-authority"
+_REVOKED_MARKER, _AUTHORITY_MARKER = "@revoked", "@cert-authority"
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class HostKey:
     data: str
 
     @classmethod
-    def of_blob(cls, blob: bytes) -> HostKey:
+    def from_blob(cls, blob: bytes) -> HostKey:
         """Parse a key in its wire format, which starts with the key type."""
         length = int.from_bytes(blob[:4], "big")
         return cls(blob[4 : 4 + length].decode(), base64.b64encode(blob).decode())
@@ -60,11 +60,11 @@ class KnownKey:
     key: HostKey
     path: Path
     line: int
-    revoked: bool = False
-    authority: bool = False
+    is_revoked: bool = False
+    is_authority: bool = False
 
 
-def known_keys(address: str, files: Iterable[Path]) -> list[KnownKey]:
+def find_known_keys(address: str, files: Iterable[Path]) -> list[KnownKey]:
     """Return the entries for ``address`` (``name``, or ``[name]:port`` off port 22) in ``files``.
 
     Missing files are skipped.
@@ -73,86 +73,86 @@ def known_keys(address: str, files: Iterable[Path]) -> list[KnownKey]:
     for path in files:
         with contextlib.suppress(OSError):
             lines = split_lines(path.read_text(encoding="utf-8", errors="replace"))
-            keys += [_parsed(line, address, path, n) for n, line in enumerate(lines, 1)]
+            keys += [_parse_line(line, address, path, n) for n, line in enumerate(lines, 1)]
     return [key for key in keys if key is not None]
 
 
-def check(
-    host: str, address: str, offered: HostKey, entries: Sequence[KnownKey], file: Path
+def check_host_key(
+    host: str, address: str, offered_key: HostKey, entries: Sequence[KnownKey], file: Path
 ) -> None:
     """Raise ``HostKeyRefused`` unless ``offered`` is a known key of ``address``.
 
     ``host`` appears in messages. ``file`` is the file for accepted keys in the hint.
     """
-    refuse_revoked(host, offered, entries)
-    trusted = [entry for entry in entries if not entry.revoked and not entry.authority]
-    if any(entry.key == offered for entry in trusted):
+    reject_revoked(host, offered_key, entries)
+    trusted = [entry for entry in entries if not entry.is_revoked and not entry.is_authority]
+    if any(entry.key == offered_key for entry in trusted):
         return
     if trusted:
-        entry = next((entry for entry in trusted if entry.key.kind == offered.kind), trusted[0])
+        entry = next((entry for entry in trusted if entry.key.kind == offered_key.kind), trusted[0])
         forget = f"ssh-keygen -R {shlex.quote(address)} -f {shlex.quote(str(entry.path))}"
-        raise HostKeyRefused(
+        raise HostKeyRejected(
             f"{host}: the host key of {address} has changed. Expected {entry.key.kind}"
-            f" {entry.key.fingerprint} ({entry.path}:{entry.line}), got {offered.kind}"
-            f" {offered.fingerprint}. Another machine may intercept the connection",
+            f" {entry.key.fingerprint} ({entry.path}:{entry.line}), got {offered_key.kind}"
+            f" {offered_key.fingerprint}. Another machine may intercept the connection",
             hint="if the host was reinstalled and the new fingerprint is correct:"
-            f" {forget} && {accept(address, offered, entry.path)}",
+            f" {forget} && {format_accept_command(address, offered_key, entry.path)}",
         )
-    raise HostKeyRefused(
-        f"{host}: unknown host key {offered.kind} {offered.fingerprint} of {address}",
+    raise HostKeyRejected(
+        f"{host}: unknown host key {offered_key.kind} {offered_key.fingerprint} of {address}",
         hint="compare it with the output of `ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub` on the host"
-        f" and accept a matching key: {accept(address, offered, file)}",
+        f" and accept a matching key: {format_accept_command(address, offered_key, file)}",
     )
 
 
-def refuse_revoked(host: str, offered: HostKey, entries: Iterable[KnownKey]) -> None:
+def reject_revoked(host: str, offered_key: HostKey, entries: Iterable[KnownKey]) -> None:
     """Raise ``HostKeyRefused`` if an entry revokes the key."""
     for entry in entries:
-        if entry.revoked and entry.key == offered:
-            raise HostKeyRefused(
-                f"{host}: the host key {offered.fingerprint} is revoked in {entry.path},"
+        if entry.is_revoked and entry.key == offered_key:
+            raise HostKeyRejected(
+                f"{host}: the host key {offered_key.fingerprint} is revoked in {entry.path},"
                 f" line {entry.line}",
                 hint="create a new host key",
             )
 
 
-def accept(address: str, key: HostKey, file: Path) -> str:
+def format_accept_command(address: str, key: HostKey, file: Path) -> str:
     """Return the shell command that adds exactly this ``key`` to the known hosts."""
     entry = f"{address} {key.kind} {key.data}"
     return f"echo {shlex.quote(entry)} >> {shlex.quote(str(file))}"
 
 
-def name_in_file(host: str, port: int) -> str:
+def known_hosts_name(host: str, port: int) -> str:
     """Return the name of a host and port in known_hosts."""
     return host if port == 22 else f"[{host}]:{port}"
 
 
-def _parsed(line: str, address: str, path: Path, number: int) -> KnownKey | None:
+def _parse_line(line: str, address: str, path: Path, number: int) -> KnownKey | None:
     fields = line.split()
-    marker = fields.pop(0) if fields and fields[0] in (_REVOKED, _AUTHORITY) else ""
+    marker = fields.pop(0) if fields and fields[0] in (_REVOKED_MARKER, _AUTHORITY_MARKER) else ""
     # Comments, unknown markers and truncated lines contain no usable key.
-    if len(fields) < 3 or fields[0].startswith(("#", "@")) or not _names(fields[0], address):
+    if len(fields) < 3 or fields[0].startswith(("#", "@")) or not _matches_address(fields[0], address):
         return None
     try:
         base64.b64decode(fields[2], validate=True)
     except ValueError:
         return None
     return KnownKey(
-        HostKey(fields[1], fields[2]), path, number, marker == _REVOKED, marker == _AUTHORITY
+        HostKey(fields[1], fields[2]), path, number, marker == _REVOKED_MARKER, marker == _AUTHORITY_MARKER
     )
 
 
-def _names(names: str, address: str) -> bool:
+def _matches_address(names: str, address: str) -> bool:
     """True if the first field of a line (names, patterns or one hash) matches ``address``."""
     if names.startswith("|1|"):
-        return _hashed(names, address)
+        return _matches_hash(names, address)
     # Only * and ? are special in known_hosts; fnmatch would read [host]:port as a set.
     patterns = names.lower().replace("[", "[[]").split(",")
     matching = [p for p in patterns if fnmatch.fnmatchcase(address.lower(), p.removeprefix("!"))]
     return bool(matching) and not any(pattern.startswith("!") for pattern in matching)
 
 
-def _hashed(name: str, address: str) -> bool:
+def _matches_hash(name: str, address: str) -> bool:
     """True if ``name`` (``|1|salt|HMAC-SHA1 of the name``) is the hash of ``address``."""
     try:
         (salt, digest) = (base64.b64decode(part) for part in name.split("|")[2:4])
@@ -161,13 +161,13 @@ def _hashed(name: str, address: str) -> bool:
     return hmac.compare_digest(digest, hmac.new(salt, address.encode(), hashlib.sha1).digest())
 
 
-SUFFIX = "-cert-v01@openssh.com"
-HOST = 2
-_FORBIDDEN = "ssh-rsa"  # SHA-1 signatures, which ssh also refuses (CASignatureAlgorithms)
+CERTIFICATE_SUFFIX = "-cert-v01@openssh.com"
+HOST_CERTIFICATE_TYPE = 2
+_FORBIDDEN_SIGNATURE = "ssh-rsa"  # SHA-1 signatures, which ssh also refuses (CASignatureAlgorithms)
 
 
 @dataclass(frozen=True)
-class Certificate:
+class HostCertificate:
     """A host certificate. Times are seconds since 1970, and ``signed`` contains the signed bytes."""
 
     kind: int
@@ -175,55 +175,55 @@ class Certificate:
     principals: tuple[str, ...]
     valid_after: int
     valid_before: int
-    critical: bytes
+    critical_options: bytes
     authority: HostKey
-    signed: bytes
+    signed_bytes: bytes
     signature: bytes
 
-    def refusal(self, principal: str, entries: Iterable[KnownKey]) -> str | None:
+    def find_rejection(self, principal: str, entries: Iterable[KnownKey]) -> str | None:
         """Return the reason why the certificate is not valid for ``principal``, or ``None`` if it
         is.
 
         ``entries`` are the lines of known_hosts that match the host.
         """
-        if not any(entry.authority and entry.key == self.authority for entry in entries):
+        if not any(entry.is_authority and entry.key == self.authority for entry in entries):
             return f"no @cert-authority line contains {self.authority.fingerprint}"
-        if self.kind != HOST:
+        if self.kind != HOST_CERTIFICATE_TYPE:
             return "it is not a host certificate"
         if self.principals and principal.lower() not in self.principals:
             return f"it is valid for {', '.join(self.principals)}, not for {principal}"
         if not self.valid_after <= time.time() < self.valid_before:
             return "it is not valid at this time"
-        if self.critical:
+        if self.critical_options:
             return "it contains critical options"
-        return None if self._is_signed() else "its signature is invalid"
+        return None if self._is_signature_valid() else "its signature is invalid"
 
-    def _is_signed(self) -> bool:
+    def _is_signature_valid(self) -> bool:
         algorithm = Message(self.signature).get_text()
-        if algorithm == _FORBIDDEN:
+        if algorithm == _FORBIDDEN_SIGNATURE:
             return False
         try:
             authority = PKey.from_type_string(self.authority.kind, self.authority.blob)
-            return bool(authority.verify_ssh_sig(self.signed, Message(self.signature)))
+            return bool(authority.verify_ssh_sig(self.signed_bytes, Message(self.signature)))
         except (SSHException, ValueError):  # the signature has another type or length
             return False
 
 
-def certificate_of(blob: bytes) -> Certificate | None:
+def parse_certificate(blob: bytes) -> HostCertificate | None:
     """Return the certificate in the public key ``blob``, or ``None`` if it contains no certificate."""
     try:
-        return _certificate(blob)
+        return _parse_fields(blob)
     except (SSHException, ValueError, KeyError, IndexError):
         return None
 
 
-def _certificate(blob: bytes) -> Certificate | None:
+def _parse_fields(blob: bytes) -> HostCertificate | None:
     message = Message(blob)
     kind = message.get_text()
-    if not kind.endswith(SUFFIX):
+    if not kind.endswith(CERTIFICATE_SUFFIX):
         return None
     message.get_string()  # nonce
-    plain = kind.removesuffix(SUFFIX)
+    plain = kind.removesuffix(CERTIFICATE_SUFFIX)
     # Number of strings that follow the key type in a public key.
     for _ in range(2 if plain.startswith("ecdsa-") else {"ssh-ed25519": 1, "ssh-rsa": 2}[plain]):
         message.get_string()
@@ -241,7 +241,7 @@ def _certificate(blob: bytes) -> Certificate | None:
     signed, signature = message.get_so_far(), message.get_string()
     if len(signed) + 4 + len(signature) != len(blob):  # the library pads truncated data
         return None
-    return Certificate(
+    return HostCertificate(
         role, name, tuple(principals), valid_after, valid_before, critical,
-        HostKey.of_blob(authority), signed, signature,
+        HostKey.from_blob(authority), signed, signature,
     )  # fmt: skip

@@ -9,23 +9,23 @@ from autotune.transports.base import SshHost, Transport
 from autotune.transports.local import LocalTransport
 
 
-def transports(file: TargetFile) -> dict[str, Transport]:
+def create_transports(file: TargetFile) -> dict[str, Transport]:
     """Return a transport for each host by name. Each connects at its first use."""
-    return {name: transport(file, name) for name in file.target.hosts}
+    return {name: create_transport(file, name) for name in file.target.hosts}
 
 
-def transport(file: TargetFile, name: str) -> Transport:
+def create_transport(file: TargetFile, name: str) -> Transport:
     """Return the transport to the host ``name``. Raises ``AutotuneError`` for an invalid address."""
     if file.target.hosts[name].transport == "local":
         return LocalTransport(name)
     # The SSH libraries take a second to load; targets with only local hosts skip them.
     from autotune.transports.ssh import SshTransport
 
-    return SshTransport(ssh_host(file, name))
+    return SshTransport(build_ssh_host(file, name))
 
 
-def ssh_host(file: TargetFile, name: str) -> SshHost:
+def build_ssh_host(file: TargetFile, name: str) -> SshHost:
     """Return the SSH settings that the target contains for a host."""
     host, config = file.target.hosts[name], file.target.ssh.config
     config_path = str(file.path.parent / Path(config).expanduser()) if config else None
-    return SshHost(name, host.address, host.user, host.port, config=config_path)
+    return SshHost(name, host.address, host.user, host.port, config_file=config_path)

@@ -13,10 +13,10 @@ from pathlib import Path
 from autotune import durable
 from autotune.errors import AutotuneError
 from autotune.transports import waiting
-from autotune.transports.base import Argv, Completed, HostUnreachable
+from autotune.transports.base import Argv, CommandResult, HostUnreachable
 
-NOT_FOUND = 127  # exit statuses of a shell for a command that could not start
-NOT_ALLOWED = 126
+NOT_FOUND_STATUS = 127  # exit statuses of a shell for a command that could not start
+NOT_EXECUTABLE_STATUS = 126
 
 
 class LocalTransport:
@@ -40,8 +40,8 @@ class LocalTransport:
         sudo: bool = False,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
-    ) -> Completed:
-        words = _as_root(argv, env or {}) if sudo and os.geteuid() != 0 else list(argv)
+    ) -> CommandResult:
+        words = _build_sudo_command(argv, env or {}) if sudo and os.geteuid() != 0 else list(argv)
         try:
             process = subprocess.Popen(
                 words,
@@ -54,18 +54,18 @@ class LocalTransport:
             )
         except OSError as error:
             # Report it as a shell does: the command failed, not the connection to the host.
-            status = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_ALLOWED
-            return Completed(tuple(argv), status, "", f"{error.filename}: {error.strerror}")
+            status = NOT_FOUND_STATUS if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE_STATUS
+            return CommandResult(tuple(argv), status, "", f"{error.filename}: {error.strerror}")
         try:
             with waiting.command(self.name, argv, timeout):
                 out, err = process.communicate(input, timeout=timeout)
         except subprocess.TimeoutExpired:
-            _end(process)
+            _kill_session(process)
             raise HostUnreachable(f"{words[0]} did not finish within {timeout:g} s") from None
         except BaseException:
-            _end(process)
+            _kill_session(process)
             raise
-        return Completed(
+        return CommandResult(
             tuple(argv),
             process.returncode,
             out.decode(errors="replace"),
@@ -79,14 +79,14 @@ class LocalTransport:
         """
         target = Path(path)
         if sudo and os.geteuid() != 0:
-            self._root_put(content, target, mode)
+            self._put_as_root(content, target, mode)
             return
         try:
-            durable.write(target, content, mode, keep_owner=True)
+            durable.write_file(target, content, mode, keep_owner=True)
         except OSError as error:
             raise AutotuneError(f"{path} cannot be written: {error.strerror}") from error
 
-    def _root_put(self, content: bytes, target: Path, mode: int) -> None:
+    def _put_as_root(self, content: bytes, target: Path, mode: int) -> None:
         staged = target.with_name(f".{target.name}.{os.getpid()}.new")
         there = self.run(["test", "-e", str(target)], sudo=True).ok
         owner = ["chown", f"--reference={target}", "--", str(staged)] if there else ["true"]
@@ -122,13 +122,13 @@ class LocalTransport:
         return None
 
 
-def _as_root(argv: Argv, env: Mapping[str, str]) -> list[str]:
+def _build_sudo_command(argv: Argv, env: Mapping[str, str]) -> list[str]:
     """Return ``argv`` with sudo. sudo clears the environment, so ``env`` is set after it."""
     variables = [f"{name}={value}" for name, value in env.items()]
     return ["sudo", "-n", "--", *(["env", *variables] if variables else []), *argv]
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _kill_session(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.communicate()

@@ -10,19 +10,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from autotune.errors import AutotuneError, joined
+from autotune.errors import AutotuneError, join_errors
 
 T = TypeVar("T")
-ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_GLANCE = 0.2  # s between checks for a pending signal
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_POLL_SECONDS = 0.2  # s between checks for a pending signal
 
 
-class Named(Protocol):
+class NamedHost(Protocol):
     @property
     def name(self) -> str: ...
 
 
-H = TypeVar("H", bound=Named)
+H = TypeVar("H", bound=NamedHost)
 
 
 @dataclass(frozen=True)
@@ -42,10 +42,10 @@ class HostResults(Generic[T]):
         """
         if not self.errors:
             return self.results
-        raise joined(self.errors.values())
+        raise join_errors(self.errors.values())
 
 
-def run_on_all(hosts: Iterable[H], work: Callable[[H], T], at_most: int = 16) -> HostResults[T]:
+def run_on_all(hosts: Iterable[H], work: Callable[[H], T], max_parallel: int = 16) -> HostResults[T]:
     """Run ``work`` to completion on every host, on at most ``at_most`` hosts concurrently.
 
     ``AutotuneError``s are collected. Other exceptions are bugs and are raised after all work has
@@ -53,9 +53,9 @@ def run_on_all(hosts: Iterable[H], work: Callable[[H], T], at_most: int = 16) ->
     could change a host after the caller has restored it.
     """
     gathered: HostResults[T] = HostResults()
-    with _held_back() as pending, ThreadPoolExecutor(max_workers=at_most) as pool:
+    with _defer_signals() as pending, ThreadPoolExecutor(max_workers=max_parallel) as pool:
         futures = {pool.submit(work, host): host for host in hosts}
-        while wait(futures, timeout=_GLANCE).not_done and not pending:
+        while wait(futures, timeout=_POLL_SECONDS).not_done and not pending:
             pass
         if pending:
             pool.shutdown(cancel_futures=True)
@@ -68,7 +68,7 @@ def run_on_all(hosts: Iterable[H], work: Callable[[H], T], at_most: int = 16) ->
 
 
 @contextmanager
-def _held_back() -> Iterator[list[int]]:
+def _defer_signals() -> Iterator[list[int]]:
     """Collect termination signals and raise the first one after the block.
 
     Only the main thread handles signals.
@@ -76,7 +76,7 @@ def _held_back() -> Iterator[list[int]]:
     pending: list[int] = []
     handlers = {}
     if threading.current_thread() is threading.main_thread():
-        handlers = {number: signal.getsignal(number) for number in ENDING}
+        handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
         handlers = {number: old for number, old in handlers.items() if callable(old)}
     for number in handlers:
         signal.signal(number, lambda number, _: pending.append(number))

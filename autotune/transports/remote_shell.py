@@ -17,13 +17,13 @@ from dataclasses import dataclass, field
 from autotune.errors import AutotuneError
 from autotune.transports.base import Argv
 
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_VARIABLE_PATTERN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 # Within single quotes, csh expands `!` and stops at a newline; fish interprets `\'` and `\\`.
-_PLAIN = frozenset(range(0x20, 0x7F)) - frozenset(b"'\\!")
-_KEPT = 4096  # bytes of output before the marker that are kept for messages
-_STATUS = re.compile(rb"(\d{1,3}) ")
+_PLAIN_BYTES = frozenset(range(0x20, 0x7F)) - frozenset(b"'\\!")
+_MAX_PREAMBLE_BYTES = 4096  # bytes of output before the marker that are kept for messages
+_STATUS_PATTERN = re.compile(rb"(\d{1,3}) ")
 # No `exec`, because restricted shells refuse it.
-_LINE = """sh -c 'eval "$(printf %b "$1")"' sh '{}'"""
+_LOGIN_SHELL_LINE = """sh -c 'eval "$(printf %b "$1")"' sh '{}'"""
 
 
 def shell_script(
@@ -42,7 +42,7 @@ def shell_script(
     arguments.
     """
     for name in env or {}:
-        if not _VARIABLE.fullmatch(name):
+        if not _VARIABLE_PATTERN.fullmatch(name):
             raise AutotuneError(f"{name!r} is not a valid name of an environment variable")
     variables = [f"{name}={value}" for name, value in (env or {}).items()]
     environment = ["env", *variables] if variables else []
@@ -59,32 +59,32 @@ def encode_word(text: str) -> str:
     interprets.
     """
     return "".join(
-        chr(byte) if byte in _PLAIN else f"\\0{byte:03o}"
+        chr(byte) if byte in _PLAIN_BYTES else f"\\0{byte:03o}"
         for byte in text.encode(errors="surrogateescape")
     )
 
 
 @dataclass(frozen=True)
-class Marks:
+class OutputMarks:
     """Markers printed before and after a command on both streams. They are unique per command."""
 
     start: str = field(default_factory=lambda: secrets.token_hex(16))
     end: str = field(default_factory=lambda: secrets.token_hex(16))
 
-    def line(self, script: str) -> str:
+    def build_line(self, script: str) -> str:
         """Return the login shell's line that runs ``script`` between these markers."""
         framed = (
             f"printf {self.start}; printf {self.start} >&2\n"
             f"{script}\n"
             f"set -- $?; printf '{self.end}%s ' $1; printf {self.end} >&2; exit $1\n"
         )
-        return _LINE.format(encode_word(framed))
+        return _LOGIN_SHELL_LINE.format(encode_word(framed))
 
 
 class MarkedStream:
     """One output stream of a login shell, split into text before, between and after the markers."""
 
-    def __init__(self, marks: Marks) -> None:
+    def __init__(self, marks: OutputMarks) -> None:
         self._start, self._end = marks.start.encode(), marks.end.encode()
         self.before, self.output, self.after = bytearray(), bytearray(), bytearray()
         self.started = self.ended = False
@@ -94,14 +94,14 @@ class MarkedStream:
         if not self.started:
             piece = self._find_start(piece)
         if self.ended:
-            self.after += piece[: max(0, _KEPT - len(self.after))]
+            self.after += piece[: max(0, _MAX_PREAMBLE_BYTES - len(self.after))]
         elif self.started:
             self._find_end(piece)
 
     def _find_start(self, piece: bytes) -> bytes:
         before, mark, rest = (bytes(self.before) + piece).partition(self._start)
         self.started = bool(mark)
-        self.before[:] = before[-_KEPT:]  # limit the memory, because a profile may print endlessly
+        self.before[:] = before[-_MAX_PREAMBLE_BYTES:]  # limit the memory, because a profile may print endlessly
         return rest
 
     def _find_end(self, piece: bytes) -> None:
@@ -114,7 +114,7 @@ class MarkedStream:
             del self.output[at:]
 
     @property
-    def status(self) -> int | None:
+    def exit_status(self) -> int | None:
         """Return the command's exit status, which follows the end marker on standard output."""
-        match = _STATUS.match(self.after) if self.ended else None
+        match = _STATUS_PATTERN.match(self.after) if self.ended else None
         return int(match[1]) if match else None

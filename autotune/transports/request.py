@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 
 from autotune.services.base import Argv, Endpoint
 from autotune.target.expect import ANY_2XX, Expect
-from autotune.transports.temporary import temporary
+from autotune.transports.temporary import temporary_file_script
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 # Arguments: the certificates, then the command. OpenSSL, Go and Rust programs read trusted
 # authorities from the file in SSL_CERT_FILE.
-_WITH_CA = f"""
-{temporary("ca")}
+_TRUST_CA_SCRIPT = f"""
+{temporary_file_script("ca")}
 printf '%s' "$1" >"$temporary"
 shift
 SSL_CERT_FILE=$temporary CURL_CA_BUNDLE=$temporary "$@"
@@ -20,7 +20,7 @@ SSL_CERT_FILE=$temporary CURL_CA_BUNDLE=$temporary "$@"
 
 
 @dataclass(frozen=True)
-class Tls:
+class TlsOptions:
     """TLS verification. ``ca`` (PEM text) replaces the host's trusted authorities; ``insecure``
     skips it.
     """
@@ -40,19 +40,19 @@ class Request:
 
     endpoint: Endpoint
     path: str
-    expect: bytes | None = None
-    others: tuple[Endpoint, ...] = ()
+    expected_body: bytes | None = None
+    other_endpoints: tuple[Endpoint, ...] = ()
     host: str | None = None
     method: str = "GET"
     headers: tuple[tuple[str, str], ...] = ()
     body: str | None = None
-    tls: Tls | None = None
+    tls: TlsOptions | None = None
     http2: bool = False
     statuses: frozenset[int] = ANY_2XX
-    checks: Expect | None = None
+    expectations: Expect | None = None
 
     @property
-    def classes(self) -> frozenset[str]:
+    def status_classes(self) -> frozenset[str]:
         """Return the classes of the accepted statuses, such as ``2xx``."""
         return frozenset(f"{status // 100}xx" for status in self.statuses)
 
@@ -79,21 +79,21 @@ class Request:
         return self.host if usual or not self.host else f"{self.host}:{self.endpoint.port}"
 
     @property
-    def plain(self) -> bool:
+    def is_plain_get(self) -> bool:
         """True if the request is a GET of a path on an address without further settings."""
-        return replace(self, expect=None, checks=None, others=()) == Request(
+        return replace(self, expected_body=None, expectations=None, other_endpoints=()) == Request(
             self.endpoint, self.path
         )
 
-    def each(self) -> tuple[Request, ...]:
+    def per_endpoint(self) -> tuple[Request, ...]:
         """Return one request for each entry."""
         return tuple(
-            replace(self, endpoint=endpoint, others=())
-            for endpoint in (self.endpoint, *self.others)
+            replace(self, endpoint=endpoint, other_endpoints=())
+            for endpoint in (self.endpoint, *self.other_endpoints)
         )
 
-    def trusting(self, argv: Argv) -> Argv:
+    def with_trusted_ca(self, argv: Argv) -> Argv:
         """Return ``argv`` with the target's authority instead of the host's trusted authorities."""
         if self.tls is None or self.tls.ca is None:
             return argv
-        return ("sh", "-c", _WITH_CA, "sh", self.tls.ca, *argv)
+        return ("sh", "-c", _TRUST_CA_SCRIPT, "sh", self.tls.ca, *argv)

@@ -17,24 +17,24 @@ from paramiko import Channel, ChannelException, SSHException
 from autotune.errors import AutotuneError
 from autotune.transports import connection as connections
 from autotune.transports import waiting
-from autotune.transports.base import Argv, Completed, HostUnreachable, SshHost
-from autotune.transports.remote_shell import MarkedStream, Marks, shell_script
+from autotune.transports.base import Argv, CommandResult, HostUnreachable, SshHost
+from autotune.transports.remote_shell import MarkedStream, OutputMarks, shell_script
 
 # concurrent sessions per connection; sshd allows ten by default (MaxSessions, sshd_config(5))
-_SESSIONS = 8
-_TRANSFER = 60.0  # s to transfer one file
-_WORD = 1.0  # s of grace to learn that the command ended or was killed at the last moment
-_KILLED = 137  # exit status of a shell for a command killed by SIGKILL
-_PIECE = 1 << 16  # bytes per read
-_GLANCE = 0.1  # s between checks of state without a file descriptor
+_MAX_SESSIONS = 8
+_TRANSFER_SECONDS = 60.0  # s to transfer one file
+_FINAL_STATUS_SECONDS = 1.0  # s of grace to learn that the command ended or was killed at the last moment
+_KILLED_STATUS = 137  # exit status of a shell for a command killed by SIGKILL
+_CHUNK_BYTES = 1 << 16  # bytes per read
+_POLL_SECONDS = 0.1  # s between checks of state without a file descriptor
 # A command's child may keep its pipes open. Reading stops after this time and this many checks
 # without output. The number of checks matters because this machine may have been suspended.
-_LINGER, _LOOKS = 0.2, 3  # s; checks
+_LINGER_SECONDS, _MIN_IDLE_POLLS = 0.2, 3  # s; checks
 
 # Writes its input to a temporary file, then renames it. The size detects a lost connection, which
 # looks like the end of input. The leading dot hides the temporary file from patterns such as
 # conf.d/*.conf.
-_PUT = """
+_PUT_SCRIPT = """
 set -eu
 path=$1 mode=$2 size=$3
 case $path in */*) directory=${path%/*}/ ;; *) directory=./ ;; esac
@@ -54,7 +54,7 @@ sync -- "$directory"
 """
 
 
-def returncode(status: int) -> int:
+def to_returncode(status: int) -> int:
     """Convert a shell's exit status to ``Completed.returncode``: 128 + n means signal n."""
     return 128 - status if 128 < status < 160 else status
 
@@ -63,10 +63,10 @@ class ConnectionLost(HostUnreachable):
     """The connection was lost while a command ran. It is unknown whether the command took effect."""
 
 
-class Exchange:
+class CommandExchange:
     """A command's input and output over one SSH channel, without extra threads."""
 
-    def __init__(self, channel: Channel, content: bytes, deadline: float, marks: Marks) -> None:
+    def __init__(self, channel: Channel, content: bytes, deadline: float, marks: OutputMarks) -> None:
         self.channel, self.deadline = channel, deadline
         self.stdout, self.stderr = MarkedStream(marks), MarkedStream(marks)
         self._unsent = memoryview(content)
@@ -79,30 +79,30 @@ class Exchange:
         if not self._unsent:
             self.channel.shutdown_write()
         self.channel.setblocking(0)
-        silent_since, looks = math.inf, 0  # since the login shell exited
+        silent_since, idle_polls = math.inf, 0  # since the login shell exited
         while not self._is_complete() and not self._is_drained():
             now, ended = time.monotonic(), self.channel.exit_status_ready()
             if now > self.deadline:
                 if not ended:
                     raise TimeoutError
                 break  # a background process may keep writing
-            if self._move():
-                silent_since, looks = math.inf, 0
+            if self._transfer_available():
+                silent_since, idle_polls = math.inf, 0
                 continue
             if ended:
                 # A background process may also keep the output open without writing.
-                silent_since, looks = min(silent_since, now), looks + 1
-                if now > silent_since + _LINGER and looks >= _LOOKS:
+                silent_since, idle_polls = min(silent_since, now), idle_polls + 1
+                if now > silent_since + _LINGER_SECONDS and idle_polls >= _MIN_IDLE_POLLS:
                     break
             # The descriptor does not signal free space for sending, so check again soon.
-            pause = min(0.002 if self._is_sending() else _GLANCE, max(0.0, self.deadline - now))
+            pause = min(0.002 if self._is_sending() else _POLL_SECONDS, max(0.0, self.deadline - now))
             select.select([self.channel.fileno()], [], [], pause)
         return self._status()
 
     def _status(self) -> int:
-        status = self.stdout.status
+        status = self.stdout.exit_status
         if status is not None and self.stderr.ended:
-            self.channel.status_event.wait(_LINGER)  # sshd counts the session until then
+            self.channel.status_event.wait(_LINGER_SECONDS)  # sshd counts the session until then
             return status
         if not self.channel.status_event.wait(max(0.0, self.deadline - time.monotonic())):
             raise TimeoutError
@@ -112,7 +112,7 @@ class Exchange:
         return int(status)
 
     def _is_complete(self) -> bool:
-        return self.stdout.status is not None and self.stderr.ended
+        return self.stdout.exit_status is not None and self.stderr.ended
 
     def _is_sending(self) -> bool:
         """True if input remains to be sent. It waits for the marker, or the profile could read it."""
@@ -123,15 +123,15 @@ class Exchange:
         over = channel.eof_received or channel.closed
         return bool(over and not channel.recv_ready() and not channel.recv_stderr_ready())
 
-    def _move(self) -> bool:
+    def _transfer_available(self) -> bool:
         """Read available output and send input. True if any data moved."""
         channel = self.channel
         moved = False
         if channel.recv_ready():
-            self.stdout.add(channel.recv(_PIECE))
+            self.stdout.add(channel.recv(_CHUNK_BYTES))
             moved = True
         if channel.recv_stderr_ready():
-            self.stderr.add(channel.recv_stderr(_PIECE))
+            self.stderr.add(channel.recv_stderr(_CHUNK_BYTES))
             moved = True
         if self._is_sending() and channel.send_ready():
             moved = self._send() or moved
@@ -139,7 +139,7 @@ class Exchange:
 
     def _send(self) -> bool:
         try:
-            count = self.channel.send(self._unsent[:_PIECE])
+            count = self.channel.send(self._unsent[:_CHUNK_BYTES])
         except TimeoutError:
             return False
         except OSError:  # the command exited or does not read; its status will show it
@@ -156,17 +156,17 @@ class LoginShellFailed(HostUnreachable):
 
 
 @dataclass(frozen=True)
-class _Answer:
+class _RawResult:
     """Result of a command with its output as bytes."""
 
     status: int
     stdout: bytes
     stderr: bytes
 
-    def completed(self, argv: Argv) -> Completed:
-        return Completed(
+    def decode(self, argv: Argv) -> CommandResult:
+        return CommandResult(
             tuple(argv),
-            returncode(self.status),
+            to_returncode(self.status),
             self.stdout.decode(errors="replace"),
             self.stderr.decode(errors="replace"),
         )
@@ -184,7 +184,7 @@ class SshTransport:
         self.host = host
         self._connection: Connection | None = None
         self._connecting = threading.Lock()
-        self._sessions = threading.BoundedSemaphore(_SESSIONS)
+        self._sessions = threading.BoundedSemaphore(_MAX_SESSIONS)
         # Idle extra connections, opened if sshd allows few sessions per connection.
         self._further: deque[Connection] = deque()
 
@@ -201,78 +201,78 @@ class SshTransport:
         sudo: bool = False,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
-    ) -> Completed:
+    ) -> CommandResult:
         """Run a command and kill it at the timeout, unless sudo runs it as another user."""
         with waiting.command(self.name, argv, timeout):
             as_other = sudo and not self._is_root()
             script = shell_script(argv, timeout=timeout, sudo=as_other, cwd=cwd, env=env)
-            return self._run(script, argv[0], input, timeout).completed(argv)
+            return self._run(script, argv[0], input, timeout).decode(argv)
 
     def put(self, content: bytes, path: str, *, mode: int = 0o644, sudo: bool = False) -> None:
         """Write a file and keep its owner and group. Raises ``AutotuneError`` on failure."""
-        argv = ["sh", "-c", _PUT, "sh", path, f"{mode:04o}", str(len(content))]
-        done = self._transfer(argv, content, sudo=sudo).completed(argv)
+        argv = ["sh", "-c", _PUT_SCRIPT, "sh", path, f"{mode:04o}", str(len(content))]
+        done = self._transfer(argv, content, sudo=sudo).decode(argv)
         if not done.ok:
-            raise self._refused(f"{path} cannot be written", done)
+            raise self._file_error(f"{path} cannot be written", done)
 
     def get(self, path: str, *, sudo: bool = False) -> bytes | None:
         """Return the bytes of a file. Raises ``AutotuneError`` if an existing file cannot be read."""
         argv = ["env", "LC_ALL=C", "cat", "--", path]
         answer = self._transfer(argv, None, sudo=sudo)
-        done = answer.completed(argv)
+        done = answer.decode(argv)
         if done.ok:
             return answer.stdout
         if done.error_text.endswith(("No such file or directory", "Not a directory")):
             return None
-        raise self._refused(f"{path} cannot be read", done)
+        raise self._file_error(f"{path} cannot be read", done)
 
     def close(self) -> None:
         with self._connecting:
             self._disconnect()
         while self._further:
-            connections.close(self._further.popleft())
+            connections.close_connection(self._further.popleft())
 
     def _is_root(self) -> bool:
-        return bool(self._live().user == "root")
+        return bool(self._live_connection().user == "root")
 
-    def _transfer(self, argv: Argv, content: bytes | None, *, sudo: bool) -> _Answer:
-        with waiting.about("transfer of a file"), waiting.command(self.name, argv, _TRANSFER):
-            script = shell_script(argv, timeout=_TRANSFER, sudo=sudo and not self._is_root())
+    def _transfer(self, argv: Argv, content: bytes | None, *, sudo: bool) -> _RawResult:
+        with waiting.about("transfer of a file"), waiting.command(self.name, argv, _TRANSFER_SECONDS):
+            script = shell_script(argv, timeout=_TRANSFER_SECONDS, sudo=sudo and not self._is_root())
             try:
-                return self._run(script, argv[0], content, _TRANSFER)
+                return self._run(script, argv[0], content, _TRANSFER_SECONDS)
             except ConnectionLost:
-                return self._run(script, argv[0], content, _TRANSFER)
+                return self._run(script, argv[0], content, _TRANSFER_SECONDS)
 
-    def _run(self, script: str, command: str, content: bytes | None, timeout: float) -> _Answer:
-        start, marks = time.monotonic(), Marks()
+    def _run(self, script: str, command: str, content: bytes | None, timeout: float) -> _RawResult:
+        start, marks = time.monotonic(), OutputMarks()
         with self._sessions, self._channel(timeout) as channel:
-            exchange = Exchange(channel, content or b"", start + timeout + _WORD, marks)
+            exchange = CommandExchange(channel, content or b"", start + timeout + _FINAL_STATUS_SECONDS, marks)
             channel.settimeout(timeout)
             try:
-                channel.exec_command(marks.line(script))
+                channel.exec_command(marks.build_line(script))
             except (SSHException, EOFError, OSError):
-                raise self._lost(command) from None
+                raise self._connection_lost_error(command) from None
             try:
                 status = exchange.finish()
             except TimeoutError:
-                status = _KILLED
+                status = _KILLED_STATUS
             except (SSHException, EOFError, OSError):
-                raise self._lost(command) from None
-        late = status == _KILLED and time.monotonic() - start >= timeout
+                raise self._connection_lost_error(command) from None
+        late = status == _KILLED_STATUS and time.monotonic() - start >= timeout
         if not exchange.stdout.started:
-            raise self._not_started(command, exchange, timeout if late else None)
+            raise self._login_shell_error(command, exchange, timeout if late else None)
         if late:
             raise HostUnreachable(f"{self.name}: {command} did not finish within {timeout:g} s")
-        return _Answer(status, bytes(exchange.stdout.output), bytes(exchange.stderr.output))
+        return _RawResult(status, bytes(exchange.stdout.output), bytes(exchange.stderr.output))
 
-    def _not_started(
-        self, command: str, exchange: Exchange, waited: float | None
+    def _login_shell_error(
+        self, command: str, exchange: CommandExchange, waited_seconds: float | None
     ) -> LoginShellFailed:
         """Return the error for a login shell or profile that exits or blocks before the command."""
-        used = self._live()
+        used = self._live_connection()
         printed = (bytes(exchange.stderr.before) or bytes(exchange.stdout.before)).strip()
         words = printed.decode(errors="replace")[-300:]
-        within = f" within {waited:g} s" if waited is not None else ""
+        within = f" within {waited_seconds:g} s" if waited_seconds is not None else ""
         return LoginShellFailed(
             f"{self.name}: the login shell of {used.user} did not run {command}{within}"
             + (f": it printed {words!r}" if words else ""),
@@ -280,7 +280,7 @@ class SshTransport:
             "a profile without `exit` or a prompt",
         )
 
-    def _lost(self, command: str) -> ConnectionLost:
+    def _connection_lost_error(self, command: str) -> ConnectionLost:
         return ConnectionLost(
             f"{self.name}: the connection was lost while {command} ran",
             hint="the command may have taken effect",
@@ -292,7 +292,7 @@ class SshTransport:
         try:
             (channel, further) = self._open_session(limit), None
         except ChannelException:  # sshd's limit per connection is reached (MaxSessions)
-            (channel, further) = self._open_elsewhere(limit)
+            (channel, further) = self._open_on_another(limit)
         try:
             yield channel
         finally:
@@ -301,7 +301,7 @@ class SshTransport:
                 self._further.append(further)
 
     def _open_session(self, limit: float) -> Channel:
-        used = self._live()
+        used = self._live_connection()
         try:
             return used.transport.open_session(timeout=limit)
         except ChannelException:  # the connection works and other threads may use it
@@ -310,42 +310,42 @@ class SshTransport:
             with self._connecting:
                 if self._connection is used:  # no other thread has replaced it yet
                     self._disconnect()
-            again = self._live()
-            with connections.explained(self.host, again):
+            again = self._live_connection()
+            with connections.translate_errors(self.host, again):
                 return again.transport.open_session(timeout=limit)
 
-    def _open_elsewhere(self, limit: float) -> tuple[Channel, Connection]:
+    def _open_on_another(self, limit: float) -> tuple[Channel, Connection]:
         """Open a session on an idle extra connection, or on a new one."""
         while self._further:
             further = self._further.popleft()
             try:
                 return further.transport.open_session(timeout=limit), further
             except (SSHException, EOFError, OSError):
-                connections.close(further)
-        further = connections.opened(self.host)
+                connections.close_connection(further)
+        further = connections.open_connection(self.host)
         try:
-            with connections.explained(self.host, further):
+            with connections.translate_errors(self.host, further):
                 return further.transport.open_session(timeout=limit), further
         except BaseException:
-            connections.close(further)
+            connections.close_connection(further)
             raise
 
-    def _live(self) -> Connection:
+    def _live_connection(self) -> Connection:
         with self._connecting:
             if self._connection is not None and not self._connection.is_connected:
                 self._disconnect()
             if self._connection is None:
-                self._connection = connections.opened(self.host)
+                self._connection = connections.open_connection(self.host)
             return self._connection
 
     def _disconnect(self) -> None:
         """Close the connection if it exists. The caller must hold ``_connecting``."""
         if self._connection is not None:
-            connections.close(self._connection)
+            connections.close_connection(self._connection)
             self._connection = None
 
-    def _refused(self, what: str, done: Completed) -> AutotuneError:
+    def _file_error(self, action: str, done: CommandResult) -> AutotuneError:
         hint = None
         if done.stderr.startswith("sudo:"):
-            hint = f"allow {self._live().user} to run it with `sudo -n` on {self.name}, or log in as root"
-        return AutotuneError(f"{self.name}: {what}: {done.error_text}", hint=hint)
+            hint = f"allow {self._live_connection().user} to run it with `sudo -n` on {self.name}, or log in as root"
+        return AutotuneError(f"{self.name}: {action}: {done.error_text}", hint=hint)

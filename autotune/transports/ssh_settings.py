@@ -17,33 +17,33 @@ from paramiko.ssh_exception import ConfigParseError
 from autotune.strict import split_lines
 from autotune.transports.base import HostUnreachable, SshHost
 
-_SECONDS = 30.0  # for name resolution (CanonicalizeHostname) and commands (Match exec)
-_KEYS = frozenset({
+_TIMEOUT_SECONDS = 30.0  # for name resolution (CanonicalizeHostname) and commands (Match exec)
+_USED_KEYS = frozenset({
     "hostname", "user", "port", "identityfile", "identitiesonly", "proxyjump", "proxycommand",
     "hostkeyalias", "userknownhostsfile", "globalknownhostsfile",
 })  # fmt: skip
 # Directives that the library ignores or interprets differently from ssh.
-_BEYOND = re.compile(r"^\s*(?:include|match|canonical\w*)\b|\[", re.IGNORECASE | re.MULTILINE)
-_KINDS = ("rsa", "ecdsa", "ecdsa_sk", "ed25519", "ed25519_sk", "xmss", "dsa")
-_DEFAULTS = frozenset(f"~/.ssh/id_{kind}" for kind in _KINDS)
-_NO_VALUE = {("proxycommand", "none"), ("proxyjump", "none")}
+_UNSUPPORTED_PATTERN = re.compile(r"^\s*(?:include|match|canonical\w*)\b|\[", re.IGNORECASE | re.MULTILINE)
+_KEY_KINDS = ("rsa", "ecdsa", "ecdsa_sk", "ed25519", "ed25519_sk", "xmss", "dsa")
+_DEFAULT_IDENTITIES = frozenset(f"~/.ssh/id_{kind}" for kind in _KEY_KINDS)
+_UNSET_VALUES = {("proxycommand", "none"), ("proxyjump", "none")}
 
 
-def read_settings(host: SshHost) -> Config:
+def read_ssh_settings(host: SshHost) -> Config:
     """Return a host's settings in the library's format. Raises HostUnreachable."""
-    if host.config is not None and not Path(host.config).is_file():
+    if host.config_file is not None and not Path(host.config_file).is_file():
         raise HostUnreachable(
-            f"{host.name}: SSH configuration {host.config} does not exist",
+            f"{host.name}: SSH configuration {host.config_file} does not exist",
             hint="correct `ssh:` in the target; for a lab, `autotune lab up` creates the file",
         )
     if which("ssh") is None:
         return _read_without_ssh(host)
-    lines = [line.split(" ", 1) for line in split_lines(_printed(host)) if " " in line]
+    lines = [line.split(" ", 1) for line in split_lines(_print_settings(host)) if " " in line]
     settings = [(key, value) for key, value in lines
-                if key in _KEYS and (key, value) not in _NO_VALUE]  # fmt: skip
+                if key in _USED_KEYS and (key, value) not in _UNSET_VALUES]  # fmt: skip
     keys = [value for key, value in settings if key == "identityfile"]
     # only the defaults: keys of the agent come first
-    if len(keys) > 1 and _DEFAULTS.issuperset(keys):
+    if len(keys) > 1 and _DEFAULT_IDENTITIES.issuperset(keys):
         settings = [(key, value) for key, value in settings if key != "identityfile"]
     text = "Host *\n" + "".join(f"    {key} {value}\n" for key, value in settings)
     return Config(ssh_config=SSHConfig.from_text(text))
@@ -53,15 +53,15 @@ def _read_without_ssh(host: SshHost) -> Config:
     """Read the configuration with the library, if it contains only directives that both parse
     alike.
     """
-    path = Path(host.config or "~/.ssh/config").expanduser()
+    path = Path(host.config_file or "~/.ssh/config").expanduser()
     text = path.read_text(errors="replace") if path.is_file() else ""
-    if _BEYOND.search(text):
+    if _UNSUPPORTED_PATTERN.search(text):
         raise HostUnreachable(
             f"{host.name}: reading {path} requires the program ssh, which is not installed",
             hint="install the OpenSSH client, such as Debian's openssh-client",
         )
     try:
-        config = Config() if host.config is None else Config(runtime_ssh_path=host.config)
+        config = Config() if host.config_file is None else Config(runtime_ssh_path=host.config_file)
         config.base_ssh_config.lookup(host.address)
     except (ConfigParseError, ValueError, OSError) as error:
         raise HostUnreachable(
@@ -71,19 +71,19 @@ def _read_without_ssh(host: SshHost) -> Config:
     return config
 
 
-def _printed(host: SshHost) -> str:
+def _print_settings(host: SshHost) -> str:
     words = ["ssh", "-G"]
-    words += ["-F", host.config] if host.config is not None else []
+    words += ["-F", host.config_file] if host.config_file is not None else []
     words += ["-l", host.user] if host.user is not None else []
     words += ["-p", str(host.port)] if host.port is not None else []
     try:
         done = subprocess.run(
-            [*words, "--", host.address], capture_output=True, timeout=_SECONDS, check=False,
+            [*words, "--", host.address], capture_output=True, timeout=_TIMEOUT_SECONDS, check=False,
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise HostUnreachable(
-            f"{host.name}: `{' '.join(words)} {host.address}` did not finish within {_SECONDS:g} s",
+            f"{host.name}: `{' '.join(words)} {host.address}` did not finish within {_TIMEOUT_SECONDS:g} s",
             hint="check Match exec and CanonicalizeHostname in the SSH configuration",
         ) from None
     if done.returncode != 0:

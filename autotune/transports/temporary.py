@@ -6,7 +6,7 @@ from __future__ import annotations
 #: killed shell cannot do that, so the next shell removes unlocked files older than a minute.
 #: Creation and locking take less than that. Without flock(1), no file that may be in use is
 #: removed.
-LOCKED = """exec 8<"$temporary"
+LOCK_SCRIPT = """exec 8<"$temporary"
 flock -n 8 2>/dev/null
 trap 'rm -rf -- "$temporary"' EXIT
 find "${temporary%/*}" -maxdepth 1 -name 'autotune-*.held.*' -user "$(id -u)" -mmin +1 \\
@@ -14,10 +14,10 @@ find "${temporary%/*}" -maxdepth 1 -name 'autotune-*.held.*' -user "$(id -u)" -m
 """
 
 
-def temporary(what: str, option: str = "") -> str:
+def temporary_file_script(purpose: str, option: str = "") -> str:
     """Return shell lines that create ``$temporary``: a file, or a directory if ``option`` is
     ``-d``.
     """
     return (
-        f"temporary=$(mktemp {option} --tmpdir autotune-{what}.held.XXXXXXXX) || exit 1\n{LOCKED}"
+        f"temporary=$(mktemp {option} --tmpdir autotune-{purpose}.held.XXXXXXXX) || exit 1\n{LOCK_SCRIPT}"
     )

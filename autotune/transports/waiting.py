@@ -14,8 +14,8 @@ from math import inf
 
 from autotune.transports.base import Argv
 
-UNNOTICED = 8.0  # s that a command may take unnoticed
-REPEATED = (22.0, 60.0)  # s until the next line; the last one repeats
+FIRST_NOTICE_SECONDS = 8.0  # s that a command may take unnoticed
+REPEAT_SECONDS = (22.0, 60.0)  # s until the next line; the last one repeats
 Listener = Callable[[str], object]
 
 
@@ -23,18 +23,18 @@ Listener = Callable[[str], object]
 class Wait:
     """A command that runs. ``due`` is when the next line is, by the monotonic clock."""
 
-    what: str
+    purpose: str
     host: str
-    begun: float
-    most: float
-    due: float
-    lines: int = 0
+    start_time: float
+    max_seconds: float
+    next_notice: float
+    line_count: int = 0
 
-    def line(self, now: float) -> str:
+    def format_line(self, now: float) -> str:
         """What is waited for, after some seconds."""
         return (
-            f"waiting for {self.host}: {self.what} ({now - self.begun:.0f} s so far, "
-            f"{self.most:.0f} s at most)"
+            f"waiting for {self.host}: {self.purpose} ({now - self.start_time:.0f} s so far, "
+            f"{self.max_seconds:.0f} s at most)"
         )
 
 
@@ -42,7 +42,7 @@ class Watcher:
     """Tells listeners of late commands: the latest listener alone, so that no line is shown twice."""
 
     def __init__(
-        self, clock: Callable[[], float] = time.monotonic, unnoticed: float = UNNOTICED
+        self, clock: Callable[[], float] = time.monotonic, unnoticed: float = FIRST_NOTICE_SECONDS
     ) -> None:
         self._clock, self._unnoticed = clock, unnoticed
         self._changed = threading.Condition()
@@ -53,7 +53,7 @@ class Watcher:
         self._local = threading.local()
 
     @contextmanager
-    def listening(self, listener: Listener) -> Iterator[None]:
+    def listen(self, listener: Listener) -> Iterator[None]:
         """Lines go to ``listener`` meanwhile."""
         self._listeners.append(listener)
         try:
@@ -62,9 +62,9 @@ class Watcher:
             self._listeners.remove(listener)
 
     @contextmanager
-    def about(self, what: str = "", *, usual: float = 0.0) -> Iterator[None]:
+    def describe(self, what: str = "", *, usual: float = 0.0) -> Iterator[None]:
         """Commands of this thread are called ``what`` meanwhile, and take ``usual`` seconds."""
-        before = self._described()
+        before = self._describe_current()
         self._local.described = what or before[0], usual
         try:
             yield
@@ -72,61 +72,61 @@ class Watcher:
             self._local.described = before
 
     @contextmanager
-    def command(self, host: str, argv: Argv, most: float) -> Iterator[None]:
+    def watch_command(self, host: str, argv: Argv, most: float) -> Iterator[None]:
         """A command runs meanwhile, for ``most`` seconds at most."""
-        what, usual = self._described()
-        with self.wait(host, what or name_of(argv), most, usual=usual):
+        what, usual = self._describe_current()
+        with self.watch(host, what or name_command(argv), most, usual=usual):
             yield
 
     @contextmanager
-    def wait(self, host: str, what: str, most: float, *, usual: float = 0.0) -> Iterator[None]:
+    def watch(self, host: str, what: str, most: float, *, usual: float = 0.0) -> Iterator[None]:
         """Something else is waited for meanwhile, for ``most`` seconds at most."""
         now = self._clock()
         wait = Wait(what, host, now, most, now + usual + self._unnoticed)
-        self._add(wait)
+        self._add_wait(wait)
         try:
             yield
         finally:
             with self._changed:
                 del self._waits[id(wait)]
-            if wait.lines:
-                self._tell(f"{host}: {what} took {self._clock() - wait.begun:.0f} s")
+            if wait.line_count:
+                self._notify(f"{host}: {what} took {self._clock() - wait.start_time:.0f} s")
 
-    def look(self) -> None:
+    def notify_due(self) -> None:
         """Tell of every command that is late now."""
         now = self._clock()
         with self._changed:
-            late = [wait for wait in self._waits.values() if wait.due <= now]
+            late = [wait for wait in self._waits.values() if wait.next_notice <= now]
             for wait in late:
-                wait.due = now + REPEATED[min(wait.lines, len(REPEATED) - 1)]
-                wait.lines += 1
+                wait.next_notice = now + REPEAT_SECONDS[min(wait.line_count, len(REPEAT_SECONDS) - 1)]
+                wait.line_count += 1
         for wait in late:
-            self._tell(wait.line(now))
+            self._notify(wait.format_line(now))
 
-    def _described(self) -> tuple[str, float]:
+    def _describe_current(self) -> tuple[str, float]:
         described: tuple[str, float] = getattr(self._local, "described", ("", 0.0))
         return described
 
-    def _add(self, wait: Wait) -> None:
+    def _add_wait(self, wait: Wait) -> None:
         with self._changed:
             self._waits[id(wait)] = wait
             if self._thread is None:
-                self._thread = threading.Thread(target=self._watch, name="waiting", daemon=True)
+                self._thread = threading.Thread(target=self._run_watch, name="waiting", daemon=True)
                 self._thread.start()
-            elif wait.due < self._next:
+            elif wait.next_notice < self._next:
                 self._changed.notify()
 
-    def _watch(self) -> None:
+    def _run_watch(self) -> None:
         while True:
             with self._changed:
-                self._next = min((wait.due for wait in self._waits.values()), default=inf)
+                self._next = min((wait.next_notice for wait in self._waits.values()), default=inf)
                 left = self._next - self._clock()
                 if left > 0:
                     self._changed.wait(None if self._next == inf else left)
                     continue
-            self.look()
+            self.notify_due()
 
-    def _tell(self, line: str) -> None:
+    def _notify(self, line: str) -> None:
         listeners = self._listeners[-1:]
         for listener in listeners:
             # A display that fails must not keep the next line from being shown.
@@ -134,7 +134,7 @@ class Watcher:
                 listener(line)
 
 
-def name_of(argv: Argv) -> str:
+def name_command(argv: Argv) -> str:
     """The program of a command, without what wraps it."""
     words = [word.rpartition("/")[2] for word in argv]
     while words:
@@ -154,4 +154,4 @@ def name_of(argv: Argv) -> str:
 
 
 WATCHER = Watcher()
-about, command, wait, listening = WATCHER.about, WATCHER.command, WATCHER.wait, WATCHER.listening
+about, command, wait, listening = WATCHER.describe, WATCHER.watch_command, WATCHER.watch, WATCHER.listen

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from autotune.loads.base import Load
-from autotune.loads.closed import ClosedLoad
-from autotune.loads.reference import REFERENCES, GeneratorReference
-from autotune.loads.registry import CLOSED, LOADS
+from autotune.loads.base import LoadGenerator
+from autotune.loads.closed import ClosedLoopGenerator
+from autotune.loads.reference import GENERATOR_REFERENCES, GeneratorReference
+from autotune.loads.registry import CLOSED_LOOP_GENERATORS, LOAD_GENERATORS
 from scripts.reference.markdown import listed, page, section, table
 
 PATH = Path("docs") / "generators.md"
@@ -20,12 +20,12 @@ hides stalls."""
 
 def pages() -> Mapping[Path, str]:
     """The page by its path in a checkout."""
-    sections = [section(f"{each.name}", _section(each)) for each in REFERENCES]
+    sections = [section(f"{each.name}", _section(each)) for each in GENERATOR_REFERENCES]
     return {PATH: page("Load generators", HEAD, *sections)}
 
 
 def _section(reference: GeneratorReference) -> str:
-    load = LOADS.get(reference.name) or CLOSED.get(reference.name)
+    load = LOAD_GENERATORS.get(reference.name) or CLOSED_LOOP_GENERATORS.get(reference.name)
     rows = [
         ("Used by", reference.used),
         ("Loop", reference.loop),
@@ -39,12 +39,12 @@ def _section(reference: GeneratorReference) -> str:
     )
 
 
-def _facts(load: Load | ClosedLoad) -> Iterator[tuple[str, str]]:
-    if isinstance(load, Load):
+def _facts(load: LoadGenerator | ClosedLoopGenerator) -> Iterator[tuple[str, str]]:
+    if isinstance(load, LoadGenerator):
         yield "HTTP", "1.1 and 2" if load.http2 else "1.1"
-        yield "Methods", listed(sorted(load.methods)) if load.methods else "any"
+        yield "Methods", listed(sorted(load.supported_methods)) if load.supported_methods else "any"
         limits = load.limits
-        yield "One process", (f"up to {limits.rate:,.0f} requests/s over {limits.open_connections:,}"
+        yield "One process", (f"up to {limits.max_rate:,.0f} requests/s over {limits.open_connections:,}"
                               " connections; autotune starts several if needed")  # fmt: skip
     else:
         yield "HTTP", "1.1"

@@ -11,7 +11,7 @@ from autotune.report import parameters
 from autotune.services.adoption import Adoption
 from autotune.services.base import Action, Effect, Parameter, Role, Service
 from autotune.services.reference import Reference
-from autotune.services.registry import ALL, DEPLOYMENTS, adoptions, parts, references
+from autotune.services.registry import ALL_SERVICES, DEPLOYMENTS, map_adoptions, services_of, references
 from scripts.reference.markdown import listed, page, section, table
 
 DIRECTORY = Path("docs") / "services"
@@ -23,7 +23,7 @@ ROLES = {
     Role.CACHE: "cache",
     Role.STORE: "store",
     Role.DATABASE: "SQL database",
-    Role.LOCAL: "cache on the host of the application",
+    Role.LOCAL_CACHE: "cache on the host of the application",
     Role.HOST: "settings of a host",
 }
 COSTS = {Action.NONE: "none", Action.RELOAD: "reload", Action.RESTART: "restart"}
@@ -52,14 +52,14 @@ def pages() -> Mapping[Path, str]:
 
 
 def _kinds(name: str) -> tuple[Service, ...]:
-    return tuple(service for service in ALL if service.name == name)
+    return tuple(service for service in ALL_SERVICES if service.name == name)
 
 
 def _targets(kinds: Iterable[Service]) -> list[str]:
     """What `service:` and other keys of a tier say for these services."""
     keys = {service.key for service in kinds}
     services = [name for name in DEPLOYMENTS
-                if keys & {service.key for service, _ in parts(name)}]  # fmt: skip
+                if keys & {service.key for service, _ in services_of(name)}]  # fmt: skip
     return [*services, *(f"app: {s.application}" for s in kinds if s.application)]
 
 
@@ -68,7 +68,7 @@ def _index() -> str:
     for name in reversed(references()):
         kinds = _kinds(name)
         rows.append((f"[{kinds[0].title}]({name}.md)", _roles(kinds), listed(_targets(kinds)),
-                     str(len(parameters.catalogue().get(name, ())))))  # fmt: skip
+                     str(len(parameters.list_catalogue().get(name, ())))))  # fmt: skip
     heads = ("Service", "Role", "Target", "Parameters")
     reasons = table(("Setting", "Reason"), EVERYWHERE.items())
     return page("Services", INDEX, table(heads, rows), section("Not tuned in any service", reasons))
@@ -79,7 +79,7 @@ def _roles(kinds: Iterable[Service]) -> str:
     keys = {service.key: service.role for service in kinds}
     roles = dict.fromkeys(keys.values())
     for name in DEPLOYMENTS:
-        roles |= {role: None for service, role in parts(name) if service.key in keys}
+        roles |= {role: None for service, role in services_of(name) if service.key in keys}
     return ", ".join(ROLES[role] for role in roles)
 
 
@@ -96,7 +96,7 @@ def _page(name: str, reference: Reference) -> str:
         *_facts(kinds),
     ]
     untuned = table(("Setting", "Reason"), ((u.setting, u.reason) for u in reference.untuned))
-    entries = parameters.catalogue().get(name, [])
+    entries = parameters.list_catalogue().get(name, [])
     return page(
         kinds[0].title,
         table(("", ""), [(f"**{key}**", value) for key, value in facts if value]),
@@ -106,20 +106,20 @@ def _page(name: str, reference: Reference) -> str:
 
 
 def _facts(kinds: tuple[Service, ...]) -> Iterator[tuple[str, str]]:
-    by_key = adoptions()
+    by_key = map_adoptions()
     adopted = next((by_key[service.key] for service in kinds if service.key in by_key), None)
     packages = dict.fromkeys(name for service in kinds for name in service.packages)
     yield "Units", _units(kinds, adopted)
     yield "Default port", ", ".join(dict.fromkeys(str(s.port) for s in kinds if s.port))
     yield "Debian packages", listed(packages)
-    yield "Other sources", "; ".join(service.elsewhere for service in kinds if service.elsewhere)
-    yield "Private server of a study", "yes" if all(s.runs_privately for s in kinds) else "no"
+    yield "Other sources", "; ".join(service.package_source for service in kinds if service.package_source)
+    yield "Private server of a study", "yes" if all(s.can_run_privately for s in kinds) else "no"
 
 
 def _units(kinds: tuple[Service, ...], adopted: Adoption | None) -> str:
     units = dict.fromkeys(service.unit_name for service in kinds if service.unit_name)
     if adopted:
-        units |= dict.fromkeys((*adopted.units, *adopted.elsewhere))
+        units |= dict.fromkeys((*adopted.units, *adopted.other_units))
     return listed(units)
 
 
@@ -138,7 +138,7 @@ def _cost(kinds: tuple[Service, ...]) -> str:
     return " ".join(sentences)
 
 
-def _parameters(name: str, entries: list[parameters.Catalogued]) -> str:
+def _parameters(name: str, entries: list[parameters.CatalogueEntry]) -> str:
     if not entries:
         return ""
     rows = [tuple(_cells(each)) for each in entries]
@@ -157,16 +157,16 @@ def _parameters(name: str, entries: list[parameters.Catalogued]) -> str:
     return "\n\n".join(["\n".join(notes), table(heads, rows)])
 
 
-def _cells(each: parameters.Catalogued) -> Iterator[str]:
+def _cells(each: parameters.CatalogueEntry) -> Iterator[str]:
     parameter = each.parameter
-    conditions = [f"{text[0].upper()}{text[1:]}." for text in parameters.conditions(each)]
+    conditions = [f"{text[0].upper()}{text[1:]}." for text in parameters.format_conditions(each)]
     conditions += ["On demand."] if parameter.on_demand else []
     conditions += ["In your files."] if parameter.adopted else []
     if parameter.derive:
         conditions.append(f"Follows `{parameter.derive}`.")
     yield " ".join([f"`{parameter.name}`: {parameter.meaning}", *conditions])
-    yield parameters.values(parameter)
-    yield fmt.setting(parameter.stock, parameter.unit)
+    yield parameters.format_range(parameter)
+    yield fmt.format_setting(parameter.stock, parameter.unit)
     yield ", ".join(_recommended(parameter))
     yield COSTS[parameter.action]
     safe = f"safe from {parameter.safe[0]} to {parameter.safe[1]}" if parameter.safe else ""
@@ -177,6 +177,6 @@ def _cells(each: parameters.Catalogued) -> Iterator[str]:
 
 def _recommended(parameter: Parameter) -> Iterator[str]:
     if parameter.recommended is not None:
-        yield fmt.setting(parameter.recommended, parameter.unit)
+        yield fmt.format_setting(parameter.recommended, parameter.unit)
     for role, value in parameter.published.items():
-        yield f"{fmt.setting(value, parameter.unit)} as {ROLES[role]} (published)"
+        yield f"{fmt.format_setting(value, parameter.unit)} as {ROLES[role]} (published)"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.target import fields, units
-from autotune.target.schema import schema
+from autotune.target.schema import build_schema
 from scripts.reference.markdown import page, section, table
 
 PATH = Path("docs") / "target-keys.md"
@@ -47,7 +47,7 @@ AMOUNTS = {
 
 def pages() -> Mapping[Path, str]:
     """The page by its path in a checkout. Raises KeyError for a model without a place."""
-    whole = schema()
+    whole = build_schema()
     models = {"Target": whole, **whole["$defs"]}
     sections = [_section(name, PLACES[name], models) for name in PLACES]
     if unplaced := {name for name, model in models.items() if "properties" in model} - {*PLACES}:
@@ -132,12 +132,12 @@ def _written(value: object) -> str:
 def _text(part: dict[str, Any]) -> str:
     pattern = part.get("pattern")
     for kind, text in AMOUNTS.items():
-        names = "|".join(sorted(units.KINDS[kind], key=len, reverse=True))
-        if pattern == rf"^\s*{units.AMOUNT}\s*({names})\s*$":
+        names = "|".join(sorted(units.UNITS_BY_KIND[kind], key=len, reverse=True))
+        if pattern == rf"^\s*{units.AMOUNT_REGEX}\s*({names})\s*$":
             return text
-    if pattern in (None, fields.TEXT, fields.WORD):
+    if pattern in (None, fields.TEXT_PATTERN, fields.ARGUMENT_PATTERN):
         return "text"
-    return fields.EXPECTED.get(pattern, "text")
+    return fields.PATTERN_DESCRIPTIONS.get(pattern, "text")
 
 
 def _named(kind: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from autotune.report.warnings import KINDS
+from autotune.report.warnings import WARNING_KINDS
 from scripts.reference.markdown import page, table
 
 PATH = Path("docs") / "warnings.md"
@@ -17,5 +17,5 @@ HEAD = """\
 def pages() -> Mapping[Path, str]:
     """The page by its path in a checkout."""
     rows = [(f"`{kind.code}`", kind.meaning, f"{kind.remedy[0].upper()}{kind.remedy[1:]}.")
-            for kind in KINDS.values()]  # fmt: skip
+            for kind in WARNING_KINDS.values()]  # fmt: skip
     return {PATH: page("Warnings", HEAD, table(("Code", "Meaning", "What to do"), rows))}

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.space.space import Space
+from autotune.space.space import SearchSpace
 from bench import catalogue
 from bench.search import PARTS, SPOILT, Case, Probes
 from bench.stacks import Stack, _climb, number
@@ -11,8 +11,8 @@ from bench.stacks import Stack, _climb, number
 @pytest.mark.parametrize(("name", "parameters"), [("local/even", 45), ("lab/thin-lb", 100)])
 def test_it_is_the_whole_space_of_a_shipped_target(name: str, parameters: int) -> None:
     stack = catalogue.stack(name, 1)
-    assert len(stack.space.tunable) >= parameters
-    assert len(stack.active) < len(stack.space.tunable)  # the others do nothing
+    assert len(stack.space.tunable_dimensions) >= parameters
+    assert len(stack.active) < len(stack.space.tunable_dimensions)  # the others do nothing
     peaks = [stack.peak(settings) or 0.0 for settings in catalogue.presets(stack.space)]
     assert max(peaks) > 1.05 * peaks[0] > 0
 
@@ -34,6 +34,6 @@ def test_what_trials_tell_can_be_missing_and_wrong(parts: str) -> None:
 
 
 def test_the_optimum_leaves_what_cannot_be_tuned_as_it_is() -> None:
-    space = Space((number("t.s.a", 1, 100, 5), number("t.s.fixed", 2, 2, 2)), (), {})
+    space = SearchSpace((number("t.s.a", 1, 100, 5), number("t.s.fixed", 2, 2, 2)), (), {})
     stack = Stack("slope", space, lambda settings: float(settings["t.s.a"]), frozenset({"t.s.a"}))
     assert _climb(stack, space.baseline) == (100.0, {"t.s.a": 100, "t.s.fixed": 2})

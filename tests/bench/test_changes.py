@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from autotune.services.base import Settings
-from autotune.space.space import Space
-from autotune.study.ranking import leader
+from autotune.space.space import SearchSpace
+from autotune.study.ranking import find_leader
 from autotune.study.records import Phase
 from bench import stacks
 from bench.changes import changes, needed
@@ -16,7 +16,7 @@ from bench.studies import SECONDS, study
 
 
 def test_of_two_changes_that_stand_in_for_each_other_one_is_needed() -> None:
-    space = Space(tuple(stacks.number(f"t.s.{name}", 1, 9, 1) for name in "abcd"), (), {})
+    space = SearchSpace(tuple(stacks.number(f"t.s.{name}", 1, 9, 1) for name in "abcd"), (), {})
 
     def peak(settings: Settings) -> float:
         either = settings["t.s.a"] == 9 or settings["t.s.b"] == 9
@@ -31,9 +31,9 @@ def test_of_two_changes_that_stand_in_for_each_other_one_is_needed() -> None:
 def test_what_is_confirmed_is_the_winner_less_what_measurements_showed_to_do_nothing() -> None:
     case = Case("catalogue", "local/even", 12, SEEN)  # one that accepts a block
     done = study(case.stack, trials=30, seed=12, time=30 * SECONDS, probes=Probes(case))
-    state, number = done.state, leader(done.state)
+    state, number = done.state, find_leader(done.state)
     assert number is not None
-    winner, best = state.by_number(number), state.by_number(done.verdict.best or 0)
+    winner, best = state.find_trial(number), state.find_trial(done.verdict.best or 0)
     assert (best.phase, best.of) == (Phase.SIMPLIFIED, number)
     simple, baseline = state.simplified or {}, case.stack.space.baseline
     assert simple["accepted"] == best.number
@@ -41,6 +41,6 @@ def test_what_is_confirmed_is_the_winner_less_what_measurements_showed_to_do_not
     for name, value in best.settings.items():
         assert value == (baseline if name in simple["without"] else winner.settings)[name]
     assert len(changes(case.stack, best.settings)) < len(changes(case.stack, winner.settings))
-    assert {trial.of for trial in state.finished(Phase.CONFIRM)} == {0, best.number}
+    assert {trial.of for trial in state.list_finished(Phase.CONFIRM)} == {0, best.number}
     # Time for them, and for the proof, was kept.
-    assert len(state.finished(Phase.CONFIRM)) >= 6
+    assert len(state.list_finished(Phase.CONFIRM)) >= 6

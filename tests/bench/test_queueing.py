@@ -42,7 +42,7 @@ def test_the_cause_is_named_and_removing_it_helps(
     load: Workload, helps: dict[str, int], cause: str
 ) -> None:
     at = plain(load)
-    preset = at.space.preset("recommended")
+    preset = at.space.preset_settings("recommended")
     assert cause in at.advise(preset, 0.0)
     assert (at.peak({**preset, **helps}) or 0.0) > 1.2 * (at.peak(preset) or inf)
     assert set(at.parts(preset)) == set(queueing.SEEN)
@@ -73,7 +73,7 @@ def test_wrong_classes_are_those_of_what_decides_and_nothing_else_differs() -> N
     at = plain(Workload(waits=1.0, web_memory=32_768))
     few = replace(at, space=replace(at.space, dimensions=tuple(
         d for d in at.space.dimensions if d.name in WIDE or d.name.startswith("web.php_fpm.")
-        or d.fixed
+        or d.is_fixed
     )))  # fmt: skip
     at = replace(at, space=replace(at.space, dimensions=tuple(
         d if d in few.space.dimensions else d.fixed_at(d.baseline) for d in at.space.dimensions
@@ -108,6 +108,6 @@ def test_others_suggest_what_can_be_measured(kind: str) -> None:
     for _ in range(6):
         tried.append(suggest(tried, peaks))
         peaks.append(at.peak(tried[-1]))
-        assert all(d.holds(tried[-1][d.name]) for d in at.space.tunable)
+        assert all(d.allows(tried[-1][d.name]) for d in at.space.tunable_dimensions)
     gained = max(p or 0.0 for p in peaks) / max(p or 0.0 for p in peaks[:4])
     assert gained > (1.2 if kind == "engineer" else 0.99)

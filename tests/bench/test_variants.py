@@ -16,7 +16,7 @@ def drawn(dimension: Dimension, rng: np.random.Generator) -> Value:
     low, high = float(dimension.low or 0), float(dimension.high or 0)
     unit = rng.random()
     return dimension.clip(
-        low * (high / low) ** unit if dimension.log else low + unit * (high - low)
+        low * (high / low) ** unit if dimension.is_logarithmic else low + unit * (high - low)
     )
 
 
@@ -31,7 +31,7 @@ def test_there_is_a_hill_to_climb_and_a_part_that_fails(variant: Variant) -> Non
     peaks = np.array([variant.true_peak(s) for s in settings(variant, 150)])
     assert 0.1 < np.mean(peaks == 0.0) < 0.5
     baseline = variant.true_peak({})
-    advised = variant.true_peak(variant.space.preset("recommended"))
+    advised = variant.true_peak(variant.space.preset_settings("recommended"))
     assert 0 < baseline < 0.5 * advised
     assert peaks.max() > 2 * np.median(peaks[peaks > 0])
 
@@ -39,7 +39,7 @@ def test_there_is_a_hill_to_climb_and_a_part_that_fails(variant: Variant) -> Non
 @pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
 def test_what_is_inactive_has_no_effect(variant: Variant) -> None:
     for chosen in settings(variant, 15):
-        active = variant.space.active(chosen)
+        active = variant.space.active_parameters(chosen)
         reset = {d.name: d.baseline for d in variant.space.dimensions if d.name not in active}
         assert variant.true_peak({**chosen, **reset}) == variant.true_peak(chosen)
 

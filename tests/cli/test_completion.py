@@ -13,8 +13,8 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune.cli import app
-from autotune.cli.completion import FORMATS
-from autotune.export.write import FORMATS as WRITTEN
+from autotune.cli.completion import EXPORT_FORMATS
+from autotune.export.write import ALL_FORMATS as WRITTEN
 from tests.space.targets import FLEET
 from tests.test_cli import HEAVY
 
@@ -110,7 +110,7 @@ def test_parameters_of_the_target_that_is_named(complete: Complete) -> None:
         ("measure fleet.yaml --against ", ["baseline", "recommended", "advised", "published"]),
         ("measure fleet.yaml --tier ", ["cache"]),
         ("sweep fleet.yaml --hosts ", ["lb=", "web=", "cache=", "store="]),
-        ("export improved --format ", list(FORMATS)),
+        ("export improved --format ", list(EXPORT_FORMATS)),
         ("params mem", ["memcached"]),
         ("params ngi", ["nginx"]),
         ("init --example pap", ["paper", "paper-3x3"]),
@@ -126,7 +126,7 @@ def test_other_names(line: str, offered: list[str], complete: Complete) -> None:
 
 
 def test_formats_are_those_that_are_written() -> None:
-    assert FORMATS == WRITTEN
+    assert EXPORT_FORMATS == WRITTEN
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 PAPER = (ROOT / "targets" / "paper.yaml").read_text()
 MISTAKES = YAML(typ="safe").load((Path(__file__).parent / "mistakes.yaml").read_text())
 BAR = 0.9
-ENDINGS = (errors.OPERATIONAL, errors.USAGE, errors.INVALID_TARGET)
+ENDINGS = (errors.OPERATIONAL_EXIT_CODE, errors.USAGE_EXIT_CODE, errors.INVALID_TARGET_EXIT_CODE)
 
 
 def where(mistake: dict[str, Any], text: str) -> str:
@@ -63,7 +63,7 @@ def test_nothing_crashes_and_what_where_and_how_are_said(
     for name, content in mistake.get("files", {}).items():
         (directory / name).write_text(content)
     words = shlex.split(mistake.get("run", "check t.yaml"))
-    code = outcome.end(lambda: app(words, standalone_mode=False), as_json=False)
+    code = outcome.run_command(lambda: app(words, standalone_mode=False), as_json=False)
     printed = capsys.readouterr().err
     assert "Traceback" not in printed
     assert "hunter2" not in printed

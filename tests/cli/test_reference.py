@@ -14,14 +14,14 @@ from typer.main import get_command
 
 from autotune import errors
 from autotune.cli import app
-from autotune.cli.help import GROUPS
-from autotune.environments.peak import LIMITED
-from autotune.loads.reference import REFERENCES
-from autotune.loads.registry import CLOSED, LOADS
+from autotune.cli.help import COMMAND_GROUPS
+from autotune.environments.peak import LIMITED_VERDICT
+from autotune.loads.reference import GENERATOR_REFERENCES
+from autotune.loads.registry import CLOSED_LOOP_GENERATORS, LOAD_GENERATORS
 from autotune.report import warnings
-from autotune.services.base import Endpoint, Role, Service, Site, TrialStart
+from autotune.services.base import Endpoint, Role, Service, Placement, TrialStart
 from autotune.services.reference import STARTS
-from autotune.services.registry import ALL, references
+from autotune.services.registry import ALL_SERVICES, references
 from scripts import reference_results
 from scripts.cli_reference import FILE, MANUAL, REPOSITORY, commands, help_of, manual, text
 from scripts.reference import troubleshooting
@@ -51,7 +51,7 @@ def test_a_generated_page_is_made_from_the_code(path: Path) -> None:
 
 
 def test_every_service_has_a_page_and_no_page_is_left_over() -> None:
-    names = {service.name for service in ALL}
+    names = {service.name for service in ALL_SERVICES}
     assert {*references()} == names
     assert {path.name for path in (DOCS / "services").iterdir()} == {
         "README.md", *(f"{name}.md" for name in names)
@@ -63,36 +63,36 @@ def program(argv: Sequence[str]) -> str:
     return Path(argv[0]).name.rstrip("0123456789.")
 
 
-@pytest.mark.parametrize("service", [s for s in ALL if s.role != Role.HOST], ids=lambda s: s.key)
+@pytest.mark.parametrize("service", [s for s in ALL_SERVICES if s.role != Role.HOST], ids=lambda s: s.key)
 def test_a_page_of_a_service_names_the_programs_that_check_and_show_it(service: Service) -> None:
     """Of scripts only the names inside are known, so those are not looked for."""
-    site = Site(
+    site = Placement(
         tier="web", host="h", role=service.role, directory="/run/a", installed=True,
         listen=Endpoint("10.0.0.1", service.port or 80),
         programs={name: some[0] for name, some in service.programs.items()},
     )  # fmt: skip
     reference = references()[service.name]
-    files = {file.path: b"" for file in service.files(site)}
-    check = service.validate(site, files)
+    files = {file.path: b"" for file in service.list_config_files(site)}
+    check = service.build_validation(site, files)
     if isinstance(check, TrialStart):
         assert reference.validated == STARTS
     elif check and check[0] not in SHELLS:
         assert program(check) in reference.validated
-    shown = [program(readback.argv) for readback in service.effective(site)]
+    shown = [program(readback.argv) for readback in service.list_readbacks(site)]
     assert [name for name in shown if name not in SHELLS and name not in reference.read_back] == []
 
 
 def test_every_generator_is_on_the_page_of_generators() -> None:
-    names = [reference.name for reference in REFERENCES]
+    names = [reference.name for reference in GENERATOR_REFERENCES]
     assert len(names) == len({*names})
-    assert {*LOADS, *CLOSED} <= {*names}
+    assert {*LOAD_GENERATORS, *CLOSED_LOOP_GENERATORS} <= {*names}
 
 
 def test_every_warning_of_the_code_is_on_the_page_of_warnings() -> None:
     """And no other: `_warning` takes meaning and advice from the list that the page shows."""
     source = inspect.getsource(warnings)
-    made = {*re.findall(r'_warning\(\s*"([a-z-]+)"', source)} | {LIMITED}
-    assert made == {*warnings.KINDS}
+    made = {*re.findall(r'_warning\(\s*"([a-z-]+)"', source)} | {LIMITED_VERDICT}
+    assert made == {*warnings.WARNING_KINDS}
     assert "yield StudyWarning(" not in source
 
 
@@ -121,7 +121,7 @@ def test_the_page_of_reference_figures_is_what_was_recorded() -> None:
 
 
 def test_help_has_every_command_in_one_group() -> None:
-    grouped = [name for names in GROUPS.values() for name in names]
+    grouped = [name for names in COMMAND_GROUPS.values() for name in names]
     assert sorted(grouped) == sorted({words[0] for words in commands()})
 
 

@@ -12,8 +12,8 @@ from jsonschema import Draft202012Validator, ValidationError
 from typer.testing import CliRunner
 
 from autotune.cli import app
-from autotune.cli.completion import SCHEMAS
-from autotune.cli.schemas import OBJECTS
+from autotune.cli.completion import SCHEMA_NAMES
+from autotune.cli.schemas import OUTPUT_OBJECTS
 from scripts.cli_reference import REPOSITORY, commands, help_of
 from tests.printed import printed
 
@@ -51,7 +51,7 @@ def test_a_workload_is_as_its_schema_says(tmp_path: Path) -> None:
 
 
 def test_every_command_with_json_has_a_schema() -> None:
-    named = " ".join(about for _, about in OBJECTS.values())
+    named = " ".join(about for _, about in OUTPUT_OBJECTS.values())
     having_json = [words for words in commands() if "\n  --json " in help_of(words)]
     assert len(having_json) > 10
     assert [words for words in having_json if not re.search(rf"\b{words[-1]}\b", named)] == []
@@ -61,10 +61,10 @@ def test_every_schema_is_held_against_what_a_command_printed() -> None:
     """Somewhere in the tests; a name that none of them uses is published on trust alone."""
     tests = "".join(path.read_text() for path in (REPOSITORY / "tests").rglob("*.py"))
     used = {*re.findall(r'printed\(\s*"(\w+)"', tests), *(name for name, _ in cases())}
-    assert {*OBJECTS} - used == set()
+    assert {*OUTPUT_OBJECTS} - used == set()
 
 
-@pytest.mark.parametrize("name", OBJECTS)
+@pytest.mark.parametrize("name", OUTPUT_OBJECTS)
 def test_a_published_schema_is_one_and_allows_what_may_be_added(name: str) -> None:
     published = json.loads(autotune("schema", name))
     Draft202012Validator.check_schema(published)
@@ -80,5 +80,5 @@ def test_what_is_otherwise_than_its_schema_says_is_found() -> None:
 
 
 def test_names_are_listed_with_their_commands() -> None:
-    assert tuple(OBJECTS) == SCHEMAS
-    assert [line.split()[0] for line in autotune("schema").splitlines()] == list(OBJECTS)
+    assert tuple(OUTPUT_OBJECTS) == SCHEMA_NAMES
+    assert [line.split()[0] for line in autotune("schema").splitlines()] == list(OUTPUT_OBJECTS)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.cli.options import Detail
-from autotune.cli.session import confirm, prepared, reporting
+from autotune.cli.options import ProgressOptions
+from autotune.cli.session import confirm, prepare_target, open_progress
 from autotune.errors import AutotuneError
 from autotune.report.studies import open_study
 
@@ -36,13 +36,13 @@ def test_quiet_progress_is_in_the_log_file_alone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     directory = Path(shutil.copytree(STUDY, tmp_path / "improved"))
-    environment, log = prepared(PAPER), tmp_path / "run.log"
+    environment, log = prepare_target(PAPER), tmp_path / "run.log"
     trials = open_study(directory).state.trials
-    for detail in (Detail(quiet=True, log_file=log), Detail(quiet=True)):
-        with reporting(environment, directory, detail, paged=False) as progress:
+    for detail in (ProgressOptions(quiet=True, log_file=log), ProgressOptions(quiet=True)):
+        with open_progress(environment, directory, detail, paged=False) as progress:
             progress.note("loading data")
             for trial in trials:
-                progress.trial_ends(trial)
+                progress.on_trial_end(trial)
     assert capsys.readouterr().err == ""
     lines = log.read_text().splitlines()
     assert lines[0] == "loading data"

@@ -13,7 +13,7 @@ from autotune.deploy import run_directories
 from autotune.environments.base import prepare
 from autotune.study import context
 from autotune.study.context import TrialContext
-from autotune.target.read import read
+from autotune.target.read import read_target
 from tests.deploy.lab import Ground, renewed
 from tests.lab.shared import SharedLab
 
@@ -57,8 +57,8 @@ def opened(tmp_path: Path) -> Iterator[Opened]:
         path = tmp_path / "target.yaml"
         path.write_text(reduce(lambda text, change: text.replace(*change), changes, LOCAL))
         progress: Any = Silent()
-        with context.opened(prepare(read(path)), tmp_path / name, progress) as bench:
-            directory = run_directories.of_study(tmp_path / name)
+        with context.open_session(prepare(read_target(path)), tmp_path / name, progress) as bench:
+            directory = run_directories.find_run_directory(tmp_path / name)
             assert directory is not None
             runs.append(directory.path)
             yield bench

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from autotune.deploy.host_commands import HOME
-from autotune.transports.base import Argv, Completed
+from autotune.deploy.host_commands import STATE_DIRECTORY
+from autotune.transports.base import Argv, CommandResult
 from autotune.transports.local import LocalTransport
 
 
@@ -26,7 +26,7 @@ class Here(LocalTransport):
         sudo: bool = False,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
-    ) -> Completed:
+    ) -> CommandResult:
         self.exchanges += 1
         return super().run(
             argv, input=self.rewritten(input or b""), timeout=timeout, cwd=cwd, env=env
@@ -34,5 +34,5 @@ class Here(LocalTransport):
 
     def rewritten(self, script: bytes) -> bytes:
         """What is sent, with places of a real host replaced by those here."""
-        script = script.replace(HOME.encode(), str(self.place / "autotune").encode())
+        script = script.replace(STATE_DIRECTORY.encode(), str(self.place / "autotune").encode())
         return script.replace(b"</var/lib", f"<{self.place}".encode())

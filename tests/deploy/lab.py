@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from autotune.deploy.deployment import Deployment
-from autotune.deploy.host_commands import Command, ask
+from autotune.deploy.host_commands import Command, run_commands
 from autotune.deploy.managed_hosts import ManagedHosts
 from autotune.diagnose.context import Bottleneck
-from autotune.discovery.adopting import Written, adopt
+from autotune.discovery.adopting import AdoptionSummary, adopt_hosts
 from autotune.environments.load_meter import LoadMeter
 from autotune.environments.stack import StackEnvironment, prepare
 from autotune.errors import AutotuneError
-from autotune.lab.lifecycle import access
-from autotune.lab.plan import names
-from autotune.loads.base import Load, Request
-from autotune.monitor.watch import hosts_of
+from autotune.lab.lifecycle import build_ssh_host
+from autotune.lab.plan import derive_names
+from autotune.loads.base import LoadGenerator, Request
+from autotune.monitor.watch import build_watched_hosts
 from autotune.services.base import Action, Settings
 from autotune.services.diagnosis import Resource
-from autotune.target.read import read
+from autotune.target.read import read_target
 from autotune.target.slo import Slo
 from autotune.transports.base import Transport
 from autotune.transports.local import LocalTransport
@@ -78,27 +78,27 @@ class Ground:
     transports: Mapping[str, Transport]
 
     def bed(self, *changes: tuple[str, str]) -> StackEnvironment:
-        text = TARGET.replace("CONFIG", str(names(self.lab).ssh_config))
+        text = TARGET.replace("CONFIG", str(derive_names(self.lab).ssh_config))
         for change in changes:
             assert change[0] in text
             text = text.replace(*change)
         path = self.directory / "target.yaml"
         path.write_text(text)
-        return prepare(read(path))
+        return prepare(read_target(path))
 
     def fleet(self, bed: StackEnvironment, study: str = "study", news: Any = None) -> Deployment:
-        return bed.fleet(self.directory / study, (news or News()).note)
+        return bed.create_deployment(self.directory / study, (news or News()).note)
 
     def killed(self, fleet: Deployment) -> None:
         """What is left of a tuner whose process has ended: nothing is put back or unlocked."""
         hosts = fleet.hosts
         assert isinstance(hosts, ManagedHosts)
         hosts._lease.stop()
-        for host in [host for host in hosts._hosts.values() if host.lock.held]:
+        for host in [host for host in hosts._hosts.values() if host.lock.is_locked]:
             ended = {**json.loads(host.lock.record), "pid": 2**22 + 1}
             with suppress(AutotuneError):
                 claim = Command(("claim", host.lock.record, json.dumps(ended)))
-                ask(host.transport, [claim])
+                run_commands(host.transport, [claim])
 
     @contextmanager
     def opened(self, *changes: tuple[str, str], study: str = "study") -> Iterator[Deployment]:
@@ -106,7 +106,7 @@ class Ground:
         before = self.pictures()
         bed = self.bed(*changes)
         fleet = self.fleet(bed, study)
-        fleet.open()
+        fleet.lock_hosts()
         try:
             fleet.deploy(settings(fleet))
             yield fleet
@@ -118,14 +118,14 @@ class Ground:
         assert not left, left
 
     @contextmanager
-    def adopted(self, *hosts: str, path: str) -> Iterator[tuple[Written, Deployment]]:
+    def adopted(self, *hosts: str, path: str) -> Iterator[tuple[AdoptionSummary, Deployment]]:
         """The fleet of what runs on these hosts, as `init --from` writes it; then they are as before."""
         before = self.pictures()
         out = self.directory / "own.yaml"
-        written = adopt(hosts, out, names(self.lab).ssh_config, path)
-        environment = prepare(read(out))
-        fleet = environment.fleet(self.directory / "own", News().note)
-        fleet.open()
+        written = adopt_hosts(hosts, out, derive_names(self.lab).ssh_config, path)
+        environment = prepare(read_target(out))
+        fleet = environment.create_deployment(self.directory / "own", News().note)
+        fleet.lock_hosts()
         try:
             yield written, fleet
         finally:
@@ -136,7 +136,7 @@ class Ground:
         assert not left, left
 
     def pictures(self) -> dict[str, list[str]]:
-        return {name: picture(names(self.lab), name) for name in self.transports}
+        return {name: picture(derive_names(self.lab), name) for name in self.transports}
 
     def sh(self, host: str, script: str, *words: str) -> str:
         done = self.transports[host].run(["sh", "-c", script, "sh", *words], timeout=240.0)
@@ -148,7 +148,7 @@ def renewed(shared_lab: SharedLab, directory: Path) -> Iterator[Ground]:
     """The session's hosts, as new."""
     shared_lab.renew()
     lab = shared_lab.directory
-    transports = {host.name: SshTransport(access(lab, host.name)) for host in HOSTS}
+    transports = {host.name: SshTransport(build_ssh_host(lab, host.name)) for host in HOSTS}
     yield Ground(lab, directory, transports)
     for transport in transports.values():
         transport.close()
@@ -157,7 +157,7 @@ def renewed(shared_lab: SharedLab, directory: Path) -> Iterator[Ground]:
 def diagnosed(
     ground: Ground,
     fleet: Deployment,
-    load: Load,
+    load: LoadGenerator,
     request: Request,
     slo: Slo,
     rate: float,
@@ -169,14 +169,14 @@ def diagnosed(
     They are taken again where they show another tier or resource: a busy machine may have no free port
     for a while, or no CPU time for the generator.
     """
-    hosts = hosts_of(fleet.stack, dict.fromkeys(ground.transports, 2.0), ground.transports)
-    starved = fleet.in_place
+    hosts = build_watched_hosts(fleet.stack, dict.fromkeys(ground.transports, 2.0), ground.transports)
+    starved = fleet.deployed_settings
     meter = LoadMeter(
         load, request, slo, (LocalTransport(),), fleet.stack, hosts,
-        timeout=2.0, max_rate=20_000.0, in_place=lambda: starved,
+        timeout=2.0, max_rate=20_000.0, read_deployed_settings=lambda: starved,
     )  # fmt: skip
     return shown(
-        lambda: meter.diagnose(starved, [meter.take(rate, 2.0) for _ in range(2)]), tier, resource
+        lambda: meter.find_bottleneck(starved, [meter.take_reading(rate, 2.0) for _ in range(2)]), tier, resource
     )
 
 
@@ -202,7 +202,7 @@ def differing(before: Mapping[str, list[str]], after: Mapping[str, list[str]]) -
 def settings(fleet: Deployment, **changed: Any) -> Settings:
     """The baseline with some values changed; ``__`` stands for a dot."""
     wanted = {name.replace("__", "."): value for name, value in changed.items()}
-    return fleet.space.candidate(wanted).settings
+    return fleet.space.build_candidate(wanted).settings
 
 
 def give_up_soon(fleet: Deployment) -> None:
@@ -224,9 +224,9 @@ def redeployed(fleet: Deployment, part: str, **values: object) -> tuple[Settings
     """The settings with these values of a part (``tier.host.service``), and what is in effect of them:
     just so, by its restart and nothing else, or by nothing where there are none."""
     tier, _, service = part.split(".")
-    candidate = fleet.space.candidate({f"{tier}.{service}.{n}": v for n, v in values.items()})
+    candidate = fleet.space.build_candidate({f"{tier}.{service}.{n}": v for n, v in values.items()})
     result = fleet.deploy(candidate.settings)
-    differences = [str(d) for d in result.differences if service in d.parameter]
+    differences = [str(d) for d in result.mismatches if service in d.parameter]
     assert not differences, differences
     assert acted(result.actions) == ({part: Action.RESTART} if values else {})
     return candidate.settings, result.effective

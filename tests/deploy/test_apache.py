@@ -26,7 +26,7 @@ LB, WEB = "lb.here.apache", "web.here.apache"
 
 def masters(bench: TrialContext) -> dict[str, int]:
     """Tier → process id of its Apache's first process."""
-    sites = (part.site for part in fleet(bench).stack.parts if part.service.name == "apache")
+    sites = (part.placement for part in fleet(bench).stack.instances if part.service.name == "apache")
     return {
         site.tier: int(Path(site.directory, "apache.pid-of").read_text().split()[0])
         for site in sites
@@ -38,7 +38,7 @@ def test_both_roles_answer_and_take_the_least_action(opened: Opened) -> None:
         first = fleet(bench).deploy(settings(bench))
         assert set(first.actions.values()) == {Action.RESTART}
         assert answer(bench) == RIGHT
-        assert first.differences == ()
+        assert first.mismatches == ()
         of_apache = {n for n in settings(bench) if n.startswith(("lb.apache.", "web.apache."))}
         assert of_apache - set(first.effective) <= {"lb.apache.proxy_ttl"}  # 0 is not written
         begun = masters(bench)
@@ -53,7 +53,7 @@ def test_both_roles_answer_and_take_the_least_action(opened: Opened) -> None:
         assert reloaded.effective["lb.apache.ThreadsPerChild"] == 10
         assert reloaded.effective["lb.apache.MaxRequestWorkers"] == 60
         assert reloaded.effective["web.apache.MaxRequestWorkers"] == 40
-        assert reloaded.differences == ()
+        assert reloaded.mismatches == ()
         assert masters(bench) == begun
         assert answer(bench) == RIGHT
 
@@ -61,7 +61,7 @@ def test_both_roles_answer_and_take_the_least_action(opened: Opened) -> None:
         acted = {n: a for n, a in restarted.actions.items() if a is not Action.NONE}
         assert acted == {LB: Action.RESTART}
         assert restarted.effective["lb.apache.MaxRequestWorkers"] == 90
-        assert restarted.differences == ()
+        assert restarted.mismatches == ()
         assert masters(bench)["lb"] != begun["lb"]
         assert masters(bench)["web"] == begun["web"]
         assert answer(bench) == RIGHT
@@ -72,7 +72,7 @@ def test_in_front_of_php_fpm_each_is_reloaded_by_itself(opened: Opened) -> None:
         first = fleet(bench).deploy(settings(bench))
         assert set(first.actions.values()) == {Action.RESTART}
         assert answer(bench) == RIGHT
-        assert first.differences == ()
+        assert first.mismatches == ()
         of_apache = {name for name in settings(bench) if name.startswith("web.apache.")}
         assert of_apache <= set(first.effective)
         assert not [name for name in of_apache if "proxy" in name or "lbmethod" in name]
@@ -86,7 +86,7 @@ def test_in_front_of_php_fpm_each_is_reloaded_by_itself(opened: Opened) -> None:
             reloaded = fleet(bench).deploy(settings(bench, **values))
             acted = {n: a for n, a in reloaded.actions.items() if a is not Action.NONE}
             assert acted == expected
-            assert reloaded.differences == ()
+            assert reloaded.mismatches == ()
             assert answer(bench) == RIGHT
         assert reloaded.effective["web.apache.MaxRequestWorkers"] == 60
         assert reloaded.effective["web.php_fpm.max_children"] == 3
@@ -113,7 +113,7 @@ def test_what_apache_lowers_shows_as_a_difference(opened: Opened) -> None:
             "web.apache.ListenBacklog": somaxconn + 1,
         }
         deployed = fleet(bench).deploy(asked)
-        assert {str(difference) for difference in deployed.differences} == {
+        assert {str(difference) for difference in deployed.mismatches} == {
             "lb.apache.MaxRequestWorkers: asked 1000, in effect 150",
             "web.apache.MaxRequestWorkers: asked 300, in effect 256",
             f"web.apache.ListenBacklog: asked {somaxconn + 1}, in effect {somaxconn}",
@@ -139,10 +139,10 @@ def test_a_refused_configuration_changes_nothing_and_says_why(opened: Opened) ->
 def test_its_state_is_told_under_a_name_of_its_own_alone(opened: Opened) -> None:
     with opened(*APACHES) as bench:
         fleet(bench).deploy(settings(bench))
-        for part in fleet(bench).stack.parts:
+        for part in fleet(bench).stack.instances:
             if part.service.name == "apache":
                 for page in ("/server-status", "/server-info"):
-                    got = fetched(part.site.listen, page)
+                    got = fetched(part.placement.listen, page)
                     assert isinstance(got, tuple)
                     assert got[0] == 404
 
@@ -159,7 +159,7 @@ def test_each_deployment_of_both_tiers_takes_the_other_ones_place(
         for lb, web in product(("nginx", "apache"), ("nginx+php-fpm", other)):
             deployed = fleet(bench).deploy(settings(bench, lb__service=lb, web__service=web))
             assert answer(bench) == RIGHT
-            assert deployed.differences == ()
+            assert deployed.mismatches == ()
             apaches = (lb == "apache") + (web == other)
             assert sum(name.endswith(".apache") for name in deployed.actions) == apaches
             assert ("web.here.php_fpm" in deployed.actions) == web.endswith("php-fpm")

@@ -8,7 +8,7 @@ import pytest
 
 from autotune.deploy.deployed import DeployFailed
 from autotune.loads.base import Request
-from autotune.loads.registry import LOADS
+from autotune.loads.registry import LOAD_GENERATORS
 from autotune.services.base import Action
 from autotune.services.diagnosis import Resource
 from autotune.target.slo import Slo
@@ -63,8 +63,8 @@ def test_it_is_reloaded_restarted_read_back_and_starved(ground: Ground) -> None:
         assert restarted.effective["lb.apache.MaxRequestWorkers"] == 90
 
         wider = fleet.deploy(settings(fleet, **changed, lb__limits__nofile=20_000))
-        assert "lb.limits.nofile" not in {d.parameter for d in wider.differences}
-        assert fleet.deploy(settings(fleet, **changed, lb__limits__nofile=20_000)).restarted == (
+        assert "lb.limits.nofile" not in {d.parameter for d in wider.mismatches}
+        assert fleet.deploy(settings(fleet, **changed, lb__limits__nofile=20_000)).restarted_instances == (
             frozenset()
         )
 
@@ -74,7 +74,7 @@ def test_it_is_reloaded_restarted_read_back_and_starved(ground: Ground) -> None:
         fleet.deploy(settings(fleet, **few))
         request = Request(fleet.stack.entry, "/kv.php", RIGHT[1])
         bottleneck = diagnosed(
-            ground, fleet, LOADS["httperf"], request, Slo(limit=0.4), 100.0, "lb"
+            ground, fleet, LOAD_GENERATORS["httperf"], request, Slo(limit=0.4), 100.0, "lb"
         )
         assert (bottleneck.tier, bottleneck.service) == ("lb", "apache")
         assert bottleneck.resource is Resource.WORKERS
@@ -93,9 +93,9 @@ def test_in_front_of_php_fpm_the_one_that_is_starved_is_named(ground: Ground) ->
         children = {"web__php_fpm__max_children": 3, "web__php_fpm__pm": "static"}
         for few, service in ((threads, "apache"), (children, "php_fpm")):
             deployed = fleet.deploy(settings(fleet, **few))
-            assert [str(d) for d in deployed.differences if d.parameter.startswith("web.")] == []
+            assert [str(d) for d in deployed.mismatches if d.parameter.startswith("web.")] == []
             bottleneck = diagnosed(
-                ground, fleet, LOADS["httperf"], request, Slo(limit=0.4), 100.0, "web"
+                ground, fleet, LOAD_GENERATORS["httperf"], request, Slo(limit=0.4), 100.0, "web"
             )
             assert (bottleneck.service, bottleneck.resource) == (service, Resource.WORKERS)
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.deploy.backup import BackupStore, HostBackup, decode, encode
+from autotune.deploy.backup import BackupStore, HostBackup, decode_backup, encode_backup
 from autotune.deploy.host_state import (
     FileState,
     HostState,
@@ -42,7 +42,7 @@ states = st.builds(
 @given(states, st.text(), st.text())
 def test_what_is_written_is_what_is_read(state: HostState, host: str, study: str) -> None:
     backup = HostBackup(host, study, state, dict.fromkeys(state.units, "enabled"))
-    assert decode(encode(backup), "here") == backup
+    assert decode_backup(encode_backup(backup), "here") == backup
 
 
 def seen(content_of: str, *, active: bool = True) -> ObservedHost:
@@ -59,7 +59,7 @@ def test_what_is_known_is_never_seen_anew() -> None:
     again = first.with_observed(seen("/conf", active=False), {"/conf": b"tuned"})
     assert again == first
     assert first.state.files["/conf"] == FileState(
-        b"original", 0o640, "0:33", time="5.000000001", access=""
+        b"original", 0o640, "0:33", modified="5.000000001", acl=""
     )
     assert first.state.files["/absent"] == FileState()
     assert "/etc" not in first.state.files  # a directory that was there needs no putting back
@@ -73,10 +73,10 @@ def test_only_what_is_not_known_is_looked_at() -> None:
         {"nginx.service": True, "apache2.service": False},
         {"net.core.somaxconn": "1", "vm.swappiness": "1"},
     )
-    assert known.lacks(wanted) == HostState(
+    assert known.find_missing(wanted) == HostState(
         {"/more": FileState(b"y")}, {"apache2.service": False}, {"vm.swappiness": "1"}
     )
-    assert known.lacks(HostState()) == HostState()
+    assert known.find_missing(HostState()) == HostState()
 
 
 def test_what_is_no_file_is_not_replaced() -> None:
@@ -88,12 +88,12 @@ def test_what_is_no_file_is_not_replaced() -> None:
 def test_the_controllers_copy(tmp_path: Path) -> None:
     kept = BackupStore(tmp_path)
     assert kept.read("web1") is None
-    assert kept.hosts() == ()
+    assert kept.list_hosts() == ()
     backup = HostBackup("web1", "study").with_observed(seen("/conf"), {"/conf": b"password"})
     kept.write(backup)
-    assert kept.hosts() == ("web1",)
+    assert kept.list_hosts() == ("web1",)
     assert kept.read("web1") == backup
-    assert stat.S_IMODE(kept.path("web1").stat().st_mode) == 0o600
+    assert stat.S_IMODE(kept.path_for("web1").stat().st_mode) == 0o600
     kept.remove("web1")
     assert list(tmp_path.iterdir()) == []
 
@@ -101,7 +101,7 @@ def test_the_controllers_copy(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"{}", b"[]", b'{"schema": 1, "host": "a"}', b"\xff"])
 def test_a_record_that_makes_no_sense_says_where_it_is(content: bytes) -> None:
     with pytest.raises(AutotuneError, match=r"/somewhere is not a record of originals"):
-        decode(content, "/somewhere")
+        decode_backup(content, "/somewhere")
 
 
 @pytest.mark.parametrize(
@@ -111,4 +111,4 @@ def test_a_record_that_makes_no_sense_says_where_it_is(content: bytes) -> None:
 def test_only_paths_as_services_name_them_are_restored(path: str) -> None:
     backup = HostBackup("web1", "shop", HostState({path: FileState()}, {}, {}))
     with pytest.raises(AutotuneError, match="is not the path of a file"):
-        decode(encode(backup), "a copy")
+        decode_backup(encode_backup(backup), "a copy")

@@ -7,18 +7,18 @@ from pathlib import Path
 
 from autotune.deploy.changes import (
     HostChanges,
-    PresentHost,
+    CurrentHost,
     UnitChange,
-    host_changes,
-    settings_before,
+    compute_host_changes,
+    find_current_settings,
 )
 from autotune.deploy.desired_state import DesiredState
 from autotune.deploy.host_state import FileState, ObservedFile, ObservedHost, ObservedUnit
-from autotune.study.plan import changes_json, changes_text
+from autotune.study.plan import changes_to_json, format_changes
 from tests.deploy.test_desired_state import CONF, FPM, NGINX, wanted
 
 
-def as_is(state: DesiredState, host: str, **files: bytes) -> PresentHost:
+def as_is(state: DesiredState, host: str, **files: bytes) -> CurrentHost:
     """The host as ``state`` has it, but for a file of another content."""
     desired = state.hosts[host]
     contents = {path: file.content or b"" for path, file in desired.files.items()}
@@ -29,25 +29,25 @@ def as_is(state: DesiredState, host: str, **files: bytes) -> PresentHost:
         {unit: ObservedUnit(True, True, "enabled", 7, 0) for unit in desired.units},
         dict(desired.sysctls),
     )  # fmt: skip
-    return PresentHost(observed, contents)
+    return CurrentHost(observed, contents)
 
 
 def test_nothing_where_all_is_in_place(tmp_path: Path) -> None:
     stock = wanted(tmp_path)
-    assert not host_changes("lb1", stock, stock, as_is(stock, "lb1"))
+    assert not compute_host_changes("lb1", stock, stock, as_is(stock, "lb1"))
 
 
 def test_each_unit_with_the_parameters_that_ask_for_it(tmp_path: Path) -> None:
     stock = wanted(tmp_path)
     changed = wanted(tmp_path, web__nginx__worker_processes=4, web__php_fpm__max_children=9)
-    changes = host_changes("web1", stock, changed, as_is(stock, "web1"))
+    changes = compute_host_changes("web1", stock, changed, as_is(stock, "web1"))
     assert changes.units == {NGINX: UnitChange("reload", ("worker_processes",)),
                              FPM: UnitChange("reload", ("max_children",))}  # fmt: skip
     assert f"--- now/web1{CONF}\n+++ planned/web1{CONF}\n" in changes.diff
     assert "+pm.max_children = 9\n" in changes.diff
     changed = wanted(tmp_path, store__redis__maxclients=400,
                      store__sysctl__net__core__somaxconn=9000)  # fmt: skip
-    changes = host_changes("db1", stock, changed, as_is(stock, "db1"))
+    changes = compute_host_changes("db1", stock, changed, as_is(stock, "db1"))
     reasons = ("maxclients", "net.core.somaxconn")
     assert changes.units == {"redis-server.service": UnitChange("restart", reasons)}
     assert changes.sysctls == {"net.core.somaxconn": ("4096", "9000")}
@@ -56,7 +56,7 @@ def test_each_unit_with_the_parameters_that_ask_for_it(tmp_path: Path) -> None:
 def test_files_that_are_not_the_baseline_are_the_reason(tmp_path: Path) -> None:
     stock = wanted(tmp_path)
     now = as_is(stock, "lb1", etc__nginx__nginx=b"# by hand\nsecret_key S3cret-key-2931;\n")
-    changes = host_changes("lb1", stock, stock, now)
+    changes = compute_host_changes("lb1", stock, stock, now)
     assert changes.files == (CONF,)
     assert changes.units == {NGINX: UnitChange("restart", (CONF,))}
     assert "-# autotune-masked-1-of-2\n" in changes.diff
@@ -66,10 +66,10 @@ def test_files_that_are_not_the_baseline_are_the_reason(tmp_path: Path) -> None:
 def test_of_other_files_than_the_baselines_nothing_is_known(tmp_path: Path) -> None:
     stock = wanted(tmp_path)
     now = as_is(stock, "lb1").observed
-    assert settings_before("lb1", stock, now) == stock.settings
+    assert find_current_settings("lb1", stock, now) == stock.settings
     by_hand = as_is(stock, "lb1", etc__nginx__nginx=b"# by hand\n").observed
-    assert settings_before("lb1", stock, by_hand) is None
-    assert settings_before("lb1", stock, replace(now, files={})) is None
+    assert find_current_settings("lb1", stock, by_hand) is None
+    assert find_current_settings("lb1", stock, replace(now, files={})) is None
 
 
 def test_a_unit_that_does_not_run_is_started(tmp_path: Path) -> None:
@@ -79,7 +79,7 @@ def test_a_unit_that_does_not_run_is_started(tmp_path: Path) -> None:
         now,
         observed=replace(now.observed, units={NGINX: ObservedUnit(True, False, "enabled", 0, 0)}),
     )
-    changes = host_changes("lb1", stock, stock, stopped)
+    changes = compute_host_changes("lb1", stock, stock, stopped)
     assert changes.units == {NGINX: UnitChange("restart", ("it does not run",))}
 
 
@@ -87,7 +87,7 @@ def test_hosts_that_act_at_once_are_told_together() -> None:
     both = HostChanges(units={NGINX: UnitChange("restart", ("backlog", "reuseport"))})
     other = HostChanges(sysctls={"net.core.somaxconn": ("128", "4096")},
                         units={NGINX: UnitChange("reload", ("backlog",))})  # fmt: skip
-    assert [*changes_text(changes_json({"web1": both, "web2": both, "lb1": other}))] == [
+    assert [*format_changes(changes_to_json({"web1": both, "web2": both, "lb1": other}))] == [
         f"  restart {NGINX} on web1, web2, 2 at once, for backlog, reuseport",
         f"  reload {NGINX} on lb1, for backlog",
         "  lb1: net.core.somaxconn 128 → 4096",

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from autotune.deploy.deployed import DeployFailed
-from autotune.deploy.stack import Part
+from autotune.deploy.stack import ServiceInstance
 from autotune.services import option_lines
 from autotune.services.base import Action
-from autotune.services.readback import configuration
+from autotune.services.readback import build_config_parser
 from autotune.study.context import TrialContext
 from autotune.transports.local import LocalTransport
 from tests.deploy.conftest import Opened, processes_below
@@ -25,14 +25,14 @@ TEMPLATES = Path(__file__).parents[2] / "templates"
 
 def programs(bench: TrialContext, tier: str) -> set[str]:
     """Names of the processes that work for a tier."""
-    site = next(p.site for p in fleet(bench).stack.parts if p.site.tier == tier)
+    site = next(p.placement for p in fleet(bench).stack.instances if p.placement.tier == tier)
     return {process.name() for process in processes_below(Path(site.directory))}
 
 
-def stats(part: Part) -> dict[str, object]:
-    argv = (part.site.programs["memcached-tool"], str(part.site.listen), "stats")
+def stats(part: ServiceInstance) -> dict[str, object]:
+    argv = (part.placement.programs["memcached-tool"], str(part.placement.listen), "stats")
     names = {"get_hits": "hits", "curr_connections": "connections"}
-    return dict(configuration(option_lines.read, names)(LocalTransport().run(argv).stdout))
+    return dict(build_config_parser(option_lines.parse_directives, names)(LocalTransport().run(argv).stdout))
 
 
 def test_a_deployment_that_answers_wrong_gives_its_place_back(
@@ -62,7 +62,7 @@ def test_a_deployment_that_answers_wrong_gives_its_place_back(
 def test_what_gives_way_leaves_no_file(opened: Opened) -> None:
     with opened(WEB) as bench:
         nginx = fleet(bench).deploy(settings(bench))
-        directory = Path(fleet(bench).stack.parts[-1].site.directory).parent / "web.here"
+        directory = Path(fleet(bench).stack.instances[-1].placement.directory).parent / "web.here"
         assert (directory / "nginx.conf").exists()
         apache = fleet(bench).deploy(settings(bench, web__service="apache+mod_php"))
         assert not (directory / "nginx.conf").exists()
@@ -84,9 +84,9 @@ def test_a_cache_on_each_web_host_is_asked_first(opened: Opened) -> None:
         deployed = fleet(bench).deploy(settings(bench, **on))
         assert deployed.effective["web.local_cache.memory"] == 4
         assert deployed.effective["web.local_cache.threads"] == 2
-        assert deployed.differences == ()
+        assert deployed.mismatches == ()
         assert set(deployed.actions) - set(without.actions) == {"web.here.local_cache"}
-        cache = next(p for p in fleet(bench).stack.parts if p.service.name == "local_cache")
+        cache = next(p for p in fleet(bench).stack.instances if p.service.name == "local_cache")
         for _ in range(40):
             assert answer(bench) == RIGHT
         # Popular keys come again and again.
@@ -105,7 +105,7 @@ def test_items_overflow_to_disk_where_the_build_can(opened: Opened) -> None:
         deployed = fleet(bench).deploy(settings(bench, **on))
         assert answer(bench) == RIGHT
         assert deployed.effective["cache.memcached.ext_item_size"] == 128
-        site = next(p.site for p in fleet(bench).stack.parts if p.site.tier == "cache")
+        site = next(p.placement for p in fleet(bench).stack.instances if p.placement.tier == "cache")
         assert Path(site.directory, "extstore").exists()
         again = fleet(bench).deploy(settings(bench))
         assert again.actions["cache.here.memcached"] is Action.RESTART

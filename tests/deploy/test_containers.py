@@ -22,18 +22,18 @@ from typing import Any
 import pytest
 
 from autotune.deploy.deployed import DeployFailed
-from autotune.deploy.host_commands import HOME
-from autotune.deploy.host_state import HostState, ObservedHost, unlike
-from autotune.discovery.host_reading import paths_of
+from autotune.deploy.host_commands import STATE_DIRECTORY
+from autotune.deploy.host_state import HostState, ObservedHost, list_differences
+from autotune.discovery.host_reading import list_config_paths
 from autotune.environments.base import prepare
 from autotune.environments.stack import StackEnvironment
 from autotune.errors import AutotuneError
-from autotune.runtimes.containers import CHECKED, MANAGER, OURS, RUNTIME, parse_units
+from autotune.runtimes.containers import VALIDATION_DIRECTORY, SERVICE_MANAGER, FILES_DIRECTORY, RUNTIME, parse_units
 from autotune.services.base import TrialStart
 from autotune.space.facts import HostFacts
 from autotune.target.model import Target
-from autotune.target.read import TargetFile, read
-from autotune.transports.base import Completed
+from autotune.target.read import TargetFile, read_target
+from autotune.transports.base import CommandResult
 from autotune.transports.local import LocalTransport
 
 IMAGE = "localhost/autotune-test-nginx"
@@ -84,7 +84,7 @@ def target(
 ) -> TargetFile:
     path = tmp_path / "project.yaml"
     path.write_text(text.replace("FILE", compose))
-    return read(path)
+    return read_target(path)
 
 
 class Asked(LocalTransport):
@@ -92,9 +92,9 @@ class Asked(LocalTransport):
 
     script = ""
 
-    def run(self, *argv: Any, **how: Any) -> Completed:
+    def run(self, *argv: Any, **how: Any) -> CommandResult:
         self.script = how["input"].decode()
-        return Completed((), 0, "", "")
+        return CommandResult((), 0, "", "")
 
 
 # -- what needs no engine --------------------------------------------------------------------------
@@ -112,12 +112,12 @@ def test_the_state_of_containers_is_read() -> None:
 
 
 def test_data_and_applications_are_never_read_out_of_a_container() -> None:
-    assert paths_of(["postgresql"]) == ("/etc/postgresql",)
-    assert all(path.startswith("/etc") for path in paths_of(["gunicorn", "nginx+php-fpm"]))
+    assert list_config_paths(["postgresql"]) == ("/etc/postgresql",)
+    assert all(path.startswith("/etc") for path in list_config_paths(["gunicorn", "nginx+php-fpm"]))
 
 
 def test_what_is_read_out_of_a_container_is_bounded() -> None:
-    script = f"""{MANAGER.functions}
+    script = f"""{SERVICE_MANAGER.shell_functions}
 container() {{ echo 1; }}
 engine() {{ cat /dev/zero; }}
 packed {UNIT} /etc/nginx | wc -c"""
@@ -128,14 +128,14 @@ packed {UNIT} /etc/nginx | wc -c"""
 def test_two_at_once_do_not_meet(tmp_path: Path) -> None:
     file = target(tmp_path)
     facts = {"box": HostFacts(cpus=2, memory=2**32)}
-    stack = RUNTIME.lay_out(file, "", facts, {"box": {"nginx": "nginx"}}, {})
+    stack = RUNTIME.build_stack(file, "", facts, {"box": {"nginx": "nginx"}}, {})
     cases = [(part, {"/etc/nginx/nginx.conf": b"x"})
-             for part in stack.parts if part.service.name == "nginx"]  # fmt: skip
+             for part in stack.instances if part.service.name == "nginx"]  # fmt: skip
     asked = [Asked(), Asked()]
     for transport in asked:
         with pytest.raises(AutotuneError):
-            RUNTIME.refusals(transport, cases)
-    first, second = (set(re.findall(rf"{CHECKED}/(\w+)", each.script)) for each in asked)
+            RUNTIME.find_validation_errors(transport, cases)
+    first, second = (set(re.findall(rf"{VALIDATION_DIRECTORY}/(\w+)", each.script)) for each in asked)
     assert len(first) == len(second) == 1
     assert first != second
 
@@ -149,7 +149,7 @@ def test_an_answer_that_makes_no_sense_is_an_error(answer: str) -> None:
 def test_a_container_that_came_back_otherwise_is_named() -> None:
     observed = parse_units((UNIT,), "yes running 1 0 image=9 mounts=2\n")
     desired = HostState(units={UNIT: True}, definitions={UNIT: "image=1 mounts=2"})
-    assert unlike(desired, ObservedHost(units=observed)) == [f"{UNIT} (image)"]
+    assert list_differences(desired, ObservedHost(units=observed)) == [f"{UNIT} (image)"]
 
 
 def test_files_are_mounted_over_those_of_the_image_and_limits_only_where_asked(
@@ -157,37 +157,37 @@ def test_files_are_mounted_over_those_of_the_image_and_limits_only_where_asked(
 ) -> None:
     file = target(tmp_path)
     facts = {"box": HostFacts(cpus=2, memory=2**32)}
-    stack = RUNTIME.lay_out(file, "", facts, {"box": {"nginx": "nginx"}}, {})
+    stack = RUNTIME.build_stack(file, "", facts, {"box": {"nginx": "nginx"}}, {})
     settings = {"web.container.memory": 128, "web.container.cpus": 0.0}
-    ((unit, (path, content)),) = RUNTIME.layout.definitions(stack.parts, settings).items()
-    assert (unit, path) == (UNIT, f"{OURS}/{PROJECT}/web/override.json")
+    ((unit, (path, content)),) = RUNTIME.layout.build_unit_files(stack.instances, settings).items()
+    assert (unit, path) == (UNIT, f"{FILES_DIRECTORY}/{PROJECT}/web/override.json")
     web = json.loads(content)["services"]["web"]
     assert web["volumes"] == [
-        f"{OURS}/{PROJECT}/web/files/etc/nginx/nginx.conf:/etc/nginx/nginx.conf:ro"
+        f"{FILES_DIRECTORY}/{PROJECT}/web/files/etc/nginx/nginx.conf:/etc/nginx/nginx.conf:ro"
     ]
     assert (web["mem_limit"], web["labels"]["autotune.signal"], "cpus" in web) == (
         "128m",
         "HUP",
         False,
     )
-    other = RUNTIME.layout.definitions(stack.parts, {"web.container.memory": 64})[unit][1]
+    other = RUNTIME.layout.build_unit_files(stack.instances, {"web.container.memory": 64})[unit][1]
     assert json.loads(other)["services"]["web"]["labels"]["autotune"] != web["labels"]["autotune"]
 
 
 def test_words_of_a_check_are_never_a_shell_s(tmp_path: Path) -> None:
     file = target(tmp_path)
     facts = {"box": HostFacts(cpus=2, memory=2**32)}
-    stack = RUNTIME.lay_out(file, "", facts, {"box": {"nginx": "nginx"}}, {})
-    (site,) = (part.site for part in stack.parts if part.service.name == "nginx")
-    assert MANAGER.validate is not None
+    stack = RUNTIME.build_stack(file, "", facts, {"box": {"nginx": "nginx"}}, {})
+    (site,) = (part.placement for part in stack.instances if part.service.name == "nginx")
+    assert SERVICE_MANAGER.validate_command is not None
     how = ("nginx", "-t", "$(reboot)")
-    words = MANAGER.validate(site, how, ["/etc/a", "/etc/b"], ["/etc/b"])
-    place = f"{OURS}/{PROJECT}/web/files/etc"
+    words = SERVICE_MANAGER.validate_command(site, how, ["/etc/a", "/etc/b"], ["/etc/b"])
+    place = f"{FILES_DIRECTORY}/{PROJECT}/web/files/etc"
     assert words == (
         "aside", UNIT, "30", f"--volume={place}/a:/etc/a:ro",
         f"--volume={place}/.b.autotune-new:/etc/b:ro", "--entrypoint", "nginx", "--", "-t", "$(reboot)",
     )  # fmt: skip
-    assert MANAGER.validate(site, TrialStart(how, "s"), [], [])[:2] == ("aside", "starts")
+    assert SERVICE_MANAGER.validate_command(site, TrialStart(how, "s"), [], [])[:2] == ("aside", "starts")
 
 
 @pytest.mark.parametrize(
@@ -203,7 +203,7 @@ def test_what_a_project_cannot_be_is_refused(
 ) -> None:
     file = target(tmp_path, TARGET.replace(old, new))
     with pytest.raises(AutotuneError, match=message):
-        RUNTIME.transports(file)
+        RUNTIME.create_transports(file)
 
 
 def test_what_separates_words_of_a_unit_is_in_none_of_them(tmp_path: Path) -> None:
@@ -213,10 +213,10 @@ def test_what_separates_words_of_a_unit_is_in_none_of_them(tmp_path: Path) -> No
 
 
 def test_kernels_and_units_of_hosts_are_not_tuned_for_containers(tmp_path: Path) -> None:
-    from autotune.services.registry import places
+    from autotune.services.registry import list_target_services
 
     described: Target = target(tmp_path).target
-    assert {place.service.name for place in places(described)} == {"container", "nginx"}
+    assert {place.service.name for place in list_target_services(described)} == {"container", "nginx"}
 
 
 # -- Podman ----------------------------------------------------------------------------------------
@@ -290,9 +290,9 @@ def running(directory: Path, account: str = "") -> Iterator[Path]:
         as_owner(account, *compose, "down", "-t", "1", check=False)
         podman("pod", "rm", "-f", f"pod_{PROJECT}", check=False, account=account)
     assert all_of_it() == before
-    assert not Path(OURS).exists()
+    assert not Path(FILES_DIRECTORY).exists()
     # Labs of others are kept beside what a study leaves on a host.
-    assert {path.name for path in Path(HOME).glob("*")} <= {"labs"}
+    assert {path.name for path in Path(STATE_DIRECTORY).glob("*")} <= {"labs"}
 
 
 @pytest.fixture
@@ -343,10 +343,10 @@ def test_a_project_is_tuned_and_put_back(project: Path, tmp_path: Path) -> None:
     before, other = picture(), identifier("other")
     environment = prepare(described(project))
     assert isinstance(environment, StackEnvironment)
-    baseline = environment.space.as_given({}).settings
+    baseline = environment.space.complete_unrepaired({}).settings
     assert baseline["web.nginx.worker_connections"] == 700
-    fleet = environment.fleet(tmp_path / "study", lambda _: None)
-    fleet.open()
+    fleet = environment.create_deployment(tmp_path / "study", lambda _: None)
+    fleet.lock_hosts()
     try:
         fleet.deploy(baseline)
         first = identifier()
@@ -355,7 +355,7 @@ def test_a_project_is_tuned_and_put_back(project: Path, tmp_path: Path) -> None:
 
         # A reload: the same container, with what is in effect read back from inside.
         deployed = fleet.deploy({**baseline, "web.nginx.worker_connections": 900})
-        assert (identifier(), deployed.differences) == (first, ())
+        assert (identifier(), deployed.mismatches) == (first, ())
         assert deployed.effective["web.nginx.worker_connections"] == 900
 
         # What the software refuses changes nothing.
@@ -385,14 +385,14 @@ def test_a_project_of_an_account_without_privileges_is_tuned_and_put_back(
         file = target(tmp_path, text, str(project / "compose.yaml"))
         environment = prepare(file)
         assert isinstance(environment, StackEnvironment)
-        baseline = environment.space.as_given({}).settings
-        fleet = environment.fleet(tmp_path / "study", lambda _: None)
-        fleet.open()
+        baseline = environment.space.complete_unrepaired({}).settings
+        fleet = environment.create_deployment(tmp_path / "study", lambda _: None)
+        fleet.lock_hosts()
         try:
             fleet.deploy(baseline)
             first = identifier(account=account)
             deployed = fleet.deploy({**baseline, "web.nginx.worker_connections": 900})
-            assert (identifier(account=account), deployed.differences) == (first, ())
+            assert (identifier(account=account), deployed.mismatches) == (first, ())
             assert deployed.effective["web.nginx.worker_connections"] == 900
             with pytest.raises(DeployFailed, match="keepalive_timeout"):
                 fleet.deploy({**baseline, "web.nginx.keepalive_timeout": "nonsense"})
@@ -412,7 +412,7 @@ def test_a_killed_study_is_put_back_by_restore(project: Path, tmp_path: Path) ->
         start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        while Path(OURS).exists() is False and study.poll() is None:
+        while Path(FILES_DIRECTORY).exists() is False and study.poll() is None:
             time.sleep(0.05)
         assert study.poll() is None, "it ended before it changed anything"
     finally:
@@ -436,11 +436,11 @@ def test_data_in_a_volume_without_a_name_is_not_lost(project: Path, tmp_path: Pa
     try:
         environment = prepare(described(project))
         assert isinstance(environment, StackEnvironment)
-        fleet = environment.fleet(tmp_path / "study", lambda _: None)
-        fleet.open()
+        fleet = environment.create_deployment(tmp_path / "study", lambda _: None)
+        fleet.lock_hosts()
         try:
             with pytest.raises(DeployFailed, match="volume without a name at /var/data"):
-                fleet.deploy(environment.space.as_given({}).settings)
+                fleet.deploy(environment.space.complete_unrepaired({}).settings)
         finally:
             fleet.restore()
         assert identifier() == first

@@ -11,7 +11,7 @@ KEYS = 1000
 
 
 def test_the_most_popular_keys_come_last() -> None:
-    keys = dataset.recent(Data(pairs=100_000))
+    keys = dataset.list_cached_keys(Data(pairs=100_000))
     assert len(keys) == len(set(keys)) > 50_000
     ranks = [int(key.removeprefix("k")) for key in keys]
     assert max(ranks) < 100_000
@@ -23,6 +23,6 @@ def test_the_most_popular_keys_come_last() -> None:
 
 @pytest.mark.long
 def test_of_many_pairs_only_so_many_are_hot() -> None:
-    keys = dataset.recent(Data(pairs=10**9))
-    assert len(keys) == dataset.HOT
-    assert keys == dataset.recent(Data(pairs=10**9))
+    keys = dataset.list_cached_keys(Data(pairs=10**9))
+    assert len(keys) == dataset.MAX_CACHED_PAIRS
+    assert keys == dataset.list_cached_keys(Data(pairs=10**9))

@@ -10,10 +10,10 @@ import pytest
 from autotune.deploy.deployed import DeployFailed
 from autotune.environments.base import prepare
 from autotune.environments.stack import StackEnvironment
-from autotune.lab.plan import names
-from autotune.parameter_name import own_settings
+from autotune.lab.plan import derive_names
+from autotune.parameter_name import select_service_settings
 from autotune.services.base import Action, Value
-from autotune.target.read import read
+from autotune.target.read import read_target
 from tests.deploy.lab import Ground, News, acted, differing
 from tests.lab.shared import NETWORK
 
@@ -102,17 +102,17 @@ def test_a_script_of_one_s_own_applies_the_values(ground: Ground) -> None:
     ground.sh("flweb", _HOOK)
     before = ground.pictures()
     path = ground.directory / "hook.yaml"
-    path.write_text(HOOK.replace("CONFIG", str(names(ground.lab).ssh_config)))
-    environment = prepare(read(path))
+    path.write_text(HOOK.replace("CONFIG", str(derive_names(ground.lab).ssh_config)))
+    environment = prepare(read_target(path))
     assert isinstance(environment, StackEnvironment)
-    fleet = environment.fleet(ground.directory / "study-hook", News().note)
-    fleet.open()
+    fleet = environment.create_deployment(ground.directory / "study-hook", News().note)
+    fleet.lock_hosts()
     try:
         assert fleet.space.baseline["web.shop.workers"] == 4
-        fleet.deploy(fleet.space.candidate({}).settings)
-        fleet.deploy(fleet.space.candidate({"web.shop.workers": 7}).settings)
+        fleet.deploy(fleet.space.build_candidate({}).settings)
+        fleet.deploy(fleet.space.build_candidate({"web.shop.workers": 7}).settings)
         with pytest.raises(DeployFailed):
-            fleet.deploy(fleet.space.candidate({"web.shop.workers": 12}).settings)
+            fleet.deploy(fleet.space.build_candidate({"web.shop.workers": 12}).settings)
     finally:
         fleet.restore()
         for transport in environment.transports.values():
@@ -125,18 +125,18 @@ def test_a_script_of_one_s_own_applies_the_values(ground: Ground) -> None:
 def outcome(ground: Ground, service: str) -> tuple[list[str], list[Action]]:
     """The lines of the file with the changed values, and what was done; both are the host's own."""
     path = ground.directory / f"{service}.yaml"
-    text = TARGET.replace("CONFIG", str(names(ground.lab).ssh_config)).replace("SERVICE", service)
+    text = TARGET.replace("CONFIG", str(derive_names(ground.lab).ssh_config)).replace("SERVICE", service)
     path.write_text(text + indent(DECLARATION.read_text(), "    "))
-    environment = prepare(read(path))
+    environment = prepare(read_target(path))
     assert isinstance(environment, StackEnvironment)
-    fleet = environment.fleet(ground.directory / f"study-{service}", News().note)
-    fleet.open()
+    fleet = environment.create_deployment(ground.directory / f"study-{service}", News().note)
+    fleet.lock_hosts()
     try:
-        unchanged = fleet.deploy(fleet.space.candidate({}).settings)
+        unchanged = fleet.deploy(fleet.space.build_candidate({}).settings)
         assert set(unchanged.actions.values()) == {Action.NONE}
         changed = {f"lb.{service}.{name}": value for name, value in CHANGED.items()}
-        deployed = fleet.deploy(fleet.space.candidate(changed).settings)
-        effective = own_settings(deployed.effective, f"lb.{service}")
+        deployed = fleet.deploy(fleet.space.build_candidate(changed).settings)
+        effective = select_service_settings(deployed.effective, f"lb.{service}")
         assert {name: effective[name] for name in IN_EFFECT} == IN_EFFECT
         file = ground.sh("fllb", "cat /etc/haproxy/haproxy.cfg")
         lines = sorted(line.strip() for line in file.splitlines())

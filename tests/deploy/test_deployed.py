@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.deployed import DeployedFile, HostRecord, host_records
+from autotune.deploy.deployed import DeployedFile, HostRecord, build_host_records
 from autotune.deploy.desired_state import DesiredState
 from autotune.deploy.host_state import FileState, HostState
-from autotune.masking import masked_bytes
-from autotune.services.base import ConfigFile, Own
+from autotune.masking import mask_secret_bytes
+from autotune.services.base import ConfigFile, AdoptedConfig
 from autotune.unified_diff import Hunk
 from tests.deploy.test_desired_state import CONF, wanted
 
@@ -33,23 +33,23 @@ TUNED = REAL.replace("768", "2000")
 def edited(directory: Path, real: str, tuned: str) -> tuple[DesiredState, HostState]:
     """A deployment that edits the balancer's own file, and the host before it."""
     desired = wanted(directory)
-    own = Own((ConfigFile(CONF, "own.j2"),), "")
+    own = AdoptedConfig((ConfigFile(CONF, "own.j2"),), "")
     parts = tuple(
-        dataclasses.replace(part, site=dataclasses.replace(part.site, own=own))
-        if part.name == "lb.lb1.nginx" else part for part in desired.parts
+        dataclasses.replace(part, site=dataclasses.replace(part.placement, own=own))
+        if part.name == "lb.lb1.nginx" else part for part in desired.instances
     )  # fmt: skip
     with_own = dataclasses.replace(desired, parts=parts)
-    shown = masked_bytes(tuned.encode(), with_own.outliner("lb1", CONF))
+    shown = mask_secret_bytes(tuned.encode(), with_own.find_outliner("lb1", CONF))
     state = desired.hosts["lb1"]
     files = {**state.files, CONF: FileState(tuned.encode())}
-    rendered = {**desired.rendered, "lb.lb1.nginx": {CONF: shown}}
+    rendered = {**desired.rendered_files, "lb.lb1.nginx": {CONF: shown}}
     hosts = {**desired.hosts, "lb1": dataclasses.replace(state, files=files)}
     before = HostState({CONF: FileState(real.encode())})
     return dataclasses.replace(with_own, rendered=rendered, hosts=hosts), before
 
 
 def recorded(desired: DesiredState, before: HostState) -> HostRecord:
-    return host_records(desired, {"lb1": before})["lb1"]
+    return build_host_records(desired, {"lb1": before})["lb1"]
 
 
 def test_an_edited_file_has_its_digests_and_its_lines_on_record(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_no_word_of_the_host_is_on_record(tmp_path: Path) -> None:
     record = recorded(*edited(tmp_path, REAL, tuned))
     hunks = record.files[CONF].edits
     assert hunks is not None
-    assert [hunk.first for hunk in hunks] == [1, 3, 6]
+    assert [hunk.start_line for hunk in hunks] == [1, 3, 6]
     assert SECRET not in json.dumps(dataclasses.asdict(record))
 
 
@@ -83,7 +83,7 @@ def test_the_settings_before_are_on_record_if_the_files_were_the_baselines(
     files = desired.hosts["lb1"].files | {CONF: before.files[CONF]}
     if not is_baseline:
         files |= {CONF: FileState(b"others'\n")}
-    record = host_records(desired, {"lb1": HostState(files)}, desired)["lb1"]
+    record = build_host_records(desired, {"lb1": HostState(files)}, desired)["lb1"]
     settings = record.original.settings
     if not is_baseline:
         assert settings is None

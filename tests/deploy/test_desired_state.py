@@ -7,22 +7,22 @@ from typing import Any
 
 import pytest
 
-from autotune.deploy.deployed import host_manifest
+from autotune.deploy.deployed import build_host_manifest
 from autotune.deploy.desired_state import (
     DesiredState,
-    desired_state,
-    part_actions,
-    render,
+    build_desired_state,
+    instance_actions,
+    render_files,
     required_actions,
 )
-from autotune.deploy.stack import StackContext, build
+from autotune.deploy.stack import StackContext, build_stack
 from autotune.errors import AutotuneError
 from autotune.runtimes.systemd import RUNTIME
 from autotune.services.base import Action, Settings
-from autotune.services.registry import DEPLOYMENTS, PORTS, placed
+from autotune.services.registry import DEPLOYMENTS, DEPLOYMENT_PORTS, list_tier_services
 from autotune.space import space as spaces
 from autotune.space.facts import HostFacts
-from autotune.target.read import read
+from autotune.target.read import read_target
 
 TARGET = """\
 name: fleet
@@ -39,7 +39,7 @@ tiers:
   store: {hosts: db1, service: redis}
 """
 FACTS = HostFacts(
-    cpus=2, memory=2**31, nofile=65536, kernel={"net.core.somaxconn": "4096", "vm.swappiness": "60"}
+    cpus=2, memory=2**31, nofile=65536, kernel_values={"net.core.somaxconn": "4096", "vm.swappiness": "60"}
 )
 NGINX, FPM = "nginx.service", "php8.2-fpm.service"
 CONF, POOL = "/etc/nginx/nginx.conf", "/etc/php/8.2/fpm/php-fpm.conf"
@@ -52,21 +52,21 @@ def wanted(directory: Path, *changes: tuple[str, str], **changed: Any) -> Desire
     for change in changes:
         text = text.replace(*change)
     (directory / "target.yaml").write_text(text)
-    file = read(directory / "target.yaml")
+    file = read_target(directory / "target.yaml")
     target = file.target
     facts = dict.fromkeys(target.hosts, FACTS)
-    settings = spaces.build(file, facts).candidate(
+    settings = spaces.build_space(file, facts).build_candidate(
         {name.replace("__", "."): value for name, value in changed.items()}
     ).settings  # fmt: skip
-    services = [p.service for name, tier in target.tiers.items() for p in placed(name, tier)]
+    services = [p.service for name, tier in target.tiers.items() for p in list_tier_services(name, tier)]
     alternatives = {name: found for one in services for name, found in one.programs.items()}
     programs = {name: f"/usr/sbin/{found[0]}" for name, found in alternatives.items()}
     programs["php-fpm"] = "/usr/sbin/php-fpm8.2"
     installed = dict.fromkeys(target.hosts, programs)
     account = ("www-data", "www-data")
-    laid = build(target, StackContext("/run/t", {}, installed, facts, *account, installed=True))
-    return desired_state(
-        settings, laid, lambda p: render(p.service, p.site, settings, target.data), RUNTIME.layout
+    laid = build_stack(target, StackContext("/run/t", {}, installed, facts, *account, installed=True))
+    return build_desired_state(
+        settings, laid, lambda p: render_files(p.service, p.placement, settings, target.data), RUNTIME.layout
     )
 
 
@@ -76,7 +76,7 @@ def stock(tmp_path: Path) -> DesiredState:
 
 
 def test_every_deployment_has_a_port() -> None:
-    assert PORTS.keys() == DEPLOYMENTS.keys()
+    assert DEPLOYMENT_PORTS.keys() == DEPLOYMENTS.keys()
 
 
 def test_hosts_have_the_distributions_files_and_units(stock: DesiredState) -> None:
@@ -91,9 +91,9 @@ def test_hosts_have_the_distributions_files_and_units(stock: DesiredState) -> No
                 {"redis-server.service": True}),
     }  # fmt: skip
     assert stock.hosts["lb1"].sysctls["net.core.somaxconn"] == "4096"
-    assert stock.leaves("db1") == ("/var/lib/redis/autotune.rdb",)
-    assert stock.hosts["web1"].listening == {FPM: "/run/php/autotune-web.sock", NGINX: "80"}
-    assert stock.hosts["lb1"].listening == {NGINX: "8080"}
+    assert stock.created_files("db1") == ("/var/lib/redis/autotune.rdb",)
+    assert stock.hosts["web1"].listen_addresses == {FPM: "/run/php/autotune-web.sock", NGINX: "80"}
+    assert stock.hosts["lb1"].listen_addresses == {NGINX: "8080"}
     assert list(stock.hosts["web1"].units) == [FPM, NGINX]  # in the order they start
 
 
@@ -168,7 +168,7 @@ def test_what_a_change_needs(
 def test_parts_without_a_unit_of_their_own_went_through_what_they_caused(
     stock: DesiredState,
 ) -> None:
-    done = part_actions(stock, {"web1": {FPM: Action.RELOAD}}, {"web1": {KV, "net.core.somaxconn"}})
+    done = instance_actions(stock, {"web1": {FPM: Action.RELOAD}}, {"web1": {KV, "net.core.somaxconn"}})
     assert {part: action for part, action in done.items() if action} == {
         "web.web1.reference": Action.RELOAD,
         "web.web1.sysctl": Action.RELOAD,
@@ -188,5 +188,5 @@ def test_hosts_whose_settings_are_known_need_what_differs_from_them(
     tmp_path: Path, stock: DesiredState, changed: dict[str, Any], known: bool, needed: str
 ) -> None:
     before = stock.settings if known else None
-    manifest = host_manifest(wanted(tmp_path, **changed), "web1", before)
+    manifest = build_host_manifest(wanted(tmp_path, **changed), "web1", before)
     assert manifest.files[CONF].units == {NGINX: needed}

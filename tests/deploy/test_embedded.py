@@ -11,9 +11,9 @@ import pytest
 from autotune.deploy import dataset, run_directories
 from autotune.deploy.deployed import DeployFailed
 from autotune.deploy.deployment import Deployment
-from autotune.environments.load_session import LoadSession, Meter
+from autotune.environments.load_session import LoadSession, StackMeter
 from autotune.services.base import Action, Settings
-from autotune.study.context import TrialContext, clear_left_behind
+from autotune.study.context import TrialContext, stop_orphaned_servers
 from autotune.transports.local import LocalTransport
 from tests.answers import fetched
 from tests.deploy.conftest import ALL, SOME, Opened, processes_below
@@ -25,7 +25,7 @@ RIGHT = (200, b"found 0100 of 0100\n")
 
 def settings(bench: TrialContext, **changed: Any) -> Settings:
     """The baseline with some values changed; ``__`` stands for a dot."""
-    return bench.space.candidate({k.replace("__", "."): v for k, v in changed.items()}).settings
+    return bench.space.build_candidate({k.replace("__", "."): v for k, v in changed.items()}).settings
 
 
 def fleet(bench: TrialContext) -> Deployment:
@@ -33,7 +33,7 @@ def fleet(bench: TrialContext) -> Deployment:
     return bench.session.fleet
 
 
-def meter(bench: TrialContext) -> Meter:
+def meter(bench: TrialContext) -> StackMeter:
     assert isinstance(bench.session, LoadSession)
     return bench.session.meter
 
@@ -47,7 +47,7 @@ def test_least_action_and_what_is_in_effect(opened: Opened) -> None:
         first = fleet(bench).deploy(settings(bench))
         assert set(first.actions.values()) == {Action.RESTART}
         assert answer(bench) == RIGHT
-        assert first.differences == ()
+        assert first.mismatches == ()
         asked = settings(bench)
         assert {n: asked[n] for n in first.effective if n in asked} == {
             n: v for n, v in first.effective.items() if n in asked
@@ -84,19 +84,19 @@ def test_a_backlog_beyond_somaxconn_is_read_back_as_it_is(opened: Opened) -> Non
         deployed = fleet(bench).deploy(settings(bench, lb__nginx__backlog=65535))
         assert deployed.effective["lb.nginx.backlog"] == min(somaxconn, 65535)
         # The space lowers it before the deployment, so that what is deployed is in effect.
-        assert "lb.nginx.backlog" not in {each.parameter for each in deployed.differences}
+        assert "lb.nginx.backlog" not in {each.parameter for each in deployed.mismatches}
 
 
 def test_what_does_not_validate_changes_nothing(opened: Opened) -> None:
     with opened() as bench:
         fleet(bench).deploy(settings(bench))
-        before = {p.pid for p in processes_below(Path(fleet(bench).stack.parts[0].site.directory))}
+        before = {p.pid for p in processes_below(Path(fleet(bench).stack.instances[0].placement.directory))}
         broken = {**settings(bench), "lb.nginx.keepalive_timeout": "a while"}
         with pytest.raises(DeployFailed, match=r"keepalive_timeout.*invalid value"):
             fleet(bench).deploy(broken)
         with pytest.raises(DeployFailed, match="memcached"):
             fleet(bench).deploy({**settings(bench), "cache.memcached.threads": "none"})
-        after = {p.pid for p in processes_below(Path(fleet(bench).stack.parts[0].site.directory))}
+        after = {p.pid for p in processes_below(Path(fleet(bench).stack.instances[0].placement.directory))}
         assert before == after
         assert answer(bench) == RIGHT
         assert set(fleet(bench).deploy(settings(bench)).actions.values()) == {Action.NONE}
@@ -126,7 +126,7 @@ def test_a_server_that_died_is_started_again(opened: Opened) -> None:
     with opened() as bench:
         deployed = fleet(bench).deploy(settings(bench))
         assert deployed.actions["cache.here.memcached"] is Action.RESTART
-        site = next(p.site for p in fleet(bench).stack.parts if p.service.name == "memcached")
+        site = next(p.placement for p in fleet(bench).stack.instances if p.service.name == "memcached")
         for process in processes_below(Path(site.directory)):
             process.kill()
             process.wait()
@@ -150,20 +150,20 @@ def test_servers_of_a_killed_tuner_are_recognised_and_ended(opened: Opened, tmp_
     process = forks.Process(target=tuner)
     process.start()
     assert up.wait(240)
-    (directory,) = run_directories.below(tmp_path)
+    (directory,) = run_directories.list_run_directories(tmp_path)
     run = directory.path
-    assert clear_left_behind(tmp_path) == ()  # it lives: its lock is held
+    assert stop_orphaned_servers(tmp_path) == ()  # it lives: its lock is held
     process.kill()
     process.join()
     assert processes_below(run)
 
-    ended = clear_left_behind(tmp_path)
+    ended = stop_orphaned_servers(tmp_path)
     assert {line.removeprefix("killed: ") for line in ended} == {
         "memcached", "redis", "php_fpm", "nginx",
     }  # fmt: skip
     assert not processes_below(run)
     assert not run.exists()
-    assert clear_left_behind(tmp_path) == ()
+    assert stop_orphaned_servers(tmp_path) == ()
 
 
 @pytest.mark.quiet
@@ -173,9 +173,9 @@ def test_nine_of_ten_gets_hit_at_the_defaults(opened: Opened) -> None:
         fleet(bench).deploy(settings(bench, web__php_fpm__max_children=20))
         shares = [0.0]
         for _ in range(30):
-            before = meter(bench).lookups()
-            meter(bench).take(300, 2.0)
-            after = meter(bench).lookups()
+            before = meter(bench).count_cache_lookups()
+            meter(bench).take_reading(300, 2.0)
+            after = meter(bench).count_cache_lookups()
             assert before is not None
             assert after is not None
             hits, misses = after[0] - before[0], after[1] - before[1]
@@ -191,9 +191,9 @@ def test_a_cache_that_was_restarted_is_filled_again(opened: Opened) -> None:
         fleet(bench).deploy(settings(bench))
         deployed = fleet(bench).deploy(settings(bench, cache__memcached__threads=2))
         assert deployed.prefilled
-        before = meter(bench).lookups()
-        meter(bench).take(100, 2.0, ramp=0.0)
-        after = meter(bench).lookups()
+        before = meter(bench).count_cache_lookups()
+        meter(bench).take_reading(100, 2.0, ramp_seconds=0.0)
+        after = meter(bench).count_cache_lookups()
         assert before is not None
         assert after is not None
         hits, misses = after[0] - before[0], after[1] - before[1]
@@ -204,10 +204,10 @@ def test_a_cache_that_was_restarted_is_filled_again(opened: Opened) -> None:
 def test_the_data_set_is_loaded_once_and_is_what_it_should_be(opened: Opened) -> None:
     with opened((SOME, ALL)) as bench:
         fleet(bench).deploy(settings(bench))
-        part = next(p for p in fleet(bench).stack.parts if p.service.name == "redis")
-        site = part.site
+        part = next(p for p in fleet(bench).stack.instances if p.service.name == "redis")
+        site = part.placement
         data, transport = fleet(bench).target.data, LocalTransport()
-        assert not dataset.load(part, data, transport)
+        assert not dataset.load_dataset(part, data, transport)
 
         def ask(*command: str) -> str:
             argv = (site.programs["redis-cli"], "-p", str(site.listen.port), *command)
@@ -221,4 +221,4 @@ def test_the_data_set_is_loaded_once_and_is_what_it_should_be(opened: Opened) ->
         # Restarted with other settings, the store has its data without being filled again.
         fleet(bench).deploy(settings(bench, store__redis__maxclients=5000))
         assert ask("DBSIZE") == str(data.pairs + 1)
-        assert not dataset.load(part, data, transport)
+        assert not dataset.load_dataset(part, data, transport)

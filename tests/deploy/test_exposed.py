@@ -66,12 +66,12 @@ class Scene:
 
     def deploy(self, content: bytes = OURS) -> None:
         desired = self.desired(content)
-        self.host.save(desired)
+        self.host.back_up(desired)
         plan = plan_host(desired, self.host.observe(desired), {})
         self.host.stage(desired, plan)
         self.host.apply(desired, plan)
         if wrong := [path for path, file in self.host.observe(desired).files.items()
-                     if not file.is_as(desired.files[path])]:  # fmt: skip
+                     if not file.matches(desired.files[path])]:  # fmt: skip
             raise AutotuneError(f"{wrong} is not as deployed")
 
     def intact(self) -> None:
@@ -107,9 +107,9 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
             os.chown(path, ACCOUNT, ACCOUNT)
     here = Attacked(tmp_path)
     host = ManagedHost("here", here, BackupStore(tmp_path / "study"), "study")
-    host.lock.take()
+    host.lock.lock()
     yield Scene(top, app, conf, outside, here, host)
-    host.lock.release()
+    host.lock.unlock()
 
 
 def test_a_file_in_an_exposed_directory_is_deployed_and_restored(scene: Scene) -> None:
@@ -183,7 +183,7 @@ def test_a_directory_that_one_account_can_swap_for_another_s_is_refused(
         scene.deploy()
     assert "let root own" in str(raised.value)
     assert scene.conf.read_bytes() == ORIGINAL
-    assert not scene.host.changed
+    assert not scene.host.is_changed
 
 
 def test_a_link_in_an_exposed_directory_is_refused_before_anything_is_changed(scene: Scene) -> None:
@@ -191,7 +191,7 @@ def test_a_link_in_an_exposed_directory_is_refused_before_anything_is_changed(sc
     scene.conf.symlink_to(scene.outside / "secret")
     with pytest.raises(AutotuneError, match="is a link in a directory where other accounts"):
         scene.deploy()
-    assert not scene.host.changed
+    assert not scene.host.is_changed
     scene.intact()
 
 
@@ -206,7 +206,7 @@ def test_a_planted_home_is_refused(tmp_path: Path, planted: str) -> None:
         home.chmod(0o777)
     host = ManagedHost("here", Attacked(tmp_path), BackupStore(tmp_path / "study"), "study")
     with pytest.raises(AutotuneError, match="cannot be locked"):
-        host.lock.take()
+        host.lock.lock()
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 

@@ -24,10 +24,10 @@ from autotune.deploy.desired_state import plan_host
 from autotune.deploy.host import ManagedHost
 from autotune.deploy.host_state import FileState, HostState
 from autotune.deploy.managed_hosts import restore_host
-from autotune.deploy.runtime import Check
+from autotune.deploy.runtime import ConfigurationCheck
 from autotune.errors import AutotuneError
-from autotune.lab.machine import pid
-from autotune.lab.plan import names
+from autotune.lab.machine import find_init_pid
+from autotune.lab.plan import derive_names
 from autotune.transports.base import Transport
 from tests import soak
 from tests.deploy import adversary
@@ -107,16 +107,16 @@ def deploy(host: ManagedHost, conf: str, number: int) -> str:
     content = f"tuned {number}"
     desired = HostState({conf: FileState(f"{content}\n".encode())})
     part: Any = SimpleNamespace(name="app", site=SimpleNamespace(directory="/nowhere"))
-    check = Check(part, ("sh", "-c", READS, "sh", conf, content), {conf: b""}, (conf,))
+    check = ConfigurationCheck(part, ("sh", "-c", READS, "sh", conf, content), {conf: b""}, (conf,))
     try:
-        host.save(desired)
+        host.back_up(desired)
         plan = plan_host(desired, host.observe(desired), {})
         host.stage(desired, plan, [check])
         host.apply(desired, plan)
         now = host.observe(desired).files[conf]
     except AutotuneError as error:
         return str(error)
-    return "good" if now.is_as(desired.files[conf]) else "others changed it"
+    return "good" if now.matches(desired.files[conf]) else "others changed it"
 
 
 def restore(host: ManagedHost) -> str:
@@ -139,7 +139,7 @@ def race(
     ends: Counter[str] = Counter()
     with adversaries([soak.SEED, soak.SEED + 1], inside, *places):
         host = ManagedHost(transport.name, transport, BackupStore(study), "study")
-        host.lock.take()
+        host.lock.lock()
         for number in range(rounds):
             end = restore(host) if number % 3 == 2 else deploy(host, conf, number)
             assert end, number
@@ -148,7 +148,7 @@ def race(
             assert image(outside) == before, number
             assert not leaks(top), number
     host.notes.clear()
-    host.lock.release()
+    host.lock.unlock()
     return ends
 
 
@@ -191,7 +191,7 @@ def test_no_race_changes_anything_outside(rounds: int, capsys: pytest.CaptureFix
 def test_no_race_changes_anything_outside_on_a_lab_host(
     ground: Ground, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    first = pid(names(ground.lab), "flweb")
+    first = find_init_pid(derive_names(ground.lab), "flweb")
     root = f"/proc/{first}/root"
     place = Path(root, "srv", "race")
     place.mkdir()

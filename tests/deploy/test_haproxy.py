@@ -32,7 +32,7 @@ def acted(actions: dict[str, Action]) -> dict[str, Action]:
 
 
 def master(bench: TrialContext) -> int:
-    site = next(p.site for p in fleet(bench).stack.parts if p.service.name == "haproxy")
+    site = next(p.placement for p in fleet(bench).stack.instances if p.service.name == "haproxy")
     return int(Path(site.directory, "haproxy.pid-of").read_text().split()[0])
 
 
@@ -40,7 +40,7 @@ def test_it_is_changed_reloaded_restarted_and_read_back(opened: Opened) -> None:
     with opened(HAPROXY) as bench:
         first = fleet(bench).deploy(settings(bench))
         assert answer(bench) == RIGHT
-        assert first.differences == ()
+        assert first.mismatches == ()
         begun = master(bench)
         assert set(fleet(bench).deploy(settings(bench)).actions.values()) == {Action.NONE}
 
@@ -48,7 +48,7 @@ def test_it_is_changed_reloaded_restarted_and_read_back(opened: Opened) -> None:
             reloaded = fleet(bench).deploy(settings(bench, **CHANGED))
         assert set(answers) == {RIGHT}
         assert acted(dict(reloaded.actions)) == {LB: Action.RELOAD}
-        assert reloaded.differences == ()
+        assert reloaded.mismatches == ()
         expected = {name.replace("__", "."): value for name, value in CHANGED.items()}
         assert expected.items() <= dict(reloaded.effective).items()
         assert master(bench) == begun
@@ -70,5 +70,5 @@ def test_it_takes_the_place_of_another_balancer_and_gives_it_back(opened: Opened
         for service in ("nginx", "haproxy", "nginx"):
             deployed = fleet(bench).deploy(settings(bench, lb__service=service))
             assert answer(bench) == RIGHT
-            assert deployed.differences == ()
+            assert deployed.mismatches == ()
             assert (LB in deployed.actions) == (service == "haproxy")

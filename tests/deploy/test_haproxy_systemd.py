@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 
 from autotune.deploy.deployed import DeployFailed
-from autotune.discovery.adopting import adopt
+from autotune.discovery.adopting import adopt_hosts
 from autotune.environments import stack
-from autotune.lab.plan import names
+from autotune.lab.plan import derive_names
 from autotune.loads.base import Request
-from autotune.loads.registry import LOADS
+from autotune.loads.registry import LOAD_GENERATORS
 from autotune.services.base import Action, Value
 from autotune.services.diagnosis import Resource
-from autotune.target.read import read
+from autotune.target.read import read_target
 from autotune.target.slo import Slo
 from tests.answers import fetched
 from tests.deploy.lab import Ground, News, acted, diagnosed, differing, settings
@@ -53,7 +53,7 @@ def test_it_is_chosen_changed_starved_and_taken_away(ground: Ground) -> None:
             "inactive",
             "active",
         ]
-        assert not [d for d in chosen.differences if d.parameter.startswith("lb.haproxy.")]
+        assert not [d for d in chosen.mismatches if d.parameter.startswith("lb.haproxy.")]
         pid = ground.sh("fllb", "systemctl show -P MainPID haproxy")
 
         starved = {
@@ -76,7 +76,7 @@ def test_it_is_chosen_changed_starved_and_taken_away(ground: Ground) -> None:
         bottleneck = diagnosed(
             ground,
             fleet,
-            LOADS["httperf"],
+            LOAD_GENERATORS["httperf"],
             request,
             Slo(limit=0.2),
             60.0,
@@ -92,29 +92,29 @@ def test_debian_s_own_is_adopted_and_given_back(ground: Ground) -> None:
     print(ground.sh("fllb", f"exec 2>&1\n{_FRONT}"))
     before = ground.pictures()
     out = ground.directory / "own.yaml"
-    config = names(ground.lab).ssh_config
-    written = adopt([f"{NETWORK}.21", f"{NETWORK}.22"], out, config, "/")
-    assert written.tiers[0] == "lb: haproxy on fllb, port 80; forwards to web"
+    config = derive_names(ground.lab).ssh_config
+    written = adopt_hosts([f"{NETWORK}.21", f"{NETWORK}.22"], out, config, "/")
+    assert written.tier_summaries[0] == "lb: haproxy on fllb, port 80; forwards to web"
     assert differing(before, ground.pictures()) == []
-    target = read(out)
+    target = read_target(out)
     assert target.target.parameters["lb.haproxy.server_maxconn"].default == 40
     environment = stack.prepare(target)
-    fleet = environment.fleet(ground.directory / "own", News().note)
-    fleet.open()
+    fleet = environment.create_deployment(ground.directory / "own", News().note)
+    fleet.lock_hosts()
     try:
-        unchanged = fleet.deploy(fleet.space.candidate({}).settings)
+        unchanged = fleet.deploy(fleet.space.build_candidate({}).settings)
         assert set(unchanged.actions.values()) == {Action.NONE}
         # Where the file does not say it, HAProxy computes it from what it may open, and raises that.
         worked_out = {"lb.haproxy.maxconn", "lb.limits.nofile"}
-        assert {d.parameter for d in unchanged.differences} <= worked_out
+        assert {d.parameter for d in unchanged.mismatches} <= worked_out
         assert unchanged.effective["lb.haproxy.server_maxconn"] == 40
         changed: dict[str, Value] = {
             "lb.haproxy.server_maxconn": 7, "lb.haproxy.nbthread": 1,
             "lb.haproxy.balance": "leastconn", "lb.haproxy.timeout_client": 9000,
         }  # fmt: skip
-        deployed = fleet.deploy(fleet.space.candidate(changed).settings)
+        deployed = fleet.deploy(fleet.space.build_candidate(changed).settings)
         assert acted(deployed.actions) == {LB: Action.RELOAD}
-        assert {d.parameter for d in deployed.differences} <= worked_out
+        assert {d.parameter for d in deployed.mismatches} <= worked_out
         assert deployed.effective["lb.haproxy.balance"] == "leastconn"
         assert ground.sh("fllb", "cat /etc/haproxy/conf.d/site.cfg").endswith(" maxconn 7")
     finally:

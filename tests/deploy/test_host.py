@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.deploy.backup import BackupStore
-from autotune.deploy.host import ManagedHost, staged, staged_check
+from autotune.deploy.host import ManagedHost, staged_path, build_staged_check
 from autotune.deploy.host_commands import Command, CommandFailed
 from autotune.deploy.host_state import FileState, HostState
 from autotune.services.base import TrialStart
@@ -47,7 +47,7 @@ def test_what_is_there_and_what_is_said_are_one_exchange(
 
 def test_a_vital_question_that_fails_is_no_answer(host: ManagedHost) -> None:
     with pytest.raises(CommandFailed, match=r"here: .*no such thing"):
-        host.observe_and_run(HostState(), [Command(("ls", "/no such thing"), vital=True)])
+        host.observe_and_run(HostState(), [Command(("ls", "/no such thing"), required=True)])
 
 
 CONF, SITE = "/etc/nginx/nginx.conf", "/etc/nginx/sites-available/default"
@@ -69,13 +69,13 @@ LIMIT = ("timeout", "10")
 def test_software_is_asked_about_new_files_by_their_paths_or_over_the_real_ones(
     files: tuple[str, ...], how: tuple[str, ...] | TrialStart, words: tuple[str, ...]
 ) -> None:
-    assert staged_check(how, "/run/x", {path: staged(path) for path in files}) == words
+    assert build_staged_check(how, "/run/x", {path: staged_path(path) for path in files}) == words
 
 
 def test_a_file_that_is_staged_apart_is_mounted_for_its_software_alone() -> None:
     apart = "/srv/.autotune/app/conf"
-    words = staged_check(("check", "/srv/app/conf"), "/run/x", {"/srv/app/conf": apart})
+    words = build_staged_check(("check", "/srv/app/conf"), "/run/x", {"/srv/app/conf": apart})
     assert words == ("with_files", "1", apart, "/srv/app/conf", "check", "/srv/app/conf")
-    words = staged_check(TrialStart(("x",), "s"), "/run/x", {"/srv/app/conf": apart})
+    words = build_staged_check(TrialStart(("x",), "s"), "/run/x", {"/srv/app/conf": apart})
     mounted = ("with_files", "1", apart, "/srv/app/conf")
     assert words == ("trial", "/run/x", "s", *mounted, *LIMIT, "x")

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.deploy.host_commands import Command, CommandFailed, ask, run_checked
+from autotune.deploy.host_commands import Command, CommandFailed, run_commands, run_required
 from autotune.errors import AutotuneError
-from autotune.transports.base import Argv, Completed
+from autotune.transports.base import Argv, CommandResult
 from tests.deploy.doubles import Here
 
 HERE = Here(Path("/nowhere"))
 
 
 def test_each_command_has_its_status_and_words() -> None:
-    found = ask(HERE, [
+    found = run_commands(HERE, [
         Command(("printf", r"one\ntwo\n\n")),
         Command(("sh", "-c", "echo to stderr >&2; exit 7")),
         Command(("true",)),
@@ -31,35 +31,35 @@ def test_each_command_has_its_status_and_words() -> None:
 @settings(max_examples=20)
 @given(st.lists(st.text(st.characters(exclude_characters="\0", codec="utf-8")), max_size=4))
 def test_words_arrive_as_they_are(words: list[str]) -> None:
-    (done,) = ask(HERE, [Command(("printf", "<%s>", *words))])
+    (done,) = run_commands(HERE, [Command(("printf", "<%s>", *words))])
     said = "".join(f"<{word}>" for word in words) or "<>"
     assert done.stdout == said
 
 
 def test_what_is_printed_before_the_commands_is_not_theirs() -> None:
     class Lectured(Here):
-        def run(self, argv: Argv, *, input: bytes | None = None, **how: object) -> Completed:  # type: ignore[override]
+        def run(self, argv: Argv, *, input: bytes | None = None, **how: object) -> CommandResult:  # type: ignore[override]
             return super().run(argv, input=b"printf 'a lecture\\nof sudo'\n" + (input or b""))
 
-    found = ask(Lectured(Path("/nowhere")), [Command(("printf", "one")), Command(("true",))])
+    found = run_commands(Lectured(Path("/nowhere")), [Command(("printf", "one")), Command(("true",))])
     assert [done.stdout for done in found] == ["one", ""]
 
 
 def test_all_of_them_are_one_exchange() -> None:
     here = Here(Path("/nowhere"))
-    ask(here, [Command(("true",))] * 50)
+    run_commands(here, [Command(("true",))] * 50)
     assert here.exchanges == 1
 
 
 def test_nothing_is_done_after_a_vital_one_that_fails(tmp_path: Path) -> None:
     commands = [
-        Command(("true",), vital=True),
-        Command(("ls", str(tmp_path / "missing")), vital=True),
+        Command(("true",), required=True),
+        Command(("ls", str(tmp_path / "missing")), required=True),
         Command(("touch", str(tmp_path / "done"))),
     ]
-    assert [done.ok for done in ask(HERE, commands)] == [True, False]
+    assert [done.ok for done in run_commands(HERE, commands)] == [True, False]
     with pytest.raises(CommandFailed, match=r"here: ls: .*missing"):
-        run_checked(HERE, commands)
+        run_required(HERE, commands)
     assert not (tmp_path / "done").exists()
 
 
@@ -68,7 +68,7 @@ class Severed(Here):
 
     share = 0.0
 
-    def run(self, argv: Argv, *, input: bytes | None = None, **how: object) -> Completed:  # type: ignore[override]
+    def run(self, argv: Argv, *, input: bytes | None = None, **how: object) -> CommandResult:  # type: ignore[override]
         whole = input or b""
         return super().run(argv, input=whole[: int(len(whole) * self.share)])
 
@@ -78,15 +78,15 @@ def test_half_a_text_does_nothing(tmp_path: Path, share: float) -> None:
     severed = Severed(tmp_path)
     severed.share = share
     with pytest.raises(AutotuneError, match="ended early"):
-        ask(severed, [Command(("touch", str(tmp_path / str(i)))) for i in range(20)])
+        run_commands(severed, [Command(("touch", str(tmp_path / str(i)))) for i in range(20)])
     assert list(tmp_path.iterdir()) == []
 
 
 def test_without_sudo_the_way_out_is_told() -> None:
     class Guest(Here):
-        def run(self, argv: Argv, **how: object) -> Completed:  # type: ignore[override]
-            return Completed(tuple(argv), 1, "", "sudo: a password is required")
+        def run(self, argv: Argv, **how: object) -> CommandResult:  # type: ignore[override]
+            return CommandResult(tuple(argv), 1, "", "sudo: a password is required")
 
     with pytest.raises(AutotuneError, match="root is needed") as raised:
-        ask(Guest(Path("/nowhere")), [Command(("true",))])
+        run_commands(Guest(Path("/nowhere")), [Command(("true",))])
     assert "NOPASSWD" in (raised.value.hint or "")

@@ -16,18 +16,18 @@ import psutil
 import pytest
 
 from autotune.deploy import host_lock
-from autotune.deploy.host_commands import Command, ask
-from autotune.deploy.host_lock import LEASE, HostLock, Lease, ObservedLock, oneself, why_stale
-from autotune.errors import LOCKED, LockedError
-from autotune.transports.base import Completed
+from autotune.deploy.host_commands import Command, run_commands
+from autotune.deploy.host_lock import LEASE_SECONDS, HostLock, LeaseRenewer, ObservedLock, current_holder, find_stale_reason
+from autotune.errors import LOCKED_EXIT_CODE, LockedError
+from autotune.transports.base import CommandResult
 from tests.deploy.doubles import Here
 
-ME = oneself("study")
+ME = current_holder("study")
 ELSEWHERE = replace(ME, place="another machine", host="tuner2", pid=42, boot="first")
 
 
 def seen(holder: object, *, boot: str = "first", renewed: float | None = 1000.0) -> ObservedLock:
-    return ObservedLock(boot, 1000.0 + LEASE / 2, renewed, json.dumps(holder))
+    return ObservedLock(boot, 1000.0 + LEASE_SECONDS / 2, renewed, json.dumps(holder))
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def seen(holder: object, *, boot: str = "first", renewed: float | None = 1000.0)
     [
         (seen(asdict(ELSEWHERE)), None),
         (seen(asdict(ELSEWHERE), boot="second"), "booted since"),
-        (seen(asdict(ELSEWHERE), renewed=999.0 - LEASE / 2), "not renewed for 180 s"),
+        (seen(asdict(ELSEWHERE), renewed=999.0 - LEASE_SECONDS / 2), "not renewed for 180 s"),
         (seen(asdict(ELSEWHERE), renewed=None), "not renewed"),
         (seen(asdict(ME)), None),
         (seen(asdict(ME), boot="second", renewed=None), None),  # it lives: nothing else counts
@@ -50,12 +50,12 @@ def seen(holder: object, *, boot: str = "first", renewed: float | None = 1000.0)
         (seen({k: v for k, v in asdict(ME).items() if k != "ticks"}, renewed=0.0), "not renewed"),
         (seen({"pid": "?"}), None),
         (seen({"pid": "?"}, renewed=None), None),
-        (seen({"pid": "?"}, renewed=999.0 - LEASE / 2), "not renewed for 180 s"),
+        (seen({"pid": "?"}, renewed=999.0 - LEASE_SECONDS / 2), "not renewed for 180 s"),
         (seen([], renewed=2000.0), "not renewed"),  # the host's uptime began again
     ],
 )
 def test_a_stale_lock_is_recognised_by_what_is_known(lock: ObservedLock, why: str | None) -> None:
-    found = why_stale(lock, ME.place)
+    found = find_stale_reason(lock, ME.place)
     assert (found is None) == (why is None)
     assert why is None or why in (found or "")
 
@@ -67,23 +67,23 @@ def test_an_account_without_a_name_holds_a_host_too(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(os, "getuid", lambda: 54321)
     lock = HostLock(Here(tmp_path), "one")
-    assert lock.take() is None
-    lock.release()
-    assert host_lock.oneself("one").holder == "account 54321"
+    assert lock.lock() is None
+    lock.unlock()
+    assert host_lock.current_holder("one").holder == "account 54321"
 
 
 def test_a_held_host_is_refused_with_who_holds_it(tmp_path: Path) -> None:
     here = Here(tmp_path)
     first, second = HostLock(here, "one"), HostLock(here, "two")
-    assert first.take() is None
+    assert first.lock() is None
     with pytest.raises(LockedError) as raised:
-        second.take()
+        second.lock()
     for word in (ME.holder, ME.host, f"process {ME.pid}", ME.since[:10], "study one"):
         assert word in raised.value.message
-    assert raised.value.exit_code == LOCKED
-    first.release()
-    assert second.take() is None
-    second.release()
+    assert raised.value.exit_code == LOCKED_EXIT_CODE
+    first.unlock()
+    assert second.lock() is None
+    second.unlock()
     assert list(tmp_path.iterdir()) == []
 
 
@@ -94,28 +94,28 @@ def test_two_entries_of_one_machine_are_named(tmp_path: Path) -> None:
             self.name = name
 
     first = HostLock(Entry("web1"), "one")
-    first.take()
+    first.lock()
     with pytest.raises(
         LockedError, match="web2 and web1 of `hosts:` are the same machine"
     ) as raised:
-        HostLock(Entry("web2"), "one").take()
+        HostLock(Entry("web2"), "one").lock()
     assert "keep one of the entries" in str(raised.value.hint)
-    first.release()
+    first.unlock()
 
 
 def test_a_lock_of_a_process_that_ended_is_taken_over(tmp_path: Path) -> None:
     here = Here(tmp_path)
     lock = HostLock(here, "killed")
-    lock.take()
+    lock.lock()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        ticks = host_lock.start_ticks(process.pid)
+        ticks = host_lock.read_start_ticks(process.pid)
         record = json.loads(lock.record) | {"pid": process.pid, "ticks": ticks}
-        ask(here, [Command(("claim", lock.record, json.dumps(record)))])
+        run_commands(here, [Command(("claim", lock.record, json.dumps(record)))])
         with pytest.raises(LockedError):
-            HostLock(here, "next").take()
+            HostLock(here, "next").lock()
         process.kill()
         process.wait()
-        stale = HostLock(here, "next").take()
+        stale = HostLock(here, "next").lock()
     assert f"process {process.pid} has ended" in (stale or "")
 
 
@@ -124,23 +124,23 @@ def test_a_step_of_the_wall_clock_takes_no_lock_from_a_living_tuner(
 ) -> None:
     here = Here(tmp_path)
     lock = HostLock(here, "living")
-    lock.take()
+    lock.lock()
     started = psutil.Process.create_time
     monkeypatch.setattr(psutil.Process, "create_time", lambda self: started(self) + 90.0)
     with pytest.raises(LockedError):
-        HostLock(here, "next").take()
-    lock.release()
+        HostLock(here, "next").lock()
+    lock.unlock()
 
 
 def test_another_versions_lock_is_not_taken_over(tmp_path: Path) -> None:
     here = Here(tmp_path)
     lock = HostLock(here, "living")
-    lock.take()
+    lock.lock()
     for other in (json.dumps({**json.loads(lock.record), "version": 2}), "no JSON"):
-        ask(here, [Command(("claim", host_lock.look(here).record, other))])
+        run_commands(here, [Command(("claim", host_lock.read_lock(here).record, other))])
         with pytest.raises(LockedError):
-            HostLock(here, "next").take()
-        assert host_lock.look(here).record == other
+            HostLock(here, "next").lock()
+        assert host_lock.read_lock(here).record == other
 
 
 class Waiting(Here):
@@ -149,7 +149,7 @@ class Waiting(Here):
     until: threading.Event | None = None
     in_time = True
 
-    def run(self, *argv: Any, **how: Any) -> Completed:
+    def run(self, *argv: Any, **how: Any) -> CommandResult:
         if self.until:
             self.in_time = self.until.wait(60.0)
         return super().run(*argv, **how)
@@ -162,7 +162,7 @@ class Telling(Here):
         super().__init__(place)
         self.asked = threading.Event()
 
-    def run(self, *argv: Any, **how: Any) -> Completed:
+    def run(self, *argv: Any, **how: Any) -> CommandResult:
         self.asked.set()
         return super().run(*argv, **how)
 
@@ -176,42 +176,42 @@ def test_a_host_that_does_not_answer_costs_no_other_its_lease(
     silent, other = Waiting(tmp_path / "a"), Telling(tmp_path / "b")
     locks = [HostLock(host, "study") for host in (silent, other)]
     for lock in locks:
-        lock.take()
+        lock.lock()
     other.asked.clear()
     silent.until = other.asked
-    lease = Lease(locks)
+    lease = LeaseRenewer(locks)
     lease.start()
     assert other.asked.wait(60.0)
     lease.stop()
     assert silent.in_time
     for lock in locks:
-        lock.release()
+        lock.unlock()
 
 
 def test_each_holding_has_a_token_of_its_own(tmp_path: Path) -> None:
     here = Here(tmp_path)
     lock = HostLock(here, "study")
-    lock.take()
-    late = lock.fence  # of an exchange that is still on its way when the lock is released
-    lock.release()
-    lock.take()
-    assert not ask(here, [late], alone=True)[0].ok
-    assert ask(here, [lock.fence], alone=True)[0].ok
-    lock.release()
+    lock.lock()
+    late = lock.assert_command  # of an exchange that is still on its way when the lock is released
+    lock.unlock()
+    lock.lock()
+    assert not run_commands(here, [late], exclusive=True)[0].ok
+    assert run_commands(here, [lock.assert_command], exclusive=True)[0].ok
+    lock.unlock()
 
 
 @pytest.mark.parametrize("late", ["fence", "unlock", "claim"])
 def test_what_arrives_after_the_lock_was_released_leaves_nothing(tmp_path: Path, late: str) -> None:
     here = Here(tmp_path)
     lock = HostLock(here, "study")
-    lock.take()
+    lock.lock()
     commands = {
-        "fence": lock.fence,
+        "fence": lock.assert_command,
         "unlock": Command(("unlock", lock.record)),
         "claim": Command(("claim", lock.record, "another")),
     }
-    lock.release()
-    (done,) = ask(here, [commands[late]], alone=late == "fence")
+    lock.unlock()
+    (done,) = run_commands(here, [commands[late]], exclusive=late == "fence")
     assert done.ok == (late == "unlock")
     assert not (tmp_path / "autotune").exists()
 
@@ -219,34 +219,34 @@ def test_what_arrives_after_the_lock_was_released_leaves_nothing(tmp_path: Path,
 def test_a_lease_that_a_power_cut_left_empty_keeps_nobody_from_the_host(tmp_path: Path) -> None:
     here = Here(tmp_path)
     lock = HostLock(here, "killed")
-    lock.take()
+    lock.lock()
     ended = json.dumps({**json.loads(lock.record), "pid": 2**22 + 1})
-    ask(here, [Command(("claim", lock.record, ended))])
+    run_commands(here, [Command(("claim", lock.record, ended))])
     (tmp_path / "autotune" / "lease").write_text("")
-    assert host_lock.look(here).record == ended
+    assert host_lock.read_lock(here).record == ended
     after = HostLock(here, "next")
-    assert "has ended" in (after.take() or "")
-    after.release()
+    assert "has ended" in (after.lock() or "")
+    after.unlock()
 
 
 def test_an_older_version_finds_what_it_looks_for_in_a_record(tmp_path: Path) -> None:
     lock = HostLock(Here(tmp_path), "living")
-    lock.take()
+    lock.lock()
     # As it was before the ticks: one key more or less, and the host was nobody's.
     keys = {"holder", "host", "pid", "started", "since", "study", "place", "boot", "token", "entry"}
     record = json.loads(lock.record)
     assert set(record) == keys
     assert abs(record["started"] - psutil.Process().create_time()) < 1.0
-    holder = host_lock.look(Here(tmp_path)).holder
+    holder = host_lock.read_lock(Here(tmp_path)).holder
     assert holder is not None
     assert holder.ticks == ME.ticks
-    lock.release()
+    lock.unlock()
 
 
 def test_another_account_cannot_hold_up_what_is_done_on_a_host(tmp_path: Path) -> None:
     here = Here(tmp_path)
     lock = HostLock(here, "study")
-    lock.take()
+    lock.lock()
     # `tmp_path` stands for /var/lib, which every account can open and so lock.
     (tmp_path / "autotune").chmod(0o755)  # as the labs of the same machine have it
     assert (tmp_path / "autotune" / "mutex").stat().st_mode & 0o777 == 0o600
@@ -254,8 +254,8 @@ def test_another_account_cannot_hold_up_what_is_done_on_a_host(tmp_path: Path) -
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:  # fmt: skip
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
-        assert ask(here, [lock.fence], alone=True, timeout=60.0)[0].ok
-        lock.release()
+        assert run_commands(here, [lock.assert_command], exclusive=True, timeout=60.0)[0].ok
+        lock.unlock()
         other.communicate(b"\n")
     assert list(tmp_path.iterdir()) == []
 
@@ -270,14 +270,14 @@ def test_the_mutex_outlives_the_removal_of_its_directory(tmp_path: Path) -> None
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
         until_told = Command(("sh", "-c", f"until [ -e {tmp_path}/go ]; do sleep 0.02; done"))
-        waiting = threading.Thread(target=ask, args=(here, [until_told]), kwargs={"alone": True})
+        waiting = threading.Thread(target=run_commands, args=(here, [until_told]), kwargs={"alone": True})
         waiting.start()
         time.sleep(0.3)
         mutex.unlink()
         home.rmdir()
         other.communicate(b"\n")
     deadline = time.monotonic() + 60
-    while not mutex.exists() or ask(here, [Command(("flock", "-n", str(mutex), "true"))])[0].ok:
+    while not mutex.exists() or run_commands(here, [Command(("flock", "-n", str(mutex), "true"))])[0].ok:
         assert waiting.is_alive()
         assert time.monotonic() < deadline
     (tmp_path / "go").touch()
@@ -298,15 +298,15 @@ def test_a_directory_that_others_remove_is_made_again(
     )
     mkdir.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    (claimed,) = ask(Here(tmp_path), [Command(("claim", "", "mine"))])
+    (claimed,) = run_commands(Here(tmp_path), [Command(("claim", "", "mine"))])
     assert claimed.ok == locked, claimed.stderr
 
 
 def test_of_two_that_are_after_the_same_stale_lock_one_gets_it(tmp_path: Path) -> None:
     here = Here(tmp_path)
-    (first,) = ask(here, [Command(("claim", "", "stale"))])
-    (second,) = ask(here, [Command(("claim", "stale", "mine"))])
-    (third,) = ask(here, [Command(("claim", "stale", "yours"))])
+    (first,) = run_commands(here, [Command(("claim", "", "stale"))])
+    (second,) = run_commands(here, [Command(("claim", "stale", "mine"))])
+    (third,) = run_commands(here, [Command(("claim", "stale", "yours"))])
     assert [first.returncode, second.returncode, third.returncode] == [0, 0, 3]
     assert third.stdout == "mine"
 
@@ -314,13 +314,13 @@ def test_of_two_that_are_after_the_same_stale_lock_one_gets_it(tmp_path: Path) -
 def test_nothing_is_done_on_a_host_that_was_taken_over(tmp_path: Path) -> None:
     here = Here(tmp_path)
     lock = HostLock(here, "study")
-    lock.take()
+    lock.lock()
     lock.renew()
-    ask(here, [Command(("claim", lock.record, "somebody else"))])
+    run_commands(here, [Command(("claim", lock.record, "somebody else"))])
     touch = Command(("touch", str(tmp_path / "changed")))
-    assert not ask(here, [lock.fence, touch])[0].ok
+    assert not run_commands(here, [lock.assert_command, touch])[0].ok
     assert not (tmp_path / "changed").exists()
     with pytest.raises(LockedError, match="no longer ours"):
         lock.renew()
-    lock.release()
-    assert host_lock.look(here).record == "somebody else"
+    lock.unlock()
+    assert host_lock.read_lock(here).record == "somebody else"

@@ -59,21 +59,21 @@ def observed(**changed: object) -> ObservedHost:
     ("how", "steps"),
     [
         ({}, HostPlan()),
-        ({"files": {CONF: file(b"old")}}, HostPlan(write=(CONF,), act={NGINX: Action.RELOAD})),
+        ({"files": {CONF: file(b"old")}}, HostPlan(files_to_write=(CONF,), unit_actions={NGINX: Action.RELOAD})),
         (
             {"files": {DROP_IN: ABSENT}},
-            HostPlan(write=(DROP_IN,), act={NGINX: Action.RESTART}),
+            HostPlan(files_to_write=(DROP_IN,), unit_actions={NGINX: Action.RESTART}),
         ),
         (
             {"files": {CONF: file(b"old"), DROP_IN: file(b"old")}},
-            HostPlan(write=(CONF, DROP_IN), act={NGINX: Action.RESTART}),
+            HostPlan(files_to_write=(CONF, DROP_IN), unit_actions={NGINX: Action.RESTART}),
         ),
-        ({"units": {NGINX: unit(active=False)}}, HostPlan(act={NGINX: Action.RESTART})),
-        ({"units": {APACHE: unit(active=True)}}, HostPlan(stop=(APACHE,))),
+        ({"units": {NGINX: unit(active=False)}}, HostPlan(unit_actions={NGINX: Action.RESTART})),
+        ({"units": {APACHE: unit(active=True)}}, HostPlan(units_to_stop=(APACHE,))),
         ({"sysctls": {"vm.swappiness": "60"}}, HostPlan(sysctls={"vm.swappiness": "10"})),
         (
             {"sysctls": {"net.core.somaxconn": "128"}},
-            HostPlan(sysctls={"net.core.somaxconn": "4096"}, act={NGINX: Action.RESTART}),
+            HostPlan(sysctls={"net.core.somaxconn": "4096"}, unit_actions={NGINX: Action.RESTART}),
         ),
         ({"sysctls": {"vm.swappiness": None}}, HostPlan()),  # this kernel has no such value
     ],
@@ -81,7 +81,7 @@ def observed(**changed: object) -> ObservedHost:
 def test_the_least_that_is_needed(how: dict[str, object], steps: HostPlan) -> None:
     plan = plan_host(WANTED, observed(**how), NEEDS)
     assert plan == steps
-    assert plan.unread == plan.write
+    assert plan.unread_files == plan.files_to_write
 
 
 def test_nothing_to_do_is_false() -> None:
@@ -92,27 +92,27 @@ def test_nothing_to_do_is_false() -> None:
 def test_touched_units_are_restarted_though_all_looks_right() -> None:
     plan = plan_host(WANTED, RIGHT, {}, dict.fromkeys((NGINX, APACHE), Action.RESTART))
     # The drop-in is right, but nothing tells whether systemd was told of it.
-    assert plan == HostPlan(act={NGINX: Action.RESTART})
-    assert DROP_IN in plan.unread
+    assert plan == HostPlan(unit_actions={NGINX: Action.RESTART})
+    assert DROP_IN in plan.unread_files
 
 
 def test_what_was_absent_is_removed_before_the_directory_it_is_in() -> None:
     inner, outer = "/var/www/autotune/kv.php", "/var/www/autotune"
     wanted = HostState({outer: FileState(), inner: FileState()})
     there = ObservedHost({outer: ObservedFile("directory"), inner: file(b"<?php")})
-    assert plan_host(wanted, there, {}).remove == (inner, outer)
+    assert plan_host(wanted, there, {}).files_to_remove == (inner, outer)
 
 
 @pytest.mark.parametrize(
     ("wanted", "there", "same"),
     [
         (FileState(b"x"), file(b"x", 0o600, "5:5"), True),  # bits and owner stay what they are
-        (FileState(b"x", 0o640, "5:5", time="1.5"), file(b"x", 0o640, "5:5"), True),
+        (FileState(b"x", 0o640, "5:5", modified="1.5"), file(b"x", 0o640, "5:5"), True),
         (FileState(b"x", 0o644, "5:5"), file(b"x", 0o640, "5:5"), False),
         (FileState(b"x", 0o640, "0:0"), file(b"x", 0o640, "5:5"), False),
-        (FileState(b"x", time="2.0"), file(b"x"), False),
-        (FileState(link="a"), ObservedFile("link", detail="a"), True),
-        (FileState(link="a"), ObservedFile("link", detail="b"), False),
+        (FileState(b"x", modified="2.0"), file(b"x"), False),
+        (FileState(link_target="a"), ObservedFile("link", detail="a"), True),
+        (FileState(link_target="a"), ObservedFile("link", detail="b"), False),
         (FileState(b"x"), ObservedFile("link", detail="b"), False),
         (FileState(b""), file(b""), True),
         (FileState(), file(b""), False),
@@ -122,7 +122,7 @@ def test_what_was_absent_is_removed_before_the_directory_it_is_in() -> None:
 def test_files_are_compared_in_all_that_is_known_of_them(
     wanted: FileState, there: ObservedFile, same: bool
 ) -> None:
-    assert there.is_as(wanted) is same
+    assert there.matches(wanted) is same
 
 
 @given(st.sets(st.sampled_from([CONF, DROP_IN])), st.booleans(), st.booleans())
@@ -132,6 +132,6 @@ def test_only_changed_files_are_written(old: set[str], nginx: bool, apache: bool
         units={NGINX: unit(active=nginx), APACHE: unit(active=apache)},
     )
     steps = plan_host(WANTED, how, NEEDS)
-    assert set(steps.write) == old
-    assert (NGINX in steps.act) == (bool(old) or not nginx)
-    assert steps.stop == ((APACHE,) if apache else ())
+    assert set(steps.files_to_write) == old
+    assert (NGINX in steps.unit_actions) == (bool(old) or not nginx)
+    assert steps.units_to_stop == ((APACHE,) if apache else ())

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.backup import LASTING_SYSCTLS
+from autotune.deploy.backup import SYSCTL_FILE
 from autotune.deploy.managed_hosts import restore_hosts, restore_study
-from autotune.lab.lifecycle import halt, up
+from autotune.lab.lifecycle import halt_host, start_lab
 from autotune.runtimes.systemd import SERVICE_MANAGER
 from tests.deploy.lab import Ground, News, differing, renewed, settings
 from tests.lab.shared import HOSTS, SharedLab
@@ -34,18 +34,18 @@ def kept(ground: Ground, study: str, **changed: int) -> list[str]:
     """What is told of a configuration that was deployed and stays."""
     news = News()
     fleet = ground.fleet(ground.bed(), study, news)
-    fleet.open()
+    fleet.lock_hosts()
     try:
         fleet.deploy(settings(fleet, **changed))
-        fleet.keep()
+        fleet.keep_deployed()
     finally:
         fleet.restore()
     return news.notes
 
 
 def rebooted(ground: Ground) -> None:
-    halt(ground.lab, HOST)
-    up(HOSTS, ground.lab)
+    halt_host(ground.lab, HOST)
+    start_lab(HOSTS, ground.lab)
     ground.transports[HOST].close()
     assert ground.sh(HOST, "systemctl is-system-running --wait") in ("running", "degraded")
 
@@ -57,7 +57,7 @@ def test_kernel_values_and_units_outlive_a_reboot(ground: Ground) -> None:
     (line, *_) = [note for note in kept(
         ground, "first", lb__sysctl__net__ipv4__tcp_fin_timeout=31
     ) if note.startswith(HOST)]  # fmt: skip
-    assert LASTING_SYSCTLS in line
+    assert SYSCTL_FILE in line
     assert "nginx.service enabled" in line
     rebooted(ground)
     lasting = ["31", "active", "enabled", "net.ipv4.tcp_fin_timeout = 31"]

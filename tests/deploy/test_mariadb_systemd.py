@@ -10,15 +10,15 @@ import pytest
 
 from autotune.deploy.deployed import DeployFailed
 from autotune.deploy.deployment import Deployment
-from autotune.discovery.adopting import adopt
+from autotune.discovery.adopting import adopt_hosts
 from autotune.environments.stack import prepare
-from autotune.lab.lifecycle import access
-from autotune.lab.plan import names
+from autotune.lab.lifecycle import build_ssh_host
+from autotune.lab.plan import derive_names
 from autotune.loads.base import Request
-from autotune.loads.registry import LOADS
+from autotune.loads.registry import LOAD_GENERATORS
 from autotune.services.base import Action
 from autotune.services.diagnosis import Resource
-from autotune.target.read import read
+from autotune.target.read import read_target
 from autotune.target.slo import Slo
 from autotune.transports.ssh import SshTransport
 from tests.answers import fetched
@@ -89,7 +89,7 @@ _ROWS = "mariadb-dump --skip-dump-date --skip-comments --databases shop mysql | 
 def ground(shared_lab: SharedLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     shared_lab.renew()
     lab = shared_lab.directory
-    transports = {name: SshTransport(access(lab, name)) for name in ("flweb", "flstore")}
+    transports = {name: SshTransport(build_ssh_host(lab, name)) for name in ("flweb", "flstore")}
     ground = Ground(lab, tmp_path_factory.mktemp("targets"), transports)
     for name, script in (("flstore", _DB), ("flweb", _WEB)):
         print(ground.sh(name, f"exec 2>&1\n{script}"))
@@ -102,9 +102,9 @@ def ground(shared_lab: SharedLab, tmp_path_factory: pytest.TempPathFactory) -> I
 def opened(ground: Ground, path: Path) -> Iterator[Deployment]:
     """Afterwards hosts are as before bit by bit, and the database row by row."""
     before, rows = ground.pictures(), ground.sh("flstore", _ROWS)
-    environment = prepare(read(path))
-    fleet = environment.fleet(ground.directory / path.stem, News().note)
-    fleet.open()
+    environment = prepare(read_target(path))
+    fleet = environment.create_deployment(ground.directory / path.stem, News().note)
+    fleet.lock_hosts()
     try:
         yield fleet
     finally:
@@ -118,11 +118,11 @@ def opened(ground: Ground, path: Path) -> Iterator[Deployment]:
 
 def test_it_is_changed_refused_starved_and_restored(ground: Ground) -> None:
     path = ground.directory / "shop.yaml"
-    path.write_text(TARGET.replace("CONFIG", str(names(ground.lab).ssh_config)))
+    path.write_text(TARGET.replace("CONFIG", str(derive_names(ground.lab).ssh_config)))
     with opened(ground, path) as fleet:
         baseline = fleet.deploy(settings(fleet))
         assert fetched(fleet.stack.entry, "/db.php") == RIGHT
-        assert not [d for d in baseline.differences if d.parameter.startswith("db.")]
+        assert not [d for d in baseline.mismatches if d.parameter.startswith("db.")]
 
         changes = {
             "db__mariadb__innodb_buffer_pool_size": 48,
@@ -135,7 +135,7 @@ def test_it_is_changed_refused_starved_and_restored(ground: Ground) -> None:
         changed = settings(fleet, **changes)
         deployed = fleet.deploy(changed)
         assert acted(deployed.actions) == {"db.flstore.mariadb": Action.RESTART}
-        assert not [d for d in deployed.differences if d.parameter.startswith("db.")]
+        assert not [d for d in deployed.mismatches if d.parameter.startswith("db.")]
         for name, value in changes.items():
             assert deployed.effective[name.replace("__", ".")] == value
         pool = ground.sh("flstore", "mariadb -BNe 'SELECT @@innodb_buffer_pool_size'")
@@ -159,7 +159,7 @@ def test_it_is_changed_refused_starved_and_restored(ground: Ground) -> None:
         bottleneck = diagnosed(
             ground,
             fleet,
-            LOADS["httperf"],
+            LOAD_GENERATORS["httperf"],
             request,
             Slo(limit=0.5),
             100.0,
@@ -173,15 +173,15 @@ def test_it_is_changed_refused_starved_and_restored(ground: Ground) -> None:
 
 def test_debian_s_own_files_are_adopted_and_given_back(ground: Ground) -> None:
     out = ground.directory / "own.yaml"
-    written = adopt([DB, WEB], out, names(ground.lab).ssh_config, "/db.php")
-    assert "db: mariadb on flstore, port 3306" in written.tiers
+    written = adopt_hosts([DB, WEB], out, derive_names(ground.lab).ssh_config, "/db.php")
+    assert "db: mariadb on flstore, port 3306" in written.tier_summaries
     text = out.read_text()
     assert PASSWORD not in text
     with opened(ground, out) as fleet:
-        unchanged = fleet.deploy(fleet.space.candidate({}).settings)
+        unchanged = fleet.deploy(fleet.space.build_candidate({}).settings)
         assert set(unchanged.actions.values()) == {Action.NONE}
-        assert not [d for d in unchanged.differences if d.parameter.startswith("db.mariadb")]
-        changed = fleet.space.candidate(
+        assert not [d for d in unchanged.mismatches if d.parameter.startswith("db.mariadb")]
+        changed = fleet.space.build_candidate(
             {"db.mariadb.innodb_buffer_pool_size": 64, "db.mariadb.max_connections": 60}
         )
         deployed = fleet.deploy(changed.settings)

@@ -8,7 +8,7 @@ import pytest
 
 from autotune.deploy.deployed import DeployFailed
 from autotune.loads.base import Request
-from autotune.loads.registry import LOADS
+from autotune.loads.registry import LOAD_GENERATORS
 from autotune.target.slo import Slo
 from tests.answers import fetched
 from tests.deploy.lab import Ground, diagnosed, redeployed
@@ -66,7 +66,7 @@ def test_its_environment_is_adopted_changed_refused_starved_and_restored(
     print(ground.sh("flweb", _SITE))
     monkeypatch.setattr("autotune.monitor.watch.LAST_SAMPLE", 60.0)  # however busy this machine is
     with ground.adopted(f"{NETWORK}.22", path="/") as (written, fleet):
-        assert written.tiers == (
+        assert written.tier_summaries == (
             "lb: nginx on flweb, port 80; forwards to app",
             "app: nodejs on flweb, port 3000",
         )
@@ -88,7 +88,7 @@ def test_its_environment_is_adopted_changed_refused_starved_and_restored(
         deployed(workers=1)
         request = Request(fleet.stack.entry, "/", RIGHT[1])
         bottleneck = diagnosed(
-            ground, fleet, LOADS["httperf"], request, Slo(limit=0.6), 100.0, "app"
+            ground, fleet, LOAD_GENERATORS["httperf"], request, Slo(limit=0.6), 100.0, "app"
         )
         assert bottleneck.service == "nodejs"
         assert "raise workers" in bottleneck.evidence

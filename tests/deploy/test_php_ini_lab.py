@@ -12,13 +12,13 @@ from autotune.deploy.deployed import DeployFailed
 from autotune.deploy.deployment import Deployment
 from autotune.environments.load_meter import LoadMeter
 from autotune.environments.stack import StackEnvironment, prepare
-from autotune.lab.plan import names
+from autotune.lab.plan import derive_names
 from autotune.loads.base import Request
-from autotune.loads.own import OwnLoad
-from autotune.monitor.watch import hosts_of
+from autotune.loads.own import CustomGenerator
+from autotune.monitor.watch import build_watched_hosts
 from autotune.services.base import Action
 from autotune.services.diagnosis import Resource
-from autotune.target.read import read
+from autotune.target.read import read_target
 from autotune.target.slo import Slo
 from autotune.transports.local import LocalTransport
 from tests.answers import fetched
@@ -94,12 +94,12 @@ def test_the_pool_s_own_settings_are_changed_starved_and_put_back(
 ) -> None:
     monkeypatch.setattr("autotune.monitor.watch.LAST_SAMPLE", 60.0)  # however busy this machine is
     path = ground.directory / "shop.yaml"
-    path.write_text(TARGET.replace("CONFIG", str(names(ground.lab).ssh_config)))
+    path.write_text(TARGET.replace("CONFIG", str(derive_names(ground.lab).ssh_config)))
     before = ground.pictures()
-    environment = prepare(read(path))
-    fleet = environment.fleet(ground.directory / "study", News().note)
+    environment = prepare(read_target(path))
+    fleet = environment.create_deployment(ground.directory / "study", News().note)
     fleet.ready_seconds = 60.0
-    fleet.open()
+    fleet.lock_hosts()
     try:
         unchanged = fleet.deploy(settings(fleet))
         assert set(unchanged.actions.values()) == {Action.NONE}
@@ -107,7 +107,7 @@ def test_the_pool_s_own_settings_are_changed_starved_and_put_back(
         assert unchanged.effective["web.php_ini.opcache_memory_consumption"] == 128
         assert unchanged.effective["web.php_ini.opcache_jit"] == "off"  # by Debian's own line
         assert unchanged.effective["web.php_ini.opcache_preload"] is True
-        assert "memory_limit not tuned (a pool sets it)" in "\n".join(environment.dropped)
+        assert "memory_limit not tuned (a pool sets it)" in "\n".join(environment.excluded)
         changed(ground, fleet)
         starved(ground, environment, fleet)
         fleet.deploy(settings(fleet))
@@ -143,7 +143,7 @@ def changed(ground: Ground, fleet: Deployment) -> None:
     assert reloads(ground) == so_far + 1
     assert ground.sh(WEB, "systemctl show -P MainPID php8.2-fpm") == pid
     # What the pool sets itself is in effect, and said.
-    assert [d.parameter for d in deployed.differences] == ["web.php_ini.memory_limit"]
+    assert [d.parameter for d in deployed.mismatches] == ["web.php_ini.memory_limit"]
     assert deployed.effective["web.php_ini.memory_limit"] == 200
     for name, value in values.items():
         assert deployed.effective[name.replace("__", ".")] == value
@@ -158,15 +158,15 @@ def starved(ground: Ground, environment: StackEnvironment, fleet: Deployment) ->
     """More scripts than there is memory for: they are compiled again for every request."""
     script = ground.directory / "asking.py"
     script.write_text(_ASKING)
-    hosts = hosts_of(fleet.stack, dict.fromkeys(ground.transports, 2.0), environment.transports)
+    hosts = build_watched_hosts(fleet.stack, dict.fromkeys(ground.transports, 2.0), environment.transports)
     meter = LoadMeter(
-        OwnLoad((sys.executable, str(script), f"http://{NETWORK}.22/all.php")),
+        CustomGenerator((sys.executable, str(script), f"http://{NETWORK}.22/all.php")),
         Request(fleet.stack.entry, "/all.php", RIGHT[1]), Slo(limit=2.0), (LocalTransport(),),
-        fleet.stack, hosts, timeout=60.0, max_rate=20_000.0, in_place=lambda: fleet.in_place,
+        fleet.stack, hosts, timeout=60.0, max_rate=20_000.0, read_deployed_settings=lambda: fleet.deployed_settings,
     )  # fmt: skip
     # Counters that take longer than a few seconds to come are missing.
     bottleneck = shown(
-        lambda: meter.diagnose(fleet.in_place, [meter.take(4.0, 1.0)]), "web", Resource.CACHE
+        lambda: meter.find_bottleneck(fleet.deployed_settings, [meter.take_reading(4.0, 1.0)]), "web", Resource.CACHE
     )
     assert bottleneck.service == "php_ini"
     assert "raise opcache_memory_consumption" in bottleneck.evidence

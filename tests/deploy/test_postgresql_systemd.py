@@ -8,17 +8,17 @@ from contextlib import contextmanager
 
 import pytest
 
-from autotune.deploy.deployed import Deployed, DeployFailed
+from autotune.deploy.deployed import DeployResult, DeployFailed
 from autotune.deploy.deployment import Deployment
 from autotune.environments.load_meter import LoadMeter
 from autotune.environments.stack import StackEnvironment, prepare
-from autotune.lab.plan import names
+from autotune.lab.plan import derive_names
 from autotune.loads.base import Request
-from autotune.loads.own import OwnLoad
-from autotune.monitor.watch import hosts_of
+from autotune.loads.own import CustomGenerator
+from autotune.monitor.watch import build_watched_hosts
 from autotune.services.base import Action
 from autotune.services.diagnosis import Resource
-from autotune.target.read import read
+from autotune.target.read import read_target
 from autotune.target.slo import Slo
 from autotune.transports.local import LocalTransport
 from tests.deploy.lab import Ground, News, acted, differing, renewed, settings, shown
@@ -97,22 +97,22 @@ def sql(ground: Ground, statement: str) -> str:
     return ground.sh(DB, 'cd / && runuser -u postgres -- psql -XAtc "$1"', statement)
 
 
-def overridden(deployed: Deployed) -> set[str]:
-    return {difference.parameter for difference in deployed.differences}
+def overridden(deployed: DeployResult) -> set[str]:
+    return {difference.parameter for difference in deployed.mismatches}
 
 
 @contextmanager
 def opened(ground: Ground, text: str, study: str) -> Iterator[tuple[StackEnvironment, Deployment]]:
     """A fleet; afterwards files, rows and settings are as before, and so is all else on the hosts."""
     path = ground.directory / f"{study}.yaml"
-    path.write_text(text.replace("CONFIG", str(names(ground.lab).ssh_config)))
+    path.write_text(text.replace("CONFIG", str(derive_names(ground.lab).ssh_config)))
     asked = "SELECT name, setting, sourcefile FROM pg_settings ORDER BY 1"
     before = (ground.sh(DB, _FILES), sql(ground, _CHECKSUM), sql(ground, asked))
     assert before[1].startswith(f"{ROWS}|")
     pictures = ground.pictures()
-    environment = prepare(read(path))
-    fleet = environment.fleet(ground.directory / study, News().note)
-    fleet.open()
+    environment = prepare(read_target(path))
+    fleet = environment.create_deployment(ground.directory / study, News().note)
+    fleet.lock_hosts()
     try:
         yield environment, fleet
     finally:
@@ -127,10 +127,10 @@ def opened(ground: Ground, text: str, study: str) -> Iterator[tuple[StackEnviron
 
 def test_its_own_files_are_edited_starved_and_put_back(ground: Ground) -> None:
     with opened(ground, TARGET, "own") as (environment, fleet):
-        left = fleet.space.candidate({}).settings
+        left = fleet.space.build_candidate({}).settings
         assert (left["db.postgresql.work_mem"], left["db.postgresql.shared_buffers"]) == (8192, 128)
         assert "effective_io_concurrency not tuned (postgresql.auto.conf overrides it" in "\n".join(
-            environment.dropped
+            environment.excluded
         )
         unchanged = fleet.deploy(left)
         assert set(unchanged.actions.values()) == {Action.NONE}
@@ -165,14 +165,14 @@ def starved(ground: Ground, environment: StackEnvironment, fleet: Deployment) ->
     """Twenty clients that are let in and stay, and twenty more that are not."""
     script = ground.directory / "clients.py"
     script.write_text(_CLIENTS)
-    hosts = hosts_of(fleet.stack, dict.fromkeys(ground.transports, 2.0), ground.transports)
+    hosts = build_watched_hosts(fleet.stack, dict.fromkeys(ground.transports, 2.0), ground.transports)
     meter = LoadMeter(
-        OwnLoad((sys.executable, str(script), f"{NETWORK}.24", "20")),
+        CustomGenerator((sys.executable, str(script), f"{NETWORK}.24", "20")),
         Request(fleet.stack.entry, "/", b""), Slo(limit=2.0), (LocalTransport(),), fleet.stack, hosts,
-        timeout=60.0, max_rate=20_000.0, in_place=lambda: fleet.in_place,
+        timeout=60.0, max_rate=20_000.0, read_deployed_settings=lambda: fleet.deployed_settings,
     )  # fmt: skip
     bottleneck = shown(
-        lambda: meter.diagnose(fleet.in_place, [meter.take(4.0, 5.0)]), "db", Resource.CONNECTIONS
+        lambda: meter.find_bottleneck(fleet.deployed_settings, [meter.take_reading(4.0, 5.0)]), "db", Resource.CONNECTIONS
     )
     assert bottleneck.service == "postgresql"
     assert "its limit is 20 clients (it refused " in bottleneck.evidence

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.backup import BackupStore, HostBackup, decode
+from autotune.deploy.backup import BackupStore, HostBackup, decode_backup
 from autotune.deploy.desired_state import plan_host
 from autotune.deploy.host import ManagedHost
-from autotune.deploy.host_commands import ORIGINALS
+from autotune.deploy.host_commands import BACKUP_FILE
 from autotune.deploy.host_state import FileState, HostState
 from autotune.deploy.managed_hosts import restore_host, restore_hosts
 from autotune.errors import AutotuneError
@@ -57,7 +57,7 @@ def managed(place: Path, controller: Path) -> ManagedHost:
 def deploy(host: ManagedHost, place: Path, content: bytes) -> None:
     files = {str(place / name): FileState(content) for name in (*FILES, NEW)}
     desired = HostState(files)
-    host.save(desired)
+    host.back_up(desired)
     plan = plan_host(desired, host.observe(desired), {})
     host.stage(desired, plan)
     host.apply(desired, plan)
@@ -72,7 +72,7 @@ def one_study(place: Path, controller: Path) -> dict[str, list[Cut]]:
     cuts = {}
     host = managed(place, controller)
     with shown(disk, controller / "tuned"):
-        host.lock.take()
+        host.lock.lock()
         for content in (b"tuned\n", b"better\n"):
             deploy(host, place, content)
     cuts["tuned"], disk.cuts = disk.cuts, []
@@ -80,7 +80,7 @@ def one_study(place: Path, controller: Path) -> dict[str, list[Cut]]:
     disk.synced(place / "etc/conf")
     with shown(disk, controller / "restored"):
         restore_host(host)
-        host.lock.release()
+        host.lock.unlock()
     cuts["restored"] = disk.cuts
     disk.close()
     return cuts
@@ -90,8 +90,8 @@ def wrong(image: Image, place: Path, *, repaired: bool) -> list[str]:
     """Files of the host that nothing could bring back, going by its own copy; a repair that is lost."""
     record = image.get("autotune/originals.json")
     try:
-        backup = HostBackup("here", "study") if record is None else decode(bytes(record, "utf-8")
-            if isinstance(record, str) else record, ORIGINALS)  # fmt: skip
+        backup = HostBackup("here", "study") if record is None else decode_backup(bytes(record, "utf-8")
+            if isinstance(record, str) else record, BACKUP_FILE)  # fmt: skip
     except AutotuneError as error:
         return [str(error)]
     lost = []

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.backup import HostBackup, decode
-from autotune.deploy.host_commands import HOME, ORIGINALS
+from autotune.deploy.backup import HostBackup, decode_backup
+from autotune.deploy.host_commands import STATE_DIRECTORY, BACKUP_FILE
 from autotune.deploy.managed_hosts import restore_hosts
 from autotune.errors import AutotuneError
 from autotune.lab import machine
-from autotune.lab.lifecycle import access, halt, up
-from autotune.lab.plan import names
+from autotune.lab.lifecycle import build_ssh_host, halt_host, start_lab
+from autotune.lab.plan import derive_names
 from autotune.runtimes.systemd import SERVICE_MANAGER
 from autotune.transports.ssh import SshTransport
 from tests import soak
@@ -41,15 +41,15 @@ class Followed:
 
     def __init__(self, ground: Ground, paths: list[str]) -> None:
         self.ground = ground
-        ground.sh(HOST, f"mkdir -p {HOME} /run/cut; touch {HOME}/stays")
-        self.tops = sorted({"/".join(path.split("/")[:3]) for path in paths} | {HOME})
+        ground.sh(HOST, f"mkdir -p {STATE_DIRECTORY} /run/cut; touch {STATE_DIRECTORY}/stays")
+        self.tops = sorted({"/".join(path.split("/")[:3]) for path in paths} | {STATE_DIRECTORY})
         self.tops = [top for top in self.tops if self.below(top).is_dir()]
         self.disks = [Disk(self.below(top)) for top in self.tops]
         self.originals = self.now()
 
     @property
     def root(self) -> Path:
-        pid = machine.pid(names(self.ground.lab), HOST)
+        pid = machine.find_init_pid(derive_names(self.ground.lab), HOST)
         return Path(f"/proc/{pid}/root")
 
     def below(self, path: str) -> Path:
@@ -97,20 +97,20 @@ class Followed:
 
 def lost(image: Image, originals: Image, written: list[str]) -> list[str]:
     """Files that neither are as they were nor have their original in the host's own copy."""
-    record = image.get(ORIGINALS)
+    record = image.get(BACKUP_FILE)
     try:
-        backup = HostBackup(HOST, "study") if record is None else decode(
-            bytes(record, "utf-8") if isinstance(record, str) else record, ORIGINALS)  # fmt: skip
+        backup = HostBackup(HOST, "study") if record is None else decode_backup(
+            bytes(record, "utf-8") if isinstance(record, str) else record, BACKUP_FILE)  # fmt: skip
     except AutotuneError as error:
         return [str(error)]
     return [path for path in written if image.get(path) != (original := originals.get(path))
             and (not (kept := backup.state.files.get(path))
-                 or original not in (kept.content, kept.link))]  # fmt: skip
+                 or original not in (kept.content, kept.link_target))]  # fmt: skip
 
 
 def pictured(ground: Ground) -> dict[str, list[str]]:
     """The host, without what autotune and this test have there."""
-    lines = picture(names(ground.lab), HOST)
+    lines = picture(derive_names(ground.lab), HOST)
     return {HOST: [line for line in lines if not line.startswith("var/lib/autotune")]}
 
 
@@ -120,10 +120,10 @@ def test_a_host_whose_power_is_cut_at_any_step_loses_nothing(
     before = pictured(ground)
     bed = ground.bed()
     fleet = ground.fleet(bed)
-    written = list(fleet.desired(settings(fleet)).hosts[HOST].files)
+    written = list(fleet.build_desired_state(settings(fleet)).hosts[HOST].files)
     host = Followed(ground, written)
     with host.following("tuned"):
-        fleet.open()
+        fleet.lock_hosts()
         fleet.deploy(settings(fleet))
         fleet.deploy(settings(fleet, **CHANGES))
     instants = host.cuts()
@@ -141,14 +141,14 @@ def test_a_host_whose_power_is_cut_at_any_step_loses_nothing(
     booted = chance.sample(instants, min(len(instants), soak.kills(BOOTS)))
     for instant in booted:
         *_, image = host.images(instant, chance, 1)
-        halt(ground.lab, HOST)
-        up(HOSTS, ground.lab)
+        halt_host(ground.lab, HOST)
+        start_lab(HOSTS, ground.lab)
         host.put(image)
         ended = f's/"pid": {os.getpid()},/"pid": {2**22 + 1},/'  # its tuner is gone, too
-        ground.sh(HOST, f"[ ! -e {HOME}/lock ] || sed -i '{ended}' {HOME}/lock")
-        transport = SshTransport(access(ground.lab, HOST))
+        ground.sh(HOST, f"[ ! -e {STATE_DIRECTORY}/lock ] || sed -i '{ended}' {STATE_DIRECTORY}/lock")
+        transport = SshTransport(build_ssh_host(ground.lab, HOST))
         restore_hosts(ground.directory / "lost", {HOST: transport}, SERVICE_MANAGER)
-        transport.run(["sh", "-c", f"rm -rf {HOME}"])
+        transport.run(["sh", "-c", f"rm -rf {STATE_DIRECTORY}"])
         transport.close()
         left = differing(before, pictured(ground))
         assert left == [], (instant[0].step, left)

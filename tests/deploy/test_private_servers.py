@@ -14,14 +14,14 @@ from pathlib import Path
 import pytest
 
 from autotune.deploy import private_servers
-from autotune.deploy.host_commands import Command, ask
+from autotune.deploy.host_commands import Command, run_commands
 from autotune.deploy.private_servers import (
     ProcessFailed,
-    Running,
-    is_up,
-    reload,
-    start,
-    stop,
+    ServerProcess,
+    is_accepting,
+    reload_server,
+    start_server,
+    stop_server,
     wait_until,
 )
 from autotune.services.base import Endpoint
@@ -41,21 +41,21 @@ def test_it_is_up_whichever_of_its_processes_listens(tmp_path: Path, by_child: b
     ) as process:
         assert process.stdout is not None
         port = int(process.stdout.readline())
-        running = Running("server", process, tmp_path, tmp_path / "log")
-        assert is_up(running, Endpoint("127.0.0.1", port))
-        assert not is_up(running, Endpoint("127.0.0.1", 1))
-        assert not is_up(running, "none.sock")
-        stop(running, seconds=0.5)  # a child that ignores its parent's end is killed
+        running = ServerProcess("server", process, tmp_path, tmp_path / "log")
+        assert is_accepting(running, Endpoint("127.0.0.1", port))
+        assert not is_accepting(running, Endpoint("127.0.0.1", 1))
+        assert not is_accepting(running, "none.sock")
+        stop_server(running, seconds=0.5)  # a child that ignores its parent's end is killed
 
 
 RELOADING = str(Path(__file__).with_name("reloading_server.py"))
 
 
 @contextmanager
-def held(directory: Path, replaced: str) -> Iterator[tuple[Running, socket.socket, int]]:
+def held(directory: Path, replaced: str) -> Iterator[tuple[ServerProcess, socket.socket, int]]:
     """A server, a connection that one of its workers serves, and that worker."""
     path = str(directory / "s")
-    running = start("server", [sys.executable, RELOADING, path, replaced], directory)
+    running = start_server("server", [sys.executable, RELOADING, path, replaced], directory)
     try:
         wait_until(Path(f"{path}.up").exists, running, 60.0, "starting")
         with socket.socket(socket.AF_UNIX) as client:
@@ -63,7 +63,7 @@ def held(directory: Path, replaced: str) -> Iterator[tuple[Running, socket.socke
             client.settimeout(60)
             yield running, client, int(client.recv(100))
     finally:
-        stop(running, seconds=0.5)
+        stop_server(running, seconds=0.5)
 
 
 def test_a_reload_goes_on_while_an_old_worker_finishes_a_connection(
@@ -71,7 +71,7 @@ def test_a_reload_goes_on_while_an_old_worker_finishes_a_connection(
 ) -> None:
     monkeypatch.setattr(private_servers, "FINISHING", 0.1)
     with held(tmp_path, "closes") as (running, client, worker):
-        assert reload(running, "HUP", seconds=60.0) == 1
+        assert reload_server(running, "HUP", seconds=60.0) == 1
         client.sendall(b"?")
         assert client.recv(100) == b"still here\n"
         with socket.socket(socket.AF_UNIX) as later:
@@ -86,7 +86,7 @@ def test_an_old_worker_that_still_accepts_is_not_passed_over(
 ) -> None:
     monkeypatch.setattr(private_servers, "FINISHING", 0.1)
     with held(tmp_path, replaced) as (running, _, _), pytest.raises(ProcessFailed, match="reload"):
-        reload(running, "HUP", seconds=1.0)
+        reload_server(running, "HUP", seconds=1.0)
 
 
 @pytest.mark.stack
@@ -95,12 +95,12 @@ def test_a_host_tells_workers_that_finish_from_those_that_accept(
     tmp_path: Path, replaced: str
 ) -> None:
     with held(tmp_path, replaced) as (running, _, worker):
-        before = running.children()
+        before = running.child_pids()
         os.kill(running.pid, signal.SIGHUP)
         if replaced != "alone":
-            wait_until(lambda: running.children() > before, running, 60.0, "forking")
+            wait_until(lambda: running.child_pids() > before, running, 60.0, "forking")
         words = ("children_replaced", "web.service", str(running.pid), str(worker))
-        (done,) = ask(Here(tmp_path), [Command(words)])
+        (done,) = run_commands(Here(tmp_path), [Command(words)])
         if replaced == "closes":
             assert (done.returncode, done.stdout) == (0, "finishing web.service 1")
         else:

@@ -10,7 +10,7 @@ import pytest
 from autotune.deploy.deployed import DeployFailed
 from autotune.deploy.deployment import Deployment
 from autotune.loads.base import Request
-from autotune.loads.registry import LOADS
+from autotune.loads.registry import LOAD_GENERATORS
 from autotune.target.slo import Slo
 from tests.answers import fetched
 from tests.deploy.lab import Ground, diagnosed, redeployed
@@ -105,7 +105,7 @@ def test_it_is_adopted_changed_refused_starved_and_restored(
     print(ground.sh("flweb", site))
     monkeypatch.setattr("autotune.monitor.watch.LAST_SAMPLE", 60.0)  # however busy this machine is
     with ground.adopted(f"{NETWORK}.22", path="/") as (written, fleet):
-        assert written.tiers == (
+        assert written.tier_summaries == (
             "lb: nginx on flweb, port 80; forwards to app",
             f"app: puma on flweb, {place}",
         )
@@ -133,6 +133,6 @@ def changed_and_starved(ground: Ground, fleet: Deployment, values: Mapping[str, 
 
     deployed(workers=1, max_threads=1, min_threads=1)  # a request each 0.1 s
     request = Request(fleet.stack.entry, "/", RIGHT[1])
-    bottleneck = diagnosed(ground, fleet, LOADS["httperf"], request, Slo(limit=0.6), 30.0, "app")
+    bottleneck = diagnosed(ground, fleet, LOAD_GENERATORS["httperf"], request, Slo(limit=0.6), 30.0, "app")
     assert bottleneck.service == "puma"
     assert "raise workers, or max_threads" in bottleneck.evidence

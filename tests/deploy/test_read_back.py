@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotune.deploy.deployment import NotUp, check_units_run, of_tiers
+from autotune.deploy.deployment import StackNotReady, check_units_run, merge_tier_values
 from autotune.deploy.host_state import HostState, ObservedHost
 from autotune.runtimes.systemd import parse_units
 from autotune.services.base import Settings
@@ -30,7 +30,7 @@ ASKED: Settings = {"web.children": 8, "web.backlog": 511}
 def test_the_host_that_is_not_as_asked_is_told(
     hosts: list[dict[str, int]], effective: dict[str, int]
 ) -> None:
-    assert of_tiers(ASKED, hosts) == effective
+    assert merge_tier_values(ASKED, hosts) == effective
 
 
 def unit(active: str, sub: str, restarts: int) -> str:
@@ -71,5 +71,5 @@ def test_a_unit_that_ended_and_was_started_again_does_not_stay_up(
     if stays_up:
         check_units_run(host, desired, host_with(before), host_with(now))
         return
-    with pytest.raises(NotUp, match=r"web1: .*its own last words"):
+    with pytest.raises(StackNotReady, match=r"web1: .*its own last words"):
         check_units_run(host, desired, host_with(before), host_with(now))

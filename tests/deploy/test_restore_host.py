@@ -20,26 +20,26 @@ from typing import Any
 
 import pytest
 
-from autotune.deploy.backup import BackupCheck, BackupStore, decode
+from autotune.deploy.backup import BackupCheck, BackupStore, decode_backup
 from autotune.deploy.deployment import Deployment
 from autotune.deploy.desired_state import plan_host
-from autotune.deploy.host import ManagedHost, _backup_check
-from autotune.deploy.host_commands import HOME, KEPT, ORIGINALS, Command, ask
+from autotune.deploy.host import ManagedHost, _build_backup_check
+from autotune.deploy.host_commands import STATE_DIRECTORY, APPLIED_BACKUP_FILE, BACKUP_FILE, Command, run_commands
 from autotune.deploy.host_state import FileState, HostPlan, HostState
 from autotune.deploy.managed_hosts import (
     ManagedHosts,
-    clear_left_behind,
+    restore_orphaned,
     restore_host,
     restore_hosts,
     restore_study,
 )
-from autotune.deploy.runtime import Check
-from autotune.deploy.stack import Part
+from autotune.deploy.runtime import ConfigurationCheck
+from autotune.deploy.stack import ServiceInstance
 from autotune.errors import AutotuneError
 from autotune.runtimes.systemd import SERVICE_MANAGER
-from autotune.services.base import Action, Endpoint, Role, Site
-from autotune.services.registry import of_role
-from autotune.transports.base import Completed, HostUnreachable
+from autotune.services.base import Action, Endpoint, Role, Placement
+from autotune.services.registry import list_by_role
+from autotune.transports.base import CommandResult, HostUnreachable
 from tests.deploy.doubles import Here
 
 UNIT = "server.service"
@@ -74,7 +74,7 @@ done
 
 class Host(Here):
     def get(self, path: str, *, sudo: bool = False) -> bytes | None:
-        return super().get(path.replace(HOME, str(self.place / "autotune")))
+        return super().get(path.replace(STATE_DIRECTORY, str(self.place / "autotune")))
 
 
 @pytest.fixture
@@ -102,7 +102,7 @@ def locked(here: Host, tmp_path: Path) -> Iterator[Locked]:
     def lock(study: str) -> ManagedHost:
         store = BackupStore(tmp_path / "studies" / study)
         host = ManagedHost("here", here, store, study, SERVICE_MANAGER)
-        host.lock.take()
+        host.lock.lock()
         hosts.append(host)
         return host
 
@@ -117,7 +117,7 @@ def tuned(place: Path, content: bytes = b"tuned\n") -> HostState:
 
 
 def deploy(host: ManagedHost, desired: HostState) -> None:
-    host.save(desired)
+    host.back_up(desired)
     plan = plan_host(desired, host.observe(desired), {}, {UNIT: Action.RESTART})
     host.stage(desired, plan)
     host.apply(desired, plan)
@@ -139,7 +139,7 @@ def test_what_others_changed_since_is_kept_aside_and_named(locked: Locked, tmp_p
     assert overwritten(tmp_path) == {"conf": "repaired by hand\n"}
     (note,) = host.notes
     assert str(tmp_path / "conf") in note
-    assert f"{HOME}/overwritten/".replace("/var/lib", str(tmp_path)) in note
+    assert f"{STATE_DIRECTORY}/overwritten/".replace("/var/lib", str(tmp_path)) in note
 
 
 def test_what_a_killed_restore_kept_aside_is_named_by_the_next(
@@ -149,7 +149,7 @@ def test_what_a_killed_restore_kept_aside_is_named_by_the_next(
     deploy(host, tuned(tmp_path))
     (tmp_path / "conf").write_text("repaired by hand\n")
     restore_host(host)  # whoever does it is killed before it says so
-    host.lock.release()
+    host.lock.unlock()
     lines = restore_hosts(tmp_path / "studies" / "study", {"here": here}, SERVICE_MANAGER)
     assert lines == host.notes
     assert "repaired by hand\n" in Path(lines[0].split()[-1]).read_text()
@@ -200,7 +200,7 @@ def test_what_the_software_leaves_is_not_taken_for_somebody_elses(
     locked: Locked, tmp_path: Path
 ) -> None:
     host = locked("study")
-    host.save(tuned(tmp_path), leaves=[str(tmp_path / "dump")])
+    host.back_up(tuned(tmp_path), created_files=[str(tmp_path / "dump")])
     deploy(host, tuned(tmp_path))
     (tmp_path / "dump").write_text("data\n")
     restore_host(host)
@@ -224,7 +224,7 @@ def test_a_unit_and_a_kernel_value_that_are_gone_are_passed_over(
     assert (tmp_path / "restarted").read_text() == f"{UNIT}\n"
     assert any("other.service" in note for note in host.notes)
     assert any("tcp_tw_recycle" in note for note in host.notes)
-    assert not host.changed
+    assert not host.is_changed
     assert restore_host(host) == ()
 
 
@@ -240,7 +240,7 @@ def test_a_unit_that_does_not_start_keeps_no_other_from_being_restored(
         restore_host(host)
     assert (tmp_path / "restarted").read_text() == f"{UNIT}\n"
     assert (tmp_path / "conf").read_text() == "original\n"
-    assert host.own_copy(ORIGINALS) is not None
+    assert host.read_backup_copy(BACKUP_FILE) is not None
 
 
 def test_a_unit_that_others_masked_is_told_and_passed_over(locked: Locked, tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_a_unit_that_others_masked_is_told_and_passed_over(locked: Locked, tmp_p
     assert (tmp_path / "conf").read_text() == "original\n"
     assert not (tmp_path / "restarted").exists()
     assert host.notes == [f"here: {UNIT} was masked by others: it is passed over"]
-    assert not host.changed
+    assert not host.is_changed
 
 
 def test_only_units_that_were_switched_by_autotune_are_switched_back(
@@ -281,14 +281,14 @@ def test_what_was_kept_and_what_was_killed_since_are_restored_by_one_restore(
     kept = locked("kept")
     deploy(kept, tuned(tmp_path))
     kept.commit()
-    kept.lock.release()
+    kept.lock.unlock()
     killed = locked("killed")
     deploy(killed, tuned(tmp_path, b"tuned again\n"))
-    killed.lock.release()
+    killed.lock.unlock()
     restore_hosts(tmp_path / "lost", {"here": here}, SERVICE_MANAGER)
     assert (tmp_path / "conf").read_text() == (tmp_path / "more").read_text() == "original\n"
     assert overwritten(tmp_path) == {}
-    assert killed.own_copy(KEPT) is killed.own_copy(ORIGINALS) is None
+    assert killed.read_backup_copy(APPLIED_BACKUP_FILE) is killed.read_backup_copy(BACKUP_FILE) is None
 
 
 def test_originals_that_the_software_refuses_by_now_do_not_replace_what_works(
@@ -308,26 +308,26 @@ def test_originals_that_the_software_refuses_by_now_do_not_replace_what_works(
         restore_host(host)
     assert Path(conf).read_text() == "tuned\n"
     assert Path(more).read_text() == "original\n"
-    assert host.changed
+    assert host.is_changed
     assert not [path for path in tmp_path.iterdir() if "autotune-new" in path.name]
     refused.write_text("never\n")
     restore_host(host)
     assert Path(conf).read_text() == "original\n"
-    assert not host.changed
+    assert not host.is_changed
 
 
 @pytest.mark.parametrize("works", [True, False])
 def test_options_of_a_program_are_validated_as_its_original_has_them(
     locked: Locked, tmp_path: Path, works: bool
 ) -> None:
-    site = Site(tier="cache", host="here", role=Role.CACHE, directory=str(tmp_path / "trial"),
+    site = Placement(tier="cache", host="here", role=Role.CACHE, directory=str(tmp_path / "trial"),
                 listen=Endpoint("::1", 1), installed=True,
                 programs={"memcached": "false"})  # fmt: skip
-    part, path = Part(of_role(Role.CACHE)[0], site), "/etc/memcached.conf"
-    how = part.service.validate(site, {path: b"-m 64\n"})
+    part, path = ServiceInstance(list_by_role(Role.CACHE)[0], site), "/etc/memcached.conf"
+    how = part.service.build_validation(site, {path: b"-m 64\n"})
     assert how is not None
-    recorded = _backup_check(
-        Check(part, how, {path: b""}, (path,)), HostState({path: FileState(b"-m 1 # M\n-d\n")})
+    recorded = _build_backup_check(
+        ConfigurationCheck(part, how, {path: b""}, (path,)), HostState({path: FileState(b"-m 1 # M\n-d\n")})
     )
     assert recorded is not None
     assert recorded.argv == ("false", "-m", "1", "-s", "trial.sock")
@@ -361,19 +361,19 @@ def test_a_second_deployment_kept_leaves_the_record_of_the_first(
         host = locked(study)
         deploy(host, tuned(tmp_path, content))
         host.commit()
-        host.lock.release()
+        host.lock.unlock()
     lines = restore_hosts(tmp_path / "lost", {"here": here}, SERVICE_MANAGER)
     assert "restored 2 files" in lines[-1]
     assert (tmp_path / "conf").read_text() == (tmp_path / "more").read_text() == "original\n"
     assert overwritten(tmp_path) == {}
-    assert host.own_copy(KEPT) is None
+    assert host.read_backup_copy(APPLIED_BACKUP_FILE) is None
 
 
 def of_another_machine(here: Host, place: Path) -> ManagedHost:
     """The host, held by a tuner whose studies are elsewhere."""
     store = BackupStore(place / "elsewhere" / "theirs")
     other = ManagedHost("here", here, store, "theirs", SERVICE_MANAGER)
-    other.lock.take()
+    other.lock.lock()
     return other
 
 
@@ -387,15 +387,15 @@ def test_a_copy_that_is_out_of_date_reverts_no_later_work(
 ) -> None:
     killed = locked("study")
     deploy(killed, tuned(tmp_path))
-    killed.lock.release()
+    killed.lock.unlock()
     other = of_another_machine(here, tmp_path)
-    assert clear_left_behind(other)
-    other.lock.release()
+    assert restore_orphaned(other)
+    other.lock.unlock()
     (tmp_path / "conf").write_text("later work\n")
     (tmp_path / "restarted").unlink()
     if resumed:
         again = locked("study")
-        assert clear_left_behind(again) == ()
+        assert restore_orphaned(again) == ()
         (line,) = again.notes
     else:
         (line,) = restored(here, tmp_path)
@@ -403,7 +403,7 @@ def test_a_copy_that_is_out_of_date_reverts_no_later_work(
     assert (tmp_path / "conf").read_text() == "later work\n"
     assert (tmp_path / "more").read_text() == "original\n"
     assert not (tmp_path / "restarted").exists()
-    assert decode(Path(line.split()[-1]).read_bytes(), line) == killed.backup
+    assert decode_backup(Path(line.split()[-1]).read_bytes(), line) == killed.backup
     assert restored(here, tmp_path) == []
 
 
@@ -412,10 +412,10 @@ def test_a_copy_of_a_host_that_is_as_it_was_goes_without_a_word(
 ) -> None:
     killed = locked("study")
     deploy(killed, tuned(tmp_path))
-    killed.lock.release()
+    killed.lock.unlock()
     other = of_another_machine(here, tmp_path)
-    clear_left_behind(other)
-    other.lock.release()
+    restore_orphaned(other)
+    other.lock.unlock()
     assert restored(here, tmp_path) == []
     assert not (tmp_path / "studies" / "study" / "originals").exists()
 
@@ -424,9 +424,9 @@ def test_without_the_hosts_record_what_is_still_as_autotune_wrote_it_is_restored
     locked: Locked, here: Host, tmp_path: Path
 ) -> None:
     killed = locked("study")
-    killed.save(tuned(tmp_path), leaves=[str(tmp_path / "dump")])
+    killed.back_up(tuned(tmp_path), created_files=[str(tmp_path / "dump")])
     deploy(killed, tuned(tmp_path))
-    killed.lock.release()
+    killed.lock.unlock()
     shutil.rmtree(tmp_path / "autotune")
     (tmp_path / "dump").write_text("data\n")
     (tmp_path / "more").write_text("later work\n")
@@ -443,12 +443,12 @@ def test_what_another_study_has_changed_since_is_restored_by_that_one(
 ) -> None:
     killed = locked("study")
     deploy(killed, tuned(tmp_path))
-    killed.lock.release()
+    killed.lock.unlock()
     other = of_another_machine(here, tmp_path)
-    clear_left_behind(other)
+    restore_orphaned(other)
     (tmp_path / "conf").write_text("later work\n")
     deploy(other, tuned(tmp_path, b"tuned by others\n"))
-    other.lock.release()
+    other.lock.unlock()
     with pytest.raises(AutotuneError, match="changed by study theirs since"):
         restored(here, tmp_path)
     assert (tmp_path / "conf").read_text() == "tuned by others\n"
@@ -465,7 +465,7 @@ def test_what_is_kept_is_restored_study_by_study_and_edits_since_are_kept_aside(
         host = locked(study)
         deploy(host, tuned(tmp_path, content))
         host.commit()
-        host.lock.release()
+        host.lock.unlock()
     (tmp_path / "conf").write_text("edited for a month\n")
     for study, left in (("second", "tuned\n"), ("first", "original\n")):
         assert any("restored 2 files" in line for line in restored(here, tmp_path, study))
@@ -480,10 +480,10 @@ def test_a_host_that_is_not_as_before_is_not_rolled_back(here: Host, tmp_path: P
     hosts = ManagedHosts([here], tmp_path / "study", print, SERVICE_MANAGER)
     nothing: Any = SimpleNamespace(installed=True)
     fleet = Deployment(nothing, nothing, nothing, nothing, hosts, "study",
-                       request=lambda: "no answer", expect=None, loads_data=False)  # fmt: skip
-    fleet.open()
+                       request=lambda: "no answer", expected_body=None, loads_data=False)  # fmt: skip
+    fleet.lock_hosts()
     deploy(hosts["here"], tuned(tmp_path))
-    plan = HostPlan(write=(str(tmp_path / "conf"),), act={UNIT: Action.RESTART})
+    plan = HostPlan(files_to_write=(str(tmp_path / "conf"),), unit_actions={UNIT: Action.RESTART})
     again = tmp_path / "units" / f"{UNIT}.again"
     again.touch()
     with pytest.raises(AutotuneError, match=rf"(?s)refused.*here is not as before: {UNIT}"):
@@ -507,11 +507,11 @@ def test_interrupted_while_files_are_staged_none_of_them_is_left(
         transport.name = name
     notes: list[str] = []
     hosts = ManagedHosts(transports, tmp_path / "study", notes.append)
-    hosts.take()
+    hosts.lock()
 
     def stage(host: ManagedHost) -> None:
         desired = HostState({str(places[host.name] / "conf"): FileState(b"tuned\n")})
-        host.save(desired)
+        host.back_up(desired)
         if host.name == "a":
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         else:
@@ -519,8 +519,8 @@ def test_interrupted_while_files_are_staged_none_of_them_is_left(
         host.stage(desired, plan_host(desired, host.observe(desired), {}))
 
     with pytest.raises(KeyboardInterrupt):
-        hosts.gather(places, stage)
-    hosts.release(restored=True)
+        hosts.run_on_hosts(places, stage)
+    hosts.unlock(restored=True)
     assert [path.name for path in tmp_path.rglob("*") if "autotune-new" in path.name] == []
     assert {(place / "conf").read_text() for place in places.values()} == {"original\n"}
     assert notes == []
@@ -531,13 +531,13 @@ def test_a_host_is_observed_when_what_a_lost_connection_left_is_over(
 ) -> None:
     host = locked("study")
     late = ("sh", "-c", f"touch {tmp_path}/begun; sleep 1; echo late >{tmp_path}/conf")
-    batch = threading.Thread(target=ask, args=(here, [Command(late)]), kwargs={"alone": True})
+    batch = threading.Thread(target=run_commands, args=(here, [Command(late)]), kwargs={"alone": True})
     batch.start()
     while not (tmp_path / "begun").exists():
         time.sleep(0.01)
     observed = host.observe(tuned(tmp_path))
     batch.join()
-    assert observed.files[str(tmp_path / "conf")].is_as(FileState(b"late\n"))
+    assert observed.files[str(tmp_path / "conf")].matches(FileState(b"late\n"))
 
 
 @pytest.fixture
@@ -581,15 +581,15 @@ def test_an_access_list_that_is_lost_is_noticed(
         os.setxattr(tmp_path / "conf", "system.posix_acl_access", access_list)
     restore_host(host)
     assert os.getxattr(tmp_path / "conf", "system.posix_acl_access") == access_list
-    assert not host.changed
+    assert not host.is_changed
 
 
 def test_a_file_that_has_other_names_is_refused(locked: Locked, tmp_path: Path) -> None:
     os.link(tmp_path / "conf", tmp_path / "other")
     host = locked("study")
     with pytest.raises(AutotuneError, match="hard links"):
-        host.save(tuned(tmp_path))
-    assert host.own_copy(ORIGINALS) is None
+        host.back_up(tuned(tmp_path))
+    assert host.read_backup_copy(BACKUP_FILE) is None
 
 
 class Cut(Host):
@@ -597,7 +597,7 @@ class Cut(Host):
 
     cut = False
 
-    def run(self, *argv: Any, **how: Any) -> Completed:
+    def run(self, *argv: Any, **how: Any) -> CommandResult:
         if self.cut:
             raise HostUnreachable("lost")
         return super().run(*argv, **how)
@@ -606,18 +606,18 @@ class Cut(Host):
 def test_what_is_not_on_record_there_is_recorded_again(tmp_path: Path, here: Host) -> None:
     cut = Cut(tmp_path)
     host = ManagedHost("here", cut, BackupStore(tmp_path / "s"), "s", SERVICE_MANAGER)
-    host.lock.take()
-    look = host._look
+    host.lock.lock()
+    look = host._read_state
 
     def look_and_lose(*asked: Any) -> Any:
         answer = look(*asked)
         cut.cut = True
         return answer
 
-    host._look = look_and_lose  # type: ignore[method-assign]
+    host._read_state = look_and_lose  # type: ignore[method-assign]
     with pytest.raises(HostUnreachable):
-        host.save(tuned(tmp_path))
-    cut.cut, host._look = False, look  # type: ignore[method-assign]
-    host.save(tuned(tmp_path))
-    assert host.own_copy(ORIGINALS) == host.backup
-    host.lock.release()
+        host.back_up(tuned(tmp_path))
+    cut.cut, host._read_state = False, look  # type: ignore[method-assign]
+    host.back_up(tuned(tmp_path))
+    assert host.read_backup_copy(BACKUP_FILE) == host.backup
+    host.lock.unlock()

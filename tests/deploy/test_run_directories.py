@@ -13,9 +13,9 @@ import pytest
 
 from autotune.account_key import state_directory
 from autotune.deploy import private_servers, run_directories
-from autotune.deploy.private_servers import PID_SUFFIX, end_left_behind
+from autotune.deploy.private_servers import PID_SUFFIX, stop_orphaned
 from autotune.deploy.run_directories import RunDirectory
-from autotune.study.context import clear_left_behind
+from autotune.study.context import stop_orphaned_servers
 from autotune.study.restore import restore_target
 
 
@@ -39,18 +39,18 @@ def sleeper(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_a_run_directory_is_there_for_one_study_and_gone_after_it(study: Path) -> None:
-    path = run_directories.make(study, for_others=False)
+    path = run_directories.make_run_directory(study, is_shared=False)
     assert path.is_dir()
     assert list(study.iterdir()) == []
-    assert run_directories.of_study(study) == RunDirectory(study, path)
-    assert list(run_directories.below(study.parent)) == [RunDirectory(study, path)]
-    assert list(run_directories.below(study.parent / "other")) == []
-    again = run_directories.make(study, for_others=True)
+    assert run_directories.find_run_directory(study) == RunDirectory(study, path)
+    assert list(run_directories.list_run_directories(study.parent)) == [RunDirectory(study, path)]
+    assert list(run_directories.list_run_directories(study.parent / "other")) == []
+    again = run_directories.make_run_directory(study, is_shared=True)
     assert not path.exists()
     assert again.stat().st_mode & 0o777 == 0o755
-    run_directories.remove(study)
+    run_directories.remove_run_directory(study)
     assert not again.exists()
-    assert run_directories.of_study(study) is None
+    assert run_directories.find_run_directory(study) is None
     assert list((state_directory() / "runs").iterdir()) == []
 
 
@@ -65,7 +65,7 @@ def test_a_link_in_a_study_leads_to_nothing_that_is_removed_or_ended(
     (study / link).symlink_to(tmp_path / "precious")
     target = tmp_path / "shop.yaml"
     target.write_text("name: shop\nhosts: {here: {address: 127.0.0.1, transport: local}}\n")
-    assert clear_left_behind(study.parent) == ()
+    assert stop_orphaned_servers(study.parent) == ()
     restore_target(target, study.parent)
     assert record.exists()
     assert sleeper.poll() is None
@@ -76,7 +76,7 @@ def test_a_link_in_a_study_leads_to_nothing_that_is_removed_or_ended(
 def test_what_lies_where_a_run_directory_was_is_not_removed(
     study: Path, tmp_path: Path, lies: str
 ) -> None:
-    path = run_directories.make(study, for_others=False)
+    path = run_directories.make_run_directory(study, is_shared=False)
     path.rename(tmp_path / "moved")
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "file").touch()
@@ -84,44 +84,44 @@ def test_what_lies_where_a_run_directory_was_is_not_removed(
         path.symlink_to(tmp_path / "precious")
     elif lies == "another directory":
         (tmp_path / "precious").rename(path)
-    run_directories.remove(study)
-    assert run_directories.of_study(study) is None
+    run_directories.remove_run_directory(study)
+    assert run_directories.find_run_directory(study) is None
     place = path if lies == "another directory" else tmp_path / "precious"
     assert (place / "file").exists()
 
 
 def test_one_that_was_killed_before_it_marked_its_directory_is_cleared(study: Path) -> None:
-    path = run_directories.make(study, for_others=False)
-    (path / run_directories.MARK).unlink()
-    run_directories.remove(study)
+    path = run_directories.make_run_directory(study, is_shared=False)
+    (path / run_directories.MARKER_FILE).unlink()
+    run_directories.remove_run_directory(study)
     assert not path.exists()
 
 
 @pytest.mark.parametrize("record", ["{}", "[", '{"study": 5, "directory": []}', ""])
 def test_a_record_that_makes_no_sense_is_passed_over(study: Path, record: str) -> None:
-    run_directories.make(study, for_others=False)
+    run_directories.make_run_directory(study, is_shared=False)
     (each,) = (state_directory() / "runs").iterdir()
     each.write_text(record)
-    assert run_directories.of_study(study) is None
-    assert list(run_directories.below(study.parent)) == []
+    assert run_directories.find_run_directory(study) is None
+    assert list(run_directories.list_run_directories(study.parent)) == []
 
 
 def test_a_process_that_has_the_id_of_a_server_by_now_is_not_ended(
     study: Path, sleeper: subprocess.Popen[bytes]
 ) -> None:
-    path = run_directories.make(study, for_others=False)
-    running = private_servers.start("sleep", ["sleep", "600"], _part(path))
+    path = run_directories.make_run_directory(study, is_shared=False)
+    running = private_servers.start_server("sleep", ["sleep", "600"], _part(path))
     record = running.directory / f"sleep{PID_SUFFIX}"
     private_servers.wait_until(record.exists, running, 60.0, "recording itself")
     true = _recorded(record)
     record.write_text(true.replace(str(running.pid), str(sleeper.pid), 1))
-    assert end_left_behind(RunDirectory(study, path)) == ()  # it works elsewhere
+    assert stop_orphaned(RunDirectory(study, path)) == ()  # it works elsewhere
     record.write_text(f"{true.rpartition(')')[0]}) S" + " 1" * 40)
-    assert end_left_behind(RunDirectory(study, path)) == ()  # it started at another time
+    assert stop_orphaned(RunDirectory(study, path)) == ()  # it started at another time
     os.mkfifo(running.directory / f"pipe{PID_SUFFIX}")
-    assert running.alive
+    assert running.is_alive
     record.write_text(true)
-    assert end_left_behind(RunDirectory(study, path)) == ("sleep",)
+    assert stop_orphaned(RunDirectory(study, path)) == ("sleep",)
     running.process.wait(60)
     assert sleeper.poll() is None
 

@@ -20,10 +20,10 @@ import pytest
 
 from autotune.deploy.deployed import DeployFailed
 from autotune.deploy.deployment import Deployment
-from autotune.deploy.host_commands import SUDOERS, Command, ask
+from autotune.deploy.host_commands import SUDOERS_RULE, Command, run_commands
 from autotune.deploy.managed_hosts import ManagedHosts, restore_hosts, restore_study
 from autotune.errors import AutotuneError, LockedError
-from autotune.lab.lifecycle import access, halt, up
+from autotune.lab.lifecycle import build_ssh_host, halt_host, start_lab
 from autotune.runtimes.systemd import SERVICE_MANAGER
 from autotune.services.base import Action
 from autotune.transports.ssh import SshTransport
@@ -126,13 +126,13 @@ def test_what_the_space_offers_of_descriptors_a_unit_can_have(ground: Ground) ->
 
 def test_a_store_that_is_found_as_it_ought_to_be_and_empty(ground: Ground) -> None:
     first = ground.fleet(ground.bed(), "first")
-    first.open()
+    first.lock_hosts()
     first.deploy(settings(first))
-    first.keep()
+    first.keep_deployed()
     first.restore()
     ground.sh("flstore", f"redis-cli -h {HOSTS[3].address} flushall")
     second = ground.fleet(ground.bed(), "second")
-    second.open()
+    second.lock_hosts()
     try:
         second.deploy(settings(second))
         assert fetched(second.stack.entry, "/kv.php") == RIGHT
@@ -277,13 +277,13 @@ def test_what_ends_a_trial_before_its_value_is_on_record(ground: Ground) -> None
         lock = hosts["flweb"].lock
         for other in ({"token": "another"}, {"boot": "an earlier one"}):
             record = json.dumps({**json.loads(lock.record), **other})
-            ask(ground.transports["flweb"], [Command(("claim", lock.record, record))])
+            run_commands(ground.transports["flweb"], [Command(("claim", lock.record, record))])
             if "boot" in other:
                 lock.record = record
             with pytest.raises(AutotuneError, match=r"flweb.*(no longer ours|booted)"):
                 fleet.verify()
             if "token" in other:
-                ask(ground.transports["flweb"], [Command(("claim", record, lock.record))])
+                run_commands(ground.transports["flweb"], [Command(("claim", record, lock.record))])
 
 
 def test_two_tuners_at_once(ground: Ground) -> None:
@@ -291,7 +291,7 @@ def test_two_tuners_at_once(ground: Ground) -> None:
         before = ground.pictures()
         second = ground.fleet(ground.bed(), "second")
         with pytest.raises(LockedError, match=r"fl\w+ is being tuned by .*process \d+, since"):
-            second.open()
+            second.lock_hosts()
         assert differing(before, ground.pictures()) == []
         assert acted(first.deploy(settings(first)).actions) == {}
 
@@ -299,13 +299,13 @@ def test_two_tuners_at_once(ground: Ground) -> None:
 def test_a_host_that_goes_down_during_a_deployment(ground: Ground) -> None:
     before = ground.pictures()
     fleet = ground.fleet(ground.bed())
-    fleet.open()
+    fleet.lock_hosts()
     fleet.deploy(settings(fleet))
     staged = fleet._validate
 
     def stage_and_lose(*given: object) -> None:
         staged(*given)  # type: ignore[arg-type]
-        halt(ground.lab, "flweb")
+        halt_host(ground.lab, "flweb")
 
     fleet._validate = stage_and_lose  # type: ignore[method-assign]
     changed = settings(fleet, web__php_fpm__max_children=9, cache__memcached__threads=2)
@@ -315,7 +315,7 @@ def test_a_host_that_goes_down_during_a_deployment(ground: Ground) -> None:
     assert "-t 4" in ground.sh("flcache", "cat /etc/memcached.conf")  # the others are rolled back
     with pytest.raises(AutotuneError, match="not restored: flweb"):
         fleet.restore()
-    up(HOSTS, ground.lab)
+    start_lab(HOSTS, ground.lab)
     ground.killed(fleet)
     assert restore_study(ground.directory / "study", ground.transports, SERVICE_MANAGER) != []
     assert differing(_of_files(before), _of_files(ground.pictures())) == []
@@ -324,26 +324,26 @@ def test_a_host_that_goes_down_during_a_deployment(ground: Ground) -> None:
 def test_a_host_that_is_down_before_anything_is_done(ground: Ground) -> None:
     before = ground.pictures()
     fleet = ground.fleet(ground.bed())
-    halt(ground.lab, "flcache")
+    halt_host(ground.lab, "flcache")
     with pytest.raises(AutotuneError, match="flcache"):
-        fleet.open()
-    up(HOSTS, ground.lab)
+        fleet.lock_hosts()
+    start_lab(HOSTS, ground.lab)
     assert differing(_of_files(before), _of_files(ground.pictures())) == []
-    fleet.open()  # nothing is locked any more
+    fleet.lock_hosts()  # nothing is locked any more
     fleet.restore()
 
 
 def test_a_host_that_goes_down_between_deployments(ground: Ground) -> None:
     before = ground.pictures()
     fleet = ground.fleet(ground.bed())
-    fleet.open()
+    fleet.lock_hosts()
     fleet.deploy(settings(fleet))
-    halt(ground.lab, "flstore")
+    halt_host(ground.lab, "flstore")
     with pytest.raises(AutotuneError, match="flstore"):
         fleet.deploy(settings(fleet, web__php_fpm__max_children=9))
     with pytest.raises(AutotuneError, match="not restored: flstore"):
         fleet.restore()
-    up(HOSTS, ground.lab)
+    start_lab(HOSTS, ground.lab)
     ground.killed(fleet)
     assert restore_study(ground.directory / "study", ground.transports, SERVICE_MANAGER) != []
     assert differing(_of_files(before), _of_files(ground.pictures())) == []
@@ -354,7 +354,7 @@ def test_sshd_killed_again_and_again_while_files_are_uploaded(ground: Ground) ->
 
     def kill_sessions() -> None:
         while not over.wait(0.1):
-            transport = SshTransport(access(ground.lab, "flweb"))
+            transport = SshTransport(build_ssh_host(ground.lab, "flweb"))
             with suppress(AutotuneError):
                 transport.run(["pkill", "-f", "sshd: root"], timeout=60.0)
             with suppress(AutotuneError):
@@ -379,7 +379,7 @@ def test_sshd_killed_again_and_again_while_files_are_uploaded(ground: Ground) ->
 def test_originals_from_the_hosts_alone(ground: Ground) -> None:
     before = ground.pictures()
     fleet = ground.fleet(ground.bed())
-    fleet.open()
+    fleet.lock_hosts()
     fleet.deploy(settings(fleet, lb__sysctl__net__ipv4__tcp_fin_timeout=31))
     ground.killed(fleet)
     shutil.rmtree(ground.directory / "study")
@@ -398,11 +398,11 @@ grep 'open files' "/proc/$(systemctl show -P MainPID nginx)/limits"
 def test_a_restoring_that_was_cut_before_systemd_was_told_is_completed(ground: Ground) -> None:
     before, as_found = ground.pictures(), ground.sh("fllb", NGINX)
     fleet = ground.fleet(ground.bed())
-    fleet.open()
+    fleet.lock_hosts()
     fleet.deploy(settings(fleet, lb__limits__nofile=7000))
     assert "7000" in ground.sh("fllb", NGINX)
     ground.killed(fleet)
-    dying = f"{SERVICE_MANAGER.functions}\nreread() {{ kill -KILL $$; }}\n"
+    dying = f"{SERVICE_MANAGER.shell_functions}\nreread() {{ kill -KILL $$; }}\n"
     study = ground.directory / "study"
     with pytest.raises(AutotuneError, match="ended early"):
         restore_study(study, ground.transports, replace(SERVICE_MANAGER, functions=dying))
@@ -415,7 +415,7 @@ def test_a_restoring_that_was_cut_before_systemd_was_told_is_completed(ground: G
 def test_what_is_rolled_back_are_no_files_that_their_software_refuses(ground: Ground) -> None:
     ground.sh("fllb", "cd /etc/nginx; cp -a nginx.conf /root/; echo 'no directive;' >>nginx.conf")
     fleet = ground.fleet(ground.bed(templates(ground, "php_fpm/php-fpm.conf.j2", NOWHERE)))
-    fleet.open()
+    fleet.lock_hosts()
     give_up_soon(fleet)
     with pytest.raises(AutotuneError, match=r"fllb: nginx.service refuses its original files"):
         fleet.deploy(settings(fleet, web__php_fpm__max_children=13))
@@ -575,17 +575,17 @@ def test_an_account_without_sudo_is_told_what_is_missing(
 ) -> None:
     with pytest.raises(AutotuneError, match="fllb: root is needed") as raised:
         ground.bed(guest)
-    assert SUDOERS in (raised.value.hint or "")
+    assert SUDOERS_RULE in (raised.value.hint or "")
 
 
 def test_one_line_of_sudoers_is_enough_to_tune_and_to_restore(
     ground: Ground, guest: tuple[str, str]
 ) -> None:
-    ground.sh("fllb", "printf '%s\\n' \"$1\" >/etc/sudoers.d/autotune", f"guest {SUDOERS}")
+    ground.sh("fllb", "printf '%s\\n' \"$1\" >/etc/sudoers.d/autotune", f"guest {SUDOERS_RULE}")
     before = ground.pictures()
     bed = ground.bed(guest)
     fleet = ground.fleet(bed)
-    fleet.open()
+    fleet.lock_hosts()
     deployed = fleet.deploy(settings(fleet, lb__sysctl__net__ipv4__tcp_fin_timeout=31))
     assert deployed.effective["lb.sysctl.net.ipv4.tcp_fin_timeout"] == 31
     ground.killed(fleet)
@@ -595,7 +595,7 @@ def test_one_line_of_sudoers_is_enough_to_tune_and_to_restore(
     ground.sh("fllb", "rm /etc/sudoers.d/autotune")
     with pytest.raises(AutotuneError, match="fllb: root is needed") as raised:
         restore_hosts(ground.directory / "study", by_guest, SERVICE_MANAGER)
-    assert SUDOERS in (raised.value.hint or "")
+    assert SUDOERS_RULE in (raised.value.hint or "")
 
 
 def _without_times(pictures: dict[str, list[str]]) -> dict[str, list[str]]:

@@ -19,11 +19,11 @@ from typing import Any
 
 import pytest
 
-from autotune.deploy.host_commands import HOME, Command, ask
-from autotune.deploy.host_lock import LEASE, HostLock
+from autotune.deploy.host_commands import STATE_DIRECTORY, Command, run_commands
+from autotune.deploy.host_lock import LEASE_SECONDS, HostLock
 from autotune.errors import LockedError
-from autotune.lab.lifecycle import access
-from autotune.transports.base import Argv, Completed, SshHost, Transport
+from autotune.lab.lifecycle import build_ssh_host
+from autotune.transports.base import Argv, CommandResult, SshHost, Transport
 from autotune.transports.local import LocalTransport
 from autotune.transports.ssh import SshTransport
 from tests import soak
@@ -77,7 +77,7 @@ class SteppedLab(SshTransport):
         super().__init__(where)
         self.clock = clock
 
-    def run(self, argv: Argv, *, input: bytes | None = None, **more: Any) -> Completed:
+    def run(self, argv: Argv, *, input: bytes | None = None, **more: Any) -> CommandResult:
         return super().run(argv, input=self.clock.rewritten(input or b""), **more)
 
 
@@ -107,17 +107,17 @@ class Controller(threading.Thread):
     def _act(self, act: str) -> None:
         self.counts[act] += 1
         if act == "pause":
-            self.host.clock.step(self.chance.uniform(0.0, 1.6 * LEASE))
+            self.host.clock.step(self.chance.uniform(0.0, 1.6 * LEASE_SECONDS))
         elif act == "boot":
             self.host.clock.step(0.0, boot=True)
         elif act == "crash":
             self.lock = self._anew()
-        elif act == "take" and not self.lock.held:
+        elif act == "take" and not self.lock.is_locked:
             try:
-                self.counts["taken over" if self.lock.take() else "taken"] += 1
+                self.counts["taken over" if self.lock.lock() else "taken"] += 1
             except LockedError:
                 self.counts["refused"] += 1
-        elif act != "take" and self.lock.held:
+        elif act != "take" and self.lock.is_locked:
             self._as_holder(act)
 
     def _as_holder(self, act: str) -> None:
@@ -125,13 +125,13 @@ class Controller(threading.Thread):
             if act == "work":
                 token = self.lock.record.partition('"token": ')[2].strip('"}')
                 log = Command(("sh", "-c", 'echo "$1" >>"$2"', "sh", token,
-                               f"{self.host.clock.place}/log"), vital=True)  # fmt: skip
-                done = ask(self.host, [self.lock.fence, log], alone=True)
+                               f"{self.host.clock.place}/log"), required=True)  # fmt: skip
+                done = run_commands(self.host, [self.lock.assert_command, log], exclusive=True)
                 self.counts["worked" if done[0].ok else "fenced off"] += 1
             elif act == "renew":
                 self.lock.renew()
             elif act == "release":
-                self.lock.release()
+                self.lock.unlock()
         except LockedError:
             self.counts["lost"] += 1
             self.lock = self._anew()
@@ -186,7 +186,7 @@ def test_never_do_two_hold_a_lab_host(
     shared_lab: SharedLab, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with renewed(shared_lab, tmp_path) as ground:
-        where = access(ground.lab, HOSTS[0].name)
+        where = build_ssh_host(ground.lab, HOSTS[0].name)
         counts, beside = Counter[str](), SshTransport(where)
         for number in range(ROUNDS):
             place = f"/root/{number}"
@@ -196,7 +196,7 @@ def test_never_do_two_hold_a_lab_host(
             counts += contended(hosts, number, 25)
             for host in hosts:
                 host.close()
-            assert beside.run(["rm", "-rf", place, HOME]).ok
+            assert beside.run(["rm", "-rf", place, STATE_DIRECTORY]).ok
         beside.close()
     assert min(counts["taken over"], counts["refused"], counts["fenced off"]) > 0
     with capsys.disabled():

@@ -65,14 +65,14 @@ def test_the_load_arrives_at_both(opened: Opened, tmp_path: Path, vip: bool) -> 
         assert isinstance(meter, LoadMeter)
         stack = meter.stack
         hosts = (stack.entry, *stack.other_entries)
-        asked_at = {entry.endpoint for entry in meter.request.each()}
+        asked_at = {entry.endpoint for entry in meter.request.per_endpoint()}
         assert asked_at == ({Endpoint(VIP, stack.entry.port)} if vip else {*hosts})
         assert len(hosts) == 2
         with shared(Endpoint(VIP, stack.entry.port), hosts, tmp_path):
-            session.fleet.deploy(context.space.candidate({}).settings)
-            readers = [CounterReader(part, None) for part in stack.of_role(Role.PROXY)]
+            session.fleet.deploy(context.space.build_candidate({}).settings)
+            readers = [CounterReader(part, None) for part in stack.instances_with_role(Role.PROXY)]
             before = [connections(reader) for reader in readers]
-            taken = meter.take(40, 2.0)
+            taken = meter.take_reading(40, 2.0)
             asked = [connections(reader) - start
                      for reader, start in zip(readers, before, strict=True)]  # fmt: skip
             for reader in readers:

@@ -9,7 +9,7 @@ import pytest
 from autotune.deploy.deployed import DeployFailed
 from autotune.deploy.deployment import Deployment
 from autotune.loads.base import Request
-from autotune.loads.registry import LOADS
+from autotune.loads.registry import LOAD_GENERATORS
 from autotune.target.slo import Slo
 from tests.answers import fetched
 from tests.deploy.lab import Ground, diagnosed, redeployed
@@ -98,7 +98,7 @@ def test_an_ini_file_is_adopted_changed_refused_starved_and_restored(
     print(ground.sh("flweb", site))
     monkeypatch.setattr("autotune.monitor.watch.LAST_SAMPLE", 60.0)  # however busy this machine is
     with ground.adopted(f"{NETWORK}.22", path="/") as (written, fleet):
-        assert written.tiers == (
+        assert written.tier_summaries == (
             "lb: nginx on flweb, port 80; forwards to app",
             f"app: uwsgi on flweb, socket {socket}",
         )
@@ -126,6 +126,6 @@ def changed_and_starved(ground: Ground, fleet: Deployment) -> None:
 
     deployed(processes=1, threads=1)  # a request each 0.1 s
     request = Request(fleet.stack.entry, "/", RIGHT[1])
-    bottleneck = diagnosed(ground, fleet, LOADS["httperf"], request, Slo(limit=0.6), 30.0, "app")
+    bottleneck = diagnosed(ground, fleet, LOAD_GENERATORS["httperf"], request, Slo(limit=0.6), 30.0, "app")
     assert bottleneck.service == "uwsgi"
     assert "raise processes" in bottleneck.evidence

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from autotune.deploy.host import validate_all
+from autotune.deploy.host import validate_cases
 from autotune.errors import AutotuneError
-from autotune.services.base import Own
-from autotune.transports.base import Argv, Completed
+from autotune.services.base import AdoptedConfig
+from autotune.transports.base import Argv, CommandResult
 from tests.deploy.doubles import Here
 
 
@@ -28,7 +28,7 @@ def part(place: Path, script: str) -> Any:
 def test_a_file_on_trial_is_as_secret_as_the_real_one(tmp_path: Path) -> None:
     (tmp_path / "conf").write_text("password\n")
     (tmp_path / "conf").chmod(0o640)
-    said = validate_all(Here(tmp_path), [part(tmp_path, 'stat -c "bits %a" "$1"; exit 1')])
+    said = validate_cases(Here(tmp_path), [part(tmp_path, 'stat -c "bits %a" "$1"; exit 1')])
     assert said == ["bits 640"]
     assert list((tmp_path / "run").iterdir()) == []
 
@@ -37,7 +37,7 @@ def test_a_file_on_trial_is_as_secret_as_the_real_one(tmp_path: Path) -> None:
 def test_two_at_once_do_not_meet(tmp_path: Path) -> None:
     def ask_about(_: int) -> list[str | None]:
         cases = [part(tmp_path, 'sleep 0.02; grep right "$1"') for _ in range(10)]
-        return validate_all(Here(tmp_path), cases)
+        return validate_cases(Here(tmp_path), cases)
 
     with ThreadPoolExecutor(4) as pool:
         said = [refusal for refusals in pool.map(ask_about, range(4)) for refusal in refusals]
@@ -58,10 +58,10 @@ def test_a_file_that_is_not_there_is_so_for_its_software_alone(tmp_path: Path) -
         service = SimpleNamespace(
             validate=lambda _, files, script=script: ("sh", "-c", script, "sh", *files)
         )
-        site = SimpleNamespace(directory=str(tmp_path / "run" / "web"), own=Own())
+        site = SimpleNamespace(directory=str(tmp_path / "run" / "web"), own=AdoptedConfig())
         cases.append((SimpleNamespace(name="web", service=service, site=site), {path: b"new\n"}))
     (tmp_path / "run").mkdir()
-    refusals = validate_all(Here(tmp_path), cases)
+    refusals = validate_cases(Here(tmp_path), cases)
     assert refusals == ["new\nconf.d/10-first\nconf.d/more/second\n750"] * 2
     (tmp_path / "run").rmdir()
     assert shown(tmp_path) == before
@@ -76,19 +76,19 @@ def shown(place: Path) -> list[str]:
 class Deaf(Here):
     """A tuner that was killed: the script goes on, and nobody reads what it prints."""
 
-    def run(self, argv: Argv, *, input: bytes | None = None, **_: Any) -> Completed:
+    def run(self, argv: Argv, *, input: bytes | None = None, **_: Any) -> CommandResult:
         with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
             assert process.stdin is not None
             assert process.stdout is not None
             process.stdout.close()
             process.stdin.write(self.rewritten(input or b""))
             process.stdin.close()
-        return Completed(tuple(argv), 0, "", "")
+        return CommandResult(tuple(argv), 0, "", "")
 
 
 def test_what_was_staged_is_taken_away_though_the_tuner_was_killed(tmp_path: Path) -> None:
     cases = [part(tmp_path, f'echo asked >>{tmp_path}/asked; cat "$1"') for _ in range(2)]
     with pytest.raises(AutotuneError, match="ended early"):
-        validate_all(Deaf(tmp_path), cases)
+        validate_cases(Deaf(tmp_path), cases)
     assert (tmp_path / "asked").read_text() == "asked\n" * 2
     assert list((tmp_path / "run").iterdir()) == []

@@ -9,7 +9,7 @@ import pytest
 from autotune.deploy.deployed import DeployFailed
 from autotune.deploy.deployment import Deployment
 from autotune.loads.base import Request
-from autotune.loads.registry import LOADS
+from autotune.loads.registry import LOAD_GENERATORS
 from autotune.target.slo import Slo
 from tests.answers import fetched
 from tests.deploy.lab import Ground, diagnosed, redeployed
@@ -47,7 +47,7 @@ def test_debian_s_own_is_adopted_changed_refused_starved_and_restored(ground: Gr
     ground.sh("fllb", _CACHE)
     hosts = (f"{NETWORK}.21", f"{NETWORK}.22")
     with ground.adopted(*hosts, path="/slow.php") as (written, fleet):
-        assert written.tiers[0] == "http_cache: varnish on fllb, port 6081; forwards to web"
+        assert written.tier_summaries[0] == "http_cache: varnish on fllb, port 6081; forwards to web"
         assert not [note for note in written.notes if "fllb" in note]
         assert "listening but not tuned on every host: sshd (22)" in written.notes
         changed_and_starved(ground, fleet)
@@ -65,7 +65,7 @@ def changed_and_starved(ground: Ground, fleet: Deployment) -> None:
     assert effective["http_cache.varnish.thread_pool_max"] == 200
 
     pid = ground.sh("fllb", "systemctl show -P MainPID varnish")
-    settings = fleet.space.candidate({}).settings
+    settings = fleet.space.build_candidate({}).settings
     for name, value, why in (("thread_pool_min", 3, "Must be at least 5"),
                              ("storage", "1x", "Unknown BYTES unit")):  # fmt: skip
         with pytest.raises(DeployFailed, match=why):
@@ -76,7 +76,7 @@ def changed_and_starved(ground: Ground, fleet: Deployment) -> None:
     deployed(thread_pools=1, thread_pool_min=5, thread_pool_max=10)
     request = Request(fleet.stack.entry, "/slow.php", RIGHT[1])
     bottleneck = diagnosed(
-        ground, fleet, LOADS["httperf"], request, Slo(limit=0.6), 80.0, "http_cache"
+        ground, fleet, LOAD_GENERATORS["httperf"], request, Slo(limit=0.6), 80.0, "http_cache"
     )
     assert bottleneck.service == "varnish"
     assert "raise thread_pool_max" in bottleneck.evidence

@@ -28,9 +28,9 @@ from paramiko import Channel
 from autotune.deploy.managed_hosts import restore_study
 from autotune.environments.stack import prepare
 from autotune.runtimes.systemd import SERVICE_MANAGER
-from autotune.target.read import read
-from autotune.transports.base import Argv, Completed
-from autotune.transports.hosts import transports
+from autotune.target.read import read_target
+from autotune.transports.base import Argv, CommandResult
+from autotune.transports.hosts import create_transports
 from autotune.transports.ssh import SshTransport
 from tests.deploy.lab import News, settings
 
@@ -55,7 +55,7 @@ class Watched:
     def begin(self) -> None:
         watched = self
 
-        def run(self: SshTransport, argv: Argv, **given: Any) -> Completed:
+        def run(self: SshTransport, argv: Argv, **given: Any) -> CommandResult:
             if self.name == watched.host:
                 asked = re.findall(r"^    step (\S+)", (given.get("input") or b"").decode(), re.M)
                 told = " ".join(dict.fromkeys(asked or argv[:1]))
@@ -72,11 +72,11 @@ class Watched:
 
 
 def tune(target: Path, study: Path, watched: Watched | None) -> None:
-    bed = prepare(read(target))
-    fleet = bed.fleet(study, News())  # type: ignore[arg-type]  # takes every call
+    bed = prepare(read_target(target))
+    fleet = bed.create_deployment(study, News())  # type: ignore[arg-type]  # takes every call
     if watched:
         watched.begin()
-    fleet.open()
+    fleet.lock_hosts()
     print("open", flush=True)
     few = None if watched is None else 1 if watched.step == "first" else FEW
     for change in itertools.islice(itertools.cycle(CHANGES), few):
@@ -85,9 +85,9 @@ def tune(target: Path, study: Path, watched: Watched | None) -> None:
 
 
 def restore(target: Path, study: Path, watched: Watched | None) -> None:
-    file = read(target)
+    file = read_target(target)
     used = {host for tier in file.target.tiers.values() for host in tier.hosts}
-    of_hosts = {name: transport for name, transport in transports(file).items() if name in used}
+    of_hosts = {name: transport for name, transport in create_transports(file).items() if name in used}
     print("open", flush=True)
     if watched:
         watched.begin()

@@ -16,13 +16,13 @@ from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.load_meter import LoadMeter
 from autotune.environments.stack import prepare
 from autotune.loads.base import Request
-from autotune.loads.registry import LOADS
-from autotune.measure.steal import MUCH, Steal
-from autotune.monitor.watch import hosts_of
+from autotune.loads.registry import LOAD_GENERATORS
+from autotune.measure.steal import HIGH_STEAL_SHARE, CpuSteal
+from autotune.monitor.watch import build_watched_hosts
 from autotune.services.base import Value
 from autotune.services.registry import expected_body
-from autotune.space.space import Space
-from autotune.target.read import read
+from autotune.space.space import SearchSpace
+from autotune.target.read import read_target
 from tests.answers import fetched
 
 pytestmark = [pytest.mark.stack, pytest.mark.quiet]
@@ -144,7 +144,7 @@ SHORTAGES = (
 
 @dataclass(frozen=True)
 class Started:
-    space: Space
+    space: SearchSpace
     meter: LoadMeter
 
 
@@ -161,22 +161,22 @@ def started(shortage: Shortage, directory: Path) -> Iterator[Started]:
         shipped = Path("templates", name).read_text()
         assert change(shipped) != shipped
         override.write_text(change(shipped))
-    file = read(target)
+    file = read_target(target)
     prepared = prepare(file)
     runtime = prepared.runtime
-    laid = prepared.lay_out(runtime.run_directory(directory))
+    laid = prepared.build_stack(runtime.make_run_directory(directory))
     body = expected_body(file.target)
     fleet = Deployment(
         file.target, prepared.space, laid, runtime,
-        runtime.hosts(laid, prepared.transports, directory, lambda _: None), "study",
-        request=lambda: fetched(laid.entry, "/kv.php"), expect=body, loads_data=True,
+        runtime.create_hosts(laid, prepared.transports, directory, lambda _: None), "study",
+        request=lambda: fetched(laid.entry, "/kv.php"), expected_body=body, loads_data=True,
         overrides=directory / "templates" if shortage.overrides else None,
     )  # fmt: skip
-    slo = file.target.slo.slo
-    hosts = hosts_of(laid, {"here": prepared.facts["here"].cpus}, {})
+    slo = file.target.slo.build_slo
+    hosts = build_watched_hosts(laid, {"here": prepared.facts["here"].cpus}, {})
     request = Request(laid.entry, "/kv.php", body)
     meter = LoadMeter(
-        LOADS["httperf"],
+        LOAD_GENERATORS["httperf"],
         request,
         slo,
         prepared.load_hosts,
@@ -186,7 +186,7 @@ def started(shortage: Shortage, directory: Path) -> Iterator[Started]:
         max_rate=20_000.0,
     )
     try:
-        fleet.deploy(prepared.space.candidate(shortage.settings).settings)
+        fleet.deploy(prepared.space.build_candidate(shortage.settings).settings)
         yield Started(prepared.space, meter)
     finally:
         fleet.restore()
@@ -195,14 +195,14 @@ def started(shortage: Shortage, directory: Path) -> Iterator[Started]:
 def climb(stack: Started, first: float) -> list[WatchedReading]:
     """Readings at rising rates until two have failed, whatever this machine can carry; those that
     failed because others took its CPUs do not count, for a while."""
-    stack.meter.take(first / 2, SECONDS)  # caches filled, children past their start
+    stack.meter.take_reading(first / 2, SECONDS)  # caches filled, children past their start
     readings: list[WatchedReading] = []
-    allowed = stack.meter.slo.allowed
-    rate, steal, patience = first, Steal(), 20
-    while sum(w.reading.fraction > allowed for w in readings) < 2 and rate < HIGHEST:
-        watched = stack.meter.take(rate, SECONDS)
-        stormy = watched.reading.fraction > allowed and steal.beyond(watched.hosts) > MUCH
-        steal = steal.after(watched.hosts)
+    allowed = stack.meter.slo.allowed_violations
+    rate, steal, patience = first, CpuSteal(), 20
+    while sum(w.reading.violation_fraction > allowed for w in readings) < 2 and rate < HIGHEST:
+        watched = stack.meter.take_reading(rate, SECONDS)
+        stormy = watched.reading.violation_fraction > allowed and steal.excess_steal(watched.hosts) > HIGH_STEAL_SHARE
+        steal = steal.with_reading(watched.hosts)
         if stormy and patience:
             patience -= 1
             time.sleep(2.0)
@@ -216,7 +216,7 @@ def climb(stack: Started, first: float) -> list[WatchedReading]:
 def test_the_shortage_is_named(shortage: Shortage, tmp_path: Path) -> None:
     with started(shortage, tmp_path) as stack:
         readings = climb(stack, shortage.first)
-        found = stack.meter.diagnose(stack.space.candidate(shortage.settings).settings, readings)
+        found = stack.meter.find_bottleneck(stack.space.build_candidate(shortage.settings).settings, readings)
     assert found is not None, [w.reading for w in readings]
     print(f"\n{found} (confidence {found.confidence:.2f})")
     assert (found.tier, found.service, found.resource) == shortage.verdict, found

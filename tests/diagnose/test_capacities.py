@@ -9,17 +9,17 @@ from typing import Any
 
 import pytest
 
-from autotune.diagnose.capacities import LEAST_USE, Use, capacities, of_hosts, uses
+from autotune.diagnose.capacities import MIN_USED_SHARE, ResourceUse, pool_capacities, build_host_uses, list_uses
 from autotune.diagnose.context import ReadingContext
 from autotune.environments.base import prepare
 from autotune.environments.simulated import ModelMeter, SimulatedEnvironment
 from autotune.measure.reading import Reading
 from autotune.monitor.activity import HostActivity
 from autotune.services.base import Role
-from autotune.services.diagnosis import PartActivity
+from autotune.services.diagnosis import InstanceActivity
 from autotune.simulate.stack import SimulatedStack
-from autotune.simulate.topology import Topology
-from autotune.target.read import read
+from autotune.simulate.topology import ChainTopology
+from autotune.target.read import read_target
 from autotune.target.slo import Slo
 
 REPOSITORY = Path(__file__).parents[2]
@@ -41,11 +41,11 @@ def context(rate: float, *, late: int = 0, **changes: Any) -> ReadingContext:
         "cache1": HostActivity("cache1", 1.0, cpu={"idle": 1 - 0.1 * load}),
     }
     parts = (
-        PartActivity("web.web1.php_fpm", "web", "web1", "php_fpm", Role.APP, runs_application=True,
-                     workers=8, accepted=4.0 * load),
-        PartActivity("web.web2.php_fpm", "web", "web2", "php_fpm", Role.APP, runs_application=True,
-                     workers=8, accepted=2.0 * load),
-        PartActivity("cache.cache1.memcached", "cache", "cache1", "memcached", Role.CACHE,
+        InstanceActivity("web.web1.php_fpm", "web", "web1", "php_fpm", Role.APP, runs_application=True,
+                     workers=8, accepted_connections=4.0 * load),
+        InstanceActivity("web.web2.php_fpm", "web", "web2", "php_fpm", Role.APP, runs_application=True,
+                     workers=8, accepted_connections=2.0 * load),
+        InstanceActivity("cache.cache1.memcached", "cache", "cache1", "memcached", Role.CACHE,
                      cpu=0.1 * load),
     )  # fmt: skip
     return ReadingContext(reading, Slo(), SETTINGS, hosts, parts)
@@ -53,7 +53,7 @@ def context(rate: float, *, late: int = 0, **changes: Any) -> ReadingContext:
 
 @pytest.mark.parametrize("rate", [50.0, 100.0, 150.0])
 def test_each_part_says_what_it_carries_at_any_rate(rate: float) -> None:
-    told = capacities(uses([context(rate)], CALLS))
+    told = pool_capacities(list_uses([context(rate)], CALLS))
     assert {name: round(exp(part.log)) for name, part in told.items()} == {
         "web.cpu": 200,  # of its two hosts the busier one
         "cache.cpu": 1000,
@@ -65,48 +65,48 @@ def test_each_part_says_what_it_carries_at_any_rate(rate: float) -> None:
 
 
 def test_what_is_hardly_used_is_known_less_well() -> None:
-    told = capacities(uses([context(100.0)], CALLS))
+    told = pool_capacities(list_uses([context(100.0)], CALLS))
     assert told["cache.cpu"].sd > 2 * told["web.cpu"].sd
-    assert "store.cpu" not in capacities([Use("store.cpu", ("store",), 9.0, LEAST_USE / 2, 0.1)])
+    assert "store.cpu" not in pool_capacities([ResourceUse("store.cpu", ("store",), 9.0, MIN_USED_SHARE / 2, 0.1)])
 
 
 def test_what_others_use_of_a_host_is_no_demand_of_requests() -> None:
     quiet = context(100.0)
     crowded = HostActivity("cache1", 1.0, cpu={"idle": 0.0})
     loud = replace(quiet, hosts={**quiet.hosts, "cache1": crowded})
-    told = capacities(uses([loud], CALLS))
+    told = pool_capacities(list_uses([loud], CALLS))
     assert exp(told["cache.cpu"].log) == pytest.approx(1000.0)
 
 
 def test_readings_that_broke_the_slo_say_nothing() -> None:
-    assert not uses([context(100.0, late=900), context(100.0, limited="the generator")], CALLS)
+    assert not list_uses([context(100.0, late=900), context(100.0, limited="the generator")], CALLS)
 
 
 def test_several_readings_tell_more_than_one() -> None:
-    one, three = (capacities(uses([context(100.0)] * n, CALLS)) for n in (1, 3))
+    one, three = (pool_capacities(list_uses([context(100.0)] * n, CALLS)) for n in (1, 3))
     assert three["web.cpu"].sd < one["web.cpu"].sd
     assert three["web.cpu"].log == pytest.approx(one["web.cpu"].log)
 
 
 def test_tiers_that_share_a_host_share_its_cpus() -> None:
-    (use,) = of_hosts(100.0, {"here": 0.5}, {"here": ("web", "lb", "cache")})
-    assert (use.part, use.tiers) == ("cache+lb+web.cpu", ("cache", "lb", "web"))
+    (use,) = build_host_uses(100.0, {"here": 0.5}, {"here": ("web", "lb", "cache")})
+    assert (use.instance_name, use.tiers) == ("cache+lb+web.cpu", ("cache", "lb", "web"))
 
 
 def test_a_tier_asks_those_behind_the_tiers_that_it_asks() -> None:
-    environment = prepare(read(REPOSITORY / "targets" / "paper.yaml"))
+    environment = prepare(read_target(REPOSITORY / "targets" / "paper.yaml"))
     assert isinstance(environment, SimulatedEnvironment)
-    assert environment.stack.calls == {
+    assert environment.stack.called_tiers == {
         "lb": ("cache", "store", "web"), "web": ("cache", "store"), "cache": (), "store": (),
     }  # fmt: skip
 
 
 def test_a_modelled_stack_tells_the_capacities_of_its_hosts() -> None:
-    stack = SimulatedStack(Topology(), Slo())
+    stack = SimulatedStack(ChainTopology(), Slo())
     stack.deploy({})
     meter = ModelMeter(stack)
-    carried = [meter.take(rate, 5.0, ramp=1.0) for rate in (40.0, 80.0)]
-    told = meter.capacities({}, carried)
+    carried = [meter.take_reading(rate, 5.0, ramp_seconds=1.0) for rate in (40.0, 80.0)]
+    told = meter.estimate_capacities({}, carried)
     assert "web.cpu" in told
     for name, part in told.items():
         busy = carried[1].hosts[f"{name.partition('.')[0]}1"].cpu

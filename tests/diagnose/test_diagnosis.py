@@ -10,13 +10,13 @@ import pytest
 from ruamel.yaml import YAML
 
 from autotune.diagnose.context import Bottleneck, ReadingContext
-from autotune.diagnose.diagnosis import bottleneck_of, explain, recommended_moves
+from autotune.diagnose.diagnosis import select_bottleneck, find_first_bottleneck, list_recommended_changes
 from autotune.measure.reading import Reading
 from autotune.monitor.activity import HostActivity
 from autotune.services import registry
 from autotune.services.base import Role
-from autotune.services.diagnosis import PartActivity, Resource
-from autotune.services.registry import ALL, diagnosis
+from autotune.services.diagnosis import InstanceActivity, Resource
+from autotune.services.registry import ALL_SERVICES, find_diagnosis
 from autotune.target.slo import Slo
 
 CASES: list[dict[str, Any]] = YAML(typ="safe").load(
@@ -35,12 +35,12 @@ TIERS = {
 }
 
 
-def part(name: str, values: dict[str, Any]) -> PartActivity:
+def part(name: str, values: dict[str, Any]) -> InstanceActivity:
     tier, role = TIERS[name]
     host = values.pop("host", "here")
     service = name.rpartition(".")[2]
-    runs = any(s.runs_application for s in registry.named(service) if role in (s.role, Role.APP))
-    return PartActivity(f"{tier}.{host}.{service}", tier, host, service, role, runs, **values)
+    runs = any(s.runs_application for s in registry.list_by_name(service) if role in (s.role, Role.APP))
+    return InstanceActivity(f"{tier}.{host}.{service}", tier, host, service, role, runs, **values)
 
 
 def case(values: dict[str, Any]) -> ReadingContext:
@@ -59,7 +59,7 @@ def case(values: dict[str, Any]) -> ReadingContext:
 
 @pytest.mark.parametrize("values", CASES, ids=lambda c: c["name"])
 def test_verdict(values: dict[str, Any]) -> None:
-    found = explain(case(values))
+    found = find_first_bottleneck(case(values))
     if values["verdict"] is None:
         assert found is None
         return
@@ -88,7 +88,7 @@ LIMITED = named("a generator")
 SILENT = named("nothing to be seen")
 REFUSED = named("memcached turns")
 STORE = named("a store that takes 50 ms")
-SWIFT = replace(STORE, parts=tuple(replace(p, accepted=0.2) for p in STORE.parts))
+SWIFT = replace(STORE, parts=tuple(replace(p, accepted=0.2) for p in STORE.instances))
 FINE = {"violations": 0, "errors": {}}
 
 
@@ -118,14 +118,14 @@ def resource(found: Bottleneck | None) -> str | None:
     ],
 )
 def test_readings_around_the_peak(readings: list[ReadingContext], verdict: str | None) -> None:
-    assert resource(bottleneck_of(readings)) == verdict
-    assert resource(bottleneck_of(readings[::-1])) == verdict
+    assert resource(select_bottleneck(readings)) == verdict
+    assert resource(select_bottleneck(readings[::-1])) == verdict
 
 
 def test_confidence_is_shared_by_readings_that_disagree() -> None:
     alone, apart = (
-        bottleneck_of([at(WORKERS, 900)]),
-        bottleneck_of([at(WORKERS, 900), at(SILENT, 950)]),
+        select_bottleneck([at(WORKERS, 900)]),
+        select_bottleneck([at(WORKERS, 900), at(SILENT, 950)]),
     )
     assert alone is not None
     assert apart is not None
@@ -137,25 +137,25 @@ def found(service: str, resource: Resource) -> dict[str, object]:
 
 
 def test_moves_name_parameters_of_the_tier_in_full() -> None:
-    assert recommended_moves(found("memcached", Resource.CACHE)) == ("web.memcached.memory+",)
-    assert recommended_moves(found("php_fpm", Resource.WORKERS))[:2] == (
+    assert list_recommended_changes(found("memcached", Resource.CACHE)) == ("web.memcached.memory+",)
+    assert list_recommended_changes(found("php_fpm", Resource.WORKERS))[:2] == (
         "web.php_fpm.max_children+",
         "web.php_fpm.pm=static",
     )
-    assert "web.limits.nofile+" in recommended_moves(found("nginx", Resource.DESCRIPTORS))
+    assert "web.limits.nofile+" in list_recommended_changes(found("nginx", Resource.DESCRIPTORS))
 
 
-@pytest.mark.parametrize("resource", [Resource.GENERATOR, Resource.ANSWERS])
+@pytest.mark.parametrize("resource", [Resource.GENERATOR, Resource.WRONG_ANSWERS])
 def test_what_no_setting_mends_has_none(resource: Resource) -> None:
-    assert recommended_moves(found("nginx", resource)) == ()
-    assert recommended_moves(None) == ()
+    assert list_recommended_changes(found("nginx", resource)) == ()
+    assert list_recommended_changes(None) == ()
 
 
 def test_every_move_is_one_of_the_catalogue() -> None:
     known: dict[str, set[str]] = {}
-    for service in ALL:
+    for service in ALL_SERVICES:
         known.setdefault(service.name, set()).update(p.name for p in service.parameters)
-    named = [(name, move) for name in known for told in diagnosis(name).moves.values()
+    named = [(name, move) for name in known for told in find_diagnosis(name).recommended_changes.values()
              for move in told]  # fmt: skip
     assert len(named) > 20
     for name, move in named:

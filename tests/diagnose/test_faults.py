@@ -6,21 +6,21 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.deploy.stack import Part
-from autotune.diagnose.faults import PAUSE, faults, suspected
+from autotune.deploy.stack import ServiceInstance
+from autotune.diagnose.faults import TRY_INTERVAL_SECONDS, find_faulty_instances, is_host_suspected
 from autotune.measure.reading import Reading
-from autotune.services.base import Endpoint, Role, Site
+from autotune.services.base import Endpoint, Role, Placement
 from autotune.services.nginx.service import Nginx
 from autotune.services.php_fpm.service import PhpFpm
-from autotune.transports.base import Completed, HostUnreachable, Transport
+from autotune.transports.base import CommandResult, HostUnreachable, Transport
 from autotune.transports.local import LocalTransport
-from autotune.transports.request import Request, Tls
+from autotune.transports.request import Request, TlsOptions
 
 RIGHT = b"found 100 of 100\n"
-SITE = Site(tier="web", host="web1", role=Role.WEB, directory="/x", listen=Endpoint("10.0.0.1", 80))
+SITE = Placement(tier="web", host="web1", role=Role.WEB, directory="/x", listen=Endpoint("10.0.0.1", 80))
 
 
-REQUEST = Request(Endpoint("10.0.0.9", 443), "/kv.php", RIGHT, host="shop", tls=Tls())
+REQUEST = Request(Endpoint("10.0.0.9", 443), "/kv.php", RIGHT, host="shop", tls=TlsOptions())
 
 
 class Curl(LocalTransport):
@@ -36,13 +36,13 @@ class Curl(LocalTransport):
         said = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         if said == "unreachable":
             raise HostUnreachable("web: no route")
-        return Completed(tuple(argv), 0, said, "")
+        return CommandResult(tuple(argv), 0, said, "")
 
 
-def parts() -> list[Part]:
+def parts() -> list[ServiceInstance]:
     sites = [SITE, replace(SITE, host="web2", listen=Endpoint("10.0.0.2", 80))]
-    return [Part(Nginx(), site) for site in sites] + [
-        Part(PhpFpm(), replace(site, role=Role.APP)) for site in sites
+    return [ServiceInstance(Nginx(), site) for site in sites] + [
+        ServiceInstance(PhpFpm(), replace(site, role=Role.APP)) for site in sites
     ]
 
 
@@ -63,10 +63,10 @@ def test_a_host_that_never_answers_right(answers: list[str], found: str | None) 
         "web1": Curl("web1", "found 100 of 100\n\n200 0.002"),
         "web2": (second := Curl("web2", *answers)),
     }
-    named = faults(parts(), transports, REQUEST, pauses.append)
+    named = find_faulty_instances(parts(), transports, REQUEST, pauses.append)
     assert named == ({"web.web2.nginx": found} if found else {})
     assert set(second.asked) == {"http://shop:80/kv.php"}
-    assert pauses == [PAUSE] * (len(second.asked) - 1)
+    assert pauses == [TRY_INTERVAL_SECONDS] * (len(second.asked) - 1)
 
 
 @pytest.mark.parametrize(
@@ -81,4 +81,4 @@ def test_a_host_that_never_answers_right(answers: list[str], found: str | None) 
 )
 def test_only_wrong_answers_are_suspicious(errors: dict[str, int], expected: bool) -> None:
     reading = Reading(rate=10, seconds=10, intended=100, violations=100, errors=errors)
-    assert suspected(reading) == expected
+    assert is_host_suspected(reading) == expected

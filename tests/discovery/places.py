@@ -6,17 +6,17 @@ from collections.abc import Mapping
 
 from autotune.discovery import adoption
 from autotune.discovery.host_reading import DiscoveredHost
-from autotune.discovery.tiers import Instance, instances, tiers
-from autotune.masking import unmasked
-from autotune.services.config_files import Tree
-from autotune.services.registry import adoptions
+from autotune.discovery.tiers import DiscoveredInstance, find_instances, group_tiers
+from autotune.masking import restore_secrets
+from autotune.services.config_files import FileTree
+from autotune.services.registry import map_adoptions
 from autotune.space.facts import HostFacts
 
 
-def filled(instance: Instance, service: str, path: str, text: str) -> str:
+def filled(instance: DiscoveredInstance, service: str, path: str, text: str) -> str:
     """A rendered file of an instance's service with what was masked filled in, as it is deployed."""
-    outliner = adoptions()[instance.services[service].key].understood.outliner(path)
-    return unmasked(text.encode(), instance.host.tree.files.get(path), path, outliner).decode()
+    outliner = map_adoptions()[instance.services[service].key].visible.build_outliner(path)
+    return restore_secrets(text.encode(), instance.host.tree.files.get(path), path, outliner).decode()
 
 
 FACTS = HostFacts(2, 4 * 2**30, 1024)
@@ -86,7 +86,7 @@ def host(
     *units: str,
     links: Mapping[str, str] | None = None,
 ) -> DiscoveredHost:
-    tree = Tree({path: text.encode() for path, text in files.items()}, links or {})
+    tree = FileTree({path: text.encode() for path, text in files.items()}, links or {})
     return DiscoveredHost(
         name=name,
         address=address,
@@ -117,7 +117,7 @@ def store(text: str = "bind 10.0.0.4\nport 6379\nhz 10\n") -> DiscoveredHost:
 
 def adopted(of: DiscoveredHost) -> adoption.AdoptedTier:
     """The one tier that is found on a host, with what is tuned there."""
-    (tier,) = tiers(instances(of)[0])
-    each = adoption.adopt(tier)
-    adoption.check(each)
+    (tier,) = group_tiers(find_instances(of)[0])
+    each = adoption.adopt_tier(tier)
+    adoption.check_templates(each)
     return each

@@ -10,18 +10,18 @@ from typer.testing import CliRunner
 
 from autotune.cli import app
 from autotune.deploy import manifest, stack
-from autotune.deploy.desired_state import render
-from autotune.deploy.host import filled_in
+from autotune.deploy.desired_state import render_files
+from autotune.deploy.host import fill_secrets
 from autotune.deploy.stack import StackContext
 from autotune.discovery import host_reading
-from autotune.discovery.adopting import write
-from autotune.environments.stack import overrides
+from autotune.discovery.adopting import write_target
+from autotune.environments.stack import find_template_overrides
 from autotune.errors import AutotuneError
-from autotune.services.base import Argv, config_files
-from autotune.services.registry import placed
+from autotune.services.base import Argv, resolve_config_files
+from autotune.services.registry import list_tier_services
 from autotune.space import space as spaces
-from autotune.target.read import read
-from autotune.transports.base import Completed, SshHost
+from autotune.target.read import read_target
+from autotune.transports.base import CommandResult, SshHost
 from tests.deploy.doubles import Here
 from tests.discovery.places import FACTS, LB, cache, host, store, web
 
@@ -35,55 +35,55 @@ HOSTS = [
 
 
 def test_the_target_reads_and_its_baseline_is_every_file_as_it_was(tmp_path: Path) -> None:
-    written = write(HOSTS, tmp_path / "mine.yaml", None, "/index.php")
-    assert written.tiers[0] == "lb: nginx on lb1, port 80; forwards to web"
-    file = read(written.target)
+    written = write_target(HOSTS, tmp_path / "mine.yaml", None, "/index.php")
+    assert written.tier_summaries[0] == "lb: nginx on lb1, port 80; forwards to web"
+    file = read_target(written.target_file)
     facts = dict.fromkeys(file.target.hosts, FACTS)
-    space = spaces.build(file, facts)
-    own = manifest.of(overrides(file))
+    space = spaces.build_space(file, facts)
+    own = manifest.read_manifest(find_template_overrides(file))
     programs = {program: f"/usr/sbin/{program}" for name, tier in file.target.tiers.items()
-                for place in placed(name, tier) for program in place.service.programs}  # fmt: skip
+                for place in list_tier_services(name, tier) for program in place.service.programs}  # fmt: skip
     programs["php-fpm"] = "/usr/sbin/php-fpm8.2"
     context = StackContext(
-        "/run/x", {}, dict.fromkeys(facts, programs), facts, installed=True, own=own
+        "/run/x", {}, dict.fromkeys(facts, programs), facts, installed=True, adopted=own
     )
-    laid = stack.build(file.target, context)
-    manifest.check(own, [part.name for part in laid.parts])
+    laid = stack.build_stack(file.target, context)
+    manifest.check_manifest(own, [part.name for part in laid.instances])
     assert str(laid.entry) == "10.0.0.9:80"
-    settings = space.candidate({}).settings
+    settings = space.build_candidate({}).settings
     before = {one.name: one.tree.files for one in HOSTS}
     rendered = 0
-    for part in laid.parts:
-        made = render(part.service, part.site, settings, file.target.data, overrides(file))
-        originals = before[part.site.host]
-        for path, content in filled_in(part, made, originals).items():
-            assert content == before[part.site.host][path], path
+    for part in laid.instances:
+        made = render_files(part.service, part.placement, settings, file.target.data, find_template_overrides(file))
+        originals = before[part.placement.host]
+        for path, content in fill_secrets(part, made, originals).items():
+            assert content == before[part.placement.host][path], path
             rendered += 1
-        assert {f.path for f in config_files(part.service, part.site)} == set(made)
+        assert {f.path for f in resolve_config_files(part.service, part.placement)} == set(made)
     assert rendered == len([f for one in own.values() for f in one.files]) == 9
     assert settings["lb.nginx.upstream_keepalive"] == 16
 
 
 def test_a_tier_that_was_renamed_is_refused(tmp_path: Path) -> None:
-    written = write(HOSTS, tmp_path / "mine.yaml", None, "/")
-    own = manifest.of(written.templates)
+    written = write_target(HOSTS, tmp_path / "mine.yaml", None, "/")
+    own = manifest.read_manifest(written.templates_directory)
     with pytest.raises(AutotuneError, match=r"web\.web1\.nginx") as raised:
-        manifest.check(own, [part.replace("web.", "site.") for part in own])
+        manifest.check_manifest(own, [part.replace("web.", "site.") for part in own])
     assert "rename" in (raised.value.hint or "")
 
 
 @pytest.mark.parametrize("text", ["[]", "{", '{"a": {}}', '{"a": {"files": "x"}}'])
 def test_a_manifest_that_cannot_be_read(tmp_path: Path, text: str) -> None:
-    (tmp_path / manifest.NAME).write_text(text)
+    (tmp_path / manifest.MANIFEST_FILE).write_text(text)
     with pytest.raises(AutotuneError, match="cannot be read"):
-        manifest.of(tmp_path)
+        manifest.read_manifest(tmp_path)
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
-    write(HOSTS, tmp_path / "mine.yaml", None, "/")
+    write_target(HOSTS, tmp_path / "mine.yaml", None, "/")
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     with pytest.raises(AutotuneError, match="already exists"):
-        write(HOSTS, tmp_path / "mine.yaml", None, "/")
+        write_target(HOSTS, tmp_path / "mine.yaml", None, "/")
     assert before == {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
 
 
@@ -107,7 +107,7 @@ def test_mistakes(arguments: list[str], message: str, hint: str) -> None:
 
 def test_a_host_where_nothing_runs(tmp_path: Path) -> None:
     with pytest.raises(AutotuneError, match="idle: autotune found no service to tune") as raised:
-        write([host("idle", "10.0.0.8", {})], tmp_path / "mine.yaml", None, "/")
+        write_target([host("idle", "10.0.0.8", {})], tmp_path / "mine.yaml", None, "/")
     assert "nginx" in (raised.value.hint or "")
 
 
@@ -123,7 +123,7 @@ class Stubbed(Here):
             (place / name).write_text(f"#!/bin/sh\n{text}\n")
             (place / name).chmod(0o755)
 
-    def run(self, argv: Argv, **options: object) -> Completed:  # type: ignore[override]  # handed on
+    def run(self, argv: Argv, **options: object) -> CommandResult:  # type: ignore[override]  # handed on
         if script := options.get("input"):
             assert isinstance(script, bytes)
             options["input"] = f"PATH={self.place}:$PATH\n".encode() + script
@@ -191,7 +191,7 @@ def test_a_host_without_systemd_is_told(tmp_path: Path) -> None:
     transport = Stubbed(tmp_path, {})
     original = transport.run
 
-    def without(argv: Argv, **options: object) -> Completed:
+    def without(argv: Argv, **options: object) -> CommandResult:
         script = options.get("input")
         if isinstance(script, bytes):
             options["input"] = script.replace(b"command -v systemctl", b"false systemctl")
@@ -203,8 +203,8 @@ def test_a_host_without_systemd_is_told(tmp_path: Path) -> None:
 
 
 def test_the_manifest_is_json_that_says_which_file_comes_from_what(tmp_path: Path) -> None:
-    written = write(HOSTS, tmp_path / "mine.yaml", None, "/")
-    found = json.loads((written.templates / manifest.NAME).read_text())
+    written = write_target(HOSTS, tmp_path / "mine.yaml", None, "/")
+    found = json.loads((written.templates_directory / manifest.MANIFEST_FILE).read_text())
     assert found["web.web1.php_fpm"] == {
         "files": {
             "/etc/php/8.2/fpm/pool.d/www.conf": {

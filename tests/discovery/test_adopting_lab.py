@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 
 from autotune.deploy.deployed import DeployFailed
-from autotune.discovery.adopting import Written, adopt
+from autotune.discovery.adopting import AdoptionSummary, adopt_hosts
 from autotune.environments.stack import prepare
 from autotune.errors import AutotuneError
-from autotune.lab.lifecycle import access
-from autotune.lab.plan import names
-from autotune.masking import is_masked, unmasked
+from autotune.lab.lifecycle import build_ssh_host
+from autotune.lab.plan import derive_names
+from autotune.masking import has_placeholder, restore_secrets
 from autotune.services.base import Action
-from autotune.services.registry import named, outliner
+from autotune.services.registry import list_by_name, find_outliner
 from autotune.study import context
 from autotune.study.records import Phase
-from autotune.target.read import read
+from autotune.target.read import read_target
 from autotune.transports import curl
 from autotune.transports.local import LocalTransport
 from autotune.transports.ssh import SshTransport
@@ -98,7 +98,7 @@ def lab(shared_lab: SharedLab) -> Path:
 
 @pytest.fixture(scope="module")
 def ground(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
-    transports = {name: SshTransport(access(lab, name)) for name in (NAME, FRONT, BACK)}
+    transports = {name: SshTransport(build_ssh_host(lab, name)) for name in (NAME, FRONT, BACK)}
     ground = Ground(lab, tmp_path_factory.mktemp("targets"), transports)
     for name, script in ((NAME, _SITE), (FRONT, _BALANCER), (BACK, _MOD_PHP)):
         print(ground.sh(name, f"exec 2>&1\n{script}"))
@@ -110,21 +110,21 @@ def ground(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grou
 
 
 @pytest.fixture(scope="module")
-def written(ground: Ground) -> Written:
+def written(ground: Ground) -> AdoptionSummary:
     before = ground.pictures()
-    made = adopt([ADDRESS], ground.directory / "mine.yaml", names(ground.lab).ssh_config, None)
+    made = adopt_hosts([ADDRESS], ground.directory / "mine.yaml", derive_names(ground.lab).ssh_config, None)
     assert differing(before, ground.pictures()) == []
     return made
 
 
 def served(address: str = ADDRESS) -> str:
-    got = curl.answer(LocalTransport(), f"http://{address}/index.php", PATIENCE)
+    got = curl.send_request(LocalTransport(), f"http://{address}/index.php", PATIENCE)
     return got if isinstance(got, str) else got.body.decode()
 
 
-def test_what_is_found(written: Written) -> None:
-    assert written.tiers == (f"web: nginx+php-fpm on {NAME}, port 80",)
-    target = read(written.target).target
+def test_what_is_found(written: AdoptionSummary) -> None:
+    assert written.tier_summaries == (f"web: nginx+php-fpm on {NAME}, port 80",)
+    target = read_target(written.target_file).target
     assert target.load.path == "/index.php"
     assert target.tiers["web"].app is None
     rules = target.parameters
@@ -133,18 +133,18 @@ def test_what_is_found(written: Written) -> None:
 
 
 def test_the_baseline_changes_nothing_and_others_are_validated_with_their_includes(
-    ground: Ground, written: Written
+    ground: Ground, written: AdoptionSummary
 ) -> None:
     before = ground.pictures()
     page = served()
-    bed = prepare(read(written.target))
-    fleet = bed.fleet(ground.directory / "study", News().note)
-    baseline = fleet.space.candidate({}).settings
-    fleet.open()
+    bed = prepare(read_target(written.target_file))
+    fleet = bed.create_deployment(ground.directory / "study", News().note)
+    baseline = fleet.space.build_candidate({}).settings
+    fleet.lock_hosts()
     try:
         done = fleet.deploy(baseline)
         assert set(done.actions.values()) == {Action.NONE}
-        assert [str(one) for one in done.differences] == []
+        assert [str(one) for one in done.mismatches] == []
         assert [line for line in differing(before, ground.pictures())
                 if "var/lib/autotune" not in line] == []  # fmt: skip
 
@@ -153,19 +153,19 @@ def test_the_baseline_changes_nothing_and_others_are_validated_with_their_includ
                    "web.nginx.access_log_buffer": 64, "web.nginx.fastcgi_buffer_size": 16,
                    "web.nginx.worker_connections": 2000, "web.php_fpm.pm": "static",
                    "web.php_fpm.max_children": 7, "web.php_fpm.listen_backlog": 1000}  # fmt: skip
-        done = fleet.deploy(fleet.space.candidate(changed).settings)
-        assert [str(one) for one in done.differences] == []
+        done = fleet.deploy(fleet.space.build_candidate(changed).settings)
+        assert [str(one) for one in done.mismatches] == []
         assert {name: done.effective[name] for name in changed if name in done.effective} == {
             name: value for name, value in changed.items() if name in done.effective
         }
         assert served() == page
 
-        site = written.templates / NAME / "etc/nginx/sites-available/default.j2"
+        site = written.templates_directory / NAME / "etc/nginx/sites-available/default.j2"
         text = site.read_text()
         try:
             site.write_text(text.replace("server {", "server {\n\tnonsense {{ backlog }};", 1))
             with pytest.raises(DeployFailed, match="nonsense"):
-                fleet.deploy({**fleet.in_place, "web.nginx.backlog": 1024})
+                fleet.deploy({**fleet.deployed_settings, "web.nginx.backlog": 1024})
         finally:
             site.write_text(text)
         assert served() == page
@@ -180,9 +180,9 @@ def test_a_balancer_with_apache_a_cache_and_a_store_behind_it(ground: Ground) ->
     before = ground.pictures()
     page = served(FRONT_ADDRESS)
     out = ground.directory / "four.yaml"
-    config = names(ground.lab).ssh_config
-    written = adopt([FRONT_ADDRESS, f"root@{BACK_ADDRESS}"], out, config, None)
-    assert written.tiers == (
+    config = derive_names(ground.lab).ssh_config
+    written = adopt_hosts([FRONT_ADDRESS, f"root@{BACK_ADDRESS}"], out, config, None)
+    assert written.tier_summaries == (
         f"lb: nginx on {FRONT}, port 80; forwards to web",
         f"web: apache+mod_php on {BACK}, port 80; uses cache, store",
         f"cache: memcached on {BACK}, port 11211",
@@ -192,11 +192,11 @@ def test_a_balancer_with_apache_a_cache_and_a_store_behind_it(ground: Ground) ->
     assert "# Not restarted because memcached stores items only in memory" in text
     allowed = "    service: memcached\n    allow_data_loss: true\n"
     out.write_text(text.replace("    service: memcached\n", allowed))
-    bed = prepare(read(out))
-    fleet = bed.fleet(ground.directory / "four", News().note)
-    fleet.open()
+    bed = prepare(read_target(out))
+    fleet = bed.create_deployment(ground.directory / "four", News().note)
+    fleet.lock_hosts()
     try:
-        done = fleet.deploy(fleet.space.candidate({}).settings)
+        done = fleet.deploy(fleet.space.build_candidate({}).settings)
         assert set(done.actions.values()) == {Action.NONE}
         assert [line for line in differing(before, ground.pictures())
                 if "var/lib/autotune" not in line] == []  # fmt: skip
@@ -204,7 +204,7 @@ def test_a_balancer_with_apache_a_cache_and_a_store_behind_it(ground: Ground) ->
                    "web.apache.MaxRequestWorkers": 40, "web.apache.ListenBacklog": 1024,
                    "web.apache.KeepAlive": False, "cache.memcached.threads": 2,
                    "cache.memcached.memory": 32, "store.redis.hz": 20}  # fmt: skip
-        done = fleet.deploy(fleet.space.candidate(changed).settings)
+        done = fleet.deploy(fleet.space.build_candidate(changed).settings)
         wanted = {name: value for name, value in changed.items() if name in done.effective}
         assert {name: done.effective[name] for name in wanted} == wanted
         assert {"cache.memcached.threads", "web.apache.ListenBacklog"} <= set(wanted)
@@ -222,20 +222,20 @@ def test_an_account_that_cannot_become_root_is_told_what_to_do(ground: Ground) -
         """useradd -m adguest && mkdir -p ~adguest/.ssh &&
         cp ~/.ssh/authorized_keys ~adguest/.ssh/ && chown -R adguest: ~adguest/.ssh""",
     )
-    config = names(ground.lab).ssh_config
+    config = derive_names(ground.lab).ssh_config
     with pytest.raises(AutotuneError) as raised:
-        adopt([f"adguest@{ADDRESS}"], ground.directory / "no.yaml", config, None)
+        adopt_hosts([f"adguest@{ADDRESS}"], ground.directory / "no.yaml", config, None)
     assert "root is needed" in raised.value.message
     assert "sudo -n" in (raised.value.hint or "")
     assert not (ground.directory / "no.yaml").exists()
 
 
 @pytest.mark.timeout(1800)
-def test_a_short_study_from_the_command_line(ground: Ground, written: Written) -> None:
+def test_a_short_study_from_the_command_line(ground: Ground, written: AdoptionSummary) -> None:
     before = ground.pictures()
     page = served()
-    target = written.target.with_name("short.yaml")
-    text = written.target.read_text()
+    target = written.target_file.with_name("short.yaml")
+    text = written.target_file.read_text()
     target.write_text(
         text.replace("budget: {trials: 40, time: 45m}", "budget: {trials: 3, time: 1h}")
         .replace("p99: 50ms", "p50: 500ms")
@@ -259,9 +259,9 @@ def test_a_short_study_from_the_command_line(ground: Ground, written: Written) -
     pool = next(path for path in found if path.name == "www.conf")
     original = ground.sh(NAME, "cat /etc/php/8.2/fpm/pool.d/www.conf")
     own = f"{original}\n".encode()
-    assert is_masked(pool.read_bytes())
-    (service,) = named("php_fpm")
-    assert unmasked(pool.read_bytes(), own, "www.conf", outliner(service, "www.conf")) == own
+    assert has_placeholder(pool.read_bytes())
+    (service,) = list_by_name("php_fpm")
+    assert restore_secrets(pool.read_bytes(), own, "www.conf", find_outliner(service, "www.conf")) == own
 
 
 def scripted(ground: Ground, text: str, *options: str) -> tuple[int, str]:
@@ -284,13 +284,13 @@ def autotune(*words: str) -> str:
     return done.stdout
 
 
-def exported(ground: Ground, written: Written) -> tuple[Path, str]:
+def exported(ground: Ground, written: AdoptionSummary) -> tuple[Path, str]:
     """The role of four edited directives, and the script of the host."""
-    environment, study = prepare(read(written.target)), ground.directory / "studies" / "one"
-    with context.opened(environment, study, News()) as opened:  # type: ignore[arg-type]  # takes every call
-        context.open_study(environment, opened, study)
-        settings = environment.space.candidate(FOUR)
-        trial = opened.store.begin(Phase.RECOMMENDED, settings)
+    environment, study = prepare(read_target(written.target_file)), ground.directory / "studies" / "one"
+    with context.open_session(environment, study, News()) as opened:  # type: ignore[arg-type]  # takes every call
+        context.begin_study(environment, opened, study)
+        settings = environment.space.build_candidate(FOUR)
+        trial = opened.store.begin_trial(Phase.RECOMMENDED, settings)
         fleet = opened.session.fleet
         planned = fleet.changes(settings.settings)[NAME].units
         assert {unit: change.action for unit, change in planned.items()} == {
@@ -299,7 +299,7 @@ def exported(ground: Ground, written: Written) -> tuple[Path, str]:
         # What a plan says is what is done, in the first deployment too.
         assert acted(deployed.actions) == {f"web.{NAME}.nginx": Action.RELOAD,
                                            f"web.{NAME}.php_fpm": Action.RELOAD}  # fmt: skip
-        opened.store.deployed(trial, deployed)
+        opened.store.record_deployment(trial, deployed)
     role, script = ground.directory / "role", ground.directory / "script"
     words = ("export", "one", "--trial", str(trial.number), "--studies", str(study.parent))
     autotune(*words, "--format", "ansible", "--out", str(role))
@@ -310,12 +310,12 @@ def exported(ground: Ground, written: Written) -> tuple[Path, str]:
     assert (files / f"{NAME}.sh").read_text() == text
     edited = re.findall(r'(?m)^  "\$@" \d+ (\S+) .* edited \|\| return$', text)
     assert edited == ["/etc/php/8.2/fpm/pool.d/www.conf", "/etc/nginx/nginx.conf"]
-    assert not is_masked(text.encode())
+    assert not has_placeholder(text.encode())
     return role, text
 
 
 def test_an_exported_role_changes_those_directives_of_the_hosts_own_files_alone(
-    ground: Ground, written: Written
+    ground: Ground, written: AdoptionSummary
 ) -> None:
     role, text = exported(ground, written)
     before, files_before = ground.pictures(), ground.sh(NAME, FILES)
@@ -387,13 +387,13 @@ def test_apache_in_front_of_php_fpm_as_debian_has_it(ground: Ground) -> None:
     page = served()
     assert page.startswith("site ")
     with ground.adopted(ADDRESS, path="/index.php") as (written, fleet):
-        assert written.tiers == (f"web: apache+php-fpm on {NAME}, port 80",)
-        done = fleet.deploy(fleet.space.candidate({}).settings)
+        assert written.tier_summaries == (f"web: apache+php-fpm on {NAME}, port 80",)
+        done = fleet.deploy(fleet.space.build_candidate({}).settings)
         assert set(done.actions.values()) == {Action.NONE}
         changed = {"web.apache.ServerLimit": 4, "web.apache.ThreadsPerChild": 20,
                    "web.apache.ListenBacklog": 1024, "web.php_fpm.max_children": 7}  # fmt: skip
-        done = fleet.deploy(fleet.space.candidate(changed).settings)
-        assert [str(difference) for difference in done.differences] == []
+        done = fleet.deploy(fleet.space.build_candidate(changed).settings)
+        assert [str(difference) for difference in done.mismatches] == []
         assert done.effective["web.php_fpm.max_children"] == 7
         assert done.effective["web.apache.ListenBacklog"] == 1024
         limits = ground.sh(NAME, "grep MaxRequestWorkers /etc/apache2/mods-enabled/mpm_event.conf")

@@ -10,36 +10,36 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.templates import of_text
-from autotune.discovery.adoption import AdoptedTier, adopt
+from autotune.deploy.templates import render_text
+from autotune.discovery.adoption import AdoptedTier, adopt_tier
 from autotune.discovery.host_reading import DiscoveredHost
-from autotune.discovery.tiers import DiscoveredTier, Instance, instances, tiers
+from autotune.discovery.tiers import DiscoveredTier, DiscoveredInstance, find_instances, group_tiers
 from autotune.services.adoption import RunningService
 from autotune.services.base import Role, Value
-from autotune.services.config_files import Tree, unpacked
+from autotune.services.config_files import FileTree, unpack_tree
 from autotune.services.nginx import adoption as of_nginx
 from tests.discovery.places import FACTS, NGINX, POOL, SITE, WEB, cache, filled, host, store, web
 
 
 def adopted(*hosts: DiscoveredHost) -> dict[str, AdoptedTier]:
-    found = [member for one in hosts for member in instances(one)[0]]
-    return {tier.name: adopt(tier) for tier in tiers(found)}
+    found = [member for one in hosts for member in find_instances(one)[0]]
+    return {tier.name: adopt_tier(tier) for tier in group_tiers(found)}
 
 
 def rendered(tier: AdoptedTier, changed: Mapping[str, Value] | None = None) -> dict[str, str]:
     """Every adopted file by `host/path`, at the baseline with some of it changed, as it is deployed."""
     made = {}
-    instances = {instance.host.name: instance for instance in tier.discovered.instances}
-    for part, own in tier.own.items():
+    instances = {instance.host.name: instance for instance in tier.discovered_tier.instances}
+    for part, own in tier.adopted_configs.items():
         _, name, service = part.split(".")
-        values = {key.partition(".")[2]: value for key, value in tier.values.items()
+        values = {key.partition(".")[2]: value for key, value in tier.baseline_values.items()
                   if key.startswith(f"{service}.")} | dict(changed or {})  # fmt: skip
         if "ServerLimit" in values and "ThreadsPerChild" in values:
             values.setdefault(
                 "MaxRequestWorkers", int(values["ServerLimit"]) * int(values["ThreadsPerChild"])
             )
         for file in own.files:
-            text = of_text(tier.templates[file.template], values)
+            text = render_text(tier.templates[file.template], values)
             made[f"{name}{file.path}"] = filled(instances[name], service, file.path, text)
     return made
 
@@ -60,8 +60,8 @@ def test_a_web_host() -> None:
     found = web()
     tier = adopted(found)["web"]
     given_back(tier, found)
-    assert tier.discovered.deployment == "nginx+php-fpm"
-    assert tier.values == {
+    assert tier.discovered_tier.deployment == "nginx+php-fpm"
+    assert tier.baseline_values == {
         "nginx.worker_processes": 2,
         "nginx.worker_connections": 768,
         "nginx.multi_accept": False,
@@ -94,8 +94,8 @@ def test_a_web_host() -> None:
         "php_fpm.max_requests": 0,
         "php_fpm.listen_backlog": 511,
     }
-    assert tier.own["web.web1.php_fpm"].listen == "/run/php/php8.2-fpm.sock"
-    assert tier.own["web.web1.limits"].files == ()
+    assert tier.adopted_configs["web.web1.php_fpm"].listen == "/run/php/php8.2-fpm.sock"
+    assert tier.adopted_configs["web.web1.limits"].files == ()
 
 
 @pytest.mark.parametrize(
@@ -152,8 +152,8 @@ def test_what_cannot_be_tuned_stays_and_is_told(
     found = web(**changed)
     tier = adopted(found)["web"]
     given_back(tier, found)
-    assert parameter not in tier.values
-    assert re.search(why, tier.left[parameter])
+    assert parameter not in tier.baseline_values
+    assert re.search(why, tier.skipped[parameter])
 
 
 @pytest.mark.parametrize("quote", ['"', "'"])
@@ -162,7 +162,7 @@ def test_a_word_in_quotes_is_the_word(quote: str) -> None:
     found = web(pool=pool)
     tier = adopted(found)["web"]
     given_back(tier, found)
-    assert tier.values["php_fpm.pm"] == "static"
+    assert tier.baseline_values["php_fpm.pm"] == "static"
     (text,) = (t for path, t in rendered(tier, {"pm": "dynamic"}).items() if "www.conf" in path)
     assert f"pm = {quote}dynamic{quote}\n" in text
     assert "pm.start_servers = 2\n" in text
@@ -173,7 +173,7 @@ def test_units(written: str, value: int) -> None:
     found = web(nginx=NGINX.replace("65s", written))
     tier = adopted(found)["web"]
     given_back(tier, found)
-    assert tier.values["nginx.keepalive_timeout"] == value
+    assert tier.baseline_values["nginx.keepalive_timeout"] == value
     assert (
         "keepalive_timeout 9"
         in rendered(tier, {"keepalive_timeout": 9})["web1/etc/nginx/nginx.conf"]
@@ -197,9 +197,9 @@ def test_hosts_of_a_tier_must_agree() -> None:
     one, other = web(), web("web2", "10.0.0.2", pool=POOL.replace("= 5", "= 9"))
     tier = adopted(one, other)["web"]
     given_back(tier, one, other)
-    assert tier.left["php_fpm.max_children"] == "the hosts have different values"
-    assert tier.values["php_fpm.start_servers"] == 2
-    assert "nginx.backlog" in tier.values
+    assert tier.skipped["php_fpm.max_children"] == "the hosts have different values"
+    assert tier.baseline_values["php_fpm.start_servers"] == 2
+    assert "nginx.backlog" in tier.baseline_values
 
 
 def test_what_depends_on_a_value_that_differs_stays_too() -> None:
@@ -208,16 +208,16 @@ def test_what_depends_on_a_value_that_differs_stays_too() -> None:
     one, other = web(pool=next(pools)), web("web2", "10.0.0.2", pool=next(pools))
     tier = adopted(one, other)["web"]
     given_back(tier, one, other)
-    assert tier.left["php_fpm.pm"] == "the hosts have different values"
-    assert "`pm`" in tier.left["php_fpm.start_servers"]
-    assert tier.values["php_fpm.max_children"] == 5
+    assert tier.skipped["php_fpm.pm"] == "the hosts have different values"
+    assert "`pm`" in tier.skipped["php_fpm.start_servers"]
+    assert tier.baseline_values["php_fpm.max_children"] == 5
 
 
 def test_a_cache_and_a_store() -> None:
     found = adopted(web(), cache(), store())
     given_back(found["cache"], cache())
     given_back(found["store"], store())
-    assert found["cache"].values["memcached.memory"] == 64
+    assert found["cache"].baseline_values["memcached.memory"] == 64
     made = rendered(found["cache"], {"memory": 128, "threads": 8})["mc1/etc/memcached.conf"]
     assert made == "-d\n-m 128\n-p 11211\n-l 10.0.0.3\n-t 8\n"
     made = rendered(found["store"], {"hz": 20, "activerehashing": False})[
@@ -256,9 +256,9 @@ def test_apache_as_a_load_balancer() -> None:
     tiers_found = adopted(web(), found)
     tier = tiers_found["lb"]
     given_back(tier, found)
-    assert tier.discovered.forwards_to == "web"
-    assert (tier.values["apache.ServerLimit"], tier.values["apache.StartServers"]) == (6, 2)
-    assert tier.values["apache.KeepAlive"] is True
+    assert tier.discovered_tier.forwards_to == "web"
+    assert (tier.baseline_values["apache.ServerLimit"], tier.baseline_values["apache.StartServers"]) == (6, 2)
+    assert tier.baseline_values["apache.KeepAlive"] is True
     text = rendered(tier, {"ServerLimit": 40, "KeepAlive": False})["lb1/etc/apache2/apache2.conf"]
     for line in ("MaxRequestWorkers 1000\n", "\nServerLimit 40\n", "keepalive Off\n"):
         assert line in text
@@ -292,21 +292,21 @@ def test_styles(style: str, place: str, units: tuple[str, ...], tuned: dict[str,
         prefix = f"LoadModule mpm_{way}_module a\nLoadModule php_module b\nListen 80\n".encode()
     files = {path: text.decode() for path, text in web().tree.files.items()} if units is WEB else {}
     one = host("one", "10.0.0.1", files, *units, links=web().tree.links)
-    found = replace(one, tree=Tree({**one.tree.files, place: prefix + content}, one.tree.links))
+    found = replace(one, tree=FileTree({**one.tree.files, place: prefix + content}, one.tree.links))
     if style == "nginx-maps-and-tls.conf":
-        (front,) = instances(found)[0]
+        (front,) = find_instances(found)[0]
         assert (front.port, front.tls) == (443, True)
         running = RunningService(
-            key="nginx", host=found, role=Role.PROXY, config=of_nginx.read(found.tree)
+            key="nginx", host=found, role=Role.PROXY, config=of_nginx.read_host_config(found.tree)
         )
-        member = Instance(found, "web", "nginx", 80, {"nginx": running})
-        tier = adopt(DiscoveredTier("web", (member,)))
+        member = DiscoveredInstance(found, "web", "nginx", 80, {"nginx": running})
+        tier = adopt_tier(DiscoveredTier("web", (member,)))
     else:
         tier = next(iter(adopted(found).values()))
     made = {path.removeprefix("one"): text.encode() for path, text in rendered(tier).items()}
     assert made == {path: found.tree.files[path] for path in made}
     assert place in made or not tuned
-    assert {name: tier.values[name] for name in tuned} == tuned
+    assert {name: tier.baseline_values[name] for name in tuned} == tuned
 
 
 @pytest.mark.stack
@@ -316,7 +316,7 @@ def test_what_the_distribution_installs() -> None:
          "etc/memcached.conf"], capture_output=True, check=True,
     ).stdout  # fmt: skip
     units = (*WEB, "apache2.service", "memcached.service", "redis-server.service")
-    tree = unpacked(packed)
+    tree = unpack_tree(packed)
     found = DiscoveredHost(
         name="here", address="10.0.0.1", tree=tree, facts=FACTS,
         units=dict.fromkeys(units, "active"),
@@ -327,4 +327,4 @@ def test_what_the_distribution_installs() -> None:
         # A file that is not there is empty.
         assert made == {path: tree.files.get(path.removeprefix("here"), b"").decode()
                         for path in made}  # fmt: skip
-    assert {tier.discovered.deployment for tier in every.values()} >= {"memcached", "redis"}
+    assert {tier.discovered_tier.deployment for tier in every.values()} >= {"memcached", "redis"}

@@ -11,9 +11,9 @@ import pytest
 
 from autotune.deploy import manifest
 from autotune.discovery.host_reading import DiscoveredHost
-from autotune.discovery.tiers import instances
-from autotune.services.base import Endpoint, Own, Site, Value
-from autotune.services.registry import SERVICES
+from autotune.discovery.tiers import find_instances
+from autotune.services.base import Endpoint, AdoptedConfig, Placement, Value
+from autotune.services.registry import DEPLOYABLE_SERVICES
 from tests.discovery.places import POOL, WEB_FILES, host
 from tests.discovery.test_adoption import adopted, given_back, rendered
 
@@ -128,25 +128,25 @@ def test_it_is_tuned_where_its_distribution_has_it(
     tier_name, _, service = part.split(".")
     tier = adopted(found)[tier_name]
     given_back(tier, found)
-    own = tier.own[part]
+    own = tier.adopted_configs[part]
     assert (own.unit, own.main) == (unit, main)
-    assert manifest.of_record(manifest.record(tier.own)) == tier.own
-    assert not {*tier.values} & {*tier.left}
-    changes = {k: v for k, v in changed.items() if f"{service}.{k}" in tier.values}
+    assert manifest.parse_record(manifest.build_record(tier.adopted_configs)) == tier.adopted_configs
+    assert not {*tier.baseline_values} & {*tier.skipped}
+    changes = {k: v for k, v in changed.items() if f"{service}.{k}" in tier.baseline_values}
     assert changes == changed
     text = rendered(tier, changes)[f"h1{path}"]
     assert line in text.splitlines()
-    running = next(s for s in SERVICES.values() if s.name == service)
-    site = Site(tier="t", host="h1", role=running.role, directory="/run/t", installed=True,
-                listen=Endpoint("10.0.0.9", 80), own=own,
+    running = next(s for s in DEPLOYABLE_SERVICES.values() if s.name == service)
+    site = Placement(tier="t", host="h1", role=running.role, directory="/run/t", installed=True,
+                listen=Endpoint("10.0.0.9", 80), adopted=own,
                 programs={name: f"/usr/sbin/{name}" for name in running.programs})  # fmt: skip
-    assert running.unit(site) == unit
+    assert running.get_unit(site) == unit
     assert running.config_path(site) == main
 
 
 def test_what_apache_serves_and_forwards_to_is_read_from_its_root() -> None:
-    (running,), notes = instances(on(HTTPD, "httpd.service"))
-    assert (running.port, running.behind, notes) == (80, ("10.0.0.1:8080",), ())
+    (running,), notes = find_instances(on(HTTPD, "httpd.service"))
+    assert (running.port, running.backends, notes) == (80, ("10.0.0.1:8080",), ())
     tier = adopted(on(HTTPD, "httpd.service"))["lb"]
     (text,) = (t for path, t in rendered(tier, {"ServerLimit": 20}).items() if "httpd.conf" in path)
     assert text == HTTPD["/etc/httpd/conf/httpd.conf"] + (
@@ -156,19 +156,19 @@ def test_what_apache_serves_and_forwards_to_is_read_from_its_root() -> None:
 
 
 def test_php_fpm_behind_httpd_is_one_deployment_of_both_units() -> None:
-    (running,), notes = instances(on(HTTPD_WITH_FPM, "httpd.service", "php-fpm.service"))
+    (running,), notes = find_instances(on(HTTPD_WITH_FPM, "httpd.service", "php-fpm.service"))
     assert (running.deployment, running.port, notes) == ("apache+php-fpm", 80, ())
-    own = adopted(on(HTTPD_WITH_FPM, "httpd.service", "php-fpm.service"))["web"].own
+    own = adopted(on(HTTPD_WITH_FPM, "httpd.service", "php-fpm.service"))["web"].adopted_configs
     units = {part: its.unit for part, its in own.items()}
     assert units["web.h1.apache"] == "httpd.service"
     assert units["web.h1.php_fpm"] == "php-fpm.service"
-    (alone,), (note,) = instances(on(HTTPD_WITH_FPM, "httpd.service"))
-    assert (alone.deployment, alone.kind) == ("apache", "web")
+    (alone,), (note,) = find_instances(on(HTTPD_WITH_FPM, "httpd.service"))
+    assert (alone.deployment, alone.tier_kind) == ("apache", "web")
     assert "forwards requests to PHP-FPM, which is not adopted" in note
 
 
 def test_debian_s_own_names_come_first() -> None:
     both = replace(on({"/etc/redis/redis.conf": REDIS}, "redis.service", "redis-server.service"))
-    own = adopted(both)["store"].own["store.h1.redis"]
+    own = adopted(both)["store"].adopted_configs["store.h1.redis"]
     assert (own.unit, own.main) == ("", "")
-    assert Own() == manifest.of_record({"p": {"files": {}, "listen": ""}})["p"]
+    assert AdoptedConfig() == manifest.parse_record({"p": {"files": {}, "listen": ""}})["p"]

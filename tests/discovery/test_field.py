@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from autotune.discovery.adoption import AdoptedTier, check
+from autotune.discovery.adoption import AdoptedTier, check_templates
 from autotune.discovery.host_reading import DiscoveredHost
-from autotune.discovery.tiers import instances
+from autotune.discovery.tiers import find_instances
 from autotune.services.adoption import Listener
 from autotune.space.facts import HostFacts
 from tests.discovery.places import host
@@ -28,41 +28,41 @@ def found_of(case: dict[str, Any]) -> DiscoveredHost:
     return replace(
         host("h1", "10.0.0.9", case["files"], *case.get("units", ()), links=case.get("links")),
         facts=HostFacts(4, 8 * 2**30, 524_288), processors=4, backlogs=case.get("listening", {}),
-        listeners=tuple(Listener(program, port, local=False)
+        listeners=tuple(Listener(program, port, is_local=False)
                         for program, port in case.get("programs", {}).items()),
     )  # fmt: skip
 
 
 def tier_of(found: DiscoveredHost, deployment: str) -> AdoptedTier:
-    (tier,) = (t for t in adopted(found).values() if t.discovered.deployment == deployment)
+    (tier,) = (t for t in adopted(found).values() if t.discovered_tier.deployment == deployment)
     return tier
 
 
 @pytest.mark.parametrize(("service", "case"), CASES)
 def test_what_counts_is_adopted_and_one_line_edited(service: str, case: dict[str, Any]) -> None:
     found = found_of(case)
-    running, notes = instances(found)
+    running, notes = find_instances(found)
     if "refused" in case:
         assert [i.deployment for i in running if service in i.services] == []
         for why in [case["refused"]] if isinstance(case["refused"], str) else case["refused"]:
             assert [note for note in notes if why in note], notes
         return
     tier = tier_of(found, case.get("deployment", service))
-    check(tier)
-    values = {name.partition(".")[2]: value for name, value in tier.values.items()}
+    check_templates(tier)
+    values = {name.partition(".")[2]: value for name, value in tier.baseline_values.items()}
     assert {name: values.get(name) for name in case["values"]} == case["values"]
-    left = {name.partition(".")[2]: why for name, why in tier.left.items()}
+    left = {name.partition(".")[2]: why for name, why in tier.skipped.items()}
     for name, why in case.get("left", {}).items():
         assert why in left.get(name, "")
     assert not {*left} & {*values}
     before = {f"h1{path}": text.decode() for path, text in found.tree.files.items()}
     given_back(tier, replace(found, tree=replace(found.tree, files={
         path: found.tree.files.get(path, b"") for path in {
-            file.path for own in tier.own.values() for file in own.files}})))  # fmt: skip
+            file.path for own in tier.adopted_configs.values() for file in own.files}})))  # fmt: skip
     after = rendered(tier, case["changed"])
     edited = [line for path, text in after.items()
               for line in ndiff(before.get(path, "").splitlines(), text.splitlines())
               if line[0] in "+-"]  # fmt: skip
     assert sorted(edited) == sorted(case["lines"])
-    unread = {why for i in running for config in i.configs.values() for why in config.unread}
+    unread = {why for i in running for config in i.configs.values() for why in config.unread_files}
     assert unread == {*case.get("unread", ())}

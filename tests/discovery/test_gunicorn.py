@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.deploy.templates import of_text
+from autotune.deploy.templates import render_text
 from autotune.discovery import adoption
 from autotune.discovery.host_reading import DiscoveredHost
-from autotune.discovery.tiers import instances, tiers
-from autotune.services.config_files import Tree
+from autotune.discovery.tiers import find_instances, group_tiers
+from autotune.services.config_files import FileTree
 from autotune.space.facts import HostFacts
 from tests.discovery.places import adopted
 
@@ -31,29 +31,29 @@ def host(command: str, conf: bytes = CONF, port: str = "8000", **files: str) -> 
     texts = {UNIT: unit.encode(), "/srv/shop/gunicorn.conf.py": conf}
     texts |= {path: text.encode() for path, text in files.items()}
     return DiscoveredHost(
-        name="web1", address="10.0.0.1", tree=Tree(texts), facts=HostFacts(4, 8 * 2**30, 65_536),
+        name="web1", address="10.0.0.1", tree=FileTree(texts), facts=HostFacts(4, 8 * 2**30, 65_536),
         backlogs={port: 2048}, processors=4,
     )  # fmt: skip
 
 
 def bare(tier: adoption.AdoptedTier) -> dict[str, object]:
-    return {name.removeprefix("gunicorn."): value for name, value in tier.values.items()}
+    return {name.removeprefix("gunicorn."): value for name, value in tier.baseline_values.items()}
 
 
 def test_the_command_counts_more_than_the_file() -> None:
     tier = adopted(host(COMMAND))
-    assert (tier.discovered.kind, tier.discovered.deployment) == ("app", "gunicorn")
+    assert (tier.discovered_tier.tier_kind, tier.discovered_tier.deployment) == ("app", "gunicorn")
     assert bare(tier) == {
         "workers": 3, "threads": 2, "backlog": 2048, "keepalive": 2, "worker_connections": 1000,
         "max_requests_jitter": 0, "timeout": 60,
     }  # fmt: skip
-    assert "computes it" in tier.left["gunicorn.max_requests"]
-    own = tier.own["app.web1.gunicorn"]
+    assert "computes it" in tier.skipped["gunicorn.max_requests"]
+    own = tier.adopted_configs["app.web1.gunicorn"]
     assert own.unit == "shop.service"
     (file,) = own.files
     assert file.path == UNIT
     changed = {**bare(tier), "workers": 5, "threads": 1, "keepalive": 9, "timeout": 61}
-    text = of_text(tier.templates[file.template], changed)
+    text = render_text(tier.templates[file.template], changed)
     assert text.splitlines()[2] == (
         f"ExecStart={COMMAND}".replace("-w 3", "-w 5").replace("=2", "=1")
         + " --keep-alive=9 --timeout=61"
@@ -69,7 +69,7 @@ def test_a_file_that_is_nested_too_deeply_says_nothing(nested: bytes) -> None:
 
 def test_a_number_that_nobody_can_mean_is_not_taken() -> None:
     tier = adopted(host(COMMAND, b"timeout = 18446744073709551616 * 2\n"))
-    assert "gunicorn.timeout" in tier.left
+    assert "gunicorn.timeout" in tier.skipped
 
 
 def test_what_only_the_file_says_is_where_it_starts() -> None:
@@ -80,13 +80,13 @@ def test_what_only_the_file_says_is_where_it_starts() -> None:
 
 def test_a_unit_of_a_package_stays_and_a_drop_in_comes() -> None:
     plain = host(COMMAND)
-    link = replace(plain, tree=Tree(
+    link = replace(plain, tree=FileTree(
         {PACKAGED: plain.tree.files[UNIT]}, {UNIT: PACKAGED}))  # fmt: skip
     tier = adopted(link)
-    (file,) = tier.own["app.web1.gunicorn"].files
+    (file,) = tier.adopted_configs["app.web1.gunicorn"].files
     assert (file.path, file.optional) == (DROP_IN, True)
-    assert of_text(tier.templates[file.template], bare(tier)) == ""
-    text = of_text(tier.templates[file.template], {**bare(tier), "threads": 7})
+    assert render_text(tier.templates[file.template], bare(tier)) == ""
+    text = render_text(tier.templates[file.template], {**bare(tier), "threads": 7})
     assert text == f"[Service]\nExecStart=\nExecStart={COMMAND}\n".replace("=2 ", "=7 ")
 
 
@@ -99,7 +99,7 @@ def test_a_unit_of_a_package_stays_and_a_drop_in_comes() -> None:
     ],
 )
 def test_what_is_left_alone(running_host: DiscoveredHost, why: str) -> None:
-    running, notes = instances(running_host)
+    running, notes = find_instances(running_host)
     assert running == ()
     assert [why in note for note in notes] == ([True] if why else [])
 
@@ -118,9 +118,9 @@ def test_a_unix_socket_is_where_nginx_sends_to(
 ) -> None:
     web = f"server {{ listen 80; location / {{ proxy_pass http://{upstream}; }} }}"
     of = host(command, conf, shown, **{"/etc/nginx/nginx.conf": f"events {{}} http {{ {web} }}"})
-    lb, app = tiers(instances(replace(of, units={"nginx.service": "active"}))[0])
-    assert (lb.forwards_to, app.kind) == ("app", "app")
-    assert adoption.adopt(app).own["app.web1.gunicorn"].listen == shown
+    lb, app = group_tiers(find_instances(replace(of, units={"nginx.service": "active"}))[0])
+    assert (lb.forwards_to, app.tier_kind) == ("app", "app")
+    assert adoption.adopt_tier(app).adopted_configs["app.web1.gunicorn"].listen == shown
 
 
 SOCKET = "[Socket]\nListenStream=/run/shop.sock\n"
@@ -130,20 +130,20 @@ def test_the_queue_of_a_socket_unit_is_its_own() -> None:
     of = host("gunicorn -b :1 shop.wsgi", port="/run/shop.sock",
               **{"/etc/systemd/system/shop.socket": SOCKET})  # fmt: skip
     tier = adopted(of)
-    assert tier.own["app.web1.gunicorn"].listen == "/run/shop.sock"
-    assert "Backlog=" in tier.left["gunicorn.backlog"]
-    assert "gunicorn.workers" in tier.values
+    assert tier.adopted_configs["app.web1.gunicorn"].listen == "/run/shop.sock"
+    assert "Backlog=" in tier.skipped["gunicorn.backlog"]
+    assert "gunicorn.workers" in tier.baseline_values
 
 
 def test_one_of_two_at_unix_sockets_is_tuned() -> None:
     wiki = {"/etc/systemd/system/wiki.service": "[Service]\nExecStart=gunicorn -b unix:/b w"}
     of = host("gunicorn -b unix:/run/shop.sock shop.wsgi", port="/run/shop.sock", **wiki)
-    running, notes = instances(replace(of, backlogs={**of.backlogs, "/b": 9}))
+    running, notes = find_instances(replace(of, backlogs={**of.backlogs, "/b": 9}))
     assert [service.unit for i in running for service in i.services.values()] == ["shop.service"]
     assert "wiki.service" in notes[0]
 
 
 def test_workers_of_another_class_have_no_threads() -> None:
     tier = adopted(host("python3 -m gunicorn -k gevent --threads 2 shop.wsgi"))
-    assert "workers of class gevent have no threads" in tier.left["gunicorn.threads"]
+    assert "workers of class gevent have no threads" in tier.skipped["gunicorn.threads"]
     assert bare(tier)["worker_connections"] == 1000

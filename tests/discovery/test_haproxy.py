@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from autotune.discovery.adopting import write
+from autotune.discovery.adopting import write_target
 from autotune.discovery.host_reading import DiscoveredHost
-from autotune.discovery.tiers import instances
+from autotune.discovery.tiers import find_instances
 from autotune.services.base import Value
-from autotune.services.registry import adoptions
+from autotune.services.registry import map_adoptions
 from autotune.space.facts import HostFacts
-from autotune.target.read import read
+from autotune.target.read import read_target
 from tests.discovery.places import host, web
 from tests.discovery.test_adoption import adopted, given_back, rendered
 
@@ -42,10 +42,10 @@ def test_what_a_file_with_several_sections_says() -> None:
     found = balancer(SECTIONS)
     tier = adopted(found)["lb"]
     given_back(tier, found)
-    assert tier.discovered.port == 8080
-    assert tier.discovered.instances[0].behind == ("10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:80")
-    assert tier.own["lb.lb1.haproxy"].listen == "/run/haproxy/edge.sock"
-    assert {name.removeprefix("haproxy."): value for name, value in tier.values.items()} == {
+    assert tier.discovered_tier.port == 8080
+    assert tier.discovered_tier.instances[0].backends == ("10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:80")
+    assert tier.adopted_configs["lb.lb1.haproxy"].listen == "/run/haproxy/edge.sock"
+    assert {name.removeprefix("haproxy."): value for name, value in tier.baseline_values.items()} == {
         "nbthread": 2, "maxconn": 4000, "server_maxconn": 30, "backlog": 2000,
         "balance": "leastconn", "http_reuse": "always", "http_server_close": False,
         "pool_max_conn": -1, "pool_purge_delay": 10_000, "retries": 2, "tune_bufsize": 16384,
@@ -53,7 +53,7 @@ def test_what_a_file_with_several_sections_says() -> None:
         "timeout_connect": 4500, "timeout_http_request": 10_000, "timeout_queue": 4500,
         "timeout_http_keep_alive": 10_000,
     }  # fmt: skip
-    assert set(tier.left) >= {"haproxy.shards", "haproxy.dontlog_normal"}
+    assert set(tier.skipped) >= {"haproxy.shards", "haproxy.dontlog_normal"}
 
 
 @pytest.mark.parametrize(
@@ -81,18 +81,18 @@ def test_debian_s_own_file_with_a_site() -> None:
     found = balancer(DEBIAN + FRONT)
     tier = adopted(found, web())["lb"]
     given_back(tier, found)
-    assert tier.discovered.forwards_to == "web"
-    assert tier.values["haproxy.timeout_client"] == 50_000
-    assert tier.values["haproxy.backlog"] == 4096
-    assert tier.left["haproxy.maxconn"] == "`maxconn` is missing"
+    assert tier.discovered_tier.forwards_to == "web"
+    assert tier.baseline_values["haproxy.timeout_client"] == 50_000
+    assert tier.baseline_values["haproxy.backlog"] == 4096
+    assert tier.skipped["haproxy.maxconn"] == "`maxconn` is missing"
     assert changed_lines(DEBIAN + FRONT, {"timeout_client": 700, "backlog": 300, "nbthread": 1}) == {
         "timeout client  700", "backlog 300", "nbthread 1",
     }  # fmt: skip
 
 
 def test_what_is_tuned_on_demand_keeps_its_value_in_the_target(tmp_path: Path) -> None:
-    write([balancer(DEBIAN.replace("50000", "30000") + FRONT)], tmp_path / "own.yaml", None, "/")
-    rules = read(tmp_path / "own.yaml").target.parameters
+    write_target([balancer(DEBIAN.replace("50000", "30000") + FRONT)], tmp_path / "own.yaml", None, "/")
+    rules = read_target(tmp_path / "own.yaml").target.parameters
     assert rules["lb.haproxy.timeout_client"].fixed == 30_000
     assert rules["lb.haproxy.busy_polling"].fixed is False
     assert rules["lb.haproxy.server_maxconn"].range is not None
@@ -120,15 +120,15 @@ def test_a_password_stays_on_its_host(secret: str) -> None:
     ],
 )
 def test_what_is_not_tuned_is_told(text: str, files: dict[str, str], why: str) -> None:
-    found, notes = instances(balancer(text, **files))
+    found, notes = find_instances(balancer(text, **files))
     assert found == ()
     assert [note for note in notes if why in note]
 
 
 def test_a_frontend_with_tls_alone() -> None:
-    (found,), _ = instances(balancer(DEBIAN + FRONT.replace(":80\n\td", ":443 ssl crt x\n\td")))
-    assert (found.port, found.tls, found.site) == (443, True, "")
+    (found,), _ = find_instances(balancer(DEBIAN + FRONT.replace(":80\n\td", ":443 ssl crt x\n\td")))
+    assert (found.port, found.tls, found.hostname) == (443, True, "")
 
 
 def test_one_that_does_not_run_is_not_there() -> None:
-    assert list(adoptions()["haproxy"].find(replace(balancer(DEBIAN + FRONT), units={}))) == []
+    assert list(map_adoptions()["haproxy"].find_services(replace(balancer(DEBIAN + FRONT), units={}))) == []

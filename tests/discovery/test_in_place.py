@@ -11,17 +11,17 @@ import pytest
 
 from autotune import config_text
 from autotune.discovery.host_reading import DiscoveredHost
-from autotune.discovery.in_place import InPlace, of_hosts, of_record
-from autotune.environments.data_loss import without_restarts
+from autotune.discovery.in_place import HostTemplates, build_host_templates, from_record
+from autotune.environments.data_loss import fix_restart_parameters
 from autotune.errors import AutotuneError, TargetError
-from autotune.masking import is_masked, masked_bytes, unmasked
+from autotune.masking import has_placeholder, mask_secret_bytes, restore_secrets
 from autotune.services.adoption import Listener
-from autotune.services.config_files import Tree
-from autotune.services.registry import named, outliner
+from autotune.services.config_files import FileTree
+from autotune.services.registry import list_by_name, find_outliner
 from autotune.space import space as spaces
-from autotune.space.space import Space
+from autotune.space.space import SearchSpace
 from autotune.strict import parse_json
-from autotune.target.read import TargetFile, read
+from autotune.target.read import TargetFile, read_target
 from tests.discovery.places import FACTS, LB, cache, host, store, web
 
 BALANCER = host("lb1", "10.0.0.9", {"/etc/nginx/nginx.conf": LB}, "nginx.service")
@@ -50,15 +50,15 @@ def target(directory: Path, *changes: tuple[str, str]) -> TargetFile:
         text = text.replace(*change)
     path = directory / "target.yaml"
     path.write_text(text)
-    return read(path)
+    return read_target(path)
 
 
-def in_place(file: TargetFile, *hosts: DiscoveredHost) -> InPlace:
-    return of_hosts(file, {**{each.name: each for each in HOSTS}, **{h.name: h for h in hosts}})
+def in_place(file: TargetFile, *hosts: DiscoveredHost) -> HostTemplates:
+    return build_host_templates(file, {**{each.name: each for each in HOSTS}, **{h.name: h for h in hosts}})
 
 
-def space(file: TargetFile, files: InPlace) -> Space:
-    return spaces.build(file, dict.fromkeys(file.target.hosts, FACTS), files.running)
+def space(file: TargetFile, files: HostTemplates) -> SearchSpace:
+    return spaces.build_space(file, dict.fromkeys(file.target.hosts, FACTS), files.adopted_values)
 
 
 def test_the_baseline_is_what_runs(tmp_path: Path) -> None:
@@ -69,12 +69,12 @@ def test_the_baseline_is_what_runs(tmp_path: Path) -> None:
     assert baseline["lb.nginx.upstream_keepalive"] == 16
     assert baseline["web.nginx.worker_connections"] == 768
     assert baseline["store.redis.hz"] == 10
-    assert {file.path for file in files.own["web.web2.nginx"].files} == {
+    assert {file.path for file in files.adopted_configs["web.web2.nginx"].files} == {
         "/etc/nginx/nginx.conf", "/etc/nginx/sites-available/default"}  # fmt: skip
-    assert all(file.text for own in files.own.values() for file in own.files)
-    assert files.own["lb.lb1.limits"].files == ()
-    assert "lb.lb1.haproxy" not in files.own  # it is not there: whole files, if it is chosen
-    assert "web.limits: nofile not tuned (units keep their own limits)" in files.lines
+    assert all(file.text for own in files.adopted_configs.values() for file in own.files)
+    assert files.adopted_configs["lb.lb1.limits"].files == ()
+    assert "lb.lb1.haproxy" not in files.adopted_configs  # it is not there: whole files, if it is chosen
+    assert "web.limits: nofile not tuned (units keep their own limits)" in files.skipped_lines
 
 
 def test_what_runs_on_the_hosts_in_no_tier_is_named(tmp_path: Path) -> None:
@@ -87,25 +87,25 @@ def test_what_runs_on_the_hosts_in_no_tier_is_named(tmp_path: Path) -> None:
         ),
         replace(web(), listeners=(database,)),
     )
-    assert "listening but not tuned on web1: mariadbd (3306, locally)" in files.lines
-    beside = replace(web(), tree=Tree({**web().tree.files, **cache().tree.files}, web().tree.links),
+    assert "listening but not tuned on web1: mariadbd (3306, locally)" in files.skipped_lines
+    beside = replace(web(), tree=FileTree({**web().tree.files, **cache().tree.files}, web().tree.links),
                      units={**web().units, **cache().units})  # fmt: skip
     files = in_place(target(tmp_path), beside)
-    assert "web1: memcached on port 11211 is in no tier" in files.lines
+    assert "web1: memcached on port 11211 is in no tier" in files.skipped_lines
 
 
 def test_a_study_goes_on_with_what_it_began_with(tmp_path: Path) -> None:
     files = in_place(target(tmp_path))
-    assert of_record(json.loads(json.dumps(files.record))) == files
-    assert of_record({}) == InPlace()  # of a version that wrote whole files
+    assert from_record(json.loads(json.dumps(files.to_record))) == files
+    assert from_record({}) == HostTemplates()  # of a version that wrote whole files
     with pytest.raises(AutotuneError, match="cannot read the study's record"):
-        of_record({"own": {"x": 1}})
+        from_record({"own": {"x": 1}})
 
 
 def test_what_the_target_says_comes_before_what_runs(tmp_path: Path) -> None:
     rules = "tiers:\n", "parameters: {web.nginx.worker_connections: {range: [700, 900]}}\ntiers:\n"
     file = target(tmp_path, rules)
-    bounds = {d.name: d.bounds for d in space(file, in_place(file)).tunable if not d.choices}
+    bounds = {d.name: d.bounds for d in space(file, in_place(file)).tunable_dimensions if not d.choices}
     assert bounds["web.nginx.worker_connections"] == (700, 900)
     file = target(
         tmp_path, ("tiers:\n", "parameters: {web.limits.nofile: {fixed: 2000}}\ntiers:\n")
@@ -149,7 +149,7 @@ def test_what_runs_is_not_what_the_target_says(
 )
 def test_whose_files_are_edited(tmp_path: Path, change: tuple[str, str], edited: set[str]) -> None:
     described = target(tmp_path, change).target
-    assert {name for name in described.tiers if described.edits(name)} == edited
+    assert {name for name in described.tiers if described.edits_host_files(name)} == edited
 
 
 @pytest.mark.parametrize(
@@ -169,23 +169,23 @@ def test_a_store_that_saves_nothing_is_not_restarted(
     file = target(tmp_path)
     files = in_place(file, store(text))
     whole = space(file, files)
-    narrowed, own = without_restarts(file, whole, files.own, files.running)
-    tuned = {d.name for d in narrowed.tunable if d.name.startswith("store.redis")}
+    narrowed, own = fix_restart_parameters(file, whole, files.adopted_configs, files.adopted_values)
+    tuned = {d.name for d in narrowed.tunable_dimensions if d.name.startswith("store.redis")}
     assert bool(own["store.db1.redis"].loses) is loses
     assert bool(tuned) is not loses
     assert bool(own["store.db1.redis"].files) is not loses
-    assert any("Redis stores no data on disk" in line for line in narrowed.dropped) is loses
+    assert any("Redis stores no data on disk" in line for line in narrowed.excluded) is loses
     allowing = target(tmp_path, ("service: redis", "service: redis, allow_data_loss: true"))
-    narrowed, own = without_restarts(allowing, whole, files.own, files.running)
+    narrowed, own = fix_restart_parameters(allowing, whole, files.adopted_configs, files.adopted_values)
     assert not own["store.db1.redis"].loses
-    assert any(d.name.startswith("store.redis") for d in narrowed.tunable)
+    assert any(d.name.startswith("store.redis") for d in narrowed.tunable_dimensions)
 
 
 LATIN = "# Gr\xf6\xdfe\n".encode("latin-1")
 
 
 def with_files(of: DiscoveredHost, files: dict[str, bytes], **links: str) -> DiscoveredHost:
-    tree = Tree({**of.tree.files, **files}, {**of.tree.links, **links}, of.tree.modes)
+    tree = FileTree({**of.tree.files, **files}, {**of.tree.links, **links}, of.tree.modes)
     return replace(of, tree=tree)
 
 
@@ -201,25 +201,25 @@ def test_bytes_that_are_no_utf8_hide_no_file_and_come_back(
              for path, text in of.tree.files.items()}  # fmt: skip
     changed = with_files(of, {**drop_ins, **files})
     plain, read_back = (in_place(target(tmp_path), each) for each in (of, changed))
-    assert read_back.running.values == plain.running.values
-    kept = of_record(parse_json(json.dumps(read_back.record)))
-    assert kept.own == read_back.own
-    mine = [file for part, own in kept.own.items() if f".{of.name}." in part for file in own.files]
+    assert read_back.adopted_values.values == plain.adopted_values.values
+    kept = from_record(parse_json(json.dumps(read_back.to_record)))
+    assert kept.adopted_configs == read_back.adopted_configs
+    mine = [file for part, own in kept.adopted_configs.items() if f".{of.name}." in part for file in own.files]
     assert mine
     assert all(config_text.encode(file.text or "")[:1] in b"#;" for file in mine)
     assert not any(LATIN[1:] in config_text.encode(file.text or "") for file in mine)
-    assert all(is_masked(config_text.encode(file.text or "")) for file in mine if not file.optional)
-    for part, own in kept.own.items():
-        (service, *_) = named(part.rpartition(".")[2])
+    assert all(has_placeholder(config_text.encode(file.text or "")) for file in mine if not file.optional)
+    for part, own in kept.adopted_configs.items():
+        (service, *_) = list_by_name(part.rpartition(".")[2])
         for path in {file.path for file in own.files} & {*files}:
-            shown = masked_bytes(files[path], outliner(service, path))
-            assert unmasked(shown, files[path], path, outliner(service, path)) == files[path]
+            shown = mask_secret_bytes(files[path], find_outliner(service, path))
+            assert restore_secrets(shown, files[path], path, find_outliner(service, path)) == files[path]
 
 
 @pytest.mark.parametrize(
     ("of", "why"),
     [
-        (with_files(replace(BALANCER, tree=Tree()), {}, **{"/etc/nginx": "/srv/git"}),
+        (with_files(replace(BALANCER, tree=FileTree()), {}, **{"/etc/nginx": "/srv/git"}),
          "/etc/nginx is a link to /srv/git/nginx.conf"),
         (replace(BALANCER, units={"nginx.service": "masked"}),
          "nginx.service is masked"),

@@ -13,12 +13,12 @@ import pytest
 
 from autotune.environments.stack import prepare
 from autotune.errors import TargetError
-from autotune.lab.lifecycle import access
-from autotune.lab.plan import names
+from autotune.lab.lifecycle import build_ssh_host
+from autotune.lab.plan import derive_names
 from autotune.services.base import Action
 from autotune.study import context, start
 from autotune.study.records import Phase
-from autotune.target.read import read
+from autotune.target.read import read_target
 from autotune.transports.ssh import SshTransport
 from tests.answers import fetched
 from tests.deploy.lab import Ground, News, acted, differing
@@ -93,7 +93,7 @@ load: {{path: /, max_rate: 200/s}}
 def ground(shared_lab: SharedLab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     shared_lab.renew()
     lab = shared_lab.directory
-    transports = {name: SshTransport(access(lab, name)) for name in (WEB, CACHE, STORE)}
+    transports = {name: SshTransport(build_ssh_host(lab, name)) for name in (WEB, CACHE, STORE)}
     ground = Ground(lab, tmp_path_factory.mktemp("targets"), transports)
     for name, script in ((WEB, _SITE), (CACHE, _CACHE), (STORE, _STORE)):
         print(ground.sh(name, f"exec 2>&1\n{script}"))
@@ -104,7 +104,7 @@ def ground(shared_lab: SharedLab, tmp_path_factory: pytest.TempPathFactory) -> I
 
 
 def target(ground: Ground, *changes: tuple[str, str]) -> Path:
-    text = TARGET.replace("CONFIG", str(names(ground.lab).ssh_config))
+    text = TARGET.replace("CONFIG", str(derive_names(ground.lab).ssh_config))
     for change in changes:
         assert change[0] in text
         text = text.replace(*change)
@@ -130,18 +130,18 @@ def stranger() -> bytes:
 def test_own_files_are_edited_and_no_store_is_ever_weaker(ground: Ground) -> None:
     before = ground.pictures()
     config = ground.sh(STORE, "cat /etc/redis/redis.conf")
-    bed = prepare(read(target(ground)))
-    fleet = bed.fleet(ground.directory / "study", News().note)
-    fleet.open()
+    bed = prepare(read_target(target(ground)))
+    fleet = bed.create_deployment(ground.directory / "study", News().note)
+    fleet.lock_hosts()
     try:
         with asked_meanwhile(stranger, every=0.05) as answers:
-            done = fleet.deploy(fleet.space.candidate({}).settings)
+            done = fleet.deploy(fleet.space.build_candidate({}).settings)
             assert set(done.actions.values()) == {Action.NONE}
             assert [line for line in differing(before, ground.pictures())
                     if "var/lib/autotune" not in line] == []  # fmt: skip
             changed = {"web.nginx.worker_connections": 2000, "store.redis.maxclients": 3000,
                        "store.redis.hz": 20}  # fmt: skip
-            done = fleet.deploy(fleet.space.candidate(changed).settings)
+            done = fleet.deploy(fleet.space.build_candidate(changed).settings)
             assert acted(done.actions)[f"store.{STORE}.redis"] is Action.RESTART
             assert {name: done.effective.get(name) for name in changed
                     if name.startswith("store")} == {"store.redis.maxclients": 3000,
@@ -165,11 +165,11 @@ def test_own_files_are_edited_and_no_store_is_ever_weaker(ground: Ground) -> Non
 def test_a_link_is_edited_at_its_target_and_keeps_its_bytes(ground: Ground) -> None:
     print(ground.sh(WEB, _LINKED))
     before = ground.pictures()
-    bed = prepare(read(target(ground)))
-    fleet = bed.fleet(ground.directory / "linked", News().note)
-    fleet.open()
+    bed = prepare(read_target(target(ground)))
+    fleet = bed.create_deployment(ground.directory / "linked", News().note)
+    fleet.lock_hosts()
     try:
-        done = fleet.deploy(fleet.space.candidate({"web.nginx.worker_connections": 2000}).settings)
+        done = fleet.deploy(fleet.space.build_candidate({"web.nginx.worker_connections": 2000}).settings)
         assert done.effective.get("web.nginx.worker_connections") == 2000
         assert ground.sh(WEB, "readlink /etc/nginx/nginx.conf") == "/srv/git/main.conf"
         assert (
@@ -186,29 +186,29 @@ def test_a_link_is_edited_at_its_target_and_keeps_its_bytes(ground: Ground) -> N
 
 def test_a_cache_is_restarted_only_where_the_target_allows_it(ground: Ground) -> None:
     started = ground.sh(CACHE, "systemctl show -P ExecMainStartTimestamp memcached")
-    bed = prepare(read(target(ground)))
-    left = "\n".join(bed.dropped)
+    bed = prepare(read_target(target(ground)))
+    left = "\n".join(bed.excluded)
     assert (
         "cache: settings that need a restart are not tuned, because memcached stores items" in left
     )
     assert "`allow_data_loss: true`" in left
-    assert not [d.name for d in bed.space.tunable if d.name.startswith("cache.memcached")]
-    fleet = bed.fleet(ground.directory / "cache", News().note)
-    fleet.open()
-    fleet.deploy(fleet.space.candidate({"web.nginx.worker_connections": 2000}).settings)
+    assert not [d.name for d in bed.space.tunable_dimensions if d.name.startswith("cache.memcached")]
+    fleet = bed.create_deployment(ground.directory / "cache", News().note)
+    fleet.lock_hosts()
+    fleet.deploy(fleet.space.build_candidate({"web.nginx.worker_connections": 2000}).settings)
     fleet.restore()
     for transport in bed.transports.values():
         transport.close()
     assert ground.sh(CACHE, "systemctl show -P ExecMainStartTimestamp memcached") == started
     asked = ("load:", "parameters: {cache.memcached.threads: {fixed: 3}}\nload:")
     with pytest.raises(TargetError, match="needs a restart, but memcached stores items"):
-        prepare(read(target(ground, asked)))
+        prepare(read_target(target(ground, asked)))
 
 
 def test_a_site_of_their_own_is_not_the_reference_application(ground: Ground) -> None:
     asked = ("uses: [cache, store]}", "app: reference, uses: [cache, store]}")
     with pytest.raises(TargetError, match=r"/var/www/autotune/kv\.php does not exist") as raised:
-        prepare(read(target(ground, asked)))
+        prepare(read_target(target(ground, asked)))
     assert "remove `app:`" in (raised.value.hint or "")
 
 
@@ -245,15 +245,15 @@ def test_a_tls_site_keeps_sessions_while_it_is_told_to(ground: Ground) -> None:
     ground.sh(WEB, f"set -e\necho '{certified}' >/etc/nginx/shop.pem\n"
                    f"echo '{site}' >/etc/nginx/conf.d/tls.conf\nsystemctl reload nginx")  # fmt: skip
     before = ground.pictures()
-    bed = prepare(read(target(ground)))
-    fleet = bed.fleet(ground.directory / "tls", News().note)
-    fleet.open()
+    bed = prepare(read_target(target(ground)))
+    fleet = bed.create_deployment(ground.directory / "tls", News().note)
+    fleet.lock_hosts()
     try:
-        fleet.deploy(fleet.space.candidate({}).settings)
+        fleet.deploy(fleet.space.build_candidate({}).settings)
         assert not spared_a_handshake(ground.directory)
         changed = {"web.nginx.ssl_session_cache": 10, "web.nginx.ssl_session_timeout": 600,
                    "web.nginx.ssl_buffer_size": 4, "web.nginx.gzip_comp_level": 4}  # fmt: skip
-        done = fleet.deploy(fleet.space.candidate(changed).settings)
+        done = fleet.deploy(fleet.space.build_candidate(changed).settings)
         assert acted(done.actions) == {f"web.{WEB}.nginx": Action.RELOAD}
         assert {name: done.effective.get(name) for name in changed} == changed
         assert spared_a_handshake(ground.directory)
@@ -268,18 +268,18 @@ def test_a_tls_site_keeps_sessions_while_it_is_told_to(ground: Ground) -> None:
 
 def test_a_cache_bound_to_one_address_is_bound_to_no_other_at_any_moment(ground: Ground) -> None:
     before = ground.pictures()
-    observer = SshTransport(access(ground.lab, CACHE))
+    observer = SshTransport(build_ssh_host(ground.lab, CACHE))
 
     def bound() -> str:
         return observer.run(["ss", "-ltnH", "sport", "=", ":11211"], timeout=60).stdout
 
     allowed = ("service: memcached", "service: memcached, allow_data_loss: true")
-    bed = prepare(read(target(ground, allowed)))
-    fleet = bed.fleet(ground.directory / "bound", News().note)
-    fleet.open()
+    bed = prepare(read_target(target(ground, allowed)))
+    fleet = bed.create_deployment(ground.directory / "bound", News().note)
+    fleet.lock_hosts()
     try:
         with asked_meanwhile(bound, every=0.05) as sockets:
-            done = fleet.deploy(fleet.space.candidate({"cache.memcached.threads": 3}).settings)
+            done = fleet.deploy(fleet.space.build_candidate({"cache.memcached.threads": 3}).settings)
             assert done.effective["cache.memcached.threads"] == 3
             fleet.restore()
         places = [line.split()[3] for listening in sockets for line in listening.splitlines()]
@@ -331,12 +331,12 @@ def test_check_and_plan_speak_of_the_files_on_the_hosts(ground: Ground) -> None:
 
 def test_a_study_goes_on_with_what_it_found_and_its_winner_is_applied(ground: Ground) -> None:
     before, path = ground.pictures(), target(ground)
-    environment, study = prepare(read(path)), ground.directory / "studies" / "one"
-    with context.opened(environment, study, News()) as opened:  # type: ignore[arg-type]  # takes every call
-        context.open_study(environment, opened, study)
-        settings = environment.space.candidate({"store.redis.hz": 20})
-        trial = opened.store.begin(Phase.RECOMMENDED, settings)
-        opened.store.deployed(trial, opened.session.fleet.deploy(settings.settings))
+    environment, study = prepare(read_target(path)), ground.directory / "studies" / "one"
+    with context.open_session(environment, study, News()) as opened:  # type: ignore[arg-type]  # takes every call
+        context.begin_study(environment, opened, study)
+        settings = environment.space.build_candidate({"store.redis.hz": 20})
+        trial = opened.store.begin_trial(Phase.RECOMMENDED, settings)
+        opened.store.record_deployment(trial, opened.session.fleet.deploy(settings.settings))
     assert differing(before, ground.pictures()) == []
     assert PASSWORD not in (study / "events.jsonl").read_text()
     words = (str(trial.number), "--studies", str(study.parent))
@@ -344,7 +344,7 @@ def test_a_study_goes_on_with_what_it_found_and_its_winner_is_applied(ground: Gr
     assert re.findall(r"(?m)^[+-](?![+-]).*", shown) == ["-hz 10", "+hz 20"]
 
     ground.sh(STORE, "echo 'hz 30' >>/etc/redis/redis.conf")
-    again = start.unfinished(study)
+    again = start.prepare_unfinished(study)
     assert again.space.baseline == environment.space.baseline
     assert again.file.adopted == environment.file.adopted
     ground.sh(STORE, "sed -i '$d' /etc/redis/redis.conf")

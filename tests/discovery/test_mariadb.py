@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autotune.discovery.host_reading import DiscoveredHost
-from autotune.discovery.tiers import instances
+from autotune.discovery.tiers import find_instances
 from autotune.services.base import Value
 from tests.discovery.places import host, web
 from tests.discovery.test_adoption import adopted, given_back, rendered
@@ -67,10 +67,10 @@ def test_debian_s_own_files() -> None:
     found = database()
     tier = adopted(found)["db"]
     given_back(tier, found)
-    assert (tier.discovered.deployment, tier.discovered.port) == ("mariadb", 3306)
-    assert tier.own["db.db1.mariadb"].listen == "/run/mysqld/mysqld.sock"
-    values = {name.removeprefix("mariadb."): value for name, value in tier.values.items()}
-    assert not [name for name in tier.left if name.startswith("mariadb.")]
+    assert (tier.discovered_tier.deployment, tier.discovered_tier.port) == ("mariadb", 3306)
+    assert tier.adopted_configs["db.db1.mariadb"].listen == "/run/mysqld/mysqld.sock"
+    values = {name.removeprefix("mariadb."): value for name, value in tier.baseline_values.items()}
+    assert not [name for name in tier.skipped if name.startswith("mariadb.")]
     assert values["innodb_buffer_pool_size"] == 128
     assert values["thread_pool_size"] == 2
     assert changed_lines(found, {"max_connections": 300, "tmp_table_size": 64}) == {
@@ -82,7 +82,7 @@ def test_what_is_read_last_counts() -> None:
     found = database(**{"70-shop.cnf": SHOP, "80-more.cnf": "[mariadbd]\nmax_connections=500\n"})
     tier = adopted(found)["db"]
     given_back(tier, found)
-    values = {name.removeprefix("mariadb."): value for name, value in tier.values.items()}
+    values = {name.removeprefix("mariadb."): value for name, value in tier.baseline_values.items()}
     assert values.items() >= {
         "max_connections": 500, "thread_cache_size": 256, "back_log": 150,
         "innodb_buffer_pool_size": 1024, "innodb_log_file_size": 256,
@@ -116,16 +116,16 @@ def test_another_value_changes_its_own_line_alone(
 
 def test_a_version_s_own_group_leaves_it_open_what_counts() -> None:
     tier = adopted(database(**{"x.cnf": "[mariadb-11.4]\nback_log = 9\n[mysqld]\nback_log = 70\n"}))
-    assert tier["db"].left["mariadb.back_log"] == "`back_log` occurs with several values"
+    assert tier["db"].skipped["mariadb.back_log"] == "`back_log` occurs with several values"
 
 
 def test_it_is_the_web_tier_s_database() -> None:
     tiers = adopted(web(), database())
-    assert tiers["web"].discovered.uses == ("db",)
+    assert tiers["web"].discovered_tier.uses == ("db",)
 
 
 def test_another_main_file_and_another_distribution_are_named() -> None:
     elsewhere = host("db1", "10.0.0.4", {**FILES, "/etc/my.cnf": "[mysqld]\n"}, "mariadb.service")
-    assert "also reads /etc/my.cnf" in instances(elsewhere)[1][0]
+    assert "also reads /etc/my.cnf" in find_instances(elsewhere)[1][0]
     mysql = host("db1", "10.0.0.4", {}, "mysql.service")
-    assert "MariaDB runs as mysql.service" in instances(mysql)[1][0]
+    assert "MariaDB runs as mysql.service" in find_instances(mysql)[1][0]

@@ -14,13 +14,13 @@ from typing import Any
 import psutil
 import pytest
 
-from autotune.discovery.adopting import adopt
+from autotune.discovery.adopting import adopt_hosts
 from autotune.environments.stack import prepare
-from autotune.lab.lifecycle import access
-from autotune.lab.plan import names
+from autotune.lab.lifecycle import build_ssh_host
+from autotune.lab.plan import derive_names
 from autotune.study import context
 from autotune.study.records import Phase
-from autotune.target.read import read
+from autotune.target.read import read_target
 from autotune.transports import curl
 from autotune.transports.local import LocalTransport
 from autotune.transports.ssh import SshTransport
@@ -54,7 +54,7 @@ RIGHT = f"{md5((TOKEN + PASSWORD).encode(), usedforsecurity=False).hexdigest()}\
 @pytest.fixture
 def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
     shared_lab.renew()
-    transports = {NAME: SshTransport(access(shared_lab.directory, NAME))}
+    transports = {NAME: SshTransport(build_ssh_host(shared_lab.directory, NAME))}
     ground = Ground(shared_lab.directory, tmp_path, transports)
     print(ground.sh(NAME, f"exec 2>&1\n{_SITE}"))
     assert served() == RIGHT
@@ -64,7 +64,7 @@ def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
 
 
 def served() -> str:
-    got = curl.answer(LocalTransport(), f"http://{ADDRESS}/index.php", PATIENCE)
+    got = curl.send_request(LocalTransport(), f"http://{ADDRESS}/index.php", PATIENCE)
     return got if isinstance(got, str) else got.body.decode()
 
 
@@ -113,14 +113,14 @@ def deployed(ground: Ground, target: Path) -> None:
 
     They are not measured: how much load they carry matters to nothing here.
     """
-    bed, study = prepare(read(target)), ground.directory / "studies" / "mine"
+    bed, study = prepare(read_target(target)), ground.directory / "studies" / "mine"
     news: Any = News()
-    with context.opened(bed, study, news) as bench:
-        context.open_study(bed, bench, study)
+    with context.open_session(bed, study, news) as bench:
+        context.begin_study(bed, bench, study)
         for phase, changes in ((Phase.BASELINE, {}), (Phase.SEARCH, CHANGES)):
-            candidate = bed.space.candidate(changes)
-            trial = bench.store.begin(phase, candidate)
-            bench.store.deployed(trial, bench.session.fleet.deploy(candidate.settings))
+            candidate = bed.space.build_candidate(changes)
+            trial = bench.store.begin_trial(phase, candidate)
+            bench.store.record_deployment(trial, bench.session.fleet.deploy(candidate.settings))
             files = ground.sh(NAME, 'cat -- "$@"', *FILES)
             assert all(secret in files for secret in SECRETS)
             assert served() == RIGHT
@@ -132,7 +132,7 @@ def test_secrets_are_deployed_and_shown_nowhere(ground: Ground) -> None:
     before, place, target = ground.pictures(), ground.directory, ground.directory / "mine.yaml"
     onlooker = Onlooker()
     onlooker.start()
-    adopt([ADDRESS], target, names(ground.lab).ssh_config, None)
+    adopt_hosts([ADDRESS], target, derive_names(ground.lab).ssh_config, None)
     assert in_files(place) == []
     deployed(ground, target)
     told = autotune(place, "plan", "mine.yaml") + autotune(place, "report", "mine")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.deploy.templates import of_text
+from autotune.deploy.templates import render_text
 from autotune.discovery import adoption
 from autotune.discovery.host_reading import DiscoveredHost
-from autotune.discovery.tiers import instances
+from autotune.discovery.tiers import find_instances
 from autotune.services.adoption import Listener
-from autotune.services.config_files import Tree
+from autotune.services.config_files import FileTree
 from autotune.space.facts import HostFacts
 from tests.discovery.places import adopted, filled
 
@@ -32,16 +32,16 @@ def host(
     texts = {path: unit, **files}
     return DiscoveredHost(
         name="web1", address="10.0.0.1", facts=HostFacts(4, 8 * 2**30, 65_536),
-        tree=Tree({name: text.encode() for name, text in texts.items()}),
+        tree=FileTree({name: text.encode() for name, text in texts.items()}),
         backlogs={"3000": 511}, listeners=(listener,) if listener else (),
     )  # fmt: skip
 
 
 def text_of(tier: adoption.AdoptedTier, **changed: object) -> str:
-    (file,) = tier.own["app.web1.nodejs"].files
-    values = {name.removeprefix("nodejs."): value for name, value in tier.values.items()}
-    text = of_text(tier.templates[file.template], {**values, **changed})
-    return filled(tier.discovered.instances[0], "nodejs", file.path, text)
+    (file,) = tier.adopted_configs["app.web1.nodejs"].files
+    values = {name.removeprefix("nodejs."): value for name, value in tier.baseline_values.items()}
+    text = render_text(tier.templates[file.template], {**values, **changed})
+    return filled(tier.discovered_tier.instances[0], "nodejs", file.path, text)
 
 
 VALUES = {"nodejs.workers": 2, "nodejs.uv_threadpool_size": 4, "nodejs.max_semi_space_size": 16,
@@ -50,13 +50,13 @@ VALUES = {"nodejs.workers": 2, "nodejs.uv_threadpool_size": 4, "nodejs.max_semi_
 
 def test_a_unit_of_the_user_s_is_edited_and_a_drop_in_has_the_rest() -> None:
     tier = adopted(host())
-    assert tier.values == VALUES
-    files = {file.path: file for file in tier.own["app.web1.nodejs"].files}
+    assert tier.baseline_values == VALUES
+    files = {file.path: file for file in tier.adopted_configs["app.web1.nodejs"].files}
     assert [*files] == [UNIT, f"{UNIT}.d/zz-autotune.conf"]
     values = {"workers": 4, "uv_threadpool_size": 8, "max_semi_space_size": 64,
               "max_old_space_size": 700}  # fmt: skip
-    instance = tier.discovered.instances[0]
-    texts = {path: of_text(tier.templates[file.template], values) for path, file in files.items()}
+    instance = tier.discovered_tier.instances[0]
+    texts = {path: render_text(tier.templates[file.template], values) for path, file in files.items()}
     unit, drop_in = (filled(instance, "nodejs", path, text) for path, text in texts.items())
     expected = ENVIRONMENT.replace("Y=2", "Y=4").replace("512", "700")
     expected = expected.replace("-maps", "-maps --max-semi-space-size=64")
@@ -66,7 +66,7 @@ def test_a_unit_of_the_user_s_is_edited_and_a_drop_in_has_the_rest() -> None:
 
 def test_a_unit_of_a_package_stays() -> None:
     tier = adopted(host(path=PACKAGED))
-    assert tier.values == VALUES
+    assert tier.baseline_values == VALUES
     assert text_of(tier) == ""
     assert text_of(tier, max_old_space_size=700) == (
         "[Service]\n"
@@ -78,9 +78,9 @@ def test_a_unit_of_a_package_stays() -> None:
 
 def test_what_its_environment_does_not_say_is_named() -> None:
     tier = adopted(host("", listener=Listener("node", 3000, True)))
-    assert "WEB_CONCURRENCY" in tier.left["nodejs.workers"]
-    assert "`--max-old-space-size` is missing" in tier.left["nodejs.max_old_space_size"]
-    assert tier.values == {"nodejs.uv_threadpool_size": 4, "nodejs.max_semi_space_size": 16}
+    assert "WEB_CONCURRENCY" in tier.skipped["nodejs.workers"]
+    assert "`--max-old-space-size` is missing" in tier.skipped["nodejs.max_old_space_size"]
+    assert tier.baseline_values == {"nodejs.uv_threadpool_size": 4, "nodejs.max_semi_space_size": 16}
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_what_its_environment_does_not_say_is_named() -> None:
 def test_what_is_said_elsewhere_is_left_alone(
     environment: str, command: str, parameter: str, why: str
 ) -> None:
-    assert why in adopted(host(environment, command)).left[f"nodejs.{parameter}"]
+    assert why in adopted(host(environment, command)).skipped[f"nodejs.{parameter}"]
 
 
 @pytest.mark.parametrize(
@@ -109,13 +109,13 @@ def test_what_is_said_elsewhere_is_left_alone(
     ],
 )
 def test_what_is_none_or_does_not_listen(of: DiscoveredHost) -> None:
-    assert instances(of)[0] == ()
+    assert find_instances(of)[0] == ()
 
 
 def test_of_two_the_port_is_in_their_units() -> None:
     wiki = {"/etc/systemd/system/wiki.service": "[Service]\nExecStart=node wiki.js\n"}
-    running, notes = instances(host("", listener=Listener("node", 3000, True), **wiki))
+    running, notes = find_instances(host("", listener=Listener("node", 3000, True), **wiki))
     assert running == ()
     assert sum("PORT" in note for note in notes) == 2
-    running, _ = instances(host(listener=Listener("node", 3001, True), **wiki))
+    running, _ = find_instances(host(listener=Listener("node", 3001, True), **wiki))
     assert [instance.port for instance in running] == [3000]

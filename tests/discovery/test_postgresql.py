@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.discovery.host_reading import DiscoveredHost
-from autotune.discovery.tiers import instances, tiers
+from autotune.discovery.tiers import find_instances, group_tiers
 from autotune.services.base import Value
 from tests.discovery.places import host, web
 from tests.discovery.test_adoption import adopted, given_back, rendered
@@ -35,9 +35,9 @@ def test_what_its_files_say() -> None:
     found = database()
     tier = adopted(found, web())["db"]
     given_back(tier, found)
-    assert (tier.discovered.deployment, tier.discovered.port) == ("postgresql", 5433)
-    assert tier.own["db.db1.postgresql"].listen == "/var/run/postgresql"
-    values = {name.removeprefix("postgresql."): value for name, value in tier.values.items()}
+    assert (tier.discovered_tier.deployment, tier.discovered_tier.port) == ("postgresql", 5433)
+    assert tier.adopted_configs["db.db1.postgresql"].listen == "/var/run/postgresql"
+    values = {name.removeprefix("postgresql."): value for name, value in tier.baseline_values.items()}
     assert values == {
         "max_connections": 250, "shared_buffers": 3072, "work_mem": 8192, "maintenance_work_mem": 64,
         "effective_cache_size": 4096, "wal_buffers": 16, "min_wal_size": 80, "max_wal_size": 4096,
@@ -73,9 +73,9 @@ def test_another_value_changes_its_own_lines_alone(
 def test_what_alter_system_has_set_is_named_and_left() -> None:
     auto = {"/var/lib/postgresql/15/main/postgresql.auto.conf": "# by hand\nwork_mem = '3MB'\n"}
     tier = adopted(database(DEBIAN, **auto))["db"]
-    assert "postgresql.work_mem" not in tier.values
-    assert "`ALTER SYSTEM RESET work_mem`" in tier.left["postgresql.work_mem"]
-    assert tier.values["postgresql.shared_buffers"] == 3072
+    assert "postgresql.work_mem" not in tier.baseline_values
+    assert "`ALTER SYSTEM RESET work_mem`" in tier.skipped["postgresql.work_mem"]
+    assert tier.baseline_values["postgresql.shared_buffers"] == 3072
     assert not any("auto.conf" in path for path in tier.templates)
 
 
@@ -83,15 +83,15 @@ def test_several_clusters_are_tuned_by_their_ports() -> None:
     other = {f"/etc/postgresql/14/old/{name}": text for name, text in (
         ("postgresql.conf", "port = 5432\nshared_buffers = 16384\n"),)}  # fmt: skip
     found = database(DEBIAN, UNIT, "postgresql@14-old.service", **other)
-    every = {tier.name: tier for tier in tiers(instances(found)[0])}
+    every = {tier.name: tier for tier in group_tiers(find_instances(found)[0])}
     assert {name: tier.port for name, tier in every.items()} == {"db": 5433, "db2": 5432}
     old = adopted(found)["db2"]
-    assert old.values["postgresql.shared_buffers"] == 128  # pages of 8 kB
+    assert old.baseline_values["postgresql.shared_buffers"] == 128  # pages of 8 kB
 
 
 def test_one_that_is_down_or_has_no_socket_is_not_tuned() -> None:
-    assert instances(database(DEBIAN, "postgresql.service"))[0] == ()
-    found, notes = instances(database(DEBIAN.replace("'/var/run/postgresql, /tmp'", "''")))
+    assert find_instances(database(DEBIAN, "postgresql.service"))[0] == ()
+    found, notes = find_instances(database(DEBIAN.replace("'/var/run/postgresql, /tmp'", "''")))
     assert found == ()
     assert notes == (
         "db1: PostgreSQL (postgresql@15-main.service) is not tuned: it has no unix socket",
@@ -100,11 +100,11 @@ def test_one_that_is_down_or_has_no_socket_is_not_tuned() -> None:
 
 def test_who_calls_it_is_a_guess_unless_a_file_says_so() -> None:
     every = {
-        tier.name: tier for tier in tiers(m for h in (database(), web()) for m in instances(h)[0])
+        tier.name: tier for tier in group_tiers(m for h in (database(), web()) for m in find_instances(h)[0])
     }
-    assert (every["web"].uses, every["web"].assumed) == (("db",), ("db",))
+    assert (every["web"].uses, every["web"].assumed_uses) == (("db",), ("db",))
     spoken = web(pool="[www]\nlisten = /run/php/php8.2-fpm.sock\nenv[DB] = 10.0.0.4:5433\n")
     every = {
-        tier.name: tier for tier in tiers(m for h in (database(), spoken) for m in instances(h)[0])
+        tier.name: tier for tier in group_tiers(m for h in (database(), spoken) for m in find_instances(h)[0])
     }
-    assert (every["web"].uses, every["web"].assumed) == (("db",), ())
+    assert (every["web"].uses, every["web"].assumed_uses) == (("db",), ())

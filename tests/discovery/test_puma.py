@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.deploy.templates import of_text
+from autotune.deploy.templates import render_text
 from autotune.discovery import adoption
 from autotune.discovery.host_reading import DiscoveredHost
-from autotune.discovery.tiers import instances
-from autotune.services.config_files import Tree
+from autotune.discovery.tiers import find_instances
+from autotune.services.config_files import FileTree
 from autotune.space.facts import HostFacts
 from tests.discovery.places import adopted, filled
 
@@ -60,19 +60,19 @@ def host(
     texts = {UNIT: lines, PATH: text, **files}
     return DiscoveredHost(
         name="web1", address="10.0.0.1", facts=HostFacts(4, 8 * 2**30, 65_536),
-        tree=Tree({path: text.encode() for path, text in texts.items()}),
+        tree=FileTree({path: text.encode() for path, text in texts.items()}),
         backlogs={place: 1024}, processors=4,
     )  # fmt: skip
 
 
 def bare(tier: adoption.AdoptedTier) -> dict[str, object]:
-    return {name.removeprefix("puma."): value for name, value in tier.values.items()}
+    return {name.removeprefix("puma."): value for name, value in tier.baseline_values.items()}
 
 
 def text_of(tier: adoption.AdoptedTier, path: str, **changed: object) -> str:
-    files = {file.path: file for file in tier.own["app.web1.puma"].files}
-    text = of_text(tier.templates[files[path].template], {**bare(tier), **changed})
-    return filled(tier.discovered.instances[0], "puma", path, text)
+    files = {file.path: file for file in tier.adopted_configs["app.web1.puma"].files}
+    text = render_text(tier.templates[files[path].template], {**bare(tier), **changed})
+    return filled(tier.discovered_tier.instances[0], "puma", path, text)
 
 
 def test_numbers_are_edited_in_place_and_others_come_at_the_end() -> None:
@@ -81,7 +81,7 @@ def test_numbers_are_edited_in_place_and_others_come_at_the_end() -> None:
         "workers": 2, "min_threads": 1, "max_threads": 5, "backlog": 1024, "persistent_timeout": 30,
         "preload_app": True, "worker_timeout": 60, "first_data_timeout": 30,
     }  # fmt: skip
-    own = tier.own["app.web1.puma"]
+    own = tier.adopted_configs["app.web1.puma"]
     assert (own.unit, own.main, own.listen) == ("shop.service", PATH, "/srv/shop/tmp/puma.sock")
     changed = text_of(tier, PATH, workers=4, max_threads=8, backlog=64, preload_app=False,
                       persistent_timeout=5, worker_timeout=90)  # fmt: skip
@@ -93,8 +93,8 @@ def test_numbers_are_edited_in_place_and_others_come_at_the_end() -> None:
 
 def test_what_a_block_or_a_condition_says_is_left_alone() -> None:
     tier = adopted(host(OWN, place="/srv/shop/tmp/puma.sock"))
-    assert "under a condition" in tier.left["puma.workers"]
-    assert "under a condition" in adopted(host()).left["puma.worker_timeout"]
+    assert "under a condition" in tier.skipped["puma.workers"]
+    assert "under a condition" in adopted(host()).skipped["puma.worker_timeout"]
 
 
 def test_what_it_takes_from_its_environment_is_set_there() -> None:
@@ -124,17 +124,17 @@ def test_one_number_for_both_ends_of_threads_is_tuned_once() -> None:
     text = "count = 4\nthreads count, count\nport 3000\n"
     tier = adopted(host(text))
     assert bare(tier)["max_threads"] == 4
-    assert "shares its value with max_threads" in tier.left["puma.min_threads"]
+    assert "shares its value with max_threads" in tier.skipped["puma.min_threads"]
     assert text_of(tier, PATH, max_threads=7) == text.replace("4", "7", 1)
 
 
 def test_a_file_of_variables_counts_more_than_the_unit() -> None:
     unit = "EnvironmentFile=-/etc/shop.env\n"
     tier = adopted(host(unit=unit, **{"/etc/shop.env": "WEB_CONCURRENCY='8'\nSECRET=x\n"}))
-    assert "/etc/shop.env sets `WEB_CONCURRENCY`" in tier.left["puma.workers"]
-    assert "puma.max_threads" in tier.values
+    assert "/etc/shop.env sets `WEB_CONCURRENCY`" in tier.skipped["puma.workers"]
+    assert "puma.max_threads" in tier.baseline_values
     tier = adopted(host(unit=unit))
-    assert "/etc/shop.env was not read" in tier.left["puma.workers"]
+    assert "/etc/shop.env was not read" in tier.skipped["puma.workers"]
 
 
 @pytest.mark.parametrize(
@@ -150,7 +150,7 @@ def test_a_file_of_variables_counts_more_than_the_unit() -> None:
 def test_what_is_said_elsewhere_is_left_alone(
     text: str, command: str, parameter: str, why: str
 ) -> None:
-    assert why in adopted(host(text, command=command)).left[f"puma.{parameter}"]
+    assert why in adopted(host(text, command=command)).skipped[f"puma.{parameter}"]
 
 
 @pytest.mark.parametrize(
@@ -164,19 +164,19 @@ def test_what_is_said_elsewhere_is_left_alone(
     ],
 )
 def test_where_it_listens(text: str, command: str, place: str) -> None:
-    (instance,) = instances(host(f"{text}\n", command=command, place=place))[0]
+    (instance,) = find_instances(host(f"{text}\n", command=command, place=place))[0]
     assert (instance.deployment, instance.port) == ("puma", int(place))
 
 
 def test_the_queue_of_a_socket_unit_is_its_own() -> None:
     socket = {"/etc/systemd/system/shop.socket": "[Socket]\nListenStream=0.0.0.0:3000\n"}
-    assert "Backlog=" in adopted(host("workers 2\n", **socket)).left["puma.backlog"]
+    assert "Backlog=" in adopted(host("workers 2\n", **socket)).skipped["puma.backlog"]
 
 
 def test_without_a_file_it_is_named_and_left_alone() -> None:
     bare_host = host(command="puma --dir /srv/wiki")
-    running, notes = instances(bare_host)
+    running, notes = find_instances(bare_host)
     assert running == ()
     assert "/srv/wiki/config/puma.rb" in notes[0]
-    assert instances(replace(bare_host, tree=Tree()))[0] == ()
-    assert instances(host(command="/usr/bin/rails server"))[0] == ()
+    assert find_instances(replace(bare_host, tree=FileTree()))[0] == ()
+    assert find_instances(host(command="/usr/bin/rails server"))[0] == ()

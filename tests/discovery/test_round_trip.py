@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.deploy.templates import of_text
-from autotune.services.apache_files import directives as apache_directives
-from autotune.services.config_files import Directive, Reader, Unreadable, Word
-from autotune.services.directives import exchanged
+from autotune.deploy.templates import render_text
+from autotune.services.apache_files import parse_directives as apache_directives
+from autotune.services.config_files import Directive, DirectiveParser, ConfigSyntaxError, Word
+from autotune.services.directives import render_edits
 from autotune.services.nginx import syntax as nginx
 from autotune.services.php_fpm import syntax as ini
 
@@ -67,7 +67,7 @@ def adopt(text: str, directives: Iterable[Directive], variables: Mapping[str, st
     }
     baseline = {variable: word.text for word, variable in chosen.items()}
     pieces = [(word.start, word.end, f"{{{{ {variable} }}}}") for word, variable in chosen.items()]
-    return Adopted(exchanged(text, pieces), baseline)
+    return Adopted(render_edits(text, pieces), baseline)
 
 
 def text_of(path: Path) -> str:
@@ -76,26 +76,26 @@ def text_of(path: Path) -> str:
 
 def rendered(made: Adopted, **changed: str) -> str:
     # As deployments render: a template is found and read from a file, here from its text.
-    return of_text(made.template, {**made.baseline, **changed})
+    return render_text(made.template, {**made.baseline, **changed})
 
 
 @pytest.mark.parametrize(
     ("style", "read", "variables", "baseline"),
     [
-        ("nginx-maps-and-tls.conf", nginx.read, NGINX,
+        ("nginx-maps-and-tls.conf", nginx.parse_directives, NGINX,
          {"worker_processes": "4", "worker_connections": "4096", "keepalive_requests": "2000"}),
-        ("nginx-windows-line-ends.conf", nginx.read, NGINX, {"worker_connections": "768"}),
+        ("nginx-windows-line-ends.conf", nginx.parse_directives, NGINX, {"worker_connections": "768"}),
         ("apache-vhosts.conf", apache_directives, APACHE,
          {"StartServers": "5", "MaxRequestWorkers": "150", "MaxConnectionsPerChild": "0",
           "KeepAliveTimeout": "5"}),
         ("apache-macros-and-proxy.conf", apache_directives, APACHE,
          {"ServerLimit": "16", "ThreadsPerChild": "25", "KeepAliveTimeout": "15"}),
-        ("fpm-two-pools.conf", ini.read, FPM, {"max_children": "50", "start_servers": "5"}),
-        ("php-ini-windows.ini", ini.read, FPM, {"opcache": "128"}),
+        ("fpm-two-pools.conf", ini.parse_directives, FPM, {"max_children": "50", "start_servers": "5"}),
+        ("php-ini-windows.ini", ini.parse_directives, FPM, {"opcache": "128"}),
     ],
 )  # fmt: skip
 def test_styles(
-    style: str, read: Reader, variables: dict[str, str], baseline: dict[str, str]
+    style: str, read: DirectiveParser, variables: dict[str, str], baseline: dict[str, str]
 ) -> None:
     text = text_of(STYLES / style)
     made = adopt(text, read(text), variables)
@@ -107,18 +107,18 @@ def test_styles(
         assert other.replace(f"{value}7", value) == text
 
 
-def installed() -> Iterable[tuple[Path, Reader, dict[str, str]]]:
+def installed() -> Iterable[tuple[Path, DirectiveParser, dict[str, str]]]:
     for pattern, read, variables in (
-        ("nginx/nginx.conf", nginx.read, NGINX),
-        ("nginx/sites-available/*", nginx.read, NGINX),
-        ("nginx/snippets/*", nginx.read, NGINX),
-        ("nginx/*_params", nginx.read, NGINX),
-        ("nginx/mime.types", nginx.read, NGINX),
+        ("nginx/nginx.conf", nginx.parse_directives, NGINX),
+        ("nginx/sites-available/*", nginx.parse_directives, NGINX),
+        ("nginx/snippets/*", nginx.parse_directives, NGINX),
+        ("nginx/*_params", nginx.parse_directives, NGINX),
+        ("nginx/mime.types", nginx.parse_directives, NGINX),
         ("apache2/*.conf", apache_directives, APACHE),
         ("apache2/*-available/*", apache_directives, APACHE),
-        ("php/*/fpm/php-fpm.conf", ini.read, FPM),
-        ("php/*/fpm/pool.d/*.conf", ini.read, FPM),
-        ("php/*/fpm/php.ini", ini.read, FPM),
+        ("php/*/fpm/php-fpm.conf", ini.parse_directives, FPM),
+        ("php/*/fpm/pool.d/*.conf", ini.parse_directives, FPM),
+        ("php/*/fpm/php.ini", ini.parse_directives, FPM),
     ):
         yield from ((path, read, variables) for path in sorted(Path("/etc").glob(pattern)))
 
@@ -142,24 +142,24 @@ def test_what_the_distribution_installs() -> None:
 @pytest.mark.parametrize(
     ("read", "text", "message"),
     [
-        (nginx.read, "events {\n  use epoll;\n", "line 3: the file ends within"),
-        (nginx.read, "a;\n}", "line 2: unexpected `}`"),
-        (nginx.read, 'a "b;\n', "line 1: an unclosed quote or escape"),
-        (nginx.read, ";", "line 1: `;` without a directive"),
+        (nginx.parse_directives, "events {\n  use epoll;\n", "line 3: the file ends within"),
+        (nginx.parse_directives, "a;\n}", "line 2: unexpected `}`"),
+        (nginx.parse_directives, 'a "b;\n', "line 1: an unclosed quote or escape"),
+        (nginx.parse_directives, ";", "line 1: `;` without a directive"),
         (apache_directives, "<IfModule x>\nA 1\n", "<IfModule> is not closed"),
         (apache_directives, "<A>\n</B>\n", "line 2: </B> closes no section"),
         (apache_directives, "<A x\n</A>\n", "line 1: <A lacks its `>`"),
-        (ini.read, "[a]\n= 5\n", "line 2: not an assignment"),
+        (ini.parse_directives, "[a]\n= 5\n", "line 2: not an assignment"),
     ],
 )
-def test_what_cannot_be_read(read: Reader, text: str, message: str) -> None:
-    with pytest.raises(Unreadable, match=message.replace("{", r"\{").replace("}", r"\}")):
+def test_what_cannot_be_read(read: DirectiveParser, text: str, message: str) -> None:
+    with pytest.raises(ConfigSyntaxError, match=message.replace("{", r"\{").replace("}", r"\}")):
         list(read(text))
 
 
 def test_several_values_are_no_baseline() -> None:
     text = "server { keepalive_timeout 1; } server { keepalive_timeout 2; }"
-    made = adopt(text, nginx.read(text), NGINX)
+    made = adopt(text, nginx.parse_directives(text), NGINX)
     assert made.baseline == {}
     assert made.template == text
 
@@ -171,12 +171,12 @@ def test_any_text_survives(text: str) -> None:
 
 @given(
     st.text(alphabet="{}%#\r\n \"';\\5k", max_size=40),
-    st.sampled_from([nginx.read, apache_directives, ini.read]),
+    st.sampled_from([nginx.parse_directives, apache_directives, ini.parse_directives]),
 )
-def test_whatever_can_be_read_is_given_back(text: str, read: Reader) -> None:
+def test_whatever_can_be_read_is_given_back(text: str, read: DirectiveParser) -> None:
     try:
         directives = list(read(text))
-    except Unreadable:
+    except ConfigSyntaxError:
         return
     made = adopt(text, directives, {"k": "k", "5": "five"})
     assert rendered(made) == text

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from autotune.discovery.host_reading import DiscoveredHost
-from autotune.discovery.tiers import DiscoveredTier, instances, tiers
+from autotune.discovery.tiers import DiscoveredTier, find_instances, group_tiers
 from tests.discovery.places import LB, SITE, cache, host, store, web
 
 
 def found(*hosts: DiscoveredHost) -> dict[str, DiscoveredTier]:
-    return {tier.name: tier for tier in tiers(m for one in hosts for m in instances(one)[0])}
+    return {tier.name: tier for tier in group_tiers(m for one in hosts for m in find_instances(one)[0])}
 
 
 def lb(text: str = LB) -> DiscoveredHost:
@@ -22,7 +22,7 @@ def test_a_stack_of_five() -> None:
     assert every["lb"].forwards_to == "web"
     assert [member.host.name for member in every["web"].instances] == ["web1", "web2"]
     assert every["web"].uses == ("cache", "store")
-    assert every["web"].assumed == ("store",)  # only the cache is spoken of
+    assert every["web"].assumed_uses == ("store",)  # only the cache is spoken of
 
 
 def test_all_on_one_host() -> None:
@@ -35,7 +35,7 @@ def test_all_on_one_host() -> None:
     assert {name: tier.deployment for name, tier in every.items()} == {
         "web": "nginx+php-fpm", "cache": "memcached", "store": "redis",
     }  # fmt: skip
-    assert every["web"].assumed == ("store",)
+    assert every["web"].assumed_uses == ("store",)
 
 
 def test_ports_and_other_peoples_upstreams() -> None:
@@ -46,15 +46,15 @@ def test_ports_and_other_peoples_upstreams() -> None:
 
 def test_a_site_with_tls_alone() -> None:
     text = LB.replace("listen 80;", "listen 443 ssl; server_name _ *.shop.example shop.example;")
-    (balancer,), notes = instances(lb(text))
-    assert (balancer.port, balancer.tls, balancer.site) == (443, True, "shop.example")
+    (balancer,), notes = find_instances(lb(text))
+    assert (balancer.port, balancer.tls, balancer.hostname) == (443, True, "shop.example")
     assert notes == ()
-    (plain,), _ = instances(lb(LB.replace("listen 80;", "listen 80; listen 443 ssl;")))
+    (plain,), _ = find_instances(lb(LB.replace("listen 80;", "listen 80; listen 443 ssl;")))
     assert (plain.port, plain.tls) == (80, False)
 
 
 def test_what_is_not_tuned_is_told() -> None:
-    silent = instances(lb(LB.replace("listen 80", "listen unix:/run/site.sock")))
+    silent = find_instances(lb(LB.replace("listen 80", "listen unix:/run/site.sock")))
     why = "lb1: nginx listens on no TCP port: set `load: {url: …}` manually to load it"
     assert silent == ((), (why,))
-    assert instances(host("idle", "10.0.0.8", {})) == ((), ())
+    assert find_instances(host("idle", "10.0.0.8", {})) == ((), ())

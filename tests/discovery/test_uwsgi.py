@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.deploy.templates import of_text
+from autotune.deploy.templates import render_text
 from autotune.discovery.host_reading import DiscoveredHost
-from autotune.discovery.tiers import instances
-from autotune.services.config_files import Tree
+from autotune.discovery.tiers import find_instances
+from autotune.services.config_files import FileTree
 from autotune.space.facts import HostFacts
 from tests.discovery.places import adopted, filled
 
@@ -30,21 +30,21 @@ def host(
     texts = {path: ini} | ({UNIT: f"[Service]\nExecStart={command}\n"} if command else {})
     return DiscoveredHost(
         name="web1", address="10.0.0.1", facts=HostFacts(4, 8 * 2**30, 65_536),
-        tree=Tree({name: text.encode() for name, text in texts.items()}),
+        tree=FileTree({name: text.encode() for name, text in texts.items()}),
         units=units, backlogs={place: 100}, processors=4,
     )  # fmt: skip
 
 
 def test_its_options_are_edited_in_place_and_others_come_below_the_section_s_name() -> None:
     tier = adopted(host(f"/usr/bin/uwsgi --ini {PATH}"))
-    values = {name.removeprefix("uwsgi."): value for name, value in tier.values.items()}
+    values = {name.removeprefix("uwsgi."): value for name, value in tier.baseline_values.items()}
     assert values == {"processes": 4, "threads": 1, "listen": 100, "cheaper": 0, "max_requests": 1000,
                       "harakiri": 0}  # fmt: skip
-    own = tier.own["app.web1.uwsgi"]
+    own = tier.adopted_configs["app.web1.uwsgi"]
     assert (own.unit, own.main) == ("shop.service", PATH)
     changed = {**values, "processes": 6, "threads": 2, "max_requests": 0}
-    text = of_text(tier.templates[own.files[0].template], changed)
-    text = filled(tier.discovered.instances[0], "uwsgi", PATH, text)
+    text = render_text(tier.templates[own.files[0].template], changed)
+    text = filled(tier.discovered_tier.instances[0], "uwsgi", PATH, text)
     assert text == INI.replace("[uwsgi]", "[uwsgi]\nthreads = 2").replace("= 4", "= 6").replace(
         "1000", "0"
     )
@@ -59,13 +59,13 @@ def test_its_options_are_edited_in_place_and_others_come_below_the_section_s_nam
     ],
 )
 def test_units_name_the_file_or_the_emperor_s_directory(command: str) -> None:
-    assert adopted(host(command)).values["uwsgi.processes"] == 4
+    assert adopted(host(command)).baseline_values["uwsgi.processes"] == 4
 
 
 def test_applications_in_debian_s_own_unit_listen_where_that_puts_them() -> None:
     of = host("", "/run/uwsgi/app/shop/socket", "/etc/uwsgi/apps-enabled/shop.ini",
               "[uwsgi]\nmodule = shop\n", **{"uwsgi.service": "active"})  # fmt: skip
-    own = adopted(of).own["app.web1.uwsgi"]
+    own = adopted(of).adopted_configs["app.web1.uwsgi"]
     assert (own.listen, own.unit) == ("/run/uwsgi/app/shop/socket", "uwsgi.service")
 
 
@@ -78,7 +78,7 @@ def test_applications_in_debian_s_own_unit_listen_where_that_puts_them() -> None
     ],
 )
 def test_what_is_left_alone(of: DiscoveredHost) -> None:
-    assert instances(of)[0] == ()
+    assert find_instances(of)[0] == ()
 
 
 def test_a_template_of_the_package_is_no_news() -> None:
@@ -86,12 +86,12 @@ def test_a_template_of_the_package_is_no_news() -> None:
         "/usr/lib/systemd/system/uwsgi-app@.service": b"[Service]\nExecStart=uwsgi --ini %i.ini\n"
     }
     of = host("")
-    assert instances(DiscoveredHost(**{**vars(of), "tree": Tree(template)})) == ((), ())
+    assert find_instances(DiscoveredHost(**{**vars(of), "tree": FileTree(template)})) == ((), ())
 
 
 def test_two_applications_of_one_emperor_are_named_and_left_alone() -> None:
     of = host("/usr/bin/uwsgi --emperor /srv/shop")
-    both = Tree({**of.tree.files, "/srv/shop/wiki.ini": b"[uwsgi]\n"})
-    running, notes = instances(DiscoveredHost(**{**vars(of), "tree": both}))
+    both = FileTree({**of.tree.files, "/srv/shop/wiki.ini": b"[uwsgi]\n"})
+    running, notes = find_instances(DiscoveredHost(**{**vars(of), "tree": both}))
     assert running == ()
     assert "not tuned, because 2 uWSGI applications share it" in notes[0]

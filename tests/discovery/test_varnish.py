@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.discovery.host_reading import DiscoveredHost
-from autotune.discovery.tiers import instances
+from autotune.discovery.tiers import find_instances
 from autotune.services.base import Value
 from autotune.space.facts import HostFacts
 from tests.discovery.places import host, web
@@ -71,7 +71,7 @@ def cache(unit: str = DEBIAN, **files: str) -> DiscoveredHost:
 
 def values(there: DiscoveredHost) -> dict[str, Value]:
     return {name.removeprefix("varnish."): value
-            for name, value in adopted(there)["http_cache"].values.items()}  # fmt: skip
+            for name, value in adopted(there)["http_cache"].baseline_values.items()}  # fmt: skip
 
 
 def test_the_unit_of_the_package_stays_and_a_drop_in_comes() -> None:
@@ -79,11 +79,11 @@ def test_the_unit_of_the_package_stays_and_a_drop_in_comes() -> None:
     tiers = adopted(there, web())
     tier = tiers["http_cache"]
     given_back(tier, replace(there, tree=replace(there.tree, files={OURS: b""})))
-    assert (tier.discovered.port, tier.discovered.forwards_to) == (6081, "web")
-    (file,) = tier.own["http_cache.vc1.varnish"].files
+    assert (tier.discovered_tier.port, tier.discovered_tier.forwards_to) == (6081, "web")
+    (file,) = tier.adopted_configs["http_cache.vc1.varnish"].files
     assert (file.path, file.optional) == (OURS, True)
     assert values(there)["storage"] == 256
-    assert {*tier.left} == {"limits.nofile"}
+    assert {*tier.skipped} == {"limits.nofile"}
     (text,) = rendered(tier, {"storage": 512, "thread_pool_max": 900, "gzip_level": 1}).values()
     command = DEBIAN[DEBIAN.index("/usr/sbin/varnishd \\") : DEBIAN.index("\nExecReload")]
     command = command.replace("256m", "512M") + " -p thread_pool_max=900 -p gzip_level=1"
@@ -94,7 +94,7 @@ def test_an_admin_s_drop_in_is_edited_in_place() -> None:
     there = cache(**{ADMIN: EDITED})
     tier = adopted(there)["http_cache"]
     given_back(tier, there)
-    assert tier.own["http_cache.vc1.varnish"].listen == "shop"
+    assert tier.adopted_configs["http_cache.vc1.varnish"].listen == "shop"
     assert {key: values(there)[key] for key in ("storage", "thread_pool_min", "thread_pool_max")} == {
         "storage": 1024, "thread_pool_min": 200, "thread_pool_max": 800,
     }  # fmt: skip
@@ -105,8 +105,8 @@ def test_an_admin_s_drop_in_is_edited_in_place() -> None:
 
 
 def test_another_distribution_s_unit() -> None:
-    (running,), notes = instances(cache(FEDORA))
-    assert (running.port, running.behind) == (8080, ("10.0.0.1:80", "10.0.0.2:8080"))
+    (running,), notes = find_instances(cache(FEDORA))
+    assert (running.port, running.backends) == (8080, ("10.0.0.1:80", "10.0.0.2:8080"))
     assert values(cache(FEDORA))["storage"] == 2048
     assert notes == ()
 
@@ -120,7 +120,7 @@ def test_another_distribution_s_unit() -> None:
     ],
 )
 def test_what_is_not_tuned_is_told(unit: str, why: str) -> None:
-    running, notes = instances(cache(unit))
+    running, notes = find_instances(cache(unit))
     assert running == ()
     assert [note for note in notes if why in note]
 
@@ -128,7 +128,7 @@ def test_what_is_not_tuned_is_told(unit: str, why: str) -> None:
 @pytest.mark.parametrize("storage", ["-s file,/var/cache/v,1G", "-s a=malloc,1m -s b=malloc,2m"])
 def test_other_storage_is_left(storage: str) -> None:
     tier = adopted(cache(DEBIAN.replace("-s malloc,256m", storage)))["http_cache"]
-    assert "varnish.storage" in tier.left
+    assert "varnish.storage" in tier.skipped
 
 
 def test_without_storage_it_has_its_own() -> None:

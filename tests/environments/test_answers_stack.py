@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from autotune.environments.answers import AnswerCheck
-from autotune.environments.load_meter import reading
+from autotune.environments.load_meter import build_reading
 from autotune.errors import AutotuneError
 from autotune.loads.base import LoadSpec
-from autotune.loads.httperf import Httperf
-from autotune.loads.probes import Answer
-from autotune.loads.take import take
+from autotune.loads.httperf import HttperfGenerator
+from autotune.loads.probes import ProbeAnswer
+from autotune.loads.take import take_reading
 from autotune.measure.reading import Reading
 from autotune.services.base import Endpoint
 from autotune.target.slo import Slo
@@ -40,7 +40,7 @@ CASES = [
 
 @contextmanager
 def mixed(
-    directory: Path, site: Callable[[random.Random], Answer], *errors: tuple[str, float]
+    directory: Path, site: Callable[[random.Random], ProbeAnswer], *errors: tuple[str, float]
 ) -> Iterator[list[Endpoint]]:
     """A server that answers with pages of ``site`` at its first endpoint, and at one for each of
     ``errors`` with so many per cent of an error page, all with status 200."""
@@ -74,37 +74,37 @@ def mixed(
 
 def check_of(endpoint: Endpoint) -> AnswerCheck:
     request = Request(endpoint, "/")
-    return AnswerCheck.of(
-        Httperf(), request, None, LocalTransport(), errors=SLO.errors, max_rate=1000.0
+    return AnswerCheck.create(
+        HttperfGenerator(), request, None, LocalTransport(), errors=SLO.errors, max_rate=1000.0
     )
 
 
 def read(check: AnswerCheck, endpoint: Endpoint, seconds: float = 2.0) -> Reading:
-    spec = LoadSpec(400.0, seconds, timeout=5.0, limit=SLO.limit, ramp=0.0)
+    spec = LoadSpec(400.0, seconds, timeout=5.0, latency_limit=SLO.limit, ramp_seconds=0.0)
     request = Request(endpoint, "/")
-    result = take(
-        Httperf(), request, spec, LocalTransport(), max_rate=400.0, validator=check.validator
+    result = take_reading(
+        HttperfGenerator(), request, spec, LocalTransport(), max_rate=400.0, validator=check.validator
     )
-    return reading(result, spec)
+    return build_reading(result, spec)
 
 
 @pytest.mark.parametrize("site", [shop, news])
 def test_error_pages_with_status_200_are_violations(
-    tmp_path: Path, site: Callable[[random.Random], Answer]
+    tmp_path: Path, site: Callable[[random.Random], ProbeAnswer]
 ) -> None:
     cases = CASES[::2] if site is shop else CASES[1::2]
     with mixed(tmp_path, site, *cases) as (right, *wrong):
         check = check_of(right)
-        check.learn()
+        check.learn_references()
         good = read(check, right)
-        assert good.failed == 0, good
+        assert good.error_count == 0, good
         assert good.looked_at >= 100, good
         for endpoint, case in zip(wrong, cases, strict=True):
             bad = read(check, endpoint)
             print(
                 f"{site.__name__} {case}: {bad.errors}, {bad.wrong} of {bad.looked_at}: {bad.example}"
             )
-            assert not SLO.met(bad), (case, bad)
+            assert not SLO.is_met(bad), (case, bad)
             assert bad.errors["wrong answer"] > SLO.errors * bad.intended
             assert bad.example
 
@@ -112,7 +112,7 @@ def test_error_pages_with_status_200_are_violations(
 def test_a_site_that_shows_an_error_page_from_the_start_is_refused(tmp_path: Path) -> None:
     with mixed(tmp_path, shop, ("wordpress-critical.html", 100)) as (_, wrong):
         with pytest.raises(AutotuneError) as refused:
-            check_of(wrong).learn()
+            check_of(wrong).learn_references()
         assert "looks like an error page" in refused.value.message
         assert refused.value.hint is not None
         assert "expect" in refused.value.hint

@@ -8,17 +8,17 @@ from pathlib import Path
 import pytest
 
 from autotune.environments import beds
-from autotune.environments.beds import Beds
+from autotune.environments.beds import MultiBedEnvironment
 from autotune.environments.simulated import SimulatedEnvironment
 from autotune.errors import AutotuneError
-from autotune.target.read import read
+from autotune.target.read import read_target
 from tests.modelled import noisy
 
 
-def prepared(tmp_path: Path, of_beds: str) -> Beds:
+def prepared(tmp_path: Path, of_beds: str) -> MultiBedEnvironment:
     path = tmp_path / "modelled.yaml"
     path.write_text(noisy(f"beds:\n{of_beds}"))
-    file = read(path)
+    file = read_target(path)
     return beds.prepare(file, tuple(file.target.beds))
 
 
@@ -29,9 +29,9 @@ def test_alike_ones_share_the_space_of_the_first(tmp_path: Path) -> None:
     assert isinstance(second, SimulatedEnvironment)
     assert environment.space is first.space
     assert (first.noise.level, second.noise.level) == (1.0, 0.8)
-    assert environment.differing == ()
+    assert environment.differences == ()
     assert "test beds are equal: a, b" in environment.check().held
-    assert "Test beds, used concurrently: a, b." in environment.announce()
+    assert "Test beds, used concurrently: a, b." in environment.describe_load()
 
 
 def test_what_allows_other_values_cannot_share_a_study(tmp_path: Path) -> None:
@@ -46,6 +46,6 @@ def test_differences_beside_the_space_are_named(tmp_path: Path) -> None:
     other = environment.environments["b"]
     assert isinstance(other, SimulatedEnvironment)
     facts = {**other.facts, "mc1": replace(other.facts["mc1"], cpus=3.0, memory=8 * 2**30 + 1)}
-    traits = beds._traits(environment.first), beds._traits(replace(other, facts=facts))
-    lines = list(beds._differences("a", traits[0], "b", traits[1]))
+    traits = beds._read_host_traits(environment.first_environment), beds._read_host_traits(replace(other, facts=facts))
+    lines = list(beds._list_trait_differences("a", traits[0], "b", traits[1]))
     assert lines == ["beds differ: CPUs of mc1 is 2.0 on a, 3.0 on b"]

@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from autotune.environments.cache_peak import CachePeak, own_objective, peak
+from autotune.environments.cache_peak import CachePeak, derive_cache_slo, measure_cache_peak
 from autotune.loads.base import LoadError
 from autotune.loads.mutilate import SHAPES
 from autotune.measure import Slo
 from autotune.services.base import Argv, Endpoint
-from autotune.transports.base import Completed
+from autotune.transports.base import CommandResult
 
 SERVERS = (Endpoint("198.18.0.5", 11211),)
 STACK = Slo(limit=0.050)
-OBJECTIVE = own_objective(STACK)
+OBJECTIVE = derive_cache_slo(STACK)
 GETS = 0.9
 MAX_RATE = 1e7  # operations/s
 BYTES = 150  # of an operation, both ways
@@ -34,15 +34,15 @@ class Host:
     asked: list[Argv] = field(default_factory=list)
     name: str = "load1"
 
-    def run(self, argv: Argv, *, timeout: float = 30.0, **_: object) -> Completed:
+    def run(self, argv: Argv, *, timeout: float = 30.0, **_: object) -> CommandResult:
         assert timeout > 0
         self.asked.append(argv)
         if "--loadonly" in argv:
             code, said = (0, "") if self.fills else (255, "refused")
-            return Completed(argv, code, "", said)
+            return CommandResult(argv, code, "", said)
         if "-q" in argv:
-            return Completed(argv, 0, self._measured(argv), "")
-        return Completed(argv, 0, "4711\n", "")  # an agent's number, or its end
+            return CommandResult(argv, 0, self._measured(argv), "")
+        return CommandResult(argv, 0, "4711\n", "")  # an agent's number, or its end
 
     def _measured(self, argv: Argv) -> str:
         rate, seconds = (float(argv[argv.index(option) + 1]) for option in ("-q", "-t"))
@@ -76,7 +76,7 @@ class Host:
 
 def found(host: Host, *helpers: Host) -> CachePeak:
     hosts = {f"198.18.0.{10 + i}": one for i, one in enumerate((host, *helpers))}
-    return peak(SERVERS, SHAPES[0], hosts, OBJECTIVE, MAX_RATE)
+    return measure_cache_peak(SERVERS, SHAPES[0], hosts, OBJECTIVE, MAX_RATE)
 
 
 def rates(host: Host) -> Iterator[float]:
@@ -91,20 +91,20 @@ def test_the_objective_is_a_tenth_of_the_stacks() -> None:
 def test_it_finds_what_the_cache_can_do() -> None:
     host = Host(capacity=4000)
     one = found(host)
-    assert one.failed is None
+    assert one.failure is None
     # Latency that rises at once is no shape the search expects: its interval has to hold all the same.
     assert one.rate == pytest.approx(4000, rel=0.08)
     assert one.low <= 4000 <= one.high
     assert one.low <= one.rate <= one.high < 1.6 * one.low
-    assert one.hits == pytest.approx(0.99, abs=0.001)
+    assert one.hit_share == pytest.approx(0.99, abs=0.001)
     assert one.gigabits == pytest.approx(8e-9 * BYTES * one.rate, rel=0.01)
-    assert "mutilate, 99 % within 5 ms" in one.how
+    assert "mutilate, 99 % within 5 ms" in one.generator
     assert "--loadonly" in host.asked[0]
 
 
 def test_a_mutilate_that_makes_no_more_is_no_limit_of_the_cache() -> None:
     one = found(Host(capacity=1e9, tired=3000))
-    assert "limited by the load generator fell behind" in (one.failed or one.how)
+    assert "limited by the load generator fell behind" in (one.failure or one.generator)
     assert one.rate <= 3000
 
 

@@ -19,12 +19,12 @@ import pytest
 from autotune.cli import app
 from autotune.environments.command import prepare
 from autotune.errors import TargetError
-from autotune.outcome import end
-from autotune.report.charts import data
+from autotune.outcome import run_command
+from autotune.report.charts import build_chart_data
 from autotune.report.studies import open_study
-from autotune.report.view import study_view
+from autotune.report.view import build_study_view
 from autotune.study import journal
-from autotune.target.read import read
+from autotune.target.read import read_target
 from tests.printed import printed
 
 pytestmark = pytest.mark.long
@@ -81,7 +81,7 @@ def autotune(*words: str, cwd: Path) -> Done:
         patch.setattr(sys, "argv", ["autotune", *words])
         out, said = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(said):
-            code = end(lambda: app(words, standalone_mode=False), as_json="--json" in words)
+            code = run_command(lambda: app(words, standalone_mode=False), as_json="--json" in words)
     return Done(code, out.getvalue(), said.getvalue())
 
 
@@ -109,7 +109,7 @@ def test_from_check_to_export(home: Path) -> None:
     assert autotune("report", "toy", "--html", "toy.html", cwd=home).returncode == 0
     page = (home / "toy.html").read_text()
     assert re.search(r"[0-9] MB/s", page)
-    shown = data(study_view(open_study(home / "studies" / "toy")))
+    shown = build_chart_data(build_study_view(open_study(home / "studies" / "toy")))
     assert shown["unit"] == {"name": "MB/s", "suffix": " MB/s", "from_zero": False}
     assert shown["quantity"] == "value"
     assert "requests/s" not in json.dumps(shown)
@@ -137,11 +137,11 @@ def sit(home: Path, *words: str) -> None:
     os.chdir(home)
     # Ignored in whatever runs the tests in the background, the signal would be ignored here too.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.exit(end(lambda: app([*words, "--yes"], standalone_mode=False), as_json=False))
+    sys.exit(run_command(lambda: app([*words, "--yes"], standalone_mode=False), as_json=False))
 
 
 def calls(study: Path) -> int:
-    return len(list(journal.read(study / "readings.jsonl")))
+    return len(list(journal.read_records(study / "readings.jsonl")))
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -203,7 +203,7 @@ def test_a_program_that_cannot_be_run(
     path = home / "toy.yaml"
     path.write_text(TARGET.replace("[python3, bench.py]", command))
     with pytest.raises(TargetError) as caught:
-        prepare(read(path))
+        prepare(read_target(path))
     assert message in caught.value.message
     assert hint is None or hint in (caught.value.hint or "")
 

@@ -12,23 +12,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotune.environments.command import FIRST_CALLS, CommandSession
+from autotune.environments.command import REFERENCE_CALLS, CommandSession
 from autotune.errors import AutotuneError
-from autotune.measure.benchmark import Answer, Fault, Unusable, Value
+from autotune.measure.benchmark import BenchmarkAnswer, BenchmarkFault, UnusableConfiguration, BenchmarkValue
 from autotune.optimize.searcher import Searcher
 from autotune.optimize.storage import open_sqlite
 from autotune.report.studies import open_study
-from autotune.report.summary import summary
-from autotune.report.view import study_view
+from autotune.report.summary import build_summary
+from autotune.report.view import build_study_view
 from autotune.services.base import Settings
-from autotune.space.space import build
+from autotune.space.space import build_space
 from autotune.study import journal
-from autotune.study.context import TrialContext, history
-from autotune.study.loop import tune
+from autotune.study.context import TrialContext, read_history
+from autotune.study.loop import run_study_loop
 from autotune.study.ranking import Verdict
-from autotune.study.records import COUNTED, Phase, State
-from autotune.study.store import Store
-from autotune.target.read import read
+from autotune.study.records import COUNTED_PHASES, Phase, State
+from autotune.study.store import StudyStore
+from autotune.target.read import read_target
 
 pytestmark = pytest.mark.long
 
@@ -43,7 +43,7 @@ parameters:
 try: [{{x: 30}}, {{mode: fast, depth: 2}}, {{x: 5}}]
 budget: {{trials: 10, time: 10m}}
 """
-Function = Callable[[Settings, np.random.Generator], Answer | float]
+Function = Callable[[Settings, np.random.Generator], BenchmarkAnswer | float]
 
 
 def hill(told: Settings, rng: np.random.Generator) -> float:
@@ -68,10 +68,10 @@ class Asked:
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(1))
     told: list[Settings] = field(default_factory=list)
 
-    def ask(self, trial: int, parameters: Settings) -> Answer:
+    def ask(self, trial: int, parameters: Settings) -> BenchmarkAnswer:
         self.told.append(parameters)
         found = self.function(parameters, self.rng)
-        return Value(found) if isinstance(found, float) else found
+        return BenchmarkValue(found) if isinstance(found, float) else found
 
 
 @dataclass(frozen=True)
@@ -88,24 +88,24 @@ def study(
     """Start or continue a study."""
     path = directory / "toy.yaml"
     path.write_text(TARGET.format(goal=goal))
-    file = read(path)
-    space = build(file, {})
-    assert file.target.goal is not None
-    asked = Asked(function, file.target.goal.maximize)
+    file = read_target(path)
+    space = build_space(file, {})
+    assert file.target.command_goal is not None
+    asked = Asked(function, file.target.command_goal.maximize)
     where = directory / "studies" / "toy"
-    with closing(Store(where)) as store:
+    with closing(StudyStore(where)) as store:
         if store.state.started is None:
-            store.open_study("toy", path.read_text(), source=str(path), facts={})
+            store.record_study_start("toy", path.read_text(), source=str(path), facts={})
         silent: Any = Silent()  # takes every call there is
-        session = CommandSession(asked, space, history(store), maximize=asked.maximize)
+        session = CommandSession(asked, space, read_history(store), maximize=asked.maximize)
         with open_sqlite(where / "study.db") as storage:
-            verdict = tune(
+            verdict = run_study_loop(
                 TrialContext(space, session, store, silent),
                 Searcher(storage, "toy", space, "tpe", 1),
                 file.target.budget.model_copy(update=budget),
             )
     read_back = open_study(where)
-    said = summary(study_view(read_back))
+    said = build_summary(build_study_view(read_back))
     return Study(verdict, store.state, asked, said)
 
 
@@ -115,9 +115,9 @@ def phases(state: State) -> list[Phase]:
 
 def test_from_the_baseline_to_a_proven_gain(tmp_path: Path) -> None:
     done = study(tmp_path, hill)
-    assert phases(done.state)[:3] == [Phase.BASELINE, Phase.KNOWN, Phase.KNOWN]
-    assert phases(done.state).count(Phase.KNOWN) == 2  # the third is the baseline
-    assert len(done.state.finished(*COUNTED)) == 10
+    assert phases(done.state)[:3] == [Phase.BASELINE, Phase.TRY_FIRST, Phase.TRY_FIRST]
+    assert phases(done.state).count(Phase.TRY_FIRST) == 2  # the third is the baseline
+    assert len(done.state.list_finished(*COUNTED_PHASES)) == 10
     assert done.verdict.verdict == "improved"
     assert done.report["goal"] == {"direction": "maximize", "name": "throughput", "unit": ""}
     assert done.report["slo"] is None
@@ -179,12 +179,12 @@ def test_an_exact_benchmark_proves_the_smallest_gain(tmp_path: Path) -> None:
 
 def test_noise_is_learned_from_the_first_calls_or_told(tmp_path: Path) -> None:
     learned = study(tmp_path / _made(tmp_path, "a"), hill, trials=3)
-    assert learned.asked.told[:FIRST_CALLS] == [learned.asked.told[0]] * FIRST_CALLS
+    assert learned.asked.told[:REFERENCE_CALLS] == [learned.asked.told[0]] * REFERENCE_CALLS
     first = learned.state.trials[0].peak
     assert first is not None
     assert 0.002 < first.sd < 0.05
     told = study(
-        tmp_path / _made(tmp_path, "b"), lambda told, rng: Value(hill(told, rng), 3.0), trials=3
+        tmp_path / _made(tmp_path, "b"), lambda told, rng: BenchmarkValue(hill(told, rng), 3.0), trials=3
     )
     assert told.asked.told[0] != told.asked.told[1]
     peak = told.state.trials[0].peak
@@ -198,8 +198,8 @@ def _made(directory: Path, name: str) -> str:
 
 
 def test_what_cannot_be_used_teaches_the_search(tmp_path: Path) -> None:
-    def walled(told: Settings, rng: np.random.Generator) -> Answer | float:
-        return Unusable("too large") if float(told["x"]) > 25 else hill(told, rng)
+    def walled(told: Settings, rng: np.random.Generator) -> BenchmarkAnswer | float:
+        return UnusableConfiguration("too large") if float(told["x"]) > 25 else hill(told, rng)
 
     done = study(tmp_path, walled, trials=14)
     failed = [trial for trial in done.state.trials if trial.failure]
@@ -211,7 +211,7 @@ def test_what_cannot_be_used_teaches_the_search(tmp_path: Path) -> None:
 
 
 def flaky(times: Iterator[bool]) -> Function:
-    return lambda told, rng: Fault("exit code 3", "boom") if next(times, False) else hill(told, rng)
+    return lambda told, rng: BenchmarkFault("exit code 3", "boom") if next(times, False) else hill(told, rng)
 
 
 def test_a_fault_is_asked_about_once_more(tmp_path: Path) -> None:
@@ -220,8 +220,8 @@ def test_a_fault_is_asked_about_once_more(tmp_path: Path) -> None:
     faults = [trial for trial in done.state.trials if trial.fault]
     assert len(faults) == 1
     assert faults[0].failure == "the command failed: exit code 3\nboom"
-    assert len(done.state.finished(*COUNTED)) == 10
-    calls = list(journal.read(tmp_path / "studies" / "toy" / "readings.jsonl"))
+    assert len(done.state.list_finished(*COUNTED_PHASES)) == 10
+    calls = list(journal.read_records(tmp_path / "studies" / "toy" / "readings.jsonl"))
     assert len(calls) == len(done.asked.told)
     assert sum(call.get("said") == "boom" for call in calls) == 3
 
@@ -236,15 +236,15 @@ def test_a_broken_benchmark_stops_the_study_and_is_mended(tmp_path: Path) -> Non
     done = study(tmp_path, hill)
     assert done.verdict.verdict == "improved"
     assert done.report["gain"] is not None
-    assert len(done.state.finished(*COUNTED)) == 10
+    assert len(done.state.list_finished(*COUNTED_PHASES)) == 10
 
 
 def test_a_baseline_that_cannot_be_used_is_no_ratio(tmp_path: Path) -> None:
-    done = study(tmp_path, lambda told, rng: Unusable("no") if told["x"] == 5 else hill(told, rng))
+    done = study(tmp_path, lambda told, rng: UnusableConfiguration("no") if told["x"] == 5 else hill(told, rng))
     assert done.verdict.verdict == "improved"
     assert done.report["gain"] is None
 
 
 def test_the_budget_is_counted_once(tmp_path: Path) -> None:
-    assert len(study(tmp_path, hill, trials=5).state.finished(*COUNTED)) == 5
+    assert len(study(tmp_path, hill, trials=5).state.list_finished(*COUNTED_PHASES)) == 5
     assert study(tmp_path, hill, trials=5).asked.told == []

@@ -7,8 +7,8 @@ import pytest
 from autotune.deploy.stack import Stack
 from autotune.environments.load_meter import LoadMeter
 from autotune.loads.base import LoadSpec, Request
-from autotune.loads.httperf import Httperf
-from autotune.monitor.procfs import Sample
+from autotune.loads.httperf import HttperfGenerator
+from autotune.monitor.procfs import HostSample
 from autotune.monitor.watch import Observations, WatchedHost
 from autotune.services.base import Endpoint
 from autotune.target.slo import Slo
@@ -20,13 +20,13 @@ ENTRY = Endpoint("10.0.0.1", 80)
 def gauge(cpus: float) -> LoadMeter:
     transport = LocalTransport("load1")
     return LoadMeter(
-        Httperf(), Request(ENTRY, "/"), Slo(), (transport,), Stack((), ENTRY), (), timeout=2.0,
-        max_rate=20_000.0, generators=(WatchedHost("load1", cpus, (), transport),),
+        HttperfGenerator(), Request(ENTRY, "/"), Slo(), (transport,), Stack((), ENTRY), (), timeout=2.0,
+        max_rate=20_000.0, generator_hosts=(WatchedHost("load1", cpus, (), transport),),
     )  # fmt: skip
 
 
 def seen(*throttled: float) -> Observations:
-    samples = tuple(Sample(at=float(at), throttled=value) for at, value in enumerate(throttled))
+    samples = tuple(HostSample(uptime=float(at), throttled_seconds=value) for at, value in enumerate(throttled))
     return Observations(samples={"load1": samples})
 
 
@@ -44,7 +44,7 @@ def seen(*throttled: float) -> Observations:
 def test_a_load_host_with_too_little_cpu(
     cpus: float, throttled: tuple[float, ...], rate: float, said: str | None
 ) -> None:
-    found = gauge(cpus)._starved(seen(*throttled), LoadSpec(rate, 2.0))
+    found = gauge(cpus)._find_throttled_host(seen(*throttled), LoadSpec(rate, 2.0))
     assert (found is None) == (said is None)
     if said:
         assert said in str(found)

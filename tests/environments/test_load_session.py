@@ -13,24 +13,24 @@ import pytest
 from autotune.deploy.deployed import DeployFailed
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.load_session import (
-    BEYOND,
-    RAMP,
-    SETTLED,
-    SIMILAR,
-    UNMEASURED_SD,
+    OVERLOAD_PEAK_FACTOR,
+    RAMP_SECONDS,
+    SHORT_RAMP_SECONDS,
+    SHORT_RAMP_INCREASE,
+    UNMEASURED_PEAK_SD,
     LoadSession,
-    Meter,
-    _forgets,
-    expectation,
+    StackMeter,
+    _loses_cache,
+    update_expected_peak,
 )
 from autotune.errors import AutotuneError, LockedError
 from autotune.estimate import Estimate
-from autotune.measure.warmup import WarmUpResult, Window
+from autotune.measure.warmup import WarmUpResult, WarmUpWindow
 from autotune.monitor.activity import HostUsage
 from autotune.study import trial
 from autotune.study.records import Phase, Trial
-from autotune.study.schedule import Measure
-from autotune.study.store import Store, readings_of
+from autotune.study.schedule import MeasureStep
+from autotune.study.store import StudyStore, load_readings
 from tests.study.simulated import FormulaFleet, context, flat
 
 CALM, STOLEN = 0.01, 0.2
@@ -42,17 +42,17 @@ class Weather:
     def __init__(self, first: int, last: int) -> None:
         self.storm, self.count = range(first, last + 1), 0
 
-    def over(self, meter: Meter) -> Meter:
-        calm = meter.take
+    def over(self, meter: StackMeter) -> StackMeter:
+        calm = meter.take_reading
 
         def take(rate: float, seconds: float, *, ramp: float) -> WatchedReading:
             stolen = STOLEN if self.count in self.storm else CALM
             self.count += 1
-            watched = calm(rate / (1 - stolen), seconds, ramp=ramp)
+            watched = calm(rate / (1 - stolen), seconds, ramp_seconds=ramp)
             hosts = {"web1": HostUsage(0.5, stolen, 1, 1, 0.1, 9, 0, 1e6)}
             return replace(watched, reading=replace(watched.reading, rate=rate), hosts=hosts)
 
-        meter.take = take  # type: ignore[method-assign]  # the storm is between the two
+        meter.take_reading = take  # type: ignore[method-assign]  # the storm is between the two
         return meter
 
 
@@ -60,13 +60,13 @@ class Weather:
 def measured(directory: Path, weather: Weather) -> Iterator[tuple[Trial, LoadSession]]:
     """One trial of a stack with a peak of 1,000/s, and where it was measured."""
     directory.mkdir()
-    with closing(Store(directory)) as store:
+    with closing(StudyStore(directory)) as store:
         made = context(store, flat, FormulaFleet(), seed=3, pace=0.0)
         session = made.session
         assert isinstance(session, LoadSession)
         session.meter = weather.over(session.meter)
-        step = Measure(Phase.BASELINE, made.space.baseline)
-        yield trial.run(step, made, Estimate.of(1000.0, 0.3), None), session
+        step = MeasureStep(Phase.BASELINE, made.space.baseline)
+        yield trial.run_trial(step, made, Estimate.from_value(1000.0, 0.3), None), session
 
 
 def test_a_storm_changes_no_peak_and_loses_no_reading(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_storm_changes_no_peak_and_loses_no_reading(tmp_path: Path) -> None:
         with measured(tmp_path / str(first), weather) as (done, _):
             assert done.peak is not None
             assert abs(math.log(done.peak.peak / 1000)) < 0.08, first
-        kept = readings_of(tmp_path / str(first))
+        kept = load_readings(tmp_path / str(first))
         assert len(kept) == weather.count
         assert all(reading["disturbed"] is None for reading in kept)
         stormy = [r for r in kept if r["hosts"]["web1"]["steal"] == STOLEN]
@@ -94,71 +94,71 @@ def test_half_of_the_readings_in_a_storm_teach_what_it_takes(tmp_path: Path) -> 
 
 def test_steal_is_told_of_once(tmp_path: Path) -> None:
     notes: list[str] = []
-    with closing(Store(tmp_path)) as store:
+    with closing(StudyStore(tmp_path)) as store:
         made = context(store, flat, FormulaFleet(), seed=3, pace=0.0)
         session = made.session
         assert isinstance(session, LoadSession)
         session.meter = Weather(1, 1000).over(session.meter)
         made.progress.note = notes.append  # type: ignore[method-assign]
-        trial.run(Measure(Phase.BASELINE, made.space.baseline), made, None, None)
+        trial.run_trial(MeasureStep(Phase.BASELINE, made.space.baseline), made, None, None)
     assert sum("CPU steal on host" in note for note in notes) == 1
 
 
 def test_a_load_that_cannot_be_made_ends_the_study_with_its_reason(tmp_path: Path) -> None:
-    with closing(Store(tmp_path)) as store:
+    with closing(StudyStore(tmp_path)) as store:
         made = context(store, flat, FormulaFleet(), seed=3, pace=0.0)
         session = made.session
         assert isinstance(session, LoadSession)
-        calm = session.meter.take
+        calm = session.meter.take_reading
 
         def take(rate: float, seconds: float, *, ramp: float) -> WatchedReading:
-            watched = calm(rate, seconds, ramp=ramp)
+            watched = calm(rate, seconds, ramp_seconds=ramp)
             limited = replace(watched.reading, seconds=0.0, limited="0 ports free: widen the range")
             return replace(watched, reading=limited)
 
-        session.meter.take = take  # type: ignore[method-assign]  # no load goes through it
+        session.meter.take_reading = take  # type: ignore[method-assign]  # no load goes through it
         with pytest.raises(
             AutotuneError, match=r"baseline .* not be measured: .* ports free"
         ) as stop:
-            trial.run(Measure(Phase.BASELINE, made.space.baseline), made, None, None)
+            trial.run_trial(MeasureStep(Phase.BASELINE, made.space.baseline), made, None, None)
         assert "autotune resume" in (stop.value.hint or "")
         (done,) = store.state.trials
         assert (done.peak, done.fault) == (None, True)
         assert done.failure == "the load could not be generated: 0 ports free: widen the range"
 
 
-EXPECTED = Estimate.of(1000.0, 0.1)
+EXPECTED = Estimate.from_value(1000.0, 0.1)
 
 
 def warm_up_result(*windows: tuple[float, bool], failed: float = 0.0) -> WarmUpResult:
     """Windows by their rate, and whether it was too much; ``failed`` of the requests in each."""
-    seen = tuple(Window(rate, overloaded, 0.01, None, failed) for rate, overloaded in windows)
-    return WarmUpResult(settled=True, windows=seen)
+    seen = tuple(WarmUpWindow(rate, overloaded, 0.01, None, failed) for rate, overloaded in windows)
+    return WarmUpResult(is_settled=True, windows=seen)
 
 
 @pytest.mark.parametrize(
     ("prior", "seen", "guess"),
     [
         # Nobody has measured it: somewhat above what it carried, if it carried anything.
-        (None, warm_up_result((200, False), (300, False)), Estimate.of(300 * BEYOND, UNMEASURED_SD)),
+        (None, warm_up_result((200, False), (300, False)), Estimate.from_value(300 * OVERLOAD_PEAK_FACTOR, UNMEASURED_PEAK_SD)),
         (None, warm_up_result((200, True), (100, True)), None),
         # It kept up with what is expected: so it is expected.
         (EXPECTED, warm_up_result((600, False), (600, False)), EXPECTED),
         # It did not, and says itself what it can do …
         (EXPECTED, warm_up_result((600, True), (300, False), (360, False)),
-         Estimate.of(360 * BEYOND, UNMEASURED_SD)),
+         Estimate.from_value(360 * OVERLOAD_PEAK_FACTOR, UNMEASURED_PEAK_SD)),
         # … but not by one window that was disturbed.
         (EXPECTED, warm_up_result((600, False), (600, True), (300, False), (580, False)), EXPECTED),
         (EXPECTED, warm_up_result((600, True), (300, True)), EXPECTED),
         # As much fails at any load: no more is expected of it than it was offered last.
         (EXPECTED, warm_up_result((600, True), (300, True), (150, True), failed=0.3),
-         Estimate.of(150, UNMEASURED_SD)),
+         Estimate.from_value(150, UNMEASURED_PEAK_SD)),
     ],
 )  # fmt: skip
 def test_a_peak_is_guessed_from_what_was_carried(
     prior: Estimate | None, seen: WarmUpResult, guess: Estimate | None
 ) -> None:
-    assert expectation(prior, seen) == guess
+    assert update_expected_peak(prior, seen) == guess
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_peak_is_guessed_from_what_was_carried(
     [("cache.cache1.memcached", True), ("store.store1.redis", False), ("web.web1.php_fpm", False)],
 )
 def test_only_a_restarted_cache_has_to_be_filled_again(part: str, forgets: bool) -> None:  # a case
-    assert _forgets(part) is forgets
+    assert _loses_cache(part) is forgets
 
 
 class Interrupted(FormulaFleet):
@@ -184,37 +184,37 @@ class Interrupted(FormulaFleet):
 def test_no_value_of_a_trial_that_was_interrupted_goes_on_record(
     tmp_path: Path, error: AutotuneError
 ) -> None:
-    with closing(Store(tmp_path)) as store:
+    with closing(StudyStore(tmp_path)) as store:
         made = context(store, flat, Interrupted(error), seed=3, pace=0.0)
-        step = Measure(Phase.BASELINE, made.space.baseline)
+        step = MeasureStep(Phase.BASELINE, made.space.baseline)
         if isinstance(error, DeployFailed):  # under load its own configuration is to blame
-            assert trial.run(step, made, Estimate.of(1000.0, 0.3), None).failure == error.message
+            assert trial.run_trial(step, made, Estimate.from_value(1000.0, 0.3), None).failure == error.message
         else:
             with pytest.raises(LockedError):
-                trial.run(step, made, Estimate.of(1000.0, 0.3), None)
+                trial.run_trial(step, made, Estimate.from_value(1000.0, 0.3), None)
         assert all(of_study.peak is None for of_study in store.state.trials)
-        assert readings_of(tmp_path)
+        assert load_readings(tmp_path)
 
 
 def test_a_ramp_comes_before_readings_of_rates_that_were_not_just_offered(tmp_path: Path) -> None:
     taken: list[tuple[float, float, bool]] = []
-    with closing(Store(tmp_path)) as store:
+    with closing(StudyStore(tmp_path)) as store:
         made = context(store, flat, FormulaFleet(), seed=3, pace=0.0)
         session = made.session
         assert isinstance(session, LoadSession)
-        offer = session.meter.take
+        offer = session.meter.take_reading
 
         def take(rate: float, seconds: float, *, ramp: float) -> WatchedReading:
-            watched = offer(rate, seconds, ramp=ramp)
+            watched = offer(rate, seconds, ramp_seconds=ramp)
             taken.append((rate, ramp, watched.reading.truncated))
             return watched
 
-        session.meter.take = take  # type: ignore[method-assign]
-        trial.run(Measure(Phase.BASELINE, made.space.baseline), made, None, None)
-    purposes = [reading["purpose"] for reading in readings_of(tmp_path)]
+        session.meter.take_reading = take  # type: ignore[method-assign]
+        trial.run_trial(MeasureStep(Phase.BASELINE, made.space.baseline), made, None, None)
+    purposes = [reading["purpose"] for reading in load_readings(tmp_path)]
     before = (0.0, 0.0, True)
     for purpose, now in zip(purposes, taken, strict=True):
-        offered = not before[2] and now[0] <= before[0] * (1 + SIMILAR)
-        assert now[1] == (0.0 if purpose == "warm-up" else SETTLED if offered else RAMP)
+        offered = not before[2] and now[0] <= before[0] * (1 + SHORT_RAMP_INCREASE)
+        assert now[1] == (0.0 if purpose == "warm-up" else SHORT_RAMP_SECONDS if offered else RAMP_SECONDS)
         before = now
-    assert {ramp for _, ramp, _ in taken} == {0.0, SETTLED, RAMP}
+    assert {ramp for _, ramp, _ in taken} == {0.0, SHORT_RAMP_SECONDS, RAMP_SECONDS}

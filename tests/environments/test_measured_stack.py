@@ -11,7 +11,7 @@ import pytest
 
 from autotune.environments.stack import prepare
 from autotune.report.studies import open_study
-from autotune.target.read import read
+from autotune.target.read import read_target
 from tests.printed import printed
 
 pytestmark = pytest.mark.stack
@@ -72,11 +72,11 @@ def test_check_asks_for_no_generator_that_is_not_used(
     monkeypatch.setattr(
         shutil, "which", lambda name, **more: None if name in unused else which(name, **more)
     )
-    environment = prepare(read(LOCAL))
+    environment = prepare(read_target(LOCAL))
     assert not unused & {name for programs in environment.programs.values() for name in programs}
     text = LOCAL.read_text().replace("generator: httperf", "generator: oha")
     mine = tmp_path / "local.yaml"
     mine.write_text(text)
     with pytest.raises(Exception, match="not installed: oha") as caught:
-        prepare(read(mine))
+        prepare(read_target(mine))
     assert "cargo install oha" in str(getattr(caught.value, "hint", ""))

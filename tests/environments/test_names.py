@@ -14,7 +14,7 @@ from autotune import errors, outcome
 from autotune.cli import app
 from autotune.environments.base import prepare
 from autotune.errors import TargetError
-from autotune.target.read import read
+from autotune.target.read import read_target
 from tests.printed import printed
 
 ROOT = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ def refused(tmp_path: Path, text: str) -> TargetError:
     path = tmp_path / "t.yaml"
     path.write_text(text)
     with pytest.raises(TargetError) as caught:
-        prepare(read(path))
+        prepare(read_target(path))
     return caught.value
 
 
@@ -85,8 +85,8 @@ def test_all_mistakes_are_told_in_the_order_of_the_file(
     path = tmp_path / "t.yaml"
     path.write_text(text.replace("generator: httperf", "generator: oha2"))
     words = ["check", str(path), "--json"]
-    code = outcome.end(lambda: app(words, standalone_mode=False), as_json=True)
-    assert code == errors.INVALID_TARGET
+    code = outcome.run_command(lambda: app(words, standalone_mode=False), as_json=True)
+    assert code == errors.INVALID_TARGET_EXIT_CODE
     captured = capsys.readouterr()
     error = printed("error", captured.out)["error"]
     services = ["there is no service 'mached'", "there is no service 'rediss'"]
@@ -112,7 +112,7 @@ def test_a_switch_is_written_as_params_shows_it(word: str, tmp_path: Path) -> No
     path = tmp_path / "t.yaml"
     rule = re.compile(r"(lb.nginx.reuseport: +)\{drop: true\}")
     path.write_text(rule.sub(rf"\1{{fixed: {word}}}", PAPER))
-    assert prepare(read(path)).space.baseline["lb.nginx.reuseport"] is True
+    assert prepare(read_target(path)).space.baseline["lb.nginx.reuseport"] is True
 
 
 @pytest.mark.parametrize("lines", [0, 1])

@@ -13,16 +13,16 @@ import pytest
 
 from autotune.diagnose.context import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading
-from autotune.environments.evaluation import History
-from autotune.environments.load_session import Meter
+from autotune.environments.evaluation import MeasurementHistory
+from autotune.environments.load_session import StackMeter
 from autotune.environments.stack import StackEnvironment, prepare
 from autotune.errors import AutotuneError
 from autotune.lab import target_labs
-from autotune.lab.lifecycle import down
+from autotune.lab.lifecycle import remove_lab
 from autotune.loads import load_host
 from autotune.services.base import Settings
 from autotune.services.diagnosis import Resource
-from autotune.target.read import read
+from autotune.target.read import read_target
 from autotune.transports.base import Transport
 from tests.deploy.lab import shown
 from tests.undisturbed import undisturbed
@@ -69,10 +69,10 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     directory = tmp_path_factory.mktemp("readings")
     path = target(directory)
     try:
-        target_labs.up(path, directory / "lab")
+        target_labs.start_target_lab(path, directory / "lab")
         yield directory
     finally:
-        down(directory / "lab")
+        remove_lab(directory / "lab")
 
 
 def target(directory: Path, lb: str = "lb1", load: str = "[load1, load2]") -> Path:
@@ -82,29 +82,29 @@ def target(directory: Path, lb: str = "lb1", load: str = "[load1, load2]") -> Pa
 
 
 @contextmanager
-def running(path: Path, study: Path) -> Iterator[tuple[StackEnvironment, Meter]]:
+def running(path: Path, study: Path) -> Iterator[tuple[StackEnvironment, StackMeter]]:
     """The stack of a target, deployed with plenty of everything."""
-    bed = prepare(read(path))
+    bed = prepare(read_target(path))
     study.mkdir()
-    with bed.session(study, lambda _: None, History()) as session:
-        session.fleet.deploy(bed.space.candidate(PLENTY).settings)
+    with bed.open_session(study, lambda _: None, MeasurementHistory()) as session:
+        session.fleet.deploy(bed.space.build_candidate(PLENTY).settings)
         yield bed, session.meter
 
 
 def sysctls(transport: Transport) -> list[str]:
-    return transport.run(["sysctl", "-n", load_host.RANGE, load_host.REUSE]).stdout.split()
+    return transport.run(["sysctl", "-n", load_host.PORT_RANGE_KEY, load_host.PORT_REUSE_KEY]).stdout.split()
 
 
-def climb(bed: StackEnvironment, equipment: Meter, first: float) -> Bottleneck | None:
+def climb(bed: StackEnvironment, equipment: StackMeter, first: float) -> Bottleneck | None:
     """Readings at rising rates until two have failed; what is said of them."""
     readings: list[WatchedReading] = []
-    slo = bed.file.target.slo.slo
+    slo = bed.file.target.slo.build_slo
     rate = first
-    while sum(w.reading.fraction > slo.allowed for w in readings) < 2 and rate < HIGHEST:
-        readings.append(equipment.take(rate, SECONDS))
-        equipment.drain()
+    while sum(w.reading.violation_fraction > slo.allowed_violations for w in readings) < 2 and rate < HIGHEST:
+        readings.append(equipment.take_reading(rate, SECONDS))
+        equipment.wait_until_drained()
         rate *= 1.7
-    found = equipment.diagnose(bed.space.candidate(PLENTY).settings, readings)
+    found = equipment.find_bottleneck(bed.space.build_candidate(PLENTY).settings, readings)
     print(f"\n{found}, after {[round(w.reading.rate) for w in readings]} requests/s")
     return found
 
@@ -112,7 +112,7 @@ def climb(bed: StackEnvironment, equipment: Meter, first: float) -> Bottleneck |
 @pytest.mark.quiet
 def test_a_small_load_is_answered_and_watched_all_the_while(lab: Path, tmp_path: Path) -> None:
     with running(target(lab), tmp_path / "study") as (_, equipment):
-        taken = equipment.take(30.0, SECONDS)
+        taken = equipment.take_reading(30.0, SECONDS)
         assert (taken.reading.intended, taken.reading.errors) == (60, {})
         assert all(len(samples) >= 2 for samples in taken.observations.samples.values())
 
@@ -136,7 +136,7 @@ def test_a_reading_with_two_load_hosts(lab: Path, tmp_path: Path) -> None:
         assert (
             sysctls(transports["load1"]) == sysctls(transports["load2"]) == ["1024", "65535", "1"]
         )
-        taken = undisturbed(lambda: equipment.take(30.0, SECONDS), whole, most=30)
+        taken = undisturbed(lambda: equipment.take_reading(30.0, SECONDS), whole, most=30)
         assert taken.reading.intended == 60
         seen = taken.observations
         assert not seen.failures
@@ -150,12 +150,12 @@ def test_a_reading_with_two_load_hosts(lab: Path, tmp_path: Path) -> None:
         assert any(queue.place.endswith(":80") for queue in last.queues)
         assert seen.samples["web1"][-1].memory["GroupLimit"] == 2 << 30
         assert any(counters(taken))
-        assert equipment.lookups() is not None
-        assert equipment.drain()
+        assert equipment.count_cache_lookups() is not None
+        assert equipment.wait_until_drained()
         prints = taken.hosts
         assert 0 < prints["web1"].memory < 1
         assert prints["web2"].rss["web.web2.php_fpm"] > 1 << 20
-    again = prepare(read(target(lab)))
+    again = prepare(read_target(target(lab)))
     assert sysctls(again.transports["load1"])[:2] == ["32768", "60999"]
     for transport in again.transports.values():
         transport.close()
@@ -179,7 +179,7 @@ def test_the_one_web_host_of_two_that_answers_wrong_is_named(lab: Path, tmp_path
         for said, (broken, mended) in WRONG.items():
             assert web2.run(broken).ok
             try:
-                found = shown(partial(climb, bed, equipment, 20.0), "web", Resource.ANSWERS)
+                found = shown(partial(climb, bed, equipment, 20.0), "web", Resource.WRONG_ANSWERS)
             finally:
                 assert web2.run(mended).ok
             assert found.host == "web2"
@@ -190,10 +190,10 @@ def test_the_one_web_host_of_two_that_answers_wrong_is_named(lab: Path, tmp_path
 def test_a_starved_generator_is_no_slow_server(lab: Path, tmp_path: Path) -> None:
     with running(target(lab, load="slow1"), tmp_path / "study") as (bed, equipment):
         readings = undisturbed(
-            lambda: [equipment.take(rate, SECONDS) for rate in (1000.0, 2000.0)],
+            lambda: [equipment.take_reading(rate, SECONDS) for rate in (1000.0, 2000.0)],
             lambda readings: all(taken.reading.limited for taken in readings), most=30,
         )  # fmt: skip
-        found = equipment.diagnose(bed.space.candidate(PLENTY).settings, readings)
+        found = equipment.find_bottleneck(bed.space.build_candidate(PLENTY).settings, readings)
     print(f"\n{found}")
     assert all(taken.reading.limited for taken in readings)
     assert found is not None
@@ -212,11 +212,11 @@ def test_a_generator_that_is_not_there_is_missed_before_anything_is_changed(
     lab: Path, tmp_path: Path
 ) -> None:
     path = target(lab, load="load2")
-    bed = prepare(read(path))
+    bed = prepare(read_target(path))
     bed.transports["load2"].run(["mv", "/usr/bin/httperf", "/root/httperf"])
     try:
         with pytest.raises(AutotuneError, match="load2: not installed: httperf"):
-            prepare(read(path))
+            prepare(read_target(path))
     finally:
         bed.transports["load2"].run(["mv", "/root/httperf", "/usr/bin/httperf"])
         for transport in bed.transports.values():

@@ -16,13 +16,13 @@ from autotune.environments.base import Environment, prepare
 from autotune.environments.evaluation import (
     Evaluation,
     EvaluationRequest,
-    Failed,
-    History,
-    Measured,
+    FailedEvaluation,
+    MeasurementHistory,
+    Measurement,
 )
 from autotune.environments.load_session import LoadSession
 from autotune.services.base import Settings
-from autotune.target.read import read
+from autotune.target.read import read_target
 
 PAPER = Path(__file__).parents[2] / "targets" / "paper.yaml"
 COMMAND = f"""
@@ -67,13 +67,13 @@ class Recorder:
 
 
 def model(directory: Path) -> Environment:
-    return prepare(read(PAPER))
+    return prepare(read_target(PAPER))
 
 
 def command(directory: Path) -> Environment:
     (directory / "toy.py").write_text(TOY)
     (directory / "toy.yaml").write_text(COMMAND)
-    return prepare(read(directory / "toy.yaml"))
+    return prepare(read_target(directory / "toy.yaml"))
 
 
 Made = Callable[[Path], Environment]
@@ -85,10 +85,10 @@ def evaluated(
 ) -> list[tuple[Evaluation, Recorder]]:
     """Each configuration in turn, in one session."""
     outcomes = []
-    with environment.session(directory, lambda _: None, History()) as session:
+    with environment.open_session(directory, lambda _: None, MeasurementHistory()) as session:
         for number, settings in enumerate(several):
             recorder = Recorder()
-            request = EvaluationRequest(number, reference=True)
+            request = EvaluationRequest(number, is_reference=True)
             outcomes.append((session.evaluate(settings, request, recorder), recorder))
     return outcomes
 
@@ -97,11 +97,11 @@ def evaluated(
 def test_deployed_first_then_measured(made: Made, tmp_path: Path) -> None:
     environment = made(tmp_path)
     ((outcome, recorder),) = evaluated(environment, tmp_path / "s", environment.space.baseline)
-    assert isinstance(outcome, Measured)
-    assert outcome.peak.feasible
+    assert isinstance(outcome, Measurement)
+    assert outcome.peak.is_feasible
     assert recorder.events[0] == "deployed"
     measured = [event for event in recorder.events if event in ("peak", "answer")]
-    assert len(measured) == outcome.readings
+    assert len(measured) == outcome.reading_count
     if "warm-up" in recorder.events:
         assert recorder.events.index("warmed") < recorder.events.index("peak")
 
@@ -110,7 +110,7 @@ def test_nothing_is_loaded_after_a_failed_deployment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     environment = model(tmp_path)
-    with environment.session(tmp_path / "s", lambda _: None, History()) as session:
+    with environment.open_session(tmp_path / "s", lambda _: None, MeasurementHistory()) as session:
         assert isinstance(session, LoadSession)
 
         def refuse(settings: Settings) -> None:
@@ -119,7 +119,7 @@ def test_nothing_is_loaded_after_a_failed_deployment(
         monkeypatch.setattr(session.fleet, "deploy", refuse)
         recorder = Recorder()
         outcome = session.evaluate(environment.space.baseline, EvaluationRequest(0), recorder)
-    assert outcome == Failed("it does not start")
+    assert outcome == FailedEvaluation("it does not start")
     assert recorder.events == []
 
 
@@ -127,8 +127,8 @@ def test_a_command_that_fails_says_nothing_of_the_configuration(tmp_path: Path) 
     environment = command(tmp_path)
     (tmp_path / "toy.py").write_text("raise SystemExit(3)")
     ((outcome, recorder),) = evaluated(environment, tmp_path / "s", environment.space.baseline)
-    assert isinstance(outcome, Failed)
-    assert outcome.fault
+    assert isinstance(outcome, FailedEvaluation)
+    assert outcome.is_fault
     assert recorder.events == ["deployed", "answer", "answer"]
 
 
@@ -138,7 +138,7 @@ def test_sessions_at_once_share_nothing(made: Made, tmp_path: Path) -> None:
     space = environment.space
     several = [
         space.baseline,
-        space.candidate(space.preset("recommended")).settings,
+        space.build_candidate(space.preset_settings("recommended")).settings,
         space.baseline,
     ]
     alone = evaluated(environment, tmp_path / "alone", *several)
@@ -158,5 +158,5 @@ def test_sessions_at_once_share_nothing(made: Made, tmp_path: Path) -> None:
 
 
 def peak(result: tuple[Evaluation, Recorder]) -> float:
-    assert isinstance(result[0], Measured)
+    assert isinstance(result[0], Measurement)
     return result[0].peak.peak

@@ -11,12 +11,12 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from autotune.cli import app
-from autotune.environments.base import kind, prepare
+from autotune.environments.base import environment_module, prepare
 from autotune.errors import AutotuneError, TargetError
 from autotune.study import ranking, start
-from autotune.study.records import COUNTED
-from autotune.study.store import readings_of, state_of
-from autotune.target.read import TargetFile, read
+from autotune.study.records import COUNTED_PHASES
+from autotune.study.store import load_readings, load_state
+from autotune.target.read import TargetFile, read_target
 from tests.modelled import noisy
 from tests.printed import printed
 
@@ -40,7 +40,7 @@ def autotune(*words: object, cwd: Path) -> Result:
 
 def test_a_plan_names_the_servers_once_and_no_settings_of_the_host() -> None:
     paper = Path(__file__).parents[2] / "targets" / "paper.yaml"
-    servers = prepare(read(paper)).preview().servers
+    servers = prepare(read_target(paper)).build_preview().servers
     assert [name.rpartition(".")[2] for name in servers if name.startswith("web.")] == [
         "apache", "php_fpm", "nginx",
     ]  # fmt: skip
@@ -94,10 +94,10 @@ def test_a_tuned_configuration_against_recommended_settings_and_another_export(
     assert found["against"] == "recommended"
     assert found["gain"]["pairs"] == len(found["configuration"]) == len(found["other"]) == 3
     assert found["gain"]["low"] < found["gain"]["ratio"] < found["gain"]["high"]
-    state = state_of(tmp_path / "studies" / found["study"])
-    space = prepare(read(target)).space
-    recommended = space.candidate(space.preset("recommended")).settings
-    sides = [trial.settings == recommended for trial in state.finished()]
+    state = load_state(tmp_path / "studies" / found["study"])
+    space = prepare(read_target(target)).space
+    recommended = space.build_candidate(space.preset_settings("recommended")).settings
+    sides = [trial.settings == recommended for trial in state.list_finished()]
     assert sides == [True, False, False, True, True, False]
 
     other = str(tmp_path / "other.json")
@@ -126,14 +126,14 @@ def test_a_study_that_is_stopped_and_resumed_goes_on_in_its_own_time(
 ) -> None:
     directory = tmp_path / "studies" / "modelled"
     with pytest.raises(KeyboardInterrupt):
-        start.start(prepare(read(target)), directory, Impatient(15))
-    stopped = state_of(directory)
-    assert len(readings_of(directory)) == 15
-    start.resume(start.unfinished(directory), directory, Impatient(-1))
-    state = state_of(directory)
+        start.start_study(prepare(read_target(target)), directory, Impatient(15))
+    stopped = load_state(directory)
+    assert len(load_readings(directory)) == 15
+    start.resume_study(start.prepare_unfinished(directory), directory, Impatient(-1))
+    state = load_state(directory)
     assert state.verdict is not None
-    assert len(state.finished(*COUNTED)) == 5
-    assert state.elapsed > stopped.elapsed > 15
+    assert len(state.list_finished(*COUNTED_PHASES)) == 5
+    assert state.elapsed_seconds > stopped.elapsed_seconds > 15
 
 
 def test_a_baseline_that_the_load_may_not_exhaust_ends_the_study_until_it_may(
@@ -145,32 +145,32 @@ def test_a_baseline_that_the_load_may_not_exhaust_ends_the_study_until_it_may(
     with pytest.raises(
         AutotuneError, match=r"baseline .* at least 500 requests/s .limited by load.max_rate"
     ) as limited:
-        start.start(prepare(read(target)), directory, Impatient(-1))
+        start.start_study(prepare(read_target(target)), directory, Impatient(-1))
     assert "raise load.max_rate" in (limited.value.hint or "")
-    assert len(state_of(directory).finished()) == 1
+    assert len(load_state(directory).list_finished()) == 1
     target.write_text(text)
-    start.resume(start.unfinished(directory), directory, Impatient(-1))
-    state = state_of(directory)
-    measured = ranking.baseline(state)
+    start.resume_study(start.prepare_unfinished(directory), directory, Impatient(-1))
+    state = load_state(directory)
+    measured = ranking.find_baseline(state)
     assert measured is not None
     assert measured.peak is not None
     assert measured.peak.peak > 500
-    assert ranking.baseline_meets(state)
+    assert ranking.baseline_meets_slo(state)
 
 
 def test_the_same_seed_takes_the_same_readings(target: Path, tmp_path: Path) -> None:
     taken = []
     for name in ("one", "two"):
         with pytest.raises(KeyboardInterrupt):
-            start.start(prepare(read(target)), tmp_path / name, Impatient(12))
-        taken.append([(r["rate"], r["histogram"]) for r in readings_of(tmp_path / name)])
+            start.start_study(prepare(read_target(target)), tmp_path / name, Impatient(12))
+        taken.append([(r["rate"], r["histogram"]) for r in load_readings(tmp_path / name)])
     assert taken[0] == taken[1]
 
 
 def test_what_the_model_does_not_answer_to_is_left_out_and_said(target: Path) -> None:
-    environment = prepare(read(target))
-    assert "kept at the baseline because the model ignores them" in environment.dropped[-1]
-    searched = {dimension.name for dimension in environment.space.tunable}
+    environment = prepare(read_target(target))
+    assert "kept at the baseline because the model ignores them" in environment.excluded[-1]
+    searched = {dimension.name for dimension in environment.space.tunable_dimensions}
     assert "lb.nginx.worker_connections" in searched
     assert "lb.nginx.keepalive_timeout" not in searched
     assert "lb.nginx.keepalive_timeout" in environment.space.baseline
@@ -191,10 +191,10 @@ def test_what_the_model_does_not_answer_to_is_left_out_and_said(target: Path) ->
 def test_a_target_that_is_no_chain_is_refused(target: Path, old: str, new: str, said: str) -> None:
     target.write_text(TARGET.replace(old, new))
     with pytest.raises(TargetError, match=said):
-        prepare(read(target))
+        prepare(read_target(target))
 
 
 def test_a_target_with_a_model_never_asks_its_hosts(target: Path) -> None:
-    file: TargetFile = read(target)
-    assert kind(file.target) == "simulated"
+    file: TargetFile = read_target(target)
+    assert environment_module(file.target) == "simulated"
     assert prepare(file).facts["web1"].cpus == 4

@@ -7,10 +7,10 @@ import subprocess
 from hashlib import sha256
 from pathlib import Path
 
-from autotune.deploy.deployed import Original
+from autotune.deploy.deployed import OriginalHost
 from autotune.export.host_files import HostFile, Hosts
-from autotune.export.scripts import script
-from autotune.unified_diff import edit
+from autotune.export.scripts import build_script
+from autotune.unified_diff import find_hunks
 
 UNIT = "app.service"
 # What validates a file, by the name that the software knows it by.
@@ -22,7 +22,7 @@ case $1 in is-enabled) echo enabled ;; is-active) echo active ;; esac
 
 def of_file(conf: str, new: str, old: str | None = None) -> str:
     """The script for a whole file, or for an edit of ``old``."""
-    edits = None if old is None else edit(old.encode(), new.encode(), old.encode(), new.encode())
+    edits = None if old is None else find_hunks(old.encode(), new.encode(), old.encode(), new.encode())
     file = HostFile(
         host="h1",
         tier="app",
@@ -35,8 +35,8 @@ def of_file(conf: str, new: str, old: str | None = None) -> str:
         edits=edits,
         deployed=sha256(new.encode()).hexdigest(),
     )
-    before = {"h1": Original({}, {UNIT: True}, {})}
-    return script("Trial 3", "h1", Hosts((file,), {"h1": {UNIT: True}}, {"h1": {}}, before))
+    before = {"h1": OriginalHost({}, {UNIT: True}, {})}
+    return build_script("Trial 3", "h1", Hosts((file,), {"h1": {UNIT: True}}, {"h1": {}}, before))
 
 
 class Runner:

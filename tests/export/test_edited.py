@@ -10,12 +10,12 @@ from random import Random
 
 import pytest
 
-from autotune.deploy.deployed import Original
+from autotune.deploy.deployed import OriginalHost
 from autotune.errors import AutotuneError
 from autotune.export.host_files import HostFile, Hosts, _check_words
-from autotune.export.scripts import _diff, script
+from autotune.export.scripts import _build_diff, build_script
 from autotune.report.studies import open_study
-from autotune.unified_diff import edit, split
+from autotune.unified_diff import find_hunks, split_lines
 from tests.export.test_script import Machine, made
 
 SECRET = "hunter2hunter2"
@@ -34,7 +34,7 @@ def masked(text: str) -> bytes:
 
 
 def of_file(own: str = OWN, new: str = NEW, path: str = PATH) -> HostFile:
-    edits = edit(own.encode(), new.encode(), masked(own), masked(new))
+    edits = find_hunks(own.encode(), new.encode(), masked(own), masked(new))
     return HostFile(
         host="lb1",
         tier="lb",
@@ -50,8 +50,8 @@ def of_file(own: str = OWN, new: str = NEW, path: str = PATH) -> HostFile:
 
 
 def script_of(*files: HostFile) -> str:
-    before = {"lb1": Original({}, {UNIT: True}, {})}
-    return script("Trial 3", "lb1", Hosts(files, {"lb1": {UNIT: True}}, {"lb1": {}}, before))
+    before = {"lb1": OriginalHost({}, {UNIT: True}, {})}
+    return build_script("Trial 3", "lb1", Hosts(files, {"lb1": {UNIT: True}}, {"lb1": {}}, before))
 
 
 @pytest.fixture
@@ -174,14 +174,14 @@ def test_any_edit_makes_the_file_that_was_deployed(machine: Machine) -> None:
             lines = [chance.choice(words) for _ in range(chance.randrange(9))]
             texts.append("\n".join(lines) + chance.choice(["", "\n"]))
         old, new = texts
-        new = "".join(line for line in split(new.encode()) if SECRET not in line)
+        new = "".join(line for line in split_lines(new.encode()) if SECRET not in line)
         path = f"/etc/nginx/{number}.conf"
         place = machine.conf.with_name(f"{number}.conf")
         place.write_bytes(b"# \xff\n" + old.encode())
         latin = place.read_bytes()
         shown = b"# autotune-masked-1-of-1\n"
         after = b"# \xff\n" + new.encode()
-        edits = edit(latin, after, shown + old.encode(), shown + new.encode())
+        edits = find_hunks(latin, after, shown + old.encode(), shown + new.encode())
         assert edits is not None
         files.append(replace(of_file(), path=path, edits=edits, content=shown + new.encode(),
                              original=sha256(latin).hexdigest(),
@@ -208,7 +208,7 @@ def test_a_patch_needs_no_other_lines(tmp_path: Path) -> None:
     place = tmp_path / PATH.removeprefix("/")
     place.parent.mkdir(parents=True)
     place.write_text(OWN)
-    diff = _diff(of_file(), None)
+    diff = _build_diff(of_file(), None)
     assert "autotune-masked" not in diff
     subprocess.run(["patch", "-p1", "-d", str(tmp_path)], input=diff, text=True, check=True)
     assert place.read_text() == NEW

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from autotune.deploy.deployed import Original
-from autotune.deploy.host_state import kernel_file
+from autotune.deploy.deployed import OriginalHost
+from autotune.deploy.host_state import format_sysctl_file
 from autotune.errors import AutotuneError
 from autotune.export import ansible as role
 from autotune.export.host_files import MODEL, Hosts, hosts_of
-from autotune.export.write import FORMATS, export_files, write_export
+from autotune.export.write import ALL_FORMATS, build_export, write_export
 from autotune.report.studies import Study, open_study
 from autotune.target.model import Host, Ssh
 
@@ -32,7 +32,7 @@ RECORDED = Path(__file__).parents[1] / "report" / "studies"
 
 
 def exported(study: Study, fmt: str, *, everything: bool = True) -> dict[str, bytes]:
-    return export_files(study, study.state.by_number(1), fmt, everything=everything)
+    return build_export(study, study.state.find_trial(1), fmt, include_unchanged=everything)
 
 
 def written(content: dict[str, bytes], directory: Path) -> None:
@@ -86,13 +86,13 @@ def test_every_handler_that_is_notified_is_there_and_no_other(modelled: Study) -
 
 
 def test_a_unit_is_reloaded_where_that_is_all_it_needs(modelled: Study) -> None:
-    trial = modelled.state.by_number(1)
+    trial = modelled.state.find_trial(1)
     every = hosts_of(modelled, trial, everything=True)
     files = tuple(replace(file, units=dict.fromkeys(file.units, "reload"), original="0" * 64)
                   for file in every.files)  # fmt: skip
-    before = {host: Original(units=units) for host, units in every.units.items()}
+    before = {host: OriginalHost(units=units) for host, units in every.units.items()}
     running = Hosts(files, every.units, {host: {} for host in every.units}, before)
-    stopped = replace(running, before={h: Original() for h in before})
+    stopped = replace(running, before={h: OriginalHost() for h in before})
     restarting = replace(running, files=tuple(
         replace(file, units=dict.fromkeys(file.units, "restart")) for file in files))  # fmt: skip
     for hosts, reloads in ((running, True), (stopped, False), (restarting, False)):
@@ -123,7 +123,7 @@ def test_a_host_of_two_tiers_has_tasks_of_its_own(
     modelled: Study,
 ) -> None:
     """The cache beside one of two web hosts: memcached is not started on the other."""
-    of_one = hosts_of(modelled, modelled.state.by_number(1), everything=True)
+    of_one = hosts_of(modelled, modelled.state.find_trial(1), everything=True)
     cache = [replace(file, host="web1") for file in of_one.of("mc1")]
     second = [replace(file, host="web2") for file in of_one.of("web1")]
     units, kernel = of_one.units, of_one.sysctls["web1"]
@@ -138,7 +138,7 @@ def test_a_host_of_two_tiers_has_tasks_of_its_own(
     every = {**modelled.target.hosts, "web2": modelled.target.hosts["web1"]}
     target = modelled.target.model_copy(update={"tiers": tiers, "hosts": every})
     study = replace(modelled, target=target)
-    content = role.ansible(study, modelled.state.by_number(1), both)
+    content = role.ansible(study, modelled.state.find_trial(1), both)
     for name, runs in (("web1", True), ("web2", False)):
         assert (b"Run memcached.service" in content[f"{role.ROLE}/tasks/{name}.yml"]) == runs
     included = {task["ansible.builtin.include_tasks"]: task["when"]
@@ -169,10 +169,10 @@ def test_hosts_are_reached_as_the_target_reaches_them(modelled: Study) -> None:
     }
     ssh = Ssh(config="keys/ssh config")
     target = modelled.target.model_copy(update={"hosts": hosts, "ssh": ssh})
-    study, trial = replace(modelled, target=target), modelled.state.by_number(1)
+    study, trial = replace(modelled, target=target), modelled.state.find_trial(1)
     content = role.ansible(study, trial, hosts_of(study, trial))
     found = document(content, "inventory.yml")["all"]
-    config = modelled.source.parent / "keys" / "ssh config"
+    config = modelled.target_path.parent / "keys" / "ssh config"
     assert found["vars"] == {"ansible_ssh_common_args": f"-F '{config}'"}
     assert found["children"]["web"]["hosts"]["web1"] == {
         "ansible_host": "web1.example", "ansible_user": "tuner", "ansible_port": 2222,
@@ -232,7 +232,7 @@ def test_only_what_changed_is_exported(fmt: str, modelled: Study) -> None:
     assert {h: set(entry["sysctls"]) for h, entry in hosts.items() if entry["sysctls"]} == kernel
     assert set(hosts) == {host for host, _ in files} | set(kernel)
     text = b"".join(content.values()).decode()
-    deployed = hosts_of(modelled, modelled.state.by_number(1), everything=True)
+    deployed = hosts_of(modelled, modelled.state.find_trial(1), everything=True)
     every = set().union(*deployed.sysctls.values())
     for name in every - set().union(*kernel.values()):
         assert f"{name} = " not in text
@@ -240,7 +240,7 @@ def test_only_what_changed_is_exported(fmt: str, modelled: Study) -> None:
 
 def test_a_change_of_one_directive_touches_its_file_and_its_unit(modelled: Study) -> None:
     """As `explain --measure` leaves it: the baseline with one change of the winner's."""
-    baseline = modelled.state.by_number(0)
+    baseline = modelled.state.find_trial(0)
     study = replace(modelled, directory=modelled.directory.with_name("minimal"))
     shutil.copytree(modelled.directory, study.directory)
     place = "web.web1.apache/etc/apache2/apache2.conf"
@@ -279,9 +279,9 @@ def test_a_models_export_says_so_everywhere_and_is_asked_for(
     with pytest.raises(AutotuneError, match="is of a model") as raised:
         write_export(modelled, tmp_path / "out", "ansible", "1")
     assert "--of-a-model" in (raised.value.hint or "")
-    for fmt in FORMATS:
+    for fmt in ALL_FORMATS:
         out = tmp_path / fmt
-        for path in write_export(modelled, out, fmt, "1", of_a_model=True):
+        for path in write_export(modelled, out, fmt, "1", allow_simulated=True):
             if "files" in path.parts:
                 continue  # a configuration file, byte for byte what was deployed
             text = (out / path).read_text()
@@ -291,7 +291,7 @@ def test_a_models_export_says_so_everywhere_and_is_asked_for(
 def test_nothing_changed_is_nothing_to_export(modelled: Study) -> None:
     for fmt in ("ansible", "shell", "patch"):
         with pytest.raises(AutotuneError, match="changes nothing on its hosts") as raised:
-            export_files(modelled, modelled.state.by_number(0), fmt)
+            build_export(modelled, modelled.state.find_trial(0), fmt)
         assert "--all" in (raised.value.hint or "")
 
 
@@ -299,12 +299,12 @@ def test_private_processes_have_no_hosts_to_configure() -> None:
     study = open_study(RECORDED / "improved")
     for fmt in ("ansible", "shell"):
         with pytest.raises(AutotuneError) as raised:
-            export_files(study, study.state.by_number(1), fmt)
+            build_export(study, study.state.find_trial(1), fmt)
         assert "private processes" in raised.value.message
 
 
 def test_kernel_values_as_sysctl_reads_them() -> None:
-    content = kernel_file({"net.ipv4.ip_local_port_range": "1024 65535"})
+    content = format_sysctl_file({"net.ipv4.ip_local_port_range": "1024 65535"})
     assert content.endswith(b"net.ipv4.ip_local_port_range = 1024 65535\n")
 
 

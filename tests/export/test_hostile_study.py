@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from autotune.errors import AutotuneError
-from autotune.export.write import export_files
+from autotune.export.write import build_export
 from autotune.report.studies import Study, open_study
 
 pytestmark = pytest.mark.long
@@ -155,7 +155,7 @@ def test_no_record_becomes_a_line_of_a_script(modelled: Study, name: str, fmt: s
     configs = study.directory / "configs" / "1"
     study = changed(study, "deployed", lambda record: RECORDS[name](record, configs))
     with pytest.raises(AutotuneError, match="is not exported"):
-        export_files(study, study.state.by_number(1), fmt, everything=True)
+        build_export(study, study.state.find_trial(1), fmt, include_unchanged=True)
 
 
 @pytest.mark.parametrize("fmt", ["shell", "yaml", "json"])
@@ -168,7 +168,7 @@ def test_no_setting_becomes_text_that_the_catalogue_does_not_have(
         study, "trial", lambda record: record["settings"].update({name: SETTINGS[name]})
     )
     with pytest.raises(AutotuneError, match="is not exported"):
-        export_files(study, study.state.by_number(1), fmt, everything=True)
+        build_export(study, study.state.find_trial(1), fmt, include_unchanged=True)
 
 
 @pytest.mark.parametrize(
@@ -192,18 +192,18 @@ def test_no_adopted_file_lies_where_its_service_reads_none(
     )
     study = open_study(study.directory)
     with pytest.raises(AutotuneError, match="is not exported"):
-        export_files(study, study.state.by_number(1), "shell", everything=True)
+        build_export(study, study.state.find_trial(1), "shell", include_unchanged=True)
 
 
 @pytest.mark.parametrize("fmt", HOST_FORMATS)
 def test_a_host_is_not_exported_without_its_secrets(modelled: Study, fmt: str) -> None:
     study = copy_of(modelled, "stranger")
     configs = study.directory / "configs" / "1"
-    path = next(p for p in study.state.by_number(1).files if p.endswith("redis.conf"))
+    path = next(p for p in study.state.find_trial(1).files if p.endswith("redis.conf"))
     text = f"{(configs / path).read_text()}requirepass hunter2hunter2\n"
     study = changed(study, "deployed", lambda record: file(path, text)(record, configs))
     with pytest.raises(AutotuneError, match="words that stay on its host") as raised:
-        export_files(study, study.state.by_number(1), fmt, everything=True)
+        build_export(study, study.state.find_trial(1), fmt, include_unchanged=True)
     assert "autotune apply" in (raised.value.hint or "")
 
 
@@ -236,7 +236,7 @@ SHOWN_FILE = "# autotune-masked-1-of-2\nhz 20\nkey autotune-masked-2-of-2;\n"
 
 @pytest.mark.parametrize("fmt", HOST_FORMATS)
 def test_a_hosts_own_file_is_exported_as_edits(edited: Study, fmt: str) -> None:
-    content = export_files(edited, edited.state.by_number(1), fmt, everything=True)
+    content = build_export(edited, edited.state.find_trial(1), fmt, include_unchanged=True)
     written = {path: data.decode() for path, data in content.items()
                if path not in ("changes.diff", "target.yaml")}  # fmt: skip
     assert not [path for path, text in written.items() if "autotune-masked-1" in text]
@@ -269,14 +269,14 @@ def test_edits_that_are_not_those_of_the_file_are_refused(
     study = changed(edited, "deployed", lambda record: record["hosts"]["db1"]["files"][REDIS]["edits"]
                     [0].update(change))  # fmt: skip
     with pytest.raises(AutotuneError, match=why):
-        export_files(study, study.state.by_number(1), "shell", everything=True)
+        build_export(study, study.state.find_trial(1), "shell", include_unchanged=True)
 
 
 def test_a_hosts_own_file_is_not_exported_as_a_whole(edited: Study) -> None:
     study = changed(edited, "deployed",
                     lambda record: record["hosts"]["db1"]["files"][REDIS].update(edits=None))  # fmt: skip
     with pytest.raises(AutotuneError, match=r"does not record which lines of .* change"):
-        export_files(study, study.state.by_number(1), "shell", everything=True)
+        build_export(study, study.state.find_trial(1), "shell", include_unchanged=True)
 
 
 def test_a_new_file_of_a_host_holds_settings_alone(edited: Study) -> None:
@@ -288,14 +288,14 @@ def test_a_new_file_of_a_host_holds_settings_alone(edited: Study) -> None:
 
     study = changed(edited, "deployed", change)
     with pytest.raises(AutotuneError, match=r"line 1 of .* changes more than settings of Redis"):
-        export_files(study, study.state.by_number(1), "shell", everything=True)
+        build_export(study, study.state.find_trial(1), "shell", include_unchanged=True)
 
 
 @pytest.mark.parametrize("fmt", [*HOST_FORMATS, "files", "yaml", "json"])
 def test_a_name_of_a_study_stays_on_its_line(modelled: Study, fmt: str) -> None:
     name = f"a`{EVIL.replace('/', '_')}`{{{{ 7*7 }}}}\n{MARK} '\"$(x)<script>"
     study = copy_of(modelled, name)
-    content = export_files(study, study.state.by_number(1), fmt, everything=True)
+    content = build_export(study, study.state.find_trial(1), fmt, include_unchanged=True)
     for path, data in content.items():
         assert MARK not in path
         if path != "manifest.json":  # JSON escapes it
@@ -310,4 +310,4 @@ def test_a_name_of_a_study_stays_on_its_line(modelled: Study, fmt: str) -> None:
 def test_the_study_itself_is_exported(modelled: Study) -> None:
     for fmt in HOST_FORMATS:
         study = copy_of(modelled, "stranger")
-        assert export_files(study, study.state.by_number(1), fmt, everything=True)
+        assert build_export(study, study.state.find_trial(1), fmt, include_unchanged=True)

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.deployment import read_back
+from autotune.deploy.deployment import read_back_host
 from autotune.environments.stack import StackEnvironment
-from autotune.lab.lifecycle import halt, up
-from autotune.lab.plan import names
+from autotune.lab.lifecycle import halt_host, start_lab
+from autotune.lab.plan import derive_names
 from autotune.services.base import Value
 from autotune.study import applying, context
 from autotune.study.records import Phase
@@ -74,13 +74,13 @@ def exported(
     name = str(deployment["lb.service"])
     before = ground.pictures()
     directory = ground.directory / "studies" / name
-    recommended = bed.space.preset("recommended", deployment)
+    recommended = bed.space.preset_settings("recommended", deployment)
     left_out = {name for name in recommended if ".sysctl." in name and kernel not in name}
-    candidate = bed.space.candidate({n: recommended[n] for n in recommended.keys() - left_out})
-    with context.opened(bed, directory, News()) as bench:  # type: ignore[arg-type]  # takes every call
-        context.open_study(bed, bench, directory)
-        trial = bench.store.begin(Phase.RECOMMENDED, candidate)
-        bench.store.deployed(trial, bench.session.fleet.deploy(candidate.settings))
+    candidate = bed.space.build_candidate({n: recommended[n] for n in recommended.keys() - left_out})
+    with context.open_session(bed, directory, News()) as bench:  # type: ignore[arg-type]  # takes every call
+        context.begin_study(bed, bench, directory)
+        trial = bench.store.begin_trial(Phase.RECOMMENDED, candidate)
+        bench.store.record_deployment(trial, bench.session.fleet.deploy(candidate.settings))
     assert differing(before, ground.pictures()) == []
     out = ground.directory / name
     words = ("--format", "ansible", "--trial", str(trial.number), "--out", str(out))
@@ -91,8 +91,8 @@ def exported(
 def in_effect(ground: Ground, bed: StackEnvironment, export: Path) -> InEffect:
     """What `apply` reads back, host by host; changes nothing."""
     fleet = ground.fleet(bed, "reading")
-    wanted = fleet.desired(applying.settings_of(bed, export))
-    return {host: read_back(wanted, fleet.hosts[host])[1] for host in fleet.stack.hosts}
+    wanted = fleet.build_desired_state(applying.read_applicable_settings(bed, export))
+    return {host: read_back_host(wanted, fleet.hosts[host])[1] for host in fleet.stack.hosts}
 
 
 def applied(ground: Ground, bed: StackEnvironment, export: Path) -> InEffect:
@@ -269,15 +269,15 @@ def with_nonsense(script: str) -> str:
 
 def goes_down(role: Path, lab: SharedLab) -> None:
     """The load balancer, as soon as its file is written."""
-    on_host = names(lab.directory).machine("fllb") / "upper" / CONF
+    on_host = derive_names(lab.directory).machine_directory("fllb") / "upper" / CONF
     files = json.loads((role / "manifest.json").read_text())["hosts"]["fllb"]["files"]
     new = next(file["after"] for file in files if file["path"] == f"/{CONF}")
     play = playing(role, "--limit", "fllb")
     while not on_host.exists() or sha256(on_host.read_bytes()).hexdigest() != new:
         assert play.poll() is None, play.communicate()[0]
         time.sleep(0.01)
-    halt(lab.directory, "fllb")
+    halt_host(lab.directory, "fllb")
     told = play.communicate(timeout=300)[0]
     assert play.returncode != 0
     assert "unreachable=1" in told, told
-    up(HOSTS, lab.directory)
+    start_lab(HOSTS, lab.directory)

@@ -13,9 +13,9 @@ from shutil import which
 
 import pytest
 
-from autotune.deploy.deployed import Original
+from autotune.deploy.deployed import OriginalHost
 from autotune.export.host_files import HostFile, Hosts
-from autotune.export.scripts import script
+from autotune.export.scripts import build_script
 
 SYSTEMCTL = r"""#!/bin/sh
 # Units are files below $UNITS: "enabled active"; a unit in $UNITS/broken does not start.
@@ -139,8 +139,8 @@ def of_host(*, check: tuple[str, ...] | None = None, original: str = BEFORE) -> 
                  0o644, None, {}, "absent"),
     )  # fmt: skip
     units = {"nginx.service": True, "apache2.service": False}
-    before = Original({}, {"nginx.service": False, "apache2.service": True}, {NAME: "4096"})
-    return script("Trial 3", "lb1", Hosts(files, {"lb1": units}, {"lb1": {NAME: "16384"}},
+    before = OriginalHost({}, {"nginx.service": False, "apache2.service": True}, {NAME: "4096"})
+    return build_script("Trial 3", "lb1", Hosts(files, {"lb1": units}, {"lb1": {NAME: "16384"}},
                                           {"lb1": before}))  # fmt: skip
 
 
@@ -167,8 +167,8 @@ def test_a_unit_is_reloaded_where_that_is_all_it_needs(
     digest = sha256(BEFORE.encode()).hexdigest()
     file = HostFile("lb1", "lb", "/etc/nginx/nginx.conf", AFTER.encode(), 0o644, None,
                     {unit: "reload"}, digest)  # fmt: skip
-    before = {"lb1": Original(units={unit: True})}
-    text = script("Trial 3", "lb1", Hosts((file,), {"lb1": {unit: True}}, {"lb1": {}}, before))
+    before = {"lb1": OriginalHost(units={unit: True})}
+    text = build_script("Trial 3", "lb1", Hosts((file,), {"lb1": {unit: True}}, {"lb1": {}}, before))
     assert f"\nreload {unit}\n" in machine.run(text, "--check").stdout
     done = machine.run(text, *options)
     assert done.returncode == 0, done.stderr
@@ -305,7 +305,7 @@ def test_it_can_be_read_and_carries_every_byte(machine: Machine) -> None:
     assert AFTER in of_host()
     content = b"no end of line, \xff and \x1b[2J"
     file = HostFile("lb1", "lb", "/etc/nginx/nginx.conf", content, 0o644, None, {})
-    text = script("Trial 3", "lb1", Hosts((file,), {"lb1": {}}, {"lb1": {}}))
+    text = build_script("Trial 3", "lb1", Hosts((file,), {"lb1": {}}, {"lb1": {}}))
     assert base64.encodebytes(content).decode() in text
     assert machine.run(text).returncode == 0
     assert machine.conf.read_bytes() == content

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from autotune.deploy.stack import Part
+from autotune.deploy.stack import ServiceInstance
 from autotune.errors import AutotuneError
 from autotune.export.setting_lines import check_lines
-from autotune.export.unit_commands import holds_commands
+from autotune.export.unit_commands import can_run_commands
 from autotune.report.studies import open_study
-from autotune.services.registry import ALL, named
-from autotune.unified_diff import Hunk, edit
+from autotune.services.registry import ALL_SERVICES, list_by_name
+from autotune.unified_diff import Hunk, find_hunks
 from tests.deploy.test_desired_state import wanted
 from tests.discovery.test_adoption import rendered
 from tests.discovery.test_field import CASES, found_of, tier_of
@@ -32,31 +32,31 @@ EDITED = [case for case in CASES
 
 
 @pytest.fixture(scope="module")
-def part(tmp_path_factory: pytest.TempPathFactory) -> Part:
-    return wanted(tmp_path_factory.mktemp("target")).parts[0]
+def part(tmp_path_factory: pytest.TempPathFactory) -> ServiceInstance:
+    return wanted(tmp_path_factory.mktemp("target")).instances[0]
 
 
-def of_service(part: Part, key: str) -> Part:
-    service = next(service for service in ALL if key in (service.key, service.name))
+def of_service(part: ServiceInstance, key: str) -> ServiceInstance:
+    service = next(service for service in ALL_SERVICES if key in (service.key, service.name))
     return replace(part, service=service)
 
 
-def check(part: Part, *hunks: Hunk) -> None:
+def check(part: ServiceInstance, *hunks: Hunk) -> None:
     check_lines(open_study(STUDY), part, "/etc/its.conf", hunks)
 
 
 @pytest.mark.parametrize(("service", "case"), EDITED)
-def test_edits_of_a_service_are_exported(part: Part, service: str, case: dict[str, Any]) -> None:
+def test_edits_of_a_service_are_exported(part: ServiceInstance, service: str, case: dict[str, Any]) -> None:
     found = found_of(case)
     tier = tier_of(found, case.get("deployment", service))
     before = {path: content.decode() for path, content in found.tree.files.items()}
     after = rendered(tier, case["changed"])
-    for name, own in tier.own.items():
+    for name, own in tier.adopted_configs.items():
         for file in own.files:
-            if not holds_commands(file.path):
+            if not can_run_commands(file.path):
                 old = before.get(file.path, "").encode()
                 new = after[f"h1{file.path}"].encode()
-                hunks = edit(old, new, old, new)
+                hunks = find_hunks(old, new, old, new)
                 assert hunks is not None
                 check(of_service(part, name.rpartition(".")[2]), *hunks)
 
@@ -133,13 +133,13 @@ UNSAFE = {
 
 
 @pytest.mark.parametrize("name", SAFE)
-def test_settings_are_exchanged(part: Part, name: str) -> None:
+def test_settings_are_exchanged(part: ServiceInstance, name: str) -> None:
     key, removed, added = SAFE[name]
     check(of_service(part, key), Hunk(2, tuple(removed), tuple(added)))
 
 
 @pytest.mark.parametrize("count", [21, 10**5])
-def test_lines_that_take_long_to_compare_are_refused(part: Part, count: int) -> None:
+def test_lines_that_take_long_to_compare_are_refused(part: ServiceInstance, count: int) -> None:
     hunk = Hunk(2, ("hz 10\n",) * count, ("hz 20\n",) * count)
     with pytest.raises(AutotuneError, match=r"too many lines of .* change") as raised:
         check(of_service(part, "redis"), hunk)
@@ -147,14 +147,14 @@ def test_lines_that_take_long_to_compare_are_refused(part: Part, count: int) -> 
 
 
 @pytest.mark.parametrize("name", UNSAFE)
-def test_nothing_but_settings_is_exchanged(part: Part, name: str) -> None:
+def test_nothing_but_settings_is_exchanged(part: ServiceInstance, name: str) -> None:
     key, removed, added = UNSAFE[name]
     with pytest.raises(AutotuneError, match=r"line 2 .* changes more than settings of") as raised:
         check(of_service(part, key), Hunk(2, tuple(removed), tuple(added)))
     assert "autotune apply" in (raised.value.hint or "")
 
 
-def test_a_service_without_files_of_its_own_has_none_edited(part: Part) -> None:
-    (service,) = named("sysctl")
+def test_a_service_without_files_of_its_own_has_none_edited(part: ServiceInstance) -> None:
+    (service,) = list_by_name("sysctl")
     with pytest.raises(AutotuneError, match="changes more than settings"):
         check(replace(part, service=service), Hunk(2, (), ("a = 1\n",)))

@@ -8,11 +8,11 @@ from typing import Any, cast
 
 import pytest
 
-from autotune.deploy.stack import Part
+from autotune.deploy.stack import ServiceInstance
 from autotune.errors import AutotuneError
 from autotune.export.unit_commands import check_commands
 from autotune.report.studies import open_study
-from autotune.services.registry import named
+from autotune.services.registry import list_by_name
 from autotune.unified_diff import Hunk
 from tests.deploy.test_desired_state import wanted
 
@@ -44,13 +44,13 @@ EDITS = {
 
 
 @pytest.fixture(scope="module")
-def part(tmp_path_factory: pytest.TempPathFactory) -> Part:
-    (service,) = named("nodejs")
-    return replace(wanted(tmp_path_factory.mktemp("target")).parts[0], service=service)
+def part(tmp_path_factory: pytest.TempPathFactory) -> ServiceInstance:
+    (service,) = list_by_name("nodejs")
+    return replace(wanted(tmp_path_factory.mktemp("target")).instances[0], service=service)
 
 
 @pytest.mark.parametrize("name", EDITS)
-def test_an_edit_of_a_unit(part: Part, name: str) -> None:
+def test_an_edit_of_a_unit(part: ServiceInstance, name: str) -> None:
     path, removed, added, allowed = EDITS[name]
     hunk = Hunk(2, tuple(f"{line}\n" for line in removed), tuple(f"{line}\n" for line in added))
 

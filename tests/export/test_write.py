@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import AutotuneError
-from autotune.export.write import SETTINGS, write_export
+from autotune.export.write import SETTINGS_FORMATS, write_export
 from autotune.report.studies import Study, open_study
-from autotune.report.text import headline
-from autotune.report.view import study_view
-from autotune.target.document import load
-from autotune.target.read import read
+from autotune.report.text import format_headline
+from autotune.report.view import build_study_view
+from autotune.target.document import load_yaml
+from autotune.target.read import read_target
 
 Opened = Callable[[str], Study]
 ALWAYS = {"README.md", "manifest.json", "target.yaml", "changes.diff"}
@@ -30,7 +30,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 
 def test_the_winners_files_as_rendered(study: Opened, tmp_path: Path) -> None:
     opened = study("improved")
-    written = write_export(opened, tmp_path / "out", everything=True)
+    written = write_export(opened, tmp_path / "out", include_unchanged=True)
     found = contents(tmp_path / "out")
     assert {str(path) for path in written} == set(found)
     rendered = contents(opened.directory / "configs" / "1")
@@ -43,7 +43,7 @@ def test_the_diff_turns_the_baselines_files_into_the_exported(
     study: Opened, tmp_path: Path
 ) -> None:
     opened = study("improved")
-    write_export(opened, tmp_path / "out", everything=True)
+    write_export(opened, tmp_path / "out", include_unchanged=True)
     stock = tmp_path / "stock"
     for path, content in contents(opened.directory / "configs" / "0").items():
         (stock / path).parent.mkdir(parents=True, exist_ok=True)
@@ -60,11 +60,11 @@ def test_the_manifest_says_where_it_comes_from(study: Opened, tmp_path: Path) ->
     write_export(opened, tmp_path / "out")
     found = contents(tmp_path / "out")
     manifest = json.loads(found["manifest.json"])
-    best = opened.state.by_number(1)
+    best = opened.state.find_trial(1)
     assert manifest["kind"] == "autotune-export"
     assert (manifest["schema"], manifest["study"], manifest["trial"]) == (1, "improved", 1)
     assert manifest["parameters"] == best.settings
-    assert manifest["baseline"]["parameters"] == opened.state.by_number(0).settings
+    assert manifest["baseline"]["parameters"] == opened.state.find_trial(0).settings
     assert manifest["claim"]["verdict"] == "improved"
     assert manifest["claim"]["gain"]["low"] > 1.1
     assert manifest["started"] < manifest["concluded"]
@@ -91,7 +91,7 @@ def test_the_claim_comes_with_its_readings(study: Opened, tmp_path: Path) -> Non
     assert len(readings) == len(counted)
 
 
-@pytest.mark.parametrize("fmt", ["files", *SETTINGS])
+@pytest.mark.parametrize("fmt", ["files", *SETTINGS_FORMATS])
 def test_the_same_bytes_every_time(fmt: str, study: Opened, tmp_path: Path) -> None:
     for name in ("one", "two"):
         write_export(study("improved"), tmp_path / name, fmt)
@@ -106,26 +106,26 @@ def test_nothing_of_this_machine_is_in_it(copied: Callable[[str], Path], tmp_pat
 
 
 def test_settings_as_json(study: Opened, tmp_path: Path) -> None:
-    write_export(study("improved"), tmp_path / "out", "json", everything=True)
+    write_export(study("improved"), tmp_path / "out", "json", include_unchanged=True)
     found = contents(tmp_path / "out")
     assert found.keys() == ALWAYS | {"settings.json"}
     assert (
         json.loads(found["settings.json"])["parameters"]
-        == study("improved").state.by_number(1).settings
+        == study("improved").state.find_trial(1).settings
     )
 
 
 def test_settings_as_yaml_fix_the_parameters_of_a_target(study: Opened, tmp_path: Path) -> None:
     opened = study("improved")
-    write_export(opened, tmp_path / "out", "yaml", everything=True)
+    write_export(opened, tmp_path / "out", "yaml", include_unchanged=True)
     settings = (tmp_path / "out" / "settings.yaml").read_text()
     assert "without effect here" in settings
     fixed = tmp_path / "fixed.yaml"
     fixed.write_text((tmp_path / "out" / "target.yaml").read_text() + settings)
-    rules = read(fixed).target.parameters
-    expected = opened.state.by_number(1).settings
+    rules = read_target(fixed).target.parameters
+    expected = opened.state.find_trial(1).settings
     assert {name: rule.fixed for name, rule in rules.items()} == expected
-    load(tmp_path / "out" / "settings.yaml")
+    load_yaml(tmp_path / "out" / "settings.yaml")
 
 
 def test_only_what_changed_is_written(study: Opened, tmp_path: Path) -> None:
@@ -148,7 +148,7 @@ def test_a_read_me_says_what_changes_and_what_is_proven(study: Opened, tmp_path:
     manifest = json.loads((tmp_path / "out" / "manifest.json").read_text())
     for change in manifest["changes"]:
         assert f"- `{change['parameter']}`: " in text
-    assert headline(study_view(opened)) in text
+    assert format_headline(build_study_view(opened)) in text
     assert {"## Apply, check, roll back"} <= set(text.splitlines())
     write_export(opened, tmp_path / "other", trial="baseline")
     assert "Nothing is claimed" in (tmp_path / "other" / "README.md").read_text()

@@ -13,16 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from autotune.deploy import backup, host_lock, manifest
-from autotune.deploy.host_commands import Command, ask
+from autotune.deploy.host_commands import Command, run_commands
 from autotune.deploy.host_state import parse_files, parse_sysctls
-from autotune.deploy.templates import of_text
-from autotune.diagnose.faults import wrong_with
-from autotune.discovery.adoption import adopt
-from autotune.discovery.host_reading import DiscoveredHost, _backlogs, _tree
-from autotune.discovery.tiers import instances, tiers
+from autotune.deploy.templates import render_text
+from autotune.diagnose.faults import find_answer_error
+from autotune.discovery.adoption import adopt_tier
+from autotune.discovery.host_reading import DiscoveredHost, _parse_backlogs, _unpack_tree
+from autotune.discovery.tiers import find_instances, group_tiers
 from autotune.environments.base import prepare
 from autotune.errors import AutotuneError
-from autotune.export.write import export_files
+from autotune.export.write import build_export
 from autotune.loads import (
     access_log,
     answer_kind,
@@ -33,66 +33,66 @@ from autotune.loads import (
     start,
     workload,
 )
-from autotune.loads.base import Load, LoadError, LoadResult, LoadSpec, Process, Request
-from autotune.loads.closed import Ab, Clients, ClosedLoad, Wrk
-from autotune.loads.httperf import Httperf
-from autotune.loads.httperf_sessions import HttperfSessions
-from autotune.loads.load_host import Ports, fit
-from autotune.loads.oha import Oha
-from autotune.loads.own import OwnLoad
-from autotune.masking import Outliner, masked, unmasked
+from autotune.loads.base import LoadGenerator, LoadError, LoadResult, LoadSpec, LoadProcess, Request
+from autotune.loads.closed import AbGenerator, ClosedLoopClients, ClosedLoopGenerator, WrkGenerator
+from autotune.loads.httperf import HttperfGenerator
+from autotune.loads.httperf_sessions import SessionGenerator
+from autotune.loads.load_host import ClientPorts, fit_kernel_values
+from autotune.loads.oha import OhaGenerator
+from autotune.loads.own import CustomGenerator
+from autotune.masking import Outliner, mask_secrets, restore_secrets
 from autotune.measure import benchmark
 from autotune.monitor import counters, stream
-from autotune.monitor.process_table import Owners
-from autotune.monitor.procfs import parse_ss, unix_queues
-from autotune.report.page import page
-from autotune.report.status import render_status
+from autotune.monitor.process_table import ProcessOwners
+from autotune.monitor.procfs import parse_ss, parse_unix_queues
+from autotune.report.page import render_page
+from autotune.report.status import format_status
 from autotune.report.studies import open_study
-from autotune.report.summary import summary
-from autotune.report.text import report_lines
-from autotune.report.view import study_view
+from autotune.report.summary import build_summary
+from autotune.report.text import format_report_lines
+from autotune.report.view import build_study_view
 from autotune.runtimes import containers
 from autotune.runtimes.systemd import parse_units
 from autotune.services import unit_files
 from autotune.services.adoption import RunningService
-from autotune.services.apache.diagnosis import doing
+from autotune.services.apache.diagnosis import count_workers
 from autotune.services.apache.service import Apache
-from autotune.services.apache_files import directives as apache_directives
+from autotune.services.apache_files import parse_directives as apache_directives
 from autotune.services.apache_mod_php.service import ApacheModPhp
 from autotune.services.base import Endpoint
-from autotune.services.config_files import Unreadable
+from autotune.services.config_files import ConfigSyntaxError
 from autotune.services.gunicorn import service as gunicorn
 from autotune.services.haproxy import stats as haproxy
 from autotune.services.haproxy import syntax as haproxy_files
-from autotune.services.limits.service import open_files
+from autotune.services.limits.service import parse_open_files
 from autotune.services.mariadb import service as mariadb
 from autotune.services.mariadb import syntax as mariadb_files
-from autotune.services.mariadb.service import counters as mariadb_counters
-from autotune.services.memcached.service import options, settings_in_effect
+from autotune.services.mariadb.service import parse_counters as mariadb_counters
+from autotune.services.memcached.service import parse_options, build_settings_parser
 from autotune.services.nginx import syntax as nginx
-from autotune.services.nginx.service import in_effect as nginx_in_effect
+from autotune.services.nginx.service import parse_effective as nginx_in_effect
 from autotune.services.nodejs import service as nodejs
-from autotune.services.option_lines import read as option_lines
+from autotune.services.option_lines import parse_directives as option_lines
 from autotune.services.php_fpm import syntax as ini
-from autotune.services.postgresql.adoption import read as postgresql_directives
-from autotune.services.postgresql.service import in_effect as postgresql_in_effect
+from autotune.services.postgresql.adoption import parse_directives as postgresql_directives
+from autotune.services.postgresql.service import parse_effective as postgresql_in_effect
 from autotune.services.puma import service as puma
-from autotune.services.readback import configuration, listen_backlog
-from autotune.services.redis_protocol import _whole_bulk, alternating
-from autotune.services.registry import adoptions, diagnosis
-from autotune.services.sysctl.service import in_effect as sysctl_in_effect
+from autotune.services.readback import build_config_parser, build_backlog_parser
+from autotune.services.redis_protocol import _is_bulk_complete, build_pair_parser
+from autotune.services.registry import map_adoptions, find_diagnosis
+from autotune.services.sysctl.service import parse_effective as sysctl_in_effect
 from autotune.services.uwsgi import service as uwsgi
 from autotune.services.varnish import service as varnish
 from autotune.space import expression
 from autotune.study import ceilings
-from autotune.study.applying import exported_rss, exported_settings
-from autotune.study.directory import holder
-from autotune.study.store import Follow, reading_of, readings_of, state_of
+from autotune.study.applying import read_exported_rss, read_exported_settings
+from autotune.study.directory import describe_lock_holder
+from autotune.study.store import JournalTail, reading_from_record, load_readings, load_state
 from autotune.sweep import request as sweep_request
 from autotune.target import requests, units
-from autotune.target.read import read as read_target
+from autotune.target.read import read_target as read_target
 from autotune.transports import connection, curl, facts, hostkeys, ssh_settings
-from autotune.transports.base import Argv, Completed, SshHost
+from autotune.transports.base import Argv, CommandResult, SshHost
 from tests import test_withheld
 from tests.discovery import (
     places,
@@ -157,10 +157,10 @@ CONSTRAINTS = (
     "lb.nginx.worker_connections <= nofile / 2",
     "-(1 + 2) * max(3, cpus)",
 )
-SPEC = LoadSpec(100, 1.5, limit=0.050)
+SPEC = LoadSpec(100, 1.5, latency_limit=0.050)
 ORDER = Request(Endpoint("198.18.0.1", 80), "/", b"ok\n")
-PROCESS = Process((), 150, 1.5, 9.0, 25)
-OWNERS = Owners(sessions={5721: "fpm", 5693: "cache"})
+PROCESS = LoadProcess((), 150, 1.5, 9.0, 25)
+OWNERS = ProcessOwners(sessions={5721: "fpm", 5693: "cache"})
 
 
 def recorded(folder: str, pattern: str = "*.txt") -> tuple[str, ...]:
@@ -179,10 +179,10 @@ class Answering:
     text: str
     name: str = "web1"
 
-    def run(self, argv: Argv, *, input: bytes | None = None, **_: object) -> Completed:
+    def run(self, argv: Argv, *, input: bytes | None = None, **_: object) -> CommandResult:
         mark = (input or b"").decode().rpartition("#")[2][:16]
         marked = f"{self.text}\n#{mark} 0\n" if input else self.text
-        return Completed(tuple(argv), 0, marked, "")
+        return CommandResult(tuple(argv), 0, marked, "")
 
     def close(self) -> None:
         pass
@@ -209,10 +209,10 @@ def counted(result: LoadResult) -> None:
     sane(list(result.histogram))
     if min([result.intended, result.sent, *result.errors.values(), *result.histogram.values()]) < 0:
         raise Impossible("a count below 0 was accepted")
-    if result.replies_ok + result.failed != result.intended:
-        raise Impossible(f"{result.replies_ok} + {result.failed} requests of {result.intended}")
-    if result.limited is None and result.intended > 1000 * PROCESS.requests:
-        raise Impossible(f"{result.intended} requests where {PROCESS.requests} were ordered")
+    if result.right_answers + result.error_count != result.intended:
+        raise Impossible(f"{result.right_answers} + {result.error_count} requests of {result.intended}")
+    if result.limited is None and result.intended > 1000 * PROCESS.request_count:
+        raise Impossible(f"{result.intended} requests where {PROCESS.request_count} were ordered")
 
 
 def not_negative(value: Any) -> None:
@@ -228,15 +228,15 @@ def not_negative(value: Any) -> None:
 
 
 def _loads() -> Iterator[Entry]:
-    sessions = HttperfSessions(workload.kinds("/s1\n/other\n/s3\n"))
-    order = LoadSpec(60, 1.0, limit=0.050, timeout=0.4, seed=5)
-    (started,) = sessions.processes(ORDER, order)
+    sessions = SessionGenerator(workload.parse_session_kinds("/s1\n/other\n/s3\n"))
+    order = LoadSpec(60, 1.0, latency_limit=0.050, timeout=0.4, seed=5)
+    (started,) = sessions.build_processes(ORDER, order)
 
-    def generator(load: Load, process: Process = PROCESS) -> Callable[[str], LoadResult]:
-        return lambda text: load.parse(process, text, ORDER, SPEC)
+    def generator(load: LoadGenerator, process: LoadProcess = PROCESS) -> Callable[[str], LoadResult]:
+        return lambda text: load.parse_checked(process, text, ORDER, SPEC)
 
-    def closed(load: ClosedLoad) -> Callable[[str], Any]:
-        return lambda text: load.parse(text, Clients(5, 1.0))
+    def closed(load: ClosedLoopGenerator) -> Callable[[str], Any]:
+        return lambda text: load.parse_checked(text, ClosedLoopClients(5, 1.0))
 
     own = (
         '{"requests": 150, "errors": {"timeout": 3}, "latencies": {"0.010": 140, "0.050": 7}}',
@@ -248,7 +248,7 @@ def _loads() -> Iterator[Entry]:
     yield Entry(
         "httperf",
         recorded(folder + "httperf"),
-        generator(Httperf()),
+        generator(HttperfGenerator()),
         check=counted,
         weight=2,
         **never,
@@ -260,49 +260,49 @@ def _loads() -> Iterator[Entry]:
         check=counted,
         **never,
     )
-    yield Entry("oha", recorded(folder + "oha"), generator(Oha()), check=counted, weight=2, **never)
+    yield Entry("oha", recorded(folder + "oha"), generator(OhaGenerator()), check=counted, weight=2, **never)
     yield Entry(
         "own generator",
         own,
-        generator(OwnLoad(("x",))),
+        generator(CustomGenerator(("x",))),
         mutate.document,
         check=counted,
         weight=2,
         **never,
     )
     yield Entry(
-        "ab", recorded(folder + "closed", "ab-*"), closed(Ab()), check=not_negative, **never
+        "ab", recorded(folder + "closed", "ab-*"), closed(AbGenerator()), check=not_negative, **never
     )
     yield Entry(
-        "wrk", recorded(folder + "closed", "wrk-*"), closed(Wrk()), check=not_negative, **never
+        "wrk", recorded(folder + "closed", "wrk-*"), closed(WrkGenerator()), check=not_negative, **never
     )
     yield Entry(
         "memcaslap",
         recorded(folder + "closed", "mem*"),
         check=not_negative,
-        parse=lambda text: memcaslap.parse(text, memcaslap.SHAPES[1]),
+        parse=lambda text: memcaslap.parse_output(text, memcaslap.SHAPES[1]),
         **never,
     )
     yield Entry(
         "mutilate",
         recorded(folder + "mutilate"),
         check=lambda s: (sane(s), counted(s.result))[0],
-        parse=lambda text: mutilate.parse(text, SPEC),
+        parse=lambda text: mutilate.parse_output(text, SPEC),
         weight=2,
         **never,
     )
     yield Entry("whole answers", (PROBED,), _probed, refusals=(LoadError,))
     yield Entry("pages", recorded(folder + "error-pages", "*.html"), _compared, **never)
-    yield Entry("uris", ("/a\n/b?c=d\n", "/a\0/b\0"), workload.uris, refusals=(workload.Unusable,))
-    yield Entry("k6 scripts", (SCRIPT,), _script, refusals=(workload.Unusable,), weight=0.5)
-    yield Entry("sessions", (SESSIONS,), workload.kinds, refusals=(workload.Unusable,))
-    yield Entry("ports of load hosts", (PORTS,), Ports.read, **never)
+    yield Entry("uris", ("/a\n/b?c=d\n", "/a\0/b\0"), workload.parse_uris, refusals=(workload.UnusableWorkload,))
+    yield Entry("k6 scripts", (SCRIPT,), _script, refusals=(workload.UnusableWorkload,), weight=0.5)
+    yield Entry("sessions", (SESSIONS,), workload.parse_session_kinds, refusals=(workload.UnusableWorkload,))
+    yield Entry("ports of load hosts", (PORTS,), ClientPorts.parse, **never)
     yield Entry("kernel of load hosts", ("32768 60999|2|100", "1 2|0|9999999"), _fit, **never)
-    yield Entry("clock", ("1700000000000000000\n",), lambda text: start.clock(Answering(text)))
+    yield Entry("clock", ("1700000000000000000\n",), lambda text: start.read_host_clock(Answering(text)))
     yield Entry(
         "benchmark command",
         ('{"value": 812.5, "sd": 3}', '{"infeasible": "why"}'),
-        benchmark.parse,
+        benchmark.parse_answer,
         mutate.document,
         **never,
     )
@@ -310,10 +310,10 @@ def _loads() -> Iterator[Entry]:
 
 def _requests(desk: Desk, text: str) -> object:
     """A target reads what is made of a log, whatever that is called."""
-    recorded = access_log.read(text.splitlines())
+    recorded = access_log.parse_access_log(text.splitlines())
     if not recorded.requests:
         return []
-    visits = requests.read(desk.file("requests.yaml", recorded.text(text[:40])))
+    visits = requests.read_visits(desk.file("requests.yaml", recorded.format_request_file(text[:40])))
     if [visit.path for visit in visits] != [
         path for (_, path), _ in recorded.requests.most_common()
     ]:
@@ -322,7 +322,7 @@ def _requests(desk: Desk, text: str) -> object:
 
 
 def _script(text: str) -> object:
-    return [*k6_script.imports(text, "shop.js")], k6_script.replaced("shop.js", text)
+    return [*k6_script.find_imports(text, "shop.js")], k6_script.replace_imports("shop.js", text)
 
 
 PROBED = (
@@ -332,21 +332,21 @@ PROBED = (
 )
 
 
-def _probed(text: str) -> list[probes.Answer | None]:
+def _probed(text: str) -> list[probes.ProbeAnswer | None]:
     requests = [Request(Endpoint("198.18.0.1", 80), "/")] * 2
-    return probes.answers_of(Completed((), 0, text, ""), requests)
+    return probes.parse_answers(CommandResult((), 0, text, ""), requests)
 
 
 def _compared(text: str) -> str | None:
     """A page compared with itself, and looked at for errors."""
-    page = probes.Answer(200, len(text), text, {"content-type": "text/html"})
-    answer_kind.error_in(page)
-    return answer_kind.difference(answer_kind.Reference.of([page, page]), page)
+    page = probes.ProbeAnswer(200, len(text), text, {"content-type": "text/html"})
+    answer_kind.find_error(page)
+    return answer_kind.find_difference(answer_kind.ReferenceAnswer.from_samples([page, page]), page)
 
 
 def _fit(text: str) -> dict[str, str]:
     names = ("net.ipv4.ip_local_port_range", "net.ipv4.tcp_tw_reuse", "fs.file-max")
-    return fit(dict(zip(names, text.split("|"), strict=False)))
+    return fit_kernel_values(dict(zip(names, text.split("|"), strict=False)))
 
 
 LOG = """\
@@ -367,16 +367,16 @@ export default function () { http.get(`${__ENV.HOST}/`); }
 def _hosts(desk: Desk) -> Iterator[Entry]:
     never: dict[str, Any] = {"refusals": ()}
     streamed = (TESTS / "monitor/fixtures/stream.txt").read_text()
-    originals = backup.encode(
+    originals = backup.encode_backup(
         backup.HostBackup(
             "web1",
             "shop",
             backup.HostState(
                 {
-                    "/etc/a": backup.FileState(b"x\n", 0o644, "0:0", time="1700000000.5"),
+                    "/etc/a": backup.FileState(b"x\n", 0o644, "0:0", modified="1700000000.5"),
                     "/etc/b": backup.FileState(),
-                    "/etc/c": backup.FileState(link="/x", owner="0:0", time="1"),
-                    "/etc/d": backup.FileState(b"\xff", 0o600, "0:0", time="1"),
+                    "/etc/c": backup.FileState(link_target="/x", owner="0:0", modified="1"),
+                    "/etc/d": backup.FileState(b"\xff", 0o600, "0:0", modified="1"),
                 },
                 {"nginx.service": True},
                 {"net.core.somaxconn": "4096"},
@@ -401,17 +401,17 @@ def _hosts(desk: Desk) -> Iterator[Entry]:
     yield Entry(
         "stream of samples",
         (streamed,),
-        lambda t: stream.read(t, OWNERS),
+        lambda t: stream.parse_stream(t, OWNERS),
         check=_samples,
         weight=2,
         **never,
     )
     yield Entry("ss", recorded("services/fixtures", "ss-*"), lambda t: [*parse_ss(t)], **never)
-    yield Entry("unix sockets", (streamed,), lambda t: [*unix_queues(t)], **never)
+    yield Entry("unix sockets", (streamed,), lambda t: [*parse_unix_queues(t)], **never)
     yield Entry(
         "host facts", (FACTS,), lambda t: facts.parse_facts(t, units=len(t) % 2 == 0), **never
     )
-    yield Entry("kernel values", (KERNEL,), facts.parse_kernel, **never)
+    yield Entry("kernel values", (KERNEL,), facts.parse_kernel_values, **never)
     yield Entry("files of a host", (FILES,), lambda t: parse_files(("/a", "/b", "/c"), t))
     yield Entry(
         "containers of a host",
@@ -433,31 +433,31 @@ def _hosts(desk: Desk) -> Iterator[Entry]:
     yield Entry(
         "originals",
         (originals.decode(),),
-        lambda t: backup.decode(_bytes(t), "originals"),
+        lambda t: backup.decode_backup(_bytes(t), "originals"),
         mutate.document,
         weight=2,
     )
     yield Entry("answer of curl", ("ok\n\n200 0.0123", "\n502 1.5"), _curl, **never)
     yield Entry("sockets of a host", (SOCKETS,), _sockets)
-    yield Entry("archive of a host", (_archive(),), lambda t: _tree("web1", t))
+    yield Entry("archive of a host", (_archive(),), lambda t: _unpack_tree("web1", t))
     yield Entry(
         "files.json",
         (own,),
-        lambda t: manifest.of(desk.file("files.json", t).parent),
+        lambda t: manifest.read_manifest(desk.file("files.json", t).parent),
         mutate.document,
     )
     yield Entry(
         "known_hosts",
         (KNOWN,),
         lambda t: [
-            hostkeys.known_keys(name, [desk.file("known_hosts", t)])
+            hostkeys.find_known_keys(name, [desk.file("known_hosts", t)])
             for name in ("web1", "[web1]:2222")
         ],
         **never,
     )
     yield Entry("ssh config", (SSH,), lambda t: _ssh(desk, t), weight=0.3)
     for name in ("redis", "memcached", "apache"):
-        if (query := diagnosis(name).counters) is not None:
+        if (query := find_diagnosis(name).counter_query) is not None:
             texts = {
                 "redis": "monitor/fixtures/redis-info.txt",
                 "apache": "services/fixtures/apache.txt",
@@ -466,21 +466,21 @@ def _hosts(desk: Desk) -> Iterator[Entry]:
             yield Entry(
                 f"counters of {name}",
                 ((TESTS / texts[name]).read_text(),),
-                lambda t, q=query: counters.parse(t, q, 0.1),
+                lambda t, q=query: counters.parse_counters(t, q, 0.1),
                 **never,
             )
     yield Entry(
         "redis' answer",
         ("$5\r\nhello\r\n", "-ERR x\r\n"),
-        lambda t: _whole_bulk(_bytes(t)),
+        lambda t: _is_bulk_complete(_bytes(t)),
         **never,
     )
 
 
-def _samples(streamed: stream.Streamed) -> None:
+def _samples(streamed: stream.StreamResult) -> None:
     """What was sampled; what a log says may be anything."""
     sane(streamed.samples)
-    sane(streamed.cost)
+    sane(streamed.cpu_seconds)
 
 
 def _bytes(text: str) -> bytes:
@@ -489,30 +489,30 @@ def _bytes(text: str) -> bytes:
 
 def _answers(text: str) -> object:
     answering = Answering(text)
-    return ask(answering, [Command(("true",))])  # type: ignore[arg-type]
+    return run_commands(answering, [Command(("true",))])  # type: ignore[arg-type]
 
 
 def _lock(text: str) -> object:
-    observed = host_lock.look(Answering(text))  # type: ignore[arg-type]
+    observed = host_lock.read_lock(Answering(text))  # type: ignore[arg-type]
     str(observed.holder)
-    host_lock.why_stale(observed, "b pid:[1]")
-    host_lock.why_stale(observed, "elsewhere")
-    return observed.uptime, observed.renewed
+    host_lock.find_stale_reason(observed, "b pid:[1]")
+    host_lock.find_stale_reason(observed, "elsewhere")
+    return observed.uptime, observed.renewed_uptime
 
 
 def _curl(text: str) -> object:
     request = Request(Endpoint("198.18.0.1", 80), "/", b"ok")
-    return wrong_with(curl.answer(Answering(text), "http://198.18.0.1/"), request)  # type: ignore[arg-type]
+    return find_answer_error(curl.send_request(Answering(text), "http://198.18.0.1/"), request)  # type: ignore[arg-type]
 
 
 def _sockets(text: str) -> object:
-    return _backlogs(text)
+    return _parse_backlogs(text)
 
 
 def _ssh(desk: Desk, text: str) -> object:
-    host = SshHost("web1", "web1", config=str(desk.file("ssh_config", text)))
-    options = ssh_settings.read_settings(host).base_ssh_config.lookup("web1")
-    return dict(options), connection.known_hosts_files(host, options)
+    host = SshHost("web1", "web1", config_file=str(desk.file("ssh_config", text)))
+    options = ssh_settings.read_ssh_settings(host).base_ssh_config.lookup("web1")
+    return dict(options), connection.find_known_hosts(host, options)
 
 
 def _archive() -> str:
@@ -544,32 +544,32 @@ def _services() -> Iterator[Entry]:
             ("haproxy", "haproxy*"),
         )
     }
-    unreadable: dict[str, Any] = {"refusals": (Unreadable,)}
+    unreadable: dict[str, Any] = {"refusals": (ConfigSyntaxError,)}
     printed = "services/fixtures"
     options_text = places.cache().tree.files["/etc/memcached.conf"].decode()
     store_text = 'bind 10.0.0.4\nport 6379\nmaxclients 10000\nsave 900 1\n# x\nrequirepass "a b"\n'
     yield Entry(
         "nginx files",
         (places.NGINX, places.SITE, places.LB, *own["nginx"]),
-        lambda t: list(nginx.read(t)),
+        lambda t: list(nginx.parse_directives(t)),
         **unreadable,
     )
     yield Entry("apache files", own["apache"], apache_directives, **unreadable)
-    yield Entry("php files", (places.FPM, places.POOL, *own["ini"]), ini.read, **unreadable)
+    yield Entry("php files", (places.FPM, places.POOL, *own["ini"]), ini.parse_directives, **unreadable)
     yield Entry("postgresql files", own["postgresql"], postgresql_directives, **unreadable)
-    yield Entry("mariadb files", own["mariadb"], mariadb_files.read, **unreadable)
-    yield Entry("haproxy files", own["haproxy"], haproxy_files.read, **unreadable)
-    yield Entry("units", (test_varnish.DEBIAN, test_varnish.EDITED), unit_files.read, **never)
+    yield Entry("mariadb files", own["mariadb"], mariadb_files.parse_directives, **unreadable)
+    yield Entry("haproxy files", own["haproxy"], haproxy_files.parse_directives, **unreadable)
+    yield Entry("units", (test_varnish.DEBIAN, test_varnish.EDITED), unit_files.parse_directives, **never)
     yield Entry("lines of options", (options_text, store_text), option_lines, **unreadable)
-    yield Entry("memcached's options", (options_text,), lambda t: options(_bytes(t)))
+    yield Entry("memcached's options", (options_text,), lambda t: parse_options(_bytes(t)))
     yield Entry("nginx -T", recorded(printed, "nginx*"), nginx_in_effect, **never)
     yield Entry(
         "php-fpm -tt",
         recorded(printed, "php-fpm*"),
         weight=0.5,
         **never,
-        parse=configuration(
-            ini.read_log, {n: n for n in ("pm", "pm.max_children", "pm.start_servers")}
+        parse=build_config_parser(
+            ini.parse_log, {n: n for n in ("pm", "pm.max_children", "pm.start_servers")}
         ),
     )
     yield Entry(
@@ -577,44 +577,44 @@ def _services() -> Iterator[Entry]:
         recorded(printed, "apache*"),
         weight=0.3,
         **never,
-        parse=lambda t: (Apache()._in_effect(t), ApacheModPhp()._in_effect(t), doing(t)),
+        parse=lambda t: (Apache()._parse_effective(t), ApacheModPhp()._parse_effective(t), count_workers(t)),
     )
-    yield Entry("memcached-tool", recorded(printed, "memcached*"), settings_in_effect(), **never)
+    yield Entry("memcached-tool", recorded(printed, "memcached*"), build_settings_parser(), **never)
     yield Entry(
         "redis CONFIG GET",
         recorded(printed, "redis*"),
         **never,
-        parse=alternating(
+        parse=build_pair_parser(
             {n: n for n in ("maxclients", "tcp-backlog", "hz", "appendonly")}, {"appendonly"}
         ),
     )
     yield Entry("pg_settings", recorded(printed, "postgresql*"), postgresql_in_effect, **never)
     yield Entry("sysctl", recorded(printed, "sysctl*"), sysctl_in_effect, **never)
-    yield Entry("limits of a unit", recorded(printed, "limits*"), open_files, **never)
-    yield Entry("backlog by ss", recorded(printed, "ss-*"), listen_backlog(), **never)
+    yield Entry("limits of a unit", recorded(printed, "limits*"), parse_open_files, **never)
+    yield Entry("backlog by ss", recorded(printed, "ss-*"), build_backlog_parser(), **never)
     yield Entry(
         "haproxy's answers",
         recorded(printed, "haproxy*"),
-        lambda t: (haproxy.in_effect(t), haproxy.counters(t)),
+        lambda t: (haproxy.parse_effective(t), haproxy.parse_counters(t)),
         **never,
     )
     yield Entry(
         "varnish's answers",
         recorded(printed, "varnish*"),
-        lambda t: (varnish.in_effect(t), varnish.storage_in_effect(t), varnish.counters(t)),
+        lambda t: (varnish.parse_effective(t), varnish.parse_effective_storage(t), varnish.parse_counters(t)),
         **never,
     )
     for name, answer in (
-        ("gunicorn", gunicorn.in_effect),
-        ("nodejs", nodejs.in_effect),
-        ("puma", lambda t: (puma.in_effect(t), puma.of_stats(t), puma.counters(t))),
-        ("uwsgi", lambda t: (uwsgi.in_effect(t), uwsgi.counters(t))),
+        ("gunicorn", gunicorn.parse_effective),
+        ("nodejs", nodejs.parse_effective),
+        ("puma", lambda t: (puma.parse_effective(t), puma.parse_effective_stats(t), puma.parse_counters(t))),
+        ("uwsgi", lambda t: (uwsgi.parse_effective(t), uwsgi.parse_counters(t))),
     ):
         yield Entry(f"{name}'s answers", recorded(printed, f"{name}*"), answer, **never)
     yield Entry(
         "mariadb's variables",
         recorded(printed, "mariadb*"),
-        lambda t: (mariadb.in_effect(t), mariadb_counters(t)),
+        lambda t: (mariadb.parse_effective(t), mariadb_counters(t)),
         **never,
     )
     hosts: Mapping[str, tuple[str, Callable[[str], DiscoveredHost]]] = {
@@ -648,7 +648,7 @@ def _services() -> Iterator[Entry]:
 
     for case in test_withheld.CASES:
         key = case.get("key", case["service"])
-        outliner = adoptions()[key].understood.outliner(case["path"])
+        outliner = map_adoptions()[key].visible.build_outliner(case["path"])
         text, _ = test_withheld.filled(case)
         yield Entry(
             f"masking {key}", (text,), lambda t, o=outliner: _masked(t, o), **never, weight=0.3
@@ -660,12 +660,12 @@ def _services() -> Iterator[Entry]:
 
 def _masked(text: str, outliner: Outliner | None) -> None:
     """Masked twice is masked once; lines stay; the file itself fills in all that was masked."""
-    shown = masked(text, outliner)
-    if masked(shown, outliner) != shown or shown.count("\n") != text.count("\n"):
+    shown = mask_secrets(text, outliner)
+    if mask_secrets(shown, outliner) != shown or shown.count("\n") != text.count("\n"):
         raise Impossible("a text that is not masked at once, line by line")
     own = text.encode("utf-8", "surrogateescape")
     if "autotune-masked-" not in text and (
-        unmasked(shown.encode("utf-8", "surrogateescape"), own, "it", outliner) != own
+        restore_secrets(shown.encode("utf-8", "surrogateescape"), own, "it", outliner) != own
     ):
         raise Impossible("a masked file that is not itself again")
 
@@ -690,12 +690,12 @@ def _apache(text: str) -> DiscoveredHost:
 
 def _adopted(host: DiscoveredHost) -> None:
     """At the baseline every template is the file it was made of."""
-    for tier in tiers(instances(host)[0]):
-        adopted = adopt(tier)
-        sane(adopted.values)
+    for tier in group_tiers(find_instances(host)[0]):
+        adopted = adopt_tier(tier)
+        sane(adopted.baseline_values)
         for instance in tier.instances:
             for service, config in instance.configs.items():
-                for file in adopted.own[f"{tier.name}.{instance.host.name}.{service}"].files:
+                for file in adopted.adopted_configs[f"{tier.name}.{instance.host.name}.{service}"].files:
                     template, text = adopted.templates[file.template], config.texts[file.path]
                     running = instance.services[service]
                     _same(template, text, file.path, adopted, service, running)
@@ -704,10 +704,10 @@ def _adopted(host: DiscoveredHost) -> None:
 def _same(
     template: str, text: str, path: str, adopted: Any, service: str, running: RunningService
 ) -> None:
-    from autotune.discovery.adoption import _baseline
+    from autotune.discovery.adoption import _select_baseline
 
-    outliner = adoptions()[running.key].understood.outliner(path)
-    if of_text(template, _baseline(adopted, service)) != masked(text, outliner):
+    outliner = map_adoptions()[running.key].visible.build_outliner(path)
+    if render_text(template, _select_baseline(adopted, service)) != mask_secrets(text, outliner):
         raise Impossible("a template that does not give its file back")
 
 
@@ -731,7 +731,7 @@ def _written(desk: Desk) -> Iterator[Entry]:
         "modelled targets", (desk.target.read_text(),), lambda t: _space(desk, t), weight=0.1
     )
     yield Entry(
-        "expressions", CONSTRAINTS[:3], lambda t: expression.parse(t).names(), **value_error
+        "expressions", CONSTRAINTS[:3], lambda t: expression.parse_expression(t).names(), **value_error
     )
     yield Entry("comparisons", CONSTRAINTS, expression.parse_comparison, **value_error, weight=0.5)
     for name, seeds in (
@@ -741,10 +741,10 @@ def _written(desk: Desk) -> Iterator[Entry]:
         ("fraction", ("0.1%", "99.9 %")),
     ):
         yield Entry(f"a {name}", seeds, getattr(units, name), **value_error)
-    yield Entry("in unit", ("8MB", "5s", "12"), lambda t: units.in_unit(t, "MB"), **value_error)
+    yield Entry("in unit", ("8MB", "5s", "12"), lambda t: units.convert_to_unit(t, "MB"), **value_error)
     yield Entry("sweep files", sweeps, lambda t: _swept(desk, t), weight=0.2)
     yield Entry(
-        "--over", ("100:500:100", "1.05:1.25:0.1", "a, b"), sweep_request.expand, check=_few
+        "--over", ("100:500:100", "1.05:1.25:0.1", "a, b"), sweep_request.expand_values, check=_few
     )
     yield Entry(
         "--over and --with",
@@ -758,24 +758,24 @@ def _written(desk: Desk) -> Iterator[Entry]:
     )
     yield Entry("--hosts", ("web=1,2", "lb=1"), lambda t: _host_counts(desk, t), weight=0.2)
     yield Entry("--rate", ("100", "2000.5"), lambda t: _rates(desk, t), weight=0.2)
-    yield Entry("--concurrency", ("1,5", "100"), ceilings._clients)
+    yield Entry("--concurrency", ("1,5", "100"), ceilings._parse_client_counts)
 
 
 def _few(values: list[str]) -> None:
-    if len(values) > sweep_request.MOST + 1 and ":" not in values[0]:
+    if len(values) > sweep_request.MAX_AXIS_VALUES + 1 and ":" not in values[0]:
         return
     sane(values)
 
 
 def _space(desk: Desk, text: str) -> object:
     space = prepare(read_target(desk.file("m.yaml", text))).space
-    candidate = space.candidate(space.baseline)
+    candidate = space.build_candidate(space.baseline)
     return candidate.settings
 
 
 def _swept(desk: Desk, text: str) -> object:
     text = text.replace("../", f"{ROOT}/targets/", 1) if "target: ../" in text else text
-    return sweep_request.sweep_file(desk.file("s.yaml", text))[1]
+    return sweep_request.read_sweep_file(desk.file("s.yaml", text))[1]
 
 
 def _planned(desk: Desk, **options: Any) -> object:
@@ -787,8 +787,8 @@ def _planned(desk: Desk, **options: Any) -> object:
         "repeat": None,
         **options,
     }
-    file, request = sweep_request.from_options(desk.target, peak=False, **every)
-    plan = sweep_request.plan_of_request(file, request, desk.space)
+    file, request = sweep_request.build_request(desk.target, peak=False, **every)
+    plan = sweep_request.build_plan(file, request, desk.space)
     return [point.settings for point in plan.points], plan.rates
 
 
@@ -832,7 +832,7 @@ def _studies(desk: Desk) -> Iterator[Entry]:
     yield Entry(
         "lock of a study",
         (locked,),
-        lambda t: holder(desk.file("lock", t)),
+        lambda t: describe_lock_holder(desk.file("lock", t)),
         mutate.document,
         refusals=(),
     )
@@ -854,16 +854,16 @@ def _state(desk: Desk, text: str) -> object:
     directory = desk.directory / "one"
     directory.mkdir(exist_ok=True)
     (directory / "events.jsonl").write_bytes(_bytes(text))
-    state = state_of(directory)
-    Follow(directory)()
-    return state, state.elapsed
+    state = load_state(directory)
+    JournalTail(directory)()
+    return state, state.elapsed_seconds
 
 
 def _reading(desk: Desk, text: str) -> object:
     directory = desk.directory / "read"
     directory.mkdir(exist_ok=True)
     (directory / "readings.jsonl").write_bytes(_bytes(text.replace("\n", " ") + "\n"))
-    return [reading_of(record) for record in readings_of(directory)]
+    return [reading_from_record(record) for record in load_readings(directory)]
 
 
 def _reports(directory: Path, name: str, text: str, whole: str) -> None:
@@ -871,22 +871,22 @@ def _reports(directory: Path, name: str, text: str, whole: str) -> None:
     try:
         (directory / name).write_bytes(_bytes(text))
         study = open_study(directory)
-        view = study_view(study)
-        json.dumps(summary(view), allow_nan=False).encode()
-        "".join(line for line, _ in report_lines(view, 100)).encode()
-        render_status(view).encode()
-        page(view).encode()
+        view = build_study_view(study)
+        json.dumps(build_summary(view), allow_nan=False).encode()
+        "".join(line for line, _ in format_report_lines(view, 100)).encode()
+        format_status(view).encode()
+        render_page(view).encode()
         trials = view.conclusion.sides
         if "best" in trials:
-            export_files(study, trials["best"].trial)
+            build_export(study, trials["best"].trial)
     finally:
         (directory / name).write_text(whole)
 
 
 def _manifest(desk: Desk, text: str) -> object:
     path = desk.file("manifest.json", text)
-    settings, rss = exported_settings(desk.space, path), exported_rss(path)
-    return settings, rss, desk.space.knowing(rss).candidate(settings).settings
+    settings, rss = read_exported_settings(desk.space, path), read_exported_rss(path)
+    return settings, rss, desk.space.with_measured_memory(rss).build_candidate(settings).settings
 
 
 def entries(directory: Path) -> tuple[Entry, ...]:

@@ -23,7 +23,7 @@ from typing import Any
 from autotune import outcome
 from autotune.cli import app
 from autotune.deploy.private_servers import PID_SUFFIX
-from autotune.errors import BUG
+from autotune.errors import BUG_EXIT_CODE
 from tests.fuzz.campaign import Hang, alarm
 from tests.modelled import noisy
 
@@ -148,7 +148,7 @@ def _try(words: Sequence[str], result: Result, what: str) -> None:
             redirect_stdout(printed),
             redirect_stderr(errors),
         ):
-            code = outcome.end(lambda: app(command, standalone_mode=False), as_json=False)
+            code = outcome.run_command(lambda: app(command, standalone_mode=False), as_json=False)
     except Hang:
         code = "hang"
     except Exception as error:  # noqa: BLE001  # what a campaign is for
@@ -157,7 +157,7 @@ def _try(words: Sequence[str], result: Result, what: str) -> None:
     result.tried += 1
     if words[0] not in COMPUTE:
         result.slowest = max(result.slowest, time.monotonic() - begun)
-    if code == BUG or isinstance(code, str):
+    if code == BUG_EXIT_CODE or isinstance(code, str):
         result.faults.setdefault(f"{words[0]} ends with {code}", f"{what}: {output[-600:]}")
     elif "\x1b" in output or "root:" in output:
         result.faults.setdefault(f"{words[0]} prints what it should not", f"{what}: {output[:600]}")
@@ -180,7 +180,7 @@ def _made_export(directory: Path) -> Path:
     out = directory / "exported"
     words = ["export", "improved", "--trial", "best", "--out", str(out), "--studies", str(RECORDED)]
     with redirect_stdout(io.StringIO()):
-        assert outcome.end(lambda: app(words, standalone_mode=False), as_json=False) == 0
+        assert outcome.run_command(lambda: app(words, standalone_mode=False), as_json=False) == 0
     return out
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from autotune.lab import plan
-from autotune.lab.lifecycle import down
+from autotune.lab.lifecycle import remove_lab
 from autotune.lab.plan import LabHost
 from tests.lab.shared import WORKER
 
@@ -25,7 +25,7 @@ def lab_dir(tmp_path: Path) -> Iterator[Path]:
     directory = tmp_path / "lab"
     yield directory
     if os.geteuid() == 0:
-        down(directory)
+        remove_lab(directory)
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def _described(number: int, **limits: float | int | None) -> list[LabHost]:
 
 def _traces(directory: Path) -> list[str]:
     """Links, mounts in any namespace, groups, processes and directories of this lab."""
-    names = plan.names(directory)
+    names = plan.derive_names(directory)
     links = json.loads(subprocess.check_output(["ip", "-json", "link", "show"], text=True))
     named = json.loads(subprocess.check_output(["ip", "-json", "netns"], text=True) or "[]")
     found = [f"link {link['ifname']}" for link in links if names.tag in link["ifname"]]
@@ -86,7 +86,7 @@ def _ended(process: Path) -> bool:
         return True
 
 
-def _tells(file: Path, names: plan.Names) -> bool:
+def _tells(file: Path, names: plan.LabNames) -> bool:
     try:
         text = file.read_bytes()
     except OSError:

@@ -15,13 +15,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from autotune.lab import machine
-from autotune.lab.disk import EMPTIED, FRESH, HIDDEN
-from autotune.lab.plan import Names
-from autotune.services.sysctl.service import KEYS
+from autotune.lab.disk import EMPTIED_DIRECTORIES, EMPTY_DIRECTORY_MODES, HIDDEN_DIRECTORY
+from autotune.lab.plan import LabNames
+from autotune.services.sysctl.service import KERNEL_KEYS
 
 LOWER = Path("/")
 #: Of these a host sees nothing that this machine has there.
-OWN = frozenset({*EMPTIED, *FRESH, HIDDEN})
+OWN = frozenset({*EMPTIED_DIRECTORIES, *EMPTY_DIRECTORY_MODES, HIDDEN_DIRECTORY})
 #: What a host that runs writes by itself: logs, caches, temporary files, state of systemd.
 PASSING = frozenset({
     "dev", "proc", "run", "sys", "tmp", "root/.ansible", "var/cache", "var/log", "var/tmp",
@@ -44,11 +44,11 @@ systemctl show --property {PROPERTIES} -- {" ".join(UNITS)} | sed 's/^$/-/; s/^/
 """
 
 
-def picture(names: Names, host: str) -> list[str]:
+def picture(names: LabNames, host: str) -> list[str]:
     """Its files that differ from this machine's, each line ``path kind …``; of a host that runs also
     ``kernel``, ``runtime`` (units made for this boot), ``mount`` and ``unit`` lines."""
-    files = sorted(_changes(names.machine(host) / "upper", ""))
-    pid = machine.pid(names, host)
+    files = sorted(_changes(names.machine_directory(host) / "upper", ""))
+    pid = machine.find_init_pid(names, host)
     return files if pid is None else files + _running(pid)
 
 
@@ -69,7 +69,7 @@ def below(path: str) -> str | None:
 
 def _running(pid: int) -> list[str]:
     argv = ["nsenter", f"--target={pid}", "--mount", "--net", "--pid", "--root"]
-    argv += ["env", "--chdir=/", "sh", "-c", _RUNNING, "sh", *KEYS]
+    argv += ["env", "--chdir=/", "sh", "-c", _RUNNING, "sh", *KERNEL_KEYS]
     return subprocess.check_output(argv, text=True, timeout=120).splitlines()
 
 

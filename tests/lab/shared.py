@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
-from autotune.lab.lifecycle import access, halt, up
-from autotune.lab.plan import LabHost, names
+from autotune.lab.lifecycle import build_ssh_host, halt_host, start_lab
+from autotune.lab.plan import LabHost, derive_names
 from autotune.transports.ssh import SshTransport
 from tests.lab.pictures import picture
 
@@ -48,27 +48,27 @@ class SharedLab:
 
     @classmethod
     def made(cls, directory: Path) -> SharedLab:
-        up(HOSTS, directory)
+        start_lab(HOSTS, directory)
         settled(directory, [host.name for host in HOSTS])
         return cls(directory, cls(directory, {}).pictures())
 
     def pictures(self) -> dict[str, list[str]]:
-        return {host.name: picture(names(self.directory), host.name) for host in HOSTS}
+        return {host.name: picture(derive_names(self.directory), host.name) for host in HOSTS}
 
     def renew(self) -> None:
         """Every host as new: what was changed or stopped boots again, from an empty layer."""
         changed = [name for name, lines in self.pictures().items() if lines != self.new[name]]
         for name in changed:
-            halt(self.directory, name)
-            (names(self.directory).machine(name) / "made").unlink()
-        up(HOSTS, self.directory)
+            halt_host(self.directory, name)
+            (derive_names(self.directory).machine_directory(name) / "made").unlink()
+        start_lab(HOSTS, self.directory)
         settled(self.directory, changed)
-        self.new.update({name: picture(names(self.directory), name) for name in changed})
+        self.new.update({name: picture(derive_names(self.directory), name) for name in changed})
 
 
 def settled(directory: Path, hosts: Iterable[str]) -> None:
     """These hosts of a lab are booted to the end: nothing is written any more by what runs once."""
-    transports = [SshTransport(access(directory, name)) for name in hosts]
+    transports = [SshTransport(build_ssh_host(directory, name)) for name in hosts]
     for transport in transports:
         transport.run(["systemctl", "is-system-running", "--wait"], timeout=300.0)
         transport.close()

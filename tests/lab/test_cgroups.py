@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.lab.cgroups import Hierarchy, bandwidth, hierarchies, limits, mounts
+from autotune.lab.cgroups import CgroupHierarchy, cpu_bandwidth, find_hierarchies, group_limits, parse_mounts
 from autotune.lab.plan import LabHost
 
 PRIVATE = Path("/lab/cgroup")
@@ -37,8 +37,8 @@ HYBRID = (
 
 
 def found(mountinfo: str, held: str = HELD) -> list[tuple[str, int, bool]]:
-    trees = hierarchies(mountinfo, held, PRIVATE)
-    return [(str(tree.path), tree.version, tree.mounted) for tree in trees]
+    trees = find_hierarchies(mountinfo, held, PRIVATE)
+    return [(str(tree.path), tree.version, tree.is_mounted) for tree in trees]
 
 
 def test_a_unified_tree_is_used_as_it_is() -> None:
@@ -84,7 +84,7 @@ def test_the_private_trees_of_another_lab_are_left_alone() -> None:
 
 def test_mounts_are_read_with_optional_fields_and_escaped_names() -> None:
     text = r"36 35 98:0 /mnt1 /my\040lab rw shared:1 master:2 - ext3 /dev/root rw,errors=continue"
-    (mount,) = mounts(text)
+    (mount,) = parse_mounts(text)
     assert mount.path == Path("/my lab")
     assert mount.kind == "ext3"
     assert mount.options == ("rw", "errors=continue")
@@ -117,17 +117,17 @@ HOST = LabHost("web1", "198.18.0.12", cpus=0.5, memory=256 << 20)
 def test_limits_are_written_where_their_controller_is(
     version: int, controllers: tuple[str, ...], written: dict[str, str]
 ) -> None:
-    assert limits(Hierarchy(Path("/x"), version, controllers, mounted=True), HOST) == written
+    assert group_limits(CgroupHierarchy(Path("/x"), version, controllers, is_mounted=True), HOST) == written
 
 
 def test_a_host_without_limits_has_none_written() -> None:
-    tree = Hierarchy(Path("/x"), 2, ("cpu", "memory"), mounted=True)
-    assert limits(tree, LabHost("web1", "198.18.0.12")) == {}
+    tree = CgroupHierarchy(Path("/x"), 2, ("cpu", "memory"), is_mounted=True)
+    assert group_limits(tree, LabHost("web1", "198.18.0.12")) == {}
 
 
 @given(st.floats(0.01, 256))
 def test_bandwidth_is_what_was_asked_in_what_the_kernel_takes(cpus: float) -> None:
-    (quota, period) = bandwidth(cpus)
+    (quota, period) = cpu_bandwidth(cpus)
     assert quota >= 1_000
     assert 10_000 <= period <= 1_000_000
     assert quota / period == pytest.approx(cpus, rel=0.01)

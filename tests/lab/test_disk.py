@@ -9,11 +9,11 @@ import pytest
 
 from autotune.errors import AutotuneError
 from autotune.lab import disk
-from autotune.lab.disk import Absent, Directory, Entry, File, HostKeys, Link
-from autotune.lab.plan import LabHost, plan
+from autotune.lab.disk import AbsentPath, EmptyDirectory, DiskEntry, DiskFile, HostKeys, DiskLink
+from autotune.lab.plan import LabHost, build_plan
 
 WEB1 = LabHost("web1", "198.18.0.12")
-LAB = plan([LabHost("lb1", "198.18.0.11"), WEB1], Path("/var/lib/lab"))
+LAB = build_plan([LabHost("lb1", "198.18.0.11"), WEB1], Path("/var/lib/lab"))
 KEYS = HostKeys("PRIVATE", "ssh-ed25519 HOST", "ssh-ed25519 LAB")
 MACHINE = [
     "etc/ssh/ssh_host_rsa_key",
@@ -41,53 +41,53 @@ def lower(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def laid(lower: Path) -> dict[str, Entry]:
-    return {entry.path: entry for entry in disk.root(LAB, WEB1, KEYS, lower)}
+def laid(lower: Path) -> dict[str, DiskEntry]:
+    return {entry.path: entry for entry in disk.list_root_entries(LAB, WEB1, KEYS, lower)}
 
 
-def test_what_is_not_the_systems_is_not_seen(laid: dict[str, Entry]) -> None:
-    assert laid["work"] == Absent("work")
-    assert laid["secret"] == Absent("secret")
-    assert laid["var/lib/autotune"] == Absent("var/lib/autotune")
-    assert laid["root"] == Directory("root", 0o700)
-    assert laid["tmp"] == Directory("tmp", 0o1777)
+def test_what_is_not_the_systems_is_not_seen(laid: dict[str, DiskEntry]) -> None:
+    assert laid["work"] == AbsentPath("work")
+    assert laid["secret"] == AbsentPath("secret")
+    assert laid["var/lib/autotune"] == AbsentPath("var/lib/autotune")
+    assert laid["root"] == EmptyDirectory("root", 0o700)
+    assert laid["tmp"] == EmptyDirectory("tmp", 0o1777)
     for emptied in ("etc/ssh", "etc/systemd", "var/log", "var/lib/redis"):
-        assert isinstance(laid[emptied], Directory)
+        assert isinstance(laid[emptied], EmptyDirectory)
     assert not any(path.startswith(("usr", "bin", "etc/nginx")) for path in laid)
 
 
-def test_directories_of_logs_are_there_empty(laid: dict[str, Entry]) -> None:
+def test_directories_of_logs_are_there_empty(laid: dict[str, DiskEntry]) -> None:
     logs = laid["var/log/nginx"]
-    assert isinstance(logs, Directory)
+    assert isinstance(logs, EmptyDirectory)
     assert logs.mode == 0o2755
     assert "var/log/journal" not in laid
 
 
-def test_a_host_boots_sshd_and_nothing_of_the_machines(laid: dict[str, Entry]) -> None:
+def test_a_host_boots_sshd_and_nothing_of_the_machines(laid: dict[str, DiskEntry]) -> None:
     units = "etc/systemd/system"
     wanted = f"{units}/multi-user.target.wants/ssh.service"
-    assert laid[wanted] == Link(wanted, "/usr/lib/systemd/system/ssh.service")
+    assert laid[wanted] == DiskLink(wanted, "/usr/lib/systemd/system/ssh.service")
     assert [path for path in laid if path.startswith(f"{units}/multi-user.target.wants/")] == [
         wanted
     ]
-    assert laid[f"{units}/systemd-logind.service"] == Link(
+    assert laid[f"{units}/systemd-logind.service"] == DiskLink(
         f"{units}/systemd-logind.service", "/dev/null"
     )
     generators = "etc/systemd/system-generators"
-    assert isinstance(laid[generators], Directory)
-    assert laid[f"{generators}/systemd-fstab-generator"] == Link(
+    assert isinstance(laid[generators], EmptyDirectory)
+    assert laid[f"{generators}/systemd-fstab-generator"] == DiskLink(
         f"{generators}/systemd-fstab-generator", "/dev/null"
     )
     assert f"{generators}/systemd-sysv-generator" not in laid  # init scripts of packages are units
 
 
-def test_a_host_has_the_keys_and_names_of_the_lab(laid: dict[str, Entry]) -> None:
-    assert laid["root/.ssh/authorized_keys"] == File(
+def test_a_host_has_the_keys_and_names_of_the_lab(laid: dict[str, DiskEntry]) -> None:
+    assert laid["root/.ssh/authorized_keys"] == DiskFile(
         "root/.ssh/authorized_keys", "ssh-ed25519 LAB\n", 0o600
     )
     key = "etc/ssh/ssh_host_ed25519_key"
-    assert laid[key] == File(key, "PRIVATE", 0o600)
-    assert laid["etc/hosts"] == File(
+    assert laid[key] == DiskFile(key, "PRIVATE", 0o600)
+    assert laid["etc/hosts"] == DiskFile(
         "etc/hosts",
         "127.0.0.1 localhost\n"
         "::1 localhost ip6-localhost ip6-loopback\n"
@@ -95,14 +95,14 @@ def test_a_host_has_the_keys_and_names_of_the_lab(laid: dict[str, Entry]) -> Non
         "198.18.0.12 web1\n"
         "198.18.0.1 controller\n",
     )
-    other = disk.machine_id(LAB, LAB.hosts[0])
-    mine = disk.machine_id(LAB, WEB1)
+    other = disk.derive_machine_id(LAB, LAB.hosts[0])
+    mine = disk.derive_machine_id(LAB, WEB1)
     assert len(mine) == 32
     assert mine != other
 
 
 def test_parents_come_before_children(lower: Path) -> None:
-    paths = [entry.path for entry in disk.root(LAB, WEB1, KEYS, lower)]
+    paths = [entry.path for entry in disk.list_root_entries(LAB, WEB1, KEYS, lower)]
     assert len(paths) == len(set(paths))
     for path in paths:
         later = paths[paths.index(path) :]
@@ -122,8 +122,8 @@ def test_a_lab_is_hidden_from_its_hosts_wherever_it_is(
     lower: Path, tmp_path_factory: pytest.TempPathFactory, directory: str, seen: bool
 ) -> None:
     upper = tmp_path_factory.mktemp("upper")
-    lab = plan([WEB1], Path(directory))
-    disk.lay(upper, disk.root(lab, WEB1, KEYS, lower), lower)
+    lab = build_plan([WEB1], Path(directory))
+    disk.write_entries(upper, disk.list_root_entries(lab, WEB1, KEYS, lower), lower)
     inside = upper / directory[1:]
     assert inside.is_dir() == seen
     if seen:
@@ -134,7 +134,7 @@ def test_a_lab_is_hidden_from_its_hosts_wherever_it_is(
 @pytest.mark.parametrize("module", ["pam_systemd.so", "pam_motd.so  motd=/run/motd.dynamic"])
 def test_modules_that_a_lab_has_no_use_for_are_left_out(module: str) -> None:
     pam = f"session required pam_unix.so\nsession optional\t{module}\nsession optional x.so\n"
-    assert disk.for_lab(pam) == "session required pam_unix.so\nsession optional x.so\n"
+    assert disk.adapt_pam_service(pam) == "session required pam_unix.so\nsession optional x.so\n"
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_modules_that_a_lab_has_no_use_for_are_left_out(module: str) -> None:
 def test_a_system_spread_over_filesystems_is_refused(mounted: str, fine: bool) -> None:
     text = f"22 1 254:0 / / rw - ext4 /dev/a rw\n23 22 254:1 / {mounted} rw - ext4 /dev/b rw\n"
     if fine:
-        disk.require_one_filesystem(text)
+        disk.require_single_filesystem(text)
     else:
         with pytest.raises(AutotuneError, match=f"{mounted} must be on the filesystem of /"):
-            disk.require_one_filesystem(text)
+            disk.require_single_filesystem(text)

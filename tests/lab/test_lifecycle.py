@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import AutotuneError
-from autotune.lab.lifecycle import access, down, halt, ssh_command, status, up
+from autotune.lab.lifecycle import build_ssh_host, remove_lab, halt_host, ssh_command, list_host_status, start_lab
 from autotune.lab.plan import LabHost
 from tests import soak
 
@@ -63,26 +63,26 @@ def test_eight_hosts_come_up_and_go_down(
 ) -> None:
     hosts = described(8)
     start = time.monotonic()
-    up(hosts, lab_dir)
+    start_lab(hosts, lab_dir)
     booted = time.monotonic() - start
     names = [on(lab_dir, host.name, "hostname") for host in hosts]
     reached = time.monotonic() - start
     assert names == [host.name for host in hosts]
-    assert all(known.running and known.ssh for known in status(lab_dir))
+    assert all(known.running and known.ssh for known in list_host_status(lab_dir))
     start = time.monotonic()
-    down(lab_dir)
+    remove_lab(lab_dir)
     with capsys.disabled():
         print(
             f"\neight hosts: up {booted:.1f} s, ssh to each {reached:.1f} s,"
             f" down {time.monotonic() - start:.1f} s"
         )
     assert traces(lab_dir) == []
-    assert status(lab_dir) == ()
+    assert list_host_status(lab_dir) == ()
 
 
 def test_a_host_is_a_server_with_systemd(lab_dir: Path, described: Described) -> None:
     (host, peer) = described(2)
-    up([host, peer], lab_dir)
+    start_lab([host, peer], lab_dir)
     assert on(lab_dir, host.name, "systemctl is-system-running --wait") == "running"
     units = on(lab_dir, host.name, "systemctl list-units --state=running --plain --no-legend")
     services = {line.split()[0] for line in units.splitlines() if ".service" in line}
@@ -100,7 +100,7 @@ def test_a_drop_in_limits_descriptors_and_a_unit_reloads(
     lab_dir: Path, described: Described
 ) -> None:
     (host,) = described(1)
-    up([host], lab_dir)
+    start_lab([host], lab_dir)
     script = """
     set -e
     cat >/etc/systemd/system/sample.service <<EOF
@@ -126,7 +126,7 @@ def test_a_host_sees_nothing_of_the_machine_below_and_cannot_change_it(
     lab_dir: Path, described: Described
 ) -> None:
     (host,) = described(1)
-    up([host], lab_dir)
+    start_lab([host], lab_dir)
     listed = on(lab_dir, host.name, "ls -A /root /home /root/.ssh").split()
     assert listed == ["/home:", "/root:", ".ssh", "/root/.ssh:", "authorized_keys"]
     assert on(lab_dir, host.name, f"ls -d {Path(__file__).parts[1]} 2>&1 || true") != ""
@@ -144,8 +144,8 @@ def test_a_host_sees_nothing_of_the_machine_below_and_cannot_change_it(
 
 def test_limits_are_seen_and_kept(lab_dir: Path, described: Described) -> None:
     hosts = described(1, cpus=0.5, memory=192 * 1024 * 1024)
-    up(hosts, lab_dir)
-    pid = status(lab_dir)[0].pid
+    start_lab(hosts, lab_dir)
+    pid = list_host_status(lab_dir)[0].pid
     assert pid is not None
     assert _limits(pid) == {"cpu": 0.5, "memory": 192 * 1024 * 1024}
     # Two loops on one clock: half a CPU's time passes for both together.
@@ -166,13 +166,13 @@ def test_limits_are_seen_and_kept(lab_dir: Path, described: Described) -> None:
 
 def test_up_again_starts_what_stopped_with_its_disk(lab_dir: Path, described: Described) -> None:
     hosts = described(2)
-    up(hosts, lab_dir)
+    start_lab(hosts, lab_dir)
     on(lab_dir, hosts[0].name, "echo kept >/etc/kept")
-    before = {known.name: known.pid for known in status(lab_dir)}
-    halt(lab_dir, hosts[0].name)
-    assert [known.running for known in status(lab_dir)] == [False, True]
-    up(hosts, lab_dir)
-    after = {known.name: known.pid for known in status(lab_dir)}
+    before = {known.name: known.pid for known in list_host_status(lab_dir)}
+    halt_host(lab_dir, hosts[0].name)
+    assert [known.running for known in list_host_status(lab_dir)] == [False, True]
+    start_lab(hosts, lab_dir)
+    after = {known.name: known.pid for known in list_host_status(lab_dir)}
     assert after[hosts[1].name] == before[hosts[1].name]
     assert after[hosts[0].name] != before[hosts[0].name]
     assert on(lab_dir, hosts[0].name, "cat /etc/kept") == "kept"
@@ -180,10 +180,10 @@ def test_up_again_starts_what_stopped_with_its_disk(lab_dir: Path, described: De
 
 def test_a_lab_described_differently_is_replaced(lab_dir: Path, described: Described) -> None:
     (first, second) = described(2)
-    up([first, second], lab_dir)
-    up([replace(first, memory=256 * 1024 * 1024)], lab_dir)
-    assert [known.name for known in status(lab_dir)] == [first.name]
-    pid = status(lab_dir)[0].pid
+    start_lab([first, second], lab_dir)
+    start_lab([replace(first, memory=256 * 1024 * 1024)], lab_dir)
+    assert [known.name for known in list_host_status(lab_dir)] == [first.name]
+    pid = list_host_status(lab_dir)[0].pid
     assert pid is not None
     assert _limits(pid)["memory"] == 256 * 1024 * 1024
 
@@ -192,20 +192,20 @@ def test_addresses_of_another_lab_are_refused(
     lab_dir: Path, tmp_path: Path, described: Described, traces: Traces
 ) -> None:
     hosts = described(1)
-    up(hosts, lab_dir)
+    start_lab(hosts, lab_dir)
     with pytest.raises(AutotuneError, match="already in use by at"):
-        up(hosts, tmp_path / "other")
+        start_lab(hosts, tmp_path / "other")
     assert traces(tmp_path / "other") == []
-    assert access(lab_dir, hosts[0].name).address == hosts[0].address
+    assert build_ssh_host(lab_dir, hosts[0].name).address == hosts[0].address
 
 
 def test_down_needs_no_record(lab_dir: Path, described: Described, traces: Traces) -> None:
-    up(described(1), lab_dir)
+    start_lab(described(1), lab_dir)
     (lab_dir / "lab.json").unlink()
     assert traces(lab_dir) != []
-    down(lab_dir)
+    remove_lab(lab_dir)
     assert traces(lab_dir) == []
-    down(lab_dir)
+    remove_lab(lab_dir)
 
 
 STEPS = {
@@ -229,9 +229,9 @@ def test_an_up_killed_after_a_step_is_taken_down_and_repaired(
     for mended in (False, True):
         assert _killed_after_step("up", step, hosts, lab_dir) == -signal.SIGKILL
         if mended:
-            up(hosts, lab_dir)
+            start_lab(hosts, lab_dir)
             assert [on(lab_dir, host.name, "hostname") for host in hosts] == ["host0", "host1"]
-        down(lab_dir)
+        remove_lab(lab_dir)
         assert traces(lab_dir) == []
 
 
@@ -240,9 +240,9 @@ def test_a_down_killed_after_a_step_is_completed(
     step: str, lab_dir: Path, described: Described, traces: Traces
 ) -> None:
     hosts = described(2)
-    up(hosts, lab_dir)
+    start_lab(hosts, lab_dir)
     assert _killed_after_step("down", step, hosts, lab_dir) == -signal.SIGKILL
-    down(lab_dir)
+    remove_lab(lab_dir)
     assert traces(lab_dir) == []
 
 
@@ -263,13 +263,13 @@ def test_a_killed_up_leaves_nothing_that_down_does_not_find(
     assert _killed_after(None, hosts, lab_dir) == 0
     whole = time.monotonic() - start
     assert len(traces(lab_dir)) > 0
-    down(lab_dir)
+    remove_lab(lab_dir)
     assert traces(lab_dir) == []
     moments = soak.moments()
     for _ in range(soak.kills(12)):
         delay = moments.uniform(0.1, whole)
         killed = _killed_after(delay, hosts, lab_dir)
-        down(lab_dir)
+        remove_lab(lab_dir)
         left = traces(lab_dir)
         assert left == [], f"killed after {delay:.3f} s (status {killed})"
 
@@ -282,9 +282,9 @@ def test_up_repairs_what_a_killed_one_left(
     moments = soak.moments()
     for _ in range(soak.kills(4)):
         _killed_after(moments.uniform(0.2, 1.0), hosts, lab_dir)
-        up(hosts, lab_dir)
+        start_lab(hosts, lab_dir)
         assert [on(lab_dir, host.name, "hostname") for host in hosts] == ["host0", "host1"]
-        down(lab_dir)
+        remove_lab(lab_dir)
     assert traces(lab_dir) == []
 
 

@@ -11,14 +11,14 @@ import pytest
 
 from autotune.errors import AutotuneError, LockedError
 from autotune.lab import lock, machine, prerequisites
-from autotune.lab.cgroups import Hierarchy
-from autotune.lab.lifecycle import existing, status, up
-from autotune.lab.plan import LabHost, names, plan
+from autotune.lab.cgroups import CgroupHierarchy
+from autotune.lab.lifecycle import require_lab, list_host_status, start_lab
+from autotune.lab.plan import LabHost, derive_names, build_plan
 
-LAB = plan([LabHost("web1", "198.18.0.12")], Path("/lab"))
+LAB = build_plan([LabHost("web1", "198.18.0.12")], Path("/lab"))
 TREES = (
-    Hierarchy(Path("/sys/fs/cgroup/cpu"), 1, ("cpu",), mounted=True),
-    Hierarchy(Path("/lab/cgroup/memory"), 1, ("memory",), mounted=True),
+    CgroupHierarchy(Path("/sys/fs/cgroup/cpu"), 1, ("cpu",), is_mounted=True),
+    CgroupHierarchy(Path("/lab/cgroup/memory"), 1, ("memory",), is_mounted=True),
 )
 
 
@@ -32,20 +32,20 @@ TREES = (
     ],
 )
 def test_the_first_process_of_a_host_is_recognised(status: str, first: bool) -> None:
-    assert machine.first(status) == first
+    assert machine.is_namespace_init(status) == first
 
 
 def test_the_processes_of_a_host_that_does_not_answer_are_named() -> None:
     with subprocess.Popen(["sleep", "60"]) as process:
         ended = subprocess.Popen(["true"])
         ended.wait()
-        text = machine.activity([process.pid, ended.pid])
+        text = machine.describe_processes([process.pid, ended.pid])
         process.kill()
     assert re.fullmatch(r"sleep \([RSD], 0\.\d s\)", text)
 
 
 def test_a_host_joins_its_groups_by_name() -> None:
-    words = machine.command(LAB, LAB.hosts[0], TREES)
+    words = machine.build_boot_command(LAB, LAB.hosts[0], TREES)
     group = LAB.names.cgroup
     at = words.index("/lab/hosts/web1")
     assert words[at : at + 6] == [
@@ -55,24 +55,24 @@ def test_a_host_joins_its_groups_by_name() -> None:
 
 
 def test_trees_mounted_for_the_lab_are_shown_to_its_hosts() -> None:
-    assert machine.covers(TREES, Path("/lab/cgroup")) == [
+    assert machine.list_cgroup_mounts(TREES, Path("/lab/cgroup")) == [
         *("cpu", "/sys/fs/cgroup/cpu"),
         *("memory", "/lab/cgroup/memory"),
     ]
-    assert machine.covers(TREES[:1], Path("/lab/cgroup")) == []
-    unified = Hierarchy(Path("/lab/cgroup"), 2, ("cpu", "memory"), mounted=True)
-    assert machine.covers([unified], Path("/lab/cgroup")) == [".", "/lab/cgroup"]
+    assert machine.list_cgroup_mounts(TREES[:1], Path("/lab/cgroup")) == []
+    unified = CgroupHierarchy(Path("/lab/cgroup"), 2, ("cpu", "memory"), is_mounted=True)
+    assert machine.list_cgroup_mounts([unified], Path("/lab/cgroup")) == [".", "/lab/cgroup"]
 
 
-@pytest.mark.parametrize("script", [machine._JOIN, machine._BOOT])
+@pytest.mark.parametrize("script", [machine._JOIN_SCRIPT, machine._BOOT_SCRIPT])
 def test_the_scripts_are_ones_a_shell_can_read(script: str) -> None:
     subprocess.run(["sh", "-n", "-c", script], check=True)
 
 
 def test_missing_packages_are_told_with_the_command_to_get_them() -> None:
-    missing = prerequisites.missing_packages(lambda program: program not in {"sshd", "ip"})
+    missing = prerequisites.list_missing_packages(lambda program: program not in {"sshd", "ip"})
     assert missing == ("iproute2", "openssh-server")
-    hint = prerequisites._advice(missing)
+    hint = prerequisites._format_install_advice(missing)
     assert "apt-get install --no-install-recommends iproute2 openssh-server" in hint
 
 
@@ -85,22 +85,22 @@ def test_a_directory_that_cannot_hold_a_lab_is_refused(directory: str) -> None:
 def test_only_root_makes_a_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     with pytest.raises(AutotuneError, match="cannot create a lab: it requires root"):
-        up(LAB.hosts, tmp_path / "lab")
+        start_lab(LAB.hosts, tmp_path / "lab")
     assert not (tmp_path / "lab").exists()
 
 
 def test_no_lab_has_no_hosts(tmp_path: Path) -> None:
-    assert status(tmp_path) == ()
+    assert list_host_status(tmp_path) == ()
     with pytest.raises(AutotuneError, match="no lab exists in"):
-        existing(tmp_path)
+        require_lab(tmp_path)
 
 
 def test_one_at_a_time_works_on_a_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "_WAIT", 0.05)
-    lab = names(tmp_path / "lab")
-    with lock.alone(lab, make=True):  # noqa: SIM117  # the second is to fail inside the first
-        with pytest.raises(LockedError), lock.alone(lab, make=True):
+    lab = derive_names(tmp_path / "lab")
+    with lock.lock_lab(lab, make=True):  # noqa: SIM117  # the second is to fail inside the first
+        with pytest.raises(LockedError), lock.lock_lab(lab, make=True):
             pass
     assert not lab.directory.exists()
-    with lock.alone(lab, make=False):
+    with lock.lock_lab(lab, make=False):
         pass

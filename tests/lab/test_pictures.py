@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 import pytest
 
 from autotune.lab import machine
-from autotune.lab.lifecycle import access, halt
-from autotune.lab.plan import names
+from autotune.lab.lifecycle import build_ssh_host, halt_host
+from autotune.lab.plan import derive_names
 from autotune.transports.ssh import SshTransport
 from tests.lab.pictures import picture
 from tests.lab.shared import HOSTS, SharedLab
@@ -87,13 +87,13 @@ CHANGES = {
 @pytest.fixture
 def host(shared_lab: SharedLab) -> Iterator[SshTransport]:
     shared_lab.renew()
-    transport = SshTransport(access(shared_lab.directory, HOST))
+    transport = SshTransport(build_ssh_host(shared_lab.directory, HOST))
     yield transport
     transport.close()
 
 
 def test_every_kind_of_change_shows_and_goes(host: SshTransport, shared_lab: SharedLab) -> None:
-    lab = names(shared_lab.directory)
+    lab = derive_names(shared_lab.directory)
     for name, (change, undo, shows) in CHANGES.items():
         before = picture(lab, HOST)
         done = host.run(["sh", "-ec", change], timeout=60.0)
@@ -110,7 +110,7 @@ def test_hosts_that_were_changed_or_stopped_are_as_new_again(
 ) -> None:
     new = _bits(shared_lab.new)
     host.run(["sh", "-c", "rm /etc/nginx/nginx.conf; echo x >/etc/mine; systemctl start redis"])
-    halt(shared_lab.directory, HOSTS[0].name)
+    halt_host(shared_lab.directory, HOSTS[0].name)
     before = _booted(shared_lab)
     shared_lab.renew()
     after = _booted(shared_lab)
@@ -125,4 +125,4 @@ def _bits(pictures: Mapping[str, list[str]]) -> dict[str, list[list[str]]]:
 
 
 def _booted(lab: SharedLab) -> list[int | None]:
-    return [machine.pid(names(lab.directory), host.name) for host in HOSTS]
+    return [machine.find_init_pid(derive_names(lab.directory), host.name) for host in HOSTS]

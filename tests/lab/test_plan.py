@@ -16,10 +16,10 @@ from autotune.lab import network
 from autotune.lab.plan import (
     LAB_NETWORK,
     LabHost,
-    decoded,
-    encoded,
-    names,
-    plan,
+    decode_plan,
+    encode_plan,
+    derive_names,
+    build_plan,
     read_plan,
     write_plan,
 )
@@ -32,10 +32,10 @@ LAB = [
 
 
 def test_a_small_lab_takes_a_small_subnet() -> None:
-    made = plan(LAB, Path("/var/lib/lab"))
+    made = build_plan(LAB, Path("/var/lib/lab"))
     assert str(made.network) == "198.18.0.0/24"
     assert str(made.gateway) == "198.18.0.1"
-    assert made.interface("198.18.0.10") == "198.18.0.10/24"
+    assert made.interface_address("198.18.0.10") == "198.18.0.10/24"
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_a_small_lab_takes_a_small_subnet() -> None:
 )
 def test_the_subnet_holds_every_host(addresses: list[str], subnet: str, gateway: str) -> None:
     hosts = [LabHost(f"host{number}", address) for number, address in enumerate(addresses)]
-    made = plan(hosts, Path("/lab"))
+    made = build_plan(hosts, Path("/lab"))
     assert (str(made.network), str(made.gateway)) == (subnet, gateway)
 
 
@@ -60,7 +60,7 @@ _ADDRESSES = st.ip_addresses(network=str(LAB_NETWORK)).filter(lambda one: 0 < in
 @given(st.lists(_ADDRESSES, min_size=1, max_size=6, unique=True))
 def test_no_address_is_given_twice(addresses: list[Any]) -> None:
     hosts = [LabHost(f"host{number}", str(address)) for number, address in enumerate(addresses)]
-    made = plan(hosts, Path("/lab"))
+    made = build_plan(hosts, Path("/lab"))
     assert made.gateway not in addresses
     assert made.network.subnet_of(LAB_NETWORK)
     assert all(address in made.network for address in addresses)
@@ -85,29 +85,29 @@ def test_no_address_is_given_twice(addresses: list[Any]) -> None:
 )
 def test_what_cannot_be_made_is_refused(hosts: list[LabHost], message: str) -> None:
     with pytest.raises(AutotuneError, match=message):
-        plan(hosts, Path("/lab"))
+        build_plan(hosts, Path("/lab"))
 
 
 def test_names_derive_from_the_directory_alone(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path)
-    assert names(tmp_path / "link") == names(tmp_path)
-    assert names(tmp_path).tag != names(tmp_path / "other").tag
-    made = names(tmp_path)
-    for link in (made.bridge, made.link(0), made.link(254)):
+    assert derive_names(tmp_path / "link") == derive_names(tmp_path)
+    assert derive_names(tmp_path).tag != derive_names(tmp_path / "other").tag
+    made = derive_names(tmp_path)
+    for link in (made.bridge, made.link_name(0), made.link_name(254)):
         assert len(link) <= 15  # IFNAMSIZ
         assert link.startswith(made.link_prefix)
 
 
 def test_a_host_of_the_lab_is_found_by_name() -> None:
-    made = plan(LAB, Path("/lab"))
-    assert made.host("lb1").address == "198.18.0.11"
+    made = build_plan(LAB, Path("/lab"))
+    assert made.find_host("lb1").address == "198.18.0.11"
     with pytest.raises(AutotuneError, match="no host web9") as error:
-        made.host("web9")
+        made.find_host("web9")
     assert "load1, lb1, web1" in str(error.value.hint)
 
 
 def test_the_journal_gives_back_what_was_written(tmp_path: Path) -> None:
-    made = plan(LAB, tmp_path)
+    made = build_plan(LAB, tmp_path)
     assert read_plan(made.names) is None
     write_plan(made)
     assert read_plan(made.names) == made
@@ -116,17 +116,17 @@ def test_the_journal_gives_back_what_was_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"schema": 99}', '{"schema": 1}'])
 def test_a_journal_that_cannot_be_read_is_said_so(tmp_path: Path, text: str) -> None:
-    made = names(tmp_path)
-    made.journal.write_text(text)
+    made = derive_names(tmp_path)
+    made.plan_file.write_text(text)
     with pytest.raises(AutotuneError, match="cannot be read") as error:
         read_plan(made)
     assert "lab down" in str(error.value.hint)
 
 
 def test_the_journal_is_plain_json() -> None:
-    made = plan(LAB, Path("/lab"))
-    record = json.loads(json.dumps(encoded(made)))
-    assert decoded(record, made.names) == made
+    made = build_plan(LAB, Path("/lab"))
+    record = json.loads(json.dumps(encode_plan(made)))
+    assert decode_plan(record, made.names) == made
     assert record["hosts"][1] == {
         "name": "lb1",
         "address": "198.18.0.11",
@@ -136,8 +136,8 @@ def test_the_journal_is_plain_json() -> None:
 
 
 def test_each_host_gets_a_cable_and_a_card_of_its_own() -> None:
-    made = plan(LAB, Path("/lab"))
-    lines = network.cables(made, {"web1": 42, "load1": 41}).splitlines()
+    made = build_plan(LAB, Path("/lab"))
+    lines = network.format_link_batch(made, {"web1": 42, "load1": 41}).splitlines()
     tag = made.names.tag
     (other, card) = (network.hardware_address(made.names, number) for number in (0, 2))
     assert lines == [
@@ -150,7 +150,7 @@ def test_each_host_gets_a_cable_and_a_card_of_its_own() -> None:
 
 @given(st.integers(0, 0xFFFF), st.integers(0, 0xFFFF))
 def test_cards_are_local_single_and_different(one: int, other: int) -> None:
-    lab = names(Path("/lab"))
+    lab = derive_names(Path("/lab"))
     address = network.hardware_address(lab, one)
     assert int(address[:2], 16) & 0b11 == 0b10  # locally administered, one station
     assert (address == network.hardware_address(lab, other)) == (one == other)
@@ -170,5 +170,5 @@ def test_cards_are_local_single_and_different(one: int, other: int) -> None:
 )
 def test_a_route_into_the_subnet_is_noticed(destination: str, taken: bool) -> None:
     routes = [{"dst": "default", "dev": "eth0"}, {"dst": destination, "dev": "other"}]
-    found = network.overlapping(routes, plan(LAB, Path("/lab")).network)
+    found = network.find_overlapping_route(routes, build_plan(LAB, Path("/lab")).network)
     assert found == ("other" if taken else None)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import AutotuneError
-from autotune.lab.prerequisites import INOTIFY, require_inotify
+from autotune.lab.prerequisites import INOTIFY_PER_HOST, require_inotify
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def kernel(tmp_path: Path) -> Path:
 
 
 def test_hosts_that_would_get_no_inotify_instance_are_refused(kernel: Path) -> None:
-    fit = 28 // INOTIFY
+    fit = 28 // INOTIFY_PER_HOST
     require_inotify(fit, kernel)
     with pytest.raises(AutotuneError, match="100 of 128") as refused:
         require_inotify(fit + 1, kernel)

@@ -18,8 +18,8 @@ from autotune.cli import lab as commands
 from autotune.errors import AutotuneError
 from autotune.lab import keys, plan, prerequisites, target_labs
 from autotune.lab.plan import LabHost
-from autotune.target.read import read
-from autotune.transports.hosts import ssh_host, transports
+from autotune.target.read import read_target
+from autotune.transports.hosts import build_ssh_host, create_transports
 from autotune.transports.parallel import run_on_all
 from tests.printed import printed
 
@@ -54,21 +54,21 @@ def autotune(*words: object) -> subprocess.CompletedProcess[str]:
 
 
 def test_hosts_are_those_of_the_target_but_this_machine(target: Path) -> None:
-    (lb1, web1) = target_labs.hosts(read(target).target)
+    (lb1, web1) = target_labs.build_lab_hosts(read_target(target).target)
     assert (lb1.name, lb1.cpus, lb1.memory) == ("lb1", 0.5, 256 << 20)
     assert (web1.name, web1.cpus, web1.memory) == ("web1", None, None)
 
 
 def test_the_shipped_lab_can_be_made_and_is_reached_where_it_is_kept() -> None:
-    file = read(SHIPPED)
-    made = plan.plan(target_labs.hosts(file.target), target_labs.LABS / file.target.name)
+    file = read_target(SHIPPED)
+    made = plan.build_plan(target_labs.build_lab_hosts(file.target), target_labs.LABS_DIRECTORY / file.target.name)
     assert {host.name for host in made.hosts} == set(file.target.hosts)
-    assert ssh_host(file, "web1").config == str(made.names.ssh_config)
+    assert build_ssh_host(file, "web1").config_file == str(made.names.ssh_config)
 
 
 def test_what_ssh_is_told_of_a_host() -> None:
-    made = plan.plan([LabHost("lb1", "198.18.0.10"), LabHost("web1", "198.18.0.12")], Path("/lab"))
-    config = SSHConfig.from_text(keys.ssh_config(made))
+    made = plan.build_plan([LabHost("lb1", "198.18.0.10"), LabHost("web1", "198.18.0.12")], Path("/lab"))
+    config = SSHConfig.from_text(keys.format_ssh_config(made))
     for pattern in ("web1", "198.18.0.12"):
         found = config.lookup(pattern)
         assert (found["hostname"], found["user"]) == ("198.18.0.12", "root")
@@ -106,7 +106,7 @@ def test_what_is_missing_is_said_with_the_command_that_brings_it(
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(prerequisites, "missing_packages", lambda: ("systemd-container",))
     with pytest.raises(AutotuneError, match="systemd-container") as raised:
-        target_labs.up(target)
+        target_labs.start_target_lab(target)
     assert raised.value.hint == "apt-get install --no-install-recommends systemd-container"
 
 
@@ -139,8 +139,8 @@ def test_a_lab_by_the_command_line(target: Path, lab_dir: Path, traces: Traces) 
 
 @pytest.mark.lab
 def test_a_target_reaches_its_lab(target: Path, lab_dir: Path) -> None:
-    target_labs.up(target, lab_dir)
-    reached = transports(read(target))
+    target_labs.start_target_lab(target, lab_dir)
+    reached = create_transports(read_target(target))
     try:
         names = run_on_all(
             reached.values(), lambda transport: transport.run(["hostname"]).stdout.strip()

@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from autotune.loads import start
-from autotune.loads.httperf import unit_span
+from autotune.loads.httperf import sum_unit_gaps
 from autotune.services.base import Argv
-from autotune.transports.base import Completed
+from autotune.transports.base import CommandResult
 
 PROGRAMS = ("httperf", "oha", "k6", "curl", "wrk", "mutilate", "own", "metronome")
 
@@ -34,12 +34,12 @@ class Recorder:
     name: str
     ran: list[tuple[Argv, bytes | None]] = field(default_factory=list)
 
-    def run(self, argv: Argv, *, input: bytes | None = None, timeout: float = 30.0) -> Completed:
+    def run(self, argv: Argv, *, input: bytes | None = None, timeout: float = 30.0) -> CommandResult:
         assert timeout > 0
         if argv[0] == "cat":
-            return Completed(argv, 0, "", "")
+            return CommandResult(argv, 0, "", "")
         self.ran.append((argv, input))
-        return Completed(argv, 0, "", "nothing was run")
+        return CommandResult(argv, 0, "", "nothing was run")
 
     def put(self, content: bytes, path: str, *, mode: int = 0o644, sudo: bool = False) -> None:
         raise AssertionError("nothing is put there")
@@ -71,11 +71,11 @@ def offered(hosts: Iterable[Recorder]) -> Iterator[Offered]:
 
 
 def _moment(argv: Argv) -> int:
-    return int(argv[4]) if argv[:1] == ("sh",) and argv[2] == start._WAIT else 0
+    return int(argv[4]) if argv[:1] == ("sh",) and argv[2] == start._WAIT_SCRIPT else 0
 
 
 def _begin(argv: Argv, first: int) -> tuple[float, Argv]:
-    if argv[:2] == ("sh", "-c") and argv[2] == start._WAIT:
+    if argv[:2] == ("sh", "-c") and argv[2] == start._WAIT_SCRIPT:
         return round((int(argv[4]) - first) / 1e9, 6), argv[5:]
     if argv[:2] == ("sh", "-c") and argv[2].startswith("sleep"):
         return float(argv[4]), argv[5:]
@@ -112,7 +112,7 @@ def _httperf(argv: Argv, text: bytes | None) -> tuple[float, float, float]:
         calls = sum(len(one.strip().splitlines()) for one in sessions) / len(sessions)
     if arrivals < 2:
         return calls / mean if calls > 1 else 0.0, calls, mean
-    span = mean * unit_span(client, arrivals - 1)
+    span = mean * sum_unit_gaps(client, arrivals - 1)
     return calls * (arrivals - 1) / span, calls * arrivals, span
 
 

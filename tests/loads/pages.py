@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from pathlib import Path
 
-from autotune.loads.probes import CUT, HEAD, TAIL, Answer
+from autotune.loads.probes import ELISION_MARK, HEAD_BYTES, TAIL_BYTES, ProbeAnswer
 
 _FIXTURES = Path(__file__).parent / "fixtures" / "error-pages"
 ERROR_PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted(_FIXTURES.iterdir())}
@@ -17,10 +17,10 @@ WORDS = tuple(
 HTML, JSON = "text/html; charset=utf-8", "application/json"
 
 
-def answer(text: str, kind: str = HTML, status: int = 200) -> Answer:
+def answer(text: str, kind: str = HTML, status: int = 200) -> ProbeAnswer:
     """As it would be read of a long one."""
-    shown = text if len(text) <= HEAD else text[:HEAD] + CUT + text[-TAIL:]
-    return Answer(status, len(text.encode()), shown, {"content-type": kind})
+    shown = text if len(text) <= HEAD_BYTES else text[:HEAD_BYTES] + ELISION_MARK + text[-TAIL_BYTES:]
+    return ProbeAnswer(status, len(text.encode()), shown, {"content-type": kind})
 
 
 def _prose(chance: random.Random, words: int) -> str:
@@ -42,7 +42,7 @@ def _layout(title: str, main: str, foot: str = "") -> str:
     )
 
 
-def shop(chance: random.Random) -> Answer:
+def shop(chance: random.Random) -> ProbeAnswer:
     """A token, a time, and how long it took to make."""
     token = "".join(chance.choices("abcdef0123456789", k=64))
     main = f'<form method="post"><input type="hidden" name="csrf" value="{token}"></form>'
@@ -54,7 +54,7 @@ def shop(chance: random.Random) -> Answer:
     return answer(_layout("Shop – offers", main, made))
 
 
-def news(chance: random.Random) -> Answer:
+def news(chance: random.Random) -> ProbeAnswer:
     """Advertisements and teasers of any length: the size varies by ±30 %."""
     teasers = (f"<h2>{_prose(chance, 6)}</h2><p>{_prose(chance, 30)}</p>" for _ in range(30))
     main = "".join(f'<article class="teaser">{teaser}</article>\n' for teaser in teasers)
@@ -62,14 +62,14 @@ def news(chance: random.Random) -> Answer:
     return answer(_layout("The Harbour Times", main + adverts))
 
 
-def personal(chance: random.Random) -> Answer:
+def personal(chance: random.Random) -> ProbeAnswer:
     """A title with a name and a number of messages."""
     name, count = chance.choice(WORDS).title(), chance.randrange(40)
     rows = "".join(f'<tr class="mail"><td>{_prose(chance, 8)}</td></tr>' for _ in range(count))
     return answer(_layout(f"({count}) {name} – inbox", f'<table class="mails">{rows}</table>'))
 
 
-def results(chance: random.Random) -> Answer:
+def results(chance: random.Random) -> ProbeAnswer:
     """From none to fifty hits, some of them about errors."""
     hits = chance.randrange(50)
     topics = (
@@ -83,7 +83,7 @@ def results(chance: random.Random) -> Answer:
     return answer(_layout("Search", f'<p>{hits} results</p><ol class="hits">{listed}</ol>'))
 
 
-def document(chance: random.Random) -> Answer:
+def document(chance: random.Random) -> ProbeAnswer:
     """JSON with items of any number and length."""
     items = ", ".join(f'{{"id": {chance.randrange(10**6)}, "name": "{_prose(chance, 3)}", "stock": true}}'
                       for _ in range(chance.randrange(20, 40)))  # fmt: skip
@@ -93,17 +93,17 @@ def document(chance: random.Random) -> Answer:
     return answer(text, JSON)
 
 
-def large(chance: random.Random) -> Answer:
+def large(chance: random.Random) -> ProbeAnswer:
     """A page of which only the start and the end are read."""
     main = "".join(f"<p>{_prose(chance, 250)}</p>\n" for _ in range(60))
     return answer(_layout("The whole book", main))
 
 
-def unchanging(chance: random.Random) -> Answer:
+def unchanging(chance: random.Random) -> ProbeAnswer:
     """A few bytes, as a health check has them."""
     return answer("ok: all 3 shards are up\n", "text/plain")
 
 
-SITES: dict[str, Callable[[random.Random], Answer]] = {
+SITES: dict[str, Callable[[random.Random], ProbeAnswer]] = {
     site.__name__: site for site in (shop, news, personal, results, document, large, unchanging)
 }

@@ -27,24 +27,24 @@ nonsense
 
 
 def test_requests_are_counted_and_the_rest_by_its_reason() -> None:
-    recorded = access_log.read(LINES)
+    recorded = access_log.parse_access_log(LINES)
     assert recorded.requests == {("GET", "/?p=12"): 2, ("GET", "/s?q=a"): 1, ("HEAD", "/s?q=a"): 1}
-    assert recorded.left_out == {
+    assert recorded.skipped == {
         "no request in combined format": 3,
         "POST, which may change data (--unsafe keeps it)": 1,
         "answered with 404": 1,
     }
-    assert recorded.used + recorded.left_out.total() == len(LINES)
+    assert recorded.used_count + recorded.skipped.total() == len(LINES)
 
 
 def test_unsafe_methods_where_they_are_asked_for() -> None:
-    assert access_log.read(LINES, unsafe=True).requests["POST", "/login"] == 1
+    assert access_log.parse_access_log(LINES, keep_unsafe=True).requests["POST", "/login"] == 1
 
 
 def test_rare_pages_are_left_out_beyond_so_many() -> None:
-    recorded = access_log.read(LINES, most=1)
+    recorded = access_log.parse_access_log(LINES, max_requests=1)
     assert recorded.requests == {("GET", "/?p=12"): 2}
-    assert recorded.left_out["of pages rarer than the 1 most frequent"] == 2
+    assert recorded.skipped["of pages rarer than the 1 most frequent"] == 2
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_rare_pages_are_left_out_beyond_so_many() -> None:
     ],
 )
 def test_what_looks_like_a_secret_is_masked(path: str, masked: str) -> None:
-    assert access_log.without_secrets(path) == masked
+    assert access_log.mask_secrets(path) == masked
 
 
 def test_the_command_writes_what_a_target_reads(tmp_path: Path) -> None:
@@ -70,8 +70,8 @@ def test_the_command_writes_what_a_target_reads(tmp_path: Path) -> None:
     assert ended.exit_code == 0, ended.output
     assert "4 requests for 3 pages" in ended.output
     assert "left out: 1 × answered with 404" in ended.output
-    visits = requests.read(out)
-    assert [(v.steps[0].method, v.path, v.weight) for v in visits] == [
+    visits = requests.read_visits(out)
+    assert [(v.session_steps[0].method, v.path, v.weight) for v in visits] == [
         ("GET", "/?p=12", 2), ("GET", "/s?q=a", 1), ("HEAD", "/s?q=a", 1),
     ]  # fmt: skip
     again = CliRunner().invoke(app, words)
@@ -92,9 +92,9 @@ def test_a_log_that_is_cut_or_damaged_cannot_be_read(
 
 
 def test_the_name_of_a_log_stays_in_its_comment(tmp_path: Path) -> None:
-    written = access_log.read(LINES).text("a\nrequests: [{path: /elsewhere}]\n#.log")
+    written = access_log.parse_access_log(LINES).format_request_file("a\nrequests: [{path: /elsewhere}]\n#.log")
     (tmp_path / "requests.yaml").write_text(written)
-    assert "/elsewhere" not in {visit.path for visit in requests.read(tmp_path / "requests.yaml")}
+    assert "/elsewhere" not in {visit.path for visit in requests.read_visits(tmp_path / "requests.yaml")}
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ def test_the_name_of_a_log_stays_in_its_comment(tmp_path: Path) -> None:
 def test_brackets_in_a_path_are_read_again(path: str, tmp_path: Path) -> None:
     lines = [f'10.0.0.1 - - [22/Nov/2026:08:00:01 +0000] "GET {path}{n} HTTP/1.1" 200 1'
              for n in range(99)]  # fmt: skip
-    (tmp_path / "requests.yaml").write_text(access_log.read(lines).text("a.log"))
-    visits = requests.read(tmp_path / "requests.yaml")
+    (tmp_path / "requests.yaml").write_text(access_log.parse_access_log(lines).format_request_file("a.log"))
+    visits = requests.read_visits(tmp_path / "requests.yaml")
     assert [visit.path for visit in visits] == [f"{path}{n}" for n in range(99)]
 
 

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.programs import local_programs
-from autotune.environments.load_meter import reading
+from autotune.deploy.programs import find_local_programs
+from autotune.environments.load_meter import build_reading
 from autotune.loads.base import LoadSpec
-from autotune.loads.registry import LOADS
-from autotune.loads.take import take
-from autotune.measure import Capacity, Limits, Noise, Reading, Slo, search
-from autotune.measure.warmup import drain
+from autotune.loads.registry import LOAD_GENERATORS
+from autotune.loads.take import take_reading
+from autotune.measure import Capacity, SearchLimits, Noise, Reading, Slo, search_peak
+from autotune.measure.warmup import wait_until_drained
 from autotune.services.php_fpm.service import PhpFpm
 from autotune.transports import curl
 from autotune.transports.local import LocalTransport
@@ -61,7 +61,7 @@ http {{
 def site(tmp_path: Path) -> Iterator[Site]:
     (tmp_path / "page.php").write_text(PAGE)
     (tmp_path / "fpm.conf").write_text(POOL.format(directory=tmp_path))
-    program = local_programs([PhpFpm()])["php-fpm"]
+    program = find_local_programs([PhpFpm()])["php-fpm"]
     pool = subprocess.Popen(["timeout", "1200", program, "-R", "-y", str(tmp_path / "fpm.conf")])
     try:
         while not (tmp_path / "fpm.sock").exists():
@@ -79,17 +79,17 @@ def capacity(generator: str, site: Site) -> Capacity:
     request = site.request(expect=b"found 0100 of 0100\n")
 
     def latency() -> float | None:
-        answer = curl.answer(HERE, request)
+        answer = curl.send_request(HERE, request)
         return None if isinstance(answer, str) or not answer.ok else answer.seconds
 
     def probe(rate: float, seconds: float) -> Reading:
-        spec = LoadSpec(rate, seconds, timeout=5.0, limit=SLO.limit)
-        measured = reading(take(LOADS[generator], request, spec, HERE, max_rate=20_000.0), spec)
-        if not SLO.met(measured):
-            drain(latency, SLO.limit)
+        spec = LoadSpec(rate, seconds, timeout=5.0, latency_limit=SLO.limit)
+        measured = build_reading(take_reading(LOAD_GENERATORS[generator], request, spec, HERE, max_rate=20_000.0), spec)
+        if not SLO.is_met(measured):
+            wait_until_drained(latency, SLO.limit)
         return measured
 
-    return search(probe, SLO, limits=Limits(max_rate=2000.0), noise=Noise())
+    return search_peak(probe, SLO, limits=SearchLimits(max_rate=2000.0), noise=Noise())
 
 
 def test_generators_agree_about_a_site(site: Site) -> None:

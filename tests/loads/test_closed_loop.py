@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 
 from autotune.loads import closed_loop, probes
-from autotune.loads.answer_kind import Reference
-from autotune.loads.answers import Page, Validator
-from autotune.loads.closed import Ceiling, Clients, Wrk
+from autotune.loads.answer_kind import ReferenceAnswer
+from autotune.loads.answers import LoadPage, AnswerValidator
+from autotune.loads.closed import ClosedLoopCeiling, ClosedLoopClients, WrkGenerator
 from autotune.services.base import Argv, Endpoint
-from autotune.target.requests import Step
-from autotune.transports.base import Completed
+from autotune.target.requests import SessionStep
+from autotune.transports.base import CommandResult
 from autotune.transports.request import Request
 from tests.loads.offered import Recorder
 
 WRK = (Path(__file__).parent / "fixtures" / "closed" / "wrk-healthy.txt").read_text()
 REQUEST = Request(Endpoint("198.18.0.1", 80), "/shop")
-RIGHT = probes.Answer(200, 5000, f"<html><title>Shop</title>{'<p>a product' * 400}</html>")
+RIGHT = probes.ProbeAnswer(200, 5000, f"<html><title>Shop</title>{'<p>a product' * 400}</html>")
 WRONG = replace(RIGHT, size=60, text="<html>Fatal error: Uncaught Error in shop.php</html>")
-CLIENTS = Clients(5, 5.0, max_rate=20_000.0)
+CLIENTS = ClosedLoopClients(5, 5.0, max_rate=20_000.0)
 
 
 class Host(Recorder):
@@ -31,29 +31,29 @@ class Host(Recorder):
 
     every = 4
 
-    def run(self, argv: Argv, *, input: bytes | None = None, timeout: float = 30.0) -> Completed:
+    def run(self, argv: Argv, *, input: bytes | None = None, timeout: float = 30.0) -> CommandResult:
         done = super().run(argv, input=input, timeout=timeout)
         return replace(done, stdout="curl" if "curl --config" in argv[2] else WRK)
 
 
-def measured(monkeypatch: pytest.MonkeyPatch, validator: Validator, every: int = 4) -> Ceiling:
-    def answers_of(_: Completed, requests: tuple[Request, ...]) -> list[probes.Answer]:
+def measured(monkeypatch: pytest.MonkeyPatch, validator: AnswerValidator, every: int = 4) -> ClosedLoopCeiling:
+    def answers_of(_: CommandResult, requests: tuple[Request, ...]) -> list[probes.ProbeAnswer]:
         assert {request.path for request in requests} == {"/shop"}
         return [RIGHT if turn % every else WRONG for turn in range(len(requests))]
 
     monkeypatch.setattr(probes, "answers_of", answers_of)
-    return closed_loop.run(Wrk(), REQUEST, CLIENTS, Host("load1"), validator)
+    return closed_loop.run_closed_loop(WrkGenerator(), REQUEST, CLIENTS, Host("load1"), validator)
 
 
-def page(path: str, **more: Any) -> Page:
-    return Page(Step(path=path), reference=Reference.of([RIGHT] * 5), **more)
+def page(path: str, **more: Any) -> LoadPage:
+    return LoadPage(SessionStep(path=path), reference=ReferenceAnswer.from_samples([RIGHT] * 5), **more)
 
 
 def test_answers_that_differ_in_kind_are_errors_of_the_ceiling(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    right = measured(monkeypatch, Validator(()))
-    ceiling = measured(monkeypatch, Validator((page("/shop"), page("/other"))))
+    right = measured(monkeypatch, AnswerValidator(()))
+    ceiling = measured(monkeypatch, AnswerValidator((page("/shop"), page("/other"))))
     assert right.rate > 0
     assert ceiling.errors["wrong answer"] >= 0.25 * right.requests
     assert ceiling.rate == pytest.approx(0.75 * right.rate, rel=0.01)
@@ -64,6 +64,6 @@ def test_answers_that_differ_in_kind_are_errors_of_the_ceiling(
 def test_pages_that_the_clients_do_not_request_are_not_compared(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    ceiling = measured(monkeypatch, Validator((page("/other"),)))
+    ceiling = measured(monkeypatch, AnswerValidator((page("/other"),)))
     assert ceiling.example == ""
     assert "wrong answer" not in ceiling.errors

@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 from autotune.loads.base import LoadResult, LoadSpec
-from autotune.loads.closed import LABEL, Ceiling, Clients
-from autotune.loads.registry import CLOSED, LOADS
-from autotune.loads.take import take
+from autotune.loads.closed import CLOSED_LOOP_LABEL, ClosedLoopCeiling, ClosedLoopClients
+from autotune.loads.registry import CLOSED_LOOP_GENERATORS, LOAD_GENERATORS
+from autotune.loads.take import take_reading
 from autotune.transports.local import LocalTransport
 from tests.loads.tls import Site, each, serving
 from tests.undisturbed import undisturbed
@@ -83,18 +83,18 @@ def freezing(site: Site, after: float) -> Iterator[Frozen]:
         thread.join()
 
 
-@pytest.mark.parametrize("name", each(LOADS))
+@pytest.mark.parametrize("name", each(LOAD_GENERATORS))
 def test_an_open_loop_counts_all_who_came_meanwhile(tmp_path: Path, name: str) -> None:
     """Where the machine stops for less than a generator says, those who came then are sent after it."""
-    spec = LoadSpec(RATE, SECONDS, timeout=10.0, limit=LONG, ramp=0.0)
+    spec = LoadSpec(RATE, SECONDS, timeout=10.0, latency_limit=LONG, ramp_seconds=0.0)
 
     def offered() -> tuple[Frozen, LoadResult]:
         with freezing(site, 1.0) as frozen:
-            result = take(LOADS[name], site.request(), spec, LocalTransport(), max_rate=20_000.0)
+            result = take_reading(LOAD_GENERATORS[name], site.request(), spec, LocalTransport(), max_rate=20_000.0)
         return frozen, result
 
     def late(result: LoadResult) -> float:
-        return (result.later_than(LONG) + result.failed) / result.intended
+        return (result.count_later_than(LONG) + result.error_count) / result.intended
 
     def whole(taken: tuple[Frozen, LoadResult]) -> bool:
         frozen, result = taken
@@ -107,26 +107,26 @@ def test_an_open_loop_counts_all_who_came_meanwhile(tmp_path: Path, name: str) -
     assert late(result) >= LEAST, result
 
 
-@pytest.mark.parametrize("name", sorted(CLOSED))
+@pytest.mark.parametrize("name", sorted(CLOSED_LOOP_GENERATORS))
 def test_a_closed_loop_counts_each_client_once_and_is_labelled(tmp_path: Path, name: str) -> None:
     """So it is only ever a ceiling, and never what finds a capacity.
 
     wrk sends as little meanwhile, and adds to its percentiles whom it would have sent.
     """
-    assert name not in LOADS
-    assert "closed loop" in LABEL
-    clients = Clients(2, SECONDS, timeout=10.0)
+    assert name not in LOAD_GENERATORS
+    assert "closed loop" in CLOSED_LOOP_LABEL
+    clients = ClosedLoopClients(2, SECONDS, timeout=10.0)
 
-    def asked() -> tuple[Frozen, Ceiling]:
-        argv = CLOSED[name].argv(site.request(), clients)
+    def asked() -> tuple[Frozen, ClosedLoopCeiling]:
+        argv = CLOSED_LOOP_GENERATORS[name].build_command(site.request(), clients)
         with freezing(site, 1.0) as frozen:
             printed = LocalTransport().run(argv, timeout=60)
-        return frozen, CLOSED[name].parse(printed.stdout, clients)
+        return frozen, CLOSED_LOOP_GENERATORS[name].parse_checked(printed.stdout, clients)
 
-    def as_expected(ceiling: Ceiling) -> bool:
-        return ceiling.failed is None and (ceiling.percentiles[90] > LONG) == (name == "wrk")
+    def as_expected(ceiling: ClosedLoopCeiling) -> bool:
+        return ceiling.failure is None and (ceiling.percentiles[90] > LONG) == (name == "wrk")
 
-    def whole(taken: tuple[Frozen, Ceiling]) -> bool:
+    def whole(taken: tuple[Frozen, ClosedLoopCeiling]) -> bool:
         """Where the machine keeps wrk from sending as well, it adds too few late clients."""
         frozen, ceiling = taken
         return frozen.all_answered() and as_expected(ceiling)

@@ -6,8 +6,8 @@ import pytest
 
 from autotune.loads import headroom
 from autotune.loads.base import LoadError, LoadResult, LoadSpec
-from autotune.loads.headroom import Headroom, calibrate, shortfall
-from autotune.loads.registry import LOADS
+from autotune.loads.headroom import Headroom, measure_host_headroom, find_shortfall
+from autotune.loads.registry import LOAD_GENERATORS
 from autotune.transports.local import LocalTransport
 from tests.ports import free_port
 
@@ -22,7 +22,7 @@ from tests.ports import free_port
     ],
 )
 def test_a_rate_is_held_against_the_headroom(headroom: Headroom, rate: float, enough: bool) -> None:
-    assert (headroom.shortage(rate) is None) == enough
+    assert (headroom.find_shortage(rate) is None) == enough
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_a_rate_is_held_against_the_headroom(headroom: Headroom, rate: float, en
     ],
 )
 def test_what_kept_the_generator_from_more(result: LoadResult, words: str | None) -> None:
-    said = shortfall(result, LoadSpec(500, 2.0))
+    said = find_shortfall(result, LoadSpec(500, 2.0))
     assert said is None if words is None else words in (said or "")
 
 
@@ -44,8 +44,8 @@ def test_the_generator_is_calibrated_and_leaves_nothing(tmp_path, monkeypatch) -
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     port = free_port()
     monkeypatch.setattr(headroom, "RATES", (20.0,))
-    found = calibrate(LOADS["httperf"], LocalTransport(), port=port, max_rate=20_000.0)
-    assert found.rate == 20 or found.stopped
+    found = measure_host_headroom(LOAD_GENERATORS["httperf"], LocalTransport(), port=port, max_rate=20_000.0)
+    assert found.rate == 20 or found.stop_reason
     assert list(tmp_path.iterdir()) == []
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", port)) != 0
@@ -55,7 +55,7 @@ def test_the_generator_is_calibrated_and_leaves_nothing(tmp_path, monkeypatch) -
 @pytest.mark.quiet
 def test_the_generator_makes_what_any_reading_needs() -> None:
     assert (
-        calibrate(LOADS["httperf"], LocalTransport(), port=free_port(), max_rate=20_000.0).rate
+        measure_host_headroom(LOAD_GENERATORS["httperf"], LocalTransport(), port=free_port(), max_rate=20_000.0).rate
         >= 500
     )
 
@@ -64,8 +64,8 @@ def test_the_generator_makes_what_any_reading_needs() -> None:
 def test_a_server_that_cannot_start_is_said(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     with pytest.raises(LoadError, match="no-such-nginx"):
-        calibrate(
-            LOADS["httperf"],
+        measure_host_headroom(
+            LOAD_GENERATORS["httperf"],
             LocalTransport(),
             server="no-such-nginx",
             port=free_port(),

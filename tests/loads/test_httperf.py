@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.loads.base import LoadResult, LoadSpec, Process, Request
-from autotune.loads.httperf import CLIENTS, Httperf, Printed, mean_gap, unit_span
+from autotune.loads.base import LoadResult, LoadSpec, LoadProcess, Request
+from autotune.loads.httperf import CLIENT_NUMBERS, HttperfGenerator, HttperfOutput, compute_mean_gap, sum_unit_gaps
 from autotune.services.base import Endpoint
 
 RECORDED = Path(__file__).parent / "fixtures" / "httperf"
@@ -28,8 +28,8 @@ def recorded(name: str) -> tuple[str, dict[str, Any]]:
 def parsed(printed: str, case: dict[str, Any]) -> LoadResult:
     body = case["expect"]
     request = Request(Endpoint("127.0.0.1", 1), "/", body.encode() if body else None)
-    process = Process(argv=(), **case["process"])
-    return Httperf().parse(process, printed, request, LoadSpec(**case["order"]))
+    process = LoadProcess(argv=(), **case["process"])
+    return HttperfGenerator().parse_checked(process, printed, request, LoadSpec(**case["order"]))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -45,7 +45,7 @@ def test_every_intended_request_is_answered_right_or_an_error(name: str) -> None
     printed, case = recorded(name)
     result = parsed(printed, case)
     assert result.intended == case["process"]["requests"]
-    assert result.replies_ok + result.failed == result.intended
+    assert result.right_answers + result.error_count == result.intended
     assert result.sent <= result.intended
 
 
@@ -55,7 +55,7 @@ def test_output_cut_anywhere_never_passes_for_a_whole_reading(name: str) -> None
     for end in range(0, len(printed) - 60, 97):
         result = parsed(printed[:end], case)
         assert result.limited is not None
-        assert result.failed == result.intended
+        assert result.error_count == result.intended
 
 
 FAULTS = {
@@ -90,7 +90,7 @@ def test_a_server_that_fails_at_less_than_was_ordered_fails() -> None:
 def test_slow_answers_stay_late_where_fast_errors_are_taken_out() -> None:
     printed, case = recorded("one-in-ten-5xx")
     late = printed.replace("\n\nTotal:", "\n           400.5 10\n\nTotal:", 1)
-    assert parsed(late, case).later_than(0.050) == 10
+    assert parsed(late, case).count_later_than(0.050) == 10
 
 
 # rate, seconds, timeout, limit, hosts → requests of each process, connections it may hold
@@ -112,16 +112,16 @@ def test_as_few_processes_as_can_do_the_job(
 ) -> None:
     rate, seconds, timeout, limit, hosts = spec
     ordered = LoadSpec(rate, seconds, timeout, limit, seed=5)
-    found = Httperf().processes(REQUEST, ordered, hosts)
-    assert [process.requests for process in found] == requests
+    found = HttperfGenerator().build_processes(REQUEST, ordered, hosts)
+    assert [process.request_count for process in found] == requests
     assert {process.open_connections for process in found} == {held}
-    assert sum(requests) == ordered.requests
-    assert all(process.span <= seconds + 1 / rate for process in found)
-    assert all(process.bound > process.span + timeout for process in found)
+    assert sum(requests) == ordered.request_count
+    assert all(process.span_seconds <= seconds + 1 / rate for process in found)
+    assert all(process.stop_seconds > process.span_seconds + timeout for process in found)
 
 
 def test_a_command_line() -> None:
-    (process,) = Httperf().processes(REQUEST, LoadSpec(500, 2.0, seed=70_000))
+    (process,) = HttperfGenerator().build_processes(REQUEST, LoadSpec(500, 2.0, seed=70_000))
     assert process.argv == (
         "sh", "-c", 'exec "$@" 2>&1', "sh", "prlimit", "--nofile=266",
         "timeout", "--signal=INT", "--kill-after=1", "9",
@@ -135,20 +135,20 @@ def test_a_command_line() -> None:
 @given(st.integers(0, 2**40), st.sampled_from([100, 9000]))
 def test_a_seed_repeats_the_arrivals_and_processes_do_not_share_them(seed, rate) -> None:
     spec = LoadSpec(rate, 0.05, seed=seed)
-    once, again = (Httperf().processes(REQUEST, spec) for _ in range(2))
+    once, again = (HttperfGenerator().build_processes(REQUEST, spec) for _ in range(2))
     assert once == again
     clients = [word for process in once for word in process.argv if word.startswith("--client")]
     assert len(set(clients)) == len(once)
 
 
 def test_without_a_seed_no_two_readings_are_alike() -> None:
-    found = {Httperf().processes(REQUEST, LoadSpec(100, 1.0)) for _ in range(20)}
+    found = {HttperfGenerator().build_processes(REQUEST, LoadSpec(100, 1.0)) for _ in range(20)}
     assert len(found) > 15
 
 
 @given(st.text())
 def test_anything_can_be_printed(text) -> None:
-    assert Printed.read(text) is None or "Total: connections" in text
+    assert HttperfOutput.parse(text) is None or "Total: connections" in text
 
 
 # What httperf 0.9.0-9 took, in test-duration (1 ms resolution), to send 1000 requests with a mean
@@ -158,18 +158,18 @@ TOOK = {0: 0.958, 1: 1.005, 777: 1.025}
 
 @pytest.mark.parametrize(("client", "took"), TOOK.items())
 def test_the_sequence_is_httperfs_own(client: int, took: float) -> None:
-    assert unit_span(client, 999) / 1000 == pytest.approx(took, abs=0.002)
+    assert sum_unit_gaps(client, 999) / 1000 == pytest.approx(took, abs=0.002)
 
 
-@given(st.integers(0, CLIENTS - 1), st.integers(2, 400), st.floats(1, 10_000))
+@given(st.integers(0, CLIENT_NUMBERS - 1), st.integers(2, 400), st.floats(1, 10_000))
 def test_the_gaps_add_up_to_the_time_the_rate_asks_for(client, requests, rate) -> None:
-    gap = mean_gap(client, requests, rate)
-    assert gap * unit_span(client, requests - 1) == pytest.approx((requests - 1) / rate)
+    gap = compute_mean_gap(client, requests, rate)
+    assert gap * sum_unit_gaps(client, requests - 1) == pytest.approx((requests - 1) / rate)
 
 
 def test_clients_send_at_different_moments_and_stray_as_poisson_arrivals_do() -> None:
     n = 1000
-    spans = [unit_span(client, n) / n for client in range(0, CLIENTS, CLIENTS // 200)]
+    spans = [sum_unit_gaps(client, n) / n for client in range(0, CLIENT_NUMBERS, CLIENT_NUMBERS // 200)]
     mean = sum(spans) / len(spans)
     sd = sqrt(sum((span - mean) ** 2 for span in spans) / (len(spans) - 1))
     assert len(set(spans)) == len(spans)
@@ -178,4 +178,4 @@ def test_clients_send_at_different_moments_and_stray_as_poisson_arrivals_do() ->
 
 
 def test_a_single_request_needs_no_gap() -> None:
-    assert mean_gap(3, 1, 5.0) == 0.2
+    assert compute_mean_gap(3, 1, 5.0) == 0.2

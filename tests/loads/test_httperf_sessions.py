@@ -8,33 +8,33 @@ from pathlib import Path
 
 import pytest
 
-from autotune.loads.base import Load, LoadResult, LoadSpec, Request
-from autotune.loads.httperf import Httperf
-from autotune.loads.httperf_sessions import HttperfSessions, Sessions
-from autotune.loads.take import take
-from autotune.loads.workload import kinds
+from autotune.loads.base import LoadGenerator, LoadResult, LoadSpec, Request
+from autotune.loads.httperf import HttperfGenerator
+from autotune.loads.httperf_sessions import SessionGenerator, SessionProcess
+from autotune.loads.take import take_reading
+from autotune.loads.workload import parse_session_kinds
 from autotune.services.base import Endpoint
-from autotune.target.requests import Visit
+from autotune.target.requests import WeightedVisit
 from autotune.transports.local import LocalTransport
 from tests.loads.server import recording
 
 FIXTURES = Path(__file__).parent / "fixtures" / "httperf-sessions"
 REQUEST = Request(Endpoint("198.18.0.1", 80), "/")
-ORDER = LoadSpec(60, 1.0, limit=0.050, timeout=0.4, seed=5)
+ORDER = LoadSpec(60, 1.0, latency_limit=0.050, timeout=0.4, seed=5)
 BROWSING = "/s1 think=0.1\n   /img1\n   /img2\n/s2\n"
 THREE = "/s1\n/other\n/s3\n"
 
 
 def parsed(name: str, sessions: str = THREE) -> LoadResult:
-    load = HttperfSessions(kinds(sessions))
-    (process,) = load.processes(REQUEST, ORDER)
-    return load.parse(process, (FIXTURES / f"{name}.txt").read_text(), REQUEST, ORDER)
+    load = SessionGenerator(parse_session_kinds(sessions))
+    (process,) = load.build_processes(REQUEST, ORDER)
+    return load.parse_checked(process, (FIXTURES / f"{name}.txt").read_text(), REQUEST, ORDER)
 
 
 def test_pauses_are_no_latency() -> None:
     result = parsed("healthy", BROWSING)
-    assert (result.intended, result.sent, result.replies_ok) == (60, 60, 60)
-    assert result.later_than(0.050) == 0
+    assert (result.intended, result.sent, result.right_answers) == (60, 60, 60)
+    assert result.count_later_than(0.050) == 0
     assert max(result.histogram) < 0.1 / 4 + 0.050
     assert result.limited is None
 
@@ -53,34 +53,34 @@ def test_pauses_are_no_latency() -> None:
 def test_recorded(name: str, errors: dict[str, int], right: int, late: int) -> None:
     result = parsed(name)
     assert result.errors == errors
-    assert result.replies_ok == right
-    assert result.later_than(0.050) == late
-    assert result.replies_ok + result.failed == result.intended == 60
+    assert result.right_answers == right
+    assert result.count_later_than(0.050) == late
+    assert result.right_answers + result.error_count == result.intended == 60
     assert result.limited is None
 
 
 def test_output_cut_anywhere_is_no_result() -> None:
-    load = HttperfSessions(kinds(BROWSING))
-    (process,) = load.processes(REQUEST, ORDER)
+    load = SessionGenerator(parse_session_kinds(BROWSING))
+    (process,) = load.build_processes(REQUEST, ORDER)
     text = (FIXTURES / "healthy.txt").read_text()
     for end in range(0, text.index("Session rate"), 53):
-        assert load.parse(process, text[:end], REQUEST, ORDER).limited
+        assert load.parse_checked(process, text[:end], REQUEST, ORDER).limited
 
 
 @pytest.mark.parametrize("hosts", [1, 3])
 @pytest.mark.parametrize("rate", [30.0, 600.0, 9000.0])
 def test_kinds_make_the_rate_in_requests_together(rate: float, hosts: int) -> None:
-    spec = LoadSpec(rate, 4.0, limit=0.050)
-    load = HttperfSessions(kinds(f"{BROWSING}\n{BROWSING}\n/a\n"))
-    processes = load.processes(REQUEST, spec, hosts)
+    spec = LoadSpec(rate, 4.0, latency_limit=0.050)
+    load = SessionGenerator(parse_session_kinds(f"{BROWSING}\n{BROWSING}\n/a\n"))
+    processes = load.build_processes(REQUEST, spec, hosts)
     assert len(processes) >= min(2 * hosts, 20)
-    assert sum(one.requests for one in processes) == pytest.approx(rate * 4, rel=0.02, abs=4)
+    assert sum(one.request_count for one in processes) == pytest.approx(rate * 4, rel=0.02, abs=4)
     started: Counter[int] = Counter()
     for one in processes:
-        assert isinstance(one, Sessions)
-        assert one.requests == one.count * one.kind.calls
-        assert one.input == one.kind.text.encode()
-        started[one.kind.calls] += one.count
+        assert isinstance(one, SessionProcess)
+        assert one.request_count == one.session_count * one.kind.request_count
+        assert one.input == one.kind.session_log.encode()
+        started[one.kind.request_count] += one.session_count
     # Two sessions of four requests to one of a single one, as in the file.
     assert started[4] == pytest.approx(2 * started[1], abs=2)
 
@@ -89,10 +89,10 @@ def test_kinds_make_the_rate_in_requests_together(rate: float, hosts: int) -> No
 @pytest.mark.parametrize(
     "load",
     [
-        HttperfSessions(kinds("/s1 think=0.2\n   /img1\n   /img2\n/s2\n")),
-        HttperfSessions(()).asking(
+        SessionGenerator(parse_session_kinds("/s1 think=0.2\n   /img1\n   /img2\n/s2\n")),
+        SessionGenerator(()).with_visits(
             (
-                Visit.model_validate(
+                WeightedVisit.model_validate(
                     {
                         "session": [
                             {"path": "/s1", "think": "200ms"},
@@ -101,17 +101,17 @@ def test_kinds_make_the_rate_in_requests_together(rate: float, hosts: int) -> No
                         ]
                     }
                 ),
-                Visit(path="/s2"),
+                WeightedVisit(path="/s2"),
             )
         ),
     ],
     ids=["of httperf's file", "of visits"],
 )
-def test_real_sessions_ask_for_what_the_file_says(load: Load) -> None:
+def test_real_sessions_ask_for_what_the_file_says(load: LoadGenerator) -> None:
     with recording() as (endpoint, asked):
-        spec = LoadSpec(40, 1.0, timeout=20.0, limit=20.0, ramp=0.0)
-        result = take(load, Request(endpoint, "/"), spec, LocalTransport(), max_rate=20_000.0)
-    assert (result.intended, result.replies_ok) == (40, 40)
+        spec = LoadSpec(40, 1.0, timeout=20.0, latency_limit=20.0, ramp_seconds=0.0)
+        result = take_reading(load, Request(endpoint, "/"), spec, LocalTransport(), max_rate=20_000.0)
+    assert (result.intended, result.right_answers) == (40, 40)
     assert Counter(asked) == dict.fromkeys(("/s1", "/s2", "/img1", "/img2"), 10)
 
 
@@ -119,16 +119,16 @@ def test_real_sessions_ask_for_what_the_file_says(load: Load) -> None:
 def test_real_uris_are_asked_for_in_turn() -> None:
     paths = ("/a", "/b?x=1", "/c", "/broken")
     with recording() as (endpoint, asked):
-        spec = LoadSpec(40, 1.0, timeout=20.0, limit=20.0, ramp=0.0)
-        result = take(
-            Httperf(uris=paths),
+        spec = LoadSpec(40, 1.0, timeout=20.0, latency_limit=20.0, ramp_seconds=0.0)
+        result = take_reading(
+            HttperfGenerator(uris=paths),
             Request(endpoint, "/never"),
             spec,
             LocalTransport(),
             max_rate=20_000.0,
         )
     assert result.errors == {"5xx": 10}
-    assert result.replies_ok == 30
+    assert result.right_answers == 30
     assert Counter(asked) == dict.fromkeys(paths, 10)
 
 
@@ -137,35 +137,35 @@ def test_real_uris_are_asked_for_in_turn() -> None:
 @pytest.mark.parametrize(
     "load",
     [
-        HttperfSessions(kinds("/s1 think=0.2\n   /img1\n   /img2\n/s2\n")),
-        Httperf(uris=("/a", "/b")),
+        SessionGenerator(parse_session_kinds("/s1 think=0.2\n   /img1\n   /img2\n/s2\n")),
+        HttperfGenerator(uris=("/a", "/b")),
     ],
 )
-def test_a_generator_that_has_its_cpu_makes_the_load(load: Load) -> None:
+def test_a_generator_that_has_its_cpu_makes_the_load(load: LoadGenerator) -> None:
     with recording() as (endpoint, _):
-        result = take(
+        result = take_reading(
             load,
             Request(endpoint, "/"),
-            LoadSpec(40, 1.0, limit=1.0),
+            LoadSpec(40, 1.0, latency_limit=1.0),
             LocalTransport(),
             max_rate=20_000.0,
         )
-    assert (result.replies_ok, result.limited) == (40, None)
+    assert (result.right_answers, result.limited) == (40, None)
 
 
 def test_each_reading_begins_elsewhere_in_the_list() -> None:
-    load = Httperf(uris=tuple(f"/{n}" for n in range(1000)))
-    begun = {load.processes(REQUEST, ORDER)[0].input for _ in range(2) if ORDER.seed}
+    load = HttperfGenerator(uris=tuple(f"/{n}" for n in range(1000)))
+    begun = {load.build_processes(REQUEST, ORDER)[0].input for _ in range(2) if ORDER.seed}
     assert len(begun) == 1  # the same seed asks for the same again
-    some = [load.processes(REQUEST, LoadSpec(60, 1.0))[0].input or b"" for _ in range(20)]
+    some = [load.build_processes(REQUEST, LoadSpec(60, 1.0))[0].input or b"" for _ in range(20)]
     assert len({text.split(b"\0")[0] for text in some}) > 1
     assert all(len(text.split(b"\0")) == 1001 for text in some)
 
 
 def test_processes_of_a_reading_begin_far_from_each_other() -> None:
     paths = [f"/{n}" for n in range(1000)]
-    load = Httperf(uris=tuple(paths))
-    processes = load.processes(REQUEST, LoadSpec(60, 1.0, seed=7), hosts=5)
+    load = HttperfGenerator(uris=tuple(paths))
+    processes = load.build_processes(REQUEST, LoadSpec(60, 1.0, seed=7), hosts=5)
     places = sorted(paths.index((p.input or b"").split(b"\0")[0].decode()) for p in processes)
     gaps = [(after - before) % 1000 for before, after in pairwise([*places, places[0]])]
     assert len(processes) == 5

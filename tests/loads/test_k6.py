@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from autotune.loads.base import LoadResult, LoadSpec, Process
-from autotune.loads.k6 import K6, edges
+from autotune.loads.base import LoadResult, LoadSpec, LoadProcess
+from autotune.loads.k6 import K6Generator, list_bin_edges
 from autotune.services.base import Endpoint
-from autotune.target.requests import Visit
-from autotune.transports.request import Request, Tls
+from autotune.target.requests import WeightedVisit
+from autotune.transports.request import Request, TlsOptions
 
 FIXTURES = Path(__file__).parent / "fixtures" / "k6"
 CASES = sorted(path.stem for path in FIXTURES.glob("*.json"))
-REQUEST = Request(Endpoint("198.18.0.1", 443), "/a", b"ok", host="shop.example", tls=Tls())
+REQUEST = Request(Endpoint("198.18.0.1", 443), "/a", b"ok", host="shop.example", tls=TlsOptions())
 SPEC = LoadSpec(100, 2.0)
 
 
@@ -28,8 +28,8 @@ def recorded(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def parsed(text: str, case: dict[str, Any]) -> LoadResult:
-    process = Process((), **case["process"])
-    return K6().parse(process, text, REQUEST, LoadSpec(**case["order"]))
+    process = LoadProcess((), **case["process"])
+    return K6Generator().parse_checked(process, text, REQUEST, LoadSpec(**case["order"]))
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -50,21 +50,21 @@ def test_output_cut_anywhere_never_passes_for_a_whole_reading(name: str) -> None
 def test_a_stall_counts_for_everybody_who_came_during_it() -> None:
     """A second at 40/s, of which those of the first 0.8 s waited for more than the limit."""
     text, case = recorded("tls-frozen-a-second")
-    assert parsed(text, case).later_than(0.2) >= 32
+    assert parsed(text, case).count_later_than(0.2) >= 32
 
 
-def ordered(load: K6, request: Request, spec: LoadSpec = SPEC) -> tuple[list[Process], Any]:
-    processes = load.processes(request, spec)
+def ordered(load: K6Generator, request: Request, spec: LoadSpec = SPEC) -> tuple[list[LoadProcess], Any]:
+    processes = load.build_processes(request, spec)
     text = (processes[0].input or b"").decode()
     assert text.startswith("const order = ")
     return list(processes), json.loads(text.split("\n", 1)[0].removeprefix("const order = ")[:-1])
 
 
 def test_the_order() -> None:
-    (process,), order = ordered(K6(), REQUEST)
+    (process,), order = ordered(K6Generator(), REQUEST)
     # Load goes to the target's entry, never through a proxy of the load host's.
     assert process.argv[:4] == ("env", "NO_PROXY=*", "no_proxy=*", "GODEBUG=http2client=0")
-    assert process.requests == 200
+    assert process.request_count == 200
     assert (order["site"], order["hosts"]) == (
         "https://shop.example:443", {"shop.example": "198.18.0.1"},
     )  # fmt: skip
@@ -72,26 +72,26 @@ def test_the_order() -> None:
         {"weight": 1.0, "steps": [{"path": "/a", "method": "GET", "body": None, "think": 0.0}]}
     ]
     assert (order["iterations"], order["span"], order["expect"]) == (200, 2000, "ok")
-    http2 = ordered(K6(), replace(REQUEST, http2=True))[0][0]
+    http2 = ordered(K6Generator(), replace(REQUEST, http2=True))[0][0]
     assert not any(word.startswith("GODEBUG") for word in http2.argv)
 
 
 def test_a_host_known_by_name_alone_is_asked_by_its_own_name() -> None:
-    _, order = ordered(K6(), replace(REQUEST, endpoint=Endpoint("lb1", 8443)))
+    _, order = ordered(K6Generator(), replace(REQUEST, endpoint=Endpoint("lb1", 8443)))
     assert (order["site"], order["hosts"]) == ("https://lb1:8443", {})
     assert order["headers"] == {"Host": "shop.example:8443"}
 
 
 def test_the_rate_is_in_requests_whatever_the_sessions() -> None:
     session = {"weight": 1, "session": [{"path": "/a", "think": "2s"}, {"path": "/b"}]}
-    visits = (Visit(path="/", weight=2), Visit.model_validate(session))
-    (process,), order = ordered(K6(visits), REQUEST, replace(SPEC, rate=80))
-    assert (process.requests, order["iterations"]) == (160, 120)
-    assert process.open_connections >= 80 * (5 * SPEC.limit + 2 / K6(visits).calls)
+    visits = (WeightedVisit(path="/", weight=2), WeightedVisit.model_validate(session))
+    (process,), order = ordered(K6Generator(visits), REQUEST, replace(SPEC, rate=80))
+    assert (process.request_count, order["iterations"]) == (160, 120)
+    assert process.open_connections >= 80 * (5 * SPEC.latency_limit + 2 / K6Generator(visits).requests_per_visit)
     assert order["expect"] is None
 
 
 def test_late_answers_are_counted_exactly() -> None:
-    assert SPEC.limit in edges(SPEC)
-    assert edges(SPEC) == sorted(set(edges(SPEC)))
-    assert edges(SPEC)[-1] >= 2 * SPEC.timeout
+    assert SPEC.latency_limit in list_bin_edges(SPEC)
+    assert list_bin_edges(SPEC) == sorted(set(list_bin_edges(SPEC)))
+    assert list_bin_edges(SPEC)[-1] >= 2 * SPEC.timeout

@@ -13,23 +13,23 @@ from pathlib import Path
 
 import pytest
 
-from autotune.environments.names import check
+from autotune.environments.names import check_names
 from autotune.errors import TargetError
 from autotune.loads.base import LoadError, LoadResult, LoadSpec
-from autotune.loads.k6 import K6, KINDS
-from autotune.loads.k6_script import TOO_MANY, K6Script, of_file, replaced
+from autotune.loads.k6 import K6Generator, ERROR_KINDS
+from autotune.loads.k6_script import TOO_MANY_REQUESTS, K6ScriptGenerator, read_script, replace_imports
 from autotune.loads.offer import RateTooHigh
-from autotune.loads.registry import chosen, digests
-from autotune.loads.take import count_requests, inspect, take
-from autotune.loads.workload import Unusable
+from autotune.loads.registry import find_generator, compute_request_digests
+from autotune.loads.take import count_requests, inspect_generator, take_reading
+from autotune.loads.workload import UnusableWorkload
 from autotune.services.base import Endpoint
-from autotune.target.read import read
+from autotune.target.read import read_target
 from autotune.transports.local import LocalTransport
 from autotune.transports.request import Request
 from tests.loads.tls import CONFIG, Site, serving
 
 # Later than that no answer of a stack that stands is, and few clients start quickly.
-PATIENT = LoadSpec(40, 1.5, timeout=8.0, limit=4.0, ramp=0.0)
+PATIENT = LoadSpec(40, 1.5, timeout=8.0, latency_limit=4.0, ramp_seconds=0.0)
 HERE = LocalTransport()
 SHOP = """
 import http from 'k6/http';
@@ -73,10 +73,10 @@ def script(directory: Path, text: str, **others: str) -> Path:
 
 
 def test_a_script_goes_with_what_it_imports(tmp_path: Path) -> None:
-    load = of_file(script(tmp_path, SHOP))
+    load = read_script(script(tmp_path, SHOP))
     assert [name for name, _ in load.files] == ["shop.js", "lib/site.js", "pages.json"]
-    (process,) = load.processes(Request(Endpoint("198.18.0.1", 80), "/"), LoadSpec(40, 2.0))
-    assert process.requests == 80  # runs
+    (process,) = load.build_processes(Request(Endpoint("198.18.0.1", 80), "/"), LoadSpec(40, 2.0))
+    assert process.request_count == 80  # runs
     assert process.open_connections >= 40 * 2  # it pauses, nobody knows for how long
     with tarfile.open(fileobj=io.BytesIO(process.input or b"")) as archive:
         names = archive.getnames()
@@ -92,13 +92,13 @@ def test_a_script_goes_with_what_it_imports(tmp_path: Path) -> None:
     ]
     assert text.count("autotune-counted.js") == 2
     assert "'k6/data'" in text
-    assert replaced("a/b/c.js", "import 'k6/http'") == 'import "../../autotune-counted.js"'
+    assert replace_imports("a/b/c.js", "import 'k6/http'") == 'import "../../autotune-counted.js"'
 
 
 def test_what_lies_above_the_script_goes_too(tmp_path: Path) -> None:
     (tmp_path / "load").mkdir()
     (tmp_path / "common.js").write_text("export const A = 1;")
-    load = of_file(script(tmp_path / "load", "import { A } from '../common.js';"))
+    load = read_script(script(tmp_path / "load", "import { A } from '../common.js';"))
     assert [name for name, _ in load.files] == ["load/shop.js", "common.js"]
 
 
@@ -120,8 +120,8 @@ def test_what_lies_above_the_script_goes_too(tmp_path: Path) -> None:
     ],
 )
 def test_what_could_not_be_counted_or_sent_is_refused(tmp_path: Path, text: str, why: str) -> None:
-    with pytest.raises(Unusable, match=why):
-        of_file(script(tmp_path, text))
+    with pytest.raises(UnusableWorkload, match=why):
+        read_script(script(tmp_path, text))
 
 
 TARGET = """
@@ -155,23 +155,23 @@ def test_a_target_names_it(
     path = tmp_path / "t.yaml"
     path.write_text(TARGET.format(generator=generator, script=name, more=more))
     if message is None:
-        file = read(path)
-        check(file)
-        load = chosen(file)
-        assert isinstance(load, K6Script)
-        assert load.most == file.target.load.requests_per_run
-        assert len(digests(file)["shop.js"]) == 64
+        file = read_target(path)
+        check_names(file)
+        load = find_generator(file)
+        assert isinstance(load, K6ScriptGenerator)
+        assert load.max_requests_per_run == file.target.load.requests_per_run
+        assert len(compute_request_digests(file)["shop.js"]) == 64
         return
     with pytest.raises(TargetError) as error:
-        check(read(path))
+        check_names(read_target(path))
     assert message in " ".join(map(str, (error.value, *error.value.others)))
 
 
 # -- how many requests a run makes ------------------------------------------------------------------
 
 
-def visit(most: int | None = None) -> K6Script:
-    return K6Script(files=(("visit.js", "export default () => {}"),), most=most)
+def visit(most: int | None = None) -> K6ScriptGenerator:
+    return K6ScriptGenerator(files=(("visit.js", "export default () => {}"),), max_requests_per_run=most)
 
 
 def printed(most: object = 5, **counts: int) -> str:
@@ -179,7 +179,7 @@ def printed(most: object = 5, **counts: int) -> str:
 
 
 def test_the_longest_run_says_how_many_requests_each_makes() -> None:
-    assert visit().counted(printed(5, sent=30)).requests_each == 5
+    assert visit().with_counted_requests(printed(5, sent=30)).requests_per_iteration == 5
 
 
 @pytest.mark.parametrize(
@@ -193,22 +193,22 @@ def test_the_longest_run_says_how_many_requests_each_makes() -> None:
         (printed(1001), "makes more than 1000 requests"),
         (printed(5, sent=30, spent=149, http_reqs=150), "k6 sent requests that are not counted"),
         (printed(5, sent=30, spent=30, http_reqs=30, late=1), "after the end of a run"),
-        (printed(1001, **{f"failed_{KINDS.index(TOO_MANY)}": 1}), "makes more than 1000 requests"),
+        (printed(1001, **{f"failed_{ERROR_KINDS.index(TOO_MANY_REQUESTS)}": 1}), "makes more than 1000 requests"),
     ],
 )
 def test_runs_that_could_not_be_counted_are_no_count(text: str, why: str) -> None:
     with pytest.raises(LoadError, match=why):
-        visit().counted(text)
+        visit().with_counted_requests(text)
 
 
 def test_a_reading_with_a_longer_run_is_refused() -> None:
     spec, request = LoadSpec(10, 2.0), Request(Endpoint("198.18.0.1", 80), "/")
-    (process,) = visit(3).processes(request, spec)
-    assert process.rate == 30.0  # requests/s
+    (process,) = visit(3).build_processes(request, spec)
+    assert process.max_rate == 30.0  # requests/s
     with pytest.raises(
         RateTooHigh, match=r"runs of visit\.js make more than 3 requests"
     ) as refused:
-        visit(3).parse(process, printed(4, sent=20, **{f"failed_{KINDS.index(TOO_MANY)}": 1}),
+        visit(3).parse_checked(process, printed(4, sent=20, **{f"failed_{ERROR_KINDS.index(TOO_MANY_REQUESTS)}": 1}),
                        request, spec)  # fmt: skip
     assert "requests_per_run" in (refused.value.hint or "")
 
@@ -218,22 +218,22 @@ def test_a_reading_with_requests_that_were_not_counted_is_refused(
     asked: int, refused: bool
 ) -> None:
     spec, request = LoadSpec(10, 2.0), Request(Endpoint("198.18.0.1", 80), "/")
-    (process,) = visit(3).processes(request, spec)
+    (process,) = visit(3).build_processes(request, spec)
     text = printed(3, sent=20, bin_0=20, spent=60, http_reqs=asked)
     if not refused:
-        assert visit(3).parse(process, text, request, spec).limited is None
+        assert visit(3).parse_checked(process, text, request, spec).limited is None
         return
     with pytest.raises(RateTooHigh, match=r"visit\.js does not keep load\.max_rate"):
-        visit(3).parse(process, text, request, spec)
+        visit(3).parse_checked(process, text, request, spec)
 
 
 def test_a_reading_with_requests_after_the_end_of_a_run_says_nothing() -> None:
     spec, request = LoadSpec(10, 2.0), Request(Endpoint("198.18.0.1", 80), "/")
-    (process,) = visit(3).processes(request, spec)
+    (process,) = visit(3).build_processes(request, spec)
     text = printed(3, sent=20, bin_0=20, spent=60, http_reqs=60, late=4)
-    result = visit(3).parse(process, text, request, spec)
+    result = visit(3).parse_checked(process, text, request, spec)
     assert "after the end of a run" in (result.limited or "")
-    assert result.failed == result.intended
+    assert result.error_count == result.intended
 
 
 # -- a real k6 --------------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def run(site: Site, path: Path) -> LoadResult:
     """A reading in which the machine let k6 send all in time; disturbed ones are retaken."""
     for _ in range(10):
-        result = take(of_file(path, 20), site.request(), PATIENT, HERE, max_rate=20_000.0)
+        result = take_reading(read_script(path, 20), site.request(), PATIENT, HERE, max_rate=20_000.0)
         if "not sent" not in result.errors or "cannot be run" in (result.limited or ""):
             break
     return result
@@ -262,12 +262,12 @@ class TestReal:
     @pytest.mark.parametrize("port", ["", "the site's"])
     def test_a_run_counts_once(self, site: Site, tmp_path: Path, port: str) -> None:
         path = script(tmp_path, SHOP)
-        inspect(of_file(path), [HERE])
+        inspect_generator(read_script(path), [HERE])
         if port:
             base = f"export const BASE = 'https://shop.example:{site.endpoint.port}';\n"
             (tmp_path / "lib" / "site.js").write_text(base)
         result = run(site, path)
-        assert (result.limited, result.errors, result.replies_ok) == (None, {}, 60)
+        assert (result.limited, result.errors, result.right_answers) == (None, {}, 60)
         lines = [line.split() for line in site.asked()]
         last = max(i for i, line in enumerate(lines) if line[4] == "/token")  # its setup, once
         lines = lines[last + 1 :]
@@ -277,21 +277,21 @@ class TestReal:
         assert {line[2] for line in lines} == {f"shop.example:{site.endpoint.port}"}
 
     def test_requests_of_a_run_are_counted_one_by_one(self, site: Site, tmp_path: Path) -> None:
-        load = of_file(script(tmp_path, SHOP))
+        load = read_script(script(tmp_path, SHOP))
         before = len(site.asked())
-        assert count_requests(load, site.request(), HERE, 40.0).requests_each == 5
+        assert count_requests(load, site.request(), HERE, 40.0).requests_per_iteration == 5
         asked = [line.split()[4] for line in site.asked()[before:]]
         assert asked[:3] == ["/token", "/login", "/account"]
         assert len(asked) > 5
 
     def test_a_run_stops_before_it_makes_too_many(self, site: Site, tmp_path: Path) -> None:
         text = "import http from 'k6/http'; export default () => { for (;;) http.get('/a'); };"
-        load, before = of_file(script(tmp_path, text), 3), len(site.asked())
+        load, before = read_script(script(tmp_path, text), 3), len(site.asked())
         with pytest.raises(RateTooHigh, match=r"runs of shop\.js make more than 3 requests"):
-            take(load, site.request(), replace(PATIENT, rate=4), HERE, max_rate=12.0)
+            take_reading(load, site.request(), replace(PATIENT, rate=4), HERE, max_rate=12.0)
         assert len(site.asked()) - before == 3 * 6  # runs
         with pytest.raises(LoadError, match="makes more than 1000 requests"):
-            count_requests(of_file(tmp_path / "shop.js"), site.request(), HERE, 4000.0)
+            count_requests(read_script(tmp_path / "shop.js"), site.request(), HERE, 4000.0)
 
     def test_a_teardown_sends_nothing(self, site: Site, tmp_path: Path) -> None:
         text = """import http from 'k6/http';
@@ -299,7 +299,7 @@ class TestReal:
         export default () => http.get('/a');"""
         before = len(site.asked())
         result = run(site, script(tmp_path, text))
-        assert (result.limited, result.replies_ok) == (None, 60)
+        assert (result.limited, result.right_answers) == (None, 60)
         assert not any("/broken" in line for line in site.asked()[before:])
 
     @pytest.mark.parametrize(
@@ -320,7 +320,7 @@ class TestReal:
         result = run(site, script(tmp_path, f"{head} export default () => {{ {text} }};"))
         assert result.limited is None
         assert set(result.errors) == ({kind} if kind else set())
-        assert result.replies_ok + result.failed == result.intended == 60
+        assert result.right_answers + result.error_count == result.intended == 60
 
     @pytest.mark.parametrize(
         ("text", "why"),
@@ -340,7 +340,7 @@ class TestReal:
         text = f"import http from 'k6/http'; export default () => {{ {text} }};"
         result = run(site, script(tmp_path, text))
         assert re.search(why, result.limited or "")
-        assert result.failed == result.intended == 60
+        assert result.error_count == result.intended == 60
 
     @pytest.mark.parametrize(
         ("text", "why"),
@@ -354,9 +354,9 @@ class TestReal:
     def test_a_script_that_fights_is_refused_before_any_load(
         self, tmp_path: Path, text: str, why: str
     ) -> None:
-        load = of_file(script(tmp_path, text))
+        load = read_script(script(tmp_path, text))
         with pytest.raises(LoadError, match=why):
-            inspect(load, [HERE])
+            inspect_generator(load, [HERE])
 
     def test_late_answers_are_counted_as_ours_are(self, site: Site, tmp_path: Path) -> None:
         """Of one request a run, as the plain load would have it, within a limit that some miss."""
@@ -364,9 +364,9 @@ class TestReal:
             tmp_path, "import http from 'k6/http'; export default () => { http.get('/a') };"
         )
         tight = replace(PATIENT, limit=1e-6)
-        for load in (of_file(path, 1), K6()):
+        for load in (read_script(path, 1), K6Generator()):
             for _ in range(10):
-                result = take(load, site.request("/a"), tight, HERE, max_rate=20_000.0)
+                result = take_reading(load, site.request("/a"), tight, HERE, max_rate=20_000.0)
                 if "not sent" not in result.errors:
                     break
-            assert result.later_than(tight.limit) == result.intended == 60
+            assert result.count_later_than(tight.latency_limit) == result.intended == 60

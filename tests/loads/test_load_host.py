@@ -6,31 +6,31 @@ import pytest
 
 from autotune.loads import load_host
 from autotune.loads.base import LoadSpec, Request
-from autotune.loads.load_host import OPEN_FILES, RANGE, REUSE, Ports, PortWait, fit
+from autotune.loads.load_host import OPEN_FILES_KEY, PORT_RANGE_KEY, PORT_REUSE_KEY, ClientPorts, PortWait, fit_kernel_values
 from autotune.services.base import Argv, Endpoint
-from autotune.transports.base import Completed
+from autotune.transports.base import CommandResult
 from autotune.transports.local import LocalTransport
 
-STOCK = {RANGE: "32768 60999", REUSE: "2", OPEN_FILES: "9223372036854775807"}
+STOCK = {PORT_RANGE_KEY: "32768 60999", PORT_REUSE_KEY: "2", OPEN_FILES_KEY: "9223372036854775807"}
 
 
 @pytest.mark.parametrize(
     ("found", "wanted"),
     [
-        (STOCK, {RANGE: "1024 65535", REUSE: "1"}),
-        ({**STOCK, RANGE: "1024 65535", REUSE: "1"}, {}),
-        ({**STOCK, RANGE: "500 60999"}, {RANGE: "500 65535", REUSE: "1"}),
-        ({**STOCK, OPEN_FILES: "8192"}, {RANGE: "1024 65535", REUSE: "1", OPEN_FILES: "65536"}),
-        ({RANGE: None, REUSE: None, OPEN_FILES: None}, {}),
-        ({RANGE: "nonsense", REUSE: "0"}, {REUSE: "1"}),
+        (STOCK, {PORT_RANGE_KEY: "1024 65535", PORT_REUSE_KEY: "1"}),
+        ({**STOCK, PORT_RANGE_KEY: "1024 65535", PORT_REUSE_KEY: "1"}, {}),
+        ({**STOCK, PORT_RANGE_KEY: "500 60999"}, {PORT_RANGE_KEY: "500 65535", PORT_REUSE_KEY: "1"}),
+        ({**STOCK, OPEN_FILES_KEY: "8192"}, {PORT_RANGE_KEY: "1024 65535", PORT_REUSE_KEY: "1", OPEN_FILES_KEY: "65536"}),
+        ({PORT_RANGE_KEY: None, PORT_REUSE_KEY: None, OPEN_FILES_KEY: None}, {}),
+        ({PORT_RANGE_KEY: "nonsense", PORT_REUSE_KEY: "0"}, {PORT_REUSE_KEY: "1"}),
         ({}, {}),
     ],
 )
 def test_only_what_is_too_tight_is_changed(
     found: dict[str, str | None], wanted: dict[str, str]
 ) -> None:
-    assert fit(found) == wanted
-    assert fit({**found, **wanted}) == {}
+    assert fit_kernel_values(found) == wanted
+    assert fit_kernel_values({**found, **wanted}) == {}
 
 
 FREE_PORTS = (
@@ -40,12 +40,12 @@ FREE_PORTS = (
 
 
 def test_as_linux_writes_it() -> None:
-    assert Ports.read(FREE_PORTS) == Ports(size=28_232, waiting=25_000, used=31, reuse=2)
+    assert ClientPorts.parse(FREE_PORTS) == ClientPorts(range_size=28_232, time_wait=25_000, in_use=31, reuse_mode=2)
 
 
 @pytest.mark.parametrize("text", ["", "32768 60999\n", "2\nTCP: inuse 1 orphan 0 tw 2 alloc 1"])
 def test_a_host_that_does_not_say(text: str) -> None:
-    assert Ports.read(text) is None
+    assert ClientPorts.parse(text) is None
 
 
 # waiting, reuse, loopback, requests/s, seconds → enough
@@ -64,10 +64,10 @@ CASES = [
 def test_ports_are_counted_before_they_run_out(
     waiting: int, reuse: int, loopback: bool, rate: float, seconds: float, enough: bool
 ) -> None:
-    ports = Ports(28_232, waiting, 30, reuse)
-    short = ports.shortage(rate, seconds, loopback=loopback)
+    ports = ClientPorts(28_232, waiting, 30, reuse)
+    short = ports.find_shortage(rate, seconds, loopback=loopback)
     assert (short is None) == enough
-    assert short is None or "tcp_tw_reuse" in short.why
+    assert short is None or "tcp_tw_reuse" in short.reason
 
 
 class Waiting(LocalTransport):
@@ -77,9 +77,9 @@ class Waiting(LocalTransport):
         super().__init__("load1")
         self.waiting, self.left = waiting, left
 
-    def run(self, argv: Argv, **_: object) -> Completed:
+    def run(self, argv: Argv, **_: object) -> CommandResult:
         self.waiting = max(self.left, self.waiting - 9000)
-        return Completed(argv, 0, FREE_PORTS.replace("25000", f"{self.waiting}"), "")
+        return CommandResult(argv, 0, FREE_PORTS.replace("25000", f"{self.waiting}"), "")
 
 
 @pytest.mark.parametrize(
@@ -101,5 +101,5 @@ def test_ports_are_waited_for_as_long_as_time_wait_lasts(
     wait, host = PortWait(notes.append), Waiting(waiting, left)
     if enough:
         monkeypatch.setattr(load_host, "MOST_WAIT", 60.0)
-    assert [wait.over([host], request, spec) for _ in range(2)] == [enough] * 2
+    assert [wait.wait_for_ports([host], request, spec) for _ in range(2)] == [enough] * 2
     assert len(notes) == told

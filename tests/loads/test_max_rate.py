@@ -24,64 +24,64 @@ from autotune.environments import load_session
 from autotune.environments.answers import AnswerCheck
 from autotune.environments.load_meter import LoadMeter
 from autotune.loads import headroom, start
-from autotune.loads.answers import Page, Validator
-from autotune.loads.base import Load, LoadError, LoadSpec
-from autotune.loads.closed import Clients, Wrk
-from autotune.loads.headroom import steps
-from autotune.loads.httperf import Httperf
-from autotune.loads.httperf_sessions import HttperfSessions
-from autotune.loads.k6 import K6
-from autotune.loads.k6_script import K6Script
-from autotune.loads.offer import LoadCommand, RateTooHigh, highest_rate, run_together
-from autotune.loads.oha import Oha
-from autotune.loads.own import OwnLoad
-from autotune.loads.take import count_requests, take
-from autotune.loads.workload import kinds
-from autotune.measure import Limits, Reading, Slo, search
-from autotune.measure.warmup import warm_up
+from autotune.loads.answers import LoadPage, AnswerValidator
+from autotune.loads.base import LoadGenerator, LoadError, LoadSpec
+from autotune.loads.closed import ClosedLoopClients, WrkGenerator
+from autotune.loads.headroom import list_rates
+from autotune.loads.httperf import HttperfGenerator
+from autotune.loads.httperf_sessions import SessionGenerator
+from autotune.loads.k6 import K6Generator
+from autotune.loads.k6_script import K6ScriptGenerator
+from autotune.loads.offer import LoadCommand, RateTooHigh, compute_highest_rate, run_together
+from autotune.loads.oha import OhaGenerator
+from autotune.loads.own import CustomGenerator
+from autotune.loads.take import count_requests, take_reading
+from autotune.loads.workload import parse_session_kinds
+from autotune.measure import SearchLimits, Reading, Slo, search_peak
+from autotune.measure.warmup import run_warm_up
 from autotune.services.base import Argv, Endpoint
 from autotune.study import ceilings
-from autotune.study.ceilings import CachesAlone, CeilingRequest
-from autotune.target.requests import Step, Visit
-from autotune.transports.base import Completed
+from autotune.study.ceilings import CacheLoadTest, CeilingRequest
+from autotune.target.requests import SessionStep, WeightedVisit
+from autotune.transports.base import CommandResult
 from autotune.transports.local import LocalTransport
 from autotune.transports.request import Request
 from tests.loads.offered import Recorder, highest, offered
 
 ROUNDING = 1 + 1e-6
 LISTED = (
-    Visit(weight=3.0, session=(Step(path="/a", think="500ms"), Step(path="/b"))),
-    Visit(path="/c", method="POST", body="x=1"),
+    WeightedVisit(weight=3.0, session=(SessionStep(path="/a", think="500ms"), SessionStep(path="/b"))),
+    WeightedVisit(path="/c", method="POST", body="x=1"),
 )
-PAGES = (Visit(weight=2.0, path="/a"), Visit(path="/b"))
+PAGES = (WeightedVisit(weight=2.0, path="/a"), WeightedVisit(path="/b"))
 SESSIONS = "/a think=1\n/b\n/c\n\n/d\n\n/e\n /e.css\n /e.js\n"
 
 
-def script(most: int | None) -> Load:
+def script(most: int | None) -> LoadGenerator:
     text = "import http from 'k6/http';\nexport default () => http.get('/');\n"
-    return K6Script(files=(("visit.js", text),), most=most)
+    return K6ScriptGenerator(files=(("visit.js", text),), max_requests_per_run=most)
 
 
-LOADS: dict[str, Callable[[], Load]] = {
-    "httperf": Httperf,
-    "httperf, paths": lambda: Httperf(uris=("/a", "/b")),
-    "httperf, forms": lambda: Httperf().asking((LISTED[1],)),
-    "httperf, visits": lambda: HttperfSessions(()).asking(LISTED),
-    "httperf, sessions": lambda: HttperfSessions(kinds(SESSIONS)),
-    "oha": Oha,
-    "oha, paths": lambda: Oha().asking(PAGES),
-    "k6": K6,
-    "k6, visits": lambda: K6().asking(LISTED),
+LOADS: dict[str, Callable[[], LoadGenerator]] = {
+    "httperf": HttperfGenerator,
+    "httperf, paths": lambda: HttperfGenerator(uris=("/a", "/b")),
+    "httperf, forms": lambda: HttperfGenerator().with_visits((LISTED[1],)),
+    "httperf, visits": lambda: SessionGenerator(()).with_visits(LISTED),
+    "httperf, sessions": lambda: SessionGenerator(parse_session_kinds(SESSIONS)),
+    "oha": OhaGenerator,
+    "oha, paths": lambda: OhaGenerator().with_visits(PAGES),
+    "k6": K6Generator,
+    "k6, visits": lambda: K6Generator().with_visits(LISTED),
     "k6, script of one request": lambda: script(1),
     "k6, script of several requests": lambda: script(7),
-    "command": lambda: OwnLoad(("own",)),
+    "command": lambda: CustomGenerator(("own",)),
 }
 RATES = st.one_of(st.floats(0.3, 60.0), st.floats(60.0, 40_000.0), st.sampled_from([1.0, 500.0]))
 
 
 def entry(entries: int, *, expect: bool) -> Request:
     others = tuple(Endpoint(f"198.18.0.{number + 2}", 80) for number in range(entries - 1))
-    return Request(Endpoint("198.18.0.1", 80), "/", b"right" if expect else None, others=others)
+    return Request(Endpoint("198.18.0.1", 80), "/", b"right" if expect else None, other_endpoints=others)
 
 
 @pytest.mark.parametrize("name", LOADS)
@@ -102,11 +102,11 @@ def test_all_processes_of_a_reading_stay_below_it(
 ) -> None:  # fmt: skip
     each = [Recorder(f"load{number}") for number in range(hosts)]
     load = LOADS[name]()
-    spec = LoadSpec(share * max_rate / load.requests_each, seconds, limit=limit, ramp=ramp)
+    spec = LoadSpec(share * max_rate / load.requests_per_iteration, seconds, latency_limit=limit, ramp_seconds=ramp)
     request = entry(entries, expect=expect)
-    validator = None if expect else Validator((Page(Step(path="/")), Page(Step(path="/b"))))
+    validator = None if expect else AnswerValidator((LoadPage(SessionStep(path="/")), LoadPage(SessionStep(path="/b"))))
     with batches() as started:
-        result = take(load, request, spec, *each, max_rate=max_rate, validator=validator)
+        result = take_reading(load, request, spec, *each, max_rate=max_rate, validator=validator)
     assert result.limited  # nothing was run
     # A long ramp-in comes first, a short one goes over into the counted part.
     for part in [[batch] for batch in started] if ramp > 0.5 else [each]:
@@ -114,7 +114,7 @@ def test_all_processes_of_a_reading_stay_below_it(
     assert sum(len(b.ran) for b in started) == sum(len(host.ran) for host in each)
     # Each process begins at once, so each may be one request, or one run, ahead of its rate.
     sent = sum(one.requests for one in offered(each))
-    ahead = load.requests_each * sum(len(host.ran) for host in each)
+    ahead = load.requests_per_iteration * sum(len(host.ran) for host in each)
     assert sent <= max_rate * (ramp + seconds) + ahead
 
 
@@ -123,7 +123,7 @@ def batches() -> Iterator[list[Recorder]]:
     """What was started together, each time on one host of the test's own."""
     started: list[Recorder] = []
 
-    def recorded(commands: Sequence[LoadCommand], max_rate: float) -> list[Completed]:
+    def recorded(commands: Sequence[LoadCommand], max_rate: float) -> list[CommandResult]:
         started.append(Recorder("all", [(command.argv, command.input) for command in commands]))
         return run_together(commands, max_rate)
 
@@ -140,16 +140,16 @@ def batches() -> Iterator[list[Recorder]]:
 def test_a_higher_rate_starts_nothing(name: str, max_rate: float, beyond: float) -> None:
     host = Recorder("load1")
     load = LOADS[name]()
-    spec = LoadSpec(beyond * max_rate / load.requests_each, 1.0)
+    spec = LoadSpec(beyond * max_rate / load.requests_per_iteration, 1.0)
     with pytest.raises(RateTooHigh, match=r"exceed load\.max_rate"):
-        take(load, entry(1, expect=True), spec, host, max_rate=max_rate)
+        take_reading(load, entry(1, expect=True), spec, host, max_rate=max_rate)
     assert not host.ran
 
 
 def test_a_script_whose_requests_are_not_counted_is_not_started() -> None:
     host = Recorder("load1")
     with pytest.raises(RateTooHigh, match="a program without a rate limit"):
-        take(script(None), entry(1, expect=True), LoadSpec(0.1, 1.0), host, max_rate=500.0)
+        take_reading(script(None), entry(1, expect=True), LoadSpec(0.1, 1.0), host, max_rate=500.0)
     assert not host.ran
 
 
@@ -158,7 +158,7 @@ class Counting(Recorder):
 
     most = 5
 
-    def run(self, argv: Argv, *, input: bytes | None = None, timeout: float = 30.0) -> Completed:
+    def run(self, argv: Argv, *, input: bytes | None = None, timeout: float = 30.0) -> CommandResult:
         done = super().run(argv, input=input, timeout=timeout)
         summary = {"counts": {"sent": 30}, "lag": 0, "most": self.most}
         return replace(done, stdout=json.dumps(summary), stderr="")
@@ -170,14 +170,14 @@ def test_requests_of_a_run_are_counted_below_it(max_rate: float) -> None:
     host = Counting("load1")
     load = count_requests(script(None), entry(1, expect=True), host, max_rate)
     assert highest([host]) <= max_rate * ROUNDING
-    assert load.requests_each == host.most
+    assert load.requests_per_iteration == host.most
     assert count_requests(load, entry(1, expect=True), host, max_rate) is load
     assert len(host.ran) == 1
 
 
 def session_of(meter: Any, **options: Any) -> load_session.LoadSession:
     """A session that may offer 500 requests/s."""
-    limits, noiseless = Limits(max_rate=500.0), SimpleNamespace(noise=None)
+    limits, noiseless = SearchLimits(max_rate=500.0), SimpleNamespace(noise=None)
     return load_session.LoadSession(Any, meter, Slo(), limits, noiseless, **options)  # type: ignore[arg-type]
 
 
@@ -187,7 +187,7 @@ def test_a_session_asks_for_runs_by_their_requests() -> None:
     session = session_of(meter, highest_rate=meter.highest_rate)
     assert session.limits.max_rate == 100.0
     with pytest.raises(RateTooHigh, match=r"101 requests/s exceed load\.max_rate \(100/s\)"):
-        session.read(101.0, 1.0, Any, "sweep")  # type: ignore[arg-type]
+        session.take_reading(101.0, 1.0, Any, "sweep")  # type: ignore[arg-type]
     assert len(host.ran) == 1  # the run that counted
 
 
@@ -203,9 +203,9 @@ def test_rates_add_up_where_they_overlap() -> None:
     def command(rate: float, begins: float, ends: float) -> LoadCommand:
         return LoadCommand(Recorder("load1"), ("x",), rate, begins, ends, 5.0)
 
-    assert highest_rate([]) == 0
-    assert highest_rate([command(3, 0, 1), command(4, 1, 2)]) == 4
-    assert highest_rate([command(3, 0, 1.5), command(4, 1, 2), command(2, 0, 9)]) == 9
+    assert compute_highest_rate([]) == 0
+    assert compute_highest_rate([command(3, 0, 1), command(4, 1, 2)]) == 4
+    assert compute_highest_rate([command(3, 0, 1.5), command(4, 1, 2), command(2, 0, 9)]) == 9
 
 
 class Weather:
@@ -227,7 +227,7 @@ class Weather:
 @given(max_rate=RATES, expected=st.one_of(st.none(), st.floats(0.1, 1e6)), seed=st.integers(0, 999))
 def test_a_warm_up_stays_below_it(max_rate: float, expected: float | None, seed: int) -> None:
     stack = Weather(seed)
-    warm_up(stack, lambda: None, expected, max_rate=max_rate)
+    run_warm_up(stack, lambda: None, expected, max_rate=max_rate)
     assert 0 < max(stack.rates) <= max_rate
 
 
@@ -237,21 +237,21 @@ def test_a_search_for_a_capacity_stays_below_it(
     max_rate: float, expected: float | None, seed: int
 ) -> None:
     stack = Weather(seed)
-    limits = load_session.capacity_limits(max_rate)
-    search(stack, Slo(), expected, limits=limits, late=lambda: len(stack.rates) > 12)
+    limits = load_session.build_search_limits(max_rate)
+    search_peak(stack, Slo(), expected, limits=limits, is_late=lambda: len(stack.rates) > 12)
     assert 0 < max(stack.rates) <= max_rate
 
 
 def test_a_session_offers_no_more_whoever_asks() -> None:
     session = session_of(Any)
     with pytest.raises(RateTooHigh, match=r"2500 requests/s exceed load\.max_rate \(500/s\)"):
-        session.read(2500.0, 1.0, Any, "sweep")  # type: ignore[arg-type]
+        session.take_reading(2500.0, 1.0, Any, "sweep")  # type: ignore[arg-type]
 
 
 def meter_of(host: Recorder, max_rate: float) -> LoadMeter:
     stack: Any = SimpleNamespace(parts=(), active=lambda _: ())
     request = entry(2, expect=False)
-    return LoadMeter(Httperf(), request, Slo(), (host,), stack, (), 2.0, max_rate)
+    return LoadMeter(HttperfGenerator(), request, Slo(), (host,), stack, (), 2.0, max_rate)
 
 
 @given(max_rate=st.floats(1.0, 20_000.0), clients=st.integers(1, 500))
@@ -264,10 +264,10 @@ def test_a_closed_loop_is_paced(max_rate: float, clients: int) -> None:
         progress=SimpleNamespace(note=notes.append),
     )
     meter = meter_of(host, max_rate)
-    page = Validator((Page(Step(path="/")),))
+    page = AnswerValidator((LoadPage(SessionStep(path="/")),))
     answers = AnswerCheck(meter.request, page, host, 0.01, max_rate, is_learned=True)
     request = CeilingRequest({}, None, (clients,))
-    ceilings._of_stack(context, replace(meter, answers=answers), request)
+    ceilings._measure_stack(context, replace(meter, answers=answers), request)
     ran = [one for one in host.ran if "command -v" not in one[0][2]]
     loads = [place for place, one in enumerate(ran) if "wrk" in one[0]]
     assert len(loads) == 2
@@ -281,32 +281,32 @@ class Having(Recorder):
 
     program = "ab"
 
-    def run(self, argv: Argv, *, input: bytes | None = None, timeout: float = 30.0) -> Completed:
+    def run(self, argv: Argv, *, input: bytes | None = None, timeout: float = 30.0) -> CommandResult:
         done = super().run(argv, input=input, timeout=timeout)
         return replace(done, returncode=0 if argv[-1] == self.program else 1)
 
 
 def test_an_unpaced_loop_needs_leave() -> None:
     with pytest.raises(LoadError) as refused:
-        ceilings._closed_load(Having("load1"), unpaced=False)
+        ceilings._find_closed_generator(Having("load1"), allow_unpaced=False)
     assert "unpaced: true" in (refused.value.hint or "")
-    assert ceilings._closed_load(Having("load1"), unpaced=True).name == "ab"
+    assert ceilings._find_closed_generator(Having("load1"), allow_unpaced=True).name == "ab"
 
 
 def test_caches_are_offered_what_the_stack_asks_of_them_at_most() -> None:
     host, caches = Recorder("load1"), (Endpoint("198.18.0.9", 11211),)
-    alone = CachesAlone(caches, {"198.18.0.8": host}, Slo(), 100, 5000.0, unpaced=False)
-    results = list(alone.ceilings())
+    alone = CacheLoadTest(caches, {"198.18.0.8": host}, Slo(), 100, 5000.0, allow_unpaced=False)
+    results = list(alone.measure_ceilings())
     asked = [one for one in host.ran if "mutilate" in one[0] and "-q" in one[0]]
     assert asked
     assert all(highest([Recorder("load1", [one])]) <= 5000.0 for one in asked)
-    assert "unpaced: true" in (results[-1].failed or "")
+    assert "unpaced: true" in (results[-1].failure or "")
     assert not any("--servers" in argv for argv, _ in host.ran)
 
 
 @given(max_rate=RATES)
 def test_headroom_is_sought_up_to_it(max_rate: float) -> None:
-    assert 0 < max(steps(max_rate)) <= max_rate
+    assert 0 < max(list_rates(max_rate)) <= max_rate
 
 
 @given(max_rate=RATES, hosts=st.integers(1, 4))
@@ -322,11 +322,11 @@ def test_load_hosts_share_it_when_their_headroom_is_sought(max_rate: float, host
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(headroom, "calibrate", calibrate)
         patched.setattr(headroom, "free_port", lambda _: 21_000)
-        found = headroom.of_hosts(
-            Httperf(), each, dict.fromkeys([h.name for h in each], "nginx"), max_rate
+        found = headroom.measure_headroom(
+            HttperfGenerator(), each, dict.fromkeys([h.name for h in each], "nginx"), max_rate
         )
     assert sum(asked) <= max_rate * ROUNDING
-    assert found.shortage(max_rate) is None
+    assert found.find_shortage(max_rate) is None
 
 
 class Answering(socketserver.BaseRequestHandler):
@@ -353,14 +353,14 @@ def test_wrk_keeps_to_it_whatever_the_server_answers(answer: bytes) -> None:
     """Also where every connection ends in an error: wrk opens another one at once."""
     moments: list[float] = []
     handler = type("Handler", (Answering,), {"answer": answer, "moments": moments})
-    clients = Clients(5, 2.0, timeout=5.0, max_rate=100.0)
+    clients = ClosedLoopClients(5, 2.0, timeout=5.0, max_rate=100.0)
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), handler) as server:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, daemon=True).start()
         request = Request(Endpoint("127.0.0.1", server.server_address[1]), "/")
-        load = Wrk()
+        load = WrkGenerator()
         printed = LocalTransport().run(
-            load.argv(request, clients), input=load.input(clients), timeout=30
+            load.build_command(request, clients), input=load.build_input(clients), timeout=30
         )
         server.shutdown()
     assert len(moments) > 1
@@ -368,6 +368,6 @@ def test_wrk_keeps_to_it_whatever_the_server_answers(answer: bytes) -> None:
     assert (
         len(moments) <= clients.max_rate * (max(moments) - min(moments)) + 1 + clients.concurrency
     )
-    ceiling = load.parse(printed.stdout, clients)
-    assert ceiling.failed is None
-    assert ceiling.limited is (ceiling.sent >= 0.9 * clients.max_rate)
+    ceiling = load.parse_checked(printed.stdout, clients)
+    assert ceiling.failure is None
+    assert ceiling.is_rate_limited is (ceiling.answer_rate >= 0.9 * clients.max_rate)

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from autotune.deploy.stack import Stack
-from autotune.environments.names import check
+from autotune.environments.names import check_names
 from autotune.errors import TargetError
-from autotune.loads.of_target import request
+from autotune.loads.of_target import build_request
 from autotune.services.base import Endpoint
-from autotune.target.read import TargetFile, read
-from autotune.transports.request import Request, Tls
+from autotune.target.read import TargetFile, read_target
+from autotune.transports.request import Request, TlsOptions
 
 TARGET = """name: shop
 slo: {{p99: 50ms}}
@@ -31,11 +31,11 @@ def target(directory: Path, load: str) -> TargetFile:
     (directory / "not-ca.pem").write_text("hello")
     path = directory / "shop.yaml"
     path.write_text(TARGET.format(load=load))
-    return read(path)
+    return read_target(path)
 
 
 def asked(directory: Path, load: str, **variables: str) -> Request:
-    return request(target(directory, load), Stack((), FIRST, (SECOND,)), None, variables)
+    return build_request(target(directory, load), Stack((), FIRST, (SECOND,)), None, variables)
 
 
 def ports(port: int) -> tuple[Endpoint, Endpoint]:
@@ -62,14 +62,14 @@ def test_connections_go_to_the_entry(
     tmp_path: Path, load: str, url: str, endpoints: tuple[Endpoint, ...]
 ) -> None:
     asking = asked(tmp_path, load)
-    assert (asking.url, (asking.endpoint, *asking.others)) == (url, endpoints)
-    check(target(tmp_path, load))
+    assert (asking.url, (asking.endpoint, *asking.other_endpoints)) == (url, endpoints)
+    check_names(target(tmp_path, load))
 
 
 @pytest.mark.parametrize("site", ["192.0.2.7", "198.18.0.3", "198.18.0.9"])
 def test_an_address_of_somebody_else_is_refused(tmp_path: Path, site: str) -> None:
     with pytest.raises(TargetError, match=f"{site} is not where requests enter") as refused:
-        check(target(tmp_path, f'url: "http://{site}/"'))
+        check_names(target(tmp_path, f'url: "http://{site}/"'))
     assert refused.value.hint == (
         f"that is 198.18.0.1 and 198.18.0.2; an address that they share is `load: {{vip: {site}}}`"
     )
@@ -83,13 +83,13 @@ def test_a_request_with_everything(tmp_path: Path) -> None:
     asking = asked(tmp_path, load, TOKEN="hush")
     assert asking == Request(
         *(Endpoint("198.18.0.1", 443), "/cart"),
-        others=(Endpoint("198.18.0.2", 443),),
+        other_endpoints=(Endpoint("198.18.0.2", 443),),
         host="shop.example",
         method="POST",
         headers=(("Accept", "*/*"), ("Authorization", "Bearer hush"),
                  ("Content-Type", "application/x-www-form-urlencoded")),
         body="id=1",
-        tls=Tls(CERTIFICATE),
+        tls=TlsOptions(CERTIFICATE),
         http2=True,
     )  # fmt: skip
     with pytest.raises(TargetError, match="there is no variable TOKEN") as refused:
@@ -111,5 +111,5 @@ def test_an_authority_that_is_none(tmp_path: Path, load: str, message: str) -> N
 
 def test_httperf_speaks_no_http_2(tmp_path: Path) -> None:
     with pytest.raises(TargetError, match=r"httperf speaks HTTP/1\.1 alone") as refused:
-        check(target(tmp_path, 'url: "https://shop.example", http: 2'))
+        check_names(target(tmp_path, 'url: "https://shop.example", http: 2'))
     assert "oha" in str(refused.value.hint)

@@ -17,13 +17,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.loads.base import LoadResult, LoadSpec, Process, Request
-from autotune.loads.oha import Oha, stored_answers
+from autotune.loads.base import LoadResult, LoadSpec, LoadProcess, Request
+from autotune.loads.oha import OhaGenerator, read_stored_answers
 from autotune.services.base import Endpoint
 
 BODY = b"found 0100 of 0100\n"
 REQUEST = Request(Endpoint("198.18.0.1", 8080), "/kv.php?a=[1]&b=$(reboot)", BODY)
-ORDER = LoadSpec(100, 2.0, limit=0.050)
+ORDER = LoadSpec(100, 2.0, latency_limit=0.050)
 CONNECTIONS = 25
 NO_ERRORS: Mapping[str, int] = {}
 OLD = """CREATE TABLE oha (start REAL NOT NULL, start_latency_correction REAL, end REAL NOT NULL,
@@ -40,7 +40,7 @@ RECORDED = {
     "healthy": (LoadSpec(100, 1.5), 25, b"ok\n", {}, 150, 0),
     # The server stood still for 500 ms: those who came in the first 450 of them were late.
     "frozen-half-a-second": (LoadSpec(100, 2.0), 25, b"ok\n", {}, 200, 45),
-    "overloaded": (LoadSpec(200, 1.5, limit=0.010), 16, b"ok\n", {"not sent": 172}, 128, 128),
+    "overloaded": (LoadSpec(200, 1.5, latency_limit=0.010), 16, b"ok\n", {"not sent": 172}, 128, 128),
     "500": (LoadSpec(100, 1.5), 25, b"ok\n", {"5xx": 150}, 0, 0),
     "wrong-body": (LoadSpec(100, 1.5), 25, b"okay\n", {"wrong body": 150}, 0, 0),
     "refused": (LoadSpec(100, 1.5), 25, b"ok\n", {"refused": 150}, 0, 0),
@@ -51,11 +51,11 @@ RECORDED = {
 @pytest.mark.parametrize("name", RECORDED)
 def test_recorded(name: str) -> None:
     spec, connections, body, errors, right, late = RECORDED[name]
-    one = Process((), spec.requests, spec.seconds, 9.0, connections)
+    one = LoadProcess((), spec.requests, spec.seconds, 9.0, connections)
     text = (FIXTURES / f"{name}.txt").read_text()
-    result = Oha().parse(one, text, replace(REQUEST, expect=body), spec)
-    assert (result.intended, result.errors, result.replies_ok) == (spec.requests, errors, right)
-    assert result.later_than(spec.limit) == late
+    result = OhaGenerator().parse_checked(one, text, replace(REQUEST, expect=body), spec)
+    assert (result.intended, result.errors, result.right_answers) == (spec.requests, errors, right)
+    assert result.count_later_than(spec.limit) == late
     assert result.limited is None
 
 
@@ -64,10 +64,10 @@ def test_recorded_over_tls(case: Path) -> None:
     recorded = json.loads(case.read_text())
     body, expected = recorded["expect"], recorded["tally"]
     request = replace(REQUEST, expect=body and body.encode(), http2=recorded["http2"])
-    one = Process((), **recorded["process"])
+    one = LoadProcess((), **recorded["process"])
     text = case.with_suffix(".txt").read_text()
     expected["histogram"] = {float(edge): n for edge, n in expected["histogram"].items()}
-    result = Oha().parse(one, text, request, LoadSpec(**recorded["order"]))
+    result = OhaGenerator().parse_checked(one, text, request, LoadSpec(**recorded["order"]))
     assert replace(result, sizes={}) == LoadResult(**expected)
 
 
@@ -75,12 +75,12 @@ def test_a_real_one_is_asked_and_understood() -> None:
     """`run.json` is what oha 1.16 said to this very command: asked otherwise, record it anew."""
     run = json.loads((FIXTURES / "run.json").read_text())
     request = Request(Endpoint("127.0.0.1", 8080), "/a", b"ok\n")
-    spec = LoadSpec(50, 1.0, limit=1.0)
-    (process,) = Oha().processes(request, spec)
+    spec = LoadSpec(50, 1.0, latency_limit=1.0)
+    (process,) = OhaGenerator().build_processes(request, spec)
     assert list(process.argv) == run["argv"]
-    result = Oha().parse(process, run["printed"], request, spec)
+    result = OhaGenerator().parse_checked(process, run["printed"], request, spec)
     assert result.limited is None
-    assert (result.intended, result.replies_ok) == (50, 50)
+    assert (result.intended, result.right_answers) == (50, 50)
 
 
 def even(latencies: Iterable[float], status: int = 200, size: int = len(BODY)) -> list[Row]:
@@ -106,19 +106,19 @@ def printed(rows: list[Row], errors: Mapping[str, int] = NO_ERRORS, table: str =
     return f"{json.dumps(found, indent=2)}\n<autotune sqlite>\n{file}"
 
 
-def process(requests: int = 200) -> Process:
-    return Process((), requests, 2.0, 9.0, CONNECTIONS)
+def process(requests: int = 200) -> LoadProcess:
+    return LoadProcess((), requests, 2.0, 9.0, CONNECTIONS)
 
 
 def parsed(text: str, spec: LoadSpec = ORDER, requests: int = 200) -> LoadResult:
-    return Oha().parse(process(requests), text, REQUEST, spec)
+    return OhaGenerator().parse_checked(process(requests), text, REQUEST, spec)
 
 
 @pytest.mark.parametrize("table", [OLD, NEW], ids=["1.4", "1.15"])
 def test_healthy(table: str) -> None:
     result = parsed(printed(even([0.005] * 196 + [0.0501] * 4), table=table))
     assert (result.intended, result.sent, result.errors) == (200, 200, {})
-    assert result.later_than(0.050) == 4
+    assert result.count_later_than(0.050) == 4
     assert result.limited is None
     assert not result.truncated
 
@@ -132,8 +132,8 @@ def test_late_answers_are_counted_exactly(latencies: list[float], limit: float) 
     rows = even(latencies)
     late = sum(end - due > limit for due, _, end, _, _ in rows)
     result = parsed(printed(rows), replace(ORDER, limit=limit), len(latencies))
-    assert result.later_than(limit) == late
-    assert result.replies_ok + result.failed == result.intended == len(latencies)
+    assert result.count_later_than(limit) == late
+    assert result.right_answers + result.error_count == result.intended == len(latencies)
 
 
 def test_a_stall_counts_for_everybody_who_came_during_it() -> None:
@@ -144,7 +144,7 @@ def test_a_stall_counts_for_everybody_who_came_during_it() -> None:
         rows.append((i / 100, sent, 1.005, 200, len(BODY)))
     rows += [(i / 100, i / 100, i / 100 + 0.005, 200, len(BODY)) for i in range(100, 200)]
     result = parsed(printed(rows))
-    assert result.later_than(0.050) == 46
+    assert result.count_later_than(0.050) == 46
     assert result.limited is None
 
 
@@ -162,7 +162,7 @@ def test_a_stall_counts_for_everybody_who_came_during_it() -> None:
 def test_errors_by_kind(said: str, kind: str) -> None:
     result = parsed(printed(even([0.005] * 150), {said: 50}))
     assert result.errors == {kind: 50}
-    assert result.replies_ok == 150
+    assert result.right_answers == 150
 
 
 def test_errors_are_not_throughput() -> None:
@@ -171,7 +171,7 @@ def test_errors_are_not_throughput() -> None:
     ]
     result = parsed(printed(wrong))
     assert result.errors == {"5xx": 100, "wrong body": 100}
-    assert result.replies_ok == 0
+    assert result.right_answers == 0
 
 
 def test_an_overloaded_server_leaves_requests_unsent() -> None:
@@ -180,7 +180,7 @@ def test_an_overloaded_server_leaves_requests_unsent() -> None:
     result = parsed(printed(rows))
     assert result.errors == {"not sent": 100}
     assert result.limited is None
-    assert result.later_than(0.050) == 100
+    assert result.count_later_than(0.050) == 100
 
 
 @pytest.mark.parametrize(
@@ -213,30 +213,30 @@ def test_output_cut_anywhere_is_no_result() -> None:
     for end in [*range(0, 200, 7), *range(200, len(text) - 1, 997)]:
         result = parsed(text[:end])
         assert result.limited is not None
-        assert result.failed == result.intended == 200
+        assert result.error_count == result.intended == 200
 
 
 def test_a_file_without_answers_is_no_result() -> None:
     text = printed([]).partition("<autotune sqlite>")[0] + "<autotune sqlite>\n"
     assert "no result" in (parsed(text).limited or "")
     with pytest.raises(ValueError, match="damaged"):
-        stored_answers("§§§")
+        read_stored_answers("§§§")
 
 
 @pytest.mark.parametrize(("rate", "hosts"), [(40.0, 1), (5000.0, 1), (5000.0, 3), (30_000.0, 2)])
 def test_processes_share_the_rate_and_hold_enough_connections(rate: float, hosts: int) -> None:
-    spec = LoadSpec(rate, 3.0, limit=0.050)
-    load = Oha()
-    processes = load.processes(REQUEST, spec, hosts)
+    spec = LoadSpec(rate, 3.0, latency_limit=0.050)
+    load = OhaGenerator()
+    processes = load.build_processes(REQUEST, spec, hosts)
     assert len(processes) >= hosts
     words = [p.argv[p.argv.index("timeout") :] for p in processes]
     rates = [float(w[w.index("-q") + 1]) for w in words]
     assert sum(rates) == rate
-    assert max(rates) <= load.limits.rate
-    assert sum(p.requests for p in processes) == rate * 3
+    assert max(rates) <= load.limits.max_rate
+    assert sum(p.request_count for p in processes) == rate * 3
     for one, command in zip(processes, words, strict=True):
         held = int(command[command.index("-c") + 1])
         assert held == one.open_connections <= load.limits.open_connections
         assert command[-1] == REQUEST.url
         assert {"--latency-correction", "--no-tui", "-w"} <= set(command)
-    assert sum(p.open_connections for p in processes) >= rate * 5 * spec.limit
+    assert sum(p.open_connections for p in processes) >= rate * 5 * spec.latency_limit

@@ -8,21 +8,21 @@ import pytest
 
 from autotune.errors import TargetError
 from autotune.loads.base import LoadResult, LoadSpec, Request
-from autotune.loads.own import OwnLoad
-from autotune.loads.registry import chosen
-from autotune.loads.take import take
+from autotune.loads.own import CustomGenerator
+from autotune.loads.registry import find_generator
+from autotune.loads.take import take_reading
 from autotune.services.base import Endpoint
-from autotune.target.read import read
+from autotune.target.read import read_target
 from autotune.transports.local import LocalTransport
 
 REQUEST = Request(Endpoint("127.0.0.1", 8080), "/kv.php")
-ORDER = LoadSpec(100.0, 10.0, ramp=0.0)
+ORDER = LoadSpec(100.0, 10.0, ramp_seconds=0.0)
 
 
 def parsed(printed: str) -> LoadResult:
-    load = OwnLoad(("./mine",))
-    (process,) = load.processes(REQUEST, ORDER)
-    return load.parse(process, printed, REQUEST, ORDER)
+    load = CustomGenerator(("./mine",))
+    (process,) = load.build_processes(REQUEST, ORDER)
+    return load.parse_checked(process, printed, REQUEST, ORDER)
 
 
 def test_a_histogram_is_taken_as_it_is() -> None:
@@ -30,17 +30,17 @@ def test_a_histogram_is_taken_as_it_is() -> None:
         'ready\n{"requests": 1000, "errors": {"status": 3, "timeout": 0}, '
         '"latencies": {"0.005": 990, "0.2": 7}}\n'
     )
-    assert found.intended == found.replies_ok + found.failed == 1000
+    assert found.intended == found.right_answers + found.error_count == 1000
     assert found.errors == {"status": 3}
     assert found.histogram == {0.005: 990, 0.2: 7}
-    assert found.later_than(0.050) == 7
+    assert found.count_later_than(0.050) == 7
     assert found.limited is None
 
 
 def test_who_keeps_none_says_how_many_were_late() -> None:
     found = parsed('{"requests": 1000, "errors": {"refused": 100}, "late": 40}')
-    assert found.later_than(ORDER.limit) == 40
-    assert found.replies_ok == 900
+    assert found.count_later_than(ORDER.latency_limit) == 40
+    assert found.right_answers == 900
 
 
 @pytest.mark.parametrize(
@@ -76,13 +76,13 @@ print(json.dumps({"requests": requests, "errors": {told["url"]: 1}, "late": 2}))
 def test_it_is_told_its_share_and_run(tmp_path: Path) -> None:
     program = tmp_path / "mine.py"
     program.write_text(MINE)
-    load = OwnLoad((sys.executable, str(program)))
-    told = [json.loads(p.input or b"") for p in load.processes(REQUEST, ORDER, hosts=4)]
+    load = CustomGenerator((sys.executable, str(program)))
+    told = [json.loads(p.input or b"") for p in load.build_processes(REQUEST, ORDER, hosts=4)]
     assert [one["rate"] for one in told] == [25.0] * 4
-    found = take(load, REQUEST, ORDER, LocalTransport(), max_rate=20_000.0)
+    found = take_reading(load, REQUEST, ORDER, LocalTransport(), max_rate=20_000.0)
     assert found.intended == 1000
     assert found.errors == {"http://127.0.0.1:8080/kv.php": 1}
-    assert found.later_than(ORDER.limit) == 2
+    assert found.count_later_than(ORDER.latency_limit) == 2
     assert found.limited is None
 
 
@@ -99,8 +99,8 @@ def test_it_is_looked_for_beside_the_target(tmp_path: Path) -> None:
     path = tmp_path / "shop.yaml"
     path.write_text(TARGET)
     with pytest.raises(TargetError, match=r"shop.yaml:6:18: there is no program './mine'"):
-        chosen(read(path))
+        find_generator(read_target(path))
     (tmp_path / "mine").write_text("")
-    load = chosen(read(path))
-    assert isinstance(load, OwnLoad)
+    load = find_generator(read_target(path))
+    assert isinstance(load, CustomGenerator)
     assert load.argv == (str(tmp_path / "mine"), "--fast")

@@ -13,14 +13,14 @@ import pytest
 from autotune.deploy.stack import Stack
 from autotune.environments.load_meter import LoadMeter
 from autotune.loads import load_host
-from autotune.loads.base import NO_PORT, LoadSpec, Request
-from autotune.loads.httperf import Httperf
-from autotune.loads.load_host import FILES, PortWait
-from autotune.loads.registry import LOADS
-from autotune.loads.take import take
+from autotune.loads.base import NO_PORT_ERROR, LoadSpec, Request
+from autotune.loads.httperf import HttperfGenerator
+from autotune.loads.load_host import PORT_FILES, PortWait
+from autotune.loads.registry import LOAD_GENERATORS
+from autotune.loads.take import take_reading
 from autotune.services.base import Endpoint
 from autotune.target.slo import Slo
-from autotune.transports.base import Argv, Completed
+from autotune.transports.base import Argv, CommandResult
 from autotune.transports.local import LocalTransport
 from tests.loads.tls import each
 
@@ -47,13 +47,13 @@ class Apart(LocalTransport):
         super().__init__("load1")
         self.pid = pid
 
-    def run(self, argv: Argv, **options: object) -> Completed:
-        if self.silent and tuple(argv) == ("cat", *FILES):
+    def run(self, argv: Argv, **options: object) -> CommandResult:
+        if self.silent and tuple(argv) == ("cat", *PORT_FILES):
             argv = ("true",)
         return super().run(("nsenter", f"--net=/proc/{self.pid}/ns/net", *argv), **options)  # type: ignore[arg-type]
 
     def set(self, ports: str, reuse: int) -> None:
-        script = f"echo {ports} >{FILES[0]}; echo {reuse} >{FILES[1]}"
+        script = f"echo {ports} >{PORT_FILES[0]}; echo {reuse} >{PORT_FILES[1]}"
         assert self.run(("sh", "-c", script)).ok
 
 
@@ -74,8 +74,8 @@ def apart(tmp_path: Path) -> Iterator[Apart]:
 
 def meter(apart: Apart, notes: list[str]) -> LoadMeter:
     return LoadMeter(
-        Httperf(), ENTRY, Slo(limit=PATIENT), (apart,), Stack((), ENTRY.endpoint), (),
-        timeout=PATIENT, max_rate=20_000.0, ports=PortWait(notes.append),
+        HttperfGenerator(), ENTRY, Slo(limit=PATIENT), (apart,), Stack((), ENTRY.endpoint), (),
+        timeout=PATIENT, max_rate=20_000.0, port_wait=PortWait(notes.append),
     )  # fmt: skip
 
 
@@ -94,31 +94,31 @@ def test_a_reading_waits_for_ports_and_is_made(
 
     notes = Notes()
     gauge = meter(apart, notes)
-    assert NO_PORT not in gauge.take(100.0, 1.0, ramp=0.5).reading.errors
+    assert NO_PORT_ERROR not in gauge.take_reading(100.0, 1.0, ramp_seconds=0.5).reading.errors
     assert notes == []
     helper = threading.Thread(target=lambda: waiting.wait(60) and apart.set("20000 21249", 1))
     helper.start()
-    reading = gauge.take(100.0, 1.0, ramp=0.5).reading
+    reading = gauge.take_reading(100.0, 1.0, ramp_seconds=0.5).reading
     helper.join()
     # However late a stolen CPU may make it.
-    assert (NO_PORT in reading.errors, reading.seconds, reading.intended) == (False, 1.0, 100)
+    assert (NO_PORT_ERROR in reading.errors, reading.seconds, reading.intended) == (False, 1.0, 100)
     assert len(notes) == 1
     assert "waiting for client ports: load1 has none" in notes[0]
     apart.set("20000 20004", 1)  # however long one waits
-    reading = gauge.take(100.0, 1.0).reading
-    assert reading.errors == {NO_PORT: 100}
+    reading = gauge.take_reading(100.0, 1.0).reading
+    assert reading.errors == {NO_PORT_ERROR: 100}
     assert reading.seconds == 0.0
     assert "tcp_tw_reuse" in (reading.limited or "")
     assert len(notes) == 1
 
 
 @pytest.mark.lab
-@pytest.mark.parametrize("name", each(LOADS))
+@pytest.mark.parametrize("name", each(LOAD_GENERATORS))
 def test_each_generator_says_that_there_was_no_port(apart: Apart, name: str) -> None:
     apart.set("20000 20004", 0)
     apart.silent = True
-    spec = LoadSpec(200, 1.0, timeout=2.0, limit=0.05, ramp=0.5)
-    result = take(LOADS[name], ENTRY, replace(spec, limit=0.5), apart, max_rate=20_000.0)
+    spec = LoadSpec(200, 1.0, timeout=2.0, latency_limit=0.05, ramp_seconds=0.5)
+    result = take_reading(LOAD_GENERATORS[name], ENTRY, replace(spec, limit=0.5), apart, max_rate=20_000.0)
     assert result.limited is not None, result
     assert "client ports" in result.limited
-    assert result.errors[NO_PORT] > 0
+    assert result.errors[NO_PORT_ERROR] > 0

@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 
 from autotune.loads import probes
-from autotune.loads.answers import Page
+from autotune.loads.answers import LoadPage
 from autotune.loads.base import LoadError
-from autotune.loads.probes import Answer
+from autotune.loads.probes import ProbeAnswer
 from autotune.services.base import Endpoint
-from autotune.target.requests import Step
-from autotune.transports.base import Completed
+from autotune.target.requests import SessionStep
+from autotune.transports.base import CommandResult
 from autotune.transports.local import LocalTransport
 from autotune.transports.request import Request
 from tests.loads.server import BODY, recording
@@ -16,10 +16,10 @@ from tests.loads.server import BODY, recording
 FAST = {"per_second": 200.0, "timeout": 5.0, "usual": 0.05}
 
 
-def asked(requests: list[Request], **how: float) -> list[Answer | None]:
-    command = probes.command(requests, **{**FAST, **how})
-    done = LocalTransport().run(command.argv, input=command.input, timeout=command.bound)
-    return probes.answers_of(done, command.requests)
+def asked(requests: list[Request], **how: float) -> list[ProbeAnswer | None]:
+    command = probes.build_command(requests, **{**FAST, **how})
+    done = LocalTransport().run(command.argv, input=command.input, timeout=command.stop_seconds)
+    return probes.parse_answers(done, command.requests)
 
 
 @pytest.mark.stack
@@ -46,18 +46,18 @@ def test_an_answer_that_is_too_late_is_none() -> None:
 
 def test_secrets_are_read_and_not_in_the_command_line() -> None:
     request = Request(Endpoint("h", 80), "/", headers=(("Authorization", 'Bearer "x\\y'),))
-    command = probes.command([request], **FAST)
+    command = probes.build_command([request], **FAST)
     assert "Bearer" not in " ".join(command.argv)
     assert rb'header = "Authorization: Bearer \"x\\y"' in command.input
 
 
 @pytest.mark.parametrize("rate", [0.5, 3.0, 7.3, 20.0, 74.9, 75.0, 333.0])
 def test_the_rate_is_never_above_the_one_ordered(rate: float) -> None:
-    command = probes.command(
-        [Request(Endpoint("h", 80), "/")] * 20, per_second=rate, timeout=2.0, usual=0.1
+    command = probes.build_command(
+        [Request(Endpoint("h", 80), "/")] * 20, per_second=rate, timeout=2.0, mean_bytes=0.1
     )
-    assert command.rate <= rate
-    assert command.span >= 20 / rate - 1e-9
+    assert command.max_rate <= rate
+    assert command.span_seconds >= 20 / rate - 1e-9
     told = [int(line.split('"')[1].split("/")[0]) for line in command.input.decode().splitlines()
             if line.startswith("rate")]  # fmt: skip
     # curl waits whole milliseconds between the starts of two transfers.
@@ -66,14 +66,14 @@ def test_the_rate_is_never_above_the_one_ordered(rate: float) -> None:
 
 def test_a_host_without_curl_is_told() -> None:
     with pytest.raises(LoadError, match="cannot be read"):
-        probes.answers_of(
-            Completed((), 127, "", "sh: not found"), [Request(Endpoint("h", 80), "/")]
+        probes.parse_answers(
+            CommandResult((), 127, "", "sh: not found"), [Request(Endpoint("h", 80), "/")]
         )
     printed = (
         "/tmp/x\n\n<autotune bodies>\n\n<autotune ends>\n\n<autotune errors>\n--rate is unknown\n"
     )
     with pytest.raises(LoadError, match="is unknown"):
-        probes.answers_of(Completed((), 0, printed, ""), [Request(Endpoint("h", 80), "/")])
+        probes.parse_answers(CommandResult((), 0, printed, ""), [Request(Endpoint("h", 80), "/")])
 
 
 def test_a_page_cannot_pretend_to_be_another_one() -> None:
@@ -83,8 +83,8 @@ def test_a_page_cannot_pretend_to_be_another_one() -> None:
         f"\n<autotune bodies>\n==> /tmp/x/body.00000 <==\n{page}"
         "\n==> /tmp/x/body.00001 <==\nok\n<autotune ends>\n\n<autotune errors>\n"
     )
-    first, second = probes.answers_of(
-        Completed((), 0, printed, ""), [Request(Endpoint("h", 80), "/")] * 2
+    first, second = probes.parse_answers(
+        CommandResult((), 0, printed, ""), [Request(Endpoint("h", 80), "/")] * 2
     )
     assert first is not None
     assert "forged" in first.text
@@ -93,9 +93,9 @@ def test_a_page_cannot_pretend_to_be_another_one() -> None:
 
 
 def test_steps_are_asked_as_they_are_written() -> None:
-    page = Page(Step(path="/cart", method="POST", body="a=1\nb=2"))
+    page = LoadPage(SessionStep(path="/cart", method="POST", body="a=1\nb=2"))
     lines = (
-        probes.config([page.request(Request(Endpoint("h", 80), "/"))], 10, 2.0, 1)
+        probes.build_config([page.build_request(Request(Endpoint("h", 80), "/"))], 10, 2.0, 1)
         .decode()
         .splitlines()
     )

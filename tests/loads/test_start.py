@@ -10,7 +10,7 @@ import pytest
 
 from autotune.errors import AutotuneError
 from autotune.loads import start
-from autotune.transports.base import Completed
+from autotune.transports.base import CommandResult
 from autotune.transports.local import LocalTransport
 
 
@@ -23,13 +23,13 @@ class Elsewhere(LocalTransport):
 
     def run(self, argv, **options):  # type: ignore[no-untyped-def]
         now = str(round((time.time() + self._ahead) * 1e9))
-        return Completed(tuple(argv), 0, (now if self._said is None else self._said) + "\n", "")
+        return CommandResult(tuple(argv), 0, (now if self._said is None else self._said) + "\n", "")
 
 
 @pytest.mark.parametrize("ahead", [0.0, 3600.0, -3600.25])
 def test_a_clock_is_known_as_far_as_a_round_trip_tells(ahead: float) -> None:
-    found = start.clock(Elsewhere("a", ahead), now=time.time)
-    assert found.ahead == pytest.approx(ahead, abs=found.error + 1e-6)
+    found = start.read_host_clock(Elsewhere("a", ahead), now=time.time)
+    assert found.offset_seconds == pytest.approx(ahead, abs=found.error_seconds + 1e-6)
 
 
 def test_the_quickest_answer_counts() -> None:
@@ -38,18 +38,18 @@ def test_the_quickest_answer_counts() -> None:
 
     class Steady(Elsewhere):
         def run(self, argv, **options):  # type: ignore[no-untyped-def]
-            return Completed(tuple(argv), 0, str(round(moment * 1e9)), "")
+            return CommandResult(tuple(argv), 0, str(round(moment * 1e9)), "")
 
-    found = start.clock(Steady("a"), now=lambda: next(looks))
-    assert found.ahead == pytest.approx(7.0)
-    assert found.error == pytest.approx(0.005)
+    found = start.read_host_clock(Steady("a"), now=lambda: next(looks))
+    assert found.offset_seconds == pytest.approx(7.0)
+    assert found.error_seconds == pytest.approx(0.005)
 
 
 def test_the_same_moment_on_every_clock() -> None:
     hosts = [Elsewhere("a"), Elsewhere("b", 3600.0), Elsewhere("c", -5.0)]
     before = time.time()
-    moments = start.together(hosts)
-    assert moments["a"] / 1e9 >= before + start.LEAD
+    moments = start.agree_start_times(hosts)
+    assert moments["a"] / 1e9 >= before + start.LEAD_SECONDS
     assert (moments["b"] - moments["a"]) / 1e9 == pytest.approx(3600.0, abs=0.5)
     assert (moments["c"] - moments["a"]) / 1e9 == pytest.approx(-5.0, abs=0.5)
 
@@ -60,23 +60,23 @@ def test_a_clock_that_is_set_here_meanwhile_makes_no_difference(
     right, steps = time.time, iter(range(0, 10**9, 86_400))
     hosts = [Elsewhere("a")]
     monkeypatch.setattr(
-        hosts[0], "run", lambda *_, **__: Completed((), 0, f"{right():.9f}".replace(".", ""), "")
+        hosts[0], "run", lambda *_, **__: CommandResult((), 0, f"{right():.9f}".replace(".", ""), "")
     )
     monkeypatch.setattr(time, "time", lambda: right() + next(steps))
     before = right()
-    begins = start.together(hosts)["a"] / 1e9
-    assert before < begins <= right() + start.LONGEST
+    begins = start.agree_start_times(hosts)["a"] / 1e9
+    assert before < begins <= right() + start.MAX_LEAD_SECONDS
 
 
 def test_a_host_without_a_clock_is_named() -> None:
     with pytest.raises(AutotuneError, match="b does not say what time it is: date: invalid"):
-        start.together([Elsewhere("a"), Elsewhere("b", said="date: invalid format")])
+        start.agree_start_times([Elsewhere("a"), Elsewhere("b", said="date: invalid format")])
 
 
 @pytest.mark.parametrize("later", [-1.0, 0.3])
 def test_a_command_begins_at_its_moment_and_stays_what_it_is(later: float) -> None:
     moment = time.time() + later
-    argv = start.at(
+    argv = start.start_command_at(
         round(moment * 1e9), ("sh", "-c", 'date +%s%N; echo "$1"; exit 3', "x", "a'b $c")
     )
     done = subprocess.run(argv, capture_output=True, text=True, check=False)
@@ -86,13 +86,13 @@ def test_a_command_begins_at_its_moment_and_stays_what_it_is(later: float) -> No
 
 
 def test_a_command_does_not_wait_for_a_clock_that_was_set_back() -> None:
-    argv = start.at(round((time.time() + 86_400) * 1e9), ("true",))
+    argv = start.start_command_at(round((time.time() + 86_400) * 1e9), ("true",))
     subprocess.run(argv, check=True, timeout=240.0)
 
 
 def test_a_command_begins_later() -> None:
-    argv = start.after(0.2, ("date", "+%s%N"))
+    argv = start.delay_command(0.2, ("date", "+%s%N"))
     begun = time.time()
     ended = int(LocalTransport().run(argv).stdout) / 1e9
     assert ended - begun >= 0.2
-    assert start.after(0.0, ("date",)) == ("date",)
+    assert start.delay_command(0.0, ("date",)) == ("date",)

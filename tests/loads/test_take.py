@@ -17,10 +17,10 @@ import pytest
 
 from autotune.loads import start
 from autotune.loads.base import LoadError, LoadResult, LoadSpec, Request
-from autotune.loads.httperf import OTHER_DESCRIPTORS, Httperf
-from autotune.loads.take import ran_away, take
+from autotune.loads.httperf import OTHER_DESCRIPTORS, HttperfGenerator
+from autotune.loads.take import has_run_away, take_reading
 from autotune.services.base import Argv, Endpoint
-from autotune.transports.base import Completed
+from autotune.transports.base import CommandResult
 from autotune.transports.local import LocalTransport
 from tests.loads.servers import nginx
 from tests.meanwhile import asked_meanwhile
@@ -28,9 +28,9 @@ from tests.ports import free_port
 from tests.undisturbed import undisturbed
 
 RIGHT = b"found 0100 of 0100\n"
-ORDER = LoadSpec(200, 1.0, timeout=2.0, limit=0.5, ramp=0.3)
+ORDER = LoadSpec(200, 1.0, timeout=2.0, latency_limit=0.5, ramp_seconds=0.3)
 # However slow the machine is, nothing is given up or late: a load that one process holds for so long.
-PATIENT = LoadSpec(40, 1.5, timeout=20.0, limit=20.0, ramp=0.5)
+PATIENT = LoadSpec(40, 1.5, timeout=20.0, latency_limit=20.0, ramp_seconds=0.5)
 CONFIG = """daemon off; master_process off; pid pid; error_log error.log;
 events {{ worker_connections 1024; }}
 http {{
@@ -59,8 +59,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
 
 
 def offered(endpoint: Endpoint, path: str, spec: LoadSpec = ORDER) -> LoadResult:
-    return take(
-        Httperf(), Request(endpoint, path, RIGHT), spec, LocalTransport(), max_rate=20_000.0
+    return take_reading(
+        HttperfGenerator(), Request(endpoint, path, RIGHT), spec, LocalTransport(), max_rate=20_000.0
     )
 
 
@@ -68,7 +68,7 @@ def offered(endpoint: Endpoint, path: str, spec: LoadSpec = ORDER) -> LoadResult
 def test_every_request_is_answered_and_counted(server: Endpoint) -> None:
     result = offered(server, "/right", PATIENT)
     assert result.errors == {}
-    assert result.replies_ok == result.sent == result.intended == 60
+    assert result.right_answers == result.sent == result.intended == 60
     assert not result.truncated
 
 
@@ -77,7 +77,7 @@ def test_every_request_is_answered_and_counted(server: Endpoint) -> None:
 def test_a_healthy_server(server: Endpoint) -> None:
     result = offered(server, "/right")
     assert result.errors == {}
-    assert result.replies_ok == result.sent == result.intended == 200
+    assert result.right_answers == result.sent == result.intended == 200
     assert not result.truncated
     assert result.limited is None
 
@@ -100,7 +100,7 @@ def test_a_short_ramp_goes_over_into_the_reading_and_is_in_no_count(
     begins: dict[str, list[float]] = {}
 
     class Host(LocalTransport):
-        def run(self, argv: Argv, **options: Any) -> Completed:
+        def run(self, argv: Argv, **options: Any) -> CommandResult:
             if "httperf" in argv:
                 begins.setdefault(self.name, []).append(begin(argv))
             return super().run(argv, **options)
@@ -109,14 +109,14 @@ def test_a_short_ramp_goes_over_into_the_reading_and_is_in_no_count(
     log = next(tmp_path_factory.getbasetemp().glob("nginx*/times.log"))
     log.write_text("")
     spec = replace(PATIENT, rate=200, ramp=0.25)
-    result = take(
-        Httperf(),
+    result = take_reading(
+        HttperfGenerator(),
         request,
         spec,
         *[Host(f"load{number}") for number in range(hosts)],
         max_rate=20_000.0,
     )
-    assert (result.intended, result.replies_ok, result.errors) == (300, 300, {})
+    assert (result.intended, result.right_answers, result.errors) == (300, 300, {})
     while len(asked := log.read_text().split()) < 300 + 50:
         time.sleep(0.05)
     assert len(asked) == 300 + 50
@@ -130,16 +130,16 @@ def begin(argv: Argv) -> float:
     """Seconds from now, or on the host's clock, at which a command is to begin."""
     if argv[4] == "prlimit":
         return 0.0
-    return float(argv[4]) / (1e9 if argv[2] == start._WAIT else 1.0)
+    return float(argv[4]) / (1e9 if argv[2] == start._WAIT_SCRIPT else 1.0)
 
 
 @pytest.mark.stack
 def test_several_hosts_share_the_load(server: Endpoint) -> None:
     request = Request(server, "/right", RIGHT)
-    result = take(
-        Httperf(), request, PATIENT, LocalTransport(), LocalTransport(), max_rate=20_000.0
+    result = take_reading(
+        HttperfGenerator(), request, PATIENT, LocalTransport(), LocalTransport(), max_rate=20_000.0
     )
-    assert (result.intended, result.replies_ok) == (60, 60)
+    assert (result.intended, result.right_answers) == (60, 60)
 
 
 @pytest.mark.stack
@@ -147,14 +147,14 @@ def test_several_hosts_share_the_load(server: Endpoint) -> None:
 def test_a_wrong_body_of_the_right_size_is_seen(server: Endpoint, ramp: float) -> None:
     result = offered(server, "/same-size", replace(PATIENT, ramp=ramp))
     assert result.errors == {"wrong body": 60}
-    assert result.replies_ok == 0
+    assert result.right_answers == 0
 
 
 @pytest.mark.stack
 def test_several_load_hosts_share_a_reading(server: Endpoint) -> None:
     hosts = [LocalTransport(name) for name in ("a", "b", "c")]
-    result = take(Httperf(), Request(server, "/right", RIGHT), PATIENT, *hosts, max_rate=20_000.0)
-    assert (result.intended, result.replies_ok) == (60, 60)
+    result = take_reading(HttperfGenerator(), Request(server, "/right", RIGHT), PATIENT, *hosts, max_rate=20_000.0)
+    assert (result.intended, result.right_answers) == (60, 60)
 
 
 @pytest.mark.stack
@@ -188,14 +188,14 @@ def test_nobody_listens() -> None:
     ],
 )
 def test_what_ends_a_reading_early(result: LoadResult, away: bool) -> None:
-    assert ran_away(result, 0.050) == away
+    assert has_run_away(result, 0.050) == away
 
 
 @pytest.mark.stack
 def test_an_overload_ends_with_the_ramp() -> None:
     def overloaded() -> LoadResult:
         with silent() as endpoint:
-            return offered(endpoint, "/", LoadSpec(500, 2.0, timeout=5.0, limit=0.02, ramp=0.5))
+            return offered(endpoint, "/", LoadSpec(500, 2.0, timeout=5.0, latency_limit=0.02, ramp_seconds=0.5))
 
     result = undisturbed(overloaded, lambda result: result.limited is None)
     assert result.truncated
@@ -207,8 +207,8 @@ def test_an_overload_ends_with_the_ramp() -> None:
 def test_a_server_that_never_answers_holds_a_bounded_number_of_requests() -> None:
     def load() -> tuple[LoadResult, int, list[int]]:
         with silent() as endpoint:
-            spec = LoadSpec(1000, 1.0, timeout=1.0, limit=0.02, ramp=0)
-            processes = Httperf().processes(Request(endpoint, "/"), spec)
+            spec = LoadSpec(1000, 1.0, timeout=1.0, latency_limit=0.02, ramp_seconds=0)
+            processes = HttperfGenerator().build_processes(Request(endpoint, "/"), spec)
             with asked_meanwhile(partial(held, endpoint.port), every=0.02) as counts:
                 result = offered(endpoint, "/", spec)
         bound = sum(process.open_connections + OTHER_DESCRIPTORS for process in processes)
@@ -220,7 +220,7 @@ def test_a_server_that_never_answers_holds_a_bounded_number_of_requests() -> Non
     )
     # The kernel's table may list a connection twice while others come and go.
     assert 0 < statistics.median(counts) <= bound < 500
-    assert result.replies_ok == 0
+    assert result.right_answers == 0
     # How many of them there are depends on when a process that waits for a CPU gets to the next one.
     assert result.errors["timeout"] + result.errors["fd-unavailable"] == 1000
 

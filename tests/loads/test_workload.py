@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import TargetError
-from autotune.loads.httperf import Httperf
-from autotune.loads.httperf_sessions import HttperfSessions
-from autotune.loads.registry import chosen
-from autotune.loads.workload import Unusable, kinds, uris
-from autotune.target.read import read
+from autotune.loads.httperf import HttperfGenerator
+from autotune.loads.httperf_sessions import SessionGenerator
+from autotune.loads.registry import find_generator
+from autotune.loads.workload import UnusableWorkload, parse_session_kinds, parse_uris
+from autotune.target.read import read_target
 
 LOCAL = (Path(__file__).parents[2] / "targets" / "local.yaml").read_text()
 WRITTEN = "load: {generator: httperf, path: /kv.php, max_rate: 8000/s}"
@@ -17,7 +17,7 @@ WRITTEN = "load: {generator: httperf, path: /kv.php, max_rate: 8000/s}"
 
 @pytest.mark.parametrize("text", ["/a\n/b?x=1\n", "/a\0/b?x=1\0", "\n/a  \n\n/b?x=1"])
 def test_uris(text: str) -> None:
-    assert uris(text) == ("/a", "/b?x=1")
+    assert parse_uris(text) == ("/a", "/b?x=1")
 
 
 def test_sessions_alike_are_one_kind() -> None:
@@ -34,28 +34,28 @@ def test_sessions_alike_are_one_kind() -> None:
 /seven think=0.25
 /eight think=0.25
 """
-    found = kinds(text)
+    found = parse_session_kinds(text)
     # The pause after the last burst is nobody's.
-    assert [(kind.calls, kind.think, kind.count) for kind in found] == [(3, 0.5, 2), (3, 0.25, 1)]
-    assert found[0].text.count("\n\n") == 1
-    assert kinds(found[0].text) == (found[0],)
+    assert [(kind.request_count, kind.think_seconds, kind.session_count) for kind in found] == [(3, 0.5, 2), (3, 0.25, 1)]
+    assert found[0].session_log.count("\n\n") == 1
+    assert parse_session_kinds(found[0].session_log) == (found[0],)
 
 
 @pytest.mark.parametrize(
     ("reader", "text", "said"),
     [
-        (uris, " \n", "no path"),
-        (uris, "http://elsewhere.example/\n", "no path"),
-        (kinds, "# nothing\n", "no session"),
-        (kinds, "http://elsewhere.example/\n", "no path"),
-        (kinds, "  /image\n", "begins with"),
-        (kinds, "/a think=soon\n/b\n", "no number"),
-        (kinds, "/a think=60\n/b\n", "60 s"),
-        (kinds, "\n\n".join("/a\n" * n for n in range(1, 10)), "9 different"),
+        (parse_uris, " \n", "no path"),
+        (parse_uris, "http://elsewhere.example/\n", "no path"),
+        (parse_session_kinds, "# nothing\n", "no session"),
+        (parse_session_kinds, "http://elsewhere.example/\n", "no path"),
+        (parse_session_kinds, "  /image\n", "begins with"),
+        (parse_session_kinds, "/a think=soon\n/b\n", "no number"),
+        (parse_session_kinds, "/a think=60\n/b\n", "60 s"),
+        (parse_session_kinds, "\n\n".join("/a\n" * n for n in range(1, 10)), "9 different"),
     ],
 )
 def test_unusable(reader: type, text: str, said: str) -> None:
-    with pytest.raises(Unusable, match=said):
+    with pytest.raises(UnusableWorkload, match=said):
         reader(text)
 
 
@@ -68,11 +68,11 @@ def target(tmp_path: Path, load: str) -> Path:
 
 def test_a_target_names_its_file(tmp_path: Path) -> None:
     (tmp_path / "list").write_text("/a\n/b\n")
-    load = chosen(read(target(tmp_path, "{uris: list}")))
-    assert load == Httperf(uris=("/a", "/b"))
-    load = chosen(read(target(tmp_path, "{sessions: list}")))
-    assert isinstance(load, HttperfSessions)
-    assert [kind.calls for kind in load.kinds] == [2]
+    load = find_generator(read_target(target(tmp_path, "{uris: list}")))
+    assert load == HttperfGenerator(uris=("/a", "/b"))
+    load = find_generator(read_target(target(tmp_path, "{sessions: list}")))
+    assert isinstance(load, SessionGenerator)
+    assert [kind.request_count for kind in load.kinds] == [2]
 
 
 @pytest.mark.parametrize(
@@ -93,5 +93,5 @@ def test_what_does_not_fit_is_refused_where_it_stands(load: str, said: str, tmp_
         "requests: [{session: [{path: /a, think: 100ms}, {path: /b}]}]\n"
     )
     with pytest.raises(TargetError, match=said) as caught:
-        chosen(read(target(tmp_path, load)))
+        find_generator(read_target(target(tmp_path, load)))
     assert "mine.yaml:21" in str(caught.value)

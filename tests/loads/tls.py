@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
-from autotune.loads.registry import LOADS
+from autotune.loads.registry import LOAD_GENERATORS
 from autotune.services.base import Endpoint
-from autotune.transports.request import Request, Tls
+from autotune.transports.request import Request, TlsOptions
 from tests.loads.servers import nginx
 from tests.ports import free_port
 
@@ -57,7 +57,7 @@ class Site:
         return (self.directory / "ca.pem").read_text()
 
     def request(self, path: str = "/", **more: object) -> Request:
-        fields: dict[str, object] = {"host": NAME, "tls": Tls(self.ca), **more}
+        fields: dict[str, object] = {"host": NAME, "tls": TlsOptions(self.ca), **more}
         return Request(self.endpoint, path, **fields)  # type: ignore[arg-type]
 
     def signal(self, pid: int, number: signal.Signals) -> None:
@@ -72,7 +72,7 @@ class Site:
 def each(generators: Iterable[str], *values: object) -> list[ParameterSet]:
     """Parameters for a test: generators, those of no distribution marked, and values for all."""
     return [
-        pytest.param(name, *values, marks=[pytest.mark.built] if LOADS[name].elsewhere else [])
+        pytest.param(name, *values, marks=[pytest.mark.built] if LOAD_GENERATORS[name].package_source else [])
         for name in sorted(generators)
     ]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.measure.benchmark import Answer, Benchmark, Fault, Unusable, Value, parse
+from autotune.measure.benchmark import BenchmarkAnswer, Benchmark, BenchmarkFault, UnusableConfiguration, BenchmarkValue, parse_answer
 
 ECHO = """
 import json, os, sys
@@ -51,7 +51,7 @@ def test_it_is_told_and_answers(tmp_path: Path) -> None:
     code = ECHO.replace("print(json.dumps", "open('said', 'w').write(json.dumps")
     code += "print(json.dumps({'value': 3.5}))"
     with benchmark(tmp_path, code) as called:
-        assert called.ask(7, {"x": 1, "mode": "fast"}) == Value(3.5)
+        assert called.call(7, {"x": 1, "mode": "fast"}) == BenchmarkValue(3.5)
     said = json.loads((tmp_path / "said").read_text())
     assert said["asked"] == {"schema": 1, "trial": 7, "parameters": {"x": 1, "mode": "fast"}}
     assert said["cwd"] == str(tmp_path)
@@ -77,21 +77,21 @@ def test_its_faults_come_with_its_last_words(
     tmp_path: Path, code: str, why: str, said: str
 ) -> None:
     with benchmark(tmp_path, code) as called:
-        answer = called.ask(0, {})
-    assert isinstance(answer, Fault)
+        answer = called.call(0, {})
+    assert isinstance(answer, BenchmarkFault)
     assert why in answer.why
     assert said in answer.said
 
 
 def test_it_may_say_that_a_configuration_cannot_be_used(tmp_path: Path) -> None:
     with benchmark(tmp_path, 'print(\'{"infeasible": "too big"}\')') as called:
-        assert called.ask(0, {}) == Unusable("too big")
+        assert called.call(0, {}) == UnusableConfiguration("too big")
 
 
 def test_a_program_that_is_not_there_is_a_fault(tmp_path: Path) -> None:
     with Benchmark(("./nothing",), tmp_path, 5.0, "toy") as called:
-        answer = called.ask(0, {})
-    assert isinstance(answer, Fault)
+        answer = called.call(0, {})
+    assert isinstance(answer, BenchmarkFault)
     assert "cannot start " in answer.why
 
 
@@ -112,8 +112,8 @@ def test_a_call_that_takes_too_long_is_ended_with_all_it_started(
     monkeypatch.setattr("autotune.measure.benchmark.GRACE", 0.2)
     for timeout in (1.0, 4.0, 16.0, 64.0):
         with benchmark(tmp_path, STUBBORN + "time.sleep(300)", timeout) as called:
-            answer = called.ask(0, {})
-        assert isinstance(answer, Fault)
+            answer = called.call(0, {})
+        assert isinstance(answer, BenchmarkFault)
         assert f"within {timeout:g} s" in answer.why
         if pid_file.exists():  # it came that far in its time
             break
@@ -124,7 +124,7 @@ def test_a_call_that_takes_too_long_is_ended_with_all_it_started(
 def test_what_it_leaves_behind_ends_with_the_call(tmp_path: Path, pid_file: Path) -> None:
     with benchmark(tmp_path, STUBBORN + "print('{\"value\": 1}')") as called:
         # The child still has the output open: nobody waits for that.
-        assert called.ask(0, {}) == Value(1.0)
+        assert called.call(0, {}) == BenchmarkValue(1.0)
     for pid in map(int, pid_file.read_text().split()):
         wait_until_gone(pid)
 
@@ -163,16 +163,16 @@ def test_it_never_outlives_the_tuner(tmp_path: Path, pid_file: Path, how: signal
 @pytest.mark.parametrize(
     ("printed", "answer"),
     [
-        ('{"value": 41.2}\n', Value(41.2)),
-        ('{"value": 7, "sd": 0.5}', Value(7.0, 0.5)),
-        ('{"value": -1e3, "sd": null, "note": "kept"}', Value(-1000.0)),
-        ('warming up\n{"progress": 1}\n{"value": 0}\n\n', Value(0.0)),
-        ('{"infeasible": "out of memory"}', Unusable("out of memory")),
-        ('{"infeasible": true}', Unusable("no reason given")),
+        ('{"value": 41.2}\n', BenchmarkValue(41.2)),
+        ('{"value": 7, "sd": 0.5}', BenchmarkValue(7.0, 0.5)),
+        ('{"value": -1e3, "sd": null, "note": "kept"}', BenchmarkValue(-1000.0)),
+        ('warming up\n{"progress": 1}\n{"value": 0}\n\n', BenchmarkValue(0.0)),
+        ('{"infeasible": "out of memory"}', UnusableConfiguration("out of memory")),
+        ('{"infeasible": true}', UnusableConfiguration("no reason given")),
     ],
 )
-def test_answers(printed: str, answer: Answer) -> None:
-    assert parse(printed) == answer
+def test_answers(printed: str, answer: BenchmarkAnswer) -> None:
+    assert parse_answer(printed) == answer
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def test_answers(printed: str, answer: Answer) -> None:
     ],
 )
 def test_what_cannot_be_read_is_the_commands_fault(printed: str, why: str) -> None:
-    answer = parse(printed)
-    assert isinstance(answer, Fault)
+    answer = parse_answer(printed)
+    assert isinstance(answer, BenchmarkFault)
     assert why in answer.why
     assert len(answer.why) < 250

@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.estimate import Estimate
-from autotune.measure import Limits, Noise, Reading, Slo, search
+from autotune.measure import SearchLimits, Noise, Reading, Slo, search_peak
 
 if TYPE_CHECKING:
-    from autotune.measure.capacity import Probe
+    from autotune.measure.capacity import ReadingProbe
 
 SLO = Slo(quantile=0.99, limit=0.050, errors=0.001)
 Curve = Callable[[float], float]
@@ -64,7 +64,7 @@ class Served:
     ],
 )
 def test_finds_the_peak(peak: float, expected: float, within: float) -> None:
-    found = search(Served(exponential(peak)), SLO, expected)
+    found = search_peak(Served(exponential(peak)), SLO, expected)
     # The first search of a study may not come to know in its time that no bursts are missed.
     assert found.verdict in ("measured", "unsettled")
     assert found.low < peak < found.high
@@ -72,15 +72,15 @@ def test_finds_the_peak(peak: float, expected: float, within: float) -> None:
 
 
 def test_a_study_soon_knows_that_its_server_makes_no_bursts() -> None:
-    first = search(Served(exponential(1500.0)), SLO, 1500.0)
-    second = search(Served(exponential(1500.0), seed=2), SLO, 1500.0, noise=first.noise)
+    first = search_peak(Served(exponential(1500.0)), SLO, 1500.0)
+    second = search_peak(Served(exponential(1500.0), seed=2), SLO, 1500.0, noise=first.noise)
     assert second.verdict == "measured"
     assert second.load_seconds < first.load_seconds / 2
     assert second.low < 1500.0 < second.high
 
 
 def test_a_server_too_slow_to_show_many_violations_may_stay_unsettled() -> None:
-    found = search(Served(exponential(50.0)), SLO, 60.0)
+    found = search_peak(Served(exponential(50.0)), SLO, 60.0)
     assert found.verdict in ("measured", "unsettled")
     assert found.low < 50.0 < found.high
     assert found.peak == pytest.approx(50.0, rel=0.10)
@@ -88,19 +88,19 @@ def test_a_server_too_slow_to_show_many_violations_may_stay_unsettled() -> None:
 
 @pytest.mark.parametrize("slope", [6.0, 15.0, 200.0])
 def test_finds_the_peak_whatever_the_onset(slope: float) -> None:
-    found = search(Served(exponential(2000.0, slope), seed=3), SLO, 2500.0)
+    found = search_peak(Served(exponential(2000.0, slope), seed=3), SLO, 2500.0)
     assert found.low <= 2000.0 <= found.high
     assert found.peak == pytest.approx(2000.0, rel=0.1)
 
 
 def test_finds_a_cliff() -> None:
-    found = search(Served(cliff(700.0), seed=5, noise=0.02), SLO, 1000.0)
+    found = search_peak(Served(cliff(700.0), seed=5, noise=0.02), SLO, 1000.0)
     assert found.peak == pytest.approx(700.0, rel=0.04)
 
 
 def test_without_a_prior_the_rates_grow_until_something_fails() -> None:
     probe = Served(exponential(23_000.0))
-    found = search(probe, SLO, limits=Limits(start=100.0))
+    found = search_peak(probe, SLO, limits=SearchLimits(start_rate=100.0))
     assert found.peak == pytest.approx(23_000.0, rel=0.06)
     assert probe.rates[0] == pytest.approx(100.0)
     assert len(probe.rates) < 20
@@ -108,21 +108,21 @@ def test_without_a_prior_the_rates_grow_until_something_fails() -> None:
 
 def test_without_a_prior_one_hopeless_reading_is_no_reason_to_leap_to_nothing() -> None:
     probe = Served(cliff(700.0), seed=2, noise=0.02)
-    found = search(probe, SLO, limits=Limits(start=5000.0))
+    found = search_peak(probe, SLO, limits=SearchLimits(start_rate=5000.0))
     assert found.peak == pytest.approx(700.0, rel=0.05)
     assert probe.rates[1] > 900.0
 
 
 def test_a_bare_number_is_a_prior() -> None:
     probe = Served(exponential(900.0))
-    search(probe, SLO, 1000.0)
+    search_peak(probe, SLO, 1000.0)
     assert probe.rates[0] == pytest.approx(1000.0)
 
 
 @pytest.mark.parametrize("which", [0, 1, 2, 4])
 def test_a_disturbed_reading_brackets_nothing(which: int) -> None:
     probe = Served(exponential(1000.0), noise=0.01, disturb=frozenset({which}))
-    found = search(probe, SLO, 1000.0)
+    found = search_peak(probe, SLO, 1000.0)
     assert found.peak == pytest.approx(1000.0, rel=0.06)
 
 
@@ -132,7 +132,7 @@ def test_the_interval_holds_the_peak_nine_times_in_ten(noise: float) -> None:
     hits, known = 0, Noise()
     for seed in range(40):
         served = Served(exponential(1200.0, slope=70.0), seed=seed, noise=noise)
-        found = search(served, SLO, 1300.0, noise=known)
+        found = search_peak(served, SLO, 1300.0, noise=known)
         known = found.noise
         hits += found.low <= 1200.0 <= found.high
     assert 31 <= hits <= 40
@@ -142,35 +142,35 @@ def test_the_interval_holds_the_peak_nine_times_in_ten(noise: float) -> None:
 def test_noise_is_learned_and_handed_on() -> None:
     quiet = loud = Noise()
     for seed in range(6):
-        quiet = search(Served(exponential(900.0), seed, noise=0.01), SLO, 900.0, noise=quiet).noise
-        loud = search(Served(exponential(900.0), seed, noise=0.09), SLO, 900.0, noise=loud).noise
+        quiet = search_peak(Served(exponential(900.0), seed, noise=0.01), SLO, 900.0, noise=quiet).noise
+        loud = search_peak(Served(exponential(900.0), seed, noise=0.09), SLO, 900.0, noise=loud).noise
     # A part of the scatter may be bursts of a queue.
-    assert 2.0 * quiet.sigma < loud.sigma
-    assert quiet.sigma < Noise().sigma
+    assert 2.0 * quiet.expected_sd < loud.expected_sd
+    assert quiet.expected_sd < Noise().expected_sd
     assert quiet.readings > 20
 
 
 @pytest.mark.parametrize("ratio", [0.3, 0.5, 0.75])
 def test_a_bad_configuration_is_screened_for_a_few_seconds(ratio: float) -> None:
-    found = search(Served(exponential(1000.0 * ratio)), SLO, 1000.0, incumbent=1000.0)
+    found = search_peak(Served(exponential(1000.0 * ratio)), SLO, 1000.0, incumbent=1000.0)
     assert found.verdict == "screened"
     assert found.load_seconds <= 9.0
     assert found.peak < 1000.0
 
 
 def test_what_is_a_little_worse_costs_two_readings_at_the_rate_to_beat() -> None:
-    found = search(Served(exponential(850.0)), SLO, 1000.0, incumbent=Estimate.of(1000.0, 0.03))
+    found = search_peak(Served(exponential(850.0)), SLO, 1000.0, incumbent=Estimate.from_value(1000.0, 0.03))
     assert found.verdict == "screened"
     assert [round(reading.rate) for reading in found.readings] == [1000, 1000]
 
 
 def test_what_begins_far_below_the_incumbent_is_not_given_up_for_that() -> None:
     """Two readings that meet the objective say nothing against a rate thirty times as high."""
-    found = search(
+    found = search_peak(
         Served(exponential(1100.0)),
         SLO,
-        Estimate.of(10.0, 0.5),
-        incumbent=Estimate.of(300.0, 0.1),
+        Estimate.from_value(10.0, 0.5),
+        incumbent=Estimate.from_value(300.0, 0.1),
     )
     assert found.verdict == "measured"
     assert found.peak == pytest.approx(1100.0, rel=0.15)
@@ -183,7 +183,7 @@ def test_a_search_that_is_late_ends_with_what_it_knows() -> None:
         taken.append(rate)
         return Served(exponential(1000.0), seed=len(taken))(rate, seconds)
 
-    found = search(probe, SLO, 1000.0, late=lambda: len(taken) == 3)
+    found = search_peak(probe, SLO, 1000.0, is_late=lambda: len(taken) == 3)
     assert (found.verdict, len(found.readings)) == ("unsettled", 3)
     assert found.low < 1000.0 < found.high
 
@@ -192,12 +192,12 @@ def test_readings_that_tell_nothing_new_end_a_search() -> None:
     learned = Noise()
     for seed in range(20, 24):
         served = Served(exponential(1000.0, slope=70.0), seed, noise=0.05)
-        learned = search(served, SLO, 1000.0, noise=learned).noise
+        learned = search_peak(served, SLO, 1000.0, noise=learned).noise
 
     def spent(stalled_after: int) -> list[tuple[int, float]]:
-        limits = Limits(load_seconds=60.0, stalled_after=stalled_after)
+        limits = SearchLimits(max_load_seconds=60.0, max_stalled_readings=stalled_after)
         searches = [
-            search(Served(exponential(1000.0, slope=70.0), seed, noise=0.05), SLO, 1000.0,
+            search_peak(Served(exponential(1000.0, slope=70.0), seed, noise=0.05), SLO, 1000.0,
                    target_sd=0.02, limits=limits, noise=learned)
             for seed in (4, 7, 8, 9)
         ]  # fmt: skip
@@ -213,15 +213,15 @@ def test_readings_that_tell_nothing_new_end_a_search() -> None:
 @pytest.mark.long
 def test_a_better_configuration_is_not_screened() -> None:
     verdicts = [
-        search(Served(exponential(1030.0), seed, noise=0.05), SLO, 1000.0, incumbent=1000.0).verdict
+        search_peak(Served(exponential(1030.0), seed, noise=0.05), SLO, 1000.0, incumbent=1000.0).verdict
         for seed in range(25)
     ]
     assert verdicts.count("screened") <= 1
 
 
 def test_a_measured_incumbent_is_as_uncertain_as_it_is() -> None:
-    incumbent = search(Served(exponential(1000.0), seed=1), SLO, 1000.0)
-    found = search(Served(exponential(400.0), seed=2), SLO, incumbent=incumbent)
+    incumbent = search_peak(Served(exponential(1000.0), seed=1), SLO, 1000.0)
+    found = search_peak(Served(exponential(400.0), seed=2), SLO, incumbent=incumbent)
     assert found.verdict == "screened"
 
 
@@ -246,8 +246,8 @@ def _cut_short(rate: float, seconds: float) -> Reading:
 
 @pytest.mark.parametrize("probe", [_bad_gateway, _half_broken, _slow, _cut_short])
 @pytest.mark.parametrize("prior", [None, 1000.0])
-def test_what_no_rate_can_meet_is_unmeetable(probe: Probe, prior: float | None) -> None:
-    found = search(probe, SLO, prior)
+def test_what_no_rate_can_meet_is_unmeetable(probe: ReadingProbe, prior: float | None) -> None:
+    found = search_peak(probe, SLO, prior)
     assert (found.verdict, found.peak, found.low) == ("unmeetable", 0.0, 0.0)
     assert len(found.readings) <= 10
 
@@ -258,32 +258,32 @@ def test_a_few_errors_fail_though_everything_is_fast() -> None:
         failed = n // 200 if rate > 500.0 else 0
         return Reading(rate, seconds, n, failed, errors={"status 503": failed})
 
-    found = search(broken_above_500, SLO, 800.0)
+    found = search_peak(broken_above_500, SLO, 800.0)
     assert found.low <= 500.0 <= found.high
     assert found.peak == pytest.approx(500.0, rel=0.06)
 
 
 def test_a_generator_that_is_too_slow_is_named() -> None:
-    found = search(Served(exponential(5000.0), limit=800.0), SLO, 1500.0)
+    found = search_peak(Served(exponential(5000.0), limit=800.0), SLO, 1500.0)
     assert found.verdict == "limited"
     assert 500.0 <= found.low <= found.peak <= 800.0
 
 
 def test_a_peak_below_the_generators_limit_is_measured() -> None:
-    found = search(Served(exponential(600.0), limit=800.0), SLO, 1500.0)
+    found = search_peak(Served(exponential(600.0), limit=800.0), SLO, 1500.0)
     assert found.verdict == "measured"
     assert found.low < 600.0 < found.high
     assert found.peak == pytest.approx(600.0, rel=0.1)
 
 
 def test_a_generator_that_can_do_nothing_ends_the_search() -> None:
-    found = search(Served(exponential(600.0), limit=0.5), SLO, 50.0)
+    found = search_peak(Served(exponential(600.0), limit=0.5), SLO, 50.0)
     assert found.verdict == "limited"
 
 
 def test_max_rate_is_never_exceeded() -> None:
     probe = Served(exponential(5000.0))
-    found = search(probe, SLO, 4000.0, limits=Limits(max_rate=2000.0))
+    found = search_peak(probe, SLO, 4000.0, limits=SearchLimits(max_rate=2000.0))
     assert found.verdict == "limited"
     assert max(probe.rates) <= 2000.0 * (1 + 1e-9)
 
@@ -297,11 +297,11 @@ def test_max_rate_is_never_exceeded() -> None:
 )
 @settings(max_examples=25)
 def test_stays_within_its_caps(peak: float, ratio: float, noise: float, cap: int) -> None:
-    limits = Limits(readings=cap, load_seconds=15.0, max_rate=1e6)
-    found = search(Served(exponential(peak), noise=noise), SLO, peak * ratio, limits=limits)
+    limits = SearchLimits(max_readings=cap, max_load_seconds=15.0, max_rate=1e6)
+    found = search_peak(Served(exponential(peak), noise=noise), SLO, peak * ratio, limits=limits)
     assert len(found.readings) <= cap
-    assert found.load_seconds == sum(r.seconds + limits.overhead for r in found.readings)
-    assert found.load_seconds <= 15.0 + limits.longest + limits.overhead
+    assert found.load_seconds == sum(r.seconds + limits.overhead_seconds for r in found.readings)
+    assert found.load_seconds <= 15.0 + limits.max_reading_seconds + limits.overhead_seconds
     assert 0.0 <= found.low <= found.peak <= found.high
     assert found.sd >= 0.0
 
@@ -311,6 +311,6 @@ def test_readings_that_say_nothing_of_the_server_give_no_peak(ends: str) -> None
     def unmade(rate: float, seconds: float) -> Reading:
         return Reading(rate, 0.0, 100, 100, {"no free port": 100}, limited="no client ports")
 
-    found = search(unmade, SLO, 1500.0, late=lambda: ends == "early")
+    found = search_peak(unmade, SLO, 1500.0, is_late=lambda: ends == "early")
     assert (found.verdict, found.peak, found.low) == ("limited", 0.0, 0.0)
     assert found.load_seconds == 0.0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autotune.measure import Slo, logit_normal, onset
-from autotune.measure.noise import REACH, STEP
+from autotune.measure.noise import TABLE_REACH_STEPS, LOG_RATE_STEP
 from bench.queues import LiveBench
 from bench.servers import Server
 
@@ -16,52 +16,52 @@ SOFT_SLOPE = 0.8  # of the rate that the limit's length holds: its decay, soft a
 
 @pytest.mark.parametrize("seconds", [0.5, 2.0, 10.0])
 def test_more_load_never_violates_less(seconds: float) -> None:
-    for row in onset.onset(ALLOWED, LIMIT, seconds).fraction:
+    for row in onset.compute_onset(ALLOWED, LIMIT, seconds).violation_fraction:
         seen = row[~np.isnan(row)]
         assert np.all(np.diff(seen) >= -1e-9)
         assert np.all((seen >= 0.0) & (seen <= 1.0))
 
 
 def test_a_long_reading_at_the_peak_shows_the_allowed_fraction() -> None:
-    at_peak = onset.onset(ALLOWED, LIMIT, 5000.0).fraction[:, REACH]
+    at_peak = onset.compute_onset(ALLOWED, LIMIT, 5000.0).violation_fraction[:, TABLE_REACH_STEPS]
     assert at_peak == pytest.approx(ALLOWED, rel=0.05)
 
 
 def test_the_slope_at_the_peak_is_the_shapes_own() -> None:
-    table = np.log(onset.onset(ALLOWED, LIMIT, 5000.0).fraction[:, REACH - 1 : REACH + 1])
+    table = np.log(onset.compute_onset(ALLOWED, LIMIT, 5000.0).violation_fraction[:, TABLE_REACH_STEPS - 1 : TABLE_REACH_STEPS + 1])
     slopes = np.diff(table, axis=1)[:, 0] / 0.005
-    wanted = [shape.slope for shape in onset.SHAPES]
+    wanted = [shape.slope for shape in onset.ONSET_SHAPES]
     # A floor's slope changes within a step.
-    plain = [not shape.floor or (shape.bursts and shape.slope < 20.0) for shape in onset.SHAPES]
+    plain = [not shape.floor_share or (shape.is_bursty and shape.slope < 20.0) for shape in onset.ONSET_SHAPES]
     assert slopes[plain] == pytest.approx(np.array(wanted)[plain], rel=0.01)
 
 
 def test_overload_seen_for_longer_is_seen_more() -> None:
-    steep = [i for i, shape in enumerate(onset.SHAPES) if shape.slope > 400.0]
-    short, long = (onset.onset(ALLOWED, LIMIT, s).fraction[steep, REACH + 6] for s in (1.0, 8.0))
+    steep = [i for i, shape in enumerate(onset.ONSET_SHAPES) if shape.slope > 400.0]
+    short, long = (onset.compute_onset(ALLOWED, LIMIT, s).violation_fraction[steep, TABLE_REACH_STEPS + 6] for s in (1.0, 8.0))
     assert np.all(long > short)
 
 
 def test_a_reading_shares_its_fate_the_more_the_longer_busy_periods_last() -> None:
-    bursts = [i for i, shape in enumerate(onset.SHAPES) if shape.bursts and not shape.floor]
-    shown = onset.onset(ALLOWED, LIMIT, 2.0)
-    at_peak = shown.likeness[bursts, REACH]
+    bursts = [i for i, shape in enumerate(onset.ONSET_SHAPES) if shape.is_bursty and not shape.floor_share]
+    shown = onset.compute_onset(ALLOWED, LIMIT, 2.0)
+    at_peak = shown.correlation[bursts, TABLE_REACH_STEPS]
     assert len(bursts) > 4
     assert np.all(np.diff(at_peak) > 0.0)  # steeper onsets are nearer to saturation
-    assert np.all((shown.likeness[bursts] >= 0.0) & (shown.likeness[bursts] <= 1.0))
-    longer = onset.onset(ALLOWED, LIMIT, 20.0).likeness[bursts, REACH]
+    assert np.all((shown.correlation[bursts] >= 0.0) & (shown.correlation[bursts] <= 1.0))
+    longer = onset.compute_onset(ALLOWED, LIMIT, 20.0).correlation[bursts, TABLE_REACH_STEPS]
     assert np.all(longer < at_peak)
 
 
 @pytest.mark.parametrize("allowed", [0.3, 0.05, 0.01, 0.0001])
 def test_a_soft_onset_scatters_less_the_longer_a_reading_is(allowed: float) -> None:
-    short, long = (onset.onset(allowed, LIMIT, seconds).soft for seconds in (2.0, 20.0))
+    short, long = (onset.compute_onset(allowed, LIMIT, seconds).soft_onset for seconds in (2.0, 20.0))
     assert short
     assert long
-    assert np.all(np.diff(short.spread[:, REACH]) > 0.0)
-    assert np.all(long.spread < short.spread)
-    assert np.all((long.spread > 0.3) & (short.spread < logit_normal.WIDEST))
-    assert onset.onset(allowed, LIMIT, 2.0, waits=False).soft is None
+    assert np.all(np.diff(short.logit_sd[:, TABLE_REACH_STEPS]) > 0.0)
+    assert np.all(long.logit_sd < short.logit_sd)
+    assert np.all((long.logit_sd > 0.3) & (short.logit_sd < logit_normal.MAX_LOGIT_SD))
+    assert onset.compute_onset(allowed, LIMIT, 2.0, waits=False).soft_onset is None
 
 
 def test_likeness_is_that_of_a_queue_simulated_request_by_request() -> None:
@@ -79,12 +79,12 @@ def test_likeness_is_that_of_a_queue_simulated_request_by_request() -> None:
     mean = float(np.mean(shares))
     counting = mean * (1.0 - mean) / (1.2 * peak * seconds)
     likeness = (float(np.var(shares)) - counting) / (mean * (1.0 - mean))
-    shape = [i for i, s in enumerate(onset.SHAPES) if s.bursts and not s.floor and s.slope == 5.0]
+    shape = [i for i, s in enumerate(onset.ONSET_SHAPES) if s.is_bursty and not s.floor_share and s.slope == 5.0]
     assert len(shape) == 1
-    shown = onset.onset(ALLOWED, LIMIT, seconds)
-    at = REACH + round(log(1.2) / STEP)
-    assert shown.fraction[shape, at] == pytest.approx(mean, rel=0.2)
-    assert shown.likeness[shape, at] == pytest.approx(likeness, rel=0.35)
+    shown = onset.compute_onset(ALLOWED, LIMIT, seconds)
+    at = TABLE_REACH_STEPS + round(log(1.2) / LOG_RATE_STEP)
+    assert shown.violation_fraction[shape, at] == pytest.approx(mean, rel=0.2)
+    assert shown.correlation[shape, at] == pytest.approx(likeness, rel=0.35)
 
 
 @pytest.mark.parametrize("offset", [-0.06, 0.0])
@@ -96,21 +96,21 @@ def test_counts_are_those_of_a_queue_whose_services_matter(offset: float) -> Non
     peak, seconds = server.peak(slo), 2.0
     readings = [bench(peak * exp(offset), seconds) for _ in range(250)]
     least = np.mean([reading.violations == 0 for reading in readings])
-    most = np.mean([reading.fraction > ALLOWED for reading in readings])
+    most = np.mean([reading.violation_fraction > ALLOWED for reading in readings])
     slope = SOFT_SLOPE * LIMIT * peak
-    slopes = [shape.slope for shape in onset.SHAPES if shape.bursts and shape.floor]
+    slopes = [shape.slope for shape in onset.ONSET_SHAPES if shape.is_bursty and shape.floor_share]
     shape = min(range(len(slopes)), key=lambda i: abs(log(slopes[i] / slope)))
-    soft, at = onset.onset(ALLOWED, LIMIT, seconds).soft, REACH + round(offset / STEP)
+    soft, at = onset.compute_onset(ALLOWED, LIMIT, seconds).soft_onset, TABLE_REACH_STEPS + round(offset / LOG_RATE_STEP)
     assert soft
-    counts = soft.centre[shape, at], soft.spread[shape, at]
+    counts = soft.mean_logit[shape, at], soft.logit_sd[shape, at]
     requests = peak * exp(offset) * seconds
-    assert logit_normal.chance(0.0, requests, *counts) == pytest.approx(least, abs=0.1)
-    assert logit_normal.beyond(ALLOWED, *counts) == pytest.approx(most, abs=0.05)
+    assert logit_normal.count_likelihood(0.0, requests, *counts) == pytest.approx(least, abs=0.1)
+    assert logit_normal.exceedance_probability(ALLOWED, *counts) == pytest.approx(most, abs=0.05)
 
 
 def test_before_any_reading_a_faster_server_is_expected_to_be_steeper() -> None:
-    weights = onset.expected(np.array([log(100.0), log(10_000.0)]), LIMIT)
-    slopes = np.array([shape.slope for shape in onset.SHAPES])
+    weights = onset.prior_shape_weights(np.array([log(100.0), log(10_000.0)]), LIMIT)
+    slopes = np.array([shape.slope for shape in onset.ONSET_SHAPES])
     slow, fast = slopes @ weights
     assert weights.sum(axis=0) == pytest.approx([1.0, 1.0])
     assert fast > 3.0 * slow

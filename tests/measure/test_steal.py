@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.measure import Noise, Reading, Slo
-from autotune.measure.capacity import Limits, PeakSearch
-from autotune.measure.noise import EFFECTS
-from autotune.measure.steal import REMEMBERED, Steal, worst
+from autotune.measure.capacity import SearchLimits, PeakSearch
+from autotune.measure.noise import STEAL_EFFECTS
+from autotune.measure.steal import MAX_REMEMBERED_READINGS, CpuSteal, find_worst_steal
 from autotune.monitor.activity import HostUsage
 
 
@@ -37,23 +37,23 @@ def hosts(*stolen: float) -> dict[str, HostUsage]:
 def test_a_reading_is_held_against_what_is_usual(
     before: tuple[float, ...], now: tuple[float, ...], beyond: float
 ) -> None:
-    steal = Steal()
+    steal = CpuSteal()
     for stolen in before:
-        steal = steal.after(hosts(stolen))
-    assert steal.beyond(hosts(*now)) == pytest.approx(beyond)
+        steal = steal.with_reading(hosts(stolen))
+    assert steal.excess_steal(hosts(*now)) == pytest.approx(beyond)
 
 
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=3 * REMEMBERED))
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=3 * MAX_REMEMBERED_READINGS))
 def test_what_is_usual_was_seen(past: list[float]) -> None:
-    steal = Steal()
+    steal = CpuSteal()
     for stolen in past:
-        steal = steal.after(hosts(stolen))
-    assert len(steal.stolen) <= REMEMBERED
-    assert steal.usual in past
+        steal = steal.with_reading(hosts(stolen))
+    assert len(steal.steal_history) <= MAX_REMEMBERED_READINGS
+    assert steal.usual_steal in past
 
 
 def test_the_worst_host_of_none() -> None:
-    assert worst({}) == ("", 0.0)
+    assert find_worst_steal({}) == ("", 0.0)
 
 
 SLO = Slo()
@@ -67,11 +67,11 @@ def reading(rate: float, peak: float, stolen: float = 0.0) -> Reading:
 
 
 def searched(readings: list[Reading], noise: Noise | None = None) -> PeakSearch:
-    state = PeakSearch.opening(
-        SLO, Limits(max_rate=8000.0), 0.03, prior=None, beat=None, noise=noise or Noise()
+    state = PeakSearch.start(
+        SLO, SearchLimits(max_rate=8000.0), 0.03, prior=None, incumbent=None, noise=noise or Noise()
     )
     for taken in readings:
-        state = state.after(taken)
+        state = state.with_reading(taken)
     return state
 
 
@@ -96,16 +96,16 @@ def test_what_steal_takes_is_learned(effect: float) -> None:
         for rate, part in zip(RATES * 2, stolen, strict=True)
     ]
     state = searched(taken)
-    assert state.summary.effects is not None
-    assert EFFECTS[int(np.argmax(state.summary.effects))] == effect
+    assert state.summary.steal_effects is not None
+    assert STEAL_EFFECTS[int(np.argmax(state.summary.steal_effects))] == effect
     assert state.summary.quantile(0.5) == pytest.approx(math.log(1000), abs=0.03)
     # The next search of the study begins with it.
-    assert EFFECTS[int(np.argmax(state.learned.of_steal()))] == effect
+    assert STEAL_EFFECTS[int(np.argmax(state.updated_noise.steal_prior()))] == effect
 
 
 def test_without_steal_nothing_is_learned_and_nothing_changes() -> None:
     calm = [reading(rate, 1000.0) for rate in RATES]
     state = searched(calm)
-    assert state.learned.effects == ()
+    assert state.updated_noise.effects == ()
     hardly = searched([replace(taken, stolen=0.0004) for taken in calm])
-    assert np.array_equal(hardly.summary.below, state.summary.below)
+    assert np.array_equal(hardly.summary.cumulative_probability, state.summary.cumulative_probability)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from autotune.measure import Reading
-from autotune.measure.warmup import MOST_WINDOWS, NO_BETTER, SHARE, Window, climbing, warm_up
+from autotune.measure.warmup import MAX_WINDOWS, FUTILE_WINDOWS, EXPECTED_PEAK_SHARE, WarmUpWindow, is_cache_filling, run_warm_up
 
 
 @dataclass
@@ -38,29 +38,29 @@ def filling(keys: int) -> Callable[[int], float]:
 
 def test_a_stack_without_a_cache_settles_in_two_windows() -> None:
     stack = Stack()
-    warm_up_result = warm_up(stack.probe, stack.lookups, 100.0, max_rate=1e6)
-    assert (warm_up_result.settled, len(warm_up_result.windows)) == (True, 2)
+    warm_up_result = run_warm_up(stack.probe, stack.lookups, 100.0, max_rate=1e6)
+    assert (warm_up_result.is_settled, len(warm_up_result.windows)) == (True, 2)
 
 
 def test_a_cache_that_is_warm_settles_in_four() -> None:
     stack = Stack(lambda _: 0.95)
-    warm_up_result = warm_up(stack.probe, stack.lookups, 100.0, max_rate=1e6)
-    assert (warm_up_result.settled, len(warm_up_result.windows)) == (True, 4)
-    assert warm_up_result.hits == pytest.approx(0.95, abs=0.01)
+    warm_up_result = run_warm_up(stack.probe, stack.lookups, 100.0, max_rate=1e6)
+    assert (warm_up_result.is_settled, len(warm_up_result.windows)) == (True, 4)
+    assert warm_up_result.hit_rate == pytest.approx(0.95, abs=0.01)
 
 
 def test_a_cache_that_fills_while_it_is_asked_is_waited_for() -> None:
     stack = Stack(filling(10_000))
-    warm_up_result = warm_up(stack.probe, stack.lookups, 2000.0, max_rate=1e6)
-    assert warm_up_result.settled
-    assert warm_up_result.hits == pytest.approx(0.99, abs=0.01)
+    warm_up_result = run_warm_up(stack.probe, stack.lookups, 2000.0, max_rate=1e6)
+    assert warm_up_result.is_settled
+    assert warm_up_result.hit_rate == pytest.approx(0.99, abs=0.01)
 
 
 def test_a_cache_that_fills_at_a_crawl_is_never_called_settled() -> None:
     stack = Stack(filling(20_000))  # 90 lookups a window: half a point more hits each
-    warm_up_result = warm_up(stack.probe, stack.lookups, 150.0, max_rate=1e6)
-    assert not warm_up_result.settled
-    assert len(warm_up_result.windows) == MOST_WINDOWS
+    warm_up_result = run_warm_up(stack.probe, stack.lookups, 150.0, max_rate=1e6)
+    assert not warm_up_result.is_settled
+    assert len(warm_up_result.windows) == MAX_WINDOWS
 
 
 @dataclass
@@ -79,26 +79,26 @@ class Failing:
     ("failed", "windows", "failed_at"),
     [
         # Workers that something else holds: no load helps.
-        (lambda _: 0.3, NO_BETTER, SHARE * 1000.0 / 4),
-        (lambda _: 1.0, 2, SHARE * 1000.0 / 2),  # nothing answers
-        (lambda rate: rate / 2000.0, MOST_WINDOWS, None),  # less load helps
-        (lambda _: 0.0, MOST_WINDOWS, None),  # a cold cache: all late, at any load
+        (lambda _: 0.3, FUTILE_WINDOWS, EXPECTED_PEAK_SHARE * 1000.0 / 4),
+        (lambda _: 1.0, 2, EXPECTED_PEAK_SHARE * 1000.0 / 2),  # nothing answers
+        (lambda rate: rate / 2000.0, MAX_WINDOWS, None),  # less load helps
+        (lambda _: 0.0, MAX_WINDOWS, None),  # a cold cache: all late, at any load
     ],
 )
 def test_less_load_is_offered_as_long_as_it_helps(
     failed: Callable[[float], float], windows: int, failed_at: float | None
 ) -> None:
     stack = Failing(failed)
-    warm_up_result = warm_up(stack.probe, lambda: None, 1000.0, max_rate=1e6)
-    assert (warm_up_result.settled, len(warm_up_result.windows)) == (False, windows)
-    assert warm_up_result.failed_at == failed_at
+    warm_up_result = run_warm_up(stack.probe, lambda: None, 1000.0, max_rate=1e6)
+    assert (warm_up_result.is_settled, len(warm_up_result.windows)) == (False, windows)
+    assert warm_up_result.failed_rate == failed_at
 
 
 def test_an_overloaded_stack_is_given_less() -> None:
     stack = Stack(peak=300.0)
-    warm_up_result = warm_up(stack.probe, stack.lookups, 1000.0, max_rate=1e6)
-    assert warm_up_result.carried is not None
-    assert warm_up_result.carried <= 300.0
+    warm_up_result = run_warm_up(stack.probe, stack.lookups, 1000.0, max_rate=1e6)
+    assert warm_up_result.sustained_rate is not None
+    assert warm_up_result.sustained_rate <= 300.0
 
 
 @pytest.mark.parametrize(
@@ -113,4 +113,4 @@ def test_an_overloaded_stack_is_given_less() -> None:
     ],
 )
 def test_climbing_is_never_falling(hits: list[float | None], expected: bool) -> None:
-    assert climbing([Window(100.0, False, 0.005, hit) for hit in hits]) is expected
+    assert is_cache_filling([WarmUpWindow(100.0, False, 0.005, hit) for hit in hits]) is expected

@@ -6,104 +6,104 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.deploy.stack import Part
+from autotune.deploy.stack import ServiceInstance
 from autotune.monitor.activity import (
-    counted,
-    host_activity,
-    host_usages,
-    part_activity,
-    queue_of,
-    within,
+    compute_counter_growth,
+    compute_host_activity,
+    compute_host_usages,
+    compute_instance_activity,
+    find_queue,
+    select_samples,
 )
-from autotune.monitor.counters import Counters
-from autotune.monitor.process_table import Processes
-from autotune.monitor.procfs import Queue, Sample
+from autotune.monitor.counters import ServerCounters
+from autotune.monitor.process_table import ServiceProcesses
+from autotune.monitor.procfs import ListenQueue, HostSample
 from autotune.monitor.watch import Observations, WatchedHost
-from autotune.services.base import Endpoint, Role, Service, Site
+from autotune.services.base import Endpoint, Role, Service, Placement
 from autotune.services.nginx.service import Nginx
 from autotune.services.php_fpm.service import PhpFpm
 
 
-def placed(service: Service, role: Role, tier: str = "web") -> Part:
-    return Part(
+def placed(service: Service, role: Role, tier: str = "web") -> ServiceInstance:
+    return ServiceInstance(
         service,
-        Site(tier=tier, host="web1", role=role, directory="/x", listen=Endpoint("10.0.0.1", 80)),
+        Placement(tier=tier, host="web1", role=role, directory="/x", listen=Endpoint("10.0.0.1", 80)),
     )
 
 
 FPM = placed(PhpFpm(), Role.APP)
 WEB = placed(Nginx(), Role.WEB)
-SOCKET = str(FPM.service.socket(FPM.site))
-FIRST = Sample(
-    at=100.0,
+SOCKET = str(FPM.service.get_socket(FPM.placement))
+FIRST = HostSample(
+    uptime=100.0,
     cpu={"user": 10.0, "system": 5.0, "idle": 50.0, "iowait": 0.0},
     running=2,
-    switches=1000,
+    context_switches=1000,
     memory={"MemTotal": 1000, "MemAvailable": 400, "SwapFree": 500},
     tcp={"OutSegs": 100, "RetransSegs": 0, "ListenDrops": 7},
     sockets={"inuse": 5, "tw": 100},
     network={"eth0": 0, "lo": 0},
-    link={"eth0": 1000.0},
-    files=(10, 100),
-    throttled=1.0,
-    queues=(Queue(":80", 0, 511), Queue(f"././{SOCKET}", 0, None, 0)),
-    processes={"web.web1.php_fpm": Processes(2, 1, 2, 1.0, 0.5, 30, 9, 1024)},
+    link_speeds={"eth0": 1000.0},
+    open_files=(10, 100),
+    throttled_seconds=1.0,
+    queues=(ListenQueue(":80", 0, 511), ListenQueue(f"././{SOCKET}", 0, None, 0)),
+    processes={"web.web1.php_fpm": ServiceProcesses(2, 1, 2, 1.0, 0.5, 30, 9, 1024)},
 )
-LAST = Sample(
-    at=102.0,
+LAST = HostSample(
+    uptime=102.0,
     cpu={"user": 12.0, "system": 6.0, "idle": 51.0, "iowait": 0.0},
     running=4,
-    switches=3000,
+    context_switches=3000,
     load=1.5,
     memory={"MemTotal": 1000, "MemAvailable": 300, "SwapFree": 400},
     tcp={"OutSegs": 300, "RetransSegs": 4, "ListenDrops": 9},
     sockets={"inuse": 9, "tw": 50},
     network={"eth0": 1800, "lo": 200},
-    link={"eth0": 1000.0},
-    files=(30, 100),
-    throttled=1.5,
-    queues=(Queue(":80", 2, 511), Queue(":80", 3, 511), Queue(f"././{SOCKET}", 8, None, 5)),
-    processes={"web.web1.php_fpm": Processes(5, 2, 5, 2.5, 1.5, 40, 11, 1024)},
+    link_speeds={"eth0": 1000.0},
+    open_files=(30, 100),
+    throttled_seconds=1.5,
+    queues=(ListenQueue(":80", 2, 511), ListenQueue(":80", 3, 511), ListenQueue(f"././{SOCKET}", 8, None, 5)),
+    processes={"web.web1.php_fpm": ServiceProcesses(5, 2, 5, 2.5, 1.5, 40, 11, 1024)},
 )  # fmt: skip
 HOST = WatchedHost("web1", 2.0, (FPM, WEB))
 SEEN = Observations(samples={"web1": (FIRST, LAST)})
 
 
 def test_a_host() -> None:
-    found = host_activity(HOST, SEEN, 3.0)
+    found = compute_host_activity(HOST, SEEN, 3.0)
     assert found is not None
     assert found.cpu == {"user": 0.5, "system": 0.25, "idle": 0.25, "iowait": 0.0}
-    assert found.busy == 0.75
-    assert (found.running, found.load, found.switches) == (3.0, 1.5, 1000.0)
-    assert (found.memory, found.swapped) == (0.7, 100)
+    assert found.busy_share == 0.75
+    assert (found.running_processes, found.load, found.context_switches) == (3.0, 1.5, 1000.0)
+    assert (found.memory, found.swapped_bytes) == (0.7, 100)
     assert (found.listen_drops, found.retransmits) == (2, 0.02)
-    assert (found.network, found.link) == (1000.0, 0.9)
+    assert (found.network, found.link_share) == (1000.0, 0.9)
     assert (found.sockets, found.time_wait, found.descriptors) == (9, 100, 0.3)
     assert found.throttled == 0.25
 
 
 @pytest.mark.parametrize("samples", [(), (FIRST,), (FIRST, replace(LAST, at=110.0))])
-def test_a_host_that_was_hardly_seen(samples: tuple[Sample, ...]) -> None:
-    assert host_activity(HOST, Observations(samples={"web1": samples}), 3.0) is None
+def test_a_host_that_was_hardly_seen(samples: tuple[HostSample, ...]) -> None:
+    assert compute_host_activity(HOST, Observations(samples={"web1": samples}), 3.0) is None
 
 
 def test_a_pool_of_processes() -> None:
-    found = part_activity(FPM, SEEN, 3.0)
-    assert (found.workers, found.cpu, found.delay, found.rss) == (5, 0.75, 0.5, 40)
+    found = compute_instance_activity(FPM, SEEN, 3.0)
+    assert (found.workers, found.cpu, found.cpu_delay, found.rss) == (5, 0.75, 0.5, 40)
     assert (found.descriptors, found.descriptor_limit) == (11, 1024)
-    assert (found.waiting, found.waiting_max, found.accepted) == (4.0, 8, 2.5)
-    assert (found.queued, found.occupied) == (0.5, 5.0)
+    assert (found.waiting_connections, found.max_waiting, found.accepted_connections) == (4.0, 8, 2.5)
+    assert (found.queued_fraction, found.accepted_when_queued) == (0.5, 5.0)
 
 
 def test_a_pool_that_was_replaced_meanwhile_used_no_negative_time() -> None:
-    later = replace(LAST, processes={"web.web1.php_fpm": Processes(2, cpu=0.25)})
-    assert part_activity(FPM, Observations(samples={"web1": (FIRST, later)}), 3.0).cpu == 0.0
+    later = replace(LAST, processes={"web.web1.php_fpm": ServiceProcesses(2, cpu=0.25)})
+    assert compute_instance_activity(FPM, Observations(samples={"web1": (FIRST, later)}), 3.0).cpu == 0.0
 
 
 def test_samples_without_processes_are_skipped() -> None:
     between = replace(FIRST, at=101.0, processes={})
     assert (
-        part_activity(FPM, Observations(samples={"web1": (FIRST, between, LAST)}), 3.0).cpu == 0.75
+        compute_instance_activity(FPM, Observations(samples={"web1": (FIRST, between, LAST)}), 3.0).cpu == 0.75
     )
 
 
@@ -113,39 +113,39 @@ def test_looks_before_and_after_the_load_say_nothing_of_its_queues() -> None:
         replace(LAST, at=101.0),
         replace(FIRST, at=102.0),
     )
-    found = part_activity(FPM, Observations(samples={"web1": (first, amid, last)}), 3.0)
-    assert (found.waiting, found.accepted, found.queued, found.occupied) == (8.0, 5.0, 1.0, 5.0)
+    found = compute_instance_activity(FPM, Observations(samples={"web1": (first, amid, last)}), 3.0)
+    assert (found.waiting_connections, found.accepted_connections, found.queued_fraction, found.accepted_when_queued) == (8.0, 5.0, 1.0, 5.0)
 
 
 def test_nothing_seen_of_a_part() -> None:
-    found = part_activity(FPM, Observations(), 3.0)
-    assert (found.workers, found.cpu, found.delay, found.descriptors) == (0, 0.0, None, None)
+    found = compute_instance_activity(FPM, Observations(), 3.0)
+    assert (found.workers, found.cpu, found.cpu_delay, found.descriptors) == (0, 0.0, None, None)
 
 
 def test_listening_sockets_that_share_a_port_are_one_queue() -> None:
-    assert queue_of(WEB, LAST.queues) == Queue(":80", 5, 1022, 0)
+    assert find_queue(WEB, LAST.queues) == ListenQueue(":80", 5, 1022, 0)
 
 
 def test_samples_after_the_load_are_left_out() -> None:
     late = replace(LAST, at=104.0)
-    assert list(within((FIRST, LAST, late), 3.0)) == [FIRST, LAST]
+    assert list(select_samples((FIRST, LAST, late), 3.0)) == [FIRST, LAST]
 
 
 def test_counters_grow_and_gauges_are_at_their_largest() -> None:
     answers = [
-        Counters(0.1, {"get_hits": 10.0, "curr_connections": 3.0}),
-        Counters(0.1, {"get_hits": 15.0, "curr_connections": 9.0}),
-        Counters(0.1, {"get_hits": 40.0, "curr_connections": 4.0}),
+        ServerCounters(0.1, {"get_hits": 10.0, "curr_connections": 3.0}),
+        ServerCounters(0.1, {"get_hits": 15.0, "curr_connections": 9.0}),
+        ServerCounters(0.1, {"get_hits": 40.0, "curr_connections": 4.0}),
     ]
-    assert counted(answers, frozenset({"curr_connections"})) == {
+    assert compute_counter_growth(answers, frozenset({"curr_connections"})) == {
         "get_hits": 30.0,
         "curr_connections": 9.0,
     }
-    assert counted([], frozenset()) == {}
+    assert compute_counter_growth([], frozenset()) == {}
 
 
 def test_a_host_in_a_few_numbers() -> None:
-    found = host_usages((HOST,), Observations(samples={"web1": (FIRST, LAST)}), seconds=2.0)["web1"]
+    found = compute_host_usages((HOST,), Observations(samples={"web1": (FIRST, LAST)}), seconds=2.0)["web1"]
     assert (found.cpu, found.steal, found.load, found.running) == (0.75, 0.0, 1.5, 3.0)
     assert (found.memory, found.sockets, found.time_wait) == (0.7, 9, 100)
     assert found.network == 1000
@@ -155,4 +155,4 @@ def test_a_host_in_a_few_numbers() -> None:
 
 def test_a_host_that_was_not_seen_is_left_out() -> None:
     hidden = WatchedHost("web2", 2.0, ())
-    assert host_usages((hidden,), Observations(samples={"web2": (FIRST,)}), seconds=2.0) == {}
+    assert compute_host_usages((hidden,), Observations(samples={"web2": (FIRST,)}), seconds=2.0) == {}

@@ -11,20 +11,20 @@ from typing import Any
 
 import pytest
 
-from autotune.deploy.stack import Part
+from autotune.deploy.stack import ServiceInstance
 from autotune.monitor import counters
-from autotune.monitor.counters import CounterReader, parse
-from autotune.services.apache.diagnosis import doing
+from autotune.monitor.counters import CounterReader, parse_counters
+from autotune.services.apache.diagnosis import count_workers
 from autotune.services.apache.service import STATUS_HOST
 from autotune.services.apache_mod_php.service import ApacheModPhp
-from autotune.services.base import Endpoint, Role, Site
+from autotune.services.base import Endpoint, Role, Placement
 from autotune.services.memcached.service import Memcached
-from autotune.services.registry import diagnosis
-from autotune.transports.base import Completed
+from autotune.services.registry import find_diagnosis
+from autotune.transports.base import CommandResult
 from autotune.transports.local import LocalTransport
 
 FIXTURES = Path(__file__).parent / "fixtures"
-QUERIES = {name: query for name in ("memcached", "redis") if (query := diagnosis(name).counters)}
+QUERIES = {name: query for name in ("memcached", "redis") if (query := find_diagnosis(name).counter_query)}
 
 
 @pytest.fixture(autouse=True)
@@ -33,12 +33,12 @@ def _in_no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(counters, "TIMEOUT", 60.0)
 
 
-def cache_at(port: int) -> Part:
-    site = Site(
+def cache_at(port: int) -> ServiceInstance:
+    site = Placement(
         tier="cache", host="mc1", role=Role.CACHE, directory="/nowhere",
         listen=Endpoint("127.0.0.1", port),
     )  # fmt: skip
-    return Part(Memcached(), site)
+    return ServiceInstance(Memcached(), site)
 
 
 @pytest.mark.parametrize(
@@ -53,10 +53,10 @@ def cache_at(port: int) -> Part:
     ],
 )
 def test_recorded_answers(service: str, fixture: str, expected: dict[str, float]) -> None:
-    found = parse((FIXTURES / fixture).read_text(), QUERIES[service], 0.001)
-    assert found.refused is None
+    found = parse_counters((FIXTURES / fixture).read_text(), QUERIES[service], 0.001)
+    assert found.error is None
     assert expected.items() <= found.values.items()
-    assert set(found.values) >= QUERIES[service].names - {"rusage_user", "rusage_system"}
+    assert set(found.values) >= QUERIES[service].counter_names - {"rusage_user", "rusage_system"}
 
 
 @pytest.mark.parametrize(
@@ -67,8 +67,8 @@ def test_recorded_answers(service: str, fixture: str, expected: dict[str, float]
     ],
 )
 def test_refusals_are_kept(service: str, text: str) -> None:
-    found = parse(text, QUERIES[service], 0.001)
-    assert found.refused == text.strip().lstrip("-")
+    found = parse_counters(text, QUERIES[service], 0.001)
+    assert found.error == text.strip().lstrip("-")
     assert not found.values
 
 
@@ -83,7 +83,7 @@ def test_refusals_are_kept(service: str, text: str) -> None:
     ],
 )
 def test_redis_answers_are_read_whole(data: bytes, whole: bool) -> None:
-    assert QUERIES["redis"].complete(data) is whole
+    assert QUERIES["redis"].is_complete(data) is whole
 
 
 def test_one_connection_for_many_questions() -> None:
@@ -104,7 +104,7 @@ def test_one_connection_for_many_questions() -> None:
             found = reader.read()
             assert found is not None
             assert found.values == {"curr_connections": 3.0, "get_hits": 7.0}
-        assert reader.cheap
+        assert reader.is_cheap
         reader.close()
         thread.join()
     for connection in accepted:
@@ -118,12 +118,12 @@ def test_nobody_there() -> None:
     assert CounterReader(cache_at(port), None).read(by_command=True) is None
 
 
-def web_at(port: int) -> Part:
-    site = Site(
+def web_at(port: int) -> ServiceInstance:
+    site = Placement(
         tier="web", host="web1", role=Role.WEB, directory="/nowhere",
         listen=Endpoint("127.0.0.1", port), programs={"curl": "/bin/false"},
     )  # fmt: skip
-    return Part(ApacheModPhp(), site)
+    return ServiceInstance(ApacheModPhp(), site)
 
 
 STATUS = "BusyWorkers: 5\nIdleWorkers: 2\nScoreboard: WWKR_K_...\n"
@@ -145,7 +145,7 @@ def test_apache_is_asked_anew_each_time_and_its_answer_counted() -> None:
         reader = CounterReader(web_at(server.getsockname()[1]), None)
         found = [reader.read(), reader.read()]
         thread.join()
-    assert reader.cheap
+    assert reader.is_cheap
     assert all(f"Host: {STATUS_HOST}" in text for text in asked)
     for one in found:
         assert one is not None
@@ -155,12 +155,12 @@ def test_apache_is_asked_anew_each_time_and_its_answer_counted() -> None:
 
 def test_apache_on_another_host_is_asked_there() -> None:
     class Elsewhere(LocalTransport):
-        def run(self, argv: Sequence[str], **how: Any) -> Completed:
+        def run(self, argv: Sequence[str], **how: Any) -> CommandResult:
             assert argv[0] == "/bin/false"
-            return Completed(tuple(argv), 0, STATUS, "")
+            return CommandResult(tuple(argv), 0, STATUS, "")
 
     reader = CounterReader(web_at(1), Elsewhere())
-    assert not reader.cheap
+    assert not reader.is_cheap
     assert reader.read() is None
     found = reader.read(by_command=True)
     assert found is not None
@@ -180,12 +180,12 @@ def test_a_unix_socket_however_long_its_path(
         socket=lambda _: str(deep / "own.sock") if absolute else "own.sock",
     )
     monkeypatch.setattr(counters, "query_of", lambda _: query)
-    part = replace(cache_at(1), site=replace(cache_at(1).site, directory=str(deep)))
+    part = replace(cache_at(1), site=replace(cache_at(1).placement, directory=str(deep)))
 
     def serve(server: socket.socket) -> None:
         connection, _ = server.accept()
         with connection:
-            assert connection.recv(100) == query.question
+            assert connection.recv(100) == query.request
             connection.sendall(b"curr_connections: 3\n")
 
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as server:
@@ -201,4 +201,4 @@ def test_a_unix_socket_however_long_its_path(
 
 @pytest.mark.parametrize("text", ["", "Scoreboard:", "502 Bad Gateway", "Scoreboard: ...."])
 def test_a_scoreboard_without_workers(text: str) -> None:
-    assert sum(doing(text).values()) == 0
+    assert sum(count_workers(text).values()) == 0

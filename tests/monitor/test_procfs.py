@@ -9,50 +9,50 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.monitor.process_table import Owners, by_service, process
-from autotune.monitor.procfs import SS, Queue, parse_ss, unix_queues
-from autotune.monitor.stream import read
+from autotune.monitor.process_table import ProcessOwners, sum_by_service, parse_process_stat
+from autotune.monitor.procfs import SS_COMMAND, ListenQueue, parse_ss, parse_unix_queues
+from autotune.monitor.stream import parse_stream
 from autotune.transports.local import LocalTransport
 
 RECORDED = (Path(__file__).parent / "fixtures" / "stream.txt").read_text()
 # Another stack ran on that machine: the same programs in sessions of their own.
-OWNERS = Owners(sessions={5721: "fpm", 5693: "cache"})
+OWNERS = ProcessOwners(sessions={5721: "fpm", 5693: "cache"})
 POOL = "././web.here.php-fpm.sock"
 
 
 def test_stream_under_load() -> None:
-    found = read(RECORDED, OWNERS)
+    found = parse_stream(RECORDED, OWNERS)
     samples = found.samples
     assert len(samples) == 3
-    assert [s.at for s in samples] == sorted(s.at for s in samples)
-    assert found.cost == pytest.approx(0.03)
+    assert [s.uptime for s in samples] == sorted(s.uptime for s in samples)
+    assert found.cpu_seconds == pytest.approx(0.03)
     assert set(found.logs) == {"/var/log/nginx/error.log", "php8.2-fpm.service"}
     assert "not enough" in found.logs["/var/log/nginx/error.log"]
     last = samples[-1]
     # Two children hold a request each and the rest waits at the pool's socket.
-    pool = next(q for q in last.queues if q.place == POOL)
-    assert (pool.waiting, pool.accepted) == (40, 2)
+    pool = next(q for q in last.queues if q.address == POOL)
+    assert (pool.waiting, pool.accepted_count) == (40, 2)
     fpm = last.processes["fpm"]
     assert (fpm.workers, fpm.threads) == (2, 2)
     assert fpm.cpu > samples[0].processes["fpm"].cpu
-    assert fpm.delay is not None
-    assert 10 << 20 < fpm.rss < 100 << 20
+    assert fpm.scheduling_delay is not None
+    assert 10 << 20 < fpm.max_rss < 100 << 20
     assert last.processes["cache"].workers == 1
     assert last.processes["cache"].threads > 4
-    assert Queue(":20002", 0, 1024) in last.queues
+    assert ListenQueue(":20002", 0, 1024) in last.queues
     assert sum(last.cpu.values()) > sum(samples[0].cpu.values())
     assert last.memory["MemTotal"] > last.memory["MemAvailable"] > 0
     assert last.sockets["tw"] > 0
     assert last.tcp["OutSegs"] > samples[0].tcp["OutSegs"]
     assert last.network["lo"] > samples[0].network["lo"]
-    assert last.files is not None
-    assert last.link == {}  # no interface there knows its speed: -1, or an error on reading
+    assert last.open_files is not None
+    assert last.link_speeds == {}  # no interface there knows its speed: -1, or an error on reading
 
 
 @settings(max_examples=25)
 @given(st.integers(0, len(RECORDED)))
 def test_a_stream_cut_anywhere_is_no_error(end: int) -> None:
-    samples = read(RECORDED[:end], OWNERS).samples
+    samples = parse_stream(RECORDED[:end], OWNERS).samples
     assert len(samples) <= 3
 
 
@@ -61,7 +61,7 @@ def test_a_stream_cut_anywhere_is_no_error(end: int) -> None:
 def test_a_garbled_word_loses_at_most_its_sample(which: int, word: str) -> None:
     words = RECORDED.split(" ")
     garbled = " ".join([*words[:which], word, *words[which + 1 :]])
-    samples = read(garbled, OWNERS).samples
+    samples = parse_stream(garbled, OWNERS).samples
     assert 2 <= len(samples) <= 3
 
 
@@ -74,41 +74,41 @@ def test_a_garbled_word_loses_at_most_its_sample(which: int, word: str) -> None:
     ],
 )
 def test_process_names_may_hold_anything(line: str, program: str, session: int) -> None:
-    found = process(line)
+    found = parse_process_stat(line)
     assert found is not None
     assert (found.program, found.session) == (program, session)
 
 
 def test_a_process_that_was_waited_for_still_counts() -> None:
     stat = "1 (x) S 0 1 1 0 -1 0 0 0 0 0 100 50 30 20 20 0 4 0 7 0 3 0"
-    assert by_service({"/proc/1/stat": stat}, Owners(programs={"x": "x"}))["x"].cpu == 2.0
+    assert sum_by_service({"/proc/1/stat": stat}, ProcessOwners(programs={"x": "x"}))["x"].cpu == 2.0
 
 
 def test_the_scheduler_knows_better_than_hundredths_of_a_second() -> None:
     stat = "{0} (x) S 9 9 9 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 7 0 3 0"
     files = {f"/proc/{pid}/stat": stat.format(pid) for pid in (1, 2)}
     files |= {f"/proc/{pid}/schedstat": "4000000 2000000 9\n" for pid in (1, 2)}
-    found = by_service(files, Owners(programs={"x": "x"}))["x"]
+    found = sum_by_service(files, ProcessOwners(programs={"x": "x"}))["x"]
     assert found.cpu == pytest.approx(0.008)
-    assert found.delay == pytest.approx(0.004)
+    assert found.scheduling_delay == pytest.approx(0.004)
 
 
 def test_sessions_come_before_names() -> None:
-    owners = Owners(sessions={7: "lb"}, programs={"nginx": "web"})
+    owners = ProcessOwners(sessions={7: "lb"}, programs={"nginx": "web"})
     stat = "12 (nginx) S 7 7 {} 0 -1 0 0 0 0 0 0 0 0 0 20 0 1 0 7 0 3 0"
     files = {f"/proc/{n}/stat": stat.format(n) for n in (7, 8)}
-    assert set(by_service(files, owners)) == {"lb"}
+    assert set(sum_by_service(files, owners)) == {"lb"}
 
 
 @pytest.mark.parametrize(
     ("line", "queue"),
     [
-        ("LISTEN 3 511 127.0.0.1:20000 0.0.0.0:*", Queue(":20000", 3, 511)),
-        ("LISTEN 0 4096 [::1]:80 [::]:*", Queue(":80", 0, 4096)),
-        ("LISTEN 0 128 *:22 *:*", Queue(":22", 0, 128)),
+        ("LISTEN 3 511 127.0.0.1:20000 0.0.0.0:*", ListenQueue(":20000", 3, 511)),
+        ("LISTEN 0 4096 [::1]:80 [::]:*", ListenQueue(":80", 0, 4096)),
+        ("LISTEN 0 128 *:22 *:*", ListenQueue(":22", 0, 128)),
     ],
 )
-def test_ss(line: str, queue: Queue) -> None:
+def test_ss(line: str, queue: ListenQueue) -> None:
     assert list(parse_ss(line)) == [queue]
 
 
@@ -122,8 +122,8 @@ def test_this_kernel_shows_what_waits_at_a_tcp_port() -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=8) as server:
         port = server.getsockname()[1]
         clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
-        printed = LocalTransport().run(SS.split()).stdout
-        found = next(q for q in parse_ss(printed) if q.place == f":{port}")
+        printed = LocalTransport().run(SS_COMMAND.split()).stdout
+        found = next(q for q in parse_ss(printed) if q.address == f":{port}")
         for client in clients:
             client.close()
     assert (found.waiting, found.backlog) == (3, 8)
@@ -138,7 +138,7 @@ def test_this_kernel_shows_what_waits_at_a_unix_socket(tmp_path: Path) -> None:
         for client in clients:
             client.connect(place)
         accepted = server.accept()[0]
-        found = {q.place: q for q in unix_queues(Path("/proc/net/unix").read_text())}
+        found = {q.address: q for q in parse_unix_queues(Path("/proc/net/unix").read_text())}
         for each in (*clients, accepted):
             each.close()
-    assert found[place] == Queue(place, waiting=2, accepted=1)
+    assert found[place] == ListenQueue(place, waiting=2, accepted_count=1)

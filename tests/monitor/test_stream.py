@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from autotune.monitor import stream
-from autotune.monitor.process_table import Owners
-from autotune.monitor.stream import LARGEST, Stream, read
+from autotune.monitor.process_table import ProcessOwners
+from autotune.monitor.stream import MAX_LOG_BYTES, SampleStream, parse_stream
 from autotune.transports.local import LocalTransport
 
 NAME = Path("/proc/self/comm").read_text().strip()
-OWNERS = Owners(programs={NAME: "me"})
+OWNERS = ProcessOwners(programs={NAME: "me"})
 
 
 @pytest.fixture(params=["bash", "sh"], autouse=True)
@@ -28,11 +28,11 @@ def _shell(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.stack
 def test_processes_of_the_stack_are_seen_with_their_descriptors() -> None:
-    samples = Stream(LocalTransport(), OWNERS, 1).run().samples
+    samples = SampleStream(LocalTransport(), OWNERS, 1).run().samples
     assert len(samples) == 2
     for sample in samples:
         mine = sample.processes["me"]
-        assert mine.rss > 1 << 20
+        assert mine.max_rss > 1 << 20
         assert mine.descriptor_limit is not None
         assert sample.queues
         assert sum(sample.cpu.values()) > 0
@@ -43,7 +43,7 @@ def test_processes_of_the_stack_are_seen_with_their_descriptors() -> None:
 def test_only_what_was_logged_meanwhile(tmp_path: Path) -> None:
     log, absent = tmp_path / "it's a log", tmp_path / "absent"
     log.write_text("before\n")
-    running = Stream(LocalTransport(), Owners(), 600, [str(log), str(absent)])
+    running = SampleStream(LocalTransport(), ProcessOwners(), 600, [str(log), str(absent)])
 
     def meanwhile() -> None:
         while not Path(running._whoami).exists():
@@ -58,35 +58,35 @@ def test_only_what_was_logged_meanwhile(tmp_path: Path) -> None:
     thread.join()
     assert found.logs[str(log)].strip() == "== sample ==\n==> /proc/uptime <==\nno uptime"
     assert found.logs[str(absent)] == ""
-    assert all(sample.at > 0 for sample in found.samples)
+    assert all(sample.uptime > 0 for sample in found.samples)
     assert not Path(running._whoami).exists()
 
 
 def test_no_more_of_a_log_than_can_be_handled(tmp_path: Path) -> None:
     log = tmp_path / "log"
     log.touch()
-    running = Stream(LocalTransport(), Owners(), 600, [str(log)])
+    running = SampleStream(LocalTransport(), ProcessOwners(), 600, [str(log)])
 
     def meanwhile() -> None:
         while not Path(running._whoami).exists():
             time.sleep(0.01)
-        log.write_text("after\n" * LARGEST)
+        log.write_text("after\n" * MAX_LOG_BYTES)
         running.stop()
 
     thread = threading.Thread(target=meanwhile)
     thread.start()
     written = running.run().logs[str(log)]
     thread.join()
-    assert 0 < len(written) <= LARGEST
+    assert 0 < len(written) <= MAX_LOG_BYTES
     assert set(written.splitlines()[:-1]) == {"after"}
 
 
 def test_samples_may_be_asked_for_more_often() -> None:
-    assert len(Stream(LocalTransport(), OWNERS, 1, interval=0.25).run().samples) == 5
+    assert len(SampleStream(LocalTransport(), OWNERS, 1, interval=0.25).run().samples) == 5
 
 
 def test_it_can_be_told_to_end_before_it_has_begun() -> None:
-    running = Stream(LocalTransport(), Owners(), 600)
+    running = SampleStream(LocalTransport(), ProcessOwners(), 600)
     ended = threading.Event()
 
     def meanwhile() -> None:
@@ -102,5 +102,5 @@ def test_it_can_be_told_to_end_before_it_has_begun() -> None:
 
 
 def test_nothing_at_all() -> None:
-    assert read("", OWNERS).samples == ()
-    assert read("sh: 1: stat: not found\n", OWNERS).logs == {}
+    assert parse_stream("", OWNERS).samples == ()
+    assert parse_stream("sh: 1: stat: not found\n", OWNERS).logs == {}

@@ -12,17 +12,17 @@ from pathlib import Path
 import pytest
 
 from autotune.deploy.private_servers import PID_SUFFIX
-from autotune.deploy.stack import Part
+from autotune.deploy.stack import ServiceInstance
 from autotune.monitor import counters
-from autotune.monitor.watch import Watch, WatchedHost, complaints, log_of, owners
+from autotune.monitor.watch import HostWatch, WatchedHost, count_complaints, find_log, find_process_owners
 from autotune.services.apache.service import Apache
-from autotune.services.base import Endpoint, Role, Service, Site
+from autotune.services.base import Endpoint, Role, Service, Placement
 from autotune.services.memcached.service import Memcached
 from autotune.services.nginx.service import Nginx
 from autotune.services.php_fpm.service import PhpFpm
 from autotune.services.postgresql.service import Postgresql
-from autotune.services.registry import diagnosis
-from autotune.transports.base import Argv, Completed, HostUnreachable, Transport
+from autotune.services.registry import find_diagnosis
+from autotune.transports.base import Argv, CommandResult, HostUnreachable, Transport
 from autotune.transports.local import LocalTransport
 
 
@@ -41,21 +41,21 @@ class Elsewhere(LocalTransport):
         sudo: bool = False,
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
-    ) -> Completed:
+    ) -> CommandResult:
         if self._error:
             raise self._error
         if self._output is not None:
-            return Completed(tuple(argv), 1, self._output, "")
+            return CommandResult(tuple(argv), 1, self._output, "")
         return super().run(argv, input=input, timeout=timeout, sudo=sudo, cwd=cwd, env=env)
 
 
 def host(directory: Path, transport: Transport | None) -> WatchedHost:
-    site = Site(
+    site = Placement(
         tier="lb", host="a", role=Role.PROXY, directory=str(directory),
         listen=Endpoint("127.0.0.1", 1), programs={"memcached-tool": "/no/such/program"},
     )  # fmt: skip
     cache = replace(site, tier="cache", role=Role.CACHE)
-    return WatchedHost("a", 2.0, (Part(Nginx(), site), Part(Memcached(), cache)), transport)
+    return WatchedHost("a", 2.0, (ServiceInstance(Nginx(), site), ServiceInstance(Memcached(), cache)), transport)
 
 
 @pytest.mark.parametrize("transport", [None, Elsewhere()], ids=["here", "elsewhere"])
@@ -63,16 +63,16 @@ def test_a_host_ends_with_a_last_look_when_it_is_left(
     tmp_path: Path, transport: Transport | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("autotune.monitor.watch.LAST_SAMPLE", 60.0)  # however busy this machine is
-    with Watch([host(tmp_path, transport)], 600.0) as watch:
+    with HostWatch([host(tmp_path, transport)], 600.0) as watch:
         whoami = Path(watch._streams["a"]._whoami)
         while not whoami.exists():
             time.sleep(0.01)
         (tmp_path / "nginx-error.log").write_text("8 worker_connections are not enough\n")
     seen = watch.observations
     assert len(seen.samples["a"]) >= 1
-    assert seen.cost["a"] > 0
+    assert seen.sampling_cpu_seconds["a"] > 0
     assert not whoami.exists()
-    assert seen.complaints == {"lb.a.nginx": {"worker_connections": 1}}
+    assert seen.log_complaints == {"lb.a.nginx": {"worker_connections": 1}}
     assert set(seen.counters["cache.a.memcached"]) == {None}
     assert not seen.failures
 
@@ -84,11 +84,11 @@ def test_a_host_that_hangs_is_not_waited_for(
     over = threading.Event()
 
     class Hanging(LocalTransport):
-        def run(self, argv: Argv, **options: object) -> Completed:  # type: ignore[override]
+        def run(self, argv: Argv, **options: object) -> CommandResult:  # type: ignore[override]
             over.wait()
-            return Completed(tuple(argv), 0, "", "")
+            return CommandResult(tuple(argv), 0, "", "")
 
-    with Watch([host(tmp_path, Hanging())], 1.0) as watch:
+    with HostWatch([host(tmp_path, Hanging())], 1.0) as watch:
         pass
     assert "a did not deliver its samples in time" in watch.observations.failures
     over.set()
@@ -107,21 +107,21 @@ def test_a_host_that_hangs_is_not_waited_for(
     ids=["unreachable", "broken", "bug", "silent", "no tools", "garbled"],
 )
 def test_a_host_that_fails_is_a_host_without_samples(tmp_path: Path, transport: Transport) -> None:
-    with Watch([host(tmp_path, transport)], 1.0) as watch:
+    with HostWatch([host(tmp_path, transport)], 1.0) as watch:
         reading = "taken"
     assert reading == "taken"
     assert watch.observations.samples.get("a", ()) == ()
 
 
 def test_what_the_reading_raises_comes_through(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), Watch([host(tmp_path, None)], 1.0):
+    with pytest.raises(KeyboardInterrupt), HostWatch([host(tmp_path, None)], 1.0):
         raise KeyboardInterrupt
 
 
 def test_private_processes_are_known_by_their_session(tmp_path: Path) -> None:
     (tmp_path / f"nginx{PID_SUFFIX}").write_text(Path("/proc/self/stat").read_text())
-    assert owners(host(tmp_path, None)).sessions == {os.getpid(): "lb.a.nginx"}
-    elsewhere = owners(host(tmp_path, Elsewhere()))
+    assert find_process_owners(host(tmp_path, None)).sessions == {os.getpid(): "lb.a.nginx"}
+    elsewhere = find_process_owners(host(tmp_path, Elsewhere()))
     assert elsewhere.sessions == {}
     assert elsewhere.programs["nginx"] == "lb.a.nginx"
 
@@ -130,8 +130,8 @@ AT = "2026/11/21 04:50:12 [alert] 812#812: "
 APACHE = "[Sat Nov 21 07:18:04.461156 2026] [{0}:error] [pid 812:tid 812] {1}"
 
 
-def site_of(role: Role, installed: bool) -> Site:
-    return Site(
+def site_of(role: Role, installed: bool) -> Placement:
+    return Placement(
         tier="lb", host="a", role=role, directory="/srv/lb", listen=Endpoint("127.0.0.1", 1),
         installed=installed, programs={"php-fpm": "/usr/sbin/php-fpm8.2"},
     )  # fmt: skip
@@ -180,8 +180,8 @@ def site_of(role: Role, installed: bool) -> Site:
 )  # fmt: skip
 def test_complaints(line: str, about: str | None) -> None:
     writer = Apache() if ":error]" in line else PhpFpm() if "[pool " in line else Nginx()
-    part = Part(writer, site_of(Role.PROXY, installed=False))
-    assert complaints(f"{line}\n{line}\n", part) == ({about: 2} if about else {})
+    part = ServiceInstance(writer, site_of(Role.PROXY, installed=False))
+    assert count_complaints(f"{line}\n{line}\n", part) == ({about: 2} if about else {})
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_complaints(line: str, about: str | None) -> None:
 def test_where_a_service_says_what_is_wrong(
     service: Service, role: Role, installed: bool, expected: str | None
 ) -> None:
-    assert log_of(Part(service, site_of(role, installed))) == expected
+    assert find_log(ServiceInstance(service, site_of(role, installed))) == expected
 
 
 class Asked(LocalTransport):
@@ -210,28 +210,28 @@ class Asked(LocalTransport):
         self.times = 0
         self.often = threading.Event()
 
-    def run(self, argv: Argv, **options: object) -> Completed:  # type: ignore[override]
+    def run(self, argv: Argv, **options: object) -> CommandResult:  # type: ignore[override]
         if "psql" not in " ".join(argv):
-            return Completed(tuple(argv), 1, "", "")
+            return CommandResult(tuple(argv), 1, "", "")
         self.times += 1
         if self.times == 3:
             self.often.set()
-        return Completed(tuple(argv), 0, f"active {self.times}\nlock_waits 0\n", "")
+        return CommandResult(tuple(argv), 0, f"active {self.times}\nlock_waits 0\n", "")
 
 
 def test_a_server_that_is_asked_by_a_command_alone_is_asked_meanwhile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    query = diagnosis("postgresql").counters
+    query = find_diagnosis("postgresql").counter_query
     assert query is not None
-    assert query.every > 0
+    assert query.interval_seconds > 0
     monkeypatch.setattr(counters, "query_of", lambda _: replace(query, every=0.01))
-    site = Site(
+    site = Placement(
         tier="db", host="a", role=Role.DATABASE, directory="/run/t", installed=True,
         listen=Endpoint("127.0.0.1", 1), programs={"postgres": "/usr/lib/postgresql/15/bin/postgres"},
     )  # fmt: skip
     transport = Asked()
-    with Watch([WatchedHost("a", 2.0, (Part(Postgresql(), site),), transport)], 60.0) as watch:
+    with HostWatch([WatchedHost("a", 2.0, (ServiceInstance(Postgresql(), site),), transport)], 60.0) as watch:
         assert transport.often.wait(30.0)
     answers = watch.observations.counters["db.a.postgresql"]
     assert len(answers) >= 4

@@ -8,7 +8,7 @@ from autotune.services.base import Action, Parameter, Settings
 from autotune.space.dimension import Dimension
 from autotune.space.expression import parse_comparison
 from autotune.space.rules import Rule
-from autotune.space.space import Space
+from autotune.space.space import SearchSpace
 
 
 def dimension(name: str, **kind: object) -> Dimension:
@@ -29,7 +29,7 @@ DIMENSIONS = (
     dimension("os.x.flag", baseline=False, choices=(False, True)),
 )  # fmt: skip
 PRODUCT = "web.x.children * web.x.threads <= 256"
-SPACE = Space(DIMENSIONS, (Rule(PRODUCT, parse_comparison(PRODUCT)),), {})
+SPACE = SearchSpace(DIMENSIONS, (Rule(PRODUCT, parse_comparison(PRODUCT)),), {})
 
 
 def peak(settings: Settings) -> float | None:
@@ -43,7 +43,7 @@ def peak(settings: Settings) -> float | None:
     return 1000 * exp(height)
 
 
-def many(count: int) -> Space:
+def many(count: int) -> SearchSpace:
     """So many numbers, all alike."""
     names = [f"t.x.p{index}" for index in range(count)]
-    return Space(tuple(dimension(n, baseline=0.5, low=0.0, high=1.0) for n in names), (), {})
+    return SearchSpace(tuple(dimension(n, baseline=0.5, low=0.0, high=1.0) for n in names), (), {})

@@ -10,8 +10,8 @@ from autotune.optimize.ablation import (
     AblationResult,
     EffectRegression,
     PredictedEffect,
-    Reverted,
-    affordable,
+    RevertedChanges,
+    select_affordable,
 )
 
 WORTH = {"a": 0.5, "b": 0.3, "c": 0.2, "d": 0.0, "e": 0.0, "f": 0.005, "g": 0.0}
@@ -23,7 +23,7 @@ def reduced(
 ) -> AblationResult:
     rng = np.random.default_rng(seed)
 
-    def measure(reverted: Reverted) -> float | None:
+    def measure(reverted: RevertedChanges) -> float | None:
         if fails in reverted:
             return None
         return 7.0 - sum(WORTH[name] for name in reverted) + rng.normal(0, noise)
@@ -72,13 +72,13 @@ def weighed(noise: float = 0.0, disturbed: int | None = None) -> EffectRegressio
 
 @pytest.mark.parametrize("name", SMALL)
 def test_each_change_is_told_apart_though_none_was_reverted_alone(name: str) -> None:
-    mean, sd = weighed().effects().of(frozenset({name}))
+    mean, sd = weighed().fit_effects().loss_of(frozenset({name}))
     assert mean == pytest.approx(SMALL[name], abs=0.002)
     assert sd < 0.001
 
 
 def test_a_disturbed_measurement_has_no_say() -> None:
-    mean, _ = weighed(0.01, disturbed=9).effects().of(frozenset({"a", "c"}))
+    mean, _ = weighed(0.01, disturbed=9).fit_effects().loss_of(frozenset({"a", "c"}))
     assert mean == pytest.approx(0.07, abs=0.02)
 
 
@@ -86,8 +86,8 @@ def test_a_sum_is_surer_than_its_parts() -> None:
     found = EffectRegression(UNKNOWN, 0.05)
     for reverted in [frozenset[str](), frozenset(SMALL)] * 10:
         found.add(reverted, 7.0 - sum(SMALL[name] for name in reverted))
-    losses = found.effects()
-    assert losses.of(frozenset(SMALL))[1] < losses.of(frozenset({"a"}))[1] / 5
+    losses = found.fit_effects()
+    assert losses.loss_of(frozenset(SMALL))[1] < losses.loss_of(frozenset({"a"}))[1] / 5
 
 
 @pytest.mark.parametrize(
@@ -99,4 +99,4 @@ def test_a_sum_is_surer_than_its_parts() -> None:
     ],
 )
 def test_the_least_losses_go_first(losses: list[float], line: float, chosen: list[bool]) -> None:
-    assert affordable(losses, line + 1e-9).tolist() == chosen
+    assert select_affordable(losses, line + 1e-9).tolist() == chosen

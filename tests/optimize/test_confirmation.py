@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autotune.estimate import Estimate
-from autotune.optimize.confirmation import Measured, decided, gain, proven, side, spread
+from autotune.optimize.confirmation import SideMeasurement, is_decided, compute_gain, is_proven, is_winner_turn, repeat_sd
 
 
 def readings(
@@ -16,26 +16,26 @@ def readings(
     noise: float,
     drift: float = 0.0,
     told: float | None = None,
-) -> list[Measured]:
+) -> list[SideMeasurement]:
     """``told``: the sd that each says of itself, where that is not the ``noise`` there is."""
     found = []
     for index in range(count):
-        peak = 1000.0 * (ratio if side(index) else 1.0) * exp(rng.normal(0, noise) + drift * index)
-        found.append(Measured(side(index), Estimate.of(peak, told or noise)))
+        peak = 1000.0 * (ratio if is_winner_turn(index) else 1.0) * exp(rng.normal(0, noise) + drift * index)
+        found.append(SideMeasurement(is_winner_turn(index), Estimate.from_value(peak, told or noise)))
     return found
 
 
 def test_sides_alternate_so_that_drift_cancels() -> None:
-    assert [side(i) for i in range(8)] == [False, True, True, False] * 2
+    assert [is_winner_turn(i) for i in range(8)] == [False, True, True, False] * 2
     rng = np.random.default_rng(1)
-    found = gain(readings(rng, 1.2, 8, 1e-9, drift=0.05))
+    found = compute_gain(readings(rng, 1.2, 8, 1e-9, drift=0.05))
     assert found is not None
     assert found.ratio == pytest.approx(1.2, rel=1e-6)
 
 
 def test_no_pair_no_gain() -> None:
-    assert gain([]) is None
-    assert gain([Measured(False, Estimate.of(1000.0, 0.02))]) is None
+    assert compute_gain([]) is None
+    assert compute_gain([SideMeasurement(False, Estimate.from_value(1000.0, 0.02))]) is None
 
 
 @pytest.mark.parametrize("pairs", [3, 6])
@@ -44,7 +44,7 @@ def test_the_interval_covers_the_true_gain_as_often_as_it_says(pairs: int) -> No
     covered = 0
     for index in range(1000):
         # Nobody knows the noise: it is what the measurements say of themselves, or half as much again.
-        found = gain(readings(rng, 1.1, 2 * pairs, 0.06 if index % 2 else 0.04, told=0.04))
+        found = compute_gain(readings(rng, 1.1, 2 * pairs, 0.06 if index % 2 else 0.04, told=0.04))
         assert found is not None
         covered += found.low <= 1.1 <= found.high
     assert 0.86 <= covered / 1000 <= 0.94
@@ -55,15 +55,15 @@ def test_without_effect_nothing_is_claimed_even_when_looked_at_after_every_pair(
     claims = 0
     for _ in range(1000):
         all_of_them = readings(rng, 1.0, 12, 0.04)
-        taken = next((n for n in range(6, 13, 2) if decided(all_of_them[:n])), 12)
-        claims += proven(all_of_them[:taken])
+        taken = next((n for n in range(6, 13, 2) if is_decided(all_of_them[:n])), 12)
+        claims += is_proven(all_of_them[:taken])
     assert claims / 1000 <= 0.05
 
 
 def test_fewer_than_three_pairs_prove_nothing() -> None:
     clear = readings(np.random.default_rng(3), 2.0, 12, 0.01)
-    assert not proven(clear[:4])
-    assert proven(clear[:6])
+    assert not is_proven(clear[:4])
+    assert is_proven(clear[:6])
 
 
 def test_noise_twice_what_it_was_taken_for_is_not_claimed_as_a_gain() -> None:
@@ -71,28 +71,28 @@ def test_noise_twice_what_it_was_taken_for_is_not_claimed_as_a_gain() -> None:
     claims = 0
     for _ in range(2000):
         measured = readings(rng, 1.0, 12, 0.08, told=0.04)
-        taken = next((n for n in range(6, 13, 2) if decided(measured[:n])), 12)
-        claims += proven(measured[:taken])
+        taken = next((n for n in range(6, 13, 2) if is_decided(measured[:n])), 12)
+        claims += is_proven(measured[:taken])
     assert claims / 2000 <= 0.075
 
 
 def test_a_clear_gain_is_decided_early() -> None:
     rng = np.random.default_rng(3)
     clear = readings(rng, 2.0, 12, 0.04)
-    assert not decided(clear[:4])
-    assert decided(clear[:6])
+    assert not is_decided(clear[:4])
+    assert is_decided(clear[:6])
 
 
-def halved(measured: Measured) -> Measured:
-    return Measured(measured.winner, Estimate.of(measured.peak.value / 2, measured.peak.sd))
+def halved(measured: SideMeasurement) -> SideMeasurement:
+    return SideMeasurement(measured.is_winner, Estimate.from_value(measured.peak.value / 2, measured.peak.sd))
 
 
 def test_a_disturbed_measurement_takes_its_pair_with_it() -> None:
     rng = np.random.default_rng(5)
     clear = readings(rng, 1.5, 10, 0.03)
-    honest = gain(clear)
+    honest = compute_gain(clear)
     hit = [halved(one) if i == 4 else one for i, one in enumerate(clear)]
-    found = gain(hit)
+    found = compute_gain(hit)
     assert found is not None
     assert honest is not None
     assert found.pairs == honest.pairs - 1
@@ -102,12 +102,12 @@ def test_a_disturbed_measurement_takes_its_pair_with_it() -> None:
 def test_the_spread_of_repeats_is_that_of_one_measurement() -> None:
     rng = np.random.default_rng(3)
     logs = rng.normal(0, 0.05, (400, 8))
-    spreads = [spread(list(np.diff(each))) for each in logs]
+    spreads = [repeat_sd(list(np.diff(each))) for each in logs]
     assert np.mean(spreads) == pytest.approx(0.05, rel=0.1)
 
 
 def test_a_disturbed_repeat_is_no_noise() -> None:
     steps = [0.03, -0.05, 0.02, 0.04, -0.03]
-    assert spread([*steps, -0.4, 0.38]) == pytest.approx(spread(steps))
+    assert repeat_sd([*steps, -0.4, 0.38]) == pytest.approx(repeat_sd(steps))
     # Where repeats differ that much all the time, it is.
-    assert spread([0.4, -0.38, 0.35, -0.4]) > 0.25
+    assert repeat_sd([0.4, -0.38, 0.35, -0.4]) > 0.25

@@ -3,21 +3,21 @@ from __future__ import annotations
 from spaces import SPACE
 
 from autotune.estimate import Estimate
-from autotune.optimize.ranking import transferred, winner
+from autotune.optimize.ranking import transfer_settings, find_winner
 
 
 def peak(value: float) -> Estimate:
-    return Estimate.of(value, 0.03)
+    return Estimate.from_value(value, 0.03)
 
 
 def test_a_lucky_first_reading_loses_to_a_confirmed_one() -> None:
     first = {1: peak(1300), 2: peak(1200), 3: peak(1250)}
     again = {1: [peak(1050)], 2: [peak(1210)]}
-    assert winner(first, again) == 2  # 3 was not measured again: it cannot win
+    assert find_winner(first, again) == 2  # 3 was not measured again: it cannot win
 
 
 def test_nothing_measured_no_winner() -> None:
-    assert winner({}, {}) is None
+    assert find_winner({}, {}) is None
 
 
 STOCK = {"web.x.children": 5, "web.x.threads": 1, "db.x.pool": 10}
@@ -25,16 +25,16 @@ STOCK = {"web.x.children": 5, "web.x.threads": 1, "db.x.pool": 10}
 
 def test_changes_that_exist_here_come_over_best_first_and_within_bounds() -> None:
     ranked = [{**STOCK, "web.x.children": 900}, {**STOCK, "web.x.threads": 2}]
-    assert transferred(ranked, STOCK, SPACE) == ({"web.x.children": 256}, {"web.x.threads": 2})
+    assert transfer_settings(ranked, STOCK, SPACE) == ({"web.x.children": 256}, {"web.x.threads": 2})
 
 
 def test_the_same_here_is_tried_once_and_what_hardly_applies_not_at_all() -> None:
     same = {**STOCK, "web.x.children": 900}
     other = {**STOCK, "web.x.children": 901}
     foreign = {**STOCK, "db.x.pool": 20, "db.x.size": 4, "web.x.threads": 3}
-    assert transferred([same, other, foreign], STOCK, SPACE) == ({"web.x.children": 256},)
+    assert transfer_settings([same, other, foreign], STOCK, SPACE) == ({"web.x.children": 256},)
 
 
 def test_no_more_than_a_few() -> None:
     ranked = [{**STOCK, "web.x.children": n} for n in range(10, 20)]
-    assert len(transferred(ranked, STOCK, SPACE)) == 3
+    assert len(transfer_settings(ranked, STOCK, SPACE)) == 3

@@ -10,8 +10,8 @@ from spaces import SPACE, many, peak
 
 from autotune.errors import AutotuneError
 from autotune.optimize import samplers
-from autotune.optimize.base import Task
-from autotune.optimize.samplers import SAMPLERS, choose
+from autotune.optimize.base import SamplerTask
+from autotune.optimize.samplers import SAMPLERS, choose_sampler
 from autotune.optimize.searcher import Outcome, Searcher
 from autotune.services.base import Effect, Settings
 
@@ -34,20 +34,20 @@ def searcher(
 def told(number: int, settings: Settings, rng: np.random.Generator) -> Outcome:
     height = peak(settings)
     value = None if height is None else height * exp(rng.normal(0, 0.05))
-    phase = "recommended" if settings == SPACE.preset("recommended") else "search"
+    phase = "recommended" if settings == SPACE.preset_settings("recommended") else "search"
     return Outcome(value, {"trial": number, "sd": 0.05, "verdict": "measured", "phase": phase})
 
 
 def searched(kind: str, trials: int, seed: int = 1) -> list[Settings]:
     """The configurations of a study, the baseline and the recommended one first."""
     search, rng = searcher(kind, seed), np.random.default_rng(seed)
-    tried: list[Settings] = [SPACE.baseline, SPACE.preset("recommended")]
+    tried: list[Settings] = [SPACE.baseline, SPACE.preset_settings("recommended")]
     for number, settings in enumerate(tried):
-        search.record(None, settings, told(number, settings, rng))
+        search.record_outcome(None, settings, told(number, settings, rng))
     while len(tried) < trials:
-        asked = search.ask()
-        settings = SPACE.candidate(asked.values).settings
-        search.record(asked.number, settings, told(len(tried), settings, rng))
+        asked = search.suggest()
+        settings = SPACE.build_candidate(asked.values).settings
+        search.record_outcome(asked.number, settings, told(len(tried), settings, rng))
         tried.append(settings)
     return tried
 
@@ -69,22 +69,22 @@ def test_a_new_process_continues_as_the_old_one_would_have(kind: str) -> None:
     storage, rng = optuna.storages.InMemoryStorage(), np.random.default_rng(1)
     first = searcher(kind, storage=storage)
     for number in range(9):
-        asked = first.ask()
-        first.record(
+        asked = first.suggest()
+        first.record_outcome(
             asked.number, asked.values, told(number, {**SPACE.baseline, **asked.values}, rng)
         )
-    again = searcher(kind, storage=storage).ask()
+    again = searcher(kind, storage=storage).suggest()
     assert again.number == 9
-    assert all(d.clip(again.values[d.name]) == again.values[d.name] for d in SPACE.tunable)
+    assert all(d.clip(again.values[d.name]) == again.values[d.name] for d in SPACE.tunable_dimensions)
 
 
 def test_the_model_keeps_every_rule_by_itself() -> None:
     search = searcher("gp")
     rng = np.random.default_rng(4)
     for number in range(14):
-        asked = search.ask()
+        asked = search.suggest()
         assert float(asked.values["web.x.children"]) * float(asked.values["web.x.threads"]) <= 270
-        search.record(
+        search.record_outcome(
             asked.number, asked.values, told(number, {**SPACE.baseline, **asked.values}, rng)
         )
 
@@ -98,46 +98,46 @@ def test_the_model_finds_the_top_within_thirty_trials() -> None:
 
 def test_what_is_being_measured_elsewhere_is_not_suggested_again() -> None:
     search, rng = searcher("gp"), np.random.default_rng(1)
-    for number, settings in enumerate((SPACE.baseline, SPACE.preset("recommended"))):
-        search.record(None, settings, told(number, settings, rng))
-    asked = [tuple(search.ask().values.items()) for _ in range(4)]
+    for number, settings in enumerate((SPACE.baseline, SPACE.preset_settings("recommended"))):
+        search.record_outcome(None, settings, told(number, settings, rng))
+    asked = [tuple(search.suggest().values.items()) for _ in range(4)]
     assert len(set(asked)) == 4
 
 
 def test_auto_says_what_it_chose_and_why() -> None:
-    chosen = choose("auto", Task(SPACE, 30))
+    chosen = choose_sampler("auto", SamplerTask(SPACE, 30))
     assert chosen.name == "gp"
-    assert "30 trials of 6 parameters" in chosen.why
-    assert choose("auto", Task(SPACE, 5000)).name == "tpe"
-    assert "30 trials of 6 parameters, 2 of them first" in choose("auto", Task(CORE_OF_TWO, 30)).why
+    assert "30 trials of 6 parameters" in chosen.reason
+    assert choose_sampler("auto", SamplerTask(SPACE, 5000)).name == "tpe"
+    assert "30 trials of 6 parameters, 2 of them first" in choose_sampler("auto", SamplerTask(CORE_OF_TWO, 30)).reason
 
 
 @pytest.mark.parametrize("kind", [kind for kind in SAMPLERS if kind != "gp"])
 def test_every_sampler_leaves_what_hardly_matters_as_the_best_has_it(kind: str) -> None:
     search = Searcher(optuna.storages.InMemoryStorage(), "s", CORE_OF_TWO, kind, 3, 40)
     leader = {**CORE_OF_TWO.baseline, "web.x.children": 40, "web.x.threads": 3, "os.x.flag": True}
-    search.record(None, CORE_OF_TWO.baseline, Outcome(90.0, {"trial": 0}))
-    search.record(None, leader, Outcome(100.0, {"trial": 1}))
+    search.record_outcome(None, CORE_OF_TWO.baseline, Outcome(90.0, {"trial": 0}))
+    search.record_outcome(None, leader, Outcome(100.0, {"trial": 1}))
     moved = set()
     for number in range(2, 14):
-        asked = search.ask()
+        asked = search.suggest()
         moved |= {name for name, value in asked.values.items() if value != leader[name]}
-        search.record(asked.number, asked.values, Outcome(50.0, {"trial": number}))
+        search.record_outcome(asked.number, asked.values, Outcome(50.0, {"trial": number}))
     assert moved == set(CORE)
 
 
 def test_hill_climbing_moves_up_to_four_parameters_of_the_best_so_far() -> None:
     space, rng = many(30), np.random.default_rng(2)
     search = Searcher(optuna.storages.InMemoryStorage(), "s", space, "hill-climb", 5, 40)
-    search.record(None, space.baseline, Outcome(100.0, {"trial": 0}))
+    search.record_outcome(None, space.baseline, Outcome(100.0, {"trial": 0}))
     leader, highest, counts = space.baseline, 100.0, set()
     for number in range(1, 40):
-        asked = search.ask()
+        asked = search.suggest()
         moved = {name for name, value in asked.values.items() if value != leader[name]}
-        assert moved <= space.active(leader)
+        assert moved <= space.active_parameters(leader)
         counts.add(len(moved))
         height = float(rng.uniform(50, 150))
-        search.record(asked.number, asked.values, Outcome(height, {"trial": number}))
+        search.record_outcome(asked.number, asked.values, Outcome(height, {"trial": number}))
         if height > highest:
             leader, highest = {**leader, **asked.values}, height
     assert counts == {1, 2, 3, 4}
@@ -145,7 +145,7 @@ def test_hill_climbing_moves_up_to_four_parameters_of_the_best_so_far() -> None:
 
 def test_an_unknown_name_brings_the_nearest() -> None:
     with pytest.raises(AutotuneError) as caught:
-        choose("skopt-gb", Task(SPACE))
+        choose_sampler("skopt-gb", SamplerTask(SPACE))
     assert "skopt-gp" in (caught.value.hint or "")
 
 
@@ -154,9 +154,9 @@ def test_a_sampler_that_is_not_installed_says_how_to_get_it(
 ) -> None:
     monkeypatch.setattr(samplers, "find_spec", lambda name: None)
     with pytest.raises(AutotuneError, match="scikit-optimize") as caught:
-        choose("skopt-rf", Task(SPACE))
+        choose_sampler("skopt-rf", SamplerTask(SPACE))
     assert "autotune[skopt]" in (caught.value.hint or "")
-    assert choose("auto", Task(SPACE)).name == "gp"
+    assert choose_sampler("auto", SamplerTask(SPACE)).name == "gp"
 
 
 def test_searches_of_several_processes_draw_other_candidates() -> None:
@@ -164,12 +164,12 @@ def test_searches_of_several_processes_draw_other_candidates() -> None:
 
     def suggested(*, apart: bool) -> Settings:
         search = Searcher(optuna.storages.InMemoryStorage(), "s", space, "gp", 1)
-        for number, settings in enumerate((space.baseline, space.preset("recommended"))):
+        for number, settings in enumerate((space.baseline, space.preset_settings("recommended"))):
             notes = {"trial": number, "phase": "recommended"}
-            search.record(None, settings, Outcome(100.0 + number, notes))
+            search.record_outcome(None, settings, Outcome(100.0 + number, notes))
         if apart:
-            search.part()
-        return search.ask().values
+            search.reseed()
+        return search.suggest().values
 
     assert suggested(apart=False) == suggested(apart=False)
     assert suggested(apart=True) != suggested(apart=True)

@@ -9,15 +9,15 @@ import pytest
 from optuna.storages import RDBStorage
 
 from autotune.errors import AutotuneError
-from autotune.optimize.base import Task
-from autotune.optimize.gp.surrogate import FEASIBLE
-from autotune.optimize.samplers import choose
+from autotune.optimize.base import SamplerTask
+from autotune.optimize.gp.surrogate import FEASIBLE_KEY
+from autotune.optimize.samplers import choose_sampler
 from autotune.optimize.searcher import Outcome, Searcher
 from autotune.optimize.storage import open_sqlite
 from autotune.services.base import Action, Effect, Parameter
-from autotune.space.caps import Cap, Clamp
+from autotune.space.caps import ParameterCap, Clamp
 from autotune.space.dimension import Dimension
-from autotune.space.space import Space
+from autotune.space.space import SearchSpace
 
 
 def dimension(name: str, **kind: object) -> Dimension:
@@ -40,7 +40,7 @@ def storage(tmp_path: Path) -> Iterator[RDBStorage]:
 
 
 def searcher(storage: RDBStorage) -> Searcher:
-    return Searcher(storage, "s", Space(SPACE, (), {}), "tpe", 1)
+    return Searcher(storage, "s", SearchSpace(SPACE, (), {}), "tpe", 1)
 
 
 def trials(storage: RDBStorage) -> list[optuna.trial.FrozenTrial]:
@@ -52,7 +52,7 @@ def told(trial: int, peak: float | None) -> Outcome:
 
 
 def test_suggestions_lie_in_the_space_and_are_plain_values(storage: RDBStorage) -> None:
-    values = searcher(storage).ask().values
+    values = searcher(storage).suggest().values
     assert set(values) == {d.name for d in SPACE}
     for d in SPACE:
         assert d.clip(values[d.name]) == values[d.name]
@@ -63,16 +63,16 @@ def test_measured_configurations_that_nobody_suggested_are_learned_from(
     storage: RDBStorage,
 ) -> None:
     baseline = {d.name: d.baseline for d in SPACE} | {"not.searched.x": 3}
-    searcher(storage).record(None, baseline, told(0, 1000.0))
+    searcher(storage).record_outcome(None, baseline, told(0, 1000.0))
     assert [t.value for t in trials(storage)] == [1000.0]
     assert "not.searched.x" not in trials(storage)[0].params
 
 
 def test_telling_twice_changes_nothing(storage: RDBStorage) -> None:
     search = searcher(storage)
-    asked = search.ask()
+    asked = search.suggest()
     for _ in range(2):
-        search.record(asked.number, asked.values, told(4, 900.0))
+        search.record_outcome(asked.number, asked.values, told(4, 900.0))
     assert [(t.value, t.user_attrs["trial"]) for t in trials(storage)] == [(900.0, 4)]
 
 
@@ -81,40 +81,40 @@ def test_an_infeasible_one_lies_below_the_worst_and_breaks_the_constraint(
 ) -> None:
     search = searcher(storage)
     for number, peak in enumerate((1000.0, 800.0, None)):
-        asked = search.ask()
-        search.record(asked.number, asked.values, told(number, peak))
+        asked = search.suggest()
+        search.record_outcome(asked.number, asked.values, told(number, peak))
     last = trials(storage)[-1]
     assert last.value == pytest.approx(640.0)
-    assert last.constraints[FEASIBLE] > 0
-    assert trials(storage)[0].constraints[FEASIBLE] <= 0
+    assert last.constraints[FEASIBLE_KEY] > 0
+    assert trials(storage)[0].constraints[FEASIBLE_KEY] <= 0
 
 
 def test_a_kill_between_notes_and_value_does_not_hide_the_value(storage: RDBStorage) -> None:
-    asked = searcher(storage).ask()
+    asked = searcher(storage).suggest()
     study = optuna.load_study(study_name="s", storage=storage)
     optuna.trial.Trial(study, study.trials[asked.number]._trial_id).set_user_attr("trial", 3)
     again = searcher(storage)
-    again.record(asked.number, asked.values, told(3, 800.0))
+    again.record_outcome(asked.number, asked.values, told(3, 800.0))
     again.discard_pending()
     assert [(t.value, t.state.name) for t in trials(storage)] == [(800.0, "COMPLETE")]
 
 
 def test_a_kill_between_constraint_and_value_does_not_hide_the_value(storage: RDBStorage) -> None:
     one = searcher(storage)
-    asked = one.ask()
+    asked = one.suggest()
     study = optuna.load_study(study_name="s", storage=storage)
     begun = optuna.trial.Trial(study, study.trials[asked.number]._trial_id)
-    begun.set_constraint(FEASIBLE, -1.0)
-    searcher(storage).record(asked.number, asked.values, Outcome(123.0, {"trial": 4}))
+    begun.set_constraint(FEASIBLE_KEY, -1.0)
+    searcher(storage).record_outcome(asked.number, asked.values, Outcome(123.0, {"trial": 4}))
     assert trials(storage)[asked.number].value == 123.0
 
 
 def test_a_suggestion_lost_to_a_kill_is_taken_back_and_can_be_repeated(storage: RDBStorage) -> None:
-    lost = searcher(storage).ask()
+    lost = searcher(storage).suggest()
     again = searcher(storage)
     again.discard_pending()
     assert trials(storage)[lost.number].state is optuna.trial.TrialState.FAIL
-    again.record(lost.number, lost.values, told(3, 700.0))
+    again.record_outcome(lost.number, lost.values, told(3, 700.0))
     complete = [t for t in trials(storage) if t.state is optuna.trial.TrialState.COMPLETE]
     assert [(t.value, t.params) for t in complete] == [(700.0, dict(lost.values))]
 
@@ -122,14 +122,14 @@ def test_a_suggestion_lost_to_a_kill_is_taken_back_and_can_be_repeated(storage: 
 def test_what_others_measure_is_believed_until_they_have(storage: RDBStorage) -> None:
     search = searcher(storage)
     values = {d.name: d.baseline for d in SPACE}
-    search.believe({7: values, 8: values})
-    search.believe({8: values})
+    search.add_pending({7: values, 8: values})
+    search.add_pending({8: values})
     states = [(t.state.name, t.params) for t in trials(storage)]
     assert states == [("FAIL", values), ("RUNNING", values)]
-    search.record(None, values, told(8, 500.0))
-    search.believe({})
+    search.record_outcome(None, values, told(8, 500.0))
+    search.add_pending({})
     assert [t.state.name for t in trials(storage)] == ["FAIL", "FAIL", "COMPLETE"]
-    assert search.recorded() == {8}
+    assert search.recorded_trials() == {8}
 
 
 def test_condensed_are_kept_what_is_known_to_matter_and_what_differs_from_the_baseline(
@@ -138,10 +138,10 @@ def test_condensed_are_kept_what_is_known_to_matter_and_what_differs_from_the_ba
     pm, *others = (
         replace(d, parameter=replace(d.parameter, effect=Effect.SMALL)) for d in SPACE[1:]
     )
-    space = Space((SPACE[0], pm, *others), (), {})
-    search = Searcher(storage, "s", space, "random", 1, condensed=True)
-    search.record(None, space.baseline, told(0, 500.0))
-    search.record(None, {**space.baseline, pm.name: "static"}, told(1, 600.0))
+    space = SearchSpace((SPACE[0], pm, *others), (), {})
+    search = Searcher(storage, "s", space, "random", 1, is_condensed=True)
+    search.record_outcome(None, space.baseline, told(0, 500.0))
+    search.record_outcome(None, {**space.baseline, pm.name: "static"}, told(1, 600.0))
     assert [t.params for t in trials(storage)] == [
         {SPACE[0].name: 5}, {SPACE[0].name: 5, pm.name: "static"}
     ]  # fmt: skip
@@ -150,17 +150,17 @@ def test_condensed_are_kept_what_is_known_to_matter_and_what_differs_from_the_ba
 def test_a_new_search_knows_what_an_earlier_one_has_recorded(storage: RDBStorage) -> None:
     values = {d.name: d.baseline for d in SPACE}
     for number, peak in ((3, 900.0), (4, 700.0), (5, 800.0)):
-        searcher(storage).record(None, values, told(number, peak))
+        searcher(storage).record_outcome(None, values, told(number, peak))
     again = searcher(storage)
-    again.record(None, values, told(4, 800.0))
-    again.record(None, values, told(6, None))
+    again.record_outcome(None, values, told(4, 800.0))
+    again.record_outcome(None, values, told(6, None))
     assert [t.value for t in trials(storage)] == [900.0, 700.0, 800.0, pytest.approx(560.0)]
-    assert again.recorded() == searcher(storage).recorded() == {3, 4, 5, 6}
+    assert again.recorded_trials() == searcher(storage).recorded_trials() == {3, 4, 5, 6}
 
 
 def test_an_unknown_sampler_names_the_nearest() -> None:
     with pytest.raises(AutotuneError) as caught:
-        choose("tpee", Task(Space(SPACE, (), {})))
+        choose_sampler("tpee", SamplerTask(SearchSpace(SPACE, (), {})))
     assert "tpe" in (caught.value.hint or "")
 
 
@@ -168,45 +168,45 @@ def test_an_unknown_sampler_names_the_nearest() -> None:
 def test_values_that_proved_to_take_no_effect_are_not_suggested(
     storage: RDBStorage, kind: str
 ) -> None:
-    name, whole = "web.php_fpm.max_children", Space(SPACE, (), {})
+    name, whole = "web.php_fpm.max_children", SearchSpace(SPACE, (), {})
     search = Searcher(storage, "s", whole, kind, 1)
     for number in range(6):
-        suggestion = search.ask()
-        search.record(suggestion.number, suggestion.values, told(number, 100.0 + number))
-    search.narrow(whole.clamped({name: Clamp(most=20)}))
+        suggestion = search.suggest()
+        search.record_outcome(suggestion.number, suggestion.values, told(number, 100.0 + number))
+    search.narrow(whole.with_clamps({name: Clamp(maximum=20)}))
     for number in range(6, 14):
-        suggestion = search.ask()
+        suggestion = search.suggest()
         assert float(suggestion.values[name]) <= 20
-        search.record(suggestion.number, suggestion.values, told(number, 100.0))
-    assert search.recorded() == frozenset(range(14))
+        search.record_outcome(suggestion.number, suggestion.values, told(number, 100.0))
+    assert search.recorded_trials() == frozenset(range(14))
 
 
 def test_a_suggestion_is_told_as_it_took_effect(storage: RDBStorage) -> None:
     search, name = searcher(storage), "web.php_fpm.max_children"
-    suggestion = search.ask()
-    search.record(suggestion.number, {**suggestion.values, name: 7}, told(3, 100.0))
-    search.record(suggestion.number, {**suggestion.values, name: 7}, told(3, 100.0))
+    suggestion = search.suggest()
+    search.record_outcome(suggestion.number, {**suggestion.values, name: 7}, told(3, 100.0))
+    search.record_outcome(suggestion.number, {**suggestion.values, name: 7}, told(3, 100.0))
     suggested, *learned = trials(storage)
     assert suggested.state is optuna.trial.TrialState.FAIL
     assert [(t.params[name], t.value, t.user_attrs["trial"]) for t in learned] == [(7, 100.0, 3)]
-    other = search.ask()
-    search.record(other.number, other.values, told(4, 90.0))
+    other = search.suggest()
+    search.record_outcome(other.number, other.values, told(4, 90.0))
     assert trials(storage)[-1].number == other.number  # as suggested: no trial of its own
 
 
 def test_a_pending_suggestion_has_the_values_that_take_effect(storage: RDBStorage) -> None:
     """Limits that depend on another setting do not narrow the range, but they cap each suggestion."""
     children, keepalive = "web.php_fpm.max_children", "lb.nginx.upstream_keepalive"
-    space = Space(SPACE, (), {}, caps={children: Cap(tuned=(keepalive,))})
+    space = SearchSpace(SPACE, (), {}, caps={children: ParameterCap(tuned_by=(keepalive,))})
     search = Searcher(storage, "s", space, "random", 1)
     replaced = 0
     for number in range(12):
-        suggestion = search.ask()
+        suggestion = search.suggest()
         pending = trials(storage)[suggestion.number]
         assert pending.state is optuna.trial.TrialState.RUNNING
-        assert pending.params == suggestion.values == space.in_effect(suggestion.values)
+        assert pending.params == suggestion.values == space.get_effective(suggestion.values)
         replaced += suggestion.number > number + replaced
-        search.record(suggestion.number, suggestion.values, told(number, 100.0))
+        search.record_outcome(suggestion.number, suggestion.values, told(number, 100.0))
     assert replaced
 
 
@@ -215,13 +215,13 @@ def test_a_range_from_zero_keeps_its_scale_when_it_is_narrowed(
     storage: RDBStorage, kind: str
 ) -> None:
     name = "lb.nginx.upstream_keepalive"
-    whole = Space(tuple(replace(d, baseline=100) if d.name == name else d for d in SPACE), (), {})
+    whole = SearchSpace(tuple(replace(d, baseline=100) if d.name == name else d for d in SPACE), (), {})
     search = Searcher(storage, "s", whole, kind, 1)
     for number in range(3):
-        suggestion = search.ask()
-        search.record(suggestion.number, suggestion.values, told(number, 100.0 + number))
-    search.narrow(whole.clamped({name: Clamp(least=64, most=256)}))
+        suggestion = search.suggest()
+        search.record_outcome(suggestion.number, suggestion.values, told(number, 100.0 + number))
+    search.narrow(whole.with_clamps({name: Clamp(minimum=64, maximum=256)}))
     for number in range(3, 6):
-        suggestion = search.ask()
+        suggestion = search.suggest()
         assert 64 <= float(suggestion.values[name]) <= 256
-        search.record(suggestion.number, suggestion.values, told(number, 100.0))
+        search.record_outcome(suggestion.number, suggestion.values, told(number, 100.0))

@@ -12,16 +12,16 @@ import pytest
 from spaces import dimension
 
 from autotune.environments.peak import Peak
-from autotune.estimate import NOISE, Estimate
+from autotune.estimate import MEASUREMENT_LOG_SD, Estimate
 from autotune.optimize.ranking import PosteriorPeaks
 from autotune.optimize.searcher import Outcome, Searcher
-from autotune.optimize.simplify import ACCEPTED, PROMISING, chances, simplified
+from autotune.optimize.simplify import ACCEPTED_PROBABILITY, PROMISING_PROBABILITY, keep_probabilities, simplify_winner
 from autotune.services.base import Action, Effect, Settings
 from autotune.space.expression import parse_comparison
 from autotune.space.rules import Rule
-from autotune.space.space import Space
+from autotune.space.space import SearchSpace
 from autotune.study.records import Phase, State, Trial
-from autotune.study.simplifying import next_block
+from autotune.study.simplifying import select_next_block
 
 MATTERS, RESTARTS = "web.x.p0", ("cache.y.p8", "cache.y.p9")
 NAMES = (*(f"web.x.p{n}" for n in range(8)), *RESTARTS)
@@ -34,24 +34,24 @@ def _dimension(name: str) -> object:
     return replace(found, parameter=replace(found.parameter, action=action, effect=effect))
 
 
-SPACE = Space(tuple(map(_dimension, NAMES)), (), {})  # type: ignore[arg-type]
+SPACE = SearchSpace(tuple(map(_dimension, NAMES)), (), {})  # type: ignore[arg-type]
 
 
 def searched(count: int = 24) -> tuple[Searcher, Settings]:
     """A search in which only one parameter matters, and its best: changed everywhere."""
     rng = np.random.default_rng(2)
     search = Searcher(optuna.storages.InMemoryStorage(), "s", SPACE, "gp", 1, 40)
-    search.record(None, SPACE.baseline, Outcome(100 * exp(0.16), {"trial": 0, "sd": 0.02}))
+    search.record_outcome(None, SPACE.baseline, Outcome(100 * exp(0.16), {"trial": 0, "sd": 0.02}))
     for number in range(1, count):
         settings = {name: float(rng.random()) for name in NAMES}
         peak = 100 * exp(0.8 * settings[MATTERS] + rng.normal(0, 0.02))
-        search.record(None, settings, Outcome(peak, {"trial": number, "sd": 0.02}))
+        search.record_outcome(None, settings, Outcome(peak, {"trial": number, "sd": 0.02}))
     return search, dict.fromkeys(NAMES, 0.9)
 
 
 def test_what_does_nothing_is_reverted_and_what_matters_stays() -> None:
     search, winner = searched()
-    found = simplified(search.surrogate(), SPACE, winner)
+    found = simplify_winner(search.fit_surrogate(), SPACE, winner)
     assert found.settings[MATTERS] == 0.9
     assert set(RESTARTS) <= set(found.reverted)
     assert len(found.reverted) >= 7
@@ -67,11 +67,11 @@ def test_what_hardly_matters_by_what_guides_say_comes_first_and_is_no_block_twic
     ))  # fmt: skip
     search, winner = searched()
     unimportant = tuple(name for name in NAMES if name not in core)
-    assert simplified(search.surrogate(), space, winner).reverted == unimportant
-    more = simplified(search.surrogate(), space, winner, accepted=unimportant).reverted
+    assert simplify_winner(search.fit_surrogate(), space, winner).reverted == unimportant
+    more = simplify_winner(search.fit_surrogate(), space, winner, accepted=unimportant).reverted
     assert set(unimportant) < set(more)
     assert MATTERS not in more
-    others = simplified(search.surrogate(), space, winner, refused=[unimportant]).reverted
+    others = simplify_winner(search.fit_surrogate(), space, winner, rejected=[unimportant]).reverted
     assert others
     assert not set(unimportant) <= set(others)
 
@@ -84,13 +84,13 @@ def test_what_has_no_effect_beside_the_other_settings_is_reverted_first() -> Non
         for d in SPACE.dimensions
     ))  # fmt: skip
     search, winner = searched()
-    assert simplified(search.surrogate(), space, winner).reverted == ("web.x.p1",)
+    assert simplify_winner(search.fit_surrogate(), space, winner).reverted == ("web.x.p1",)
 
 
 def test_what_was_accepted_stays_reverted_and_what_was_refused_is_no_part_of_more() -> None:
     search, winner = searched()
     accepted, refused = RESTARTS[:1], frozenset({"web.x.p1", "web.x.p2"})
-    found = simplified(search.surrogate(), SPACE, winner, accepted, [refused])
+    found = simplify_winner(search.fit_surrogate(), SPACE, winner, accepted, [refused])
     assert set(accepted) < set(found.reverted)
     assert not refused <= set(found.reverted)
     assert MATTERS not in found.reverted
@@ -98,9 +98,9 @@ def test_what_was_accepted_stays_reverted_and_what_was_refused_is_no_part_of_mor
 
 def test_a_block_that_was_refused_does_not_keep_the_other_changes() -> None:
     search, winner = searched()
-    surrogate = search.surrogate()
+    surrogate = search.fit_surrogate()
     for refused in pairwise(NAMES[1:8]):
-        found = simplified(surrogate, SPACE, winner, refused=[refused]).reverted
+        found = simplify_winner(surrogate, SPACE, winner, rejected=[refused]).reverted
         assert not set(refused) <= set(found)
         assert len(found) >= 7, refused
 
@@ -109,14 +109,14 @@ def test_what_the_model_doubts_is_measured_and_not_reverted_for_that() -> None:
     """Time is kept for it, and the model takes more changes to matter than do."""
     search, _ = searched(8)
     winner = {**SPACE.baseline, MATTERS: 0.3, "web.x.p1": 0.9}
-    doubted = simplified(search.surrogate(), SPACE, winner, refused=[["web.x.p1"]])
+    doubted = simplify_winner(search.fit_surrogate(), SPACE, winner, rejected=[["web.x.p1"]])
     assert doubted.reverted == (MATTERS,)
-    assert PROMISING <= doubted.probability < ACCEPTED
+    assert PROMISING_PROBABILITY <= doubted.probability < ACCEPTED_PROBABILITY
 
 
 def test_what_carries_the_gain_is_hardly_free() -> None:
     search, winner = searched()
-    needed, idle = chances(search.surrogate(), SPACE, winner, [[MATTERS], RESTARTS])
+    needed, idle = keep_probabilities(search.fit_surrogate(), SPACE, winner, [[MATTERS], RESTARTS])
     assert needed < 0.05
     assert idle > 0.5
 
@@ -125,16 +125,16 @@ def test_a_rule_that_needs_a_change_keeps_it() -> None:
     text = "cache.y.p8 >= web.x.p0 - 0.3"
     ruled = replace(SPACE, constraints=(Rule(text, parse_comparison(text)),))
     search, winner = searched()
-    assert "cache.y.p8" not in simplified(search.surrogate(), ruled, winner).reverted
+    assert "cache.y.p8" not in simplify_winner(search.fit_surrogate(), ruled, winner).reverted
 
 
 def test_one_change_that_a_rule_keeps_does_not_keep_the_others() -> None:
     search, winner = searched()
-    surrogate = search.surrogate()
+    surrogate = search.fit_surrogate()
     for name in NAMES[1:8]:
         text = f"{name} >= {MATTERS}"
         rule = Rule(text, parse_comparison(text))
-        found = simplified(surrogate, replace(SPACE, constraints=(rule,)), winner).reverted
+        found = simplify_winner(surrogate, replace(SPACE, constraints=(rule,)), winner).reverted
         assert name not in found
         assert len(found) >= 7, name
 
@@ -153,7 +153,7 @@ def test_a_rule_that_the_winner_breaks_itself_may_not_be_broken_further(
     """Of processes' memory more is known now than when it was tried."""
     ruled = replace(SPACE, constraints=(Rule(text, parse_comparison(text)),))
     search, winner = searched()
-    changes = simplified(search.surrogate(), ruled, winner).reverted
+    changes = simplify_winner(search.fit_surrogate(), ruled, winner).reverted
     assert len(changes) >= 6
     assert ("web.x.p1" in changes) == reverts
 
@@ -161,12 +161,12 @@ def test_a_rule_that_the_winner_breaks_itself_may_not_be_broken_further(
 def test_never_is_everything_reverted() -> None:
     search, _ = searched()
     for winner in ({**SPACE.baseline, "web.x.p3": 0.9}, {**SPACE.baseline, RESTARTS[0]: 0.9}):
-        assert simplified(search.surrogate(), SPACE, winner).reverted == ()
+        assert simplify_winner(search.fit_surrogate(), SPACE, winner).reverted == ()
 
 
 def test_the_baseline_has_nothing_to_revert() -> None:
     search, _ = searched()
-    found = simplified(search.surrogate(), SPACE, SPACE.baseline)
+    found = simplify_winner(search.fit_surrogate(), SPACE, SPACE.baseline)
     assert found.reverted == ()
     assert found.settings == SPACE.baseline
 
@@ -178,15 +178,15 @@ def test_a_block_is_reverted_where_the_loss_to_expect_is_less_than_its_changes_a
     """One reading that is low by less than its noise is no reason to keep what does nothing."""
     search, winner = searched(8)
     top = 100 * exp(0.8 * 0.9)
-    search.record(None, winner, Outcome(top, {"trial": 24, "sd": 0.02}))
+    search.record_outcome(None, winner, Outcome(top, {"trial": 24, "sd": 0.02}))
     trials = [Trial(n, Phase.SEARCH, {}, peak=_peak(100.0)) for n in range(24)]
     trials.append(Trial(24, Phase.SEARCH, winner, peak=_peak(top)))
-    state = State(tuple(trials), posterior=PosteriorPeaks({24: Estimate.of(top, 0.03)}, NOISE))
-    asked = next_block(state, search.surrogate(), SPACE, 24)
+    state = State(tuple(trials), posterior=PosteriorPeaks({24: Estimate.from_value(top, 0.03)}, MEASUREMENT_LOG_SD))
+    asked = select_next_block(state, search.fit_surrogate(), SPACE, 24)
     tried = Trial(25, Phase.SIMPLIFIED, asked["settings"], of=24, peak=_peak(reading * top))
-    search.record(None, tried.settings, Outcome(reading * top, {"trial": 25, "sd": 0.02}))
+    search.record_outcome(None, tried.settings, Outcome(reading * top, {"trial": 25, "sd": 0.02}))
     state = replace(state, trials=(*trials, tried), simplified=asked)
-    record = next_block(state, search.surrogate(), SPACE, 24)
+    record = select_next_block(state, search.fit_surrogate(), SPACE, 24)
     assert record["accepted"] == (25 if holds else None)
     assert record["without"] == (asked["reverted"] if holds else [])
     assert record["refused"] == ([] if holds else [asked["reverted"]])

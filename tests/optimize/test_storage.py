@@ -14,7 +14,7 @@ import pytest
 
 from autotune.errors import AutotuneError
 from autotune.optimize import storage as storages
-from autotune.optimize.storage import PRAGMAS, open_sqlite, storage_errors
+from autotune.optimize.storage import SQLITE_PRAGMAS, open_sqlite, translate_storage_errors
 from tests import databases
 
 TELLS = """
@@ -57,7 +57,7 @@ def test_each_connection_is_closed_with_its_block(tmp_path: Path) -> None:
 def test_the_connection_to_what_is_no_database_is_closed_too(tmp_path: Path) -> None:
     path, before = tmp_path / "study.db", set(databases.OPEN)
     path.write_bytes(b"no database")
-    with pytest.raises(AutotuneError), storage_errors(path), open_sqlite(path):
+    with pytest.raises(AutotuneError), translate_storage_errors(path), open_sqlite(path):
         pass
     assert not databases.OPEN - before
 
@@ -74,7 +74,7 @@ def test_a_file_that_is_no_database_is_named_with_what_to_do(
             optuna.create_study(storage=storage, study_name="s")
         content = path.read_bytes()[: path.stat().st_size // 2]
     path.write_bytes(content)
-    with pytest.raises(AutotuneError) as caught, storage_errors(path), open_sqlite(path) as storage:
+    with pytest.raises(AutotuneError) as caught, translate_storage_errors(path), open_sqlite(path) as storage:
         optuna.create_study(storage=storage, study_name="s")
     assert caught.value.message.startswith(f"{path} cannot be used: ")
     assert "autotune resume" in (caught.value.hint or "")
@@ -85,10 +85,10 @@ def test_a_full_disk_is_said_as_of_any_other_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: int
 ) -> None:
     path = tmp_path / "study.db"
-    monkeypatch.setattr(storages, "PRAGMAS", (*PRAGMAS, f"max_page_count = {pages}"))
+    monkeypatch.setattr(storages, "PRAGMAS", (*SQLITE_PRAGMAS, f"max_page_count = {pages}"))
     with (
         pytest.raises(OSError, match="No space left") as caught,
-        storage_errors(path),
+        translate_storage_errors(path),
         open_sqlite(path) as storage,
     ):
         optuna.create_study(storage=storage, study_name="s").set_user_attr("a", 2**20 * "x")
@@ -101,5 +101,5 @@ def test_a_database_that_somebody_keeps_locked_is_no_bug(tmp_path: Path) -> None
     with open_sqlite(path) as storage, closing(sqlite3.connect(path)) as other:
         study = optuna.create_study(storage=storage, study_name="s")
         other.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(AutotuneError, match="database is locked"), storage_errors(path):
+        with pytest.raises(AutotuneError, match="database is locked"), translate_storage_errors(path):
             study.ask()

@@ -8,15 +8,15 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from autotune.report.status import render_status
+from autotune.report.status import format_status
 from autotune.report.studies import open_study
-from autotune.report.summary import summary
-from autotune.report.text import report_lines
-from autotune.report.view import study_view
+from autotune.report.summary import build_summary
+from autotune.report.text import format_report_lines
+from autotune.report.view import build_study_view
 
 for directory in sorted((Path(__file__).parent / "studies").iterdir()):
-    view = study_view(open_study(directory))
-    found, text = summary(view), "".join(f"{line}\n" for line, _ in report_lines(view, 100))
+    view = build_study_view(open_study(directory))
+    found, text = build_summary(view), "".join(f"{line}\n" for line, _ in format_report_lines(view, 100))
     (directory / "expected.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     (directory / "expected.txt").write_text(text)
-    (directory / "expected-status.txt").write_text(render_status(view))
+    (directory / "expected-status.txt").write_text(format_status(view))

@@ -9,11 +9,11 @@ from typing import NamedTuple
 
 import pytest
 
-from autotune.report.latency import latency_at
+from autotune.report.latency import estimate_latency_at
 from autotune.report.page import write_page
 from autotune.report.studies import Study, open_study
-from autotune.report.view import study_view
-from autotune.study.directory import Lock
+from autotune.report.view import build_study_view
+from autotune.study.directory import StudyLock
 from tests.report.browser import Browser, Drawn
 from tests.report.recorded_lab import grown, lab_study, shop_study
 
@@ -47,7 +47,7 @@ def test_every_plot_is_drawn(name: str, browser: Browser, tmp_path: Path) -> Non
     assert set(found) == SECTIONS
     shown = {section for section in found if found[section]}
     assert "readings" in shown
-    measured = any(trial.peak and trial.peak.feasible for trial in study.state.trials)
+    measured = any(trial.peak and trial.peak.is_feasible for trial in study.state.trials)
     assert ("progress" in shown) is measured  # no chart of failures alone
     assert_answered(document, study, 800)
     assert not re.search(r"\d\.\d{4,}</td>", document)  # more digits than anybody reads
@@ -61,7 +61,7 @@ def test_a_page_under_way_renews_itself_until_that_is_paused(
     act: str, renewed: bool, copied: Callable[[str], Path], browser: Browser, tmp_path: Path
 ) -> None:
     directory = copied("killed")
-    with Lock(directory / "lock"):
+    with StudyLock(directory / "lock"):
         page = write_page(open_study(directory), tmp_path / "report.html")
     text = page.read_text().replace("</body>", f"<script>{act}</script></body>")
     # Loaded again, the page would begin anew, with its clock at zero.
@@ -163,9 +163,9 @@ def test_the_page_answers_for_a_rate_what_the_terminal_does(
 def assert_answered(document: str, study: Study, rate: float) -> None:
     """The page answers for each side, with an interval or a bound, and as the terminal does."""
     answers = re.findall(r"<span>(\w+) p99: (.*?)</span>", chart(document, "latency"))
-    view = study_view(study)
+    view = build_study_view(study)
     assert dict(answers).keys() == view.conclusion.sides.keys()
-    for side, (latency, why) in latency_at(view, rate).items():
+    for side, (latency, why) in estimate_latency_at(view, rate).items():
         assert ("[" in dict(answers)[side]) is not bool(why)
         assert rounded(dict(answers)[side]) == rounded(
             f"{latency} ({why})" if why else str(latency)

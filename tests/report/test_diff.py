@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import AutotuneError
-from autotune.report.diff import diff_lines, diff_text, rendered, trial_named
+from autotune.report.diff import style_diff_lines, format_diff, read_rendered_files, find_trial
 from autotune.report.studies import Study, open_study
-from autotune.unified_diff import file_diff
+from autotune.unified_diff import format_file_diff
 
 Files = dict[str, bytes]
 
@@ -34,7 +34,7 @@ def test_a_patch_turns_one_tree_into_the_other(name: str, tmp_path: Path) -> Non
     for path, content in before.items():
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_bytes(content)
-    patch = file_diff(before, after, "a", "b").encode("utf-8", "surrogateescape")
+    patch = format_file_diff(before, after, "a", "b").encode("utf-8", "surrogateescape")
     subprocess.run(
         ["git", "apply", "--whitespace=nowarn", "-p1", "-"], cwd=tmp_path, input=patch, check=True,
         env={"GIT_CEILING_DIRECTORIES": str(tmp_path.parent), "PATH": "/usr/bin:/bin"},
@@ -48,19 +48,19 @@ def test_a_patch_turns_one_tree_into_the_other(name: str, tmp_path: Path) -> Non
 
 
 def test_the_same_files_have_no_diff() -> None:
-    assert file_diff({"x": b"1\n"}, {"x": b"1\n"}, "a", "b") == ""
+    assert format_file_diff({"x": b"1\n"}, {"x": b"1\n"}, "a", "b") == ""
 
 
 def test_baseline_against_best_by_default(study: Callable[[str], Study]) -> None:
-    said = diff_text(study("improved"))
+    said = format_diff(study("improved"))
     assert said.startswith("--- trial-0/cache.here.memcached/memcached.conf\n")
     assert "\n-pm.max_children = 5\n" in said
     assert "\n+pm.max_children = 16\n" in said
-    assert diff_text(study("improved"), "best", "1") == ""
+    assert format_diff(study("improved"), "best", "1") == ""
 
 
 def test_parameters_that_matter(study: Callable[[str], Study]) -> None:
-    said = diff_text(study("improved"), "0", "1", parameters=True)
+    said = format_diff(study("improved"), "0", "1", parameters=True)
     assert said.startswith("--- trial-0\n+++ trial-1\n")
     assert "-web.php_fpm.pm: dynamic\n+web.php_fpm.pm: static\n" in said
     assert "start_servers" not in said
@@ -68,15 +68,15 @@ def test_parameters_that_matter(study: Callable[[str], Study]) -> None:
 
 def test_trials_by_name_and_number(study: Callable[[str], Study]) -> None:
     state = study("improved").state
-    assert trial_named(state, "baseline").number == 0
-    assert trial_named(state, "best").number == 1
-    assert trial_named(state, "#3").number == 3
+    assert find_trial(state, "baseline").number == 0
+    assert find_trial(state, "best").number == 1
+    assert find_trial(state, "#3").number == 3
 
 
 @pytest.mark.parametrize("name", ["99", "bset", ""])
 def test_a_trial_there_is_not(name: str, study: Callable[[str], Study]) -> None:
     with pytest.raises(AutotuneError) as caught:
-        trial_named(study("improved").state, name)
+        find_trial(study("improved").state, name)
     assert "0 to" in (caught.value.hint or "")
 
 
@@ -84,7 +84,7 @@ def test_a_trial_that_was_never_deployed(copied: Callable[[str], Path]) -> None:
     opened = open_study(copied("infeasible"))
     failed = next(trial for trial in opened.state.trials if trial.failure)
     with pytest.raises(AutotuneError, match="out of memory"):
-        diff_text(opened, str(failed.number), "best")
+        format_diff(opened, str(failed.number), "best")
 
 
 def test_files_that_were_lost_or_changed_since_are_not_handed_out(
@@ -92,27 +92,27 @@ def test_files_that_were_lost_or_changed_since_are_not_handed_out(
 ) -> None:
     directory = copied("improved")
     (trial,) = (t for t in open_study(directory).state.trials if t.number == 0)
-    files = rendered(directory, trial)
+    files = read_rendered_files(directory, trial)
     digests = {path: sha256(content).hexdigest() for path, content in files.items()}
     trial = replace(trial, files=digests)
-    assert rendered(directory, trial) == files
+    assert read_rendered_files(directory, trial) == files
     path = directory / "configs" / "0" / next(iter(files))
     path.write_bytes(b"")
     with pytest.raises(AutotuneError, match=f"{path.name} differs from the deployed file"):
-        rendered(directory, trial)
+        read_rendered_files(directory, trial)
     path.unlink()
     with pytest.raises(AutotuneError, match=f"{path.name} is missing"):
-        rendered(directory, trial)
+        read_rendered_files(directory, trial)
 
 
 def test_a_study_without_a_best(study: Callable[[str], Study]) -> None:
     with pytest.raises(AutotuneError, match="no best yet"):
-        diff_text(study("unmeetable"))
+        format_diff(study("unmeetable"))
 
 
 def test_colour_marks_lines_and_changes_nothing_else() -> None:
-    plain = file_diff({"x": b"1\n"}, {"x": b"2\n"}, "a", "b")
-    lines = list(diff_lines(plain))
+    plain = format_file_diff({"x": b"1\n"}, {"x": b"2\n"}, "a", "b")
+    lines = list(style_diff_lines(plain))
     assert ("-1", "red") in lines
     assert ("+2", "green") in lines
     assert ("--- a/x", "bold") in lines
@@ -125,7 +125,7 @@ def test_files_of_another_deployment_come_and_go() -> None:
         "lb.here.nginx/nginx.conf": b"x\n",
     }
     after = {"web.here.apache/apache.conf": b"ServerLimit 16\n", "lb.here.nginx/nginx.conf": b"x\n"}
-    assert file_diff(before, after, "trial-0", "trial-7").splitlines() == [
+    assert format_file_diff(before, after, "trial-0", "trial-7").splitlines() == [
         "--- /dev/null",
         "+++ trial-7/web.here.apache/apache.conf",
         "@@ -0,0 +1 @@",

@@ -14,7 +14,7 @@ from autotune.target.slo import Slo
     [(1706.4, "1,706"), (84.21, "84.2"), (0.0, "0"), (3.0, "3"), (None, "–"), (12_345.6, "12,346")],
 )
 def test_rate(value: float | None, text: str) -> None:
-    assert fmt.rate(value) == text
+    assert fmt.format_rate(value) == text
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_rate(value: float | None, text: str) -> None:
     ],
 )
 def test_latency(seconds: float | None, text: str) -> None:
-    assert fmt.latency(seconds) == text
+    assert fmt.format_latency(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_latency(seconds: float | None, text: str) -> None:
     [(0, "0 s"), (59.4, "59 s"), (59.6, "1 min"), (460, "7 min 40 s"), (7500, "2 h 5 min")],
 )
 def test_duration(seconds: float, text: str) -> None:
-    assert fmt.duration(seconds) == text
+    assert fmt.format_duration(seconds) == text
 
 
 @pytest.mark.parametrize(
@@ -52,12 +52,12 @@ def test_duration(seconds: float, text: str) -> None:
     ],
 )
 def test_gain(gain: tuple[float, float, float], text: str) -> None:
-    assert fmt.change_between(*gain) == text
+    assert fmt.format_change_interval(*gain) == text
 
 
 @given(st.floats(0.01, 100))
 def test_a_change_never_has_the_wrong_sign(ratio: float) -> None:
-    said = fmt.change(ratio)
+    said = fmt.format_change(ratio)
     assert said[0] in "+-×"
     assert not (said[0] == "-" and ratio > 1)
     assert not (said[0] == "+" and ratio < 0.999)
@@ -73,7 +73,7 @@ def test_a_change_never_has_the_wrong_sign(ratio: float) -> None:
     ],
 )
 def test_objective(slo: Slo, text: str) -> None:
-    assert fmt.objective(slo) == text
+    assert fmt.format_objective(slo) == text
 
 
 @pytest.mark.parametrize(
@@ -87,8 +87,8 @@ def test_objective(slo: Slo, text: str) -> None:
     ],
 )
 def test_setting(value: Value, unit: str, text: str) -> None:
-    assert fmt.setting(value, unit) == text
+    assert fmt.format_setting(value, unit) == text
 
 
 def test_share_of_nothing() -> None:
-    assert fmt.share(0, 0) == "0 %"
+    assert fmt.format_share(0, 0) == "0 %"

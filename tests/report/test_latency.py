@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from autotune.cli import app
 from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
-from autotune.report.latency import AT_MOST, MORE_THAN, LatencyCurve, fitted, latency_curves
+from autotune.report.latency import AT_MOST_BOUND, MORE_THAN_BOUND, LatencyCurve, fit_curve, fit_latency_curves
 from autotune.report.studies import open_study
-from autotune.report.view import study_view
+from autotune.report.view import build_study_view
 from autotune.target.slo import Slo
 from tests.printed import printed
 from tests.report.recorded_lab import lab_study, shop_study
@@ -41,63 +41,63 @@ def readings(rates: list[float], seed: int = 1) -> list[dict[str, Any]]:
 
 
 def curve(rates: list[float], capacity: Peak | None, seed: int = 1) -> LatencyCurve:
-    found = fitted(readings(rates, seed), SLO, 2.0, capacity)
+    found = fit_curve(readings(rates, seed), SLO, 2.0, capacity)
     assert found is not None
     return found
 
 
 RATES = [500 + 10 * step for step in range(57)]
-CAPACITY = Peak.of(Estimate.of(1000, 0.02))
+CAPACITY = Peak.from_estimate(Estimate.from_value(1000, 0.02))
 
 
 def test_a_known_curve_is_within_its_band() -> None:
     asked = (550.0, 700.0, 800.0, 900.0, 960.0)
     answers = [
-        (curve(RATES, CAPACITY, seed).at(rate), p99(rate)) for seed in range(10) for rate in asked
+        (curve(RATES, CAPACITY, seed).estimate_at(rate), p99(rate)) for seed in range(10) for rate in asked
     ]
     assert sum(answer.low <= true <= answer.high for answer, true in answers) >= 0.85 * len(answers)
     assert all(answer.seconds == pytest.approx(true, rel=0.25) for answer, true in answers)
 
 
 def test_it_passes_through_the_capacity() -> None:
-    answer = curve(RATES, CAPACITY).at(1000)
+    answer = curve(RATES, CAPACITY).estimate_at(1000)
     assert answer.seconds == pytest.approx(SLO.limit, rel=0.05)
     assert answer.low <= SLO.limit <= answer.high
 
 
 def test_what_was_not_measured_is_a_bound() -> None:
     known = curve(RATES, CAPACITY)
-    below, beyond = known.at(100), known.at(1500)
-    assert (below.bound, beyond.bound) == (AT_MOST, MORE_THAN)
+    below, beyond = known.estimate_at(100), known.estimate_at(1500)
+    assert (below.bound, beyond.bound) == (AT_MOST_BOUND, MORE_THAN_BOUND)
     assert p99(100) <= below.seconds
     assert beyond.seconds == SLO.limit
-    assert "the lowest measured rate is 500/s" in known.why(100)
-    assert known.why(700) == ""
-    assert curve(RATES, None).at(1500).bound == MORE_THAN
+    assert "the lowest measured rate is 500/s" in known.describe_extrapolation(100)
+    assert known.describe_extrapolation(700) == ""
+    assert curve(RATES, None).estimate_at(1500).bound == MORE_THAN_BOUND
 
 
 def test_a_disturbed_reading_does_not_make_latency_fall() -> None:
     disturbed = [{**record, "histogram": {"900": 1000}} if record["rate"] == 600 else record
                  for record in readings(RATES)]  # fmt: skip
-    known = fitted(disturbed, SLO, 2.0, CAPACITY)
+    known = fit_curve(disturbed, SLO, 2.0, CAPACITY)
     assert known is not None
-    assert list(known.middle) == sorted(known.middle)
-    assert known.at(900).seconds == pytest.approx(p99(900), rel=0.25)
+    assert list(known.median) == sorted(known.median)
+    assert known.estimate_at(900).seconds == pytest.approx(p99(900), rel=0.25)
 
 
 def test_too_few_readings_make_no_curve() -> None:
-    assert fitted(readings([500, 600]), SLO, 2.0, CAPACITY) is None
+    assert fit_curve(readings([500, 600]), SLO, 2.0, CAPACITY) is None
 
 
 @pytest.mark.parametrize("name", [*sorted(path.name for path in STUDIES.iterdir()), "lab", "shop"])
 def test_every_recorded_study_answers_for_both_sides(name: str, tmp_path: Path) -> None:
     unpacked = {"lab": lab_study, "shop": shop_study}.get(name, lambda _: STUDIES / name)
-    view = study_view(open_study(unpacked(tmp_path)))
-    curves = latency_curves(view)
+    view = build_study_view(open_study(unpacked(tmp_path)))
+    curves = fit_latency_curves(view)
     assert curves.keys() == view.conclusion.sides.keys()
     for known in curves.values():
         for rate in (1, 250, 800, 2000, 10_000):
-            answer = known.at(rate)
+            answer = known.estimate_at(rate)
             assert 0 < answer.low <= answer.seconds <= answer.high
 
 
@@ -115,4 +115,4 @@ def test_the_terminal_answers_for_a_rate() -> None:
     assert first["rate"] == 1200
     assert first["baseline"]["low"] <= first["baseline"]["latency"] <= first["baseline"]["high"]
     assert first["baseline"]["bound"] is None
-    assert second["best"]["bound"] == MORE_THAN
+    assert second["best"]["bound"] == MORE_THAN_BOUND

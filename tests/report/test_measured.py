@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from autotune.report import measured
-from autotune.report.load_curve import load_curve
+from autotune.report.load_curve import build_load_curve
 from autotune.report.studies import Study
-from autotune.report.view import conclusion
+from autotune.report.view import find_conclusion
 from autotune.study.measuring import Measurement
 from autotune.study.records import Trial
 
@@ -18,7 +18,7 @@ Opened = Callable[[str], Study]
 
 
 def repeats(study: Study) -> tuple[Trial, ...]:
-    found = conclusion(study.state).best
+    found = find_conclusion(study.state).best
     assert found is not None
     return tuple(trial for trial in found.repeats if trial.peak)
 
@@ -26,8 +26,8 @@ def repeats(study: Study) -> tuple[Trial, ...]:
 def test_each_measurement_has_its_ladder_hosts_and_bottleneck(study: Opened) -> None:
     opened = study("improved")
     found = Measurement(opened.name, repeats(opened))
-    said = json.loads(json.dumps(measured.measurement_json(found, opened)))
-    assert len(said["peaks"]) == len(found.measured) > 1
+    said = json.loads(json.dumps(measured.build_measurement_json(found, opened)))
+    assert len(said["peaks"]) == len(found.trials) > 1
     for one in said["peaks"]:
         mine = [
             r
@@ -48,9 +48,9 @@ def test_each_measurement_has_its_ladder_hosts_and_bottleneck(study: Opened) -> 
 def test_the_text_has_a_line_for_each_load_step(study: Opened) -> None:
     opened = study("improved")
     trials = repeats(opened)
-    said = measured.measurement_text(Measurement(opened.name, trials), opened)
+    said = measured.format_measurement(Measurement(opened.name, trials), opened)
     numbers = {trial.number for trial in trials}
-    steps = load_curve(r for r in opened.readings if r["trial"] in numbers)
+    steps = build_load_curve(r for r in opened.readings if r["trial"] in numbers)
     lines = said.splitlines()
     head = next(i for i, line in enumerate(lines) if "offered" in line)
     assert all("/s" in line for line in lines[head + 1 : head + 1 + len(steps)])
@@ -61,8 +61,8 @@ def test_the_text_has_a_line_for_each_load_step(study: Opened) -> None:
 @pytest.mark.parametrize("name", ["unmeetable"])
 def test_where_nothing_is_carried_the_ladder_says_why(name: str, study: Opened) -> None:
     opened = study(name)
-    trial = next(t for t in opened.state.finished() if t.peak and not t.peak.feasible)
-    said = measured.measurement_text(Measurement(opened.name, (trial,)), opened)
+    trial = next(t for t in opened.state.list_finished() if t.peak and not t.peak.is_feasible)
+    said = measured.format_measurement(Measurement(opened.name, (trial,)), opened)
     assert said.startswith("SLO not attainable at any rate")
     assert "✗" in said
-    assert measured.measurement_json(Measurement(opened.name, (trial,)), opened)["peak"] == 0.0
+    assert measured.build_measurement_json(Measurement(opened.name, (trial,)), opened)["peak"] == 0.0

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from autotune.cli import app
 from autotune.errors import AutotuneError
-from autotune.report.metrics_server import LOOPBACK, MOST_CLIENTS, MetricsServer
+from autotune.report.metrics_server import LOOPBACK_ADDRESS, MAX_CLIENTS, MetricsServer
 
 PAPER = str(Path(__file__).parents[2] / "targets" / "paper.yaml")
 COMMAND = """
@@ -37,19 +37,19 @@ def server() -> Iterator[MetricsServer]:
 
 
 def scrape(port: int) -> str:
-    with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=60) as answer:
+    with urllib.request.urlopen(f"http://{LOOPBACK_ADDRESS}:{port}/metrics", timeout=60) as answer:
         assert answer.headers["Content-Type"].startswith("application/openmetrics-text")
         return str(answer.read().decode())
 
 
 def test_it_answers_on_loopback_with_the_latest_and_nothing_else(server: MetricsServer) -> None:
     address, port = server.server_address[:2]
-    assert address == LOOPBACK
+    assert address == LOOPBACK_ADDRESS
     assert scrape(port) == "# EOF\n"
     server.publish("# later\n# EOF\n")
     assert scrape(port) == "# later\n# EOF\n"
     for method, path, status in (("GET", "/study.db", 404), ("POST", "/metrics", 501)):
-        connection = HTTPConnection(LOOPBACK, port, timeout=60)
+        connection = HTTPConnection(LOOPBACK_ADDRESS, port, timeout=60)
         connection.request(method, path)
         assert connection.getresponse().status == status
         connection.close()
@@ -58,7 +58,7 @@ def test_it_answers_on_loopback_with_the_latest_and_nothing_else(server: Metrics
 def test_silent_clients_are_bounded_and_hold_up_no_end() -> None:
     with MetricsServer("0") as server:
         address = server.server_address[:2]
-        silent = [socket.create_connection(address, timeout=60) for _ in range(MOST_CLIENTS)]
+        silent = [socket.create_connection(address, timeout=60) for _ in range(MAX_CLIENTS)]
         one_more = socket.create_connection(address, timeout=60)
         assert one_more.recv(1) == b""  # turned away, or after those that were silent for too long
     with pytest.raises(ConnectionRefusedError):
@@ -79,7 +79,7 @@ def test_where_it_cannot_listen_is_said_before_anything_is_done(where: str, tmp_
 
 @pytest.mark.long
 def test_a_study_is_scraped_while_it_runs_and_no_longer(tmp_path: Path) -> None:
-    with socket.create_server((LOOPBACK, 0)) as free:
+    with socket.create_server((LOOPBACK_ADDRESS, 0)) as free:
         port = free.getsockname()[1]
     path = tmp_path / "autotune.prom"
     sources: dict[str, Callable[[], str]] = {"port": lambda: scrape(port), "file": path.read_text}

@@ -15,12 +15,12 @@ from prometheus_client.parser import text_string_to_metric_families as prometheu
 from typer.testing import CliRunner
 
 from autotune.cli import app
-from autotune.report.numbers import metrics, table
-from autotune.report.page import write_whole
-from autotune.report.progress import WithPage
+from autotune.report.numbers import format_metrics, format_csv
+from autotune.report.page import write_atomically
+from autotune.report.progress import PageWriter
 from autotune.report.studies import Study, open_study
-from autotune.report.view import study_view
-from tests.report.test_progress import Plain
+from autotune.report.view import build_study_view
+from tests.report.test_progress import PlainProgress
 
 STUDIES = Path(__file__).with_name("studies")
 NAMES = sorted(path.name for path in STUDIES.iterdir())
@@ -28,7 +28,7 @@ SAMPLE = re.compile(r'[a-z_]+\{(?:[a-z]+="(?:[^"\\\n]|\\[n"\\])*",?)+\} -?[0-9.e
 
 
 def rows(study: Study, name: str) -> list[dict[str, str]]:
-    return list(csv.DictReader(io.StringIO(table(study_view(study), name))))
+    return list(csv.DictReader(io.StringIO(format_csv(build_study_view(study), name))))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -48,7 +48,7 @@ def test_a_row_has_the_settings_and_the_capacity(study: Callable[[str], Study]) 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_metrics_are_well_formed(name: str, study: Callable[[str], Study]) -> None:
-    text = metrics(study_view(study(name)))
+    text = format_metrics(build_study_view(study(name)))
     *lines, last, end = text.split("\n")
     assert (last, end) == ("# EOF", "")
     samples = [line for line in lines if not line.startswith("#")]
@@ -61,7 +61,7 @@ def test_metrics_are_well_formed(name: str, study: Callable[[str], Study]) -> No
 
 def test_each_trial_says_when_it_began(study: Callable[[str], Study]) -> None:
     opened = study("improved")
-    families = {family.name: family for family in openmetrics(metrics(study_view(opened)))}
+    families = {family.name: family for family in openmetrics(format_metrics(build_study_view(opened)))}
     begun = families["autotune_trial_begun_timestamp_seconds"].samples
     assert [int(sample.labels["trial"]) for sample in begun] == [
         t.number for t in opened.state.trials
@@ -76,14 +76,14 @@ def test_each_trial_says_when_it_began(study: Callable[[str], Study]) -> None:
 def test_the_dashboard_asks_for_metrics_there_are(study: Callable[[str], Study]) -> None:
     text = (Path(__file__).parents[2] / "docs" / "grafana-dashboard.json").read_text()
     asked = set(re.findall(r"autotune_[a-z_]+", text))
-    studies = [metrics(study_view(study(name))) for name in NAMES]
+    studies = [format_metrics(build_study_view(study(name))) for name in NAMES]
     answered = {family.name for each in studies for family in openmetrics(each)}
     assert answered == asked
     assert all(panel["targets"] for panel in json.loads(text)["panels"])
 
 
 def test_metrics_say_what_the_status_does(study: Callable[[str], Study]) -> None:
-    text = metrics(study_view(study("improved")))
+    text = format_metrics(build_study_view(study("improved")))
     assert 'autotune_finished{study="improved"} 1\n' in text
     assert 'autotune_trials{study="improved",outcome="screened"} 4\n' in text
     assert 'autotune_capacity{study="improved",side="best",value="peak"} 21' in text
@@ -95,11 +95,11 @@ def test_metrics_are_written_after_each_trial(
 ) -> None:
     directory, path = copied("killed"), tmp_path / "out" / "autotune.prom"
     opened = open_study(directory)
-    display = Plain(opened.target, lambda: opened.state, io.StringIO())
-    publish = partial(write_whole, path)
+    display = PlainProgress(opened.target, lambda: opened.state, io.StringIO())
+    publish = partial(write_atomically, path)
     for when in ("trial_begins", "trial_ends"):
-        getattr(WithPage(display, directory, publish), when)(opened.state.trials[0])
-        assert path.read_text() == metrics(study_view(opened))
+        getattr(PageWriter(display, directory, publish), when)(opened.state.trials[0])
+        assert path.read_text() == format_metrics(build_study_view(opened))
         path.unlink()
 
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from autotune.report.charts import data as page_data
-from autotune.report.page import code, write_page
-from autotune.report.page import page as whole_page
+from autotune.report.charts import build_chart_data as page_data
+from autotune.report.page import mark_code, write_page
+from autotune.report.page import render_page as whole_page
 from autotune.report.studies import Study, open_study
-from autotune.report.timeline import study_time
-from autotune.report.view import study_view
-from autotune.study.directory import Lock
-from autotune.study.ranking import LEAST_MEASURED, measured
+from autotune.report.timeline import build_study_time_axis
+from autotune.report.view import build_study_view
+from autotune.study.directory import StudyLock
+from autotune.study.ranking import MIN_CONFIGURATIONS, list_measured_trials
 from tests.report.recorded_lab import lab_study
 
 STUDIES = Path(__file__).with_name("studies")
@@ -33,11 +33,11 @@ def opened(name: str) -> Study:
 
 
 def page(study: Study) -> str:
-    return whole_page(study_view(study))
+    return whole_page(build_study_view(study))
 
 
 def data(study: Study) -> Any:
-    return page_data(study_view(study))
+    return page_data(build_study_view(study))
 
 
 def embedded(document: str) -> Any:
@@ -87,7 +87,7 @@ def test_the_verdict_comes_first(name: str, said: str) -> None:
 def test_the_page_of_a_study_that_runs_renews_itself(copied: Callable[[str], Path]) -> None:
     directory = copied("killed")
     assert 'id="renewal"' not in page(open_study(directory))
-    with Lock(directory / "lock"):
+    with StudyLock(directory / "lock"):
         running = page(open_study(directory))
     assert 'id="renewal"' in running
     assert 'http-equiv="refresh"' not in running  # which nobody could pause
@@ -107,7 +107,7 @@ def test_what_a_configuration_says_is_text(copied: Callable[[str], Path]) -> Non
 def test_what_stands_between_backticks_is_code_and_nothing_else_is_markup() -> None:
     text = "take `simulated:` out, <b>&amp; `a<b`"
     marked = "take <code>simulated:</code> out, &lt;b&gt;&amp;amp; <code>a&lt;b</code>"
-    assert code(text) == marked
+    assert mark_code(text) == marked
 
 
 def test_readings_and_trials_are_all_there() -> None:
@@ -131,8 +131,8 @@ def test_pauses_between_sittings_do_not_count() -> None:
         {"event": "session", "at": clock("30")},
         {"event": "trial", "at": clock("31")},
     ]
-    time = study_time(events, [{"at": clock("05")}, {"at": clock("33")}])
-    assert [time.seconds(clock(minute)) for minute in ("02", "05", "30", "33")] == [
+    time = build_study_time_axis(events, [{"at": clock("05")}, {"at": clock("33")}])
+    assert [time.seconds_until(clock(minute)) for minute in ("02", "05", "30", "33")] == [
         120.0, 300.0, 300.0, 480.0,
     ]  # fmt: skip
 
@@ -171,8 +171,8 @@ def test_hosts_of_what_never_met_the_objective(
 ) -> None:
     directory = copied("improved")
     study = open_study(directory)
-    known = study_view(study).conclusion.sides.items()
-    met = {number for name, side in known if name in sides for number in side.numbers}
+    known = build_study_view(study).conclusion.sides.items()
+    met = {number for name, side in known if name in sides for number in side.trial_numbers}
     lines = []
     for reading in study.readings:
         failed = {} if reading["trial"] in met else {"violations": reading["intended"]}
@@ -223,8 +223,8 @@ def test_what_an_ablation_measured_stands_beside_each_change(
 
 def test_importance_is_not_told_from_a_few_trials() -> None:
     study = opened("improved")
-    count = len(measured(study.state))
-    assert 1 < count < LEAST_MEASURED
+    count = len(list_measured_trials(study.state))
+    assert 1 < count < MIN_CONFIGURATIONS
     assert "importance" not in data(study)
     assert f"Too few configurations to estimate importance: {count} measured" in page(study)
 
@@ -235,7 +235,7 @@ def test_settings_that_always_changed_together_are_one_row(tmp_path: Path) -> No
     effects = {row["parameter"]: row["effect"] for row in study.state.model["importance"]}
     rows = data(study)["importance"]["rows"]
     (together,) = [row for row in rows if len(row["names"]) > 1][:1]
-    trials = measured(study.state)
+    trials = list_measured_trials(study.state)
     patterns = {tuple(values.index(v) for v in values)
                 for name in together["names"]
                 for values in [[trial.settings.get(name) for trial in trials]]}  # fmt: skip

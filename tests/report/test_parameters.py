@@ -4,60 +4,60 @@ import pytest
 
 from autotune.errors import AutotuneError
 from autotune.report.parameters import (
-    active,
-    catalogue,
-    catalogue_json,
-    catalogue_text,
-    changes,
-    described,
+    list_active_parameters,
+    list_catalogue,
+    build_catalogue_json,
+    format_catalogue,
+    list_changes,
+    find_parameter,
 )
 from autotune.services.base import Settings
-from autotune.services.registry import ALL
+from autotune.services.registry import ALL_SERVICES
 
 POOL = "web.php_fpm."
 
 
 def test_described_by_service_and_name() -> None:
-    parameter = described("web.php_fpm.max_children")
+    parameter = find_parameter("web.php_fpm.max_children")
     assert parameter is not None
     assert parameter.name == "max_children"
-    assert described("lb.nginx.keepalive_timeout") is not None
-    assert described("web.lua.pool_size") is None
-    assert described("web") is None
-    chosen = described("web.service")
+    assert find_parameter("lb.nginx.keepalive_timeout") is not None
+    assert find_parameter("web.lua.pool_size") is None
+    assert find_parameter("web") is None
+    chosen = find_parameter("web.service")
     assert chosen is not None
     assert chosen.meaning
 
 
 def test_the_kernel_and_limits_are_listed_as_services_are() -> None:
-    listed = catalogue_json()["services"]
+    listed = build_catalogue_json()["services"]
     assert {"sysctl", "limits"} < set(listed)
     for name in listed:
-        assert catalogue_json(name)["services"] == {name: listed[name]}
+        assert build_catalogue_json(name)["services"] == {name: listed[name]}
         assert listed[name]
 
 
 def test_a_service_of_two_kinds_is_listed_with_the_parameters_of_both() -> None:
-    entries = catalogue("apache")["apache"]
+    entries = list_catalogue("apache")["apache"]
     deployments = {each.parameter.name: each.deployments for each in entries}
     assert deployments["ThreadsPerChild"] == ("apache",)
     assert deployments["MaxSpareServers"] == ("apache+mod_php",)
     assert deployments["KeepAlive"] == ()
     limits = [each for each in entries if each.parameter.name == "MaxRequestWorkers"]
     assert [each.deployments for each in limits] == [("apache",), ("apache+mod_php",)]
-    assert "in apache+mod_php only" in catalogue_text("apache")
-    assert {service.name for service in ALL if service.parameters} == set(catalogue())
-    for service in ALL:
+    assert "in apache+mod_php only" in format_catalogue("apache")
+    assert {service.name for service in ALL_SERVICES if service.parameters} == set(list_catalogue())
+    for service in ALL_SERVICES:
         assert all(
-            p in [e.parameter for e in catalogue()[service.name]] for p in service.parameters
+            p in [e.parameter for e in list_catalogue()[service.name]] for p in service.parameters
         )
 
 
 def test_of_two_kinds_of_one_name_the_settings_tell() -> None:
     event = {"lb.apache.MaxRequestWorkers": 150, "lb.apache.ThreadsPerChild": 25}
     prefork = {"web.apache.MaxRequestWorkers": 150, "web.apache.MaxSpareServers": 10}
-    threads = described("lb.apache.MaxRequestWorkers", event)
-    processes = described("web.apache.MaxRequestWorkers", prefork)
+    threads = find_parameter("lb.apache.MaxRequestWorkers", event)
+    processes = find_parameter("web.apache.MaxRequestWorkers", prefork)
     assert threads is not None
     assert processes is not None
     assert threads.meaning != processes.meaning
@@ -67,18 +67,18 @@ def test_what_the_chosen_deployment_does_not_run_has_no_effect() -> None:
     settings = {"web.service": "apache+mod_php", "web.nginx.backlog": 64, "web.php_fpm.pm": "static",
                 "web.apache.MaxRequestWorkers": 30, "lb.nginx.backlog": 64}  # fmt: skip
     acting = {"web.service", "web.apache.MaxRequestWorkers", "lb.nginx.backlog"}
-    assert active(settings) == acting
+    assert list_active_parameters(settings) == acting
     before = {**settings, "web.service": "nginx+php-fpm", "web.apache.MaxRequestWorkers": 150}
-    changed = changes(before, settings)
+    changed = list_changes(before, settings)
     assert {change.name for change in changed} == {"web.service", "web.apache.MaxRequestWorkers"}
-    back = changes(settings, {**before, "web.nginx.backlog": 128})
+    back = list_changes(settings, {**before, "web.nginx.backlog": 128})
     assert {change.name for change in back} == {"web.service", "web.nginx.backlog"}
 
 
 def test_what_has_no_effect_is_not_active() -> None:
     fixed = {POOL + "pm": "static", POOL + "max_children": 8, POOL + "start_servers": 2}
-    assert active(fixed) == {POOL + "pm", POOL + "max_children"}
-    assert active({**fixed, POOL + "pm": "dynamic"}) == set(fixed)
+    assert list_active_parameters(fixed) == {POOL + "pm", POOL + "max_children"}
+    assert list_active_parameters({**fixed, POOL + "pm": "dynamic"}) == set(fixed)
 
 
 CASES: list[tuple[Settings, Settings, list[str]]] = [
@@ -98,19 +98,19 @@ CASES: list[tuple[Settings, Settings, list[str]]] = [
 
 @pytest.mark.parametrize(("before", "after", "names"), CASES)
 def test_changes(before: Settings, after: Settings, names: list[str]) -> None:
-    found = changes(before, after)
+    found = list_changes(before, after)
     assert [change.name for change in found] == names
     assert all(change.after == after[change.name] for change in found)
 
 
 def test_a_change_knows_its_unit() -> None:
-    (change,) = changes({"lb.nginx.keepalive_timeout": 75}, {"lb.nginx.keepalive_timeout": 5})
+    (change,) = list_changes({"lb.nginx.keepalive_timeout": 75}, {"lb.nginx.keepalive_timeout": 5})
     assert change.unit == "s"
-    (own,) = changes({"a.own.x": 1}, {"a.own.x": 2})
+    (own,) = list_changes({"a.own.x": 1}, {"a.own.x": 2})
     assert own.unit == ""
 
 
-EVERY = [(service, each.parameter) for service, entries in catalogue().items() for each in entries]
+EVERY = [(service, each.parameter) for service, entries in list_catalogue().items() for each in entries]
 
 
 def test_every_parameter_is_documented() -> None:
@@ -124,7 +124,7 @@ def test_every_parameter_is_documented() -> None:
 
 
 def test_text_and_json_say_the_same_of_all() -> None:
-    text, found = catalogue_text(), catalogue_json()
+    text, found = format_catalogue(), build_catalogue_json()
     for service, parameter in EVERY:
         assert f"  {parameter.name}: " in text
         assert parameter.name in [entry["name"] for entry in found["services"][service]]
@@ -132,11 +132,11 @@ def test_text_and_json_say_the_same_of_all() -> None:
 
 
 def test_one_service_by_either_of_its_names() -> None:
-    assert list(catalogue_json("php-fpm")["services"]) == ["php_fpm"]
-    assert catalogue_json("php_fpm") == catalogue_json("php-fpm")
+    assert list(build_catalogue_json("php-fpm")["services"]) == ["php_fpm"]
+    assert build_catalogue_json("php_fpm") == build_catalogue_json("php-fpm")
 
 
 def test_an_unknown_service_names_the_nearest() -> None:
     with pytest.raises(AutotuneError) as raised:
-        catalogue_text("ngnix")
+        format_catalogue("ngnix")
     assert raised.value.hint == "did you mean 'nginx'?"

@@ -7,30 +7,30 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.cli.session import reporter
-from autotune.deploy.deployed import Deployed, Difference
+from autotune.cli.session import create_progress
+from autotune.deploy.deployed import DeployResult, SettingMismatch
 from autotune.environments.peak import Peak
 from autotune.measure.reading import Reading
-from autotune.measure.warmup import WarmUpResult, Window
-from autotune.report.live import Live
-from autotune.report.progress import Plain, Progress, Several
+from autotune.measure.warmup import WarmUpResult, WarmUpWindow
+from autotune.report.live import LiveProgress
+from autotune.report.progress import PlainProgress, ProgressDisplay, TeeProgress
 from autotune.report.studies import Study
-from autotune.report.text import brief_lines
-from autotune.report.view import study_view
+from autotune.report.text import format_brief_lines
+from autotune.report.view import build_study_view
 from autotune.services.base import Action
 from autotune.study.records import Phase, State, Trial
-from autotune.terminal import wrapped
+from autotune.terminal import wrap_lines
 
 Opened = Callable[[str], Study]
 
 READING = Reading(1200.0, 2.0, 2400, 12, {"timeout": 2}, {0.02: 2388, 0.2: 10})
-DEPLOYED = Deployed(
+DEPLOYED = DeployResult(
     {},
     {"web.here.nginx": Action.RELOAD, "cache.here.memcached": Action.NONE},
     {},
-    (Difference("web.nginx.backlog", 9000, 4096),),
+    (SettingMismatch("web.nginx.backlog", 9000, 4096),),
 )
-WARMTH = WarmUpResult(True, (Window(600, False, 0.01, 0.85), Window(600, False, 0.01, 0.905)))
+WARMTH = WarmUpResult(True, (WarmUpWindow(600, False, 0.01, 0.85), WarmUpWindow(600, False, 0.01, 0.905)))
 
 
 class Terminal(io.StringIO):
@@ -49,7 +49,7 @@ class Growing:
 
 
 def tell(
-    told: Progress, study: Study, state: Growing | None = None, reading: Reading = READING
+    told: ProgressDisplay, study: Study, state: Growing | None = None, reading: Reading = READING
 ) -> None:
     """Everything a narrator hears of a study, trial by trial."""
     with told:
@@ -57,18 +57,18 @@ def tell(
         for trial in study.state.trials:
             if state is not None:
                 state.begun += 1
-            told.trial_begins(trial)
-            told.deployed(trial, DEPLOYED)
-            told.reading(trial, reading, "warm-up")
-            told.warm(trial, WARMTH)
-            told.reading(trial, reading, "peak")
-            if trial.over:
-                told.trial_ends(trial)
+            told.on_trial_start(trial)
+            told.on_deployed(trial, DEPLOYED)
+            told.on_reading(trial, reading, "warm-up")
+            told.on_warm_up(trial, WARMTH)
+            told.on_reading(trial, reading, "peak")
+            if trial.is_finished:
+                told.on_trial_end(trial)
 
 
 def plainly(study: Study, *, verbose: bool = False) -> list[str]:
     stream, state = io.StringIO(), Growing(study)
-    tell(reporter(study.target, state, stream, {}, verbose=verbose), study, state)
+    tell(create_progress(study.target, state, stream, {}, verbose=verbose), study, state)
     return stream.getvalue().splitlines()
 
 
@@ -103,9 +103,9 @@ def test_the_log_has_a_line_per_trial(study: Opened) -> None:
 def test_a_run_under_cpu_steal_prints_few_lines(name: str, study: Opened) -> None:
     opened, stream = study(name), io.StringIO()
     state = Growing(opened)
-    progress = Plain(opened.target, state, stream)
+    progress = PlainProgress(opened.target, state, stream)
     tell(progress, opened, state, replace(READING, stolen=0.1))
-    verdict = list(wrapped(brief_lines(study_view(opened)), 80))
+    verdict = list(wrap_lines(format_brief_lines(build_study_view(opened)), 80))
     assert all(len(line) <= 80 for line, _ in verdict)
     assert "CPU steal in 2 readings" in stream.getvalue()
     around = 4  # where load goes, two values left out, the sampler
@@ -114,8 +114,8 @@ def test_a_run_under_cpu_steal_prints_few_lines(name: str, study: Opened) -> Non
 
 def test_what_two_displays_are_told_is_the_same(study: Opened) -> None:
     opened, streams = study("aa"), (io.StringIO(), io.StringIO())
-    displays = [Plain(opened.target, lambda: opened.state, each, verbose=True) for each in streams]
-    tell(Several(*displays), opened)
+    displays = [PlainProgress(opened.target, lambda: opened.state, each, verbose=True) for each in streams]
+    tell(TeeProgress(*displays), opened)
     assert streams[0].getvalue() == streams[1].getvalue() != ""
 
 
@@ -147,16 +147,16 @@ def test_details_on_request(study: Opened) -> None:
 def test_a_rung_of_the_ladder_is_marked(reading: Reading, mark: str, study: Opened) -> None:
     stream = io.StringIO()
     opened = study("improved")
-    told = Plain(opened.target, lambda: opened.state, stream, verbose=True)
-    told.reading(opened.state.trials[0], reading, "peak")
+    told = PlainProgress(opened.target, lambda: opened.state, stream, verbose=True)
+    told.on_reading(opened.state.trials[0], reading, "peak")
     assert f"/s {mark} " in stream.getvalue()
 
 
 def test_a_limited_generator_says_nothing_of_the_stack(study: Opened) -> None:
     stream = io.StringIO()
     opened = study("improved")
-    told = Plain(opened.target, lambda: opened.state, stream, verbose=True)
-    told.reading(opened.state.trials[0], Reading(9e3, 2, 1, 1, limited="no free port"), "peak")
+    told = PlainProgress(opened.target, lambda: opened.state, stream, verbose=True)
+    told.on_reading(opened.state.trials[0], Reading(9e3, 2, 1, 1, limited="no free port"), "peak")
     assert "9,000/s  invalid sample: no free port" in stream.getvalue()
 
 
@@ -165,14 +165,14 @@ def test_lines_or_a_panel(study: Opened) -> None:
 
     def kind(stream: io.StringIO, environment: dict[str, str], *, verbose: bool = False) -> type:
         return type(
-            reporter(opened.target, lambda: opened.state, stream, environment, verbose=verbose)
+            create_progress(opened.target, lambda: opened.state, stream, environment, verbose=verbose)
         )
 
-    assert kind(io.StringIO(), {}) is Plain
-    assert kind(Terminal(), {"TERM": "dumb"}) is Plain
-    assert kind(Terminal(), {}, verbose=True) is Plain
-    assert kind(Terminal(), {"TERM": "xterm"}) is Live
-    assert kind(Terminal(), {"TERM": "xterm", "NO_COLOR": "1"}) is Live
+    assert kind(io.StringIO(), {}) is PlainProgress
+    assert kind(Terminal(), {"TERM": "dumb"}) is PlainProgress
+    assert kind(Terminal(), {}, verbose=True) is PlainProgress
+    assert kind(Terminal(), {"TERM": "xterm"}) is LiveProgress
+    assert kind(Terminal(), {"TERM": "xterm", "NO_COLOR": "1"}) is LiveProgress
 
 
 def test_the_panel_shows_what_is_going_on(study: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +180,7 @@ def test_the_panel_shows_what_is_going_on(study: Opened, monkeypatch: pytest.Mon
     monkeypatch.setenv("COLUMNS", "120")
     opened, stream = study("infeasible"), Terminal()
     state = Growing(opened)
-    tell(Live(opened.target, state, stream), opened, state)
+    tell(LiveProgress(opened.target, state, stream), opened, state)
     said = stream.getvalue()
     assert "infeasible · p99 ≤ 50 ms · trial 0 of 9" in said
     assert "infeasible · p99 ≤ 50 ms · trial 9 of 9" in said
@@ -195,7 +195,7 @@ def test_the_panel_shows_what_is_going_on(study: Opened, monkeypatch: pytest.Mon
 def test_every_recorded_study_can_be_told(name: str, study: Opened) -> None:
     opened = study(name)
     for stream in (io.StringIO(), Terminal()):
-        tell(reporter(opened.target, lambda: opened.state, stream, {"TERM": "xterm"}), opened)
+        tell(create_progress(opened.target, lambda: opened.state, stream, {"TERM": "xterm"}), opened)
         assert "cannot show progress" not in stream.getvalue()
 
 
@@ -213,11 +213,11 @@ ODD = State(
 def test_odd_data_is_told_all_the_same(terminal: bool, study: Opened) -> None:
     target = study("improved").target
     stream = Terminal() if terminal else io.StringIO()
-    with reporter(target, lambda: ODD, stream, {"TERM": "xterm"}) as told:
+    with create_progress(target, lambda: ODD, stream, {"TERM": "xterm"}) as told:
         for trial in ODD.trials:
-            told.trial_begins(trial)
-            told.reading(trial, Reading(0.0, 0.0, 0, 0), "odd")
-            told.trial_ends(trial)
+            told.on_trial_start(trial)
+            told.on_reading(trial, Reading(0.0, 0.0, 0, 0), "odd")
+            told.on_trial_end(trial)
     assert "cannot show progress" not in stream.getvalue()
 
 
@@ -228,7 +228,7 @@ def test_trouble_is_said_once_and_the_study_goes_on(terminal: bool, study: Opene
 
     opened = study("improved")
     stream = Terminal() if terminal else io.StringIO()
-    tell(reporter(opened.target, broken, stream, {"TERM": "xterm"}), opened)
+    tell(create_progress(opened.target, broken, stream, {"TERM": "xterm"}), opened)
     assert stream.getvalue().count("cannot show progress") == 1
     assert "out of reach" in stream.getvalue()
 
@@ -237,7 +237,7 @@ def test_trouble_is_said_once_and_the_study_goes_on(terminal: bool, study: Opene
 def test_a_closed_stream_ends_nothing(terminal: bool, study: Opened) -> None:
     opened = study("improved")
     stream = Terminal() if terminal else io.StringIO()
-    told = reporter(opened.target, lambda: opened.state, stream, {"TERM": "xterm"})
+    told = create_progress(opened.target, lambda: opened.state, stream, {"TERM": "xterm"})
     stream.close()
     tell(told, opened)
 
@@ -247,6 +247,6 @@ def test_an_interrupt_is_not_swallowed(study: Opened) -> None:
         raise KeyboardInterrupt
 
     opened = study("improved")
-    told = Plain(opened.target, interrupted, io.StringIO())
+    told = PlainProgress(opened.target, interrupted, io.StringIO())
     with pytest.raises(KeyboardInterrupt):
-        told.trial_ends(opened.state.trials[0])
+        told.on_trial_end(opened.state.trials[0])

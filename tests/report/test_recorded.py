@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from autotune.report.status import render_status, status
+from autotune.report.status import format_status, build_status
 from autotune.report.studies import Study
-from autotune.report.summary import summary
-from autotune.report.text import report_lines
-from autotune.report.view import study_view
+from autotune.report.summary import build_summary
+from autotune.report.text import format_report_lines
+from autotune.report.view import build_study_view
 
 STUDIES = Path(__file__).parent / "studies"
 NAMES = sorted(path.name for path in STUDIES.iterdir())
@@ -21,11 +21,11 @@ Opened = Callable[[str], Study]
 
 
 def summarised(study: Study) -> dict[str, Any]:
-    return summary(study_view(study))
+    return build_summary(build_study_view(study))
 
 
 def rendered(study: Study, width: int | None = None) -> str:
-    return "".join(f"{line}\n" for line, _ in report_lines(study_view(study), width))
+    return "".join(f"{line}\n" for line, _ in format_report_lines(build_study_view(study), width))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -44,7 +44,7 @@ def test_text(name: str, study: Opened) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_status(name: str, study: Opened) -> None:
     assert (
-        render_status(study_view(study(name)))
+        format_status(build_study_view(study(name)))
         == (STUDIES / name / "expected-status.txt").read_text()
     )
 
@@ -89,7 +89,7 @@ def test_verdicts(name: str, verdict: str, study: Opened) -> None:
 def test_the_best_peak_is_not_the_one_it_was_selected_by(study: Opened) -> None:
     opened = study("improved")
     found = summarised(opened)
-    selected_by = opened.state.by_number(found["best"]["trial"]).peak
+    selected_by = opened.state.find_trial(found["best"]["trial"]).peak
     assert selected_by is not None
     assert found["best"]["peak"] != pytest.approx(selected_by.peak, rel=1e-4)
     again = [t.peak.peak for t in opened.state.trials if t.of == found["best"]["trial"] and t.peak]
@@ -106,7 +106,7 @@ def test_fast_wrong_answers_are_reported_as_failures(study: Opened) -> None:
     opened = study("infeasible")
     said = rendered(opened)
     assert "1 × requests failed or got wrong answers: 97 % of" in said
-    wrong = next(n for n, seen in opened.counts.items() if "5xx" in seen.errors)
+    wrong = next(n for n, seen in opened.reading_counts.items() if "5xx" in seen.errors)
     assert summarised(opened)["best"]["trial"] != wrong
 
 
@@ -121,14 +121,14 @@ def test_no_advice_to_change_anything_without_a_gain(study: Opened) -> None:
 def test_a_torn_last_line_is_no_record(study: Opened) -> None:
     assert not (STUDIES / "killed" / "events.jsonl").read_bytes().endswith(b"\n")
     opened = study("killed")
-    assert not opened.state.trials[-1].over
-    assert status(study_view(opened))["trial"]["phase"] == "search"
+    assert not opened.state.trials[-1].is_finished
+    assert build_status(build_study_view(opened))["trial"]["phase"] == "search"
 
 
 def test_text_without_a_terminal_has_no_escapes(study: Opened) -> None:
     opened = study("improved")
     assert "\x1b" not in rendered(opened)
-    first, style = next(report_lines(study_view(opened)))
+    first, style = next(format_report_lines(build_study_view(opened)))
     assert first.startswith("✓ +")
     assert style == "green"
 

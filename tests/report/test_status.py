@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import AutotuneError, TargetError
-from autotune.report.status import render_status, status, watch
+from autotune.report.status import format_status, build_status, watch_status
 from autotune.report.studies import open_study
-from autotune.report.summary import summary
-from autotune.report.view import study_view
-from autotune.study.directory import Lock, find, names
-from autotune.study.start import unfinished
+from autotune.report.summary import build_summary
+from autotune.report.view import build_study_view
+from autotune.study.directory import StudyLock, find_study, list_study_names
+from autotune.study.start import prepare_unfinished
 
 Copied = Callable[[str], Path]
 
@@ -21,40 +21,40 @@ Copied = Callable[[str], Path]
 def test_found_by_name_and_by_path(copied: Copied, tmp_path: Path) -> None:
     directory = copied("aa")
     root = tmp_path / "studies"
-    assert find("aa", root) == directory
-    assert find(str(directory), tmp_path / "elsewhere") == directory
+    assert find_study("aa", root) == directory
+    assert find_study(str(directory), tmp_path / "elsewhere") == directory
 
 
 def test_a_misspelt_name_is_answered_with_the_nearest(copied: Copied, tmp_path: Path) -> None:
     copied("improved")
     copied("aa")
     with pytest.raises(AutotuneError) as caught:
-        find("imporved", tmp_path / "studies")
+        find_study("imporved", tmp_path / "studies")
     assert caught.value.message == "there is no study 'imporved'"
     assert caught.value.hint == "did you mean 'improved'?"
     with pytest.raises(AutotuneError) as caught:
-        find("zzz", tmp_path / "studies")
+        find_study("zzz", tmp_path / "studies")
     assert caught.value.hint == "studies there: aa, improved"
 
 
 def test_where_there_are_none(tmp_path: Path) -> None:
     with pytest.raises(AutotuneError) as caught:
-        find("lab", tmp_path / "studies")
+        find_study("lab", tmp_path / "studies")
     assert "--studies DIRECTORY" in (caught.value.hint or "")
-    assert names(tmp_path / "studies") == ()
+    assert list_study_names(tmp_path / "studies") == ()
 
 
 def test_a_study_that_runs_is_read_without_its_lock(copied: Copied) -> None:
     directory = copied("killed")
-    with Lock(directory / "lock"):
-        opened = study_view(open_study(directory))
-        assert status(opened)["state"] == "running"
-        said = render_status(opened)
+    with StudyLock(directory / "lock"):
+        opened = build_study_view(open_study(directory))
+        assert build_status(opened)["state"] == "running"
+        said = format_status(opened)
         assert "killed: running, process " in said
         assert "trial 4 (search) is being" in said
         assert "not yet proven" in said
         assert "autotune resume" not in said
-    assert status(study_view(open_study(directory)))["state"] == "stopped"
+    assert build_status(build_study_view(open_study(directory)))["state"] == "stopped"
 
 
 @pytest.mark.parametrize(
@@ -67,10 +67,10 @@ def test_what_searched_nothing_is_not_to_be_resumed(
     first, *others = (directory / "events.jsonl").read_text().splitlines(keepends=True)
     written = json.dumps({**json.loads(first), "purpose": purpose}) + "\n"
     (directory / "events.jsonl").write_text("".join([written, *others]))
-    said = render_status(study_view(open_study(directory)))
+    said = format_status(build_study_view(open_study(directory)))
     assert said == f"killed: a configuration was {purpose}\n  next      {following} killed\n"
     with pytest.raises(AutotuneError, match="killed is no study"):
-        unfinished(directory)
+        prepare_unfinished(directory)
 
 
 def test_a_damaged_journal_is_named(copied: Copied) -> None:
@@ -92,7 +92,7 @@ def test_a_study_that_has_hardly_begun(copied: Copied) -> None:
     first = (directory / "events.jsonl").read_text().splitlines(keepends=True)[0]
     (directory / "events.jsonl").write_text(first)
     (directory / "readings.jsonl").unlink()
-    said = render_status(study_view(open_study(directory)))
+    said = format_status(build_study_view(open_study(directory)))
     assert "not measured yet" in said
     assert "autotune resume aa" in said
 
@@ -104,13 +104,13 @@ class Terminal(io.StringIO):
 
 def test_a_study_that_nobody_runs_is_shown_once(copied: Callable[[str], Path]) -> None:
     out, directory = io.StringIO(), copied("improved")
-    watch(lambda: directory, out)
+    watch_status(lambda: directory, out)
     assert out.getvalue().count("improved: finished") == 1
 
 
 def test_a_running_study_is_shown_again_when_it_has_changed(copied: Callable[[str], Path]) -> None:
     directory, out, looks = copied("killed"), Terminal(), []
-    lock = Lock(directory / "lock")
+    lock = StudyLock(directory / "lock")
 
     def meanwhile(_: float) -> None:
         looks.append(out.getvalue().count("\x1b[H"))
@@ -123,13 +123,13 @@ def test_a_running_study_is_shown_again_when_it_has_changed(copied: Callable[[st
             lock.__exit__(None, None, None)
 
     lock.__enter__()
-    watch(lambda: directory, out, meanwhile)
+    watch_status(lambda: directory, out, meanwhile)
     assert looks == [1, 2, 2]
     assert out.getvalue().count("\x1b[H") == 3
     assert "stopped (no process holds the lock)" in out.getvalue()
 
 
 def test_a_finished_study_has_one_gain(copied: Copied) -> None:
-    view = study_view(open_study(copied("improved")))
+    view = build_study_view(open_study(copied("improved")))
     assert view.conclusion.gain is not None
-    assert status(view)["ratio"] == summary(view)["gain"]["ratio"]
+    assert build_status(view)["ratio"] == build_summary(view)["gain"]["ratio"]

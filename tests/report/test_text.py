@@ -7,23 +7,23 @@ from typing import Any
 import pytest
 
 from autotune.report.studies import Study
-from autotune.report.text import headline
-from autotune.report.view import Conclusion, Configuration, study_view
+from autotune.report.text import format_headline
+from autotune.report.view import Conclusion, MeasuredConfiguration, build_study_view
 from autotune.study.records import Phase, State, Trial
 from autotune.target.model import Simulated, Target
-from autotune.target.read import read
+from autotune.target.read import read_target
 
-TARGET = read(Path(__file__).parents[2] / "targets" / "local.yaml").target
+TARGET = read_target(Path(__file__).parents[2] / "targets" / "local.yaml").target
 AT = "p99 ≤ 50 ms"
-BASELINE = Configuration(Trial(0, Phase.BASELINE, {}), ())
-BEST = Configuration(Trial(7, Phase.SEARCH, {}), ())
+BASELINE = MeasuredConfiguration(Trial(0, Phase.BASELINE, {}), ())
+BEST = MeasuredConfiguration(Trial(7, Phase.SEARCH, {}), ())
 
 
 def told(verdict: str, target: Target = TARGET, **known: Any) -> str:
     """The headline of a study that concluded this, of which that is known."""
-    empty = study_view(Study(Path("lab"), target, (), State()))
+    empty = build_study_view(Study(Path("lab"), target, (), State()))
     known = {"baseline": BASELINE, "best": BEST, "gain": None, "trials": {"complete": 5}, **known}
-    return headline(
+    return format_headline(
         replace(
             empty,
             conclusion=Conclusion(verdict, known["baseline"], known["best"], None),

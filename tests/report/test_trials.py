@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from autotune.report.trials import ReadingCounts, count_readings, describe_errors, label
+from autotune.report.trials import ReadingCounts, count_readings, describe_errors, format_trial_label
 from autotune.study.records import Phase, Trial
 
 
@@ -21,7 +21,7 @@ def test_counts_are_summed_by_trial() -> None:
     assert found[1].readings == 2
     assert (found[1].intended, found[1].violations) == (200, 20)
     assert found[1].errors == {"5xx": 5, "timeout": 2}
-    assert found[1].failed == 0.035
+    assert found[1].failed_share == 0.035
     assert found[2].errors == {"5xx": 4}
 
 
@@ -45,11 +45,11 @@ def test_what_was_disturbed_is_in_no_count_but_its_own() -> None:
 
 def test_nothing_is_nothing() -> None:
     assert count_readings([]) == {}
-    assert ReadingCounts().failed == 0.0
+    assert ReadingCounts().failed_share == 0.0
     assert describe_errors(None) == describe_errors(ReadingCounts()) == ""
 
 
 def test_a_trial_says_which_one_it_measures_again() -> None:
-    assert label(Trial(7, Phase.SEARCH, {})) == "#7 search"
-    assert label(Trial(21, Phase.CONFIRM, {}, of=7, bed="a")) == "#21 confirm #7 on a"
-    assert label(Trial(9, Phase.ADVISED, {}, of=2)) == "#9 advised #2"
+    assert format_trial_label(Trial(7, Phase.SEARCH, {})) == "#7 search"
+    assert format_trial_label(Trial(21, Phase.CONFIRM, {}, of=7, bed="a")) == "#21 confirm #7 on a"
+    assert format_trial_label(Trial(9, Phase.ADVISED, {}, of=2)) == "#9 advised #2"

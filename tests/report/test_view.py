@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.environments.peak import Peak
-from autotune.measure.objective_scale import Scale
-from autotune.report.objective import Requests, Values
+from autotune.measure.objective_scale import ObjectiveScale
+from autotune.report.objective import RequestUnits, ValueUnits
 from autotune.report.studies import Study
-from autotune.report.view import Configuration, capacity, pooled, repeats, study_view
+from autotune.report.view import MeasuredConfiguration, build_capacity, pool_peaks, list_repeats, build_study_view
 from autotune.study.records import Phase, State, Trial
 
 Opened = Callable[[str], Study]
@@ -21,23 +21,23 @@ Opened = Callable[[str], Study]
 
 def test_a_capacity_has_its_interval_the_lower_end_first() -> None:
     peak = Peak(1000.004, 900.0, 1100.0, 0.05, "measured")
-    requests = Requests("p99 ≤ 50 ms")
-    assert capacity(peak, requests) == {"peak": 1000.0, "low": 900.0, "high": 1100.0}
-    seconds = Values("elapsed", "s", maximize=False, scale=Scale(False, 10.0))
-    turned = capacity(peak, seconds)
+    requests = RequestUnits("p99 ≤ 50 ms")
+    assert build_capacity(peak, requests) == {"peak": 1000.0, "low": 900.0, "high": 1100.0}
+    seconds = ValueUnits("elapsed", "s", maximize=False, scale=ObjectiveScale(False, 10.0))
+    turned = build_capacity(peak, seconds)
     assert turned["low"] < turned["peak"] < turned["high"]  # type: ignore[operator]
 
 
 def test_no_capacity_is_none_or_zero() -> None:
-    requests = Requests("p99 ≤ 50 ms")
-    assert capacity(None, requests) == {"peak": None, "low": None, "high": None}
-    nothing = capacity(Peak(0.0, 0.0, 12.345, 0.0, "unmeetable"), requests)
+    requests = RequestUnits("p99 ≤ 50 ms")
+    assert build_capacity(None, requests) == {"peak": None, "low": None, "high": None}
+    nothing = build_capacity(Peak(0.0, 0.0, 12.345, 0.0, "unmeetable"), requests)
     assert nothing == {"peak": 0.0, "low": 0.0, "high": 12.35}
 
 
 def test_readings_are_of_the_side_and_its_repeats(study: Opened) -> None:
-    view = study_view(study("improved"))
-    readings = view.readings()
+    view = build_study_view(study("improved"))
+    readings = view.readings_by_side()
     assert set(readings) == {"baseline", "best"}
     for label, side in view.conclusion.sides.items():
         taken = {reading["trial"] for reading in readings[label]}
@@ -46,7 +46,7 @@ def test_readings_are_of_the_side_and_its_repeats(study: Opened) -> None:
 
 @pytest.mark.parametrize("name", ["aa", "improved", "infeasible", "killed", "noisy", "unmeetable"])
 def test_the_parts_of_the_time_add_up(name: str, study: Opened) -> None:
-    seconds = dict(study_view(study(name)).seconds)
+    seconds = dict(build_study_view(study(name)).seconds_by_activity)
     total = seconds.pop("total")
     assert sum(seconds.values()) == pytest.approx(total, abs=0.3)
 
@@ -57,24 +57,24 @@ def peak(value: float, sd: float = 0.02, verdict: str = "measured") -> Peak:
 
 
 def test_nothing_measured_is_no_estimate() -> None:
-    assert pooled([]) is None
+    assert pool_peaks([]) is None
 
 
 def test_a_single_measurement_keeps_its_own_interval() -> None:
-    found = pooled([Peak(100.0, 80.0, 130.0, 0.1, "measured")])
+    found = pool_peaks([Peak(100.0, 80.0, 130.0, 0.1, "measured")])
     assert found is not None
     assert (found.peak, found.low, found.high) == (100.0, 80.0, 130.0)
 
 
 def test_measurements_that_agree_narrow_the_interval() -> None:
-    found = pooled([peak(1000)] * 4)
+    found = pool_peaks([peak(1000)] * 4)
     assert found is not None
     assert found.peak == pytest.approx(1000)
     assert log(found.high / found.low) / 2 == pytest.approx(1.645 * 0.02 / 2)
 
 
 def test_measurements_that_scatter_widen_it() -> None:
-    apart = pooled([peak(900), peak(1000), peak(1111)])
+    apart = pool_peaks([peak(900), peak(1000), peak(1111)])
     assert apart is not None
     # 10 % apart with an sd of 2 % each: the scale factor is (0.105 / 0.02) √(2 / 2).
     assert log(apart.high / apart.low) / 2 == pytest.approx(
@@ -84,7 +84,7 @@ def test_measurements_that_scatter_widen_it() -> None:
 
 @given(st.lists(st.tuples(st.floats(1, 1e5), st.floats(0, 0.3)), min_size=1, max_size=12))
 def test_the_pooled_peak_lies_among_the_measured(measured: list[tuple[float, float]]) -> None:
-    found = pooled([peak(value, sd) for value, sd in measured])
+    found = pool_peaks([peak(value, sd) for value, sd in measured])
     assert found is not None
     values = [value for value, _ in measured]
     assert min(values) * 0.999999 <= found.peak <= max(values) * 1.000001
@@ -92,15 +92,15 @@ def test_the_pooled_peak_lies_among_the_measured(measured: list[tuple[float, flo
 
 
 def test_a_disturbed_repeat_does_not_lower_the_peak_that_is_shown() -> None:
-    found = pooled([peak(1000), peak(700), peak(1010)])
-    assert found == pooled([peak(1000), peak(1010)])
+    found = pool_peaks([peak(1000), peak(700), peak(1010)])
+    assert found == pool_peaks([peak(1000), peak(1010)])
 
 
 def test_the_interval_holds_the_truth_nine_times_in_ten() -> None:
     rng = random.Random(5)
     trials, held = 2000, 0
     for _ in range(trials):
-        found = pooled([peak(1000 * exp(rng.gauss(0, 0.02))) for _ in range(4)])
+        found = pool_peaks([peak(1000 * exp(rng.gauss(0, 0.02))) for _ in range(4)])
         assert found is not None
         held += found.low <= 1000 <= found.high
     # The scale factor only ever widens, so a little more than 90 % are expected.
@@ -119,14 +119,14 @@ def test_only_what_was_measured_after_selection_is_fresh() -> None:
             Trial(6, Phase.CONFIRM, {}, of=1),
         )
     )
-    assert [trial.number for trial in repeats(state, 1)] == [2, 3, 4]
+    assert [trial.number for trial in list_repeats(state, 1)] == [2, 3, 4]
     # The finals decided who wins: what is concluded from now on is shown by the confirmation alone.
     concluded = replace(state, verdict={"verdict": "improved", "peaks_from": ["confirm"]})
-    assert [trial.number for trial in repeats(concluded, 1)] == [3, 4]
+    assert [trial.number for trial in list_repeats(concluded, 1)] == [3, 4]
     unmeetable = replace(concluded, trials=state.trials[:3])
-    assert [trial.number for trial in repeats(unmeetable, 1)] == [2]
-    found = Configuration(state.trials[1], repeats(state, 1)).fresh
+    assert [trial.number for trial in list_repeats(unmeetable, 1)] == [2]
+    found = MeasuredConfiguration(state.trials[1], list_repeats(state, 1)).repeated_peak
     assert found is not None
     assert round(found.peak) == 1000
     assert log(found.high / found.low) / 2 == pytest.approx(1.645 * 0.02 / 2**0.5)  # of two
-    assert Configuration(state.trials[6], repeats(state, 7)).fresh is None
+    assert MeasuredConfiguration(state.trials[6], list_repeats(state, 7)).repeated_peak is None

@@ -9,13 +9,13 @@ import pytest
 from autotune.environments.peak import Peak
 from autotune.report.studies import Study
 from autotune.report.trials import ReadingCounts
-from autotune.report.view import study_view
-from autotune.report.warnings import StudyWarning, warnings
+from autotune.report.view import build_study_view
+from autotune.report.warnings import StudyWarning, collect_warnings
 from autotune.study.records import Phase, State, Trial
 from autotune.target.model import Load, Simulated, Target
-from autotune.target.read import read
+from autotune.target.read import read_target
 
-TARGET = read(Path(__file__).parents[2] / "targets" / "local.yaml").target
+TARGET = read_target(Path(__file__).parents[2] / "targets" / "local.yaml").target
 
 
 def peak(value: float, verdict: str = "measured") -> Peak:
@@ -47,7 +47,7 @@ def found(
 ) -> dict[str, StudyWarning]:
     study = Study(Path("lab"), target, (), state)
     vars(study)["counts"] = counts or {}  # as if its readings had been counted
-    return {warning.code: warning for warning in warnings(study_view(study))}
+    return {warning.code: warning for warning in collect_warnings(build_study_view(study))}
 
 
 def some(number: int) -> tuple[Trial, ...]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.services.adoption import Layout, Layouts
+from autotune.services.adoption import DistributionLayout, DistributionLayouts
 
-LAYOUTS = Layouts((
-    Layout("Debian", "db@{version}-{name}.service", "/etc/db/{version}/{name}/db.conf",
+LAYOUTS = DistributionLayouts((
+    DistributionLayout("Debian", "db@{version}-{name}.service", "/etc/db/{version}/{name}/db.conf",
            "/usr/lib/db/{version}"),
-    Layout("its own packages", "db-{version}.service", "/var/lib/db/{version}/db.conf"),
-    Layout("others", "db.service", "/var/lib/db/data/db.conf"),
+    DistributionLayout("its own packages", "db-{version}.service", "/var/lib/db/{version}/db.conf"),
+    DistributionLayout("others", "db.service", "/var/lib/db/data/db.conf"),
 ))  # fmt: skip
 
 
@@ -29,12 +29,12 @@ LAYOUTS = Layouts((
 def test_a_unit_or_a_file_is_of_one_of_several(
     text: str, expected: tuple[str, str, str] | None
 ) -> None:
-    layout = LAYOUTS.having(text)
-    assert (layout and (layout.version, layout.name, layout.main)) == expected
+    layout = LAYOUTS.match_instance(text)
+    assert (layout and (layout.version, layout.name, layout.main_file)) == expected
 
 
 def test_all_of_one_is_where_it_is() -> None:
-    layout = LAYOUTS.having("db@15-main.service")
+    layout = LAYOUTS.match_instance("db@15-main.service")
     assert layout is not None
-    assert (layout.unit, layout.own_unit) == ("db@15-main.service", "")
-    assert layout.programs == "/usr/lib/db/15"
+    assert (layout.unit, layout.unit_unless_debian) == ("db@15-main.service", "")
+    assert layout.program_directory == "/usr/lib/db/15"

@@ -9,12 +9,12 @@ import pytest
 
 from autotune.services.mariadb import parameters as mysqltuner
 from autotune.services.postgresql.service import Postgresql
-from autotune.services.registry import DEPLOYMENTS, parts
-from autotune.space.dimension import PRESETS
+from autotune.services.registry import DEPLOYMENTS, services_of
+from autotune.space.dimension import PRESET_NAMES
 from autotune.space.facts import HostFacts
-from autotune.space.space import Space, build
-from autotune.study.schedule import acting
-from autotune.target.read import read
+from autotune.space.space import SearchSpace, build_space
+from autotune.study.schedule import select_active_settings
+from autotune.target.read import read_target
 
 GB = 2**30
 
@@ -41,7 +41,7 @@ def test_pgtune_s_own_examples(
     memory: float, cpus: int, connections: int | None, expected: dict[str, Any]
 ) -> None:
     running = {"max_connections": connections or 100}
-    advised = Postgresql().advice({"memory": memory * GB, "cpus": cpus}, running)
+    advised = Postgresql().recommend_settings({"memory": memory * GB, "cpus": cpus}, running)
     assert {name: advised.get(name) for name in expected} == expected
 
 
@@ -56,9 +56,9 @@ EXAMPLE: dict[str, Any] = {
 
 
 def test_mysqltuner_s_own_example() -> None:
-    assert mysqltuner.possible_memory(EXAMPLE) == pytest.approx(861.2, rel=0.001)
+    assert mysqltuner.compute_max_memory(EXAMPLE) == pytest.approx(861.2, rel=0.001)
     # Where memory allows no more, the pool stays and its log is a quarter of it.
-    advised = mysqltuner.advice({"memory": 0.9 * GB, "cpus": 10}, EXAMPLE)
+    advised = mysqltuner.recommend_settings({"memory": 0.9 * GB, "cpus": 10}, EXAMPLE)
     assert advised["innodb_buffer_pool_size"] == 128
     assert advised["innodb_log_file_size"] == 32
     assert advised["query_cache_size"] == 0
@@ -69,15 +69,15 @@ def test_mysqltuner_s_own_example() -> None:
 def test_what_mysqltuner_advises_is_what_it_accepts(memory: float) -> None:
     host = {"memory": memory * GB, "cpus": 6}
     running = EXAMPLE | {"max_connections": 600, "thread_cache_size": 0}
-    advised = dict(mysqltuner.advice(host, running))
+    advised = dict(mysqltuner.recommend_settings(host, running))
     after = running | advised
-    used = mysqltuner.possible_memory(after) / 1024 / memory
+    used = mysqltuner.compute_max_memory(after) / 1024 / memory
     assert used <= 0.85 or after["innodb_buffer_pool_size"] == 128  # then nothing of it helps
     assert 0.2 <= after["innodb_log_file_size"] / after["innodb_buffer_pool_size"] <= 0.3
     assert (after["thread_handling"], after["thread_pool_size"], after["thread_cache_size"]) == (
         "pool-of-threads", 6, 4,
     )  # fmt: skip
-    for name, value in mysqltuner.advice(
+    for name, value in mysqltuner.recommend_settings(
         host, after
     ).items():  # its own advice taken, it is content
         assert value == pytest.approx(after[name], abs=1), name
@@ -93,32 +93,32 @@ tiers:
 """
 
 
-def space_of(directory: Path, service: str) -> Space:
+def space_of(directory: Path, service: str) -> SearchSpace:
     path = directory / "target.yaml"
     path.write_text(TARGET.replace("SERVICE", service))
-    file = read(path)
-    return build(file, {name: HostFacts(8, 16 * GB, 65_536) for name in ("web1", "db1")})
+    file = read_target(path)
+    return build_space(file, {name: HostFacts(8, 16 * GB, 65_536) for name in ("web1", "db1")})
 
 
 @pytest.mark.parametrize("service", ["postgresql", "mariadb", "redis"])
 def test_advice_is_a_preset_of_its_own_where_there_is_any(tmp_path: Path, service: str) -> None:
     space = space_of(tmp_path, service)
-    presets = {kind: space.preset(kind) for kind in PRESETS}
+    presets = {kind: space.preset_settings(kind) for kind in PRESET_NAMES}
     advised, recommended = presets["advised"], presets["recommended"]
     differing = {name for name in advised if advised[name] != recommended[name]}
     assert all(name.startswith(f"db.{service}.") for name in differing)
     assert bool(differing) == (service != "redis")
-    settings = space.candidate(advised).settings  # the rules hold
-    assert acting(settings, space) != acting(space.baseline, space)
+    settings = space.build_candidate(advised).settings  # the rules hold
+    assert select_active_settings(settings, space) != select_active_settings(space.baseline, space)
 
 
 @pytest.mark.parametrize("deployment", sorted(DEPLOYMENTS))
 def test_advice_names_parameters_that_there_are(deployment: str) -> None:
-    for service, _ in parts(deployment):
+    for service, _ in services_of(deployment):
         stock = {p.name: p.stock for p in service.parameters}
         if {"cpus"} & set(map(str, stock.values())):
             continue
-        advised = service.advice({"memory": 8 * GB, "cpus": 4, "nofile": 1024}, stock)
+        advised = service.recommend_settings({"memory": 8 * GB, "cpus": 4, "nofile": 1024}, stock)
         assert set(advised) <= set(stock)
         for parameter in service.parameters:
             if parameter.choices and parameter.name in advised:

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from autotune.deploy.desired_state import render
-from autotune.services.base import Endpoint, Role, Site
-from autotune.services.registry import SERVICES
+from autotune.deploy.desired_state import render_files
+from autotune.services.base import Endpoint, Role, Placement
+from autotune.services.registry import DEPLOYABLE_SERVICES
 from autotune.target.model import Data
 from tests.space.targets import fleet
 
@@ -22,9 +22,9 @@ CASES: list[dict[str, Any]] = YAML(typ="safe").load(
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 def test_files(case: dict[str, Any]) -> None:
-    service = SERVICES[case["service"]]
+    service = DEPLOYABLE_SERVICES[case["service"]]
     user = case.get("user", "www-data")
-    site = Site(
+    site = Placement(
         tier="t",
         host="h",
         role=Role(case.get("role", "proxy")),
@@ -35,7 +35,7 @@ def test_files(case: dict[str, Any]) -> None:
     )  # fmt: skip
     values = {p.name: p.stock for p in service.parameters
               if p.roles is None or site.role in p.roles} | case.get("settings", {})  # fmt: skip
-    (content,) = render(
+    (content,) = render_files(
         service, site, {f"t.apache.{name}": value for name, value in values.items()}, Data()
     ).values()
     lines = [line.strip() for line in content.decode().splitlines()]
@@ -60,10 +60,10 @@ def test_no_candidate_is_one_that_apache_would_change(tmp_path: Path) -> None:
     for _ in range(60):
         suggested = {
             d.name: rng.choice(d.choices) if d.choices else rng.uniform(d.low or 0, d.high or 0)
-            for d in space.tunable
+            for d in space.tunable_dimensions
         }
         whole = {n: round(v) if isinstance(v, float) else v for n, v in suggested.items()}
-        settings = space.candidate(whole).settings
+        settings = space.build_candidate(whole).settings
         lb = {n.removeprefix("lb.apache."): float(v) for n, v in settings.items()
               if n.startswith("lb.apache.") and not isinstance(v, str)}  # fmt: skip
         assert lb["MaxRequestWorkers"] == lb["ServerLimit"] * lb["ThreadsPerChild"]

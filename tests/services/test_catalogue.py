@@ -8,12 +8,12 @@ import pytest
 
 from autotune.services.base import Bound, Parameter, Role, Service, Value
 from autotune.services.limits.service import Limits
-from autotune.services.registry import APPS, DEPLOYMENTS, SERVICES, parts
+from autotune.services.registry import APPLICATIONS, DEPLOYMENTS, DEPLOYABLE_SERVICES, services_of
 from autotune.services.sysctl.service import Sysctl
-from autotune.space.expression import parse
-from autotune.target.units import DURATION, SIZE
+from autotune.space.expression import parse_expression
+from autotune.target.units import DURATION_UNITS, SIZE_UNITS
 
-ALL: dict[str, Service] = {**SERVICES, **APPS, "sysctl": Sysctl(), "limits": Limits()}
+ALL: dict[str, Service] = {**DEPLOYABLE_SERVICES, **APPLICATIONS, "sysctl": Sysctl(), "limits": Limits()}
 # Names that bounds may use, as the facts of a host have them.
 FACTS = {"cpus", "memory", "nofile", "min", "max"}
 
@@ -42,7 +42,7 @@ def test_it_is_explained(service: Service) -> None:
         assert parameter.source
         pattern = r"[a-z][a-z0-9_.-]*" if service.name == "sysctl" else r"[A-Za-z][A-Za-z0-9_]*"
         assert re.fullmatch(pattern, parameter.name)
-        assert parameter.unit in {"", *DURATION, *SIZE}
+        assert parameter.unit in {"", *DURATION_UNITS, *SIZE_UNITS}
 
 
 @EACH
@@ -110,7 +110,7 @@ def test_its_conditions_name_siblings_and_their_choices(service: Service) -> Non
 @EACH
 def test_roles_are_those_the_service_plays(service: Service) -> None:
     for parameter in service.parameters:
-        played = {role for deployment in DEPLOYMENTS for part, role in parts(deployment)
+        played = {role for deployment in DEPLOYMENTS for part, role in services_of(deployment)
                   if part.name == service.name}  # fmt: skip
         assert set(parameter.roles or ()) <= played
         assert set(parameter.published) <= (parameter.roles or played)
@@ -126,20 +126,20 @@ def test_names_are_unique(service: Service) -> None:
 def test_what_it_is_derived_from_are_siblings_and_gives_its_stock(service: Service) -> None:
     for parameter in service.parameters:
         if parameter.derive:
-            assert parameter.stock == parse(parameter.derive).evaluate(stock(service))
+            assert parameter.stock == parse_expression(parameter.derive).evaluate(stock(service))
 
 
 @EACH
 def test_orders_hold_between_its_own_numbers(service: Service) -> None:
-    for small, large in service.at_most:
-        assert parse(small).evaluate(stock(service)) <= parse(large).evaluate(stock(service))
+    for small, large in service.ordering_rules:
+        assert parse_expression(small).evaluate(stock(service)) <= parse_expression(large).evaluate(stock(service))
 
 
 def stock(service: Service) -> dict[str, float]:
     """The stock values of its numbers on a machine with one CPU."""
     facts = {"cpus": 1.0, "memory": 2.0**30, "nofile": 1024.0}
     return {
-        p.name: parse(p.stock).evaluate(facts) if isinstance(p.stock, str) else float(p.stock)
+        p.name: parse_expression(p.stock).evaluate(facts) if isinstance(p.stock, str) else float(p.stock)
         for p in service.parameters
         if not p.choices
     }
@@ -148,6 +148,6 @@ def stock(service: Service) -> dict[str, float]:
 def test_every_deployment_has_services_and_roles() -> None:
     for deployment, services in DEPLOYMENTS.items():
         assert deployment
-        assert {name for name, _ in services} <= set(SERVICES)
+        assert {name for name, _ in services} <= set(DEPLOYABLE_SERVICES)
         assert {type(role) for _, role in services} == {Role}
-    assert {name for services in DEPLOYMENTS.values() for name, _ in services} == set(SERVICES)
+    assert {name for services in DEPLOYMENTS.values() for name, _ in services} == set(DEPLOYABLE_SERVICES)

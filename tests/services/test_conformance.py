@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.desired_state import render
+from autotune.deploy.desired_state import render_files
 from autotune.services import registry
 from autotune.services.adoption import RunningHost
 from autotune.services.base import (
@@ -16,21 +16,21 @@ from autotune.services.base import (
     Role,
     Service,
     Settings,
-    Site,
+    Placement,
     TrialStart,
-    config_files,
+    resolve_config_files,
 )
-from autotune.services.config_files import Tree
+from autotune.services.config_files import FileTree
 from autotune.services.diagnosis import Resource
-from autotune.services.registry import ALL, DEPLOYMENTS, SERVICES, placed
+from autotune.services.registry import ALL_SERVICES, DEPLOYMENTS, DEPLOYABLE_SERVICES, list_tier_services
 from autotune.space.facts import HostFacts
-from autotune.space.space import of_tier
+from autotune.space.space import build_tier_dimensions
 from autotune.target import runtimes
 from autotune.target.model import Data, Tier
 
 FIXTURES = Path(__file__).parent / "fixtures"
 FACTS = HostFacts(2, 4 * 2**30, 65_536)
-Case = tuple[Service, Site, Settings]
+Case = tuple[Service, Placement, Settings]
 
 
 def tier_of(deployment: str, runtime: str) -> Tier:
@@ -42,54 +42,54 @@ def tier_of(deployment: str, runtime: str) -> Tier:
 def cases() -> Iterator[tuple[str, Case]]:
     """Every service in every deployment and under every runtime, at its stock values."""
     for deployment in DEPLOYMENTS:
-        for runtime in runtimes.NAMES:
+        for runtime in runtimes.RUNTIME_NAMES:
             if not runtimes.is_installed(runtime) and not all(
-                part.runs_privately for part, _ in registry.parts(deployment)
+                part.can_run_privately for part, _ in registry.services_of(deployment)
             ):
                 continue  # it is refused: see tests/space
             tier = tier_of(deployment, runtime)
             settings = {d.name: d.parameter.stock if d.baseline is None else d.baseline
-                        for d in of_tier("t", tier, FACTS)}  # fmt: skip
-            for place in placed("t", tier):
+                        for d in build_tier_dimensions("t", tier, FACTS)}  # fmt: skip
+            for place in list_tier_services("t", tier):
                 case = (place.service, site_of(place.service, place.role, runtime), settings)
                 yield f"{deployment}-{runtime}-{place.service.key}", case
 
 
-def site_of(service: Service, role: Role, runtime: str) -> Site:
+def site_of(service: Service, role: Role, runtime: str) -> Placement:
     programs = {name: f"/usr/sbin/{Path(some[0]).name}" for name, some in service.programs.items()}
-    return Site(
+    return Placement(
         tier="t", host="h1", role=role, directory="/run/t.h1", listen=Endpoint("10.0.0.1", 8080),
         forwards_to=(Endpoint("10.0.0.2", 80),), caches=(Endpoint("10.0.0.3", 11_211),),
-        stores=(Endpoint("10.0.0.4", 6379),), local=Endpoint("127.0.0.1", 11_311),
+        stores=(Endpoint("10.0.0.4", 6379),), local_cache=Endpoint("127.0.0.1", 11_311),
         user="www-data", group="www-data", installed=runtimes.is_installed(runtime), programs=programs,
-        facts=dict(FACTS.names()),
+        facts=dict(FACTS.to_names()),
     )  # fmt: skip
 
 
 CASES = dict(cases())
 EACH = pytest.mark.parametrize(("service", "site", "settings"), CASES.values(), ids=list(CASES))
-BY_KEY = pytest.mark.parametrize("service", ALL, ids=lambda service: service.key)
+BY_KEY = pytest.mark.parametrize("service", ALL_SERVICES, ids=lambda service: service.key)
 
 
 def test_every_service_is_in_a_case() -> None:
-    assert {service.key for service, _, _ in CASES.values()} == {service.key for service in ALL}
+    assert {service.key for service, _, _ in CASES.values()} == {service.key for service in ALL_SERVICES}
 
 
 @EACH
-def test_it_renders_and_is_validated(service: Service, site: Site, settings: Settings) -> None:
-    files = render(service, site, settings, Data())
-    assert set(files) == {file.path for file in config_files(service, site)}
+def test_it_renders_and_is_validated(service: Service, site: Placement, settings: Settings) -> None:
+    files = render_files(service, site, settings, Data())
+    assert set(files) == {file.path for file in resolve_config_files(service, site)}
     assert all(content.strip() for content in files.values())
-    validation = service.validate(site, files)
+    validation = service.build_validation(site, files)
     argv = validation.argv if isinstance(validation, TrialStart) else validation
-    start = service.start(site, files)
-    if service.unit(site) is None:
+    start = service.build_start_command(site, files)
+    if service.get_unit(site) is None:
         assert argv is start is None
-        assert service.socket(site) is None
+        assert service.get_socket(site) is None
         return
     assert argv is None or all(isinstance(word, str) and word for word in argv[:1])
     assert argv is not None or start is None  # switched off: nothing to start, nothing to judge
-    assert service.socket(site)
+    assert service.get_socket(site)
     paths = [path.startswith("/") for path in files]
     assert all(paths) if site.installed else not any(paths)
 
@@ -105,9 +105,9 @@ def printed(service: Service, readback: Readback) -> str:
 
 
 @EACH
-def test_it_reads_back(service: Service, site: Site, settings: Settings) -> None:
+def test_it_reads_back(service: Service, site: Placement, settings: Settings) -> None:
     values: dict[str, object] = {}
-    readbacks = service.effective(site)
+    readbacks = service.list_readbacks(site)
     for readback in readbacks:
         assert readback.argv
         assert readback.parse("") == {}
@@ -118,42 +118,42 @@ def test_it_reads_back(service: Service, site: Site, settings: Settings) -> None
 
 @BY_KEY
 def test_it_says_how_it_is_diagnosed(service: Service) -> None:
-    declared = registry.folder_declares(service, "DIAGNOSIS")
-    diagnosis = registry.diagnosis(service.name)
-    if service.start.__func__ is not Service.start:  # type: ignore[attr-defined]  # it has processes
+    declared = registry.find_declaration(service, "DIAGNOSIS")
+    diagnosis = registry.find_diagnosis(service.name)
+    if service.build_start_command.__func__ is not Service.build_start_command:  # type: ignore[attr-defined]  # it has processes
         assert declared is not None
-    named = {p.name for s in registry.named(service.name) for p in s.parameters}
-    limits = [diagnosis.threads, diagnosis.clients.parameter if diagnosis.clients else ""]
+    named = {p.name for s in registry.list_by_name(service.name) for p in s.parameters}
+    limits = [diagnosis.threads_parameter, diagnosis.client_limit.parameter if diagnosis.client_limit else ""]
     assert {limit for limit in limits if limit} <= named
-    assert all(isinstance(resource, Resource) for resource in diagnosis.moves)
+    assert all(isinstance(resource, Resource) for resource in diagnosis.recommended_changes)
     role = service.role
-    for runtime in runtimes.NAMES:
+    for runtime in runtimes.RUNTIME_NAMES:
         site = site_of(service, role, runtime)
-        if diagnosis.counters:
-            assert diagnosis.counters.command(site)
-        if diagnosis.log and (log := diagnosis.log(site)):
+        if diagnosis.counter_query:
+            assert diagnosis.counter_query.build_command(site)
+        if diagnosis.find_log and (log := diagnosis.find_log(site)):
             assert log.startswith("/") or log.endswith(".service")
-    if diagnosis.lookups and diagnosis.counters:
-        lookups = {diagnosis.lookups.gets, diagnosis.lookups.hits, diagnosis.lookups.misses}
-        assert lookups <= diagnosis.counters.names
+    if diagnosis.lookup_counters and diagnosis.counter_query:
+        lookups = {diagnosis.lookup_counters.gets, diagnosis.lookup_counters.hits, diagnosis.lookup_counters.misses}
+        assert lookups <= diagnosis.counter_query.counter_names
 
 
-@pytest.mark.parametrize("service", SERVICES.values(), ids=lambda service: service.key)
+@pytest.mark.parametrize("service", DEPLOYABLE_SERVICES.values(), ids=lambda service: service.key)
 def test_it_is_adopted_or_says_why_not(service: Service) -> None:
-    adoption = registry.adoptions().get(service.key)
+    adoption = registry.map_adoptions().get(service.key)
     # Of what the distribution does not have, neither units nor paths are known.
-    assert (adoption is None) == bool(service.elsewhere)
+    assert (adoption is None) == bool(service.package_source)
     if adoption is not None:
-        assert adoption.known_as
-        assert adoption.version
+        assert adoption.title
+        assert adoption.version_script
         assert adoption.paths
         assert all(not path.startswith("/") for path in adoption.paths)
         assert all(unit.endswith(".service") for unit in adoption.units)
-        assert list(adoption.find(RunningHost(tree=Tree()))) == []
+        assert list(adoption.find_services(RunningHost(tree=FileTree()))) == []
 
 
 @pytest.mark.parametrize("deployment", DEPLOYMENTS)
 def test_its_deployment_can_be_reached(deployment: str) -> None:
-    assert registry.PORTS[deployment] > 0
-    front = registry.parts(deployment)[-1][0]
-    assert front.packages or front.elsewhere
+    assert registry.DEPLOYMENT_PORTS[deployment] > 0
+    front = registry.services_of(deployment)[-1][0]
+    assert front.packages or front.package_source

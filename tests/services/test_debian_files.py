@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from autotune.services.base import Endpoint, Role, Site
-from autotune.services.memcached.service import Memcached, options
-from autotune.services.nginx.service import in_effect
+from autotune.services.base import Endpoint, Role, Placement
+from autotune.services.memcached.service import Memcached, parse_options
+from autotune.services.nginx.service import parse_effective
 
 DEBIAN = b"""\
 # memcached default config file
@@ -19,11 +19,11 @@ logfile /var/log/memcached.log
 
 def test_what_is_no_option_for_a_server_in_the_foreground_does_not_count() -> None:
     pid = ("-P", "/var/run/memcached/memcached.pid")
-    assert options(DEBIAN) == ("-m", "64", "-l", "127.0.0.1", *pid)
+    assert parse_options(DEBIAN) == ("-m", "64", "-l", "127.0.0.1", *pid)
 
 
 def test_a_trial_leaves_the_running_servers_pid_file_alone() -> None:
-    site = Site(
+    site = Placement(
         tier="cache",
         host="mc1",
         role=Role.CACHE,
@@ -32,7 +32,7 @@ def test_a_trial_leaves_the_running_servers_pid_file_alone() -> None:
         installed=True,
         programs={"memcached": "/usr/bin/memcached"},
     )
-    trial = Memcached().validate(site, {"/etc/memcached.conf": DEBIAN})
+    trial = Memcached().build_validation(site, {"/etc/memcached.conf": DEBIAN})
     assert trial.argv == (
         "/usr/bin/memcached", "-m", "64", "-l", "127.0.0.1", "-s", "trial.sock",
     )  # fmt: skip
@@ -40,4 +40,4 @@ def test_a_trial_leaves_the_running_servers_pid_file_alone() -> None:
 
 def test_workers_that_nginx_counts_itself_are_not_told() -> None:
     text = "worker_processes auto;\nevents { worker_connections 768; }\n"
-    assert in_effect(text) == {"worker_connections": 768}
+    assert parse_effective(text) == {"worker_connections": 768}

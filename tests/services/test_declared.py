@@ -11,22 +11,22 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune.cli import app
-from autotune.deploy.desired_state import render
-from autotune.deploy.templates import of_text
+from autotune.deploy.desired_state import render_files
+from autotune.deploy.templates import render_text
 from autotune.discovery.host_reading import DiscoveredHost
-from autotune.discovery.in_place import of_hosts
+from autotune.discovery.in_place import build_host_templates
 from autotune.environments import names
 from autotune.errors import TargetError
-from autotune.masking import unmasked
+from autotune.masking import restore_secrets
 from autotune.services import registry
 from autotune.services.base import Action, ConfigFile, Endpoint, Role, Service, Settings, Value
-from autotune.services.registry import named, outliner
+from autotune.services.registry import list_by_name, find_outliner
 from autotune.space import space as spaces
 from autotune.space.facts import HostFacts
-from autotune.space.space import Space, of_tier
-from autotune.target.document import load
+from autotune.space.space import SearchSpace, build_tier_dimensions
+from autotune.target.document import load_yaml
 from autotune.target.model import Data, Tier
-from autotune.target.read import TargetFile, read, validated
+from autotune.target.read import TargetFile, read_target, validate_document
 from autotune.target.service import ServiceSpec
 from tests.discovery.places import host
 from tests.printed import printed
@@ -58,16 +58,16 @@ services:
 
 
 def declared() -> Service:
-    spec = validated(load(HAPROXY), ServiceSpec)
-    registry.declare({"balancer": spec})
-    return registry.SERVICES["balancer"]
+    spec = validate_document(load_yaml(HAPROXY), ServiceSpec)
+    registry.add_declared({"balancer": spec})
+    return registry.DEPLOYABLE_SERVICES["balancer"]
 
 
 def target(directory: Path, text: str) -> TargetFile:
     path = directory / "target.yaml"
     path.write_text(text)
-    file = read(path)
-    registry.declare(file.target.services)
+    file = read_target(path)
+    registry.add_declared(file.target.services)
     return file
 
 
@@ -79,16 +79,16 @@ def with_quick(directory: Path, *changes: tuple[str, str]) -> TargetFile:
     return target(directory, text)
 
 
-def space(file: TargetFile, *hosts: DiscoveredHost) -> Space:
-    running = of_hosts(file, {each.name: each for each in hosts}).running
-    return spaces.build(file, dict.fromkeys(file.target.hosts, FACTS), running)
+def space(file: TargetFile, *hosts: DiscoveredHost) -> SearchSpace:
+    running = build_host_templates(file, {each.name: each for each in hosts}).adopted_values
+    return spaces.build_space(file, dict.fromkeys(file.target.hosts, FACTS), running)
 
 
 # -- the one that ships, in YAML alone -------------------------------------------------------------
 
 
 def test_its_parameters_are_those_of_the_one_that_ships() -> None:
-    shipped = registry.SERVICES["haproxy"]
+    shipped = registry.DEPLOYABLE_SERVICES["haproxy"]
     # A declaration has no place for the loads under which a parameter decides.
     assert declared().parameters == tuple(
         replace(p, decides=frozenset()) for p in shipped.parameters
@@ -97,7 +97,7 @@ def test_its_parameters_are_those_of_the_one_that_ships() -> None:
     tiers = [Tier(hosts=("h1",), service=(name,)) for name in ("balancer", "haproxy")]
     own, other = (
         [replace(d, name="", parameter=replace(d.parameter, decides=frozenset()))
-         for d in of_tier("lb", tier, FACTS)]
+         for d in build_tier_dimensions("lb", tier, FACTS)]
         for tier in tiers
     )  # fmt: skip
     assert own == other
@@ -109,22 +109,22 @@ def test_its_parameters_are_those_of_the_one_that_ships() -> None:
 ])  # fmt: skip
 def test_its_files_are_those_of_the_one_that_ships(changed: dict[str, Value]) -> None:
     written = {}
-    for name, service in (("balancer", declared()), ("haproxy", registry.SERVICES["haproxy"])):
+    for name, service in (("balancer", declared()), ("haproxy", registry.DEPLOYABLE_SERVICES["haproxy"])):
         tier = Tier(hosts=("h1",), service=(name,))
-        stock = {d.name: d.baseline for d in of_tier("t", tier, FACTS)}
+        stock = {d.name: d.baseline for d in build_tier_dimensions("t", tier, FACTS)}
         settings = {**stock, **{f"t.{name}.{key}": value for key, value in changed.items()}}
         site = site_of(service, Role.PROXY, "systemd")
-        written[name] = render(service, site, settings, Data())
-        assert service.validate(site, written[name]) == ("/usr/sbin/haproxy", "-c", "-f", MAIN)
+        written[name] = render_files(service, site, settings, Data())
+        assert service.build_validation(site, written[name]) == ("/usr/sbin/haproxy", "-c", "-f", MAIN)
     assert written["balancer"] == written["haproxy"]
 
 
 def test_it_reads_back_what_the_one_that_ships_does() -> None:
     read_back = []
-    for service in (declared(), registry.SERVICES["haproxy"]):
+    for service in (declared(), registry.DEPLOYABLE_SERVICES["haproxy"]):
         site = replace(site_of(service, Role.PROXY, "systemd"), listen=Endpoint("10.0.0.1", 80))
         values: dict[str, Value] = {}
-        for readback in service.effective(site):
+        for readback in service.list_readbacks(site):
             listening = "LISTEN 0 300 0.0.0.0:80 0.0.0.0:*\n"
             values |= readback.parse(listening if "ss" in readback.argv[0] else PRINTED)
         read_back.append(values)
@@ -133,9 +133,9 @@ def test_it_reads_back_what_the_one_that_ships_does() -> None:
 
 
 def test_it_is_asked_for_its_counters() -> None:
-    query = registry.diagnosis(declared().name).counters
+    query = registry.find_diagnosis(declared().name).counter_query
     assert query is not None
-    assert query.more("CumConns: 7\nIdle_pct: 93\n") == {"CumConns": 7.0, "Idle_pct": 93.0}
+    assert query.parse_counters("CumConns: 7\nIdle_pct: 93\n") == {"CumConns": 7.0, "Idle_pct": 93.0}
 
 
 FRONT = (
@@ -145,8 +145,8 @@ FRONT = (
 
 def deployed(service: Service, file: ConfigFile, own: str, values: Mapping[str, object]) -> str:
     """A host's own file with other values, as it is deployed."""
-    text = of_text(file.text or "", values).encode()
-    return unmasked(text, own.encode(), file.path, outliner(service, file.path)).decode()
+    text = render_text(file.text or "", values).encode()
+    return restore_secrets(text, own.encode(), file.path, find_outliner(service, file.path)).decode()
 
 
 @pytest.mark.parametrize("changed", [
@@ -161,12 +161,12 @@ def test_a_host_s_own_file_is_edited_as_for_the_one_that_ships(
     declared()
     edited = []
     for name in ("balancer", "haproxy"):
-        files = of_hosts(target(tmp_path, TARGET.replace("SERVICE", name)), {"lb1": there})
-        (file,) = files.own[f"lb.lb1.{name}"].files
+        files = build_host_templates(target(tmp_path, TARGET.replace("SERVICE", name)), {"lb1": there})
+        (file,) = files.adopted_configs[f"lb.lb1.{name}"].files
         assert file.text
-        bare = {key.rpartition(".")[2]: value for key, value in files.running.values.items()}
+        bare = {key.rpartition(".")[2]: value for key, value in files.adopted_values.values.items()}
         values: Settings = {**bare, "nbthread": 2} if name == "balancer" else bare
-        service = named(name)[0]
+        service = list_by_name(name)[0]
         assert deployed(service, file, text, values) == text
         after = deployed(service, file, text, {**values, **changed})
         edited.append({line.strip() for line in {*after.splitlines()} - {*text.splitlines()}})
@@ -195,8 +195,8 @@ def test_a_directive_in_place(tmp_path: Path, text: str, baseline: int, after: s
     file = with_quick(tmp_path)
     built = space(file, quick(text))
     assert built.baseline["lb.quick.threads"] == baseline
-    own = of_hosts(file, {"lb1": quick(text)}).own["lb.lb1.quick"]
-    (quick_service, *_) = named("quick")
+    own = build_host_templates(file, {"lb1": quick(text)}).adopted_configs["lb.lb1.quick"]
+    (quick_service, *_) = list_by_name("quick")
     assert deployed(quick_service, own.files[0], text, {"threads": baseline}) == text
     assert deployed(quick_service, own.files[0], text, {"threads": 7}) == after
 
@@ -209,7 +209,7 @@ def test_a_directive_in_place(tmp_path: Path, text: str, baseline: int, after: s
     ],
 )
 def test_what_stays_as_it_is_is_told(tmp_path: Path, text: str, why: str) -> None:
-    left = of_hosts(with_quick(tmp_path), {"lb1": quick(text)}).running.left
+    left = build_host_templates(with_quick(tmp_path), {"lb1": quick(text)}).adopted_values.skipped
     assert why in left["lb.quick.threads"]
 
 
@@ -229,8 +229,8 @@ def test_what_a_directive_may_look_like(
         ('"threads = {}"', f"'{directive}'"),
         ("4, range: [1, 4 * cpus]", "64, range: [1, 99]"),
     )
-    own = of_hosts(with_quick(tmp_path, *written), {"lb1": quick(text)}).own["lb.lb1.quick"]
-    (quick_service, *_) = named("quick")
+    own = build_host_templates(with_quick(tmp_path, *written), {"lb1": quick(text)}).adopted_configs["lb.lb1.quick"]
+    (quick_service, *_) = list_by_name("quick")
     assert deployed(quick_service, own.files[0], text, {"threads": 64}) == text
     assert deployed(quick_service, own.files[0], text, {"threads": 70}) == after
 
@@ -241,27 +241,27 @@ def test_a_drop_in_comes_with_the_first_value_that_differs(tmp_path: Path) -> No
     file = with_quick(
         tmp_path, ("/etc/quick.conf: {}", f"{path}: {text}"), (', directive: "threads = {}"', "")
     )
-    (own,) = of_hosts(file, {"lb1": quick("")}).own["lb.lb1.quick"].files
+    (own,) = build_host_templates(file, {"lb1": quick("")}).adopted_configs["lb.lb1.quick"].files
     assert own.path == path
-    assert of_text(own.text or "", {"threads": 4}) == ""
-    assert of_text(own.text or "", {"threads": 6}) == "[Service]\nEnvironment=WORKERS=6\n"
+    assert render_text(own.text or "", {"threads": 4}) == ""
+    assert render_text(own.text or "", {"threads": 6}) == "[Service]\nEnvironment=WORKERS=6\n"
 
 
 def test_what_a_change_needs(tmp_path: Path) -> None:
     with_quick(tmp_path, ("unit: quick.service", "unit: quick.service\n    reload: true"),
                ("threads: {", "threads: {action: reload, "))  # fmt: skip
-    service = registry.SERVICES["quick"]
+    service = registry.DEPLOYABLE_SERVICES["quick"]
     assert service.reload_signal
     assert service.parameters[0].action is Action.RELOAD
 
 
 def test_a_script_that_applies_values_elsewhere(tmp_path: Path) -> None:
     with_quick(tmp_path, ("unit: quick.service", "unit: quick.service\n    listens: false"))
-    service = registry.SERVICES["quick"]
+    service = registry.DEPLOYABLE_SERVICES["quick"]
     site = site_of(service, Role.WEB, "systemd")
-    assert service.socket(site) is None
+    assert service.get_socket(site) is None
     with_quick(tmp_path)
-    assert registry.SERVICES["quick"].socket(site) == site.listen
+    assert registry.DEPLOYABLE_SERVICES["quick"].get_socket(site) == site.listen
 
 
 CONTROL = ("directive:", "choices: [a, b], directive:")
@@ -288,7 +288,7 @@ CONTROL = ("directive:", "choices: [a, b], directive:")
 )  # fmt: skip
 def test_what_cannot_be_declared(tmp_path: Path, change: tuple[str, str], message: str) -> None:
     with pytest.raises(TargetError) as raised:
-        names.check(with_quick(tmp_path, change))
+        names.check_names(with_quick(tmp_path, change))
     every = (raised.value, *raised.value.others)
     assert any(message in error.message for error in every), [error.message for error in every]
     assert all(":" in error.message.removeprefix(str(tmp_path)) for error in every)
@@ -301,23 +301,23 @@ def test_a_file_of_the_user_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     place.write_text(HAPROXY.read_text())
     file = target(tmp_path, TARGET.replace("SERVICE", "balancer"))
     assert file.target.services["balancer"].unit == "haproxy.service"
-    names.check(file)
+    names.check_names(file)
     place.write_text("role: proxy\nprot: 80\n")
     with pytest.raises(TargetError, match=r"balancer.yaml:2:1: unknown key 'prot'"):
-        read(tmp_path / "target.yaml")
+        read_target(tmp_path / "target.yaml")
 
 
 @pytest.mark.parametrize("value", ["$(reboot)", "; reboot", "{{ 7 * 7 }}", "{% if %}"])
 def test_a_value_is_a_value_in_files_and_no_part_of_commands(tmp_path: Path, value: str) -> None:
     file = with_quick(tmp_path, ("default: 4, range: [1, 4 * cpus]",
                                  f"default: a, choices: [a, '{value}']"))  # fmt: skip
-    (own,) = of_hosts(file, {"lb1": quick("threads = a\n")}).own["lb.lb1.quick"].files
-    assert of_text(own.text or "", {"threads": value}) == f"threads = {value}\n"
+    (own,) = build_host_templates(file, {"lb1": quick("threads = a\n")}).adopted_configs["lb.lb1.quick"].files
+    assert render_text(own.text or "", {"threads": value}) == f"threads = {value}\n"
 
 
 def test_it_is_listed_and_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with_quick(tmp_path)
-    registry.SERVICES.pop("quick")
+    registry.DEPLOYABLE_SERVICES.pop("quick")
     path = str(tmp_path / "target.yaml")
     listed = CliRunner().invoke(app, ["params", "quick", "--target", path, "--json"])
     (parameter,) = printed("parameters", listed.stdout)["services"]["quick"]
@@ -334,7 +334,7 @@ def everything(service: Service) -> Any:
 
 def test_what_a_target_says_comes_in_place_of_what_another_said(tmp_path: Path) -> None:
     with_quick(tmp_path)
-    first = everything(registry.SERVICES["quick"])
+    first = everything(registry.DEPLOYABLE_SERVICES["quick"])
     with_quick(tmp_path, ("default: 4", "default: 5"))
-    assert everything(registry.SERVICES["quick"]) != first
-    assert [s.name for s in registry.ALL].count("quick") == 1
+    assert everything(registry.DEPLOYABLE_SERVICES["quick"]) != first
+    assert [s.name for s in registry.ALL_SERVICES].count("quick") == 1

@@ -11,15 +11,15 @@ from autotune.services.directives import (
     MILLISECONDS,
     NUMBER,
     SECONDS,
-    SIGNED,
-    Absent,
+    SIGNED_NUMBER,
+    DirectiveInsertion,
     Notation,
     Tunable,
-    at_end,
-    inserted,
-    last_line,
+    find_file_end,
+    insert_expression,
+    append_line,
     map_directives,
-    size,
+    build_size_notation,
 )
 
 
@@ -41,38 +41,38 @@ from autotune.services.directives import (
         (KILOBYTES, "1m", 1024),
         (KILOBYTES, "1g", None),
         (KILOBYTES, "4095", None),
-        (size("MB"), "1g", 1024),
-        (size("MB"), "512k", None),
-        (SIGNED, "-1", -1),
-        (SIGNED, "17", 17),
-        (SIGNED, "--1", None),
-        (SIGNED, "", None),
+        (build_size_notation("MB"), "1g", 1024),
+        (build_size_notation("MB"), "512k", None),
+        (SIGNED_NUMBER, "-1", -1),
+        (SIGNED_NUMBER, "17", 17),
+        (SIGNED_NUMBER, "--1", None),
+        (SIGNED_NUMBER, "", None),
     ],
 )
 def test_what_is_written_means(notation: Notation, text: str, value: Value | None) -> None:
-    assert notation.read(text) == value
+    assert notation.parse(text) == value
 
 
 def test_what_is_left_stays_for_the_reason_given() -> None:
     config = Config("/etc/a.conf", {"/etc/a.conf": "b = 1\n"})
-    absent = last_line(config, 8, "a = ")
+    absent = append_line(config, 8, "a = ")
     adopted, left = (
         map_directives(
-            config, [Tunable("a", "a", NUMBER, absent=absent, left=why)], lambda *_: True
+            config, [Tunable("a", "a", NUMBER, insertion=absent, skip_reason=why)], lambda *_: True
         )
         for why in ("", "the command says it")
     )
-    assert [(edit.path, edit.start) for edit in adopted.edits] == at_end(config)
-    assert (adopted.values, adopted.left) == ({"a": 8}, {})
-    assert (left.edits, left.values, left.left) == ((), {}, {"a": "the command says it"})
+    assert [(edit.path, edit.start) for edit in adopted.edits] == find_file_end(config)
+    assert (adopted.values, adopted.skipped) == ({"a": 8}, {})
+    assert (left.edits, left.values, left.skipped) == ((), {}, {"a": "the command says it"})
 
 
 @pytest.mark.parametrize("left", ["", "the command says it"])
 def test_what_goes_with_another_is_there_with_it_alone(left: str) -> None:
     config, end = Config("/etc/a.conf", {"/etc/a.conf": "x"}), ("/etc/a.conf", 1)
-    a = Tunable("a", "a", NUMBER, absent=Absent(8, [("/etc/a.conf", 0), end], "a ", ";"), left=left,
-                also=lambda _, now: inserted([end], '"c"', f"a > {now}"))  # fmt: skip
-    b = Tunable("b", "b", NUMBER, absent=Absent(9, [end], "\n", condition="a > 5"))
+    a = Tunable("a", "a", NUMBER, insertion=DirectiveInsertion(8, [("/etc/a.conf", 0), end], "a ", ";"), skip_reason=left,
+                extra_edits=lambda _, now: insert_expression([end], '"c"', f"a > {now}"))  # fmt: skip
+    b = Tunable("b", "b", NUMBER, insertion=DirectiveInsertion(9, [end], "\n", condition="a > 5"))
     adopted = map_directives(config, [a, b], lambda *_: True)
     assert adopted.values == ({} if left else {"a": 8, "b": 9})
     assert [(edit.start, edit.text) for edit in adopted.edits] == ([] if left else [

@@ -6,20 +6,20 @@ from pathlib import Path
 
 import pytest
 
-from autotune.services.base import Endpoint, Role, Settings, Site
+from autotune.services.base import Endpoint, Role, Settings, Placement
 from autotune.services.memcached import service as memcached
 from autotune.services.nginx import service as nginx
 from autotune.services.php_fpm import service as php_fpm
 from autotune.services.redis import service as redis
-from autotune.services.registry import SERVICES
+from autotune.services.registry import DEPLOYABLE_SERVICES
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
 
-def site(role: Role) -> Site:
-    programs = {name: name for service in SERVICES.values() for name in service.programs}
+def site(role: Role) -> Placement:
+    programs = {name: name for service in DEPLOYABLE_SERVICES.values() for name in service.programs}
     # The directory that the fixtures were recorded in: it is part of the socket's name.
-    return Site(tier="web", host="here", role=role, directory="/tmp/stack/web",
+    return Placement(tier="web", host="here", role=role, directory="/tmp/stack/web",
                 listen=Endpoint("127.0.0.1", 28302), programs=programs)  # fmt: skip
 
 
@@ -77,7 +77,7 @@ def test_reads_back(
     service: str, role: Role, fixtures: tuple[str, ...], settings: Settings
 ) -> None:
     found: dict[str, object] = {}
-    readbacks = SERVICES[service].effective(site(role))
+    readbacks = DEPLOYABLE_SERVICES[service].list_readbacks(site(role))
     for readback, fixture in zip(readbacks, fixtures, strict=True):
         found.update(readback.parse((FIXTURES / f"{fixture}.txt").read_text()))
     assert found == settings
@@ -85,17 +85,17 @@ def test_reads_back(
 
 @pytest.mark.parametrize(
     ("service", "table"),
-    [("nginx", {name: name for name in nginx.DIRECTIVES}), ("php-fpm", php_fpm.IN_EFFECT),
-     ("memcached", memcached.IN_EFFECT), ("redis", redis.OPTIONS)],
+    [("nginx", {name: name for name in nginx.DIRECTIVE_NOTATIONS}), ("php-fpm", php_fpm.PARAMETERS_BY_DIRECTIVE),
+     ("memcached", memcached.PARAMETERS_BY_SETTING), ("redis", redis.PARAMETERS_BY_OPTION)],
 )  # fmt: skip
 def test_what_is_read_back_is_a_parameter(service: str, table: dict[str, str]) -> None:
-    known = {parameter.name for parameter in SERVICES[service].parameters}
+    known = {parameter.name for parameter in DEPLOYABLE_SERVICES[service].parameters}
     assert set(table.values()) <= known
     assert len(set(table.values())) == len(table)
 
 
 def test_another_pool_on_the_host_is_not_ours() -> None:
-    _, backlog = SERVICES["php-fpm"].effective(site(Role.APP))
+    _, backlog = DEPLOYABLE_SERVICES["php-fpm"].list_readbacks(site(Role.APP))
     other = [line for line in (FIXTURES / "ss-unix.txt").read_text().splitlines() if " 99 " in line]
     assert backlog.parse("\n".join(other)) == {}
 
@@ -120,11 +120,11 @@ def test_what_apache_lowers_is_read_back_as_it_is(
     text = (FIXTURES / f"{fixture}.txt").read_text()
     for name, value in asked.items():
         assert f"{name} <i>{value}</i>" in text
-    found = SERVICES[service].effective(site(role))[0].parse(text)
+    found = DEPLOYABLE_SERVICES[service].list_readbacks(site(role))[0].parse(text)
     assert {name: found[name] for name in effective} == effective
 
 
 def test_half_of_what_apache_says_says_nothing() -> None:
     status, info = (FIXTURES / "apache.txt").read_text().split("<!DOCTYPE", 1)
-    page = SERVICES["apache"].effective(site(Role.PROXY))[0]
+    page = DEPLOYABLE_SERVICES["apache"].list_readbacks(site(Role.PROXY))[0]
     assert page.parse(status) == page.parse(info) == {}

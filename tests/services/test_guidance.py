@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from autotune.environments.simulated import UNSAID
-from autotune.services.base import Effect, guided
+from autotune.environments.simulated import DEFAULT_FACTS
+from autotune.services.base import Effect, with_guidance
 from autotune.services.nginx.service import PARAMETERS
-from autotune.services.registry import ALL
-from autotune.space.space import Space, build
-from autotune.target.read import read
+from autotune.services.registry import ALL_SERVICES
+from autotune.space.space import SearchSpace, build_space
+from autotune.target.read import read_target
 
 REPOSITORY = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("service", ALL, ids=lambda service: service.name)
+@pytest.mark.parametrize("service", ALL_SERVICES, ids=lambda service: service.name)
 def test_directions_and_safe_ranges_fit_the_parameter(service: object) -> None:
     for parameter in service.parameters:  # type: ignore[attr-defined]
         assert parameter.direction in ("", "+", "-")
@@ -24,30 +24,30 @@ def test_directions_and_safe_ranges_fit_the_parameter(service: object) -> None:
             assert parameter.safe is None
 
 
-def space(name: str) -> Space:
-    file = read(REPOSITORY / "targets" / name)
-    return build(file, dict.fromkeys(file.target.hosts, UNSAID))
+def space(name: str) -> SearchSpace:
+    file = read_target(REPOSITORY / "targets" / name)
+    return build_space(file, dict.fromkeys(file.target.hosts, DEFAULT_FACTS))
 
 
 @pytest.mark.parametrize(("name", "least", "most"), [("local.yaml", 15, 25), ("lab.yaml", 30, 40)])
 def test_the_core_of_the_shipped_targets_is_small(name: str, least: int, most: int) -> None:
     found = space(name)
-    assert least <= len(found.core) <= most < len(found.tunable)
-    for dimension in found.core:
-        if dimension.safe is not None:
-            low, high = dimension.safe
+    assert least <= len(found.core_dimensions) <= most < len(found.tunable_dimensions)
+    for dimension in found.core_dimensions:
+        if dimension.safe_range is not None:
+            low, high = dimension.safe_range
             assert low < high, dimension.name
             assert dimension.clip(low) < dimension.clip(high), dimension.name  # type: ignore[operator]
 
 
 def test_what_the_target_gives_values_to_is_searched_first() -> None:
-    assert "cache.memcached.memory" in {dimension.name for dimension in space("lab.yaml").core}
+    assert "cache.memcached.memory" in {dimension.name for dimension in space("lab.yaml").core_dimensions}
 
 
 def test_guidance_for_what_is_not_there_is_a_mistake() -> None:
     with pytest.raises(ValueError, match="worker_proceses"):
-        guided(PARAMETERS, capacity="worker_proceses+")
-    effects = {p.name: p.effect for p in guided(PARAMETERS, capacity="backlog+", small="use")}
+        with_guidance(PARAMETERS, capacity="worker_proceses+")
+    effects = {p.name: p.effect for p in with_guidance(PARAMETERS, capacity="backlog+", small="use")}
     assert effects["backlog"] is Effect.CAPACITY
     assert effects["use"] is Effect.SMALL
     assert effects["keepalive_timeout"] is Effect.COSMETIC

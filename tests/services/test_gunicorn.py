@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from autotune.services.base import Role
-from autotune.services.diagnosis import PartActivity, PartReading, Resource
-from autotune.services.gunicorn.service import DIAGNOSIS, in_effect
+from autotune.services.diagnosis import InstanceActivity, InstanceReading, Resource
+from autotune.services.gunicorn.service import DIAGNOSIS, parse_effective
 from autotune.space.facts import HostFacts
-from autotune.space.space import build
-from autotune.target.read import read
+from autotune.space.space import build_space
+from autotune.target.read import read_target
 
 TARGET = """\
 name: shop
@@ -26,7 +26,7 @@ PRINTED = (Path(__file__).parent / "fixtures" / "gunicorn.txt").read_text()
 
 
 def test_it_prints_its_own_configuration() -> None:
-    assert in_effect(PRINTED) == {
+    assert parse_effective(PRINTED) == {
         "workers": 3, "threads": 2, "keepalive": 2, "worker_connections": 1000, "max_requests": 0,
         "max_requests_jitter": 0, "timeout": 30,
     }  # fmt: skip
@@ -46,12 +46,12 @@ def test_it_prints_its_own_configuration() -> None:
 def test_workers_that_are_too_few(
     threads: int, queued: float, occupied: float, accepted: float, starved: bool
 ) -> None:
-    activity = PartActivity(
-        "app.h.gunicorn", "app", "h", "gunicorn", Role.APP, workers=2, queued=queued,
-        waiting=queued, occupied=occupied, accepted=accepted,
+    activity = InstanceActivity(
+        "app.h.gunicorn", "app", "h", "gunicorn", Role.APP, workers=2, queued_fraction=queued,
+        waiting_connections=queued, accepted_when_queued=occupied, accepted_connections=accepted,
     )  # fmt: skip
-    part = PartReading(
-        activity, {"workers": 2, "threads": threads}, 0, mostly_errors=False, idle=0.6
+    part = InstanceReading(
+        activity, {"workers": 2, "threads": threads}, 0, errors_dominate=False, idle_fraction=0.6
     )
     findings = [finding for rule in DIAGNOSIS.worker_rules if (finding := rule(part))]
     assert [finding.resource for finding in findings] == ([Resource.WORKERS] if starved else [])
@@ -61,11 +61,11 @@ def test_its_threads_are_in_the_rules_of_memory_and_connections(tmp_path: Path) 
     path = tmp_path / "shop.yaml"
     path.write_text(TARGET)
     roomy = HostFacts(8, 64 * 2**30, 65_536)
-    space = build(read(path), {"web": HostFacts(8, 2**30, 65_536), "db": roomy})
-    greedy = space.candidate({"app.gunicorn.workers": 40, "app.gunicorn.threads": 2})
+    space = build_space(read_target(path), {"web": HostFacts(8, 2**30, 65_536), "db": roomy})
+    greedy = space.build_candidate({"app.gunicorn.workers": 40, "app.gunicorn.threads": 2})
     assert greedy.settings["app.gunicorn.workers"] < 20
-    assert "memory(web)" in greedy.bindings[0].rule
-    space = build(read(path), {"web": roomy, "db": roomy})
-    many = space.candidate({"app.gunicorn.workers": 20, "app.gunicorn.threads": 8,
+    assert "memory(web)" in greedy.repairs[0].rule
+    space = build_space(read_target(path), {"web": roomy, "db": roomy})
+    many = space.build_candidate({"app.gunicorn.workers": 20, "app.gunicorn.threads": 8,
                             "db.postgresql.max_connections": 100})  # fmt: skip
-    assert "app.workers * count(app.hosts) <= db.connections" in many.bindings[0].rule
+    assert "app.workers * count(app.hosts) <= db.connections" in many.repairs[0].rule

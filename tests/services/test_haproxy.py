@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from autotune.services.base import Role, Settings
-from autotune.services.config_files import Unreadable
-from autotune.services.diagnosis import PartActivity, PartReading, Resource
+from autotune.services.config_files import ConfigSyntaxError
+from autotune.services.diagnosis import InstanceActivity, InstanceReading, Resource
 from autotune.services.haproxy import stats, syntax
 from autotune.services.haproxy.diagnosis import DIAGNOSIS
 
@@ -33,7 +33,7 @@ LINE = "10.0.0.9:1 [22/Nov/2026:05:25:42.284] lb web/<NOSRV> 0/203/-1/-1/203 503
 )
 def test_a_line(line: str, name: str, arguments: list[str]) -> None:
     for end in ("", "\n", "\r\n"):
-        (directive,) = syntax.read(line + end)
+        (directive,) = syntax.parse_directives(line + end)
         assert directive.name.text == name
         assert [word.text for word in directive.arguments] == arguments
         for word in directive.arguments:
@@ -41,11 +41,11 @@ def test_a_line(line: str, name: str, arguments: list[str]) -> None:
 
 
 def test_sections_and_options_of_servers() -> None:
-    read = syntax.read(
+    read = syntax.parse_directives(
         "backend app # x\n server a 10.0.0.1:80 check maxconn 30\nglobal\n maxconn 9\n"
     )
     limits = {
-        d.name.text: (d.within, d.arguments[0].text) for d in read if "maxconn" in d.name.text
+        d.name.text: (d.blocks, d.arguments[0].text) for d in read if "maxconn" in d.name.text
     }
     assert limits == {
         "server maxconn": ((("backend", "app"),), "30"),
@@ -55,8 +55,8 @@ def test_sections_and_options_of_servers() -> None:
 
 @pytest.mark.parametrize("text", ['a "b', "a 'b\n'", ".if version_atleast(2.8)\n"])
 def test_what_cannot_be_read(text: str) -> None:
-    with pytest.raises(Unreadable, match="line 1"):
-        syntax.read(text)
+    with pytest.raises(ConfigSyntaxError, match="line 1"):
+        syntax.parse_directives(text)
 
 
 @pytest.mark.stack
@@ -67,36 +67,36 @@ def test_what_it_ships_as_examples_is_read() -> None:
     ]
     assert len(files) > 5
     for path in files:
-        assert len(syntax.read(path.read_text())) > 10
+        assert len(syntax.parse_directives(path.read_text())) > 10
 
 
 def test_values_in_effect() -> None:
-    assert stats.in_effect(PRINTED) == {
+    assert stats.parse_effective(PRINTED) == {
         "nbthread": 2, "maxconn": 50, "tune_bufsize": 32768, "server_maxconn": 1,
         "balance": "leastconn",
     }  # fmt: skip
     unlimited = PRINTED.replace("web,web1,0,0,1,1,1,", "web,web1,0,0,1,1,,")
-    assert stats.in_effect(unlimited)["server_maxconn"] == 0
+    assert stats.parse_effective(unlimited)["server_maxconn"] == 0
 
 
 def test_counters_of_a_queue() -> None:
-    counted = stats.counters(PRINTED)
+    counted = stats.parse_counters(PRINTED)
     assert counted["qcur"] == 12
     assert counted["qmax"] == 16
     assert counted["qtime"] > counted["rtime"] > 0
     assert counted["slim"] == 50
 
 
-def reading(settings: Settings, **activity: Any) -> PartReading:
-    part = PartActivity("lb.lb1.haproxy", "lb", "lb1", "haproxy", Role.PROXY)
-    return PartReading(replace(part, **activity), settings, 9, mostly_errors=True, idle=0.9)
+def reading(settings: Settings, **activity: Any) -> InstanceReading:
+    part = InstanceActivity("lb.lb1.haproxy", "lb", "lb1", "haproxy", Role.PROXY)
+    return InstanceReading(replace(part, **activity), settings, 9, errors_dominate=True, idle_fraction=0.9)
 
 
 @pytest.mark.parametrize(
     ("settings", "activity", "said"),
     [
-        ({"server_maxconn": 1}, {"counters": stats.counters(PRINTED)}, "raise server_maxconn"),
-        ({"server_maxconn": 0}, {"counters": stats.counters(PRINTED)}, None),
+        ({"server_maxconn": 1}, {"counters": stats.parse_counters(PRINTED)}, "raise server_maxconn"),
+        ({"server_maxconn": 0}, {"counters": stats.parse_counters(PRINTED)}, None),
         ({"maxconn": 64}, {"counters": {"slim": 64, "smax": 64}, "queued": 0.5, "waiting": 9.0},
          "all of its 64 connections were in use and 9 waited .*: raise maxconn"),
         ({"maxconn": 64}, {"counters": {"slim": 64, "smax": 64}, "queued": 0.1}, None),
@@ -128,5 +128,5 @@ def test_what_it_lacks(settings: Settings, activity: dict[str, Any], said: str |
     ],
 )
 def test_lines_of_its_log(line: str, kind: str | None) -> None:
-    kinds = {name for name, pattern in DIAGNOSIS.complaints.items() if pattern.search(line)}
+    kinds = {name for name, pattern in DIAGNOSIS.complaint_patterns.items() if pattern.search(line)}
     assert kinds == ({kind} if kind else set())

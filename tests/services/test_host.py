@@ -6,17 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.desired_state import render
-from autotune.services.base import Endpoint, Role, Site
+from autotune.deploy.desired_state import render_files
+from autotune.services.base import Endpoint, Role, Placement
 from autotune.services.limits import service as limits
 from autotune.services.limits.service import Limits
-from autotune.services.registry import parts
+from autotune.services.registry import services_of
 from autotune.services.sysctl import service as sysctl
 from autotune.services.sysctl.service import Sysctl
 from autotune.target.model import Data
 
 FIXTURES = Path(__file__).parent / "fixtures"
-SITE = Site(
+SITE = Placement(
     tier="web",
     host="web1",
     role=Role.HOST,
@@ -35,14 +35,14 @@ def test_the_kernel_gets_what_the_study_sets_and_nothing_else() -> None:
         "lb.sysctl.net.core.somaxconn": 128,
         "web.nginx.backlog": 300,
     }
-    assert Sysctl().sysctls(SITE, settings) == {
+    assert Sysctl().build_sysctls(SITE, settings) == {
         "net.core.somaxconn": "8192",
         "net.ipv4.ip_local_port_range": "1024 65535",
     }
 
 
 def test_the_kernels_values_are_read_back() -> None:
-    (readback,) = Sysctl().effective(SITE)
+    (readback,) = Sysctl().list_readbacks(SITE)
     assert readback.argv[:2] == ("sysctl", "-e")
     assert readback.parse((FIXTURES / "sysctl.txt").read_text()) == {
         "net.core.somaxconn": 4096,
@@ -61,8 +61,8 @@ def test_the_kernels_values_are_read_back() -> None:
     ],
 )
 def test_a_drop_in_for_each_unit(deployment: str, units: tuple[str, ...]) -> None:
-    service = Limits(tuple(service for service, _ in parts(deployment)))
-    rendered = render(service, SITE, {"web.limits.nofile": 65535}, Data())
+    service = Limits(tuple(service for service, _ in services_of(deployment)))
+    rendered = render_files(service, SITE, {"web.limits.nofile": 65535}, Data())
     assert tuple(rendered) == tuple(f"/etc/systemd/system/{unit}.d/autotune.conf" for unit in units)
     for content in rendered.values():
         assert content.decode().splitlines()[1:] == ["[Service]", "LimitNOFILE=65535:524288"]
@@ -70,8 +70,8 @@ def test_a_drop_in_for_each_unit(deployment: str, units: tuple[str, ...]) -> Non
 
 @pytest.mark.parametrize(("nofile", "set_by_apachectl"), [(1024, 8192), (65535, 65535)])
 def test_apachectl_is_told_what_it_would_set_itself(nofile: int, set_by_apachectl: int) -> None:
-    service = Limits((parts("apache")[0][0],))
-    (content,) = render(service, SITE, {"web.limits.nofile": nofile}, Data()).values()
+    service = Limits((services_of("apache")[0][0],))
+    (content,) = render_files(service, SITE, {"web.limits.nofile": nofile}, Data()).values()
     lines = content.decode().splitlines()
     assert f"LimitNOFILE={nofile}:524288" in lines
     assert f'Environment="APACHE_ULIMIT_MAX_FILES=ulimit -n {set_by_apachectl}"' in lines
@@ -88,17 +88,17 @@ def test_apachectl_is_told_what_it_would_set_itself(nofile: int, set_by_apachect
 def test_the_hard_limit_stays_what_the_distribution_has(
     nofile: int, allowed: int, line: str
 ) -> None:
-    site = Site(**{**SITE.__dict__, "facts": {"nofile": allowed}})
-    service = Limits((parts("nginx")[0][0],))
-    (content,) = render(service, site, {"web.limits.nofile": nofile}, Data()).values()
+    site = Placement(**{**SITE.__dict__, "facts": {"nofile": allowed}})
+    service = Limits((services_of("nginx")[0][0],))
+    (content,) = render_files(service, site, {"web.limits.nofile": nofile}, Data()).values()
     assert line in content.decode()
 
 
 def test_limits_are_read_back() -> None:
     text = (FIXTURES / "limits.txt").read_text()
-    assert set(limits.open_files(text)) == {"nofile"}
-    assert limits.open_files("cat: /proc//limits: No such file or directory\n") == {}
-    assert limits.open_files("LimitNOFILESoft=1024\n") == {}
+    assert set(limits.parse_open_files(text)) == {"nofile"}
+    assert limits.parse_open_files("cat: /proc//limits: No such file or directory\n") == {}
+    assert limits.parse_open_files("LimitNOFILESoft=1024\n") == {}
 
 
 @pytest.mark.parametrize(
@@ -112,8 +112,8 @@ def test_limits_are_read_back() -> None:
 )
 def test_a_limit_is_what_the_unit_gave_its_process(process: str, unit: str, limit: int) -> None:
     text = f"Max open files            {process}   524288   files\nLimitNOFILESoft={unit}\n"
-    assert limits.open_files(text) == {"nofile": limit}
+    assert limits.parse_open_files(text) == {"nofile": limit}
 
 
 def test_choices_that_the_host_has_are_asked_for() -> None:
-    assert set(sysctl.CHOICES_IN.values()) <= set(sysctl.KEYS)
+    assert set(sysctl.AVAILABLE_CHOICES_KEYS.values()) <= set(sysctl.KERNEL_KEYS)

@@ -10,19 +10,19 @@ from typing import Any
 
 import pytest
 
-from autotune.services.base import Endpoint, Own, Role, Site
-from autotune.services.config_files import Unreadable
-from autotune.services.diagnosis import PartActivity, PartReading, Resource
+from autotune.services.base import Endpoint, AdoptedConfig, Role, Placement
+from autotune.services.config_files import ConfigSyntaxError
+from autotune.services.diagnosis import InstanceActivity, InstanceReading, Resource
 from autotune.services.mariadb import service as mariadb
 from autotune.services.mariadb import syntax
-from autotune.services.mariadb.service import DIAGNOSIS, FREQUENT, counters
+from autotune.services.mariadb.service import DIAGNOSIS, RATIO_RULES, parse_counters
 from autotune.space.facts import HostFacts
-from autotune.space.space import build
-from autotune.target.read import read
+from autotune.space.space import build_space
+from autotune.target.read import read_target
 
 PRINTED = (Path(__file__).parent / "fixtures" / "mariadb.txt").read_text()
 STATUS = (Path(__file__).parent / "fixtures" / "mariadb-status.txt").read_text()
-SITE = Site(tier="db", host="db1", role=Role.DATABASE, directory="/run/x", installed=True,
+SITE = Placement(tier="db", host="db1", role=Role.DATABASE, directory="/run/x", installed=True,
             listen=Endpoint("10.0.0.4", 3306),
             programs={"mariadbd": "/usr/sbin/mariadbd", "mariadb": "/usr/bin/mariadb"})  # fmt: skip
 
@@ -42,7 +42,7 @@ SITE = Site(tier="db", host="db1", role=Role.DATABASE, directory="/run/x", insta
 )
 def test_a_line(line: str, name: str, arguments: list[str]) -> None:
     for end in ("", "\n", "\r\n"):
-        (directive,) = syntax.read(line + end)
+        (directive,) = syntax.parse_directives(line + end)
         assert directive.name.text == name
         assert [word.text for word in directive.arguments] == arguments
         for word in directive.arguments:
@@ -51,24 +51,24 @@ def test_a_line(line: str, name: str, arguments: list[str]) -> None:
 
 @pytest.mark.parametrize("text", ["[mysqld", "a = 'b", "= 4", "a b"])
 def test_what_cannot_be_read(text: str) -> None:
-    with pytest.raises(Unreadable, match="line 2"):
-        syntax.read(f"# x\n{text}\n")
+    with pytest.raises(ConfigSyntaxError, match="line 2"):
+        syntax.parse_directives(f"# x\n{text}\n")
 
 
 def test_a_long_line_takes_no_long_time() -> None:
     for text in (" " * 100_000 + "=", "a" + " " * 100_000 + '"', "a = " + "'" * 99_999):
-        with pytest.raises(Unreadable):
-            syntax.read(text)
+        with pytest.raises(ConfigSyntaxError):
+            syntax.parse_directives(text)
 
 
 def test_what_is_in_effect_has_the_parameters_units() -> None:
-    values = mariadb.in_effect(PRINTED)
+    values = mariadb.parse_effective(PRINTED)
     assert set(values) == {parameter.name for parameter in mariadb.PARAMETERS}
     # Debian's package as it comes, on two CPUs.
     stock = {p.name: p.stock for p in mariadb.PARAMETERS} | {"thread_pool_size": 2}
     assert values == stock
     assert type(values["innodb_buffer_pool_size"]) is int
-    odd = mariadb.in_effect(
+    odd = mariadb.parse_effective(
         "sort_buffer_size\t1536\nquery_cache_type\tON\nquery_cache_size\t1048576\n"
     )
     assert odd == {"sort_buffer_size": 1.5, "query_cache_size": 1}
@@ -91,7 +91,7 @@ def test_it_is_refused_for_what_it_says_too(
     program = tmp_path / "mariadbd"
     program.write_text(f'#!/bin/sh\necho "$@"\ncat >&2 <<"END"\n{said}\nEND\nexit {status}\n')
     program.chmod(0o755)
-    how = mariadb.Mariadb().validate(SITE, {})
+    how = mariadb.Mariadb().build_validation(SITE, {})
     assert how[-1] == "/etc/mysql/mariadb.conf.d/zz-autotune.cnf"
     assert "/usr/sbin/mariadbd" in how
     argv = [str(program) if word == "/usr/sbin/mariadbd" else word for word in how]
@@ -103,11 +103,11 @@ def test_it_is_refused_for_what_it_says_too(
 
 def test_an_adopted_one_is_asked_at_its_own_socket() -> None:
     service = mariadb.Mariadb()
-    own = replace(SITE, own=Own((), "/srv/db.sock"))
-    assert "--socket=/srv/db.sock" in service.effective(own)[0].argv
-    assert service.socket(own) == "/srv/db.sock"
-    assert service.socket(SITE) == SITE.listen
-    assert service.validate(own, {})[-1] == mariadb._WRONG
+    own = replace(SITE, own=AdoptedConfig((), "/srv/db.sock"))
+    assert "--socket=/srv/db.sock" in service.list_readbacks(own)[0].argv
+    assert service.get_socket(own) == "/srv/db.sock"
+    assert service.get_socket(SITE) == SITE.listen
+    assert service.build_validation(own, {})[-1] == mariadb._ERROR_PATTERN
 
 
 SHOP = """\
@@ -125,21 +125,21 @@ load: {path: /}
 def test_its_connections_and_memory_are_in_the_rules(tmp_path: Path) -> None:
     (tmp_path / "shop.yaml").write_text(SHOP)
     hosts = dict.fromkeys(("web1", "db1"), HostFacts(2, 2 * 2**30, 20_000))
-    space = build(read(tmp_path / "shop.yaml"), hosts)
-    few = space.candidate({"web.php_fpm.max_children": 64, "db.mariadb.max_connections": 20})
+    space = build_space(read_target(tmp_path / "shop.yaml"), hosts)
+    few = space.build_candidate({"web.php_fpm.max_children": 64, "db.mariadb.max_connections": 20})
     assert few.settings["web.php_fpm.max_children"] == 20
     large = {"db.mariadb.innodb_buffer_pool_size": 1400, "db.mariadb.sort_buffer_size": 8192}
-    sizes = space.candidate({**large, "db.mariadb.max_connections": 500}).settings
+    sizes = space.build_candidate({**large, "db.mariadb.max_connections": 500}).settings
     buffers = sum(int(sizes[f"db.mariadb.{name}_buffer_size"]) * 1024
                   for name in ("sort", "join", "read", "read_rnd"))  # fmt: skip
     pool = int(sizes["db.mariadb.innodb_buffer_pool_size"]) * 2**20
     assert pool + int(sizes["db.mariadb.max_connections"]) * buffers <= 0.8 * 2 * 2**30
 
 
-def reading(**counted: float) -> PartReading:
+def reading(**counted: float) -> InstanceReading:
     activity: dict[str, Any] = {"counters": counted}
-    part = PartActivity("db.db1.mariadb", "db", "db1", "mariadb", Role.DATABASE, **activity)
-    return PartReading(part, {}, failed=0, mostly_errors=False, idle=0.5)
+    part = InstanceActivity("db.db1.mariadb", "db", "db1", "mariadb", Role.DATABASE, **activity)
+    return InstanceReading(part, {}, failed_requests=0, errors_dominate=False, idle_fraction=0.5)
 
 
 @pytest.mark.parametrize(
@@ -168,12 +168,12 @@ def test_what_is_frequent_is_named(
 
 
 def test_every_counter_is_in_what_it_prints() -> None:
-    printed = counters(STATUS)
-    assert len(FREQUENT) == len(DIAGNOSIS.worker_rules)
-    for counter, of, *_ in FREQUENT:
+    printed = parse_counters(STATUS)
+    assert len(RATIO_RULES) == len(DIAGNOSIS.worker_rules)
+    for counter, of, *_ in RATIO_RULES:
         assert {counter, of} <= printed.keys()
-    assert DIAGNOSIS.clients is not None
-    assert DIAGNOSIS.clients.refused in printed
+    assert DIAGNOSIS.client_limit is not None
+    assert DIAGNOSIS.client_limit.refused_counter in printed
     assert not any(rule(reading(**printed)) for rule in DIAGNOSIS.worker_rules)
 
 
@@ -193,4 +193,4 @@ def test_both_ends_of_a_range_are_taken_as_they_are(end: str) -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert not re.findall(rf".*(?:{mariadb._WRONG}).*", done.stderr)
+    assert not re.findall(rf".*(?:{mariadb._ERROR_PATTERN}).*", done.stderr)

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from autotune.services.base import Endpoint, Own, Role, Site
+from autotune.services.base import Endpoint, AdoptedConfig, Role, Placement
 from autotune.services.memcached.service import Memcached
 from autotune.transports.local import LocalTransport
 
-SITE = Site(tier="cache", host="h", role=Role.CACHE, directory="/run/x", installed=True,
+SITE = Placement(tier="cache", host="h", role=Role.CACHE, directory="/run/x", installed=True,
             listen=Endpoint("127.0.0.1", 11211))  # fmt: skip
 
 
@@ -38,10 +38,10 @@ def test_no_whole_file_takes_logins_away(
     file.write_text(f"-l 127.0.0.1\n{line}\n")
 
     class There(Memcached):
-        def config_path(self, site: Site) -> str:
+        def config_path(self, site: Placement) -> str:
             return str(file)
 
-    argv = There().unsaved(SITE, {str(file): template})
+    argv = There().build_unpersisted_check(SITE, {str(file): template})
     answer = "" if argv is None else LocalTransport().run(argv).stdout
     assert ("the replaced file" in answer) == refused
     assert ("`replace: true`" in answer) == refused
@@ -49,5 +49,5 @@ def test_no_whole_file_takes_logins_away(
 
 def test_a_file_that_is_edited_keeps_its_logins() -> None:
     assert (
-        Memcached().unsaved(replace(SITE, own=Own()), {"/etc/memcached.conf": b"-m 64\n"}) is None
+        Memcached().build_unpersisted_check(replace(SITE, own=AdoptedConfig()), {"/etc/memcached.conf": b"-m 64\n"}) is None
     )

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from autotune.discovery.adopting import instances
-from autotune.discovery.adoption import AdoptedTier, adopt
+from autotune.discovery.adopting import find_instances
+from autotune.discovery.adoption import AdoptedTier, adopt_tier
 from autotune.discovery.tiers import DiscoveredTier
 from autotune.services.base import Value
-from autotune.services.nginx.service import in_effect
+from autotune.services.nginx.service import parse_effective
 from tests.discovery.places import host
 from tests.discovery.test_adoption import given_back, rendered
 from tests.loads.tls import NAME, serving
@@ -34,8 +34,8 @@ def tier(http: str) -> AdoptedTier:
     server = "location / { proxy_pass http://10.0.0.9:80; } }"
     site = host("web1", "10.0.0.1", {
         MAIN: f"events {{ }} http {{ {http} {server} }}\n"}, "nginx.service")  # fmt: skip
-    (front,) = instances(site)[0]
-    found = adopt(DiscoveredTier("web", (front,)))
+    (front,) = find_instances(site)[0]
+    found = adopt_tier(DiscoveredTier("web", (front,)))
     given_back(found, site)
     return found
 
@@ -50,7 +50,7 @@ def tier(http: str) -> AdoptedTier:
     ],
 )
 def test_it_is_tuned_where_the_site_has_it(http: str, more: set[str]) -> None:
-    tuned = {name.removeprefix("nginx.") for name in tier(http).values}
+    tuned = {name.removeprefix("nginx.") for name in tier(http).baseline_values}
     assert tuned & (TLS | FILES | {"proxy_cache_lock", "fastcgi_cache_lock"}) == FILES | more
 
 
@@ -79,7 +79,7 @@ def test_what_is_in_effect_is_in_our_units() -> None:
         "events { } http { ssl_session_cache shared:SSL:10m; ssl_buffer_size 8k; gzip on;"
         " ssl_session_timeout 10m; open_file_cache max=1000 inactive=20s; proxy_cache_lock on; }"
     )
-    assert in_effect(text) == {
+    assert parse_effective(text) == {
         "ssl_session_cache": 10, "ssl_buffer_size": 8, "gzip": True, "ssl_session_timeout": 600,
         "open_file_cache": 1000, "proxy_cache_lock": True,
     }  # fmt: skip
@@ -119,8 +119,8 @@ def test_a_real_nginx_resumes_sessions_as_it_is_told(
     tmp_path: Path, sessions: int, resumes: bool
 ) -> None:
     site = host("web1", "10.0.0.1", {MAIN: REAL}, "nginx.service")
-    (front,) = instances(site)[0]
-    found = adopt(DiscoveredTier("web", (front,)))
+    (front,) = find_instances(site)[0]
+    found = adopt_tier(DiscoveredTier("web", (front,)))
     changed = {"ssl_session_cache": sessions, "ssl_session_timeout": 600, "ssl_buffer_size": 4,
                "gzip": True, "gzip_comp_level": 4, "gzip_min_length": 1000, "open_file_cache": 1000,
                "open_file_cache_valid": 30, "open_file_cache_min_uses": 2, "http2": True}  # fmt: skip
@@ -129,7 +129,7 @@ def test_a_real_nginx_resumes_sessions_as_it_is_told(
     assert resumed(tmp_path, config) is resumes
     printed = subprocess.run(("nginx", "-T", "-p", f"{tmp_path}/", "-c", "nginx.conf"),
                              capture_output=True, text=True, check=True).stdout  # fmt: skip
-    effective = in_effect(printed)
+    effective = parse_effective(printed)
     asked = {name: value for name, value in changed.items() if name != "http2" and (sessions or
              name != "ssl_session_cache")}  # fmt: skip
     assert {name: effective.get(name) for name in asked} == asked

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.discovery.adoption import AdoptedTier, adopt
+from autotune.discovery.adoption import AdoptedTier, adopt_tier
 from autotune.discovery.host_reading import DiscoveredHost
-from autotune.discovery.tiers import DiscoveredTier, instances
+from autotune.discovery.tiers import DiscoveredTier, find_instances
 from autotune.services.base import Value
 from tests.discovery.places import POOL, host
 from tests.discovery.test_adoption import given_back, rendered
@@ -49,14 +49,14 @@ http {
 
 def lb(text: str) -> tuple[AdoptedTier, DiscoveredHost]:
     site = host("lb1", "10.0.0.9", {MAIN: text}, "nginx.service")
-    (front,) = instances(site)[0]
-    return adopt(DiscoveredTier("lb", (front,))), site
+    (front,) = find_instances(site)[0]
+    return adopt_tier(DiscoveredTier("lb", (front,))), site
 
 
 def web(text: str) -> tuple[AdoptedTier, DiscoveredHost]:
     site = host("web1", "10.0.0.1", {MAIN: text, FPM: POOL}, "nginx.service", "php8.2-fpm.service")
-    (front,) = instances(site)[0]
-    return adopt(DiscoveredTier("web", (front,))), site
+    (front,) = find_instances(site)[0]
+    return adopt_tier(DiscoveredTier("web", (front,))), site
 
 
 def with_changes(tier: AdoptedTier, changed: Mapping[str, Value]) -> str:
@@ -86,8 +86,8 @@ def accepted(text: str, directory: Path) -> None:
 def test_a_balancer_that_keeps_none_gets_some_behind_its_method(tmp_path: Path) -> None:
     tier, site = lb(BALANCER)
     given_back(tier, site)
-    assert tier.values["nginx.upstream_keepalive"] == 0
-    assert tier.values["nginx.upstream_keepalive_requests"] == 1000
+    assert tier.baseline_values["nginx.upstream_keepalive"] == 0
+    assert tier.baseline_values["nginx.upstream_keepalive_requests"] == 1000
     text = with_changes(tier, KEPT)
     accepted(text, tmp_path)
     lines = [line.strip() for line in text.splitlines()]
@@ -107,13 +107,13 @@ def test_a_balancer_that_keeps_none_gets_some_behind_its_method(tmp_path: Path) 
 def test_what_the_site_says_of_its_connections_stays(own: str) -> None:
     tier, site = lb(BALANCER.replace("location /b {", f"location /b {{ {own}"))
     given_back(tier, site)
-    assert "nginx.upstream_keepalive" not in tier.values
-    assert "its own" in tier.left["nginx.upstream_keepalive"]
+    assert "nginx.upstream_keepalive" not in tier.baseline_values
+    assert "its own" in tier.skipped["nginx.upstream_keepalive"]
 
 
 def test_a_server_without_an_upstream_keeps_none() -> None:
     tier, _ = lb(BALANCER.replace("http://web", "http://127.0.0.1:81"))
-    assert "no `upstream`" in tier.left["nginx.upstream_keepalive"]
+    assert "no `upstream`" in tier.skipped["nginx.upstream_keepalive"]
 
 
 @pytest.mark.stack
@@ -122,7 +122,7 @@ def test_none_is_no_directive(tmp_path: Path, written: str) -> None:
     kept = f"82; keepalive  {written}; keepalive_requests 50;"
     tier, site = lb(BALANCER.replace("82;", kept))
     given_back(tier, site)
-    assert tier.values["nginx.upstream_keepalive"] == 32
+    assert tier.baseline_values["nginx.upstream_keepalive"] == 32
     assert kept.replace("32", "8") in with_changes(tier, {"upstream_keepalive": 8})
     without = with_changes(tier, {"upstream_keepalive": 0, "upstream_keepalive_requests": 60})
     assert "82;  keepalive_requests 60;" in without
@@ -134,8 +134,8 @@ def test_none_is_no_directive(tmp_path: Path, written: str) -> None:
 def test_connections_to_a_pool_are_kept_on_both_sides(tmp_path: Path, said: str) -> None:
     tier, site = web(PHP.replace("fastcgi_pass", f"{said} fastcgi_pass"))
     given_back(tier, site)
-    assert tier.values["nginx.fastcgi_keep_conn"] is False
-    assert tier.values["nginx.fastcgi_keepalive"] == 8
+    assert tier.baseline_values["nginx.fastcgi_keep_conn"] is False
+    assert tier.baseline_values["nginx.fastcgi_keepalive"] == 8
     text = with_changes(tier, {"fastcgi_keep_conn": True, "fastcgi_keepalive": 3})
     accepted(text, tmp_path)
     assert "php8.2-fpm.sock;\n        keepalive 3;" in text

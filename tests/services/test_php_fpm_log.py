@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.programs import local_programs
-from autotune.services.base import Endpoint, Role, Site
+from autotune.deploy.programs import find_local_programs
+from autotune.services.base import Endpoint, Role, Placement
 from autotune.services.php_fpm.service import PhpFpm
 from autotune.transports.local import LocalTransport
 
@@ -26,14 +26,14 @@ php_admin_value[session.save_path] = "tcp://cache?auth=hunter2"
 def test_what_is_in_effect_is_shown_without_secrets_and_logged_nowhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    program = local_programs([PhpFpm()])["php-fpm"]
+    program = find_local_programs([PhpFpm()])["php-fpm"]
     conf, log, pool = tmp_path / "php-fpm.conf", tmp_path / "fpm.log", tmp_path / "www.conf"
     pool.write_text(POOL.replace("HERE", str(tmp_path)))
     conf.write_text(f"[global]\nerror_log = {log}\ninclude={pool}\n")
     monkeypatch.setattr(PhpFpm, "config_path", lambda *_: str(conf))
-    site = Site(tier="web", host="h", role=Role.APP, directory=str(tmp_path), installed=True,
+    site = Placement(tier="web", host="h", role=Role.APP, directory=str(tmp_path), installed=True,
                 listen=Endpoint("127.0.0.1", 80), programs={"php-fpm": program})  # fmt: skip
-    shown = PhpFpm().effective(site)[0]
+    shown = PhpFpm().list_readbacks(site)[0]
     done = LocalTransport().run(shown.argv)
     values = shown.parse(done.stdout)
     assert (values["pm"], values["max_children"]) == ("static", 7)

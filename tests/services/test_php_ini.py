@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.stack import Part
+from autotune.deploy.stack import ServiceInstance
 from autotune.discovery.host_reading import DiscoveredHost
-from autotune.monitor.activity import queue_of
-from autotune.monitor.procfs import Queue
-from autotune.services.base import Endpoint, Own, Role, Site, Value
-from autotune.services.config_files import Tree
-from autotune.services.diagnosis import Finding, PartActivity, PartReading, Resource
+from autotune.monitor.activity import find_queue
+from autotune.monitor.procfs import ListenQueue
+from autotune.services.base import Endpoint, AdoptedConfig, Role, Placement, Value
+from autotune.services.config_files import FileTree
+from autotune.services.diagnosis import ResourceShortage, InstanceActivity, InstanceReading, Resource
 from autotune.services.php_fpm.service import PhpFpm
 from autotune.services.php_ini.diagnosis import DIAGNOSIS
 from autotune.services.php_ini.parameters import PARAMETERS
-from autotune.services.php_ini.service import PhpIni, in_effect, meaning
+from autotune.services.php_ini.service import PhpIni, parse_effective, parse_value
 from autotune.space.facts import HostFacts
-from autotune.space.space import build
-from autotune.target.read import read
+from autotune.space.space import build_space
+from autotune.target.read import read_target
 from tests.discovery.places import POOL, adopted, web
 
 PRINTED = (Path(__file__).parent / "fixtures" / "php-ini-fpm.txt").read_text()
@@ -62,31 +62,31 @@ LINKS = {f"{CONF}/10-opcache.ini": "/etc/php/8.2/mods-available/opcache.ini"}
     ],
 )
 def test_what_php_makes_of_a_value(name: str, written: str, value: Value | None) -> None:
-    assert meaning(BY_NAME[name], written) == value
+    assert parse_value(BY_NAME[name], written) == value
 
 
 def test_the_pool_shows_what_is_in_effect() -> None:
-    values = in_effect(PRINTED)
+    values = parse_effective(PRINTED)
     assert set(values) == set(BY_NAME)
     assert values["opcache_memory_consumption"] == 64
     assert (values["opcache_jit"], values["realpath_cache_size"]) == ("off", 4096)
     # Asked for and not mapped; and without OPcache, where all that is left is what was asked for.
-    assert in_effect("opcache.memory_consumption 64\nused_memory 5\nfree_memory 33554427\n"
+    assert parse_effective("opcache.memory_consumption 64\nused_memory 5\nfree_memory 33554427\n"
                      "wasted_memory 0\n") == {"opcache_memory_consumption": 32}  # fmt: skip
-    assert in_effect("opcache.memory_consumption 64\n") == {"opcache_memory_consumption": 64}
-    assert in_effect("File not found.\n") == {}
+    assert parse_effective("opcache.memory_consumption 64\n") == {"opcache_memory_consumption": 64}
+    assert parse_effective("File not found.\n") == {}
 
 
 def host(pool: str = POOL, files: dict[str, bytes] | None = None) -> DiscoveredHost:
     plain = web(pool=pool)
-    tree = Tree({**plain.tree.files, **(FILES if files is None else files)},
+    tree = FileTree({**plain.tree.files, **(FILES if files is None else files)},
                 {**plain.tree.links, **LINKS})  # fmt: skip
     return replace(plain, tree=tree)
 
 
 def test_debian_s_files_stay_and_another_one_is_read_last() -> None:
     tier = adopted(host())
-    values = {name.removeprefix("php_ini."): value for name, value in tier.values.items()
+    values = {name.removeprefix("php_ini."): value for name, value in tier.baseline_values.items()
               if name.startswith("php_ini.")}  # fmt: skip
     assert values == {
         "opcache_enable": True, "opcache_memory_consumption": 96, "opcache_jit": "off",
@@ -96,22 +96,22 @@ def test_debian_s_files_stay_and_another_one_is_read_last() -> None:
     }  # fmt: skip
     assert (
         "= 4M` is not a valid baseline value"
-        in tier.left["php_ini.opcache_interned_strings_buffer"]
+        in tier.skipped["php_ini.opcache_interned_strings_buffer"]
     )
-    own = tier.own["web.web1.php_ini"]
+    own = tier.adopted_configs["web.web1.php_ini"]
     assert [(file.path, file.optional) for file in own.files] == [(OWN, True)]
     assert own.listen == "/run/php/php8.2-fpm.sock"
-    from autotune.deploy.templates import of_text
+    from autotune.deploy.templates import render_text
 
     text = tier.templates[own.files[0].template]
-    assert of_text(text, values) == ""
+    assert render_text(text, values) == ""
     other = {
         **values,
         "opcache_jit": "tracing",
         "opcache_enable": False,
         "realpath_cache_size": 128,
     }
-    assert of_text(text, other).splitlines() == [
+    assert render_text(text, other).splitlines() == [
         "opcache.enable = 0", "opcache.jit = tracing", "realpath_cache_size = 128K",
     ]  # fmt: skip
 
@@ -120,9 +120,9 @@ def test_what_was_kept_there_is_edited() -> None:
     tier = adopted(
         host(files={**FILES, OWN: b"opcache.jit = tracing\nopcache.jit_buffer_size=32M\n"})
     )
-    assert tier.values["php_ini.opcache_jit"] == "tracing"
-    assert tier.values["php_ini.opcache_jit_buffer_size"] == 32
-    assert [file.optional for file in tier.own["web.web1.php_ini"].files] == [False]
+    assert tier.baseline_values["php_ini.opcache_jit"] == "tracing"
+    assert tier.baseline_values["php_ini.opcache_jit_buffer_size"] == 32
+    assert [file.optional for file in tier.adopted_configs["web.web1.php_ini"].files] == [False]
 
 
 @pytest.mark.parametrize(
@@ -136,38 +136,38 @@ def test_what_was_kept_there_is_edited() -> None:
 )
 def test_what_is_left_as_it_is(changed: DiscoveredHost, name: str, why: str) -> None:
     tier = adopted(changed)
-    assert why in tier.left[f"php_ini.{name}"]
-    assert f"php_ini.{name}" not in tier.values
+    assert why in tier.skipped[f"php_ini.{name}"]
+    assert f"php_ini.{name}" not in tier.baseline_values
 
 
 def test_a_script_for_preloading_is_the_site_s_own() -> None:
     name = "php_ini.opcache_preload"
-    assert "no preload script is configured" in adopted(host()).left[name]
+    assert "no preload script is configured" in adopted(host()).skipped[name]
     shop = f"{CONF}/20-shop.ini"
     tier = adopted(host(files={**FILES, shop: b"opcache.preload=/srv/shop/preload.php\n"}))
-    assert tier.values[name] is True
-    from autotune.deploy.templates import of_text
+    assert tier.baseline_values[name] is True
+    from autotune.deploy.templates import render_text
 
-    text = tier.templates[tier.own["web.web1.php_ini"].files[0].template]
-    values = {full.removeprefix("php_ini."): value for full, value in tier.values.items()}
-    assert of_text(text, values) == ""
-    assert of_text(text, {**values, "opcache_preload": False}) == "opcache.preload = \n"
+    text = tier.templates[tier.adopted_configs["web.web1.php_ini"].files[0].template]
+    values = {full.removeprefix("php_ini."): value for full, value in tier.baseline_values.items()}
+    assert render_text(text, values) == ""
+    assert render_text(text, {**values, "opcache_preload": False}) == "opcache.preload = \n"
 
 
 def test_apache_has_another_build_with_files_of_its_own() -> None:
     programs = {"php": "/usr/bin/php8.2", "php-fpm": "/usr/sbin/php-fpm8.2"}
-    site = Site(tier="web", host="h", role=Role.HOST, directory="/run/t", installed=True,
+    site = Placement(tier="web", host="h", role=Role.HOST, directory="/run/t", installed=True,
                 listen=Endpoint("10.0.0.4", 80), programs=programs)  # fmt: skip
     paths = [service.config_path(site) for service in (PhpIni("fpm"), PhpIni("apache2"))]
     assert paths == [f"/etc/php/8.2/{of}/conf.d/zz-autotune.ini" for of in ("fpm", "apache2")]
     apache = replace(site, programs={"php": "/usr/bin/php8.2", "curl": "/usr/bin/curl"})
-    assert PhpIni("apache2").effective(apache)[0].argv[-2:] == ("/usr/bin/curl", "10.0.0.4:80")
-    pools, settings = Part(PhpFpm(), site), Part(PhpIni("fpm", PhpFpm()), site)
-    queue = Queue(str(pools.service.socket(site)), 9, 511)
-    assert queue_of(replace(pools, site=replace(site, role=Role.APP)), [queue]) is not None
-    assert queue_of(settings, [queue]) is None  # it is the pools' queue
-    elsewhere = replace(site, own=Own(listen="127.0.0.1:9000"))
-    assert PhpIni("fpm").effective(elsewhere)[0].argv[-1] == "tcp://127.0.0.1:9000"
+    assert PhpIni("apache2").list_readbacks(apache)[0].argv[-2:] == ("/usr/bin/curl", "10.0.0.4:80")
+    pools, settings = ServiceInstance(PhpFpm(), site), ServiceInstance(PhpIni("fpm", PhpFpm()), site)
+    queue = ListenQueue(str(pools.service.get_socket(site)), 9, 511)
+    assert find_queue(replace(pools, site=replace(site, role=Role.APP)), [queue]) is not None
+    assert find_queue(settings, [queue]) is None  # it is the pools' queue
+    elsewhere = replace(site, own=AdoptedConfig(listen="127.0.0.1:9000"))
+    assert PhpIni("fpm").list_readbacks(elsewhere)[0].argv[-1] == "tcp://127.0.0.1:9000"
 
 
 FULL = {"hits": 900.0, "misses": 600.0}
@@ -193,10 +193,10 @@ FULL = {"hits": 900.0, "misses": 600.0}
     ],
 )
 def test_what_it_runs_out_of(counted: dict[str, float], move: str) -> None:
-    activity = PartActivity("web.h.php_ini", "web", "h", "php_ini", Role.HOST, counters=counted)
-    part = PartReading(activity, {}, failed=0, mostly_errors=False, idle=0.6)
+    activity = InstanceActivity("web.h.php_ini", "web", "h", "php_ini", Role.HOST, counters=counted)
+    part = InstanceReading(activity, {}, failed_requests=0, errors_dominate=False, idle_fraction=0.6)
     rules = (*DIAGNOSIS.refusal_rules, *DIAGNOSIS.cache_rules)
-    findings: list[Finding] = [finding for rule in rules if (finding := rule(part))]
+    findings: list[ResourceShortage] = [finding for rule in rules if (finding := rule(part))]
     assert [finding.resource for finding in findings] == ([Resource.CACHE] if move else [])
     assert all(move in finding.evidence for finding in findings)
 
@@ -205,10 +205,10 @@ def test_its_memory_is_in_the_rule_once(tmp_path: Path) -> None:
     path = tmp_path / "shop.yaml"
     path.write_text("name: shop\nslo: {p99: 50ms}\nhosts: {web1: {address: 10.0.0.1}}\n"
                     "tiers: {web: {hosts: web1, service: nginx+php-fpm}}\nload: {path: /}\n")  # fmt: skip
-    space = build(read(path), {"web1": HostFacts(2, 2 * 2**30, 65_536)})
+    space = build_space(read_target(path), {"web1": HostFacts(2, 2 * 2**30, 65_536)})
     greedy = {"web.php_ini.opcache_memory_consumption": 256, "web.php_ini.opcache_jit_buffer_size": 128,
               "web.php_fpm.max_children": 64}  # fmt: skip
-    assert space.candidate(greedy).bindings
+    assert space.build_candidate(greedy).repairs
     (rule,) = [rule for rule in space.constraints if "memory(web1)" in rule.text]
     names = rule.names()
     assert {

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from autotune.errors import TargetError
-from autotune.services.base import Endpoint, Role, Site
-from autotune.services.config_files import Unreadable
-from autotune.services.diagnosis import PartActivity, PartReading, Resource
-from autotune.services.postgresql.adoption import read as directives
-from autotune.services.postgresql.parameters import plain
-from autotune.services.postgresql.service import DIAGNOSIS, Postgresql, in_effect
+from autotune.services.base import Endpoint, Role, Placement
+from autotune.services.config_files import ConfigSyntaxError
+from autotune.services.diagnosis import InstanceActivity, InstanceReading, Resource
+from autotune.services.postgresql.adoption import parse_directives as directives
+from autotune.services.postgresql.parameters import unquote
+from autotune.services.postgresql.service import DIAGNOSIS, Postgresql, parse_effective
 from autotune.space.facts import HostFacts
-from autotune.space.space import build, of_tier
+from autotune.space.space import build_space, build_tier_dimensions
 from autotune.target.model import Tier
-from autotune.target.read import read
+from autotune.target.read import read_target
 
 PRINTED = (Path(__file__).parent / "fixtures" / "postgresql.txt").read_text()
 GIB = 2**30
@@ -36,17 +36,17 @@ GIB = 2**30
 def test_a_line(line: str, name: str, value: str) -> None:
     for end in ("", "\n", "\r\n"):
         (directive,) = directives(f"# work_mem = 1MB\n\n{line}{end}")
-        assert (directive.name.text, plain(directive.arguments[0].text)) == (name, value)
+        assert (directive.name.text, unquote(directive.arguments[0].text)) == (name, value)
 
 
 @pytest.mark.parametrize("text", ["work_mem = 'open\n", "work_mem\n", "= 3", "work_mem = 4 MB\n"])
 def test_what_it_would_not_read_is_not_read(text: str) -> None:
-    with pytest.raises(Unreadable, match="line 2"):
+    with pytest.raises(ConfigSyntaxError, match="line 2"):
         directives(f"jit = on\n{text}")
 
 
 def test_what_is_in_effect_is_in_our_units() -> None:
-    values = in_effect(PRINTED)
+    values = parse_effective(PRINTED)
     assert set(values) == {parameter.name for parameter in Postgresql().parameters}
     assert {name: values[name] for name in ("shared_buffers", "work_mem", "effective_cache_size",
                                             "wal_buffers", "checkpoint_timeout", "jit")} == {
@@ -54,9 +54,9 @@ def test_what_is_in_effect_is_in_our_units() -> None:
         "checkpoint_timeout": 300, "jit": True,
     }  # fmt: skip
     written = PRINTED.replace("wal_buffers|512|8kB|", "wal_buffers|512|8kB|4MB")
-    assert in_effect(written)["wal_buffers"] == 4
+    assert parse_effective(written)["wal_buffers"] == 4
     assert (
-        in_effect(PRINTED.replace("compression|off", "compression|pglz"))["wal_compression"] == "on"
+        parse_effective(PRINTED.replace("compression|off", "compression|pglz"))["wal_compression"] == "on"
     )
 
 
@@ -75,7 +75,7 @@ def test_what_is_recommended_is_what_pgtune_says(
 ) -> None:
     tier = Tier(hosts=("db1",), service=("postgresql",))
     by_name = {
-        d.name.rpartition(".")[2]: d for d in of_tier("db", tier, HostFacts(cpus, memory * GIB))
+        d.name.rpartition(".")[2]: d for d in build_tier_dimensions("db", tier, HostFacts(cpus, memory * GIB))
     }
     always = {"max_connections": 200, "min_wal_size": 1024, "max_wal_size": 4096, "wal_buffers": 16,
               "random_page_cost": 1.1, "effective_io_concurrency": 200,
@@ -86,13 +86,13 @@ def test_what_is_recommended_is_what_pgtune_says(
         assert by_name[name].clip(recommended) == value, name
     # What a loss of power would cost is not for guides to say, nor searched.
     for name in ("fsync", "full_page_writes", "synchronous_commit"):
-        assert by_name[name].fixed
+        assert by_name[name].is_fixed
         assert by_name[name].recommended is None
 
 
-def reading(settings: dict[str, Any], **values: Any) -> PartReading:
-    activity = PartActivity("db.h.postgresql", "db", "h", "postgresql", Role.DATABASE, **values)
-    return PartReading(activity, settings, failed=0, mostly_errors=False, idle=0.6)
+def reading(settings: dict[str, Any], **values: Any) -> InstanceReading:
+    activity = InstanceActivity("db.h.postgresql", "db", "h", "postgresql", Role.DATABASE, **values)
+    return InstanceReading(activity, settings, failed_requests=0, errors_dominate=False, idle_fraction=0.6)
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_what_it_runs_out_of(values: dict[str, Any], resource: Resource | None, 
 
 
 def test_its_log_says_whom_it_turned_away() -> None:
-    pattern = DIAGNOSIS.complaints["too_many_clients"]
+    pattern = DIAGNOSIS.complaint_patterns["too_many_clients"]
     for words in (
         "sorry, too many clients already",
         "remaining connection slots are reserved for non-replication superuser connections",
@@ -129,15 +129,15 @@ def test_its_log_says_whom_it_turned_away() -> None:
 
 
 def test_versions_count_checkpoints_in_views_of_their_own() -> None:
-    assert DIAGNOSIS.counters is not None
+    assert DIAGNOSIS.counter_query is not None
     for version, view in (("15", "pg_stat_bgwriter"), ("17", "pg_stat_checkpointer")):
         programs = {"postgres": f"/usr/lib/postgresql/{version}/bin/postgres"}
-        site = Site(tier="db", host="h", role=Role.DATABASE, directory="/run/t",
+        site = Placement(tier="db", host="h", role=Role.DATABASE, directory="/run/t",
                     listen=Endpoint("10.0.0.4", 5432), installed=True, programs=programs)  # fmt: skip
-        command = DIAGNOSIS.counters.command(site)
+        command = DIAGNOSIS.counter_query.build_command(site)
         assert view in command[-1]
         assert f"/usr/lib/postgresql/{version}/bin/psql" in command
-        assert Postgresql().unit(site) == f"postgresql@{version}-main.service"
+        assert Postgresql().get_unit(site) == f"postgresql@{version}-main.service"
 
 
 TARGET = """\
@@ -154,16 +154,16 @@ load: {path: /}
 def test_memory_and_connections_of_a_database_are_in_the_rules(tmp_path: Path) -> None:
     path = tmp_path / "shop.yaml"
     path.write_text(TARGET)
-    space = build(read(path), dict.fromkeys(("web1", "web2", "db1"), HostFacts(2, 4 * GIB, 65_536)))
+    space = build_space(read_target(path), dict.fromkeys(("web1", "web2", "db1"), HostFacts(2, 4 * GIB, 65_536)))
     texts = "\n".join(rule.text for rule in space.constraints)
     assert "db.occupied <= 80% of memory(db1)" in texts
     assert "web.workers * count(web.hosts) <= db.connections" in texts
     asked = {"web.php_fpm.max_children": 100, "db.postgresql.max_connections": 60}
-    candidate = space.candidate(asked)
+    candidate = space.build_candidate(asked)
     children = candidate.settings["web.php_fpm.max_children"]
     assert isinstance(children, int)
     assert 2 * children <= int(candidate.settings["db.postgresql.max_connections"]) - 3
-    greedy = space.candidate(
+    greedy = space.build_candidate(
         {"db.postgresql.work_mem": 300_000, "db.postgresql.max_connections": 500}
     )
     work, clients = (greedy.settings[f"db.postgresql.{n}"] for n in ("work_mem", "max_connections"))
@@ -182,5 +182,5 @@ def test_it_is_tuned_where_its_data_is(tmp_path: Path, service: str, why: str, h
     path.write_text(TARGET.replace("service: postgresql", f"service: {service}"))
     facts = dict.fromkeys(("web1", "web2", "db1"), HostFacts(2, 4 * GIB, 65_536))
     with pytest.raises(TargetError, match=f"postgresql runs where its data is.*{why}") as refused:
-        build(read(path), facts)
+        build_space(read_target(path), facts)
     assert hint in str(refused.value.hint)

@@ -11,10 +11,10 @@ import pytest
 
 from autotune.services import option_lines
 from autotune.services.base import Settings
-from autotune.services.nginx.syntax import read
-from autotune.services.php_fpm.syntax import read_log
-from autotune.services.readback import Parser, configuration, listen_backlog, number
-from autotune.services.redis_protocol import alternating
+from autotune.services.nginx.syntax import parse_directives
+from autotune.services.php_fpm.syntax import parse_log
+from autotune.services.readback import Parser, build_config_parser, build_backlog_parser, parse_number
+from autotune.services.redis_protocol import build_pair_parser
 
 FIXTURES = Path(__file__).parent / "fixtures"
 
@@ -30,17 +30,17 @@ NGINX = same("worker_processes", "worker_connections", "multi_accept", "accept_m
 def directives(names: dict[str, str]) -> Parser:
     """Of nginx, as values."""
     switches = {"on": True, "off": False}
-    return configuration(read, names, lambda _, word: switches.get(word, number(word)))
+    return build_config_parser(parse_directives, names, lambda _, word: switches.get(word, parse_number(word)))
 
 
 def assignments(names: dict[str, str]) -> Parser:
     """Of PHP-FPM."""
-    return configuration(read_log, names)
+    return build_config_parser(parse_log, names)
 
 
 def lines(names: dict[str, str]) -> Parser:
     """Of memcached."""
-    return configuration(option_lines.read, names)
+    return build_config_parser(option_lines.parse_directives, names)
 
 
 POOL = same("pm", "pm.max_children", "pm.start_servers", "pm.process_idle_timeout")
@@ -93,13 +93,13 @@ POOL = same("pm", "pm.max_children", "pm.start_servers", "pm.process_idle_timeou
         ),
         (
             "redis-cli",
-            alternating(same("io-threads", "tcp-backlog", "maxclients", "save", "appendonly")),
+            build_pair_parser(same("io-threads", "tcp-backlog", "maxclients", "save", "appendonly")),
             {"io-threads": 2, "tcp-backlog": 345, "maxclients": 777, "save": "", "appendonly": "no"},
         ),
-        ("ss-tcp", listen_backlog(), {"backlog": 200}),
-        ("ss-tcp-reuseport", listen_backlog(), {"backlog": 300}),
-        ("ss-tcp-two-families", listen_backlog(), {"backlog": 77}),
-        ("ss-unix", listen_backlog("listen_backlog"), {"listen_backlog": 99}),
+        ("ss-tcp", build_backlog_parser(), {"backlog": 200}),
+        ("ss-tcp-reuseport", build_backlog_parser(), {"backlog": 300}),
+        ("ss-tcp-two-families", build_backlog_parser(), {"backlog": 77}),
+        ("ss-unix", build_backlog_parser("listen_backlog"), {"listen_backlog": 99}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
@@ -111,7 +111,7 @@ def test_recorded(fixture: str, parse: Parser, settings: Settings) -> None:
 
 @pytest.mark.parametrize(
     "parse",
-    [lines(NGINX), alternating(NGINX), directives(NGINX), assignments(NGINX), listen_backlog()],
+    [lines(NGINX), build_pair_parser(NGINX), directives(NGINX), assignments(NGINX), build_backlog_parser()],
 )
 @pytest.mark.parametrize("text", ["", "\n", "no such file or directory\n", "use", "LISTEN", "a = "])
 def test_what_was_not_printed_is_not_found(parse: Parser, text: str) -> None:
@@ -160,7 +160,7 @@ def test_assignments(text: str, found: Settings) -> None:
 
 def test_the_shortest_queue_counts() -> None:
     text = (FIXTURES / "ss-tcp-reuseport.txt").read_text() + (FIXTURES / "ss-tcp.txt").read_text()
-    assert listen_backlog()(text) == {"backlog": 200}
+    assert build_backlog_parser()(text) == {"backlog": 200}
 
 
 @pytest.mark.parametrize(
@@ -169,5 +169,5 @@ def test_the_shortest_queue_counts() -> None:
      ("inf", "inf"), ("10s", "10s"), ("1e3", "1e3"), ("", ""), ("0x10", "0x10")],
 )  # fmt: skip
 def test_number(text: str, value: object) -> None:
-    assert number(text) == value
-    assert type(number(text)) is type(value)
+    assert parse_number(text) == value
+    assert type(parse_number(text)) is type(value)

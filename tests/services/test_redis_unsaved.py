@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import AutotuneError
-from autotune.services.base import ConfigFile, Endpoint, Own, Role, Site
+from autotune.services.base import ConfigFile, Endpoint, AdoptedConfig, Role, Placement
 from autotune.services.redis.service import Redis
 from autotune.transports.local import LocalTransport
 from tests.deploy.lab import Ground, renewed
@@ -45,10 +45,10 @@ def unsaved(port: int, lines: str, *commands: tuple[str, ...], place: Path) -> s
         for command in commands:
             assert cli(port, *command, password=PASSWORD if PASSWORD in lines else "") == "OK"
         programs = {"redis-cli": str(shutil.which("redis-cli"))}
-        own = Own((ConfigFile(str(file), "redis.conf.j2"),))
-        site = Site(tier="store", host="h", role=Role.STORE, directory="/run/x", installed=True,
-                    listen=Endpoint("127.0.0.1", port), programs=programs, own=own)  # fmt: skip
-        argv = Redis().unsaved(site, {})
+        own = AdoptedConfig((ConfigFile(str(file), "redis.conf.j2"),))
+        site = Placement(tier="store", host="h", role=Role.STORE, directory="/run/x", installed=True,
+                    listen=Endpoint("127.0.0.1", port), programs=programs, adopted=own)  # fmt: skip
+        argv = Redis().build_unpersisted_check(site, {})
         assert argv is not None
         return LocalTransport().run(argv).stdout
     finally:
@@ -60,10 +60,10 @@ def test_what_a_file_includes_is_never_an_option_of_what_reads_it(tmp_path: Path
     """The file may be another account's: sed would write files, and run programs, as root."""
     file, written = tmp_path / "redis.conf", tmp_path / "written"
     file.write_text(f"include --expression=1w{written}\n")
-    site = Site(tier="store", host="h", role=Role.STORE, directory="/run/x", installed=True,
+    site = Placement(tier="store", host="h", role=Role.STORE, directory="/run/x", installed=True,
                 listen=Endpoint("127.0.0.1", 1), programs={"redis-cli": "true"},
-                own=Own((ConfigFile(str(file), "redis.conf.j2"),)))  # fmt: skip
-    argv = Redis().unsaved(site, {})
+                adopted=AdoptedConfig((ConfigFile(str(file), "redis.conf.j2"),)))  # fmt: skip
+    argv = Redis().build_unpersisted_check(site, {})
     assert argv is not None
     LocalTransport().run(argv)
     assert not written.exists()
@@ -87,12 +87,12 @@ def test_no_whole_file_takes_a_password_away(
     file.write_text(f"port {port}\n{line}")
 
     class There(Redis):
-        def config_path(self, site: Site) -> str:
+        def config_path(self, site: Placement) -> str:
             return str(file)
 
-    site = Site(tier="store", host="h", role=Role.STORE, directory="/run/x", installed=True,
+    site = Placement(tier="store", host="h", role=Role.STORE, directory="/run/x", installed=True,
                 listen=Endpoint("127.0.0.1", port), programs={"redis-cli": "true"})  # fmt: skip
-    argv = There().unsaved(site, {"redis.conf": template})
+    argv = There().build_unpersisted_check(site, {"redis.conf": template})
     assert argv is not None
     answer = LocalTransport().run(argv).stdout
     assert ("the replaced file" in answer) == refused

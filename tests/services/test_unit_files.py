@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.services.config_files import Tree
-from autotune.services.unit_files import files, starting
+from autotune.services.config_files import FileTree
+from autotune.services.unit_files import list_unit_files, find_exec_start
 
 UNIT = "app.service"
 OWN = f"/usr/lib/systemd/system/{UNIT}"
@@ -34,12 +34,12 @@ def unit(command: str) -> bytes:
     ],
 )  # fmt: skip
 def test_the_last_command_takes_effect(drop_ins: dict[str, bytes], path: str) -> None:
-    tree = Tree({OWN: unit("/bin/own"), **drop_ins})
-    starts = starting(tree, UNIT)
+    tree = FileTree({OWN: unit("/bin/own"), **drop_ins})
+    starts = find_exec_start(tree, UNIT)
     assert starts is not None
     assert starts[0] == path
-    assert starts[0] in files(tree, UNIT)
+    assert starts[0] in list_unit_files(tree, UNIT)
 
 
 def test_a_unit_that_is_not_there_starts_nothing() -> None:
-    assert starting(Tree(), UNIT) is None
+    assert find_exec_start(FileTree(), UNIT) is None

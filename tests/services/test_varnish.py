@@ -6,27 +6,27 @@ from pathlib import Path
 
 import pytest
 
-from autotune.services.base import Endpoint, Own, Role, Site
-from autotune.services.diagnosis import PartActivity, PartReading, Resource, Rule
+from autotune.services.base import Endpoint, AdoptedConfig, Role, Placement
+from autotune.services.diagnosis import InstanceActivity, InstanceReading, Resource, DiagnosisRule
 from autotune.services.varnish.diagnosis import DIAGNOSIS
-from autotune.services.varnish.service import SERVICES, counters, in_effect, storage_in_effect
+from autotune.services.varnish.service import SERVICES, parse_counters, parse_effective, parse_effective_storage
 
 FIXTURES = Path(__file__).parent / "fixtures"
 SETTINGS = {"thread_pools": 2, "thread_pool_max": 10, "storage": 16}
-SITE = Site(
+SITE = Placement(
     tier="t", host="h", role=Role.HTTP_CACHE, directory="/run/t", listen=Endpoint("10.0.0.1", 80),
     installed=True, programs={name: f"/usr/sbin/{name}" for name in SERVICES[0].programs},
 )  # fmt: skip
 
 
 def test_values_in_effect() -> None:
-    shown = in_effect((FIXTURES / "varnishadm.txt").read_text())
+    shown = parse_effective((FIXTURES / "varnishadm.txt").read_text())
     assert shown["thread_pool_min"] == 500
     assert shown["thread_pool_max"] == 600
     assert shown["workspace_client"] == 96
     assert shown["timeout_idle"] == 5
     assert "listen_depth" not in shown  # the kernel knows better
-    assert storage_in_effect((FIXTURES / "varnishstat.txt").read_text()) == {"storage": 16}
+    assert parse_effective_storage((FIXTURES / "varnishstat.txt").read_text()) == {"storage": 16}
 
 
 @pytest.mark.parametrize(
@@ -37,7 +37,7 @@ def test_values_in_effect() -> None:
      '{"counters": {"SMA.s0.g_bytes": {"value": "x"}}}'],
 )  # fmt: skip
 def test_what_makes_no_sense_says_nothing(text: str) -> None:
-    assert in_effect(text) == storage_in_effect(text) == counters(text) == {}
+    assert parse_effective(text) == parse_effective_storage(text) == parse_counters(text) == {}
 
 
 @pytest.mark.parametrize(
@@ -57,11 +57,11 @@ def test_what_makes_no_sense_says_nothing(text: str) -> None:
     ],
 )  # fmt: skip
 def test_what_its_counters_say(
-    rules: tuple[Rule, ...], counted: dict[str, float], resource: Resource | None, words: str
+    rules: tuple[DiagnosisRule, ...], counted: dict[str, float], resource: Resource | None, words: str
 ) -> None:
     counters = {f"MAIN.{name}": value for name, value in counted.items()}
-    activity = PartActivity("p", "t", "h", "varnish", Role.HTTP_CACHE, counters=counters)
-    part = PartReading(activity, SETTINGS, failed=0, mostly_errors=False, idle=0.5)
+    activity = InstanceActivity("p", "t", "h", "varnish", Role.HTTP_CACHE, counters=counters)
+    part = InstanceReading(activity, SETTINGS, failed_requests=0, errors_dominate=False, idle_fraction=0.5)
     findings = [finding for rule in rules if (finding := rule(part))]
     assert [finding.resource for finding in findings] == ([resource] if resource else [])
     assert all(words in finding.evidence for finding in findings)
@@ -70,10 +70,10 @@ def test_what_its_counters_say(
 def test_the_command_is_validated_and_asked_by_its_name() -> None:
     command = b'/x/varnishd -F -a :80 -n "shop" \\\n -P %%t/v.pid -s malloc,1m\n'
     unit = b"[Service]\nExecStart=\nExecStart=" + command
-    argv = SERVICES[0].validate(SITE, {"/etc/u.conf": unit})
+    argv = SERVICES[0].build_validation(SITE, {"/etc/u.conf": unit})
     assert argv is not None
     assert argv[4:6] == ("/etc/u.conf", "/usr/sbin/varnishd")
     assert " ".join(argv[6:]) == "-a 127.0.0.1:0 -n shop -P %t/v.pid -s malloc,1m"
-    assert SERVICES[0].validate(SITE, {"/etc/u.conf": b""}) is None
-    named = Site(**{**vars(SITE), "own": Own(listen="shop")})
-    assert SERVICES[0].effective(named)[0].argv[1:3] == ("-n", "shop")
+    assert SERVICES[0].build_validation(SITE, {"/etc/u.conf": b""}) is None
+    named = Placement(**{**vars(SITE), "own": AdoptedConfig(listen="shop")})
+    assert SERVICES[0].list_readbacks(named)[0].argv[1:3] == ("-n", "shop")

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from autotune.services.base import Value
-from autotune.simulate.chain import chain
-from autotune.simulate.topology import Topology
+from autotune.simulate.chain import build_chain
+from autotune.simulate.topology import ChainTopology
 from autotune.target.slo import Slo
 
 Chosen = dict[str, Value]
@@ -50,15 +50,15 @@ TURNED: Mapping[str, Iterable[int]] = {
 }
 
 
-def topology(web: int = 1, cache: int = 1) -> Topology:
-    chain_ = Topology()
+def topology(web: int = 1, cache: int = 1) -> ChainTopology:
+    chain_ = ChainTopology()
     return replace(
         chain_, web=replace(chain_.web, count=web), cache=replace(chain_.cache, count=cache)
     )
 
 
 def peak(settings: Mapping[str, Value], web: int = 1, cache: int = 1) -> float:
-    return chain(topology(web, cache), settings).peak(SLO)
+    return build_chain(topology(web, cache), settings).compute_peak(SLO)
 
 
 def best(name: str, web: int, cache: int) -> float:

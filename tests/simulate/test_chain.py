@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.services.base import Value
-from autotune.simulate.chain import chain
-from autotune.simulate.topology import GIB, Topology
+from autotune.simulate.chain import build_chain
+from autotune.simulate.topology import GIB, ChainTopology
 from autotune.target.model import Data
 from autotune.target.slo import Slo
 
@@ -31,15 +31,15 @@ NGINX: dict[str, Value] = {
 
 @given(st.floats(1.0, 6000.0), st.floats(1.0, 6000.0))
 def test_violations_grow_with_the_rate(one: float, other: float) -> None:
-    made = chain(Topology(), GOOD)
+    made = build_chain(ChainTopology(), GOOD)
     low, high = sorted((one, other))
-    assert made.violated(low, SLO) <= made.violated(high, SLO) + 1e-12
+    assert made.violation_share(low, SLO) <= made.violation_share(high, SLO) + 1e-12
 
 
 def test_the_peak_is_where_the_objective_is_just_met() -> None:
-    made = chain(Topology(), GOOD)
-    peak = made.peak(SLO)
-    assert made.violated(peak, SLO) <= SLO.allowed < made.violated(1.001 * peak, SLO)
+    made = build_chain(ChainTopology(), GOOD)
+    peak = made.compute_peak(SLO)
+    assert made.violation_share(peak, SLO) <= SLO.allowed_violations < made.violation_share(1.001 * peak, SLO)
 
 
 @pytest.mark.parametrize(
@@ -47,14 +47,14 @@ def test_the_peak_is_where_the_objective_is_just_met() -> None:
     [(Slo(limit=0.02), Slo(limit=0.05)), (Slo(quantile=0.999), Slo(quantile=0.9))],
 )
 def test_a_laxer_objective_has_a_higher_peak(stricter: Slo, laxer: Slo) -> None:
-    made = chain(Topology(), GOOD)
-    assert 0 < made.peak(stricter) < made.peak(laxer) < made.slowest.rate
+    made = build_chain(ChainTopology(), GOOD)
+    assert 0 < made.compute_peak(stricter) < made.compute_peak(laxer) < made.slowest_station.max_rate
 
 
 def test_a_queue_that_never_settles_grows_with_the_length_of_a_reading() -> None:
-    made, limit = chain(Topology(), GOOD), np.array([SLO.limit])
-    over = 1.05 * made.slowest.rate
-    late = [float(made.slower_than(over, limit, seconds)[0]) for seconds in (0.5, 1, 2, 5)]
+    made, limit = build_chain(ChainTopology(), GOOD), np.array([SLO.limit])
+    over = 1.05 * made.slowest_station.max_rate
+    late = [float(made.late_shares(over, limit, seconds)[0]) for seconds in (0.5, 1, 2, 5)]
     assert late == sorted(late)
     assert late[-1] > 0.9
 
@@ -62,42 +62,42 @@ def test_a_queue_that_never_settles_grows_with_the_length_of_a_reading() -> None
 @pytest.mark.parametrize(
     ("settings", "topology", "kind"),
     [
-        ({**GOOD, "cache.memcached.connections": 400}, Topology(), "no connection to the cache"),
+        ({**GOOD, "cache.memcached.connections": 400}, ChainTopology(), "no connection to the cache"),
         (
             {**NGINX, "cache.memcached.connections": 200},
-            replace(Topology(), web=replace(Topology().web, count=3)),
+            replace(ChainTopology(), web=replace(ChainTopology().web, count=3)),
             "no connection to the cache",
         ),
         (
             {**GOOD, "web.apache.MaxRequestWorkers": 1000},
-            replace(Topology(), web=replace(Topology().web, memory=8 * GIB)),
+            replace(ChainTopology(), web=replace(ChainTopology().web, memory=8 * GIB)),
             "killed",
         ),
-        ({**GOOD, "lb.sysctl.net.core.somaxconn": 8}, Topology(), "connection refused"),
+        ({**GOOD, "lb.sysctl.net.core.somaxconn": 8}, ChainTopology(), "connection refused"),
     ],
 )
 def test_what_cannot_work_fails_requests_and_has_no_peak(
-    settings: dict[str, Value], topology: Topology, kind: str
+    settings: dict[str, Value], topology: ChainTopology, kind: str
 ) -> None:
-    made = chain(topology, settings)
-    assert made.errors(3000.0)[kind] > SLO.errors
-    assert made.peak(SLO) < 0.7 * chain(Topology(), GOOD).peak(SLO)
+    made = build_chain(topology, settings)
+    assert made.error_shares(3000.0)[kind] > SLO.errors
+    assert made.compute_peak(SLO) < 0.7 * build_chain(ChainTopology(), GOOD).compute_peak(SLO)
 
 
 @pytest.mark.parametrize("tier", ["lb", "web"])
 def test_select_is_refused_with_more_connections_than_it_can_wait_for(tier: str) -> None:
     few = {**NGINX, f"{tier}.nginx.use": "select", f"{tier}.nginx.worker_connections": 1024}
     many = {**few, f"{tier}.nginx.worker_connections": 1025}
-    assert chain(Topology(), few).refused is None
-    assert "select()" in (chain(Topology(), many).refused or "")
-    assert chain(Topology(), many).peak(SLO) == 0.0
+    assert build_chain(ChainTopology(), few).refusal_reason is None
+    assert "select()" in (build_chain(ChainTopology(), many).refusal_reason or "")
+    assert build_chain(ChainTopology(), many).compute_peak(SLO) == 0.0
 
 
 def test_too_few_descriptors_are_too_few_connections() -> None:
-    poor = replace(Topology(), lb=replace(Topology().lb, nofile=256))
+    poor = replace(ChainTopology(), lb=replace(ChainTopology().lb, nofile=256))
     few = {**GOOD, "lb.nginx.worker_connections": 256}
-    assert chain(poor, GOOD).peak(SLO) < 0.6 * chain(Topology(), GOOD).peak(SLO)
-    assert chain(poor, GOOD).peak(SLO) == pytest.approx(chain(Topology(), few).peak(SLO), rel=0.1)
+    assert build_chain(poor, GOOD).compute_peak(SLO) < 0.6 * build_chain(ChainTopology(), GOOD).compute_peak(SLO)
+    assert build_chain(poor, GOOD).compute_peak(SLO) == pytest.approx(build_chain(ChainTopology(), few).compute_peak(SLO), rel=0.1)
 
 
 @pytest.mark.parametrize(
@@ -110,24 +110,24 @@ def test_too_few_descriptors_are_too_few_connections() -> None:
     ],
 )
 def test_the_poorest_tier_is_the_slowest(change: dict[str, dict[str, float]], tier: str) -> None:
-    poor = Topology()
+    poor = ChainTopology()
     for name, fields in change.items():
         poor = replace(poor, **{name: replace(getattr(poor, name), **fields)})
-    made = chain(poor, GOOD)
-    assert made.slowest.tier == tier
-    assert made.peak(SLO) < made.slowest.rate
+    made = build_chain(poor, GOOD)
+    assert made.slowest_station.tier == tier
+    assert made.compute_peak(SLO) < made.slowest_station.max_rate
 
 
 def test_a_data_set_that_fits_the_cache_never_asks_the_store() -> None:
-    fits = replace(Topology(), data=Data(pairs=100_000))
-    assert chain(fits, GOOD).fixed < chain(Topology(), GOOD).fixed
+    fits = replace(ChainTopology(), data=Data(pairs=100_000))
+    assert build_chain(fits, GOOD).fixed_seconds < build_chain(ChainTopology(), GOOD).fixed_seconds
 
 
 def test_few_prefork_processes_are_named_as_what_is_short() -> None:
-    assert chain(Topology(), {**GOOD, "web.apache.MaxRequestWorkers": 50}).slowest.why == (
+    assert build_chain(ChainTopology(), {**GOOD, "web.apache.MaxRequestWorkers": 50}).slowest_station.limit_reason == (
         "prefork processes in use"
     )
-    assert chain(Topology(), {**NGINX, "web.php_fpm.max_children": 5}).slowest.why == (
+    assert build_chain(ChainTopology(), {**NGINX, "web.php_fpm.max_children": 5}).slowest_station.limit_reason == (
         "FPM children in use"
     )
-    assert chain(Topology(), NGINX).slowest.why == "CPUs busy"
+    assert build_chain(ChainTopology(), NGINX).slowest_station.limit_reason == "CPUs busy"

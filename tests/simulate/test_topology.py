@@ -9,9 +9,9 @@ import pytest
 
 from autotune.environments.simulated import SimulatedEnvironment, prepare
 from autotune.services.base import Value
-from autotune.simulate.chain import chain
-from autotune.simulate.topology import ANSWERED, has_effect
-from autotune.target.read import read
+from autotune.simulate.chain import build_chain
+from autotune.simulate.topology import MODELLED_PARAMETERS, has_effect
+from autotune.target.read import read_target
 from autotune.target.slo import Slo
 from bench.variants import VARIANTS
 
@@ -20,12 +20,12 @@ BEST = {"paper": "nginx, apache+mod_php", "paper-3x3": "nginx, nginx+php-fpm"}
 
 
 def environment(name: str) -> SimulatedEnvironment:
-    return prepare(read(TARGETS / f"{name}.yaml"))
+    return prepare(read_target(TARGETS / f"{name}.yaml"))
 
 
 def peak(modelled: SimulatedEnvironment, settings: dict[str, Value]) -> float:
-    settings = modelled.space.candidate(settings).settings
-    return chain(modelled.topology, settings).peak(modelled.file.target.slo.slo)
+    settings = modelled.space.build_candidate(settings).settings
+    return build_chain(modelled.topology, settings).compute_peak(modelled.file.target.slo.build_slo)
 
 
 @pytest.mark.parametrize("name", BEST)
@@ -33,7 +33,7 @@ def test_the_best_deployment_is_the_published_one(name: str) -> None:
     modelled = environment(name)
     peaks = {
         ", ".join(map(str, deployment.values())): peak(
-            modelled, modelled.space.preset("published", deployment)
+            modelled, modelled.space.preset_settings("published", deployment)
         )
         for deployment in modelled.space.deployments
     }
@@ -43,7 +43,7 @@ def test_the_best_deployment_is_the_published_one(name: str) -> None:
 
 @pytest.mark.parametrize("name", BEST)
 def test_only_what_was_published_is_searched(name: str) -> None:
-    searched = {dimension.name for dimension in environment(name).space.tunable}
+    searched = {dimension.name for dimension in environment(name).space.tunable_dimensions}
     assert searched == {
         "lb.service", "lb.apache.ServerLimit", "lb.apache.ThreadsPerChild",
         "lb.nginx.worker_connections", "lb.nginx.use", "web.service",
@@ -60,7 +60,7 @@ def test_there_is_much_to_gain_over_the_baseline(name: str) -> None:
         < peak(modelled, modelled.space.baseline)
         < 0.6
         * max(
-            peak(modelled, modelled.space.preset("published", d))
+            peak(modelled, modelled.space.preset_settings("published", d))
             for d in modelled.space.deployments
         )
     )
@@ -99,18 +99,18 @@ def choice(name: str) -> dict[str, Value]:
 
 
 @pytest.mark.parametrize(
-    "name", [f"{t}.{n}" for t, names in ANSWERED.items() for n in sorted(names)]
+    "name", [f"{t}.{n}" for t, names in MODELLED_PARAMETERS.items() for n in sorted(names)]
 )
 def test_what_the_model_answers_to_changes_its_peak(name: str) -> None:
     good = {
-        **SPACE.preset("recommended"),
+        **SPACE.preset_settings("recommended"),
         **choice(name),
         "lb.apache.ServerLimit": 240,
         "web.php_fpm.max_children": 75,
         "cache.memcached.memory": 4096,
     }
     topology = VARIANTS["published"].topology
-    peaks = [chain(topology, {**good, name: value}).peak(Slo()) for value in values(name)]
+    peaks = [build_chain(topology, {**good, name: value}).compute_peak(Slo()) for value in values(name)]
     assert has_effect(topology, name)
     assert not np.isclose(peaks[0], peaks[1], rtol=1e-4)
 

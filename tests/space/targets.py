@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from autotune.services.sysctl.service import KEYS
+from autotune.services.sysctl.service import KERNEL_KEYS
 from autotune.space.facts import HostFacts
-from autotune.space.space import Space, build
-from autotune.target.read import read
+from autotune.space.space import SearchSpace, build_space
+from autotune.target.read import read_target
 
 GB = 2**30
 FLEET = """
@@ -38,11 +38,11 @@ KERNEL = {
     "fs.file-max": "2465610",
 }
 ABSENT, FIXED = "this kernel does not support it", "it cannot be written on this host"
-REFUSED = {name: ABSENT for name in KEYS if name not in KERNEL} | {"fs.file-max": FIXED}
-ROOMY = HostFacts(cpus=4, memory=16 * GB, nofile=100_000, kernel=KERNEL, refused=REFUSED)
+REFUSED = {name: ABSENT for name in KERNEL_KEYS if name not in KERNEL} | {"fs.file-max": FIXED}
+ROOMY = HostFacts(cpus=4, memory=16 * GB, nofile=100_000, kernel_values=KERNEL, unsettable=REFUSED)
 
 
-def fleet(directory: Path, more: str = "", *changed: tuple[str, str], **hosts: HostFacts) -> Space:
+def fleet(directory: Path, more: str = "", *changed: tuple[str, str], **hosts: HostFacts) -> SearchSpace:
     """The space of a fleet of roomy hosts, but for those named, its target's text changed."""
     text = FLEET
     for old, new in changed:
@@ -50,4 +50,4 @@ def fleet(directory: Path, more: str = "", *changed: tuple[str, str], **hosts: H
     path = directory / "fleet.yaml"
     path.write_text(text + more)
     facts = dict.fromkeys(("lb1", "web1", "web2", "mc1", "db1"), ROOMY)
-    return build(read(path), {**facts, **hosts})
+    return build_space(read_target(path), {**facts, **hosts})

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune.errors import INVALID_TARGET, TargetError
+from autotune.errors import INVALID_TARGET_EXIT_CODE, TargetError
 from autotune.services.base import Value
 from autotune.space.dimension import Dimension
-from autotune.space.space import Space
+from autotune.space.space import SearchSpace
 from tests.space.targets import GB, ROOMY, fleet
 
 MB = 2**20
@@ -27,16 +27,16 @@ def sampled(dimension: Dimension, rng: random.Random) -> Value:
     low, high = dimension.low, dimension.high
     if rng.random() < 0.3:
         return rng.choice((low, high))
-    return rng.randint(int(low), int(high)) if dimension.integer else rng.uniform(low, high)
+    return rng.randint(int(low), int(high)) if dimension.is_integer else rng.uniform(low, high)
 
 
 def test_worst_case_memory_per_host(tmp_path: Path) -> None:
     space = fleet(tmp_path, web2=replace(ROOMY, memory=GB))
     # 80 % of 1 GB, less (4 + 1) × 12 MB of nginx and 128 MB that PHP's processes share, hold 21
     # processes of 30 MB: 20 children, a master.
-    candidate = space.candidate({"web.php_fpm.max_children": 200})
+    candidate = space.build_candidate({"web.php_fpm.max_children": 200})
     assert candidate.settings["web.php_fpm.max_children"] == 20
-    assert candidate.bindings[0].rule == (
+    assert candidate.repairs[0].rule == (
         "web.occupied <= 80% of memory(web2): 128 MB + 0 + (200 + 1) * 30 MB + (4 + 1) * 12 MB"
         " = 6.07 GB <= 0.8 * 1 GB = 819 MB"
     )
@@ -44,10 +44,10 @@ def test_worst_case_memory_per_host(tmp_path: Path) -> None:
 
 def test_memory_that_was_measured_counts(tmp_path: Path) -> None:
     space = fleet(tmp_path, web2=replace(ROOMY, memory=GB))
-    known = space.knowing({"web.php_fpm": 60 * MB, "lb.nobody": MB})
-    candidate = known.candidate({"web.php_fpm.max_children": 200})
+    known = space.with_measured_memory({"web.php_fpm": 60 * MB, "lb.nobody": MB})
+    candidate = known.build_candidate({"web.php_fpm.max_children": 200})
     assert candidate.settings["web.php_fpm.max_children"] == 9
-    assert "(200 + 1) * 60 MB" in candidate.bindings[0].rule
+    assert "(200 + 1) * 60 MB" in candidate.repairs[0].rule
 
 
 def test_tiers_on_one_host_share_its_memory(tmp_path: Path) -> None:
@@ -77,9 +77,9 @@ def test_connections_and_descriptors(
     # The range is the user's own: the catalogue's would stay below the descriptors by itself.
     more = "parameters: {lb.nginx.worker_connections: {range: [64, 8192]}}\n"
     space = fleet(tmp_path, more, lb1=replace(ROOMY, nofile=10_000))
-    candidate = space.candidate(suggested)
+    candidate = space.build_candidate(suggested)
     assert candidate.settings[parameter] == given
-    assert candidate.bindings[0].rule == rule
+    assert candidate.repairs[0].rule == rule
 
 
 def test_several_users_of_one_cache_share_its_connections(tmp_path: Path) -> None:
@@ -95,28 +95,28 @@ def test_several_users_of_one_cache_share_its_connections(tmp_path: Path) -> Non
 def test_where_the_baseline_exceeds_a_host_no_candidate_uses_more(tmp_path: Path) -> None:
     space = fleet(tmp_path, mc1=replace(ROOMY, memory=64 * MB))
     assert space.baseline["cache.memcached.memory"] == 64
-    (line,) = (line for line in space.dropped if ".sysctl: " not in line)
+    (line,) = (line for line in space.excluded if ".sysctl: " not in line)
     assert "the baseline itself breaks a rule" in line
     assert "<= 0.8 * 64 MB = 51.2 MB, or " in line
-    assert space.candidate({}).bindings == ()
-    (of_cache,) = (m for m in space.memory(space.baseline) if m.host == "mc1")
+    assert space.build_candidate({}).repairs == ()
+    (of_cache,) = (m for m in space.compute_memory_use(space.baseline) if m.host == "mc1")
     assert of_cache.of_baseline
     assert of_cache.allowed == of_cache.needed
     rng = random.Random(7)
     for _ in range(200):
-        candidate = space.candidate({d.name: sampled(d, rng) for d in space.tunable})
-        (used,) = (m for m in space.memory(candidate.settings) if m.host == "mc1")
+        candidate = space.build_candidate({d.name: sampled(d, rng) for d in space.tunable_dimensions})
+        (used,) = (m for m in space.compute_memory_use(candidate.settings) if m.host == "mc1")
         assert used.needed <= of_cache.needed * (1 + 1e-9)
 
 
 def test_processes_that_prove_larger_are_larger_in_the_baseline_too(tmp_path: Path) -> None:
     more = "parameters: {web.php_fpm.max_children: {default: 40}}\n"
-    space = fleet(tmp_path, more, web2=replace(ROOMY, memory=2 * GB)).knowing(
+    space = fleet(tmp_path, more, web2=replace(ROOMY, memory=2 * GB)).with_measured_memory(
         {"web.php_fpm": 90 * MB}
     )
-    assert space.candidate({}).settings["web.php_fpm.max_children"] == 40
+    assert space.build_candidate({}).settings["web.php_fpm.max_children"] == 40
     assert (
-        space.candidate({"web.php_fpm.max_children": 200}).settings["web.php_fpm.max_children"]
+        space.build_candidate({"web.php_fpm.max_children": 200}).settings["web.php_fpm.max_children"]
         == 40
     )
 
@@ -126,7 +126,7 @@ def test_descriptors_and_connections_are_no_worse_than_the_baselines(tmp_path: P
 parameters: {web.php_fpm.max_children: {default: 60}, cache.memcached.connections: {default: 64}}
 """
     space = fleet(tmp_path, more, lb1=replace(ROOMY, nofile=100))
-    candidate = space.candidate(
+    candidate = space.build_candidate(
         {"lb.nginx.worker_connections": 4096, "web.php_fpm.max_children": 200}
     ).settings
     baseline = space.baseline
@@ -155,7 +155,7 @@ def test_a_value_beyond_the_memory_of_a_host_is_refused(
     with pytest.raises(TargetError, match=re.escape(figures)) as refused:
         fleet(tmp_path, f"parameters: {{{rule}}}\n", mc1=small, web2=four)
     assert "fleet.yaml:1" in refused.value.message
-    assert refused.value.exit_code == INVALID_TARGET
+    assert refused.value.exit_code == INVALID_TARGET_EXIT_CODE
 
 
 def test_a_range_ends_at_what_the_smallest_host_holds(tmp_path: Path) -> None:
@@ -166,12 +166,12 @@ def test_a_range_ends_at_what_the_smallest_host_holds(tmp_path: Path) -> None:
     assert memory.low == 64
     assert memory.high == 1484
     assert "cache.memcached.memory: the range ends at 1484 MB, not at 65536" in "\n".join(
-        space.dropped
+        space.excluded
     )
-    assert space.candidate({memory.name: 23_170}).settings[memory.name] <= 1484
+    assert space.build_candidate({memory.name: 23_170}).settings[memory.name] <= 1484
 
 
-def tight(directory: Path) -> Space:
+def tight(directory: Path) -> SearchSpace:
     """A fleet on which every rule binds now and then."""
     more = """
 parameters: {lb.nginx.worker_connections: {range: [64, 8192]}}
@@ -188,13 +188,13 @@ def test_no_candidate_of_a_thousand_breaks_a_rule_and_each_rule_binds(tmp_path: 
     rng = random.Random(5)
     bound: set[str] = set()
     for _ in range(1000):
-        candidate = space.candidate({d.name: sampled(d, rng) for d in space.tunable})
+        candidate = space.build_candidate({d.name: sampled(d, rng) for d in space.tunable_dimensions})
         for rule in space.constraints:
-            assert space.keeps(rule, candidate.settings), rule.text
+            assert space.is_kept(rule, candidate.settings), rule.text
         for dimension in space.dimensions:
             value = candidate.settings[dimension.name]
             assert dimension.clip(value) == value
-        bound |= {binding.rule.partition(":")[0] for binding in candidate.bindings}
+        bound |= {binding.rule.partition(":")[0] for binding in candidate.repairs}
     assert "web.workers * count(web.hosts) <= cache.connections" in bound
     assert "lb.nginx.worker_connections * 2 <= nofile(lb)" in bound
     assert {"web.occupied <= 80% of memory(web1)", "web.occupied <= 80% of memory(web2)"} & bound
@@ -205,7 +205,7 @@ def test_a_repair_changes_nothing_that_keeps_every_rule(tmp_path: Path) -> None:
     space = tight(tmp_path)
     rng = random.Random(6)
     for _ in range(200):
-        once = space.candidate({d.name: sampled(d, rng) for d in space.tunable})
-        again = space.candidate(once.settings)
+        once = space.build_candidate({d.name: sampled(d, rng) for d in space.tunable_dimensions})
+        again = space.build_candidate(once.settings)
         assert again.settings == once.settings
-        assert again.bindings == ()
+        assert again.repairs == ()

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import TargetError
-from autotune.space.space import Space, build
-from autotune.target.read import read
+from autotune.space.space import SearchSpace, build_space
+from autotune.target.read import read_target
 
 
-def space(directory: Path, parameters: str, more: str = "") -> Space:
+def space(directory: Path, parameters: str, more: str = "") -> SearchSpace:
     path = directory / "toy.yaml"
     path.write_text(f"name: toy\ncommand: [./bench]\nparameters: {{{parameters}}}\n{more}\n")
-    return build(read(path), {})
+    return build_space(read_target(path), {})
 
 
 @pytest.mark.parametrize(
@@ -39,8 +39,8 @@ def test_where_it_starts(tmp_path: Path, parameter: str, baseline: object) -> No
 
 def test_whole_numbers_stay_whole(tmp_path: Path) -> None:
     whole, real = space(tmp_path, "x: {range: [1, 9]}, y: {range: [1, 9.5]}").dimensions
-    assert whole.integer
-    assert not real.integer
+    assert whole.is_integer
+    assert not real.is_integer
     assert whole.clip(3.7) == 4
 
 
@@ -50,9 +50,9 @@ def test_conditions_reach_through(tmp_path: Path) -> None:
         "a: {choices: [on, off]}, b: {choices: [x, y, z], when: {a: on}}, "
         "c: {range: [1, 9], when: {b: [y, z]}}",
     )
-    assert found.active({"a": "on", "b": "y", "c": 1}) == {"a", "b", "c"}
-    assert found.active({"a": "on", "b": "x", "c": 1}) == {"a", "b"}
-    assert found.active({"a": "off", "b": "y", "c": 1}) == {"a"}
+    assert found.active_parameters({"a": "on", "b": "y", "c": 1}) == {"a", "b", "c"}
+    assert found.active_parameters({"a": "on", "b": "x", "c": 1}) == {"a", "b"}
+    assert found.active_parameters({"a": "off", "b": "y", "c": 1}) == {"a"}
 
 
 def test_constraints_hold_for_every_candidate(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_constraints_hold_for_every_candidate(tmp_path: Path) -> None:
         "x: {range: [1, 100], default: 2}, y: {range: [1, 100], default: 2}",
         "constraints: [x * y <= 500]",
     )
-    settings = found.candidate({"x": 100, "y": 90}).settings
+    settings = found.build_candidate({"x": 100, "y": 90}).settings
     assert float(settings["x"]) * float(settings["y"]) <= 500
 
 

@@ -23,25 +23,25 @@ def test_a_value_follows_its_siblings_and_others(tmp_path: Path) -> None:
         "cache.memcached.connections: {derive: 64 + cache.memcached.memory / 1 MB}",
     )
     space = fleet(tmp_path, parameters(*rules))
-    settings = space.candidate({CHILDREN: 40, "cache.memcached.memory": 100}).settings
+    settings = space.build_candidate({CHILDREN: 40, "cache.memcached.memory": 100}).settings
     assert settings["web.php_fpm.max_spare_servers"] == 40
     assert settings["web.php_fpm.start_servers"] == 8
     assert settings["cache.memcached.connections"] == 164
     assert space.baseline["web.php_fpm.max_spare_servers"] == 5
-    assert space.preset("recommended")["web.php_fpm.max_spare_servers"] == 32
+    assert space.preset_settings("recommended")["web.php_fpm.max_spare_servers"] == 32
     assert not {"web.php_fpm.max_spare_servers", "cache.memcached.connections"} & {
-        d.name for d in space.tunable
+        d.name for d in space.tunable_dimensions
     }
 
 
 def test_the_product_of_two_stays_within_its_bounds_and_rules(tmp_path: Path) -> None:
     rule = "constraints: [lb.apache.MaxRequestWorkers <= 600]\n"
     space = fleet(tmp_path, rule, ("lb1, service: nginx", "lb1, service: apache"))
-    candidate = space.candidate({"lb.apache.ServerLimit": 100, "lb.apache.ThreadsPerChild": 50})
+    candidate = space.build_candidate({"lb.apache.ServerLimit": 100, "lb.apache.ThreadsPerChild": 50})
     settings = candidate.settings
     product = int(settings["lb.apache.ServerLimit"]) * int(settings["lb.apache.ThreadsPerChild"])
     assert settings["lb.apache.MaxRequestWorkers"] == product <= 600
-    assert candidate.bindings[0].rule == (
+    assert candidate.repairs[0].rule == (
         "lb.apache.MaxRequestWorkers <= 600: 100 * 50 = 5000 <= 600"
     )
     # One of two factors gives way, and no further than it must.

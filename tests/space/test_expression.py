@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.space.expression import parse, parse_comparison
+from autotune.space.expression import parse_expression, parse_comparison
 
 NAMES = {
     "web.php_fpm.max_children": 20.0,
@@ -35,7 +35,7 @@ NAMES = {
     ],
 )
 def test_arithmetic(text: str, value: float) -> None:
-    assert parse(text).evaluate(NAMES) == pytest.approx(value)
+    assert parse_expression(text).evaluate(NAMES) == pytest.approx(value)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_arithmetic(text: str, value: float) -> None:
 )
 def test_nonsense_is_said_where_it_is(text: str, said: str) -> None:
     with pytest.raises(ValueError, match=re.escape(said)):
-        parse(text)
+        parse_expression(text)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_nonsense_is_said_where_it_is(text: str, said: str) -> None:
 )
 def test_what_is_too_long_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="more than 250 words are too many"):
-        parse(text)
+        parse_expression(text)
 
 
 @pytest.mark.parametrize("start", ["1 + ", "-", "(", "min(", "70% of "])
@@ -69,7 +69,7 @@ def test_what_is_just_short_enough_can_be_evaluated(start: str) -> None:
     for count in range(90, 130):
         text = start * count + "1" + ")" * (start.endswith("(") * count)
         try:
-            expression = parse(text)
+            expression = parse_expression(text)
         except ValueError as error:
             assert "too many" in str(error) or count > 100  # noqa: PT017  # Python's own limit of brackets
         else:
@@ -94,12 +94,12 @@ def test_what_is_just_short_enough_can_be_evaluated(start: str) -> None:
 )
 def test_nothing_of_python_is_accepted(text: str) -> None:
     with pytest.raises(ValueError, match=r"in '|no arithmetic"):
-        parse(text)
+        parse_expression(text)
 
 
 def test_a_share_binds_more_tightly_than_division() -> None:
-    assert parse("8 / 50% of 4").evaluate({}) == 4
-    assert parse("50% of 50% of -8").evaluate({}) == -2
+    assert parse_expression("8 / 50% of 4").evaluate({}) == 4
+    assert parse_expression("50% of 50% of -8").evaluate({}) == -2
 
 
 def test_a_comparison_needs_a_sign() -> None:
@@ -134,6 +134,6 @@ def test_any_text_is_parsed_or_refused(text: str) -> None:
 
 @given(st.integers(0, 10**6), st.integers(0, 10**6), st.integers(1, 10**6))
 def test_it_agrees_with_arithmetic(a: int, b: int, c: int) -> None:
-    assert parse(f"{a} + {b} * {c} - ({a} - {b}) / {c}").evaluate({}) == pytest.approx(
+    assert parse_expression(f"{a} + {b} * {c} - ({a} - {b}) / {c}").evaluate({}) == pytest.approx(
         a + b * c - (a - b) / c
     )

@@ -43,7 +43,7 @@ def test_a_container_chooses_from_what_the_kernel_lets_it_have(
 
 def test_what_cannot_be_set_is_left_out_with_a_line_that_says_why(tmp_path: Path) -> None:
     space = fleet(tmp_path, "parameters: {web.sysctl.net.ipv4.tcp_tw_recycle: {fixed: 1}}\n")
-    absent, fixed = (line for line in space.dropped if "web.sysctl" in line)
+    absent, fixed = (line for line in space.excluded if "web.sysctl" in line)
     assert "net.ipv4.tcp_tw_recycle" in absent
     assert absent.endswith(": this kernel does not support it (lb1, web1, mc1, db1)")
     assert fixed.endswith(
@@ -68,7 +68,7 @@ def test_the_target_may_ask_for_more_and_fix_what_it_likes(
     space = fleet(tmp_path, f"parameters: {{web.sysctl.{rule}}}\n")
     name = f"web.sysctl.{rule.partition(':')[0]}"
     assert space.baseline[name] == value
-    assert (name in {d.name for d in space.tunable}) is tunable
+    assert (name in {d.name for d in space.tunable_dimensions}) is tunable
 
 
 def test_hosts_of_a_tier_that_differ_are_pointed_out(tmp_path: Path) -> None:
@@ -76,7 +76,7 @@ def test_hosts_of_a_tier_that_differ_are_pointed_out(tmp_path: Path) -> None:
     assert space.baseline["web.sysctl.net.core.somaxconn"] == 4096
     assert (
         "web.sysctl.net.core.somaxconn: web1 has 4096, web2 has 128; the baseline is that of web1"
-        in space.dropped
+        in space.excluded
     )
 
 
@@ -84,7 +84,7 @@ def test_a_host_has_one_kernel_however_many_tiers(tmp_path: Path) -> None:
     space = fleet(tmp_path, "", ("hosts: mc1", "hosts: web1"))
     assert "web.sysctl.net.core.somaxconn" in space.baseline
     assert "cache.sysctl.net.core.somaxconn" not in space.baseline
-    (line,) = (line for line in space.dropped if line.startswith("cache.sysctl: "))
+    (line,) = (line for line in space.excluded if line.startswith("cache.sysctl: "))
     assert line.endswith("the kernel of web1 is tuned as part of tier web")
 
 
@@ -92,7 +92,7 @@ def test_private_processes_leave_the_kernel_and_limits_alone(tmp_path: Path) -> 
     everywhere = ("service: ", "runtime: embedded, service: ")
     space = fleet(tmp_path, "", everywhere)
     assert not any(".sysctl." in name or ".limits." in name for name in space.baseline)
-    assert space.dropped == ()
+    assert space.excluded == ()
 
 
 def test_limits_reach_what_the_host_allows(tmp_path: Path) -> None:

@@ -54,20 +54,20 @@ def test_a_rule_is_kept_by_the_nearest_value(
     tmp_path: Path, rule: str, suggested: dict[str, Any], parameter: str, given: int
 ) -> None:
     space = fleet(tmp_path, constraint(rule), web2=SMALL)
-    candidate = space.candidate(suggested)
+    candidate = space.build_candidate(suggested)
     assert candidate.settings[parameter] == given
-    assert [binding.parameter for binding in candidate.bindings] == [parameter]
-    assert rule in candidate.bindings[0].rule
+    assert [binding.parameter for binding in candidate.repairs] == [parameter]
+    assert rule in candidate.repairs[0].rule
 
 
 def test_where_one_parameter_is_not_enough_the_next_has_its_turn(tmp_path: Path) -> None:
     rule = "lb.nginx.worker_processes * 100 + web.php_fpm.max_children * 100 <= 950"
     space = fleet(tmp_path, constraint(rule))
     suggested = {"lb.nginx.worker_processes": 16, "web.php_fpm.max_children": 200}
-    candidate = space.candidate(suggested)
+    candidate = space.build_candidate(suggested)
     assert candidate.settings["web.php_fpm.max_children"] == 2
     assert candidate.settings["lb.nginx.worker_processes"] == 7
-    assert [binding.parameter for binding in candidate.bindings[:2]] == list(reversed(suggested))
+    assert [binding.parameter for binding in candidate.repairs[:2]] == list(reversed(suggested))
 
 
 def test_where_nothing_can_be_lowered_the_other_side_is_raised(tmp_path: Path) -> None:
@@ -75,14 +75,14 @@ def test_where_nothing_can_be_lowered_the_other_side_is_raised(tmp_path: Path) -
 constraints: ['500 <= cache.memcached.connections - 2 * web.php_fpm.max_children']
 """
     space = fleet(tmp_path, rules)
-    candidate = space.candidate({"cache.memcached.connections": 70, "web.php_fpm.max_children": 4})
+    candidate = space.build_candidate({"cache.memcached.connections": 70, "web.php_fpm.max_children": 4})
     assert candidate.settings["cache.memcached.connections"] == 508
     assert candidate.settings["web.php_fpm.max_children"] == 4
 
 
 def test_the_arithmetic_is_shown_with_its_quantities(tmp_path: Path) -> None:
     space = fleet(tmp_path, constraint("web.php_fpm.max_children * 30 MB <= 70% of web.memory"))
-    said = space.arithmetic(space.constraints[0], space.preset("published"))
+    said = space.format_arithmetic(space.constraints[0], space.preset_settings("published"))
     assert said == (
         "web.php_fpm.max_children * 30 MB <= 70% of web.memory: "
         "75 * 30 MB = 2.2 GB <= 0.7 * 16 GB = 11.2 GB"

@@ -9,21 +9,21 @@ from hypothesis import strategies as st
 
 from autotune.errors import TargetError
 from autotune.space.facts import HostFacts
-from autotune.space.space import Space, build
-from autotune.target.read import read
+from autotune.space.space import SearchSpace, build_space
+from autotune.target.read import read_target
 
 LOCAL = (Path(__file__).parents[2] / "targets" / "local.yaml").read_text()
 FACTS = {"here": HostFacts(cpus=2, memory=4 * 2**30, nofile=20_000)}
 
 
-def space_of(tmp: Path, more: str = "", replaced: tuple[str, str] = ("", "")) -> Space:
+def space_of(tmp: Path, more: str = "", replaced: tuple[str, str] = ("", "")) -> SearchSpace:
     path = tmp / "target.yaml"
     path.write_text(LOCAL.replace(*replaced) + more)
-    return build(read(path), FACTS)
+    return build_space(read_target(path), FACTS)
 
 
 @pytest.fixture(scope="module")
-def local(tmp_path_factory: pytest.TempPathFactory) -> Space:
+def local(tmp_path_factory: pytest.TempPathFactory) -> SearchSpace:
     rules = """
 constraints:
   - web.php_fpm.max_children * 30 MB <= 70% of web.memory
@@ -33,7 +33,7 @@ constraints:
     return space_of(tmp_path_factory.mktemp("space"), rules)
 
 
-def suggestions(space: Space) -> st.SearchStrategy[dict[str, Any]]:
+def suggestions(space: SearchSpace) -> st.SearchStrategy[dict[str, Any]]:
     def values(dimension: Any) -> st.SearchStrategy[Any]:
         if dimension.choices:
             return st.sampled_from(dimension.choices)
@@ -41,54 +41,54 @@ def suggestions(space: Space) -> st.SearchStrategy[dict[str, Any]]:
             return st.integers(dimension.low, dimension.high)
         return st.floats(dimension.low, dimension.high)
 
-    return st.fixed_dictionaries({d.name: values(d) for d in space.tunable})
+    return st.fixed_dictionaries({d.name: values(d) for d in space.tunable_dimensions})
 
 
 @pytest.mark.long
 @settings(max_examples=300)
 @given(data=st.data())
-def test_every_candidate_keeps_every_rule_and_every_bound(local: Space, data: Any) -> None:
+def test_every_candidate_keeps_every_rule_and_every_bound(local: SearchSpace, data: Any) -> None:
     suggested = data.draw(suggestions(local))
-    candidate = local.candidate(suggested)
+    candidate = local.build_candidate(suggested)
     names = {
         **local.facts,
         **{n: v for n, v in candidate.settings.items() if not isinstance(v, str)},
     }
-    assert all(rule.holds(names) for rule in local.constraints)
+    assert all(rule.is_kept(names) for rule in local.constraints)
     for dimension in local.dimensions:
         value = candidate.settings[dimension.name]
         assert dimension.clip(value) == value
     changed = {name for name, value in suggested.items() if candidate.settings[name] != value}
-    assert changed == {binding.parameter for binding in candidate.bindings}
+    assert changed == {binding.parameter for binding in candidate.repairs}
 
 
-def test_a_repair_lowers_no_more_than_it_must(local: Space) -> None:
-    candidate = local.candidate({"web.php_fpm.max_children": 200})
+def test_a_repair_lowers_no_more_than_it_must(local: SearchSpace) -> None:
+    candidate = local.build_candidate({"web.php_fpm.max_children": 200})
     # 70 % of 4 GiB hold 95 children of 30 MB, and not 96.
     assert candidate.settings["web.php_fpm.max_children"] == 95
-    assert "30 MB" in candidate.bindings[0].rule
-    assert candidate.bindings[0].asked == 200
+    assert "30 MB" in candidate.repairs[0].rule
+    assert candidate.repairs[0].requested == 200
 
 
-def test_the_baseline_is_stock_and_needs_no_repair(local: Space) -> None:
-    candidate = local.candidate({})
-    assert candidate.bindings == ()
+def test_the_baseline_is_stock_and_needs_no_repair(local: SearchSpace) -> None:
+    candidate = local.build_candidate({})
+    assert candidate.repairs == ()
     assert candidate.settings["web.php_fpm.max_children"] == 5
     assert candidate.settings["lb.nginx.worker_processes"] == 2  # auto: one per CPU
     assert candidate.settings["cache.memcached.memory"] == 7
 
 
-def test_presets_stay_inside_the_bounds(local: Space) -> None:
+def test_presets_stay_inside_the_bounds(local: SearchSpace) -> None:
     for preset in ("recommended", "published"):
         for dimension in local.dimensions:
-            value = local.preset(preset)[dimension.name]
+            value = local.preset_settings(preset)[dimension.name]
             assert dimension.clip(value) == value
 
 
-def test_inactive_parameters_are_known(local: Space) -> None:
-    static = local.active({**local.baseline, "web.php_fpm.pm": "static"})
+def test_inactive_parameters_are_known(local: SearchSpace) -> None:
+    static = local.active_parameters({**local.baseline, "web.php_fpm.pm": "static"})
     assert "web.php_fpm.max_spare_servers" not in static
-    assert "web.php_fpm.max_spare_servers" in local.active(local.baseline)
+    assert "web.php_fpm.max_spare_servers" in local.active_parameters(local.baseline)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_bad_rules_are_said(tmp_path: Path, rule: str, said: str) -> None:
 def test_fixed_and_dropped_parameters_are_not_searched(tmp_path: Path) -> None:
     rules = "lb.nginx.backlog: {fixed: 1024}\n  web.php_fpm.pm: {drop: true}"
     space = space_of(tmp_path, replaced=(MEMORY, rules))
-    tunable = {dimension.name for dimension in space.tunable}
+    tunable = {dimension.name for dimension in space.tunable_dimensions}
     assert not tunable & {"lb.nginx.backlog", "web.php_fpm.pm"}
     assert space.baseline["lb.nginx.backlog"] == 1024
     assert space.baseline["web.php_fpm.pm"] == "dynamic"
@@ -149,6 +149,6 @@ def test_fixed_and_dropped_parameters_are_not_searched(tmp_path: Path) -> None:
 
 def test_a_rule_is_shown_with_its_arithmetic(tmp_path: Path) -> None:
     space = space_of(tmp_path, "constraints: [lb.nginx.keepalive_timeout + 10 <= 85]")
-    assert space.candidate({"lb.nginx.keepalive_timeout": 100}).bindings
+    assert space.build_candidate({"lb.nginx.keepalive_timeout": 100}).repairs
     rule = space.constraints[0]
-    assert space.arithmetic(rule, space.baseline).endswith("85 <= 85")
+    assert space.format_arithmetic(rule, space.baseline).endswith("85 <= 85")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 
-from autotune.lab.lifecycle import access, down, up
+from autotune.lab.lifecycle import build_ssh_host, remove_lab, start_lab
 from autotune.lab.plan import LabHost
 from autotune.transports.ssh import SshTransport
 from tests.study import wordpress
@@ -159,8 +159,8 @@ def running(directory: Path, network: str, packages: Path) -> Iterator[Site]:
     lab = directory / "lab"
     directory.mkdir(parents=True, exist_ok=True)
     try:
-        up(hosts, lab)
-        transports = {host.name: SshTransport(access(lab, host.name)) for host in hosts}
+        start_lab(hosts, lab)
+        transports = {host.name: SshTransport(build_ssh_host(lab, host.name)) for host in hosts}
         site = Site(lab, transports, {host.name: host.address for host in hosts})
         words = {"@PASSWORD@": PASSWORD, "@OFFERS@": str(OFFERS),
                  "@WEB@": site.addresses["web"], "@DB@": site.addresses["db"]}  # fmt: skip
@@ -172,4 +172,4 @@ def running(directory: Path, network: str, packages: Path) -> Iterator[Site]:
         for transport in transports.values():
             transport.close()
     finally:
-        down(lab)
+        remove_lab(lab)

@@ -13,25 +13,25 @@ from typing import Any
 
 import numpy as np
 
-from autotune.deploy.deployed import Deployed, DeployFailed, Fleet
+from autotune.deploy.deployed import DeployResult, DeployFailed, Fleet
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.load_session import LoadSession
-from autotune.estimate import PartCapacity
-from autotune.measure.capacity import Limits
+from autotune.estimate import InstanceCapacity
+from autotune.measure.capacity import SearchLimits
 from autotune.measure.reading import Reading
 from autotune.monitor.watch import Observations
 from autotune.optimize.searcher import Searcher
 from autotune.optimize.storage import open_sqlite
 from autotune.services.base import Action, Settings
 from autotune.space.facts import HostFacts
-from autotune.space.space import Space, build
-from autotune.study.context import TrialContext, history
-from autotune.study.directory import Lock
-from autotune.study.loop import tune
+from autotune.space.space import SearchSpace, build_space
+from autotune.study.context import TrialContext, read_history
+from autotune.study.directory import StudyLock
+from autotune.study.loop import run_study_loop
 from autotune.study.ranking import Verdict
-from autotune.study.store import Store
+from autotune.study.store import StudyStore
 from autotune.target.model import Budget
-from autotune.target.read import read
+from autotune.target.read import read_target
 from autotune.target.slo import Slo
 
 LOCAL = Path(__file__).parents[2] / "targets" / "local.yaml"
@@ -64,18 +64,18 @@ class FormulaFleet(Fleet):
         self.restored = False
         self._broken = broken
 
-    def deploy(self, settings: Settings) -> Deployed:
+    def deploy(self, settings: Settings) -> DeployResult:
         if self._broken(settings):
             raise DeployFailed("it does not start: out of luck")
         self.settings = settings
-        return Deployed({"web/nginx.conf": b"\n"}, {"web": Action.RELOAD})
+        return DeployResult({"web/nginx.conf": b"\n"}, {"web": Action.RELOAD})
 
     def restore(self) -> None:
         self.restored = True
 
 
-def space() -> Space:
-    return build(read(LOCAL), {"here": HostFacts(cpus=2, memory=8 * 2**30, nofile=65_536)})
+def space() -> SearchSpace:
+    return build_space(read_target(LOCAL), {"here": HostFacts(cpus=2, memory=8 * 2**30, nofile=65_536)})
 
 
 class FormulaMeter:
@@ -97,8 +97,8 @@ class FormulaMeter:
     def diagnose(self, settings: Settings, watched: object) -> None:
         return None
 
-    def capacities(self, settings: Settings, watched: object) -> dict[str, PartCapacity]:
-        return {"all.cpu": PartCapacity(7.0, 0.1, ("web",))}
+    def capacities(self, settings: Settings, watched: object) -> dict[str, InstanceCapacity]:
+        return {"all.cpu": InstanceCapacity(7.0, 0.1, ("web",))}
 
     def begin_trial(self, *, deployed: bool) -> tuple[()]:
         return ()
@@ -114,11 +114,11 @@ class FormulaMeter:
 
 
 def context(
-    store: Store, peaks: Peaks, fleet: FormulaFleet, *, seed: int, pace: float
+    store: StudyStore, peaks: Peaks, fleet: FormulaFleet, *, seed: int, pace: float
 ) -> TrialContext:
     """A trial context whose readings come from ``peaks``."""
     meter = FormulaMeter(peaks, fleet, seed=seed, pace=pace)
-    session = LoadSession(fleet, meter, Slo(), Limits(max_rate=8000.0), history(store))
+    session = LoadSession(fleet, meter, Slo(), SearchLimits(max_rate=8000.0), read_history(store))
     silent: Any = Silent()  # takes every call there is
     return TrialContext(space(), session, store, silent)
 
@@ -131,13 +131,13 @@ def study(
     fleet: FormulaFleet | None = None,
     seed: int = 1,
     pace: float = 0.0,
-) -> tuple[Verdict, Store]:
+) -> tuple[Verdict, StudyStore]:
     """Start or continue the study in ``directory``."""
-    with Lock(directory / "lock"), closing(Store(directory)) as store:
+    with StudyLock(directory / "lock"), closing(StudyStore(directory)) as store:
         if store.state.started is None:
-            store.open_study(directory.name, LOCAL.read_text(), source=str(LOCAL), facts={})
+            store.record_study_start(directory.name, LOCAL.read_text(), source=str(LOCAL), facts={})
         made = context(store, peaks, fleet or FormulaFleet(), seed=seed, pace=pace)
         allowed: dict[str, Any] = {"trials": 8, "time": "10m"}
         with open_sqlite(directory / "study.db") as storage:
             searcher = Searcher(storage, "s", made.space, "tpe", seed)
-            return tune(made, searcher, budget or Budget(**allowed)), store
+            return run_study_loop(made, searcher, budget or Budget(**allowed)), store

@@ -12,10 +12,10 @@ from autotune.deploy.deployed import DeployFailed
 from autotune.environments.base import prepare
 from autotune.errors import AutotuneError
 from autotune.services.base import Settings
-from autotune.study.applying import apply, exported_rss, fitting_settings, settings_of
-from autotune.study.context import held
-from autotune.study.measuring import reference_configuration, requested
-from autotune.target.read import read
+from autotune.study.applying import apply_settings, read_exported_rss, read_compatible_settings, read_applicable_settings
+from autotune.study.context import open_locked_store
+from autotune.study.measuring import build_comparison_configuration, build_measurement_request
+from autotune.target.read import read_target
 from tests.modelled import noisy
 from tests.space.targets import GB, ROOMY, fleet
 from tests.study.simulated import Silent
@@ -27,17 +27,17 @@ def test_what_was_measured_then_keeps_the_rules_now(tmp_path: Path) -> None:
     small = ROOMY.__class__(cpus=4, memory=GB, nofile=ROOMY.nofile)
     space = fleet(tmp_path, "", web1=small)
     asked = {"web.php_fpm.max_children": 28}
-    assert space.candidate(asked).settings["web.php_fpm.max_children"] == 20
-    known = space.knowing(exported_rss(manifest)).candidate(asked)
+    assert space.build_candidate(asked).settings["web.php_fpm.max_children"] == 20
+    known = space.with_measured_memory(read_exported_rss(manifest)).build_candidate(asked)
     assert known.settings["web.php_fpm.max_children"] == 28
-    assert known.bindings == ()
+    assert known.repairs == ()
 
 
 def test_memory_that_no_host_has_is_a_mistake_with_a_way_out(tmp_path: Path) -> None:
     manifest = tmp_path / "manifest.json"
     manifest.write_text(json.dumps({"parameters": {}, "rss": {"web.php_fpm": 2**50}}))
     with pytest.raises(AutotuneError, match="80% of memory") as caught:
-        fleet(tmp_path, "").knowing(exported_rss(manifest)).candidate({})
+        fleet(tmp_path, "").with_measured_memory(read_exported_rss(manifest)).build_candidate({})
     assert caught.value.hint
 
 
@@ -46,7 +46,7 @@ def test_memory_that_no_host_has_is_a_mistake_with_a_way_out(tmp_path: Path) -> 
 )
 def test_older_exports_know_nothing(tmp_path: Path, text: str, found: dict[str, int]) -> None:
     (tmp_path / "manifest.json").write_text(text)
-    assert exported_rss(tmp_path) == found
+    assert read_exported_rss(tmp_path) == found
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_older_exports_know_nothing(tmp_path: Path, text: str, found: dict[str, 
 def test_what_is_no_manifest_is_said(tmp_path: Path, text: str) -> None:
     (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(AutotuneError, match="is not the manifest of an export"):
-        exported_rss(tmp_path)
+        read_exported_rss(tmp_path)
 
 
 @pytest.mark.parametrize("left", [[], ["lab"]], ids=["restored", "not restored"])
@@ -74,13 +74,13 @@ def test_one_that_failed_leaves_a_study_only_for_hosts_to_be_restored(
     tmp_path: Path, left: list[str]
 ) -> None:
     (target := tmp_path / "modelled.yaml").write_text(noisy("budget: {trials: 5, time: 30m}\n"))
-    environment, directory = prepare(read(target)), tmp_path / "studies" / "shop-applied"
+    environment, directory = prepare(read_target(target)), tmp_path / "studies" / "shop-applied"
     for host in left:
         (directory / "originals").mkdir(parents=True)
         (directory / "originals" / f"{host}.json").touch()
     refused: Settings = {"lb.nginx.use": "select", "lb.nginx.worker_connections": 4096}
     with pytest.raises(DeployFailed, match="select"):
-        apply(environment, refused, directory, Silent())
+        apply_settings(environment, refused, directory, Silent())
     assert directory.exists() == bool(left)
 
 
@@ -92,7 +92,7 @@ def test_nor_does_a_session_that_never_began(tmp_path: Path, before: bool) -> No
         directory.mkdir(parents=True)
         (directory / "notes.txt").write_text("an SRE's own")
     locked = AutotuneError("the hosts of this study are another's")
-    with pytest.raises(AutotuneError), held(prepare(read(target)), directory, Silent()):
+    with pytest.raises(AutotuneError), open_locked_store(prepare(read_target(target)), directory, Silent()):
         raise locked
     assert directory.exists() == (directory / "notes.txt").exists() == before
 
@@ -128,9 +128,9 @@ def test_measuring_refuses_what_applying_refuses(
     environment = SimpleNamespace(space=space)
     export = written(tmp_path, document)
     for refuse in (
-        lambda: settings_of(environment, export),  # type: ignore[arg-type]
-        lambda: requested(environment, export, None, 1),  # type: ignore[arg-type]
-        lambda: reference_configuration(space, str(export), {}),
+        lambda: read_applicable_settings(environment, export),  # type: ignore[arg-type]
+        lambda: build_measurement_request(environment, export, None, 1),  # type: ignore[arg-type]
+        lambda: build_comparison_configuration(space, str(export), {}),
     ):
         with pytest.raises(AutotuneError) as raised:
             refuse()
@@ -144,4 +144,4 @@ def test_settings_that_had_no_effect_in_their_study_are_no_reason(tmp_path: Path
     parameters = {"web.php_fpm.pm": "static", "web.php_fpm.max_spare_servers": 4}
     changes = [{"parameter": "web.php_fpm.pm"}]
     export = written(tmp_path, {"parameters": parameters, "changes": changes})
-    assert fitting_settings(space, export) == parameters
+    assert read_compatible_settings(space, export) == parameters

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.lab.plan import names
+from autotune.lab.plan import derive_names
 from autotune.study.records import Phase, State
-from autotune.study.store import state_of
+from autotune.study.store import load_state
 from tests.deploy.lab import Ground, autotune, differing, renewed
 from tests.lab.shared import NETWORK, SharedLab
 
@@ -44,14 +44,14 @@ def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
 
 def target(ground: Ground, budget: str) -> Path:
     path = ground.directory / "twins.yaml"
-    text = TARGET.replace("CONFIG", str(names(ground.lab).ssh_config))
+    text = TARGET.replace("CONFIG", str(derive_names(ground.lab).ssh_config))
     path.write_text(f"{text}budget: {budget}\n")
     return path
 
 
 def until(reached: Callable[[State], bool], ground: Ground, tuner: subprocess.Popen[str]) -> None:
     study = ground.directory / "studies" / "twins"
-    while not ((study / "events.jsonl").exists() and reached(state_of(study))):
+    while not ((study / "events.jsonl").exists() and reached(load_state(study))):
         assert tuner.poll() is None, tuner.communicate()[0]
         time.sleep(0.1)
 
@@ -84,8 +84,8 @@ def test_a_study_on_two_beds_confirms_its_claim_on_both(ground: Ground) -> None:
     tuner = autotune("run", str(path), "--beds", "all", "--yes", cwd=ground.directory)
     output = tuner.communicate(timeout=800)[0]
     assert tuner.returncode == 0, output
-    state = state_of(ground.directory / "studies" / "twins")
+    state = load_state(ground.directory / "studies" / "twins")
     assert state.verdict is not None
-    assert {t.bed for t in state.finished(Phase.BASELINE)} == {"a", "b"}
+    assert {t.bed for t in state.list_finished(Phase.BASELINE)} == {"a", "b"}
     assert set(state.verdict["beds"]) == {"a", "b"}, output
     assert differing(before, ground.pictures()) == [], output

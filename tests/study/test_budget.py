@@ -7,28 +7,28 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.deployed import Deployed
+from autotune.deploy.deployed import DeployResult
 from autotune.diagnose.diagnosis import WatchedReading
-from autotune.environments.clock import Clock
+from autotune.environments.clock import StudyClock
 from autotune.environments.load_session import LoadSession
 from autotune.environments.peak import Peak
-from autotune.optimize.confirmation import LEAST_PAIRS
+from autotune.optimize.confirmation import MIN_PAIRS
 from autotune.optimize.searcher import Searcher
 from autotune.optimize.storage import open_sqlite
 from autotune.services.base import Settings
-from autotune.study.loop import tune
+from autotune.study.loop import run_study_loop
 from autotune.study.ranking import Verdict
 from autotune.study.records import Phase, State, Trial
 from autotune.study.schedule import (
-    LEAST_PROOF,
-    LEAST_SECONDS,
-    MOST_RESERVE,
-    Measure,
-    allowance,
-    next_step,
-    reserve,
+    MIN_PROOF_SECONDS,
+    MIN_MEASUREMENT_SECONDS,
+    MAX_RESERVE_SHARE,
+    MeasureStep,
+    compute_time_limit,
+    select_next_step,
+    compute_reserve_seconds,
 )
-from autotune.study.store import Store
+from autotune.study.store import StudyStore
 from autotune.target.model import Budget
 from tests.study import simulated
 
@@ -44,56 +44,56 @@ def measured(*phases: Phase, each: float = 40.0) -> State:
 @pytest.mark.parametrize(
     ("done", "phase", "elapsed", "seconds"),
     [
-        ((), Phase.BASELINE, 0.0, (1 - MOST_RESERVE) * 600),
+        ((), Phase.BASELINE, 0.0, (1 - MAX_RESERVE_SHARE) * 600),
         # The search may have what is not the proof's, …
-        ((Phase.BASELINE,) * 2, Phase.SEARCH, 80.0, 520.0 - MOST_RESERVE * 600),
+        ((Phase.BASELINE,) * 2, Phase.SEARCH, 80.0, 520.0 - MAX_RESERVE_SHARE * 600),
         # … of which each of its measurements has its share, …
-        ((Phase.BASELINE,) * 8, Phase.CONFIRM, 480.0, 120.0 / (2 * LEAST_PAIRS)),
+        ((Phase.BASELINE,) * 8, Phase.CONFIRM, 480.0, 120.0 / (2 * MIN_PAIRS)),
         ((*(Phase.BASELINE,) * 8, Phase.CONFIRM), Phase.CONFIRM, 500.0, 100.0 / 5),
         # … and those beyond what it needs all that is left, …
         ((*(Phase.BASELINE,) * 2, *(Phase.CONFIRM,) * 6), Phase.CONFIRM, 540.0, 60.0),
         # … but nothing can be measured in no time.
-        ((Phase.BASELINE,) * 8, Phase.CONFIRM, 599.0, LEAST_SECONDS),
-        ((Phase.BASELINE,) * 8, Phase.SEARCH, 599.0, LEAST_SECONDS),
+        ((Phase.BASELINE,) * 8, Phase.CONFIRM, 599.0, MIN_MEASUREMENT_SECONDS),
+        ((Phase.BASELINE,) * 8, Phase.SEARCH, 599.0, MIN_MEASUREMENT_SECONDS),
     ],
 )
 def test_a_measurement_may_take_so_long(
     done: tuple[Phase, ...], phase: Phase, elapsed: float, seconds: float
 ) -> None:
-    assert allowance(measured(*done), phase, TEN, elapsed) == pytest.approx(seconds)
+    assert compute_time_limit(measured(*done), phase, TEN, elapsed) == pytest.approx(seconds)
 
 
 def test_a_slow_baseline_leaves_the_search_its_part_of_the_time() -> None:
     """The pairs of the proof share what is left, however long the first measurement took."""
     state = measured(Phase.BASELINE, each=90.0)
-    assert reserve(state, TEN) == MOST_RESERVE * 600
-    assert isinstance(next_step(state, simulated.space(), TEN, 90.0), Measure)
+    assert compute_reserve_seconds(state, TEN) == MAX_RESERVE_SHARE * 600
+    assert isinstance(select_next_step(state, simulated.space(), TEN, 90.0), MeasureStep)
     slow = measured(Phase.BASELINE, each=250.0)
-    assert isinstance(next_step(slow, simulated.space(), TEN, 250.0), Measure)
-    assert allowance(slow, Phase.SEARCH, TEN, 250.0) == 600 * (1 - MOST_RESERVE) - 250.0
+    assert isinstance(select_next_step(slow, simulated.space(), TEN, 250.0), MeasureStep)
+    assert compute_time_limit(slow, Phase.SEARCH, TEN, 250.0) == 600 * (1 - MAX_RESERVE_SHARE) - 250.0
 
 
 def test_something_is_tried_beside_a_baseline_that_took_the_time_of_the_search() -> None:
     state = measured(Phase.BASELINE, each=110.0)
-    step = next_step(state, simulated.space(), SHORT, 110.0)
-    assert isinstance(step, Measure)
+    step = select_next_step(state, simulated.space(), SHORT, 110.0)
+    assert isinstance(step, MeasureStep)
     assert step.phase is Phase.RECOMMENDED
-    assert allowance(state, step.phase, SHORT, 110.0) == LEAST_SECONDS
+    assert compute_time_limit(state, step.phase, SHORT, 110.0) == MIN_MEASUREMENT_SECONDS
     late = measured(Phase.BASELINE, each=140.0)
-    assert not isinstance(next_step(late, simulated.space(), SHORT, 140.0), Measure)
+    assert not isinstance(select_next_step(late, simulated.space(), SHORT, 140.0), MeasureStep)
 
 
 SHORT = Budget(trials=4, time="3m")  # type: ignore[arg-type]
 
 
 def test_a_short_study_keeps_time_for_a_block_and_the_least_number_of_pairs() -> None:
-    first = allowance(State(), Phase.BASELINE, SHORT, 0.0)
-    assert first == 180.0 - LEAST_PROOF - 2 * LEAST_SECONDS
+    first = compute_time_limit(State(), Phase.BASELINE, SHORT, 0.0)
+    assert first == 180.0 - MIN_PROOF_SECONDS - 2 * MIN_MEASUREMENT_SECONDS
     state = measured(Phase.BASELINE, each=first)
-    assert reserve(state, SHORT) == LEAST_PROOF
-    assert allowance(state, Phase.RECOMMENDED, SHORT, first) == 2 * LEAST_SECONDS
-    assert allowance(state, Phase.SIMPLIFIED, SHORT, 75.0) == LEAST_SECONDS
-    assert allowance(state, Phase.CONFIRM, SHORT, 90.0) == LEAST_SECONDS
+    assert compute_reserve_seconds(state, SHORT) == MIN_PROOF_SECONDS
+    assert compute_time_limit(state, Phase.RECOMMENDED, SHORT, first) == 2 * MIN_MEASUREMENT_SECONDS
+    assert compute_time_limit(state, Phase.SIMPLIFIED, SHORT, 75.0) == MIN_MEASUREMENT_SECONDS
+    assert compute_time_limit(state, Phase.CONFIRM, SHORT, 90.0) == MIN_MEASUREMENT_SECONDS
 
 
 def in_virtual_time(
@@ -101,34 +101,34 @@ def in_virtual_time(
 ) -> tuple[Verdict, State]:
     """A study whose readings cost ``each`` seconds beyond what they count."""
     now, fleet = [0.0], simulated.FormulaFleet()
-    with closing(Store(directory)) as store:
-        store.open_study("s", simulated.LOCAL.read_text(), source="s", facts={})
+    with closing(StudyStore(directory)) as store:
+        store.record_study_start("s", simulated.LOCAL.read_text(), source="s", facts={})
         context = simulated.context(store, simulated.climbing, fleet, seed=1, pace=0.0)
         session = context.session
         assert isinstance(session, LoadSession)
-        offer, deploy = session.meter.take, fleet.deploy
+        offer, deploy = session.meter.take_reading, fleet.deploy
 
         def take(rate: float, seconds: float, *, ramp: float) -> WatchedReading:
             now[0] += seconds + ramp + each
-            return offer(rate, seconds, ramp=ramp)
+            return offer(rate, seconds, ramp_seconds=ramp)
 
-        def deployed(settings: Settings) -> Deployed:
+        def deployed(settings: Settings) -> DeployResult:
             now[0] += deploying
             return deploy(settings)
 
-        session.meter.take = take  # type: ignore[method-assign]
+        session.meter.take_reading = take  # type: ignore[method-assign]
         fleet.deploy = deployed  # type: ignore[method-assign]
-        session.clock = Clock(lambda: now[0])
+        session.clock = StudyClock(lambda: now[0])
         with open_sqlite(directory / "study.db") as storage:
             searcher = Searcher(storage, "s", context.space, "tpe", 1)
-            return tune(context, searcher, budget), store.state
+            return run_study_loop(context, searcher, budget), store.state
 
 
 @pytest.mark.long
 def test_a_study_takes_its_time_and_no_more(tmp_path: Path) -> None:
     _, state = in_virtual_time(tmp_path, Budget(trials=40, time="11m"), each=3.0)  # type: ignore[arg-type]
-    assert state.elapsed <= 1.05 * 660
-    assert len(state.finished(Phase.CONFIRM)) >= 2 * LEAST_PAIRS
+    assert state.elapsed_seconds <= 1.05 * 660
+    assert len(state.list_finished(Phase.CONFIRM)) >= 2 * MIN_PAIRS
 
 
 @pytest.mark.long
@@ -137,10 +137,10 @@ def test_three_minutes_suffice_to_prove_a_winner_of_few_changes(
     tmp_path: Path, each: float
 ) -> None:
     verdict, state = in_virtual_time(tmp_path, SHORT, each, deploying=2.0)
-    assert state.elapsed <= 1.05 * 180
-    assert len(state.finished(Phase.CONFIRM)) == 2 * LEAST_PAIRS
+    assert state.elapsed_seconds <= 1.05 * 180
+    assert len(state.list_finished(Phase.CONFIRM)) == 2 * MIN_PAIRS
     assert verdict.verdict == "improved"
-    best, space = state.by_number(verdict.best or 0), simulated.space()
+    best, space = state.find_trial(verdict.best or 0), simulated.space()
     assert best.phase is Phase.SIMPLIFIED
-    changed = [n for n in space.active(best.settings) if best.settings[n] != space.baseline[n]]
+    changed = [n for n in space.active_parameters(best.settings) if best.settings[n] != space.baseline[n]]
     assert 1 <= len(changed) <= 12

@@ -12,9 +12,9 @@ from autotune.errors import AutotuneError
 from autotune.loads.base import LoadError
 from autotune.services.base import Endpoint
 from autotune.study import ceilings
-from autotune.study.ceilings import CachesAlone, CeilingRequest
+from autotune.study.ceilings import CacheLoadTest, CeilingRequest
 from autotune.target.slo import Slo
-from autotune.transports.base import Completed
+from autotune.transports.base import CommandResult
 
 
 class Host:
@@ -26,17 +26,17 @@ class Host:
         self.programs, self.printed, self.status = programs, printed, status
         self.ran: list[str] = []
 
-    def run(self, argv: tuple[str, ...], **_: object) -> Completed:
+    def run(self, argv: tuple[str, ...], **_: object) -> CommandResult:
         if argv[:2] == ("sh", "-c") and "timeout" not in argv:
-            return Completed(argv, 0 if argv[-1] in self.programs else 1, "", "")
+            return CommandResult(argv, 0 if argv[-1] in self.programs else 1, "", "")
         self.ran.append(" ".join(argv))
-        return Completed(argv, self.status, self.printed, "")
+        return CommandResult(argv, self.status, self.printed, "")
 
     def put(self, content: bytes, path: str) -> None:
         self.ran.append(f"put {path}")
 
 
-def of_stack(host: Host, *clients: int) -> ceilings.OfStack:
+def of_stack(host: Host, *clients: int) -> ceilings.StackCeilings:
     notes: list[str] = []
     context: Any = SimpleNamespace(
         session=SimpleNamespace(fleet=SimpleNamespace(deploy=lambda _: None)),
@@ -48,7 +48,7 @@ def of_stack(host: Host, *clients: int) -> ceilings.OfStack:
         begin_trial=lambda **_: (), load_hosts=[host], request=request, timeout=2.0,
         max_rate=1000.0, answers=None,
     )  # fmt: skip
-    measured = ceilings._of_stack(context, meter, CeilingRequest({}, None, clients))
+    measured = ceilings._measure_stack(context, meter, CeilingRequest({}, None, clients))
     assert len(notes) == len(clients)
     return measured
 
@@ -62,14 +62,14 @@ def test_a_stack_is_warmed_up_once_and_loaded_by_each_number_of_clients(
         paced=True,
         input=lambda _: None,
         argv=lambda _, clients: ("loop", f"{clients.concurrency}", f"{clients.seconds:g}"),
-        parse=lambda _, clients: ceilings.Ceiling(clients.concurrency, clients.seconds, 500),
+        parse=lambda _, clients: ceilings.ClosedLoopCeiling(clients.concurrency, clients.seconds, 500),
     )
     monkeypatch.setattr(ceilings, "CLOSED", {"loop": load})
     host = Host("loop")
     measured = of_stack(host, 1, 5)
     assert host.ran == ["loop 1 1", "loop 1 5", "loop 5 5"]
     assert measured.generator == "loop"
-    assert [ceiling["rate"] for ceiling in measured.record()["ceilings"]] == [100.0, 100.0]
+    assert [ceiling["rate"] for ceiling in measured.to_record()["ceilings"]] == [100.0, 100.0]
     with pytest.raises(LoadError) as caught:
         of_stack(Host(), 1)
     assert caught.value.hint == "install loops there"
@@ -77,7 +77,7 @@ def test_a_stack_is_warmed_up_once_and_loaded_by_each_number_of_clients(
 
 def alone(host: Any, *, unpaced: bool = True) -> Iterator[Any]:
     servers = (Endpoint("127.0.0.1", 11211),)
-    return CachesAlone(servers, {"127.0.0.1": host}, Slo(), 100, 50_000.0, unpaced).ceilings()
+    return CacheLoadTest(servers, {"127.0.0.1": host}, Slo(), 100, 50_000.0, unpaced).measure_ceilings()
 
 
 def test_caches_are_measured_by_what_the_load_host_has() -> None:
@@ -102,6 +102,6 @@ def test_caches_that_mutilate_cannot_fill_are_measured_by_memcaslap() -> None:
 
 @pytest.mark.parametrize("text", ["", "0", "1,x", "501", "5,-1"])
 def test_a_number_of_clients_is_from_1_to_500(text: str) -> None:
-    assert ceilings._clients("1,500") == (1, 500)
+    assert ceilings._parse_client_counts("1,500") == (1, 500)
     with pytest.raises(AutotuneError, match="no list of numbers from 1 to 500"):
-        ceilings._clients(text)
+        ceilings._parse_client_counts(text)

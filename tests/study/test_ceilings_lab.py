@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from autotune.lab.lifecycle import access, down, up
-from autotune.lab.plan import names
-from autotune.lab.target_labs import hosts
+from autotune.lab.lifecycle import build_ssh_host, remove_lab, start_lab
+from autotune.lab.plan import derive_names
+from autotune.lab.target_labs import build_lab_hosts
 from autotune.loads import memcaslap, mutilate
-from autotune.target.read import read
+from autotune.target.read import read_target
 from autotune.transports.ssh import SshTransport
 
 pytestmark = [pytest.mark.lab, pytest.mark.soak, pytest.mark.timeout(3600)]
@@ -40,12 +40,12 @@ def target(tmp_path: Path) -> Iterator[Path]:
     for change in CHANGES:
         assert change[0] in text
         text = text.replace(*change)
-    path.write_text(text.replace("CONFIG", str(names(lab).ssh_config)))
+    path.write_text(text.replace("CONFIG", str(derive_names(lab).ssh_config)))
     try:
-        up(hosts(read(path).target), lab)
+        start_lab(build_lab_hosts(read_target(path).target), lab)
         yield path
     finally:
-        down(lab)
+        remove_lab(lab)
 
 
 def measured(target: Path) -> list[dict[str, Any]]:
@@ -63,7 +63,7 @@ def measured(target: Path) -> list[dict[str, Any]]:
 def test_the_caches_alone_carry_more_than_the_chain_asks_of_them(target: Path) -> None:
     program = Path(os.environ.get("AUTOTUNE_MUTILATE", "build/bin/mutilate"))
     assert program.exists(), "build one: scripts/build-mutilate SOURCE build/bin/mutilate"
-    load = SshTransport(access(target.parent / "lab", "load1"))
+    load = SshTransport(build_ssh_host(target.parent / "lab", "load1"))
     try:
         load.put(program.read_bytes(), "/usr/local/bin/mutilate", mode=0o755)
         peaks = measured(target)

@@ -12,20 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.deploy.deployed import Deployed
-from autotune.deploy.deployment import differences
+from autotune.deploy.deployed import DeployResult
+from autotune.deploy.deployment import find_mismatches
 from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError
 from autotune.estimate import Estimate
 from autotune.optimize.storage import open_sqlite
 from autotune.services.base import Settings, Value
-from autotune.space.caps import Clamp, clamp_of
+from autotune.space.caps import Clamp, infer_clamp
 from autotune.study import clamps
-from autotune.study.ranking import candidates, drift_by_bed
-from autotune.study.records import COUNTED, Phase, State, Trial, replay
-from autotune.study.schedule import Measure
-from autotune.study.store import Store
-from autotune.study.trial import begin
+from autotune.study.ranking import estimate_candidates, estimate_bed_drifts
+from autotune.study.records import COUNTED_PHASES, Phase, State, Trial, replay_records
+from autotune.study.schedule import MeasureStep
+from autotune.study.store import StudyStore
+from autotune.study.trial import begin_trial
 from autotune.target.model import Budget
 from tests.study.simulated import FormulaFleet, context, space, study
 
@@ -41,76 +41,76 @@ def taken(asked: Settings) -> dict[str, Value]:
 
 
 class ClampingFleet(FormulaFleet):
-    def deploy(self, asked: Settings) -> Deployed:
+    def deploy(self, asked: Settings) -> DeployResult:
         effective = taken(asked)
         done = super().deploy(effective)
-        differing = differences(asked, effective, space().active(asked))
+        differing = find_mismatches(asked, effective, space().active_parameters(asked))
         return replace(done, effective=effective, differences=differing)
 
 
 @pytest.fixture(scope="module")
-def searched(tmp_path_factory: pytest.TempPathFactory) -> Store:
+def searched(tmp_path_factory: pytest.TempPathFactory) -> StudyStore:
     budget: dict[str, Any] = {"trials": 8, "time": "30m"}
     directory = tmp_path_factory.mktemp("clamps") / "s"
     return study(directory, budget=Budget(**budget), fleet=ClampingFleet())[1]
 
 
-def test_no_two_configurations_differ_only_in_clamped_values(searched: Store) -> None:
+def test_no_two_configurations_differ_only_in_clamped_values(searched: StudyStore) -> None:
     state = searched.state
-    effects = [tuple(sorted(state.by_number(n).in_effect.items())) for n in candidates(state)]
+    effects = [tuple(sorted(state.find_trial(n).effective_settings.items())) for n in estimate_candidates(state)]
     assert len(effects) == len(set(effects)) > 3
-    assert any(trial.clamped for trial in state.trials)
+    assert any(trial.clamped_parameters for trial in state.trials)
 
 
-def test_no_later_suggestion_exceeds_a_limit_that_was_shown(searched: Store) -> None:
-    assert searched.state.clamps[CONNECTIONS] == Clamp(most=MOST)
-    assert searched.state.clamps.get(CHILDREN) in (None, Clamp(least=CHUNK))
-    first = next(t.number for t in searched.state.trials if CONNECTIONS in t.clamped)
-    later = [t for t in searched.state.trials if t.number > first and t.phase in COUNTED]
+def test_no_later_suggestion_exceeds_a_limit_that_was_shown(searched: StudyStore) -> None:
+    assert searched.state.clamps[CONNECTIONS] == Clamp(maximum=MOST)
+    assert searched.state.clamps.get(CHILDREN) in (None, Clamp(minimum=CHUNK))
+    first = next(t.number for t in searched.state.trials if CONNECTIONS in t.clamped_parameters)
+    later = [t for t in searched.state.trials if t.number > first and t.phase in COUNTED_PHASES]
     assert all(float(t.settings[CONNECTIONS]) <= MOST for t in later)
-    of_search = [t for t in searched.state.trials if CONNECTIONS in t.clamped and t.of is None]
+    of_search = [t for t in searched.state.trials if CONNECTIONS in t.clamped_parameters and t.of is None]
     assert [t.phase for t in of_search] == ["recommended"]
 
 
-def test_the_search_learns_what_took_effect(searched: Store) -> None:
+def test_the_search_learns_what_took_effect(searched: StudyStore) -> None:
     with open_sqlite(searched.directory / "study.db") as storage:
         told = optuna.load_study(study_name="s", storage=storage).trials
     complete = [t for t in told if t.state.is_finished() and "trial" in t.user_attrs]
     assert len(complete) >= 8
     for each in complete:
-        trial = searched.state.by_number(each.user_attrs["trial"])
-        differing = {n for n, v in each.params.items() if v != trial.in_effect[n]}
+        trial = searched.state.find_trial(each.user_attrs["trial"])
+        differing = {n for n, v in each.params.items() if v != trial.effective_settings[n]}
         assert not differing & {CONNECTIONS, CHILDREN}, trial
 
 
-def test_a_session_that_resumes_knows_the_limits(searched: Store) -> None:
-    again = Store(searched.directory)
+def test_a_session_that_resumes_knows_the_limits(searched: StudyStore) -> None:
+    again = StudyStore(searched.directory)
     assert again.state.clamps == searched.state.clamps
     assert again.state.trials == searched.state.trials
     again.close()
 
 
 def test_a_limit_caps_the_candidates_of_every_stack_of_a_study(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = StudyStore(tmp_path)
     here = context(store, lambda _: 1.0, FormulaFleet(), seed=1, pace=0.0)
     there = replace(here, bed="other")
     asked = {**space().baseline, CONNECTIONS: 8000}
-    first = begin(Measure(Phase.SEARCH, asked), here)
-    store.deployed(first, ClampingFleet().deploy(first.settings))
-    second = begin(Measure(Phase.SEARCH, {**asked, CONNECTIONS: 4000}), there)
+    first = begin_trial(MeasureStep(Phase.SEARCH, asked), here)
+    store.record_deployment(first, ClampingFleet().deploy(first.settings))
+    second = begin_trial(MeasureStep(Phase.SEARCH, {**asked, CONNECTIONS: 4000}), there)
     assert second.settings[CONNECTIONS] == MOST
-    assert second.capped == (CONNECTIONS,)
+    assert second.capped_parameters == (CONNECTIONS,)
     assert any("is the most that takes effect" in line for line in second.bindings)
-    store.deployed(second, ClampingFleet().deploy(second.settings))
-    assert store.state.configuration(store.state.by_number(second.number)) == first.number
+    store.record_deployment(second, ClampingFleet().deploy(second.settings))
+    assert store.state.configuration_number(store.state.find_trial(second.number)) == first.number
     store.close()
 
 
 @pytest.mark.parametrize(
     ("asked", "effective", "shown"),
     [
-        (23_170, 4096, Clamp(most=4096)),
-        (32, 64.0, Clamp(least=64)),
+        (23_170, 4096, Clamp(maximum=4096)),
+        (32, 64.0, Clamp(minimum=64)),
         (5000, 4096, Clamp()),  # a value may have been rounded
         (100, 128, Clamp()),
         (0, 65_536, Clamp()),  # 0 stands for a default
@@ -122,19 +122,19 @@ def test_a_limit_caps_the_candidates_of_every_stack_of_a_study(tmp_path: Path) -
 def test_only_what_cannot_be_rounding_is_a_limit(
     asked: Value, effective: Value, shown: Clamp
 ) -> None:
-    assert clamp_of(asked, effective) == shown
+    assert infer_clamp(asked, effective) == shown
 
 
 NAMES = ("a", "b")
 VALUES = st.sampled_from([1, 4, 16, 64, 256])
-PEAK = Peak.of(Estimate.of(100.0, 0.05))
+PEAK = Peak.from_estimate(Estimate.from_value(100.0, 0.05))
 
 
 @st.composite
 def records(draw: st.DrawFn) -> Trial:
     asked = {name: draw(VALUES) for name in NAMES}
     effective = {"a": min(asked["a"], draw(st.sampled_from([4, 16, 1000]))), "b": asked["b"]}
-    differing = differences(asked, effective, frozenset(NAMES))
+    differing = find_mismatches(asked, effective, frozenset(NAMES))
     phase = draw(st.sampled_from([Phase.BASELINE, Phase.RECOMMENDED, Phase.SEARCH]))
     peak = draw(st.sampled_from([None, PEAK, replace(PEAK, verdict="screened")]))
     return Trial(0, phase, asked, effective=effective, differences=tuple(map(str, differing)),
@@ -148,14 +148,14 @@ def test_trials_with_the_same_clamped_effect_are_one_candidate(some: list[Trial]
     state = State(trials=trials)
     groups: dict[frozenset[Any], list[Trial]] = {}
     for trial in trials:
-        groups.setdefault(frozenset(trial.in_effect.items()), []).append(trial)
+        groups.setdefault(frozenset(trial.effective_settings.items()), []).append(trial)
     for group in groups.values():
-        numbers = {state.configuration(trial) for trial in group}
-        clamped = any(trial.clamped for trial in group)
+        numbers = {state.configuration_number(trial) for trial in group}
+        clamped = any(trial.clamped_parameters for trial in group)
         assert numbers == {next((t for t in group if t.meets), group[0]).number} or not clamped
         assert clamped or numbers == {trial.number for trial in group}
-    listed = [frozenset(state.by_number(n).in_effect.items()) for n in candidates(state)]
-    assert all(listed.count(one) == 1 for one in listed if any(t.clamped for t in groups[one]))
+    listed = [frozenset(state.find_trial(n).effective_settings.items()) for n in estimate_candidates(state)]
+    assert all(listed.count(one) == 1 for one in listed if any(t.clamped_parameters for t in groups[one]))
 
 
 def test_a_limit_that_other_settings_move_is_none_of_the_parameter() -> None:
@@ -165,25 +165,25 @@ def test_a_limit_that_other_settings_move_is_none_of_the_parameter() -> None:
                      differences=(f"a: asked {asked}, in effect {effective}",))  # fmt: skip
 
     first, same, other = trial(0, 9000, 1024), trial(1, 5000, 1024), trial(2, 9000, 4096)
-    assert clamps.shown([first, same]) == {"a": Clamp(most=1024)}
-    assert clamps.shown([first, same, other]) == {}
+    assert clamps.find_clamps([first, same]) == {"a": Clamp(maximum=1024)}
+    assert clamps.find_clamps([first, same, other]) == {}
 
 
 def test_readings_of_one_configuration_are_pooled(tmp_path: Path) -> None:
-    first, second = Estimate.of(100.0, 0.05), Estimate.of(120.0, 0.05)
+    first, second = Estimate.from_value(100.0, 0.05), Estimate.from_value(120.0, 0.05)
     asked = [{"a": 9000}, {"a": 4000}]
     trials = tuple(
-        Trial(number, Phase.SEARCH, values, effective={"a": 1024}, peak=Peak.of(peak),
+        Trial(number, Phase.SEARCH, values, effective={"a": 1024}, peak=Peak.from_estimate(peak),
               differences=("a: asked, in effect 1024",))
         for number, (values, peak) in enumerate(zip(asked, (first, second), strict=True))
     )  # fmt: skip
-    (estimate,) = candidates(State(trials=trials)).values()
+    (estimate,) = estimate_candidates(State(trials=trials)).values()
     assert estimate == Estimate.pool([first, second])
 
 
 def test_learning_is_unchanged_where_nothing_is_clamped() -> None:
     trial = Trial(0, Phase.SEARCH, {"a": 3, "b": 1}, suggested={"a": 7})
-    assert trial.learned == {"a": 7}
+    assert trial.learned_settings == {"a": 7}
 
 
 def _one(number: int, asked: int, effective: int, **more: Any) -> Trial:
@@ -201,28 +201,28 @@ def _one(number: int, asked: int, effective: int, **more: Any) -> Trial:
         ([(10, 500), (65_536, 100)], {}),
         ([(10, 500), (20, 20)], {}),
         ([(65_536, 1024), (2000, 2048)], {}),
-        ([(65_536, 1024), (900, 900), (0, 0)], {"a": Clamp(most=1024)}),
+        ([(65_536, 1024), (900, 900), (0, 0)], {"a": Clamp(maximum=1024)}),
     ],
 )
 def test_a_value_in_effect_beyond_a_limit_refutes_it(
     tried: list[tuple[int, int]], limit: Mapping[str, Clamp]
 ) -> None:
     trials = [_one(number, *values) for number, values in enumerate(tried)]
-    assert clamps.shown(trials) == limit
+    assert clamps.find_clamps(trials) == limit
 
 
 def test_references_count_whichever_trial_stands_for_their_configuration() -> None:
     def trials(first: Peak | None) -> tuple[Trial, ...]:
         preset = [replace(_one(n, asked, 1024, peak=peak), phase=Phase.PUBLISHED)
                   for n, asked, peak in ((0, 9000, first), (1, 4000, PEAK))]  # fmt: skip
-        peaks = [Peak.of(Estimate.of(100.0 * 0.8**n, 0.01)) for n in range(6)]
+        peaks = [Peak.from_estimate(Estimate.from_value(100.0 * 0.8**n, 0.01)) for n in range(6)]
         again = [Trial(2 + n, Phase.REFERENCE, {"a": 4000}, of=1, peak=peak)
                  for n, peak in enumerate(peaks)]  # fmt: skip
         return (*preset, *again)
 
     # Another test bed ended the earlier trial later.
-    before, after = (drift_by_bed(State(trials=trials(first)))[None] for first in (None, PEAK))
-    assert before.real
+    before, after = (estimate_bed_drifts(State(trials=trials(first)))[None] for first in (None, PEAK))
+    assert before.is_significant
     assert before == after
 
 
@@ -235,4 +235,4 @@ def test_a_number_of_a_record_that_nothing_can_use_is_refused(asked: int) -> Non
          "differences": ["a: asked 5, in effect 1"]},
     ]  # fmt: skip
     with pytest.raises(AutotuneError, match="makes no sense"):
-        assert replay(records).clamps
+        assert replay_records(records).clamps

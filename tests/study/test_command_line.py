@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from autotune.study import journal
-from autotune.study.records import COUNTED, replay
+from autotune.study.records import COUNTED_PHASES, replay_records
 from tests.printed import printed
 
 pytestmark = pytest.mark.stack
@@ -91,7 +91,7 @@ def start(*words: str, cwd: Path) -> subprocess.Popen[bytes]:
 
 
 def readings(study: Path) -> int:
-    return len(list(journal.read(study / "readings.jsonl")))
+    return len(list(journal.read_records(study / "readings.jsonl")))
 
 
 def wait_for_readings(study: Path, more_than: int, process: subprocess.Popen[bytes]) -> None:
@@ -165,16 +165,16 @@ def test_killed_and_resumed_it_loses_nothing(tmp_path: Path) -> None:
         assert now >= seen
         seen, words = now, ("resume", "short")
     for more in (25, 100, 400):  # seconds: on a busy machine too few for the baseline
-        spent = replay(journal.read(study / "events.jsonl")).elapsed
+        spent = replay_records(journal.read_records(study / "events.jsonl")).elapsed_seconds
         text = target.read_text()
         target.write_text(re.sub(r"time: \w+}", f"time: {spent + more:.0f}s}}", text))
         done = autotune(*words, "--yes", cwd=tmp_path)
         if done.returncode == 0:
             break
     assert done.returncode == 0, done.stderr
-    state = replay(journal.read(study / "events.jsonl"))
+    state = replay_records(journal.read_records(study / "events.jsonl"))
     assert state.verdict is not None
-    assert len(state.finished(*COUNTED)) <= 3
+    assert len(state.list_finished(*COUNTED_PHASES)) <= 3
     assert readings(study) > seen
     assert left_behind(tmp_path) == []
 
@@ -228,7 +228,7 @@ def test_a_measurement_tells_its_ladder_and_502_that_are_fast_carry_nothing(tmp_
         if not rung["cut_short"] and not rung["limited"]:
             assert rung["intended"] > 0
             assert rung.keys() >= FIGURES
-    taken = list(journal.read(tmp_path / "studies" / "short-measured" / "readings.jsonl"))
+    taken = list(journal.read_records(tmp_path / "studies" / "short-measured" / "readings.jsonl"))
     assert any(reading["errors"].get("5xx", 0) > 0 for reading in taken)
     for reading in taken:
         assert reading["violations"] >= reading["errors"].get("5xx", 0)

@@ -15,7 +15,7 @@ import pytest
 
 from autotune.optimize.searcher import Outcome, Searcher
 from autotune.optimize.storage import open_sqlite
-from autotune.space.space import Space
+from autotune.space.space import SearchSpace
 from tests.optimize.test_searcher import SPACE
 from tests.ports import free_port
 
@@ -24,10 +24,10 @@ pytestmark = pytest.mark.stack
 
 def test_the_storage_opens_in_the_dashboard(tmp_path: Path) -> None:
     with open_sqlite(tmp_path / "study.db") as storage:
-        searcher = Searcher(storage, "local", Space(SPACE, (), {}), "tpe", 1)
+        searcher = Searcher(storage, "local", SearchSpace(SPACE, (), {}), "tpe", 1)
         for number, peak in enumerate((1000.0, 1200.0, None)):
-            asked = searcher.ask()
-            searcher.record(asked.number, asked.values, Outcome(peak, {"trial": number}))
+            asked = searcher.suggest()
+            searcher.record_outcome(asked.number, asked.values, Outcome(peak, {"trial": number}))
     assert studies_in_dashboard(f"sqlite:///{tmp_path}/study.db") == ["local"]
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from autotune import durable
-from autotune.errors import LOCKED, LockedError
+from autotune.errors import LOCKED_EXIT_CODE, LockedError
 from autotune.foreign_files import ForeignFileError
-from autotune.study.directory import Lock, holder, is_held
+from autotune.study.directory import StudyLock, describe_lock_holder, is_locked
 
 HOLD = """
 import sys, time
@@ -28,15 +28,15 @@ with Lock(Path(sys.argv[1])):
 
 def test_a_second_tuner_hears_who_holds_the_study(tmp_path: Path) -> None:
     path = tmp_path / "study" / "lock"
-    with Lock(path):
-        assert is_held(path)
+    with StudyLock(path):
+        assert is_locked(path)
         with pytest.raises(LockedError) as caught:
-            Lock(path).acquire()
-    assert caught.value.exit_code == LOCKED
+            StudyLock(path).acquire()
+    assert caught.value.exit_code == LOCKED_EXIT_CODE
     assert f"process {os.getpid()}" in caught.value.message
     assert "since" in caught.value.message
-    assert not is_held(path)
-    assert holder(path) is None
+    assert not is_locked(path)
+    assert describe_lock_holder(path) is None
 
 
 def test_the_lock_of_a_killed_tuner_is_free(tmp_path: Path) -> None:
@@ -50,14 +50,14 @@ def test_the_lock_of_a_killed_tuner_is_free(tmp_path: Path) -> None:
     assert process.stdout is not None
     assert process.stdin is not None
     assert process.stdout.readline() == "held\n"
-    assert is_held(path)
+    assert is_locked(path)
     process.send_signal(signal.SIGKILL)
     process.wait()
     process.stdin.close()
     process.stdout.close()
-    assert not is_held(path)
-    with Lock(path):
-        assert is_held(path)
+    assert not is_locked(path)
+    with StudyLock(path):
+        assert is_locked(path)
 
 
 def test_looking_whether_a_study_is_tuned_refuses_no_tuner(tmp_path: Path) -> None:
@@ -66,13 +66,13 @@ def test_looking_whether_a_study_is_tuned_refuses_no_tuner(tmp_path: Path) -> No
 
     def look() -> None:
         while not done.is_set():
-            is_held(path)
+            is_locked(path)
 
     looking = threading.Thread(target=look)
     looking.start()
     try:
         for _ in range(100):
-            with Lock(path):
+            with StudyLock(path):
                 pass
     finally:
         done.set()
@@ -86,7 +86,7 @@ def test_a_lock_that_cannot_be_opened_counts_as_held(
         raise PermissionError(13, "Permission denied")
 
     monkeypatch.setattr("autotune.foreign_files.open_file", refuse)
-    assert is_held(tmp_path / "lock")
+    assert is_locked(tmp_path / "lock")
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")])
@@ -95,7 +95,7 @@ def test_a_lock_that_is_no_file_is_refused_at_once(
 ) -> None:
     make(tmp_path / "lock")
     with pytest.raises(ForeignFileError, match="not a file"):
-        is_held(tmp_path / "lock")
+        is_locked(tmp_path / "lock")
 
 
 def test_the_name_of_a_new_study_survives_a_loss_of_power(
@@ -103,5 +103,5 @@ def test_the_name_of_a_new_study_survives_a_loss_of_power(
 ) -> None:
     synced: list[Path] = []
     monkeypatch.setattr(durable, "sync_directory", synced.append)
-    with Lock(tmp_path / "studies" / "shop" / "lock"):
+    with StudyLock(tmp_path / "studies" / "shop" / "lock"):
         assert synced == [tmp_path, tmp_path / "studies"]

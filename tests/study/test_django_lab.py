@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.lab.plan import names
+from autotune.lab.plan import derive_names
 from tests.deploy.lab import differing
 from tests.lab.pictures import picture
 from tests.printed import printed
@@ -54,7 +54,7 @@ def pictures(site: Site) -> dict[str, list[str]]:
     """Of hosts whose services write logs and a database of their own."""
     own = ("var/lib/postgresql", "var/lib/nginx", "srv/shop/__pycache__", "srv/shop/offers")
     return {
-        name: [line for line in picture(names(site.lab), name) if not line.startswith(own)]
+        name: [line for line in picture(derive_names(site.lab), name) if not line.startswith(own)]
         for name in site.transports
     }
 
@@ -84,7 +84,7 @@ def test_a_site_is_adopted_tuned_kept_and_restored(site: Site, tmp_path: Path) -
     (user / "shop.log").write_text(site.sh("web", "cat /var/log/nginx/access.log"))
     type_next()
     before, data = pictures(site), site.data()
-    type_next("--ssh-config", str(names(site.lab).ssh_config))
+    type_next("--ssh-config", str(derive_names(site.lab).ssh_config))
     text = (user / "shop.yaml").read_text()
     for tier, service in (("lb", "nginx"), ("app", "gunicorn"), ("db", "postgresql")):
         assert re.search(rf"(?m)^  {tier}:\n(    .*\n)*    service: {service}\b", text)

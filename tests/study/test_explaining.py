@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune.cli import app
-from autotune.study.explaining import text
+from autotune.study.explaining import format_explanation
 from tests.printed import printed
 
 TARGET = Path(__file__).parents[2] / "targets" / "paper.yaml"
@@ -64,7 +64,7 @@ def test_each_effect_has_its_trials_and_none_is_told_from_few(configurations: in
         "interactions": [{"first": "a", "second": "b", "effect": 0.1}], "changes": [change],
         "importance": [effect("lb.nginx.use", 0.2, 5), effect("web.nginx.use", 0.001, 7)],
     }  # fmt: skip
-    lines = text(explanation).splitlines()
+    lines = format_explanation(explanation).splitlines()
     told = [" ".join(line.split()) for line in lines if line.startswith("  ")]
     assert told == (
         ["lb.nginx.use ±20.0 % changed in 5", "a × b: ±10.0 %", "lb.nginx.use -9.5 % ± 10.0 %"]

@@ -8,10 +8,10 @@ from math import sqrt
 import pytest
 
 from autotune.environments.peak import Peak
-from autotune.study.loop import KNOWN_SD, prior
-from autotune.study.ranking import candidates, incumbent, pruned_too_early, reference
+from autotune.study.loop import REPEAT_LOG_SD, estimate_expected_peak
+from autotune.study.ranking import estimate_candidates, find_incumbent, find_doubtful_pruning, find_reference
 from autotune.study.records import Phase, State, Trial
-from autotune.study.schedule import REFERENCE_EVERY, Measure
+from autotune.study.schedule import REFERENCE_INTERVAL_TRIALS, MeasureStep
 from tests.study.test_reference import trial
 
 GATE = 0.2
@@ -32,7 +32,7 @@ def test_it_is_the_best_measured_in_full() -> None:
         trial(1, Phase.RECOMMENDED, 500.0),
         pruned(2, Phase.ADVISED, 900.0),
     )
-    to_beat = incumbent(state)
+    to_beat = find_incumbent(state)
     assert to_beat is not None
     assert to_beat.value == pytest.approx(500.0)
 
@@ -43,28 +43,28 @@ def test_a_reference_measured_again_corrects_it() -> None:
         trial(1, Phase.SEARCH, 350.0),
         trial(2, Phase.REFERENCE, 300.0, of=0),
     )
-    to_beat = incumbent(state)
+    to_beat = find_incumbent(state)
     assert to_beat is not None
     assert to_beat.value == pytest.approx(350.0)
     only = studied(state.trials[0], state.trials[2])
-    to_beat = incumbent(only)
+    to_beat = find_incumbent(only)
     assert to_beat is not None
     assert to_beat.value == pytest.approx(sqrt(381.0 * 300.0), rel=0.01)
 
 
 def test_a_preset_pruned_against_a_lucky_reading_is_measured_once_more() -> None:
     before = (trial(0, Phase.BASELINE, 450.0), pruned(1, Phase.ADVISED, 400.0))
-    assert pruned_too_early(studied(*before), GATE) is None
+    assert find_doubtful_pruning(studied(*before), GATE) is None
     after = (*before, trial(2, Phase.REFERENCE, 300.0, of=0))
-    doubtful = pruned_too_early(studied(*after), GATE)
+    doubtful = find_doubtful_pruning(studied(*after), GATE)
     assert doubtful is not None
     assert doubtful.number == 1
     again = trial(3, Phase.ADVISED, 420.0, of=1)
     state = studied(*after, again)
-    assert pruned_too_early(state, GATE) is None
+    assert find_doubtful_pruning(state, GATE) is None
     # It stands for the preset from now on.
-    assert candidates(state)[1].value == pytest.approx(420.0)
-    assert reference(studied(*before, again)) == before[0]
+    assert estimate_candidates(state)[1].value == pytest.approx(420.0)
+    assert find_reference(studied(*before, again)) == before[0]
 
 
 @pytest.mark.parametrize(
@@ -80,18 +80,18 @@ def test_others_are_left_alone(phase: Phase, ceiling: float, lower: float) -> No
         pruned(1, phase, ceiling),
         trial(2, Phase.REFERENCE, lower, of=0),
     )
-    assert pruned_too_early(state, GATE) is None
+    assert find_doubtful_pruning(state, GATE) is None
 
 
 def test_the_reference_stays_the_same_configuration() -> None:
     """A series of several configurations would show their differences as drift."""
     state = studied(
         trial(0, Phase.BASELINE, 450.0),
-        *(trial(n, Phase.SEARCH, 100.0) for n in range(1, REFERENCE_EVERY)),
-        trial(REFERENCE_EVERY, Phase.REFERENCE, 300.0, of=0),
-        trial(REFERENCE_EVERY + 1, Phase.ADVISED, 900.0, of=1),
+        *(trial(n, Phase.SEARCH, 100.0) for n in range(1, REFERENCE_INTERVAL_TRIALS)),
+        trial(REFERENCE_INTERVAL_TRIALS, Phase.REFERENCE, 300.0, of=0),
+        trial(REFERENCE_INTERVAL_TRIALS + 1, Phase.ADVISED, 900.0, of=1),
     )
-    chosen = reference(state)
+    chosen = find_reference(state)
     assert chosen is not None
     assert chosen.number == 0
 
@@ -99,11 +99,11 @@ def test_the_reference_stays_the_same_configuration() -> None:
 @pytest.mark.parametrize("again", [Phase.FINALIST, Phase.ADVISED])
 def test_a_pruned_configuration_says_less_of_what_to_expect(again: Phase) -> None:
     state = studied(trial(0, Phase.BASELINE, 450.0), pruned(1, Phase.ADVISED, 400.0))
-    expected = prior(state, Measure(again, {}, of=1))
+    expected = estimate_expected_peak(state, MeasureStep(again, {}, source_trial=1))
     assert expected is not None
     assert expected.value == pytest.approx(450.0)
-    assert expected.sd > KNOWN_SD
+    assert expected.sd > REPEAT_LOG_SD
     in_full = replace(state, trials=(*state.trials, trial(2, Phase.ADVISED, 420.0, of=1)))
-    expected = prior(in_full, Measure(again, {}, of=1))
+    expected = estimate_expected_peak(in_full, MeasureStep(again, {}, source_trial=1))
     assert expected is not None
-    assert (expected.value, expected.sd) == (pytest.approx(420.0), KNOWN_SD)
+    assert (expected.value, expected.sd) == (pytest.approx(420.0), REPEAT_LOG_SD)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.study.journal import Journal, read
+from autotune.study.journal import Journal, read_records
 
 NUMBERS = st.integers(-(1 << 63), (1 << 64) - 1)
 RECORDS = st.lists(
@@ -35,7 +35,7 @@ def test_a_cut_at_any_byte_loses_only_what_was_never_reported(
     again = Journal(path)
     again.append({"after": 1})
     again.close()
-    assert list(read(path)) == [*records[:whole], {"after": 1}]
+    assert list(read_records(path)) == [*records[:whole], {"after": 1}]
 
 
 def test_on_a_full_disk_only_whole_records_stay(tmp_path: Path) -> None:
@@ -51,11 +51,11 @@ def test_on_a_full_disk_only_whole_records_stay(tmp_path: Path) -> None:
     assert caught.value.filename == str(path)
     journal.append({"c": 1})
     journal.close()
-    assert list(read(path)) == [{"a": 1}, {"c": 1}]
+    assert list(read_records(path)) == [{"a": 1}, {"c": 1}]
 
 
 def test_readers_see_whole_records_only_while_one_is_written(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     path.write_bytes(b'{"a":1}\n{"b":')
-    assert list(read(path)) == [{"a": 1}]
-    assert list(read(tmp_path / "absent")) == []
+    assert list(read_records(path)) == [{"a": 1}]
+    assert list(read_records(tmp_path / "absent")) == []

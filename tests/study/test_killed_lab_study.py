@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.lab.lifecycle import access
-from autotune.lab.plan import names
+from autotune.lab.lifecycle import build_ssh_host
+from autotune.lab.plan import derive_names
 from autotune.study import journal
 from autotune.transports.ssh import SshTransport
 from tests import soak
@@ -26,7 +26,7 @@ LATEST = 15.0  # seconds after a study has begun: its first deployments, warm-up
 def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
     shared_lab.renew()
     lab = shared_lab.directory
-    transports = {host.name: SshTransport(access(lab, host.name)) for host in HOSTS}
+    transports = {host.name: SshTransport(build_ssh_host(lab, host.name)) for host in HOSTS}
     yield Ground(lab, tmp_path, transports)
     for transport in transports.values():
         transport.close()
@@ -44,7 +44,7 @@ def test_killed_when_on_record(ground: Ground, file: str, records: int, by: str)
     before = ground.pictures()
     study = ground.directory / "studies" / "fleet"
     tuner = autotune("run", str(target), "--yes", cwd=ground.directory)
-    while len(list(journal.read(study / file))) < records:
+    while len(list(journal.read_records(study / file))) < records:
         assert tuner.poll() is None, tuner.communicate()[0]
         time.sleep(0.02)
     tuner.kill()
@@ -91,7 +91,7 @@ def test_restore_after_kills_leaves_hosts_as_found(ground: Ground) -> None:
 
 def target_of(ground: Ground) -> Path:
     """The stack of the fleet's tests, with a small budget."""
-    text = TARGET.replace("CONFIG", str(names(ground.lab).ssh_config))
+    text = TARGET.replace("CONFIG", str(derive_names(ground.lab).ssh_config))
     path = ground.directory / "target.yaml"
     path.write_text(f"{text}budget: {{trials: 5, time: 5m}}\n")
     return path

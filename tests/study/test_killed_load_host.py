@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.host_commands import Command, ask
-from autotune.deploy.host_lock import look
+from autotune.deploy.host_commands import Command, run_commands
+from autotune.deploy.host_lock import read_lock
 from autotune.environments.base import prepare
-from autotune.environments.evaluation import History
+from autotune.environments.evaluation import MeasurementHistory
 from autotune.environments.stack import StackEnvironment
 from autotune.errors import LockedError
-from autotune.lab.plan import names
-from autotune.target.read import read
+from autotune.lab.plan import derive_names
+from autotune.target.read import read_target
 from tests.deploy.lab import Ground, autotune, renewed
 from tests.lab.shared import NETWORK, SharedLab
 
@@ -43,7 +43,7 @@ ls /var/lib/autotune 2>&1
 @pytest.fixture
 def ground(shared_lab: SharedLab, tmp_path: Path) -> Iterator[Ground]:
     with renewed(shared_lab, tmp_path) as ground:
-        config = str(names(ground.lab).ssh_config)
+        config = str(derive_names(ground.lab).ssh_config)
         (tmp_path / "loaded.yaml").write_text(TARGET.replace("CONFIG", config))
         yield ground
 
@@ -66,17 +66,17 @@ def killed(ground: Ground) -> Path:
 
 
 def test_a_load_host_that_was_taken_over_ends_the_trial(ground: Ground) -> None:
-    environment = prepare(read(ground.directory / "loaded.yaml"))
+    environment = prepare(read_target(ground.directory / "loaded.yaml"))
     assert isinstance(environment, StackEnvironment)
     before = state(ground)
-    with environment.session(ground.directory / "study", print, History()) as session:
+    with environment.open_session(ground.directory / "study", print, MeasurementHistory()) as session:
         session.fleet.check_load_hosts()
         host = environment.transports[LOAD]
-        record = look(host).record
-        ask(host, [Command(("claim", record, '{"pid": 1}'))])
+        record = read_lock(host).record
+        run_commands(host, [Command(("claim", record, '{"pid": 1}'))])
         with pytest.raises(LockedError, match=rf"{LOAD}.*no longer ours"):
             session.fleet.verify()
-        ask(host, [Command(("claim", '{"pid": 1}', record))])
+        run_commands(host, [Command(("claim", '{"pid": 1}', record))])
     assert state(ground) == before
 
 

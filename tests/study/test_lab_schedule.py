@@ -27,13 +27,13 @@ from typing import TypeVar
 
 import pytest
 
-from autotune.errors import LOCKED
-from autotune.lab.lifecycle import access, down, halt, up
-from autotune.lab.plan import LabPlan, names
-from autotune.lab.target_labs import hosts
+from autotune.errors import LOCKED_EXIT_CODE
+from autotune.lab.lifecycle import build_ssh_host, remove_lab, halt_host, start_lab
+from autotune.lab.plan import LabPlan, derive_names
+from autotune.lab.target_labs import build_lab_hosts
 from autotune.study import journal
-from autotune.study.records import replay
-from autotune.target.read import read
+from autotune.study.records import replay_records
+from autotune.target.read import read_target
 from autotune.transports.ssh import SshTransport
 from tests import soak
 from tests.deploy.lab import differing
@@ -114,9 +114,9 @@ class Schedule:
         for change in CHANGES:
             assert change[0] in text
             text = text.replace(*change)
-        self.target.write_text(text.replace("CONFIG", str(names(self.lab).ssh_config)))
-        self.hosts = hosts(read(self.target).target)
-        self.plan: LabPlan = up(self.hosts, self.lab)
+        self.target.write_text(text.replace("CONFIG", str(derive_names(self.lab).ssh_config)))
+        self.hosts = build_lab_hosts(read_target(self.target).target)
+        self.plan: LabPlan = start_lab(self.hosts, self.lab)
         for host in self.hosts:
             self.sh(host.name, "systemctl is-system-running --wait")
         self.before = self.pictures()
@@ -131,7 +131,7 @@ class Schedule:
         return self.counts["SIGKILL"] + self.counts["restorings killed"]
 
     def sh(self, host: str, script: str) -> str:
-        transport = SshTransport(access(self.lab, host))
+        transport = SshTransport(build_ssh_host(self.lab, host))
         try:
             return transport.run(["sh", "-c", script], timeout=120.0).stdout.strip()
         finally:
@@ -140,7 +140,7 @@ class Schedule:
     def pictures(self) -> dict[str, list[str]]:
         with ThreadPoolExecutor(len(self.hosts)) as pool:
             hosts = [host.name for host in self.hosts]
-            of_hosts = pool.map(lambda host: picture(names(self.lab), host), hosts)
+            of_hosts = pool.map(lambda host: picture(derive_names(self.lab), host), hosts)
             return dict(zip(hosts, of_hosts, strict=True))
 
     def autotune(self, *words: str, stepped: bool = False) -> subprocess.Popen[str]:
@@ -162,12 +162,12 @@ class Schedule:
         mine = self.edit(drawn)
         if drawn.rebooted and drawn.late is None:
             self.counts["reboots"] += 1
-            halt(self.lab, drawn.rebooted)
-            up(self.hosts, self.lab)
+            halt_host(self.lab, drawn.rebooted)
+            start_lab(self.hosts, self.lab)
         with self.upgraded(drawn):
             told = self.restored(drawn)
         self.recorded(readings)
-        replay(journal.read(self.study / "events.jsonl"))
+        replay_records(journal.read_records(self.study / "events.jsonl"))
         self.check_edit(drawn, mine, told)
         assert differing(self.before, self.pictures()) == [], told
         shutil.rmtree(self.study.parent)
@@ -209,7 +209,7 @@ class Schedule:
         if other and drawn.beside:
             self.counts["commands beside a tuner"] += 1
             words = other.communicate(timeout=240)[0]
-            right = (LOCKED,) if drawn.beside[0] == "run" else (0,)
+            right = (LOCKED_EXIT_CODE,) if drawn.beside[0] == "run" else (0,)
             assert drawn.cut or tuner.poll() is not None or other.returncode in right, words
         time.sleep(max(0.0, ends - time.monotonic()))
         if drawn.cut and drawn.late is not None and last:
@@ -224,7 +224,7 @@ class Schedule:
     def cable(self, host: str, state: str) -> None:
         self.counts["connections cut"] += state == "down"
         number = [other.name for other in self.plan.hosts].index(host)
-        subprocess.run(["ip", "link", "set", self.plan.names.link(number), state], check=True)
+        subprocess.run(["ip", "link", "set", self.plan.names.link_name(number), state], check=True)
 
     def recorded(self, before: bytes) -> bytes:
         """Whole readings on record; those there were are there still."""
@@ -330,7 +330,7 @@ class Schedule:
 
     def on_their_way(self, drawn: Round) -> int:
         """Connections of tuners that have ended, with something that has not arrived yet."""
-        address = self.plan.host(str(drawn.cut)).address
+        address = self.plan.find_host(str(drawn.cut)).address
         argv = ["ss", "-tnH", "state", "fin-wait-1", "dst", address]
         return len(subprocess.check_output(argv, text=True).splitlines())
 
@@ -340,7 +340,7 @@ def schedule(tmp_path: Path) -> Iterator[Schedule]:
     try:
         yield Schedule(tmp_path)
     finally:
-        down(tmp_path / "lab")
+        remove_lab(tmp_path / "lab")
 
 
 @pytest.mark.soak

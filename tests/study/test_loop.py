@@ -16,9 +16,9 @@ from optuna.trial import FrozenTrial
 
 from autotune.optimize.storage import open_sqlite
 from autotune.study import journal
-from autotune.study.loop import LEARNED
-from autotune.study.records import COUNTED, Phase, State, replay
-from autotune.study.schedule import FINALISTS, MOST_FINALISTS
+from autotune.study.loop import MODELLED_PHASES
+from autotune.study.records import COUNTED_PHASES, Phase, State, replay_records
+from autotune.study.schedule import MIN_FINALISTS, MAX_FINALISTS
 from autotune.target.model import Budget
 from tests import soak
 
@@ -45,8 +45,8 @@ def test_a_study_goes_from_the_baseline_to_a_proven_gain(tmp_path: Path) -> None
     verdict, store = simulated.study(tmp_path)
     state = store.state
     assert phases(state)[:3] == [Phase.BASELINE, Phase.RECOMMENDED, Phase.PUBLISHED]
-    assert len(state.finished(*COUNTED)) == 8
-    assert FINALISTS <= len(state.finished(Phase.FINALIST)) <= MOST_FINALISTS
+    assert len(state.finished(*COUNTED_PHASES)) == 8
+    assert MIN_FINALISTS <= len(state.finished(Phase.FINALIST)) <= MAX_FINALISTS
     assert state.posterior is not None
     assert len(state.finished(Phase.CONFIRM)) >= 6
     assert set(state.warmups) == {trial.number for trial in state.trials if trial.peak}
@@ -177,19 +177,19 @@ def _wait_for_more(path: Path, readings: int, process: Any) -> None:
 
 
 def _count(path: Path) -> int:
-    return len(list(journal.read(path)))
+    return len(list(journal.read_records(path)))
 
 
 def _check_integrity(directory: Path) -> None:
-    state = replay(journal.read(directory / "events.jsonl"))
+    state = replay_records(journal.read_records(directory / "events.jsonl"))
     assert state.verdict is not None
-    assert len(state.finished(*COUNTED)) == 8
-    read = {record["trial"] for record in journal.read(directory / "readings.jsonl")}
+    assert len(state.list_finished(*COUNTED_PHASES)) == 8
+    read = {record["trial"] for record in journal.read_records(directory / "readings.jsonl")}
     assert {trial.number for trial in state.trials if trial.peak} <= read
     told = stored_trials(directory / "study.db")
     complete = [t for t in told if t.state is optuna.trial.TrialState.COMPLETE]
     numbers = [trial.user_attrs["trial"] for trial in complete]
-    assert sorted(numbers) == sorted(trial.number for trial in state.finished(*LEARNED))
+    assert sorted(numbers) == sorted(trial.number for trial in state.list_finished(*MODELLED_PHASES))
     assert not [t for t in told if t.state is optuna.trial.TrialState.RUNNING]
 
 

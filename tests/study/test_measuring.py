@@ -9,22 +9,22 @@ import pytest
 
 from autotune.errors import AutotuneError
 from autotune.services.base import Settings
-from autotune.space.space import Space
-from autotune.study.measuring import ReferenceConfiguration, reference_configuration
-from autotune.study.schedule import acting
+from autotune.space.space import SearchSpace
+from autotune.study.measuring import ComparisonConfiguration, build_comparison_configuration
+from autotune.study.schedule import select_active_settings
 from tests.space.targets import fleet
 
 CHOICE = ("service: nginx, forwards_to", "service: [nginx, apache], forwards_to")
 
 
-def effective(space: Space, settings: Settings) -> Settings:
-    return acting(space.as_given(settings).settings, space)
+def effective(space: SearchSpace, settings: Settings) -> Settings:
+    return select_active_settings(space.complete_unrepaired(settings).settings, space)
 
 
 def test_the_baseline_changes_nothing(tmp_path: Path) -> None:
     space = fleet(tmp_path)
     asked = {"web.php_fpm.max_children": 7}
-    assert reference_configuration(space, "baseline", asked) == ReferenceConfiguration(
+    assert build_comparison_configuration(space, "baseline", asked) == ComparisonConfiguration(
         "baseline", {}
     )
 
@@ -35,25 +35,25 @@ def test_presets_are_those_of_the_software_at_hand(
     preset: str, chosen: str, tmp_path: Path
 ) -> None:
     space = fleet(tmp_path, "", CHOICE)
-    found = reference_configuration(
+    found = build_comparison_configuration(
         space, preset, {"lb.service": chosen, "web.php_fpm.max_children": 7}
     )
-    assert found.settings == space.preset(preset, {"lb.service": chosen})
-    assert found.called == f"the {preset} settings"
+    assert found.settings == space.preset_settings(preset, {"lb.service": chosen})
+    assert found.phrase == f"the {preset} settings"
     assert any(name.startswith(f"lb.{chosen}.") for name in effective(space, found.settings))
 
 
 def test_without_a_choice_presets_are_the_baselines_own(tmp_path: Path) -> None:
     space = fleet(tmp_path, "", CHOICE)
-    assert reference_configuration(space, "recommended", {}).settings["lb.service"] == "nginx"
+    assert build_comparison_configuration(space, "recommended", {}).settings["lb.service"] == "nginx"
 
 
 def test_another_export_brings_its_settings_and_what_it_knew(tmp_path: Path) -> None:
     told = {"parameters": {"web.php_fpm.max_children": 9}, "rss": {"web.php_fpm": 5}}
     (tmp_path / "manifest.json").write_text(json.dumps(told))
     for path in (tmp_path, tmp_path / "manifest.json"):
-        found = reference_configuration(fleet(tmp_path), str(path), {})
-        assert found == ReferenceConfiguration(str(path), told["parameters"], told["rss"])
+        found = build_comparison_configuration(fleet(tmp_path), str(path), {})
+        assert found == ComparisonConfiguration(str(path), told["parameters"], told["rss"])
 
 
 @pytest.mark.parametrize(
@@ -69,12 +69,12 @@ def test_what_is_neither_is_refused(text: str | None, said: str, tmp_path: Path)
     if text is not None:
         export.write_text(text)
     with pytest.raises(AutotuneError, match=said):
-        reference_configuration(fleet(tmp_path), str(export), {})
+        build_comparison_configuration(fleet(tmp_path), str(export), {})
 
 
 def test_what_has_no_effect_is_no_difference(tmp_path: Path) -> None:
     space = fleet(tmp_path, "", CHOICE)
-    parameter = next(d for d in space.tunable if d.name.startswith("lb.apache.") and d.choices)
+    parameter = next(d for d in space.tunable_dimensions if d.name.startswith("lb.apache.") and d.choices)
     other = next(c for c in parameter.choices if c != parameter.baseline)
     assert effective(space, {parameter.name: other}) == effective(space, {})
     changed = {"lb.service": "apache", parameter.name: other}

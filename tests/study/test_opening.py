@@ -10,9 +10,9 @@ from types import MappingProxyType
 import pytest
 
 from autotune.environments.peak import Peak
-from autotune.space.space import Space
-from autotune.study.records import COUNTED, Phase, State, Trial
-from autotune.study.schedule import Ask, Measure, next_step
+from autotune.space.space import SearchSpace
+from autotune.study.records import COUNTED_PHASES, Phase, State, Trial
+from autotune.study.schedule import SuggestStep, MeasureStep, select_next_step
 from autotune.target.model import Budget
 from tests.space.targets import fleet
 
@@ -22,30 +22,30 @@ PEAK = Peak(peak=1000.0, low=950.0, high=1050.0, sd=0.03, verdict="measured")
 
 
 @pytest.fixture(scope="module")
-def space(tmp_path_factory: pytest.TempPathFactory) -> Space:
+def space(tmp_path_factory: pytest.TempPathFactory) -> SearchSpace:
     return fleet(tmp_path_factory.mktemp("opening"), "", LB, WEB)
 
 
 def opened(
-    space: Space, budget: Budget, peaks: Mapping[tuple[object, object], Peak] = MappingProxyType({})
+    space: SearchSpace, budget: Budget, peaks: Mapping[tuple[object, object], Peak] = MappingProxyType({})
 ) -> list[Trial]:
     """What is measured before the sampler is asked for the first time; ``peaks`` by deployment."""
     state = State(seconds={"load": 1.0})
-    while isinstance(step := next_step(state, space, budget, state.elapsed), Measure):
-        settings = space.candidate(step.settings).settings
+    while isinstance(step := select_next_step(state, space, budget, state.elapsed_seconds), MeasureStep):
+        settings = space.build_candidate(step.settings).settings
         trial = Trial(len(state.trials), step.phase, settings)
         trial = replace(trial, peak=peaks.get(deployment(trial), PEAK))
         state = replace(state, trials=(*state.trials, trial))
-    assert isinstance(step, Ask)
+    assert isinstance(step, SuggestStep)
     # The reference against drift is measured now and then, and counts for nothing here.
-    return list(state.finished(*COUNTED))
+    return list(state.list_finished(*COUNTED_PHASES))
 
 
 def deployment(trial: Trial) -> tuple[object, object]:
     return trial.settings["lb.service"], trial.settings["web.service"]
 
 
-def test_all_four_deployments_are_tried_before_the_search(space: Space) -> None:
+def test_all_four_deployments_are_tried_before_the_search(space: SearchSpace) -> None:
     trials = opened(space, Budget(trials=40, time="45m"))
     assert [trial.phase for trial in trials] == [
         Phase.BASELINE,
@@ -64,7 +64,7 @@ def test_all_four_deployments_are_tried_before_the_search(space: Space) -> None:
     assert published["web.apache.MaxRequestWorkers"] == 500
 
 
-def test_what_is_published_is_tried_where_the_deployment_may_be_the_best(space: Space) -> None:
+def test_what_is_published_is_tried_where_the_deployment_may_be_the_best(space: SearchSpace) -> None:
     poor = Peak(peak=700.0, low=650.0, high=760.0, sd=0.05, verdict="screened")
     near = Peak(peak=930.0, low=900.0, high=960.0, sd=0.02, verdict="screened")
     peaks = {("nginx", "apache+mod_php"): poor, ("apache", "nginx+php-fpm"): near}
@@ -77,7 +77,7 @@ def test_what_is_published_is_tried_where_the_deployment_may_be_the_best(space: 
     ]
 
 
-def test_the_search_keeps_its_share_of_a_small_budget(space: Space) -> None:
+def test_the_search_keeps_its_share_of_a_small_budget(space: SearchSpace) -> None:
     trials = opened(space, Budget(trials=12, time="45m"))
     assert len(trials) == 6
     assert len({deployment(trial) for trial in trials}) == 4

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from autotune import errors
 from autotune.cli import app
 from autotune.study import start
-from autotune.target.read import read
+from autotune.target.read import read_target
 from tests.printed import printed
 
 PAPER = (Path(__file__).parents[2] / "targets" / "paper.yaml").read_text()
@@ -30,18 +30,18 @@ def test_a_study_keeps_what_its_run_was_told(tmp_path: Path) -> None:
     for source in (target, None):
         if source is None:
             target.unlink()
-        environment = start.finished(study)
+        environment = start.prepare_existing(study)
         assert environment.space.baseline["web.php_fpm.max_children"] == 40
-        assert "web.php_fpm.max_children" not in {d.name for d in environment.space.tunable}
+        assert "web.php_fpm.max_children" not in {d.name for d in environment.space.tunable_dimensions}
         assert environment.file.target.budget.trials == 3
         assert environment.file.target.budget.time == 60
-    assert read(study / "target.yaml").target.name == "quick"
+    assert read_target(study / "target.yaml").target.name == "quick"
 
 
 def test_a_capacity_below_the_one_asked_for_has_an_exit_code(tmp_path: Path) -> None:
     target = tmp_path / "t.yaml"
     target.write_text(PAPER)
-    for rate, code, met in (("100/s", 0, True), ("15000/s", errors.NOT_IMPROVED, False)):
+    for rate, code, met in (("100/s", 0, True), ("15000/s", errors.NOT_IMPROVED_EXIT_CODE, False)):
         words = ["measure", str(target), "--yes", "--json", "--studies", str(tmp_path / "studies")]
         done = CliRunner().invoke(app, [*words, "--at-least", rate, "--exit-code"])
         assert done.exit_code == code, done.output

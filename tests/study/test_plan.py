@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from autotune.environments.base import prepare
-from autotune.study.plan import plan, text
-from autotune.target.read import read
+from autotune.study.plan import build_plan, format_plan
+from autotune.target.read import read_target
 
 pytestmark = pytest.mark.stack
 LOCAL = (Path(__file__).parents[2] / "targets" / "local.yaml").read_text()
@@ -18,7 +18,7 @@ def test_every_deployment_and_what_holds_it_back(tmp_path: Path) -> None:
     path = tmp_path / "target.yaml"
     both = LOCAL.replace("service: nginx+php-fpm", "service: [nginx+php-fpm, apache+mod_php]")
     path.write_text(f"{both}constraints: [web.workers * count(web.hosts) <= 40]\n")
-    planned = plan(prepare(read(path)))
+    planned = build_plan(prepare(read_target(path)))
     nginx, apache = planned["deployments"]
     assert nginx["services"] == {"web.service": "nginx+php-fpm"}
     assert {"web.here.nginx", "web.here.php_fpm"} <= set(nginx["servers"])
@@ -29,6 +29,6 @@ def test_every_deployment_and_what_holds_it_back(tmp_path: Path) -> None:
     assert any("<= 80% of memory(here)" in limit for limit in planned["limits"])
     # The diff is that of the baseline's own deployment.
     assert "web.here.apache" not in planned["diff"]
-    said = text(planned)
+    said = format_plan(planned)
     assert "2 deployments, each tried with its recommended settings first:" in said
     assert "web.service apache+mod_php" in said

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from autotune.study import journal
-from autotune.study.records import replay
+from autotune.study.records import replay_records
 from tests import soak
 from tests.power_cut import Cut, Disk, Image, restored_from
 from tests.study import simulated
@@ -84,7 +84,7 @@ def lost(image: Image, promised: dict[str, bytes]) -> list[str]:
     events = image.get("study/events.jsonl", b"")
     assert isinstance(events, bytes)
     whole = [json.loads(line) for line in events.splitlines(keepends=True) if line.endswith(b"\n")]
-    replay(whole)
+    replay_records(whole)
     for record in whole:
         if record["event"] == "study" and not image.get("study/target.yaml"):
             missing.append("target.yaml, whose study is on record")
@@ -160,10 +160,10 @@ def test_a_study_is_resumed_after_power_cuts(
             assert not lost(image, second.promised[at])
         restored_from(image, last)
         (last / "study").mkdir(parents=True, exist_ok=True)
-        readings = len(list(journal.read(last / "study" / "readings.jsonl")))
+        readings = len(list(journal.read_records(last / "study" / "readings.jsonl")))
         simulated.study(last / "study", seed=number + 1000)
         _check_integrity(last / "study")
-        assert len(list(journal.read(last / "study" / "readings.jsonl"))) >= readings
+        assert len(list(journal.read_records(last / "study" / "readings.jsonl"))) >= readings
         resumed += 2
         shutil.rmtree(again)
         shutil.rmtree(last)

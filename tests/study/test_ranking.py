@@ -10,17 +10,17 @@ import pytest
 from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
 from autotune.optimize.ranking import PosteriorPeaks
-from autotune.space.space import Space
+from autotune.space.space import SearchSpace
 from autotune.study.ranking import (
-    best,
-    carries_less,
-    conclude,
-    confirmations,
-    finalists,
-    rivals,
+    find_best_trial,
+    is_clearly_worse,
+    decide_verdict,
+    list_confirmations,
+    select_finalists,
+    select_finalist_pair,
 )
 from autotune.study.records import Phase, State, Trial
-from autotune.study.schedule import Measure, Simplify, next_step
+from autotune.study.schedule import MeasureStep, SimplifyStep, select_next_step
 from autotune.target.model import Budget
 
 Placed = tuple[Phase, float]
@@ -31,7 +31,7 @@ def believed(*peaks: Placed, sd: float = 0.05) -> State:
     """A searched state: where the model stands on each trial, in order."""
     measured = Peak(100.0, 90.0, 110.0, sd, "measured")
     trials = [Trial(n, phase, {}, peak=measured) for n, (phase, _) in enumerate(peaks)]
-    posterior = PosteriorPeaks({n: Estimate.of(peak, sd) for n, (_, peak) in enumerate(peaks)}, sd)
+    posterior = PosteriorPeaks({n: Estimate.from_value(peak, sd) for n, (_, peak) in enumerate(peaks)}, sd)
     return State(trials=tuple(trials), posterior=posterior)
 
 
@@ -49,12 +49,12 @@ def believed(*peaks: Placed, sd: float = 0.05) -> State:
     ],
 )  # fmt: skip
 def test_the_leaders_and_the_best_advice(peaks: list[Placed], chosen: tuple[int, ...]) -> None:
-    assert finalists(believed(*peaks), most=2, least=2) == chosen
+    assert select_finalists(believed(*peaks), max_count=2, min_count=2) == chosen
 
 
 def test_more_of_them_where_they_are_hard_to_tell_apart() -> None:
     peaks = [(STOCK, 90.0), (OTHER, 120.0), (OTHER, 119.0), (OTHER, 118.0), (OTHER, 60.0)]
-    assert finalists(believed(*peaks), most=4, least=2) == (1, 2, 3)
+    assert select_finalists(believed(*peaks), max_count=4, min_count=2) == (1, 2, 3)
 
 
 def measured_again(state: State, phase: Phase, *peaks: tuple[int, float]) -> State:
@@ -79,29 +79,29 @@ def test_the_best_preset_wins_unless_another_is_likely_to_be_better(
     again: list[tuple[int, float]], winner: int
 ) -> None:
     state = believed((STOCK, 90.0), (ADVICE, 115.0), (OTHER, 120.0), sd=0.06)
-    assert best(measured_again(state, Phase.FINALIST, *again)) == winner
+    assert find_best_trial(measured_again(state, Phase.FINALIST, *again)) == winner
 
 
 def test_leader_and_preset_are_compared_before_anything_is_claimed() -> None:
     state = believed((STOCK, 90.0), (ADVICE, 115.0), (OTHER, 120.0), sd=0.06)
     state = measured_again(state, Phase.FINALIST, (2, 121.0), (1, 118.0))
-    assert rivals(state) == (2, 1)
-    space, budget = Space((), (), {}), Budget.model_construct(trials=3, time=3600.0)
+    assert select_finalist_pair(state) == (2, 1)
+    space, budget = SearchSpace((), (), {}), Budget.model_construct(trials=3, time=3600.0)
     state = replace(state, seconds={"load": 60.0})
-    step = next_step(state, space, budget, 60.0)
-    assert isinstance(step, Measure)
-    assert (step.phase, step.of) == (Phase.RUNNER_UP, 1)
+    step = select_next_step(state, space, budget, 60.0)
+    assert isinstance(step, MeasureStep)
+    assert (step.phase, step.source_trial) == (Phase.RUNNER_UP, 1)
     # Their pairs count when the winner is chosen, and it is the winner that is compared next.
     decided = measured_again(state, Phase.RUNNER_UP, (1, 100.0), (2, 125.0), (2, 125.0), (1, 100.0))
-    assert best(decided) == 2
+    assert find_best_trial(decided) == 2
     decided = replace(decided, simplified={"settings": {}, "reverted": []})
-    step = next_step(decided, space, budget, 60.0)
-    assert isinstance(step, Measure)
-    assert (step.phase, step.of) == (Phase.CONFIRM, 0)
+    step = select_next_step(decided, space, budget, 60.0)
+    assert isinstance(step, MeasureStep)
+    assert (step.phase, step.source_trial) == (Phase.CONFIRM, 0)
 
 
 def test_the_preset_that_leads_needs_no_rival() -> None:
-    assert rivals(believed((STOCK, 90.0), (ADVICE, 120.0), (OTHER, 115.0))) is None
+    assert select_finalist_pair(believed((STOCK, 90.0), (ADVICE, 120.0), (OTHER, 115.0))) is None
 
 
 def test_one_lucky_reading_does_not_take_the_place_of_the_best_preset() -> None:
@@ -110,10 +110,10 @@ def test_one_lucky_reading_does_not_take_the_place_of_the_best_preset() -> None:
     assert state.posterior is not None
     state = replace(state, posterior=replace(state.posterior, noise=0.01))
     state = measured_again(state, Phase.FINALIST, (1, 115.0), (2, 121.0))
-    assert best(state) == 1
-    assert best(measured_again(state, Phase.RUNNER_UP, (2, 123.0), (1, 114.0), (2, 124.0))) == 2
+    assert find_best_trial(state) == 1
+    assert find_best_trial(measured_again(state, Phase.RUNNER_UP, (2, 123.0), (1, 114.0), (2, 124.0))) == 2
     # A command says itself how exact its values are.
-    assert best(replace(state, values={1: {}})) == 2
+    assert find_best_trial(replace(state, values={1: {}})) == 2
 
 
 @pytest.mark.parametrize(
@@ -126,9 +126,9 @@ def test_where_repeats_scatter_more_it_takes_more_than_one_reading(
     late to choose by."""
     state = believed((STOCK, 90.0), (ADVICE, 110.0), (OTHER, 112.0), sd=0.06)
     state = measured_again(state, Phase.FINALIST, (1, 110.0), (2, 130.0))
-    assert best(state) == 2
+    assert find_best_trial(state) == 2
     repeats = ((0, 80.0), (0, 112.0), (0, 80.0), (0, 112.0))
-    assert best(measured_again(state, phase, *repeats)) == winner
+    assert find_best_trial(measured_again(state, phase, *repeats)) == winner
 
 
 def test_the_proof_is_as_noisy_as_repeats_are_and_not_noisier() -> None:
@@ -140,31 +140,31 @@ def test_the_proof_is_as_noisy_as_repeats_are_and_not_noisier() -> None:
     apart = ((0, 80.0), (2, 120.0), (2, 145.0), (0, 95.0), (0, 80.0), (2, 121.0))
     own = hypot(measured_again(state, Phase.CONFIRM, *alike).trials[-1].peak.sd, 0.01)
     for readings, expected in ((alike, own), (apart, 0.13)):
-        measured = confirmations(measured_again(state, Phase.CONFIRM, *readings), 2)
+        measured = list_confirmations(measured_again(state, Phase.CONFIRM, *readings), 2)
         assert [m.peak.sd for m in measured] == pytest.approx([expected] * 6, rel=0.15)
 
 
 def test_without_finals_nobody_is_compared_and_the_leader_is_proven() -> None:
     """A budget that had no time for them: half a pair must not be all that is known."""
     state = believed((STOCK, 90.0), (ADVICE, 115.0), (OTHER, 120.0), sd=0.06)
-    assert rivals(state) is None
-    assert rivals(measured_again(state, Phase.RUNNER_UP, (1, 118.0))) is None
+    assert select_finalist_pair(state) is None
+    assert select_finalist_pair(measured_again(state, Phase.RUNNER_UP, (1, 118.0))) is None
 
 
 def test_leaders_are_measured_again_before_time_is_kept_for_simplifying() -> None:
     state = believed((STOCK, 90.0), (ADVICE, 115.0), (OTHER, 120.0), sd=0.06)
     state = replace(state, seconds={"load": 3 * 60.0})
     budget = Budget.model_construct(trials=3, time=60.0 * (3 + 2 + 6))
-    step = next_step(state, Space((), (), {}), budget, 3 * 60.0)
-    assert isinstance(step, Measure)
+    step = select_next_step(state, SearchSpace((), (), {}), budget, 3 * 60.0)
+    assert isinstance(step, MeasureStep)
     assert step.phase is Phase.FINALIST
     # Two of them, where more would leave no time for blocks.
     state = believed((STOCK, 90.0), (ADVICE, 115.0), (OTHER, 120.0), (OTHER, 119.0), sd=0.06)
     state = measured_again(state, Phase.FINALIST, (2, 121.0), (1, 118.0))
     state = replace(state, seconds={"load": 6 * 60.0})
     budget = Budget.model_construct(trials=4, time=60.0 * (6 + 4 + 6))
-    step = next_step(state, Space((), (), {}), budget, 6 * 60.0)
-    assert isinstance(step, Measure)
+    step = select_next_step(state, SearchSpace((), (), {}), budget, 6 * 60.0)
+    assert isinstance(step, MeasureStep)
     assert step.phase is Phase.RUNNER_UP
 
 
@@ -174,7 +174,7 @@ def test_repeats_that_scatter_more_than_the_model_believes_widen_the_claim() -> 
     calm = measured_again(state, Phase.CONFIRM, *pairs)
     storm = measured_again(state, Phase.FINALIST, (1, 100.0), (1, 145.0), (1, 100.0), (1, 145.0))
     stormy = measured_again(storm, Phase.CONFIRM, *pairs)
-    quiet, loud = (confirmations(s, 1)[0].peak.sd for s in (calm, stormy))
+    quiet, loud = (list_confirmations(s, 1)[0].peak.sd for s in (calm, stormy))
     assert loud > 3 * quiet
 
 
@@ -182,34 +182,34 @@ def test_a_winner_is_proven_without_what_does_nothing() -> None:
     state = believed((STOCK, 90.0), (ADVICE, 60.0), (OTHER, 120.0), (OTHER, 100.0), sd=0.04)
     state = measured_again(state, Phase.FINALIST, (2, 121.0), (3, 100.0))
     state = replace(state, seconds={"load": 60.0})
-    space, budget = Space((), (), {}), Budget.model_construct(trials=4, time=3600.0)
-    assert next_step(state, space, budget, 60.0) == Simplify(2)
+    space, budget = SearchSpace((), (), {}), Budget.model_construct(trials=4, time=3600.0)
+    assert select_next_step(state, space, budget, 60.0) == SimplifyStep(2)
     block = {"of": 2, "settings": {"a.b.c": 1}, "reverted": ["a.b.d"], "accepted": None}
     state = replace(state, simplified=block)
-    step = next_step(state, space, budget, 60.0)
-    assert isinstance(step, Measure)
-    assert (step.phase, step.of, step.settings) == (Phase.SIMPLIFIED, 2, {"a.b.c": 1})
+    step = select_next_step(state, space, budget, 60.0)
+    assert isinstance(step, MeasureStep)
+    assert (step.phase, step.source_trial, step.settings) == (Phase.SIMPLIFIED, 2, {"a.b.c": 1})
     simple = measured_again(state, Phase.SIMPLIFIED, (2, 119.0))
-    assert best(simple) == 2
+    assert find_best_trial(simple) == 2
     # The model is asked again: what it accepts is proven, when it knows of nothing more.
-    assert next_step(simple, space, budget, 60.0) == Simplify(2)
+    assert select_next_step(simple, space, budget, 60.0) == SimplifyStep(2)
     number = len(simple.trials) - 1
     done = {**block, "reverted": [], "without": ["a.b.d"], "accepted": number, "measured": 1}
     simple = replace(simple, simplified=done)
-    assert best(simple) == number
-    step = next_step(simple, space, budget, 60.0)
-    assert isinstance(step, Measure)
-    assert (step.phase, step.of) == (Phase.CONFIRM, 0)
+    assert find_best_trial(simple) == number
+    step = select_next_step(simple, space, budget, 60.0)
+    assert isinstance(step, MeasureStep)
+    assert (step.phase, step.source_trial) == (Phase.CONFIRM, 0)
     # Another block is measured as long as there is time to prove what is left.
     following = replace(simple, simplified={**done, "reverted": ["a.b.d", "a.b.e"]})
-    assert next_step(following, space, budget, 60.0).phase is Phase.SIMPLIFIED  # type: ignore[union-attr]
-    assert next_step(following, space, budget, 3590.0).phase is Phase.CONFIRM  # type: ignore[union-attr]
+    assert select_next_step(following, space, budget, 60.0).phase is Phase.SIMPLIFIED  # type: ignore[union-attr]
+    assert select_next_step(following, space, budget, 3590.0).phase is Phase.CONFIRM  # type: ignore[union-attr]
     # What turns out to have carried some of the gain stays.
     refused = {**done, "accepted": None, "without": [], "refused": [["a.b.d"]]}
-    assert best(replace(simple, simplified=refused)) == 2
+    assert find_best_trial(replace(simple, simplified=refused)) == 2
     nothing = replace(state, simplified={"settings": {}, "reverted": []})
-    step = next_step(nothing, space, budget, 60.0)
-    assert isinstance(step, Measure)
+    step = select_next_step(nothing, space, budget, 60.0)
+    assert isinstance(step, MeasureStep)
     assert step.phase is Phase.CONFIRM
 
 
@@ -218,7 +218,7 @@ def test_a_block_that_clearly_carries_less_is_no_disturbance(peak: float, less: 
     state = believed((STOCK, 50.0), (ADVICE, 60.0), (OTHER, 120.0), sd=0.04)
     state = measured_again(state, Phase.FINALIST, (2, 121.0), (1, 60.0))
     state = measured_again(state, Phase.SIMPLIFIED, (2, peak))
-    assert carries_less(state, 2, state.trials[-1]) is less
+    assert is_clearly_worse(state, 2, state.trials[-1]) is less
 
 
 @pytest.mark.parametrize("confirmed", range(1, 9))
@@ -226,7 +226,7 @@ def test_what_is_proven_is_chosen_once_and_for_all(confirmed: int) -> None:
     """However much the proof scatters: a winner that changes under it would prove something else."""
     state = believed((STOCK, 90.0), (ADVICE, 118.0), (OTHER, 120.0), sd=0.02)
     state = measured_again(state, Phase.FINALIST, (2, 124.0), (1, 112.0))
-    assert best(state) == 2
+    assert find_best_trial(state) == 2
     pairs = [
         (0, 50.0),
         (2, 160.0),
@@ -238,4 +238,4 @@ def test_what_is_proven_is_chosen_once_and_for_all(confirmed: int) -> None:
         (0, 99.0),
     ]
     state = measured_again(state, Phase.CONFIRM, *pairs[:confirmed])
-    assert best(state) == conclude(state).best == 2
+    assert find_best_trial(state) == decide_verdict(state).best == 2

@@ -11,13 +11,13 @@ from autotune.deploy import templates
 from autotune.errors import AutotuneError, RenderError
 from autotune.foreign_files import TEMPLATE, ForeignFileError
 from autotune.space.facts import HostFacts
-from autotune.space.space import build
-from autotune.study.recorded import recorded_environment
+from autotune.space.space import build_space
+from autotune.study.recorded import read_environment
 from autotune.study.records import Phase
-from autotune.study.schedule import Measure
-from autotune.study.store import Store
-from autotune.study.trial import begin
-from autotune.target.read import read
+from autotune.study.schedule import MeasureStep
+from autotune.study.store import StudyStore
+from autotune.study.trial import begin_trial
+from autotune.target.read import read_target
 from tests.study.simulated import LOCAL, FormulaFleet, context, space
 
 CHILDREN = "web.php_fpm.max_children"
@@ -26,19 +26,19 @@ HERE = HostFacts(cpus=4, memory=8 * 2**30, nofile=65_536)
 
 @pytest.mark.parametrize("children", [5, 200])
 def test_a_space_is_that_of_the_recorded_hosts_and_baseline(tmp_path: Path, children: int) -> None:
-    asked = build(read(LOCAL), {"here": HERE})
-    store = Store(tmp_path / "s")
-    facts = {"here": dict(HERE.names())}
-    store.open_study("s", LOCAL.read_text(), source="/gone/local.yaml", facts=facts)
+    asked = build_space(read_target(LOCAL), {"here": HERE})
+    store = StudyStore(tmp_path / "s")
+    facts = {"here": dict(HERE.to_names())}
+    store.record_study_start("s", LOCAL.read_text(), source="/gone/local.yaml", facts=facts)
     with pytest.raises(AutotuneError, match="no trials yet"):
-        recorded_environment(tmp_path / "s")
+        read_environment(tmp_path / "s")
     settings = {**asked.baseline, CHILDREN: children}
-    store.begin(Phase.BASELINE, asked.as_given(settings))
-    recorded = recorded_environment(tmp_path / "s")
+    store.begin_trial(Phase.BASELINE, asked.complete_unrepaired(settings))
+    recorded = read_environment(tmp_path / "s")
     assert recorded.space.baseline == settings
-    assert [d.name for d in recorded.space.tunable] == [d.name for d in asked.tunable]
-    assert [d.bounds for d in recorded.space.tunable if not d.choices] == [
-        d.bounds for d in asked.tunable if not d.choices
+    assert [d.name for d in recorded.space.tunable_dimensions] == [d.name for d in asked.tunable_dimensions]
+    assert [d.bounds for d in recorded.space.tunable_dimensions if not d.choices] == [
+        d.bounds for d in asked.tunable_dimensions if not d.choices
     ]
     store.close()
 
@@ -58,10 +58,10 @@ def test_a_space_is_that_of_the_recorded_hosts_and_baseline(tmp_path: Path, chil
 def test_settings_of_a_record_are_not_deployed_unless_they_fit_the_target(
     tmp_path: Path, of: int | None, name: str, value: Any
 ) -> None:
-    store, fleet = Store(tmp_path / "s"), FormulaFleet()
-    step = Measure(Phase.SEARCH, {**space().baseline, name: value}, of=of)
+    store, fleet = StudyStore(tmp_path / "s"), FormulaFleet()
+    step = MeasureStep(Phase.SEARCH, {**space().baseline, name: value}, source_trial=of)
     with pytest.raises(AutotuneError, match="settings that do not fit its target"):
-        begin(step, context(store, lambda _: 1.0, fleet, seed=1, pace=0.0))
+        begin_trial(step, context(store, lambda _: 1.0, fleet, seed=1, pace=0.0))
     assert not store.state.trials
     assert not fleet.settings
     store.close()
@@ -71,4 +71,4 @@ def test_a_template_has_a_size_limit(tmp_path: Path) -> None:
     with (tmp_path / "large.conf.j2").open("wb") as file:
         file.truncate(TEMPLATE + 1)
     with pytest.raises((ForeignFileError, RenderError), match="larger than"):
-        templates.of_file((tmp_path,), "large.conf.j2", {})
+        templates.render_file((tmp_path,), "large.conf.j2", {})

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from autotune.environments.peak import Peak
-from autotune.space.space import Space
-from autotune.study.ranking import drifted, reference
+from autotune.space.space import SearchSpace
+from autotune.study.ranking import estimate_study_drift, find_reference
 from autotune.study.records import Phase, State, Trial
-from autotune.study.schedule import REFERENCE_EVERY, SCREENED_FOR_ONE, Ask, Measure, next_step
+from autotune.study.schedule import REFERENCE_INTERVAL_TRIALS, PRUNED_TRIALS_DIVISOR, SuggestStep, MeasureStep, select_next_step
 from autotune.target.model import Budget
 from tests.space.targets import fleet
 
@@ -19,7 +19,7 @@ BUDGET = Budget.model_construct(trials=200, time=36_000.0)
 
 
 @pytest.fixture(scope="module")
-def space(tmp_path_factory: pytest.TempPathFactory) -> Space:
+def space(tmp_path_factory: pytest.TempPathFactory) -> SearchSpace:
     return fleet(tmp_path_factory.mktemp("reference"), "")
 
 
@@ -30,10 +30,10 @@ def trial(
     return Trial(number, phase, {}, of=of, peak=found, failure=None if found else "out of luck")
 
 
-def opened(space: Space) -> State:
+def opened(space: SearchSpace) -> State:
     """A state in which only the search is left."""
     state = State(seconds={"load": 1.0})
-    while isinstance(step := next_step(state, space, BUDGET, 1.0), Measure):
+    while isinstance(step := select_next_step(state, space, BUDGET, 1.0), MeasureStep):
         number = len(state.trials)
         done = Trial(
             number, step.phase, step.settings, peak=Peak(500.0 + number, 1, 2, 0.05, "measured")
@@ -62,37 +62,37 @@ def test_it_is_the_best_that_was_known_beforehand(
     known: list[tuple[Phase, float | None, str]], expected: int | None
 ) -> None:
     trials = [trial(i, phase, peak, verdict) for i, (phase, peak, verdict) in enumerate(known)]
-    chosen = reference(State(trials=tuple(trials)))
+    chosen = find_reference(State(trials=tuple(trials)))
     assert (chosen.number if chosen else None) == expected
 
 
 @pytest.mark.parametrize(
     ("verdict", "peak", "due"),
     [
-        ("measured", 400.0, REFERENCE_EVERY),
-        ("screened", 400.0, REFERENCE_EVERY * SCREENED_FOR_ONE),
-        ("failed", None, REFERENCE_EVERY * SCREENED_FOR_ONE),
+        ("measured", 400.0, REFERENCE_INTERVAL_TRIALS),
+        ("screened", 400.0, REFERENCE_INTERVAL_TRIALS * PRUNED_TRIALS_DIVISOR),
+        ("failed", None, REFERENCE_INTERVAL_TRIALS * PRUNED_TRIALS_DIVISOR),
     ],
 )
 def test_it_is_due_after_so_many_trials_that_said_something(
-    space: Space, verdict: str, peak: float | None, due: int
+    space: SearchSpace, verdict: str, peak: float | None, due: int
 ) -> None:
     state = opened(space)
-    chosen = reference(state)
+    chosen = find_reference(state)
     assert chosen is not None
     # Those after the reference itself was measured count already.
     due -= len(state.trials) - 1 - chosen.number
-    assert next_step(searched(state, due - 1, peak, verdict), space, BUDGET, 1.0) == Ask()
-    step = next_step(searched(state, due, peak, verdict), space, BUDGET, 1.0)
-    assert isinstance(step, Measure)
-    assert (step.phase, step.of) == (Phase.REFERENCE, chosen.number)
+    assert select_next_step(searched(state, due - 1, peak, verdict), space, BUDGET, 1.0) == SuggestStep()
+    step = select_next_step(searched(state, due, peak, verdict), space, BUDGET, 1.0)
+    assert isinstance(step, MeasureStep)
+    assert (step.phase, step.source_trial) == (Phase.REFERENCE, chosen.number)
 
 
 def test_a_preset_is_measured_again_where_the_reference_turns_out_to_carry_less(
-    space: Space,
+    space: SearchSpace,
 ) -> None:
     state = opened(space)
-    chosen, doubtful = reference(state), state.finished(Phase.RECOMMENDED)[0]
+    chosen, doubtful = find_reference(state), state.list_finished(Phase.RECOMMENDED)[0]
     assert chosen is not None
     assert chosen != doubtful
     peaks = {
@@ -102,11 +102,11 @@ def test_a_preset_is_measured_again_where_the_reference_turns_out_to_carry_less(
     poor = Peak(100.0, 90.0, 110.0, 0.05, "measured")
     trials = tuple(replace(t, peak=peaks.get(t.number, poor)) for t in state.trials)
     state = State(trials=trials, seconds=state.seconds)
-    assert next_step(state, space, BUDGET, 1.0) == Ask()
+    assert select_next_step(state, space, BUDGET, 1.0) == SuggestStep()
     lower = trial(len(state.trials), Phase.REFERENCE, 340.0, of=chosen.number)
     state = State(trials=(*state.trials, lower), seconds=state.seconds)
-    step = next_step(state, space, BUDGET, 1.0)
-    assert step == Measure(Phase.RECOMMENDED, doubtful.settings, of=doubtful.number)
+    step = select_next_step(state, space, BUDGET, 1.0)
+    assert step == MeasureStep(Phase.RECOMMENDED, doubtful.settings, source_trial=doubtful.number)
 
 
 def test_the_reading_that_a_reference_was_chosen_for_is_no_sign_of_drift() -> None:
@@ -120,6 +120,6 @@ def test_the_reading_that_a_reference_was_chosen_for_is_no_sign_of_drift() -> No
         later = [
             trial(9 + n, Phase.REFERENCE, float(p), of=chosen) for n, p in enumerate(peaks[9:])
         ]
-        shifts = drifted(State(trials=(*opening, *later))).shifts
+        shifts = estimate_study_drift(State(trials=(*opening, *later))).shifts
         marked_down.append(shifts[0].log_mean - shifts[12].log_mean)
     assert abs(np.mean(marked_down)) < 0.015

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import TargetError
-from autotune.loads.registry import digests
+from autotune.loads.registry import compute_request_digests
 from autotune.study import start
-from autotune.study.store import Store
-from autotune.target.read import read
+from autotune.study.store import StudyStore
+from autotune.target.read import read_target
 
 TARGET = """\
 name: shop
@@ -27,14 +27,14 @@ def test_readings_do_not_speak_of_other_requests(tmp_path: Path, key: str) -> No
     target.write_text(TARGET.replace("KEY", key))
     asked.write_text("requests: [{path: /a}]\n")
     study.mkdir()
-    store = Store(study)
-    file = read(target)
-    store.open_study("study", TARGET.replace("KEY", key), source=str(target), facts={},
-                     asked=digests(file))  # fmt: skip
+    store = StudyStore(study)
+    file = read_target(target)
+    store.record_study_start("study", TARGET.replace("KEY", key), source=str(target), facts={},
+                     asked=compute_request_digests(file))  # fmt: skip
     store.close()
-    assert start._target_of(study).target == file.target
+    assert start._read_current_target(study).target == file.target
     for change in (lambda: asked.write_text("requests: [{path: /b}]\n"), asked.unlink):
         change()
         with pytest.raises(TargetError, match=r"(?s)has changed.*asked\.yaml") as error:
-            start._target_of(study)
+            start._read_current_target(study)
         assert "change it back" in str(error.value.hint)

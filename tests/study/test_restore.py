@@ -12,12 +12,12 @@ import pytest
 from typer.testing import CliRunner
 
 from autotune.cli import app
-from autotune.deploy.backup import BackupStore, HostBackup, encode
-from autotune.deploy.host_commands import HOME
+from autotune.deploy.backup import BackupStore, HostBackup, encode_backup
+from autotune.deploy.host_commands import STATE_DIRECTORY
 from autotune.deploy.host_state import FileState, HostState
 from autotune.errors import AutotuneError
 from autotune.study import origin, restore
-from autotune.study.store import Store, first_record
+from autotune.study.store import StudyStore, read_first_record
 from autotune.transports.base import HostUnreachable, Transport
 from autotune.transports.local import LocalTransport
 from tests.deploy.doubles import Here
@@ -46,7 +46,7 @@ class Living(Here):
         self.name = name
 
     def get(self, path: str, *, sudo: bool = False) -> bytes | None:
-        return super().get(path.replace(HOME, str(self.place / "autotune")))
+        return super().get(path.replace(STATE_DIRECTORY, str(self.place / "autotune")))
 
 
 class Gone(LocalTransport):
@@ -68,8 +68,8 @@ class Killed:
         self.target.write_text(TARGET)
         self.study = directory / "studies" / "lab"
         self.study.mkdir(parents=True)
-        with closing(Store(self.study)) as store:
-            store.open_study("lab", TARGET, source=str(self.target), facts={})
+        with closing(StudyStore(self.study)) as store:
+            store.record_study_start("lab", TARGET, source=str(self.target), facts={})
         self.transports: dict[str, Transport] = {}
         for name in HOSTS:
             place = directory / name
@@ -83,10 +83,10 @@ class Killed:
 
     def backup(self, host: str) -> HostBackup:
         owner = f"{os.getuid()}:{os.getgid()}"
-        state = FileState(FOUND, 0o644, owner, time="5.000000001")
+        state = FileState(FOUND, 0o644, owner, modified="5.000000001")
         conf = str(self.conf(host))
         return HostBackup(
-            host, "lab", HostState({conf: state}), written={conf: (FileState(TUNED).digest,)}
+            host, "lab", HostState({conf: state}), last_written={conf: (FileState(TUNED).digest,)}
         )
 
     def autotune_restore(self, what: str) -> tuple[int, str]:
@@ -104,7 +104,7 @@ class Killed:
 def seal(killed: Killed) -> None:
     """As if the study had begun with the target that it has now."""
     target = (killed.study / "target.yaml").read_bytes()
-    origin.seal(killed.study, target, first_record(killed.study))
+    origin.seal_study(killed.study, target, read_first_record(killed.study))
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_the_load_host_is_restored_as_well(killed: Killed, named: str) -> None:
     assert code == 0, output
     assert killed.restored == set(HOSTS)
     assert "lab: load1: restored 1 file," in output
-    assert BackupStore(killed.study).hosts() == ()
+    assert BackupStore(killed.study).list_hosts() == ()
 
 
 @pytest.mark.parametrize("named", ["study", "target"])
@@ -135,7 +135,7 @@ def test_a_host_that_is_gone_stops_no_other(killed: Killed, named: str, host: st
     assert code != 0
     assert output.count(f"{host} does not answer") == 1
     assert killed.restored == set(HOSTS) - {host}
-    assert BackupStore(killed.study).hosts() == (host,)
+    assert BackupStore(killed.study).list_hosts() == (host,)
 
 
 def test_a_host_that_the_target_has_lost_stops_no_other(killed: Killed) -> None:
@@ -149,7 +149,7 @@ def test_a_host_that_the_target_has_lost_stops_no_other(killed: Killed) -> None:
 
 
 def test_a_damaged_copy_of_one_host_stops_no_other(killed: Killed) -> None:
-    BackupStore(killed.study).path("web1").write_bytes(b"{")
+    BackupStore(killed.study).path_for("web1").write_bytes(b"{")
     code, output = killed.autotune_restore("lab")
     assert code != 0
     assert "web1.json is damaged, or was not written by this account" in output
@@ -171,11 +171,11 @@ def test_a_host_is_named_though_its_name_ends_another_s(killed: Killed) -> None:
     for path in (killed.target, killed.study / "target.yaml"):
         path.write_text(re.sub(r"\bcache1\b", "b1", path.read_text()))
     seal(killed)
-    BackupStore(killed.study).path("cache1").unlink()
+    BackupStore(killed.study).path_for("cache1").unlink()
     own = Living("b1", killed.directory / "cache1")
     killed.transports["b1"] = own
     (own.place / "autotune").mkdir()
-    (own.place / "autotune" / "originals.json").write_bytes(encode(killed.backup("cache1")))
+    (own.place / "autotune" / "originals.json").write_bytes(encode_backup(killed.backup("cache1")))
     code, output = killed.autotune_restore(str(killed.target))
     assert code == 0, output
     assert killed.restored == set(HOSTS)
@@ -187,7 +187,7 @@ def test_a_damaged_study_does_not_keep_hosts_from_their_own_copies(killed: Kille
     for name in HOSTS:
         home = killed.directory / name / "autotune"
         home.mkdir()
-        (home / "originals.json").write_bytes(encode(killed.backup(name)))
+        (home / "originals.json").write_bytes(encode_backup(killed.backup(name)))
     (killed.study / "target.yaml").write_text("")
     seal(killed)
     code, output = killed.autotune_restore(str(killed.target))
@@ -202,7 +202,7 @@ def test_a_study_that_has_lost_its_target_does_not_keep_hosts_from_their_own_cop
     for name in HOSTS:
         home = killed.directory / name / "autotune"
         home.mkdir()
-        (home / "originals.json").write_bytes(encode(killed.backup(name)))
+        (home / "originals.json").write_bytes(encode_backup(killed.backup(name)))
     (killed.study / "target.yaml").unlink()
     code, output = killed.autotune_restore(str(killed.target))
     assert code != 0
@@ -251,8 +251,8 @@ FOREIGN: Mapping[str, tuple[Callable[[Killed], object], str]] = {
 def unsealed_copy(killed: Killed, host: str) -> None:
     """A record of originals as a stranger writes it: of files that no service has."""
     file = killed.directory / host / "authorized_keys"
-    state = HostState({str(file): FileState(b"theirs\n", 0o600, "0:0", time="5.0")})
-    BackupStore(killed.study).path(host).write_bytes(encode(HostBackup(host, "lab", state)))
+    state = HostState({str(file): FileState(b"theirs\n", 0o600, "0:0", modified="5.0")})
+    BackupStore(killed.study).path_for(host).write_bytes(encode_backup(HostBackup(host, "lab", state)))
 
 
 @pytest.mark.parametrize("named", ["study", "target"])
@@ -282,7 +282,7 @@ def test_a_copy_that_this_account_did_not_write_restores_nothing(
 
 def test_the_copy_of_another_host_restores_nothing(killed: Killed) -> None:
     store = BackupStore(killed.study)
-    store.path("web1").write_bytes(store.path("cache1").read_bytes())
+    store.path_for("web1").write_bytes(store.path_for("cache1").read_bytes())
     code, _ = killed.autotune_restore("lab")
     assert code != 0
     assert killed.restored == set(HOSTS) - {"web1"}
@@ -292,7 +292,7 @@ def test_hosts_have_their_own_copies_if_the_study_is_somebody_elses(killed: Kill
     for name in HOSTS:
         home = killed.directory / name / "autotune"
         home.mkdir()
-        (home / "originals.json").write_bytes(encode(killed.backup(name)))
+        (home / "originals.json").write_bytes(encode_backup(killed.backup(name)))
     (killed.study / "seal").unlink()
     code, output = killed.autotune_restore(str(killed.target))
     assert code != 0  # the study is named

@@ -17,14 +17,14 @@ from resource import RUSAGE_CHILDREN, getrusage
 import pytest
 
 from autotune.lab import target_labs
-from autotune.lab.cgroups import mountinfo, mounts
-from autotune.lab.lifecycle import down, up
-from autotune.lab.plan import names
-from autotune.monitor.procfs import TICKS
+from autotune.lab.cgroups import read_mountinfo, parse_mounts
+from autotune.lab.lifecycle import remove_lab, start_lab
+from autotune.lab.plan import derive_names
+from autotune.monitor.procfs import TICKS_PER_SECOND
 from autotune.study.records import Phase, State
-from autotune.study.store import state_of
-from autotune.target.beds import of_bed
-from autotune.target.read import read
+from autotune.study.store import load_state
+from autotune.target.beds import build_bed_target
+from autotune.target.read import read_target
 from tests.deploy.lab import autotune, differing
 from tests.lab.pictures import picture
 from tests.lab.shared import settled
@@ -88,14 +88,14 @@ class Spent:
         idle, stolen = by_kind["idle"] + by_kind["iowait"], by_kind["steal"]
         used = sum(by_kind.values()) - idle - stolen
         ended = getrusage(RUSAGE_CHILDREN)
-        (tree,) = (mount.path for mount in mounts(mountinfo()) if mount.kind == "cgroup2")
-        usage = (tree / names(lab).cgroup / "cpu.stat").read_text(encoding="ascii").split()[1]
+        (tree,) = (mount.path for mount in parse_mounts(read_mountinfo()) if mount.kind == "cgroup2")
+        usage = (tree / derive_names(lab).cgroup / "cpu.stat").read_text(encoding="ascii").split()[1]
         return cls(
             time.monotonic(),
-            used / TICKS,
+            used / TICKS_PER_SECOND,
             int(usage) * 1e-6,
             ended.ru_utime + ended.ru_stime,
-            stolen / TICKS,
+            stolen / TICKS_PER_SECOND,
         )
 
     def until(self, later: Spent) -> str:
@@ -119,7 +119,7 @@ class Lab:
     hosts: tuple[str, ...]
 
     def pictures(self) -> dict[str, list[str]]:
-        return {host: picture(names(self.directory), host) for host in self.hosts}
+        return {host: picture(derive_names(self.directory), host) for host in self.hosts}
 
     def studied(self, beds: str) -> State:
         name, began = f"on-{beds}", Spent.now(self.directory)
@@ -129,31 +129,31 @@ class Lab:
         ended = Spent.now(self.directory)
         print(f"{output}\n--beds {beds}: {began.until(ended)}")
         assert tuner.returncode == 0, output
-        return state_of(self.target.parent / "studies" / name)
+        return load_state(self.target.parent / "studies" / name)
 
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
     path, directory = tmp_path / "small.yaml", tmp_path / "lab"
-    path.write_text(TARGET.replace("CONFIG", str(names(directory).ssh_config)))
-    target = read(path).target
+    path.write_text(TARGET.replace("CONFIG", str(derive_names(directory).ssh_config)))
+    target = read_target(path).target
     of_beds = [
         replace(host, name=f"{bed}-{host.name}")
         for bed in target.beds
-        for host in target_labs.hosts(of_bed(target, bed))
+        for host in target_labs.build_lab_hosts(build_bed_target(target, bed))
     ]
     try:
-        up(of_beds, directory)
+        start_lab(of_beds, directory)
         lab = Lab(directory, path, tuple(host.name for host in of_beds))
         settled(directory, lab.hosts)
         yield lab
     finally:
-        down(directory)
+        remove_lab(directory)
 
 
 def configurations(state: State) -> int:
     """Those that were measured to the end or pruned."""
-    return sum(trial.peak is not None for trial in state.counted())
+    return sum(trial.peak is not None for trial in state.list_counted())
 
 
 def test_a_study_on_both_beds_confirms_its_claim_on_both(lab: Lab) -> None:
@@ -164,13 +164,13 @@ def test_a_study_on_both_beds_confirms_its_claim_on_both(lab: Lab) -> None:
     assert differing(before, lab.pictures()) == []
 
     assert {trial.bed for trial in alone.trials} == {"a"}
-    assert {trial.bed for trial in both.finished(Phase.BASELINE)} == {"a", "b"}
+    assert {trial.bed for trial in both.list_finished(Phase.BASELINE)} == {"a", "b"}
     for name, state in (("a", alone), ("a and b", both)):
         seconds = ", ".join(f"{kind} {s:.0f} s" for kind, s in state.average_seconds.items())
-        print(f"{name}: {configurations(state)} configurations, {state.measured} measurements"
-              f" in {state.elapsed / 60:.1f} min ({seconds})")  # fmt: skip
+        print(f"{name}: {configurations(state)} configurations, {state.measured_count} measurements"
+              f" in {state.elapsed_seconds / 60:.1f} min ({seconds})")  # fmt: skip
     print(f"{configurations(both) / configurations(alone):.2f} times the configurations,"
-          f" {both.measured / alone.measured:.2f} times the measurements")  # fmt: skip
+          f" {both.measured_count / alone.measured_count:.2f} times the measurements")  # fmt: skip
     assert configurations(both) > len(both.beds)
     assert both.verdict is not None
     assert both.verdict["verdict"] == "improved"

@@ -29,24 +29,24 @@ from autotune.environments import beds
 from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError, LockedError
 from autotune.optimize.searcher import Searcher, Suggestion
-from autotune.space.space import Space
+from autotune.space.space import SearchSpace
 from autotune.study import beds as study_beds
 from autotune.study import journal, loop, storage
-from autotune.study.joining import begin, join, joining, own_target
-from autotune.study.loop import LEARNED, Proposal
-from autotune.study.optuna_copy import copying
-from autotune.study.records import Phase, State, replay
-from autotune.study.schedule import OF_THE_BED
-from autotune.study.shared import Pulse, SharedStore
-from autotune.study.storage import LeaseLostError, SharedStudy, Storage
-from autotune.study.store import Store
+from autotune.study.joining import create_shared_study, join_study, prepare_joining_beds, write_study_target
+from autotune.study.loop import MODELLED_PHASES, Proposal
+from autotune.study.optuna_copy import copy_in_background
+from autotune.study.records import Phase, State, replay_records
+from autotune.study.schedule import BED_SPECIFIC_PHASES
+from autotune.study.shared import HeartbeatPolicy, SharedStore
+from autotune.study.storage import LeaseLostError, SharedStudy, StudyDatabase
+from autotune.study.store import StudyStore
 from tests.optimize.test_searcher import dimension
 from tests.printed import printed
 from tests.study.database import Database, running
 from tests.study.test_beds import Silent, target
 from tests.study.test_dashboard import studies_in_dashboard
 
-BY_HAND = Pulse(seconds=3600, most=2)  # heartbeats only where a test asks for them
+BY_HAND = HeartbeatPolicy(interval_seconds=3600, max_missed=2)  # heartbeats only where a test asks for them
 FIRST = {"event": "study", "started": "now", "shared": True}
 
 
@@ -59,20 +59,20 @@ def database() -> Iterator[Database]:
 
 
 @pytest.fixture
-def opened(database: Database) -> Iterator[Storage]:
-    with closing(Storage(database.url)) as storage:
+def opened(database: Database) -> Iterator[StudyDatabase]:
+    with closing(StudyDatabase(database.url)) as storage:
         yield storage
 
 
 @pytest.fixture
-def shared(opened: Storage, request: pytest.FixtureRequest) -> tuple[Storage, SharedStudy]:
+def shared(opened: StudyDatabase, request: pytest.FixtureRequest) -> tuple[StudyDatabase, SharedStudy]:
     """A study that nobody works on yet."""
-    assert opened.create(request.node.name, "name: x", [FIRST])
-    return opened, opened.find(request.node.name)
+    assert opened.create_study(request.node.name, "name: x", [FIRST])
+    return opened, opened.find_study(request.node.name)
 
 
 def store(
-    directory: Path, shared: tuple[Storage, SharedStudy], pulse: Pulse = BY_HAND
+    directory: Path, shared: tuple[StudyDatabase, SharedStudy], pulse: HeartbeatPolicy = BY_HAND
 ) -> SharedStore:
     return SharedStore(directory, *shared, pulse)
 
@@ -80,12 +80,12 @@ def store(
 def trial(store: SharedStore, bed: str) -> int:
     """One of the baseline, on record as any is."""
     number = len(store.state.trials)
-    store._write("trial", trial=number, phase="baseline", of=None, asked=None, settings={},
+    store._record_event("trial", trial=number, phase="baseline", of=None, asked=None, settings={},
                  suggested={}, bindings=[], bed=bed)  # fmt: skip
     return number
 
 
-def another_database(opened: Storage, name: str) -> str:
+def another_database(opened: StudyDatabase, name: str) -> str:
     """The URL of an empty one beside that of ``opened``."""
     with opened.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text(f"CREATE DATABASE {name}"))
@@ -97,7 +97,7 @@ def lock_of_the_tables(url: str) -> Iterator[Connection]:
     """Held by another session than any that opens the database."""
     engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"), poolclass=NullPool)
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        connection.execute(text("SELECT pg_advisory_lock(:first, 0)"), {"first": storage.LOCKS})
+        connection.execute(text("SELECT pg_advisory_lock(:first, 0)"), {"first": storage.LOCK_KEY})
         yield connection
 
 
@@ -110,10 +110,10 @@ def start_worker(url: str, directory: Path, *words: str) -> subprocess.Popen[byt
 
 @pytest.mark.stack
 def test_a_study_outlives_a_killed_worker_and_a_restarted_database(
-    database: Database, opened: Storage, tmp_path: Path
+    database: Database, opened: StudyDatabase, tmp_path: Path
 ) -> None:
     file = target(tmp_path, "{trials: 5, time: 30m}")
-    study = begin(beds.prepare(file, ("a", "b")), opened, tmp_path / "none")
+    study = create_shared_study(beds.prepare(file, ("a", "b")), opened, tmp_path / "none")
     doomed = start_worker(database.url, tmp_path / "b", study.name, "b", "2")
     steady = start_worker(database.url, tmp_path / "a", study.name, "a")
     assert doomed.wait() == -signal.SIGKILL
@@ -121,22 +121,22 @@ def test_a_study_outlives_a_killed_worker_and_a_restarted_database(
     database.start()
     assert steady.wait() == 0
 
-    records = opened.records(study)
-    state = replay(records)
-    (lost,) = (t for t in state.trials if not t.over)
+    records = opened.read_records(study)
+    state = replay_records(records)
+    (lost,) = (t for t in state.trials if not t.is_finished)
     assert lost.bed == "b"
     assert "was not heard of" in state.set_aside["b"]
     again = [t for t in state.trials if t.repeats is not None]
-    if lost.phase not in OF_THE_BED:  # it depends on the machine how far the other one was
-        assert [(t.repeats, t.bed, t.settings, t.over) for t in again] == [
+    if lost.phase not in BED_SPECIFIC_PHASES:  # it depends on the machine how far the other one was
+        assert [(t.repeats, t.bed, t.settings, t.is_finished) for t in again] == [
             (lost.number, "a", lost.settings, True)
         ]
-    assert len(state.counted()) == 5
-    assert list(journal.read(tmp_path / "a" / study.name / "events.jsonl")) == records
-    search = optuna.load_study(study_name=study.name, storage=opened.optuna)
+    assert len(state.list_counted()) == 5
+    assert list(journal.read_records(tmp_path / "a" / study.name / "events.jsonl")) == records
+    search = optuna.load_study(study_name=study.name, storage=opened.optuna_storage)
     told = Counter(t.user_attrs["trial"] for t in search.get_trials(states=(TrialState.COMPLETE,)))
     assert set(told.values()) == {1}
-    assert set(told) == {t.number for t in state.finished(*LEARNED)}
+    assert set(told) == {t.number for t in state.list_finished(*MODELLED_PHASES)}
     assert not search.get_trials(states=(TrialState.RUNNING,))
 
     # From elsewhere, of the storage alone.
@@ -158,29 +158,29 @@ def test_a_study_outlives_a_killed_worker_and_a_restarted_database(
     assert CliRunner().invoke(app, words).exit_code == 0
     assert (out / "README.md").exists()
     with pytest.raises(AutotuneError, match="is finished"):
-        joining(study, opened, file, "c")
+        prepare_joining_beds(study, opened, file, "c")
     assert study.name in studies_in_dashboard(database.url)
 
 
 @pytest.mark.stack
 def test_in_a_study_of_many_beds_the_next_suggestion_is_there_when_a_trial_ends(
-    opened: Storage, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    opened: StudyDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked_by: list[str] = []
 
-    def propose(state: State, searcher: Searcher, space: Space) -> Proposal:
+    def propose(state: State, searcher: Searcher, space: SearchSpace) -> Proposal:
         asked_by.append(threading.current_thread().name)
-        return loop.propose(state, searcher, space)
+        return loop.propose_configuration(state, searcher, space)
 
     monkeypatch.setattr(study_beds, "AHEAD", 3)
     monkeypatch.setattr(study_beds, "propose", propose)
     environment = beds.prepare(target(tmp_path, "{trials: 14, time: 30m}"), ("a", "b", "c"))
-    study = begin(environment, opened, tmp_path / "none")
+    study = create_shared_study(environment, opened, tmp_path / "none")
     silent: Any = Silent()
-    join(environment, tmp_path / study.name, silent, study=study, storage=opened)
-    state = replay(opened.records(study))
+    join_study(environment, tmp_path / study.name, silent, study=study, storage=opened)
+    state = replay_records(opened.read_records(study))
     assert state.verdict is not None
-    searched = [tuple(t.suggested.items()) for t in state.finished(Phase.SEARCH)]
+    searched = [tuple(t.suggested.items()) for t in state.list_finished(Phase.SEARCH)]
     assert len(searched) == len(set(searched)) >= 6
     ahead = [name.startswith("asked ahead") for name in asked_by]
     assert sum(ahead) > len(searched) / 2
@@ -189,18 +189,18 @@ def test_in_a_study_of_many_beds_the_next_suggestion_is_there_when_a_trial_ends(
 
 @pytest.mark.stack
 def test_records_of_all_workers_are_in_one_order(
-    shared: tuple[Storage, SharedStudy], tmp_path: Path
+    shared: tuple[StudyDatabase, SharedStudy], tmp_path: Path
 ) -> None:
     with (
         closing(store(tmp_path / "1", shared)) as one,
         closing(store(tmp_path / "2", shared)) as two,
     ):
-        one.join({"a": {}})
-        two.join({"b": {}})
+        one.join_beds({"a": {}})
+        two.join_beds({"b": {}})
 
         def work(each: SharedStore, bed: str) -> None:
             for _ in range(20):
-                each._write("failed", trial=each.decide(lambda: trial(each, bed)), why="")
+                each._record_event("failed", trial=each.run_decision(lambda: trial(each, bed)), why="")
 
         threads = [threading.Thread(target=work, args=a) for a in ((one, "a"), (two, "b"))]
         for thread in threads:
@@ -209,68 +209,68 @@ def test_records_of_all_workers_are_in_one_order(
             thread.join()
         one.refresh()
         two.refresh()
-        assert one.state == two.state == replay(shared[0].records(shared[1]))
+        assert one.state == two.state == replay_records(shared[0].read_records(shared[1]))
         assert [t.number for t in one.state.trials] == list(range(40))
-        assert all(t.over for t in one.state.trials)
-    records = [list(journal.read(tmp_path / n / "events.jsonl")) for n in "12"]
-    assert records[0] == records[1] == shared[0].records(shared[1])
+        assert all(t.is_finished for t in one.state.trials)
+    records = [list(journal.read_records(tmp_path / n / "events.jsonl")) for n in "12"]
+    assert records[0] == records[1] == shared[0].read_records(shared[1])
 
 
 @pytest.mark.stack
 def test_a_worker_that_misses_its_heartbeats_loses_its_bed(
-    shared: tuple[Storage, SharedStudy], tmp_path: Path
+    shared: tuple[StudyDatabase, SharedStudy], tmp_path: Path
 ) -> None:
     with (
         closing(store(tmp_path / "1", shared)) as gone,
         closing(store(tmp_path / "2", shared)) as two,
     ):
-        gone.join({"a": {}})
-        two.join({"b": {}})
-        begun = gone.decide(lambda: trial(gone, "a"))
+        gone.join_beds({"a": {}})
+        two.join_beds({"b": {}})
+        begun = gone.run_decision(lambda: trial(gone, "a"))
         for _ in range(3):  # one that lives keeps its bed
-            gone.look()
-            two.look()
+            gone.send_heartbeat()
+            two.send_heartbeat()
         two.refresh()
         assert two.state.active_beds == ("a", "b")
-        for _ in range(BY_HAND.most):
-            two.look()
+        for _ in range(BY_HAND.max_missed):
+            two.send_heartbeat()
         two.refresh()
         assert two.state.active_beds == ("b",)
         with pytest.raises(LeaseLostError, match="bed a was not heard of"):
-            gone._write("failed", trial=begun, why="it came too late")
-        gone.set_aside("a", "its lease is lost")
-        gone.leave("a")  # which says nothing: it is another's to say
-        assert shared[0].records(shared[1])[-1]["bed"] == "a"
-        assert "was not heard of" in shared[0].records(shared[1])[-1]["set_aside"]
+            gone._record_event("failed", trial=begun, why="it came too late")
+        gone.exclude_bed("a", "its lease is lost")
+        gone.release_bed("a")  # which says nothing: it is another's to say
+        assert shared[0].read_records(shared[1])[-1]["bed"] == "a"
+        assert "was not heard of" in shared[0].read_records(shared[1])[-1]["set_aside"]
 
 
 @pytest.mark.stack
 def test_a_bed_has_one_worker_and_is_free_where_that_was_killed(
-    shared: tuple[Storage, SharedStudy], tmp_path: Path
+    shared: tuple[StudyDatabase, SharedStudy], tmp_path: Path
 ) -> None:
-    quick = Pulse(seconds=0.05, most=10**6)
+    quick = HeartbeatPolicy(interval_seconds=0.05, max_missed=10**6)
     with closing(store(tmp_path / "1", shared, quick)) as one:
-        one.join({"a": {}})
+        one.join_beds({"a": {}})
         two = store(tmp_path / "2", shared, quick)
         with (
             closing(two),
             pytest.raises(LockedError, match=f"bed a is measured on by process {os.getpid()}"),
         ):
-            two.join({"a": {}})
+            two.join_beds({"a": {}})
     # Closed without leaving, as the end of a process: the next one in that directory goes on.
     with closing(store(tmp_path / "1", shared, quick)) as again:
-        again.join({"a": {}})
-        again.leave("a")
+        again.join_beds({"a": {}})
+        again.release_bed("a")
         assert again.state.set_aside == {"a": "its worker has ended"}
 
 
 @pytest.mark.stack
 def test_a_decision_is_on_record_whole_or_made_again(
-    shared: tuple[Storage, SharedStudy], tmp_path: Path
+    shared: tuple[StudyDatabase, SharedStudy], tmp_path: Path
 ) -> None:
     attempts = []
     with closing(store(tmp_path, shared)) as one:
-        one.join({"a": {}})
+        one.join_beds({"a": {}})
 
         def decision() -> int:
             number = trial(one, "a")
@@ -283,25 +283,25 @@ def test_a_decision_is_on_record_whole_or_made_again(
                     ))  # fmt: skip
             return number
 
-        assert one.decide(decision) == 0
+        assert one.run_decision(decision) == 0
         assert attempts == [0, 0]
         assert [t.number for t in one.state.trials] == [0]
-        assert one.state == replay(shared[0].records(shared[1]))
+        assert one.state == replay_records(shared[0].read_records(shared[1]))
 
 
 @pytest.mark.stack
-def test_what_opens_a_storage_as_it_restarts_waits_for_it(opened: Storage) -> None:
+def test_what_opens_a_storage_as_it_restarts_waits_for_it(opened: StudyDatabase) -> None:
     """A worker that joins at that moment would end, and its bed stand idle."""
     waiting = (
         "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
         " WHERE application_name = 'autotune' AND wait_event = 'advisory'"
     )
-    outcome: list[Storage | BaseException] = []
+    outcome: list[StudyDatabase | BaseException] = []
     url = another_database(opened, "unmade")
 
     def open_another() -> None:
         try:
-            outcome.append(Storage(url, within=60.0))
+            outcome.append(StudyDatabase(url, retry_seconds=60.0))
         except BaseException as error:  # noqa: BLE001  # looked at below
             outcome.append(error)
 
@@ -313,105 +313,105 @@ def test_what_opens_a_storage_as_it_restarts_waits_for_it(opened: Storage) -> No
             time.sleep(0.02)
     thread.join()
     (another,) = outcome
-    assert isinstance(another, Storage), another
+    assert isinstance(another, StudyDatabase), another
     another.close()
 
 
 @pytest.mark.stack
 def test_a_storage_of_today_is_opened_without_waiting_for_others(
-    opened: Storage, monkeypatch: pytest.MonkeyPatch
+    opened: StudyDatabase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Hundreds of workers would open it one after the other."""
     url = opened.url.set(drivername="postgresql").render_as_string()
     with lock_of_the_tables(url):
         monkeypatch.setenv("PGOPTIONS", "-c lock_timeout=100")  # milliseconds
-        Storage(url).close()
+        StudyDatabase(url).close()
 
 
 @pytest.mark.stack
-def test_a_storage_is_opened_on_as_many_connections_as_a_worker_keeps(opened: Storage) -> None:
+def test_a_storage_is_opened_on_as_many_connections_as_a_worker_keeps(opened: StudyDatabase) -> None:
     """`max_connections` is set for so many, and all workers may begin at once."""
     with opened.engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         connection.execute(text("CREATE ROLE narrow LOGIN CONNECTION LIMIT 2"))
         connection.execute(text("GRANT SELECT ON ALL TABLES IN SCHEMA public TO narrow"))
-    Storage(opened.url.set(drivername="postgresql", username="narrow").render_as_string()).close()
+    StudyDatabase(opened.url.set(drivername="postgresql", username="narrow").render_as_string()).close()
 
 
 @pytest.mark.stack
 def test_one_worker_at_a_time_writes_optunas_tables_and_another_goes_on(
-    shared: tuple[Storage, SharedStudy], tmp_path: Path
+    shared: tuple[StudyDatabase, SharedStudy], tmp_path: Path
 ) -> None:
     database, study = shared
-    space = Space((dimension("web.nginx.x", baseline=1, low=1, high=9),), (), {})
+    space = SearchSpace((dimension("web.nginx.x", baseline=1, low=1, high=9),), (), {})
     peak = Peak(100.0, 95.0, 105.0, 0.03, "measured", None)
 
     def search(tables: RDBStorage) -> Searcher:
         return Searcher(tables, study.name, space, "random", 1)
 
     def told() -> list[int]:
-        search = optuna.load_study(study_name=study.name, storage=database.optuna)
+        search = optuna.load_study(study_name=study.name, storage=database.optuna_storage)
         return [t.user_attrs["trial"] for t in search.trials]
 
     with closing(store(tmp_path, shared)) as one:
-        one.join({"a": {}})
+        one.join_beds({"a": {}})
 
         def measure() -> None:
-            trial = one.begin(Phase.BASELINE, space.candidate({}), bed="a")
-            one.measured(trial, peak, readings=1, load_seconds=1.0)
+            trial = one.begin_trial(Phase.BASELINE, space.build_candidate({}), bed="a")
+            one.record_peak(trial, peak, readings=1, load_seconds=1.0)
 
         measure()
-        with database.only_writer(study) as tables, copying(database, study, search, every=0.01):
+        with database.claim_optuna_writer(study) as tables, copy_in_background(database, study, search, every=0.01):
             assert tables is not None
-            assert study.name not in optuna.study.get_all_study_names(database.optuna)
+            assert study.name not in optuna.study.get_all_study_names(database.optuna_storage)
         for _ in range(2):  # the second finds what the first has written
-            with copying(database, study, search, every=0.01):
+            with copy_in_background(database, study, search, every=0.01):
                 measure()
         assert told() == [0, 1, 2]
 
 
 @pytest.mark.stack
 def test_a_transaction_that_ended_unheard_of_adds_nothing_twice(
-    shared: tuple[Storage, SharedStudy],
+    shared: tuple[StudyDatabase, SharedStudy],
 ) -> None:
     for _ in range(2):
-        shared[0].transaction(
-            lambda c: storage.append(c, shared[1].number, "key", [{"event": "x"}, {"event": "y"}])
+        shared[0].run_transaction(
+            lambda c: storage.append_records(c, shared[1].study_id, "key", [{"event": "x"}, {"event": "y"}])
         )
-    assert [r["event"] for r in shared[0].records(shared[1])] == ["study", "x", "y"]
+    assert [r["event"] for r in shared[0].read_records(shared[1])] == ["study", "x", "y"]
 
 
 @pytest.mark.stack
 def test_tables_of_an_earlier_version_are_migrated_and_of_a_later_one_refused(
-    opened: Storage,
+    opened: StudyDatabase,
 ) -> None:
     url = another_database(opened, "early")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(storage, "MIGRATIONS", storage.MIGRATIONS[:1])
-        with closing(Storage(url)) as early:
-            early.transaction(lambda c: c.execute(text(
+        with closing(StudyDatabase(url)) as early:
+            early.run_transaction(lambda c: c.execute(text(
                 "WITH study AS (INSERT INTO autotune_studies (name, target)"
                 " VALUES ('begun-then', 'name: x') RETURNING id), head AS ("
                 "INSERT INTO autotune_heads SELECT id, 1 FROM study)"
                 " INSERT INTO autotune_records SELECT id, 1, 'first', :record FROM study"
-            ), {"record": storage.packed(FIRST)}))  # fmt: skip
-            study = early.find("begun-then")
+            ), {"record": storage.compress_record(FIRST)}))  # fmt: skip
+            study = early.find_study("begun-then")
             files = [{"event": "deployed", "trial": 0, "files": {"x": "0"}}]
             with pytest.raises(AutotuneError, match="autotune_files"):
                 early.copy_files(study, files, Path("/none"))
-    with closing(Storage(url)) as today:
-        assert today.records(today.find("begun-then")) == [FIRST]
-        today.transaction(
-            lambda c: storage.append(c, study.number, "k", [{"event": "x"}], {"0": b"y"})
+    with closing(StudyDatabase(url)) as today:
+        assert today.read_records(today.find_study("begun-then")) == [FIRST]
+        today.run_transaction(
+            lambda c: storage.append_records(c, study.study_id, "k", [{"event": "x"}], {"0": b"y"})
         )
-        today.transaction(lambda c: c.execute(text("INSERT INTO autotune_schema VALUES (99)")))
+        today.run_transaction(lambda c: c.execute(text("INSERT INTO autotune_schema VALUES (99)")))
     with pytest.raises(AutotuneError, match="tables of version 99") as raised:
-        Storage(url)
+        StudyDatabase(url)
     assert raised.value.hint is not None
 
 
 @pytest.mark.stack
 def test_a_line_break_of_another_writer_breaks_no_journal(
-    shared: tuple[Storage, SharedStudy], tmp_path: Path
+    shared: tuple[StudyDatabase, SharedStudy], tmp_path: Path
 ) -> None:
     def packed(record: storage.Record) -> bytes:
         return zlib.compress(json.dumps(record, indent=1).encode())
@@ -422,11 +422,11 @@ def test_a_line_break_of_another_writer_breaks_no_journal(
         closing(store(tmp_path / "2", shared)) as one,
     ):
         patch.setattr(storage, "packed", packed)
-        other.join({"a": {}})
-        other.decide(lambda: trial(other, "a"))
+        other.join_beds({"a": {}})
+        other.run_decision(lambda: trial(other, "a"))
         one.refresh()
     with closing(store(tmp_path / "2", shared)) as again:
-        assert again.state == replay(shared[0].records(shared[1]))
+        assert again.state == replay_records(shared[0].read_records(shared[1]))
         assert len(again.state.trials) == 1
 
 
@@ -436,26 +436,26 @@ def test_a_line_break_of_another_writer_breaks_no_journal(
     [(0, "../../../outside"), ("../..", "outside"), ("{}", "outside"), (0, "a/\0")],
 )
 def test_files_of_another_worker_stay_in_their_study(
-    trial: int | str, name: str, shared: tuple[Storage, SharedStudy], tmp_path: Path
+    trial: int | str, name: str, shared: tuple[StudyDatabase, SharedStudy], tmp_path: Path
 ) -> None:
     database, study = shared
     record = {"event": "deployed", "trial": f"{trial}".format(tmp_path), "files": {name: "0"}}
-    database.transaction(
-        lambda c: storage.append(c, study.number, study.name, [record], {"0": b"x"})
+    database.run_transaction(
+        lambda c: storage.append_records(c, study.study_id, study.name, [record], {"0": b"x"})
     )
     with pytest.raises(AutotuneError, match="would be outside"):
-        database.copy(study, tmp_path / "studies")
+        database.copy_study(study, tmp_path / "studies")
     assert not [*tmp_path.rglob("outside")]
 
 
 @pytest.mark.stack
 @pytest.mark.parametrize("name", ["../outside", "{}/outside"])
 def test_a_study_of_a_storage_is_not_copied_elsewhere(
-    name: str, opened: Storage, tmp_path: Path
+    name: str, opened: StudyDatabase, tmp_path: Path
 ) -> None:
-    assert opened.create(name.format(tmp_path), "name: x", [FIRST])
+    assert opened.create_study(name.format(tmp_path), "name: x", [FIRST])
     with pytest.raises(AutotuneError, match="would be outside"):
-        opened.copy(opened.find(name.format(tmp_path)), tmp_path / "studies")
+        opened.copy_study(opened.find_study(name.format(tmp_path)), tmp_path / "studies")
     assert not (tmp_path / "outside").exists()
 
 
@@ -466,7 +466,7 @@ def test_a_study_of_this_machine_keeps_its_target_beside_one_of_that_name_in_a_s
         events.append({**FIRST, "started": "earlier"})
     (tmp_path / "target.yaml").write_text("name: own")
     with pytest.raises(AutotuneError, match="another study of that name"):
-        own_target(SharedStudy(1, "x", "name: x", FIRST), tmp_path)
+        write_study_target(SharedStudy(1, "x", "name: x", FIRST), tmp_path)
     assert (tmp_path / "target.yaml").read_text() == "name: own"
 
 
@@ -484,13 +484,13 @@ def test_no_password_on_a_command_line_and_none_in_a_message(url: str) -> None:
 def test_the_driver_is_an_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "find_spec", lambda name: None)
     with pytest.raises(AutotuneError, match="needs psycopg") as raised:
-        Storage("postgresql://u@h/d")
+        StudyDatabase("postgresql://u@h/d")
     assert "autotune[postgresql]" in (raised.value.hint or "")
 
 
 def test_a_database_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(AutotuneError, match="cannot be used") as raised:
-        Storage(f"postgresql://u@/d?host={tmp_path}")
+        StudyDatabase(f"postgresql://u@/d?host={tmp_path}")
     assert "psql" in (raised.value.hint or "")
 
 
@@ -498,7 +498,7 @@ def test_a_copy_of_a_shared_study_is_not_gone_on_with_alone(tmp_path: Path) -> N
     with closing(journal.Journal(tmp_path / "events.jsonl")) as events:
         events.append(FIRST)
     with pytest.raises(AutotuneError, match="is in a storage"):
-        Store(tmp_path)
+        StudyStore(tmp_path)
 
 
 def test_with_a_storage_beds_are_named(tmp_path: Path) -> None:
@@ -515,22 +515,22 @@ def test_a_bed_that_joins_late_does_not_make_a_study_longer() -> None:
         {"event": "spent", "seconds": {"load": 100.0}, "bed": "a"},
         {"event": "joined", "bed": "b"},
     ]
-    state = replay(records)
-    assert (state.elapsed_on("b"), state.elapsed) == (100.0, 100.0)
-    gone = replay(
+    state = replay_records(records)
+    assert (state.bed_elapsed_seconds("b"), state.elapsed_seconds) == (100.0, 100.0)
+    gone = replay_records(
         [{"event": "bed", "bed": "b", "set_aside": "gone"}, records[2], records[3]], state
     )
     assert gone.active_beds == ("a", "b")
-    assert gone.elapsed_on("b") == 200.0
+    assert gone.bed_elapsed_seconds("b") == 200.0
 
 
 def test_what_another_worker_began_meanwhile_is_not_proposed_again() -> None:
     def state(*suggested: int) -> State:
-        return replay([{"event": "trial", "trial": number, "phase": "search", "of": None,
+        return replay_records([{"event": "trial", "trial": number, "phase": "search", "of": None,
                         "asked": None, "settings": {}, "suggested": {"x": value}, "bindings": []}
                        for number, value in enumerate(suggested)])  # fmt: skip
 
-    proposal = Proposal(Suggestion(0, {"x": 3}), trials=2)
-    assert proposal.new(state(3, 1))  # which its model knew
-    assert proposal.new(state(3, 1, 2))
-    assert not proposal.new(state(3, 1, 2, 3))
+    proposal = Proposal(Suggestion(0, {"x": 3}), trial_count=2)
+    assert proposal.is_still_new(state(3, 1))  # which its model knew
+    assert proposal.is_still_new(state(3, 1, 2))
+    assert not proposal.is_still_new(state(3, 1, 2, 3))

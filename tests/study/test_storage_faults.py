@@ -18,10 +18,10 @@ from optuna.trial import TrialState
 
 from autotune.environments import beds
 from autotune.study import journal
-from autotune.study.joining import begin
-from autotune.study.loop import LEARNED
-from autotune.study.records import replay
-from autotune.study.storage import SharedStudy, Storage
+from autotune.study.joining import create_shared_study
+from autotune.study.loop import MODELLED_PHASES
+from autotune.study.records import replay_records
+from autotune.study.storage import SharedStudy, StudyDatabase
 from tests import soak
 from tests.study.database import Database
 from tests.study.test_beds import target
@@ -75,13 +75,13 @@ def harm(workers: Workers, database: Database, chance: Random) -> None:
 @pytest.mark.soak
 @pytest.mark.timeout(7200)
 def test_no_trial_is_lost_or_counted_twice(
-    database: Database, opened: Storage, tmp_path: Path
+    database: Database, opened: StudyDatabase, tmp_path: Path
 ) -> None:
     chance, faults = soak.moments(), soak.kills(FAULTS)
     for number in range(-(-faults // A_STUDY)):
         place = tmp_path / str(number)
         file = target(place, "{trials: 10, time: 30m}")
-        study = begin(beds.prepare(file, BEDS), opened, place / "none")
+        study = create_shared_study(beds.prepare(file, BEDS), opened, place / "none")
         workers = Workers(database.url, place, study.name)
         try:
             for _ in range(min(A_STUDY, faults - number * A_STUDY)):
@@ -95,21 +95,21 @@ def test_no_trial_is_lost_or_counted_twice(
         check(opened, study, place)
 
 
-def check(opened: Storage, study: SharedStudy, place: Path) -> None:
-    records = opened.records(study)
-    state = replay(records)
+def check(opened: StudyDatabase, study: SharedStudy, place: Path) -> None:
+    records = opened.read_records(study)
+    state = replay_records(records)
     assert state.verdict is not None, f"{study.name}: {state.set_aside}"
     measured = Counter(r["trial"] for r in records if r["event"] in ("measured", "failed"))
     assert set(measured.values()) == {1}
-    assert set(measured) == {t.number for t in state.finished()}
+    assert set(measured) == {t.number for t in state.list_finished()}
     repeats = Counter(t.repeats for t in state.trials if t.repeats is not None)
     assert set(repeats.values()) <= {1}
-    assert all(not state.by_number(number).over for number in repeats)
-    assert len(state.counted()) == 10 or state.settled
-    search = optuna.load_study(study_name=study.name, storage=opened.optuna)
+    assert all(not state.find_trial(number).is_finished for number in repeats)
+    assert len(state.list_counted()) == 10 or state.settled
+    search = optuna.load_study(study_name=study.name, storage=opened.optuna_storage)
     told = Counter(t.user_attrs["trial"] for t in search.get_trials(states=(TrialState.COMPLETE,)))
     assert set(told.values()) == {1}
-    assert set(told) <= {t.number for t in state.finished(*LEARNED)}
+    assert set(told) <= {t.number for t in state.list_finished(*MODELLED_PHASES)}
     for bed in BEDS:
-        own = list(journal.read(place / bed / study.name / "events.jsonl"))
+        own = list(journal.read_records(place / bed / study.name / "events.jsonl"))
         assert own == records[: len(own)]

@@ -7,7 +7,7 @@ import pytest
 
 from autotune.errors import AutotuneError
 from autotune.measure import Reading
-from autotune.study.store import Follow, reading_of, record_of
+from autotune.study.store import JournalTail, reading_from_record, reading_to_record
 
 
 def test_a_reading_survives_its_record() -> None:
@@ -16,16 +16,16 @@ def test_a_reading_survives_its_record() -> None:
         1000.5, 2.0, 1000, 5, {"timeout": 2}, histogram, truncated=True, limited="ports",
         looked_at=150, wrong=8, example="/: 1.2 KB instead of 14–15 KB",
     )  # fmt: skip
-    assert reading_of(json.loads(json.dumps(record_of(reading)))) == reading
+    assert reading_from_record(json.loads(json.dumps(reading_to_record(reading)))) == reading
 
 
 def test_a_record_of_an_earlier_version_lacks_fields() -> None:
     record = {"rate": 100.0, "seconds": 2.0, "intended": 200, "violations": 3}
-    assert reading_of(record) == Reading(100.0, 2.0, 200, 3)
+    assert reading_from_record(record) == Reading(100.0, 2.0, 200, 3)
 
 
 def test_a_study_is_followed_record_by_record(tmp_path: Path) -> None:
-    follow = Follow(tmp_path)
+    follow = JournalTail(tmp_path)
     assert follow().started is None
     with (tmp_path / "events.jsonl").open("a") as events:
         for text, seconds in (
@@ -35,11 +35,11 @@ def test_a_study_is_followed_record_by_record(tmp_path: Path) -> None:
         ):
             events.write(text)
             events.flush()
-            assert follow().elapsed == seconds
+            assert follow().elapsed_seconds == seconds
 
 
 @pytest.mark.parametrize("line", ["no record", "[]", '{"event":"spent"}', 9999 * "["])
 def test_following_a_damaged_study_says_so(tmp_path: Path, line: str) -> None:
     (tmp_path / "events.jsonl").write_text(f"{line}\n")
     with pytest.raises(AutotuneError, match="the study is damaged"):
-        Follow(tmp_path)()
+        JournalTail(tmp_path)()

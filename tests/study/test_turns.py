@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from autotune.environments.clock import Clock
-from autotune.study.turns import Turns
+from autotune.environments.clock import StudyClock
+from autotune.study.turns import BedBarrier
 from bench.workers import Order, SharedTurns
 
 
@@ -17,7 +17,7 @@ class Virtual:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.clock = Clock(lambda: self.now, self.skip)
+        self.clock = StudyClock(lambda: self.now, self.skip)
 
     def skip(self, seconds: float) -> None:
         self.now += seconds
@@ -32,12 +32,12 @@ def together(*works: Callable[[], None]) -> None:
         assert not thread.is_alive()
 
 
-def shared(beds: Sequence[str]) -> Turns:
+def shared(beds: Sequence[str]) -> BedBarrier:
     return SharedTurns(Order(beds))
 
 
-@pytest.mark.parametrize("made", [Turns, shared])
-def test_events_come_in_the_order_of_their_times(made: Callable[[Sequence[str]], Turns]) -> None:
+@pytest.mark.parametrize("made", [BedBarrier, shared])
+def test_events_come_in_the_order_of_their_times(made: Callable[[Sequence[str]], BedBarrier]) -> None:
     beds = {"slow": 7.0, "fast": 3.0}
     turns, events = made(tuple(beds)), list[tuple[float, str]]()
 
@@ -46,10 +46,10 @@ def test_events_come_in_the_order_of_their_times(made: Callable[[Sequence[str]],
 
         def run() -> None:
             for _ in range(40):
-                turns.turn(bed, time.clock)
+                turns.wait_for_turn(bed, time.clock)
                 events.append((time.now, bed))
                 time.skip(beds[bed])
-            turns.leave(bed)
+            turns.remove_bed(bed)
 
         return run
 
@@ -59,39 +59,39 @@ def test_events_come_in_the_order_of_their_times(made: Callable[[Sequence[str]],
 
 
 def test_who_waits_wakes_up_when_a_trial_is_over() -> None:
-    turns, times = Turns(("a", "b")), {"a": Virtual(), "b": Virtual()}
+    turns, times = BedBarrier(("a", "b")), {"a": Virtual(), "b": Virtual()}
 
     def waits() -> None:
-        turns.turn("a", times["a"].clock)
-        turns.wait("a", times["a"].clock)
-        turns.leave("a")
+        turns.wait_for_turn("a", times["a"].clock)
+        turns.wait_for_others("a", times["a"].clock)
+        turns.remove_bed("a")
 
     def ends() -> None:
-        turns.turn("b", times["b"].clock)
+        turns.wait_for_turn("b", times["b"].clock)
         times["b"].skip(30.0)
-        turns.turn("b", times["b"].clock)
-        turns.over("b", times["b"].clock)
-        turns.turn("b", times["b"].clock)
-        turns.leave("b")
+        turns.wait_for_turn("b", times["b"].clock)
+        turns.finish_trial("b", times["b"].clock)
+        turns.wait_for_turn("b", times["b"].clock)
+        turns.remove_bed("b")
 
     together(waits, ends)
     assert times["a"].now == 30.0
 
 
 def test_who_waits_is_not_left_alone() -> None:
-    turns, times = Turns(("a", "b")), {"a": Virtual(), "b": Virtual()}
+    turns, times = BedBarrier(("a", "b")), {"a": Virtual(), "b": Virtual()}
 
     def waits() -> None:
-        turns.turn("a", times["a"].clock)
-        turns.wait("a", times["a"].clock)
-        turns.leave("a")
+        turns.wait_for_turn("a", times["a"].clock)
+        turns.wait_for_others("a", times["a"].clock)
+        turns.remove_bed("a")
 
-    together(waits, lambda: turns.leave("b"))
+    together(waits, lambda: turns.remove_bed("b"))
 
 
 def test_on_real_hosts_nobody_waits_for_a_turn_and_a_stop_is_heard() -> None:
-    turns, clock = Turns(("a", "b")), Clock()
-    turns.turn("b", clock)
-    turns.stop()
+    turns, clock = BedBarrier(("a", "b")), StudyClock()
+    turns.wait_for_turn("b", clock)
+    turns.stop_all()
     with pytest.raises(KeyboardInterrupt):
-        turns.turn("a", clock)
+        turns.wait_for_turn("a", clock)

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.lab.plan import names
+from autotune.lab.plan import derive_names
 from tests.deploy.lab import differing
 from tests.lab.pictures import picture
 from tests.printed import printed
@@ -64,7 +64,7 @@ def pictures(shop: Shop) -> dict[str, list[str]]:
     """Of hosts whose services write logs, sessions and a database of their own."""
     own = ("var/lib/mysql", "var/lib/wordpress", "var/lib/nginx")
     return {
-        name: [line for line in picture(names(shop.lab), name) if not line.startswith(own)]
+        name: [line for line in picture(derive_names(shop.lab), name) if not line.startswith(own)]
         for name in shop.transports
     }
 
@@ -90,7 +90,7 @@ def test_a_shop_is_adopted_tuned_over_https_and_left_as_it_was(
     assert (user / "visits.yaml").read_text().count("path:") >= 20
 
     before, data = pictures(shop), shop.data()
-    config = str(names(shop.lab).ssh_config)
+    config = str(derive_names(shop.lab).ssh_config)
     hosts = ",".join(f"root@{shop.addresses[name]}" for name in ("web", "db"))
     autotune(user, "init", "--from", hosts, "--ssh-config", config, "--out", "shop.yaml")
     text = (user / "shop.yaml").read_text()

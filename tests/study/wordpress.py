@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import reduce
 from pathlib import Path
 
-from autotune.lab.lifecycle import access, down, up
+from autotune.lab.lifecycle import build_ssh_host, remove_lab, start_lab
 from autotune.lab.plan import LabHost
 from autotune.transports.ssh import SshTransport
 
@@ -171,15 +171,15 @@ def running(directory: Path, network: str, packages: Path) -> Iterator[Shop]:
     if not (certificates / "site.crt").exists():
         subprocess.run(["sh", "-c", _CERTIFICATES, "sh", certificates], check=True)
     try:
-        up(hosts, lab)
-        transports = {host.name: SshTransport(access(lab, host.name)) for host in hosts}
+        start_lab(hosts, lab)
+        transports = {host.name: SshTransport(build_ssh_host(lab, host.name)) for host in hosts}
         shop = Shop(lab, transports, {h.name: h.address for h in hosts}, certificates / "ca.crt")
         _install(shop, packages, certificates)
         yield shop
         for transport in transports.values():
             transport.close()
     finally:
-        down(lab)
+        remove_lab(lab)
 
 
 def download(packages: Path, needed: Mapping[str, str] = PACKAGES) -> None:

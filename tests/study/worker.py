@@ -15,15 +15,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autotune.environments.beds import Beds
+from autotune.environments.beds import MultiBedEnvironment
 from autotune.environments.simulated import SimulatedEnvironment
-from autotune.study.joining import join, joining
-from autotune.study.shared import Pulse
-from autotune.study.storage import Storage
-from autotune.target.read import read
+from autotune.study.joining import join_study, prepare_joining_beds
+from autotune.study.shared import HeartbeatPolicy
+from autotune.study.storage import StudyDatabase
+from autotune.target.read import read_target
 from tests.study.simulated import Silent
 
-QUICK = Pulse(seconds=0.2, most=50)
+QUICK = HeartbeatPolicy(interval_seconds=0.2, max_missed=50)
 
 
 class Killed(SimulatedEnvironment):
@@ -33,7 +33,7 @@ class Killed(SimulatedEnvironment):
 
     @contextmanager
     def session(self, directory: Path, note: Any, history: Any) -> Iterator[Any]:
-        with super().session(directory, note, history) as session:
+        with super().open_session(directory, note, history) as session:
             evaluate, count = session.evaluate, iter(range(1000))
 
             def killed(*words: Any) -> Any:
@@ -45,7 +45,7 @@ class Killed(SimulatedEnvironment):
             yield session
 
 
-def killed_at(environment: Beds, bed: str, at: int) -> Beds:
+def killed_at(environment: MultiBedEnvironment, bed: str, at: int) -> MultiBedEnvironment:
     model = environment.environments[bed]
     assert isinstance(model, SimulatedEnvironment)
     killed = Killed(**{key: getattr(model, key) for key in model.__dataclass_fields__})
@@ -54,13 +54,13 @@ def killed_at(environment: Beds, bed: str, at: int) -> Beds:
 
 
 def main(url: str, name: str, target: str, bed: str, directory: str, at: str | None = None) -> None:
-    with closing(Storage(url)) as storage:
-        study = storage.find(name)
-        environment = joining(study, storage, read(Path(target)), bed)
+    with closing(StudyDatabase(url)) as storage:
+        study = storage.find_study(name)
+        environment = prepare_joining_beds(study, storage, read_target(Path(target)), bed)
         if at is not None:
             environment = killed_at(environment, bed, int(at))
         silent: Any = Silent()
-        join(environment, Path(directory) / name, silent, study=study, storage=storage, pulse=QUICK)
+        join_study(environment, Path(directory) / name, silent, study=study, storage=storage, heartbeat=QUICK)
 
 
 if __name__ == "__main__":

@@ -12,11 +12,11 @@ from typer.testing import CliRunner, Result
 from autotune.cli import app
 from autotune.environments.base import prepare
 from autotune.errors import AutotuneError
-from autotune.report.page import plotly
-from autotune.study.start import unfinished
-from autotune.study.store import readings_of, state_of
+from autotune.report.page import encode_plotly
+from autotune.study.start import prepare_unfinished
+from autotune.study.store import load_readings, load_state
 from autotune.sweep import request, results, runner
-from autotune.sweep.plan import measured
+from autotune.sweep.plan import read_finished_measurements
 from tests.printed import printed
 from tests.sweep import modelled
 
@@ -55,7 +55,7 @@ def test_a_grid_is_measured_drawn_and_told(tmp_path: Path) -> None:
     assert slow["p50"] <= slow["p99"]
     assert set(slow["load"]) == {"lb", "web", "cache", "store"}
 
-    page = (studies / "modelled-sweep" / "sweep.html").read_text().replace(plotly(), "")
+    page = (studies / "modelled-sweep" / "sweep.html").read_text().replace(encode_plotly(), "")
     assert page.count('class="plot tall"') == 5
     assert "simulated; no host was touched" in page
     assert not re.findall(r"(?:src|href)=|https?://|url\(", page)
@@ -89,29 +89,29 @@ def test_what_cannot_be_deployed_is_a_gap_with_its_reason(tmp_path: Path) -> Non
 
 def test_stopped_at_any_reading_it_goes_on_and_measures_nothing_twice(tmp_path: Path) -> None:
     path, directory = modelled.written(tmp_path), tmp_path / "studies" / "s"
-    file, wanted = request.from_options(path, [OVER[1]], ["web=1,2"], None, [500.0], 2, peak=False)
-    plan = request.plan_of_request(file, wanted, prepare(file).space)
+    file, wanted = request.build_request(path, [OVER[1]], ["web=1,2"], None, [500.0], 2, peak=False)
+    plan = request.build_plan(file, wanted, prepare(file).space)
     for patience in (1, 4, 9):
         with pytest.raises(KeyboardInterrupt):
-            runner.sweep(file, plan, directory, modelled.Silent(patience))
-    before = measured(directory)
+            runner.run_sweep(file, plan, directory, modelled.Silent(patience))
+    before = read_finished_measurements(directory)
     assert 0 < len(before) < 8
-    runner.sweep(unfinished(directory).file, None, directory, modelled.Silent())
-    assert measured(directory) > before
-    found = results.load(directory)
-    assert found.left == 0
+    runner.run_sweep(prepare_unfinished(directory).file, None, directory, modelled.Silent())
+    assert read_finished_measurements(directory) > before
+    found = results.load_results(directory)
+    assert found.remaining_measurements == 0
     assert [r.response.count for r in found.results if r.response] == [2, 2, 2, 2]
-    read = [r["trial"] for r in readings_of(directory) if r["purpose"] == "sweep"]
-    assert len(state_of(directory).trials) > len(measured(directory)) == 8
+    read = [r["trial"] for r in load_readings(directory) if r["purpose"] == "sweep"]
+    assert len(load_state(directory).trials) > len(read_finished_measurements(directory)) == 8
     assert len(read) == len(set(read)) >= 8
 
 
 def test_a_sweep_is_resumed_by_its_name(tmp_path: Path) -> None:
     path, directory = modelled.written(tmp_path), tmp_path / "studies" / "s"
-    file, wanted = request.from_options(path, [OVER[1]], None, None, [500.0], 1, peak=False)
-    plan = request.plan_of_request(file, wanted, prepare(file).space)
+    file, wanted = request.build_request(path, [OVER[1]], None, None, [500.0], 1, peak=False)
+    plan = request.build_plan(file, wanted, prepare(file).space)
     with pytest.raises(KeyboardInterrupt):
-        runner.sweep(file, plan, directory, modelled.Silent(1))
+        runner.run_sweep(file, plan, directory, modelled.Silent(1))
     unready = autotune("report", "s", "--studies", directory.parent).stdout
     assert "unfinished: 2 measurements remain" in unready
     done = autotune("resume", "s", "--yes", "--json", "--studies", directory.parent)
@@ -121,9 +121,9 @@ def test_a_sweep_is_resumed_by_its_name(tmp_path: Path) -> None:
 
 def test_nothing_to_vary_is_told(tmp_path: Path) -> None:
     path = modelled.written(tmp_path)
-    file, wanted = request.from_options(path, None, None, None, [500.0], 1, peak=False)
+    file, wanted = request.build_request(path, None, None, None, [500.0], 1, peak=False)
     with pytest.raises(AutotuneError, match="the sweep varies nothing"):
-        request.plan_of_request(file, wanted, prepare(file).space)
+        request.build_plan(file, wanted, prepare(file).space)
 
 
 @pytest.mark.parametrize("peak", [False, True])
@@ -131,8 +131,8 @@ def test_a_plan_on_record_sets_nothing_but_parameters_of_the_target(
     tmp_path: Path, peak: bool
 ) -> None:
     path, rates = modelled.written(tmp_path), [] if peak else [500.0]
-    file, wanted = request.from_options(path, [OVER[1]], None, None, rates, 1, peak=peak)
-    plan = request.plan_of_request(file, wanted, prepare(file).space)
+    file, wanted = request.build_request(path, [OVER[1]], None, None, rates, 1, peak=peak)
+    plan = request.build_plan(file, wanted, prepare(file).space)
     forged = replace(plan, settings={**plan.settings, "web.nginx.user": "root; }"})
     with pytest.raises(AutotuneError, match="settings that do not fit its target"):
-        runner.sweep(file, forged, tmp_path / "studies" / "s", modelled.Silent())
+        runner.run_sweep(file, forged, tmp_path / "studies" / "s", modelled.Silent())

@@ -21,11 +21,11 @@ LB, WEB = "lb.nginx.worker_connections", "web.nginx.worker_connections"
 
 def swept(number: int, directory: Path) -> SweepResults:
     """The figure, each point measured once instead of three times: the model has little noise."""
-    file, wanted = request.sweep_file(SWEEPS / f"figure-{number}.yaml")
+    file, wanted = request.read_sweep_file(SWEEPS / f"figure-{number}.yaml")
     assert wanted is not None
-    plan = request.plan_of_request(file, replace(wanted, repeat=1), prepare(file).space)
-    runner.sweep(file, plan, directory, modelled.Silent())
-    return results.load(directory)
+    plan = request.build_plan(file, replace(wanted, repeat=1), prepare(file).space)
+    runner.run_sweep(file, plan, directory, modelled.Silent())
+    return results.load_results(directory)
 
 
 def times(found: SweepResults, axis: str, **fixed: object) -> dict[object, float]:
@@ -55,7 +55,7 @@ def least(values: dict[object, float]) -> object:
 def test_the_published_optimum_comes_out(
     number: int, wanted: dict[str, object], tmp_path: Path
 ) -> None:
-    best = figures.best(swept(number, tmp_path))
+    best = figures.find_best_result(swept(number, tmp_path))
     assert best is not None
     assert best.point.labels == wanted
 
@@ -75,11 +75,11 @@ def test_the_best_deployment_flips_with_the_hosts(
     number: int, deployment: str, tmp_path: Path
 ) -> None:
     found = swept(number, tmp_path)
-    best = figures.best(found)
+    best = figures.find_best_result(found)
     assert best is not None
     assert best.point.labels["service"] == deployment
     assert best.point.hosts["web"] == 3
-    panels = figures.panels(found)
+    panels = figures.build_diagrams(found)
     titles = [panel.title for panel in panels]
     assert titles[:3] == ["Response time: 1 web", "Response time: 2 web", "Response time: 3 web"]
     assert "Load average, lb: 3 web" in titles
@@ -91,7 +91,7 @@ def test_the_best_deployment_flips_with_the_hosts(
 
 def test_less_is_carried_with_more_caches(tmp_path: Path) -> None:
     def most(found: SweepResults) -> float:
-        best = figures.best(found)
+        best = figures.find_best_result(found)
         assert best is not None
         assert best.rate is not None
         return best.rate

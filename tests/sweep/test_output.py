@@ -13,44 +13,44 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.sweep.figures import Dot, Panel, Series
-from autotune.sweep.output import page, panel_data, write_page
-from autotune.sweep.plan import Axis, Choice, Plan
+from autotune.sweep.figures import SeriesPoint, Diagram, Series
+from autotune.sweep.output import render_page, build_diagram_data, write_page
+from autotune.sweep.plan import SweepAxis, AxisValue, SweepPlan
 from autotune.sweep.results import Mean, Result, SweepResults
-from autotune.target.read import read
+from autotune.target.read import read_target
 from tests.report.browser import Browser
 
 NASTY = "<img src=x onerror=alert(1)> & <b>bold</b>"
 PAPER = Path(__file__).parents[2] / "targets" / "paper.yaml"
 numbers = st.floats(1e-3, 1e6)
 dots = st.builds(
-    lambda x, y, half: Dot(x, y, y - half, y + half), numbers, numbers, st.floats(0, 1e6)
+    lambda x, y, half: SeriesPoint(x, y, y - half, y + half), numbers, numbers, st.floats(0, 1e6)
 )
 
 
-def panel(*series: Series) -> Panel:
-    return Panel("Response time", "lb.apache.ServerLimit", "ms", series)
+def panel(*series: Series) -> Diagram:
+    return Diagram("Response time", "lb.apache.ServerLimit", "ms", series)
 
 
 def found(values: tuple[Any, ...], *names: str, responses: list[float]) -> SweepResults:
     """A sweep over ``values`` and, as series, ``names``."""
-    choices = tuple(Choice(name, {}) for name in names)
-    plan = Plan(
+    choices = tuple(AxisValue(name, {}) for name in names)
+    plan = SweepPlan(
         "A sweep",
-        (Axis("lb.nginx.worker_connections", tuple(Choice(v, {}) for v in values)),
-         Axis("service", choices)),
+        (SweepAxis("lb.nginx.worker_connections", tuple(AxisValue(v, {}) for v in values)),
+         SweepAxis("service", choices)),
         rates=(100.0,),
     )  # fmt: skip
     results = [
         Result(point, 100.0, response=Mean(t, 0.8 * t, 1.3 * t, 3), throughput=Mean(100.0))
         for point, t in zip(plan.points, responses, strict=True)
     ]
-    return SweepResults("a-sweep", plan, read(PAPER).target, tuple(results), 0)
+    return SweepResults("a-sweep", plan, read_target(PAPER).target, tuple(results), 0)
 
 
 @given(st.lists(st.lists(dots, min_size=1, max_size=6), min_size=1, max_size=14))
-def test_every_dot_and_its_interval_is_drawn(many: list[list[Dot]]) -> None:
-    data = panel_data(panel(*(Series(f"s{i}", tuple(one)) for i, one in enumerate(many))))
+def test_every_dot_and_its_interval_is_drawn(many: list[list[SeriesPoint]]) -> None:
+    data = build_diagram_data(panel(*(Series(f"s{i}", tuple(one)) for i, one in enumerate(many))))
     assert [series["name"] for series in data["series"]] == [f"s{i}" for i in range(len(many))]
     for series, one in zip(data["series"], many, strict=True):
         assert series["x"] == [dot.x for dot in one]
@@ -59,7 +59,7 @@ def test_every_dot_and_its_interval_is_drawn(many: list[list[Dot]]) -> None:
 
 
 def test_an_interval_is_a_distance_from_its_dot_or_nothing() -> None:
-    data = panel_data(panel(Series("one", (Dot(1, 10.0, 8.0, 13.0), Dot(2, 20.0, None, None)))))
+    data = build_diagram_data(panel(Series("one", (SeriesPoint(1, 10.0, 8.0, 13.0), SeriesPoint(2, 20.0, None, None)))))
     assert data["series"][0]["below"] == [2.0, None]
     assert data["series"][0]["above"] == [3.0, None]
 
@@ -73,7 +73,7 @@ def test_an_interval_is_a_distance_from_its_dot_or_nothing() -> None:
     ],
 )
 def test_words_have_a_place_each(xs: tuple[Any, ...], words: bool, shown: list[object]) -> None:
-    data = panel_data(panel(Series("one", tuple(Dot(x, 3.0, None, None) for x in xs))))
+    data = build_diagram_data(panel(Series("one", tuple(SeriesPoint(x, 3.0, None, None) for x in xs))))
     assert data["words"] is words
     assert data["series"][0]["x"] == shown
 
@@ -83,12 +83,12 @@ def test_words_have_a_place_each(xs: tuple[Any, ...], words: bool, shown: list[o
     [((1.0, 10.0, 100.0), True), ((1.0, 10.0), False), ((0.0, 100.0), False)],
 )
 def test_far_apart_values_are_drawn_on_a_logarithmic_axis(ys: tuple[float, ...], log: bool) -> None:
-    series = Series("one", tuple(Dot(i, y, None, None) for i, y in enumerate(ys)))
-    assert panel_data(panel(series))["log"] is log
+    series = Series("one", tuple(SeriesPoint(i, y, None, None) for i, y in enumerate(ys)))
+    assert build_diagram_data(panel(series))["log"] is log
 
 
 def test_what_is_embedded_is_what_the_panels_hold() -> None:
-    document = page(found((512, 1024), "nginx", NASTY, responses=[0.01, 0.02, 0.03, 0.04]))
+    document = render_page(found((512, 1024), "nginx", NASTY, responses=[0.01, 0.02, 0.03, 0.04]))
     packed = re.search(r'id="data">([^<]*)<', document)
     assert packed is not None
     (data,) = json.loads(gzip.decompress(base64.b64decode(packed[1])))["panels"]

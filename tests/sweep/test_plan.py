@@ -5,14 +5,14 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.sweep.plan import Axis, Choice, Measurement, Plan, blocks, plan_of
+from autotune.sweep.plan import SweepAxis, AxisValue, PointMeasurement, SweepPlan, order_measurements, plan_from_record
 
 
-def axis(name: str, *values: int | str) -> Axis:
-    return Axis(name, tuple(Choice(value, {name: value}) for value in values))
+def axis(name: str, *values: int | str) -> SweepAxis:
+    return SweepAxis(name, tuple(AxisValue(value, {name: value}) for value in values))
 
 
-PLAN = Plan(
+PLAN = SweepPlan(
     "both",
     (axis("a.b.c", 1, 2, 3), axis("a.b.d", "x", "y")),
     hosts={"web": (1, 2), "cache": (3,)},
@@ -22,7 +22,7 @@ PLAN = Plan(
 )
 
 plans = st.builds(
-    Plan,
+    SweepPlan,
     st.just("some"),
     st.lists(st.integers(1, 4), max_size=2).map(
         lambda sizes: tuple(axis(f"p{i}", *range(n)) for i, n in enumerate(sizes))
@@ -43,15 +43,15 @@ def test_points_are_every_combination() -> None:
 
 
 def test_the_journal_gives_the_plan_back() -> None:
-    assert plan_of(json.loads(json.dumps(PLAN.record()))) == PLAN
+    assert plan_from_record(json.loads(json.dumps(PLAN.to_record()))) == PLAN
 
 
 @given(plans)
-def test_every_point_is_visited_once_in_each_turn_with_its_own_hosts(plan: Plan) -> None:
+def test_every_point_is_visited_once_in_each_turn_with_its_own_hosts(plan: SweepPlan) -> None:
     made = [
-        (hosts, measurement) for hosts, measurements in blocks(plan) for measurement in measurements
+        (hosts, measurement) for hosts, measurements in order_measurements(plan) for measurement in measurements
     ]
-    wanted = {Measurement(p.number, turn) for p in plan.points for turn in range(plan.repeat)}
+    wanted = {PointMeasurement(p.number, turn) for p in plan.points for turn in range(plan.repeat)}
     assert len(made) == len(wanted)
     assert {measurement for _, measurement in made} == wanted
     points = plan.points
@@ -63,9 +63,9 @@ def test_every_point_is_visited_once_in_each_turn_with_its_own_hosts(plan: Plan)
 
 def test_the_order_is_shuffled_and_the_same_again() -> None:
     def order(seed: int) -> list[int]:
-        plan = Plan("x", (axis("p", *range(30)),), repeat=1, seed=seed)
+        plan = SweepPlan("x", (axis("p", *range(30)),), repeat=1, seed=seed)
         return [
-            measurement.point for _, measurements in blocks(plan) for measurement in measurements
+            measurement.point for _, measurements in order_measurements(plan) for measurement in measurements
         ]
 
     assert order(1) == order(1)

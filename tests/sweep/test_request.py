@@ -11,18 +11,18 @@ from autotune.errors import AutotuneError
 from autotune.space import space as spaces
 from autotune.space.facts import HostFacts
 from autotune.sweep import request
-from autotune.sweep.plan import Plan
+from autotune.sweep.plan import SweepPlan
 from tests.sweep import modelled
 
 SWEEPS = Path(__file__).parents[2] / "targets" / "sweeps"
 
 
-def planned(tmp_path: Path, *over: str, **more: list[str]) -> Plan:
+def planned(tmp_path: Path, *over: str, **more: list[str]) -> SweepPlan:
     path = modelled.written(tmp_path)
-    file, wanted = request.from_options(
+    file, wanted = request.build_request(
         path, over, more.get("hosts"), more.get("with_"), [100.0], None, peak=False
     )
-    return request.plan_of_request(file, wanted, prepare(file).space)
+    return request.build_plan(file, wanted, prepare(file).space)
 
 
 @pytest.mark.parametrize(
@@ -36,13 +36,13 @@ def planned(tmp_path: Path, *over: str, **more: list[str]) -> Plan:
     ],
 )
 def test_values_are_spread(text: str, values: list[str]) -> None:
-    assert request.expand(text) == values
+    assert request.expand_values(text) == values
 
 
 @pytest.mark.parametrize("text", ["1:2", "2:1:1", "1:2:0", "a:b:c", "1:9999999:1", "1:2:3:4"])
 def test_a_range_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(AutotuneError, match="range"):
-        request.expand(text)
+        request.expand_values(text)
 
 
 def test_values_are_those_of_their_parameter(tmp_path: Path) -> None:
@@ -108,9 +108,9 @@ def test_rate_and_peak_exclude_each_other_and_one_is_needed(tmp_path: Path) -> N
     path = modelled.written(tmp_path)
     over = ["lb.nginx.use=epoll,poll"]
     with pytest.raises(AutotuneError, match="cannot be combined"):
-        request.from_options(path, over, None, None, [100.0], None, peak=True)
+        request.build_request(path, over, None, None, [100.0], None, peak=True)
     with pytest.raises(AutotuneError, match="missing --rate or --peak"):
-        request.from_options(path, over, None, None, None, None, peak=False)
+        request.build_request(path, over, None, None, None, None, peak=False)
 
 
 @pytest.mark.parametrize(
@@ -132,19 +132,19 @@ def test_a_mistake_in_a_sweep_file_is_shown_in_its_line(
     path = tmp_path / "sweep.yaml"
     path.write_text(f"target: modelled.yaml\n{line}\n")
     with pytest.raises(AutotuneError, match=said) as caught:
-        request.sweep_file(path)
+        request.read_sweep_file(path)
     assert caught.value.message.startswith(f"{path}:")
 
 
 @pytest.mark.parametrize("path", sorted(SWEEPS.glob("*figure*.yaml")), ids=lambda path: path.stem)
 def test_every_shipped_sweep_fits_its_target(path: Path) -> None:
-    file, wanted = request.sweep_file(path)
+    file, wanted = request.read_sweep_file(path)
     assert wanted is not None
     facts = {
         name: HostFacts(host.cpus or 1, host.memory or 2**29, 65_536)
         for name, host in file.target.hosts.items()
     }
-    plan = request.plan_of_request(file, wanted, spaces.build(file, facts))
+    plan = request.build_plan(file, wanted, spaces.build_space(file, facts))
     assert plan.points
     assert max(plan.rates) <= file.target.load.max_rate
 

@@ -4,11 +4,11 @@ from math import sqrt
 
 import pytest
 
-from autotune.sweep.results import mean, response
+from autotune.sweep.results import compute_mean, mean_response_seconds
 
 
 def test_the_mean_of_three_has_students_interval() -> None:
-    found = mean([10.0, 11.0, 12.0])
+    found = compute_mean([10.0, 11.0, 12.0])
     assert found is not None
     assert found.value == 11.0
     # t(0.95; 2 degrees of freedom) = 2.920, sd = 1.
@@ -18,13 +18,13 @@ def test_the_mean_of_three_has_students_interval() -> None:
 
 
 def test_one_value_has_no_interval_and_none_no_mean() -> None:
-    one = mean([4.0])
+    one = compute_mean([4.0])
     assert one is not None
     assert (one.value, one.low, one.high) == (4.0, None, None)
-    assert mean([]) is None
+    assert compute_mean([]) is None
 
 
 def test_response_time_is_that_of_right_answers() -> None:
     reading = {"histogram": {"10": 3, "50": 1}, "errors": {"timeout": 100}}
-    assert response(reading) == pytest.approx(0.020)
-    assert response({"histogram": {}}) is None
+    assert mean_response_seconds(reading) == pytest.approx(0.020)
+    assert mean_response_seconds({"histogram": {}}) is None

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.errors import INVALID_TARGET, TargetError
-from autotune.target.read import read
+from autotune.errors import INVALID_TARGET_EXIT_CODE, TargetError
+from autotune.target.read import read_target
 
 CASES = sorted((Path(__file__).parent / "bad").glob("*.yaml"))
 # Words of the libraries underneath, and of Python.
@@ -34,10 +34,10 @@ def test_there_are_cases() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.stem)
 def test_one_message_points_at_the_mistake(case: Path) -> None:
     with pytest.raises(TargetError) as caught:
-        read(case)
+        read_target(case)
     assert caught.value.message == f"{case}:{expected(case, 'expect')}"
     assert caught.value.hint == expected(case, "hint")
-    assert caught.value.exit_code == INVALID_TARGET
+    assert caught.value.exit_code == INVALID_TARGET_EXIT_CODE
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.stem)
@@ -51,6 +51,6 @@ def test_no_message_speaks_of_the_machinery(case: Path) -> None:
 )
 def test_no_secret_is_repeated(case: Path) -> None:
     with pytest.raises(TargetError) as caught:
-        read(case)
+        read_target(case)
     assert "hunter2" not in f"{caught.value.message} {caught.value.hint}"
     assert re.search(r"ssh agent|\$\{TOKEN\}", str(caught.value.hint))

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import AutotuneError, TargetError
-from autotune.target.beds import chosen, needs_bed, of_bed, study_of
+from autotune.target.beds import select_beds, needs_bed, build_bed_target, find_study_directory
 from autotune.target.model import Target
-from autotune.target.read import read
+from autotune.target.read import read_target
 
 TARGET = """\
 name: shop
@@ -32,13 +32,13 @@ beds:
 def target(tmp_path: Path, text: str) -> Target:
     path = tmp_path / "shop.yaml"
     path.write_text(text)
-    return read(path).target
+    return read_target(path).target
 
 
 def test_a_bed_has_hosts_of_its_own(tmp_path: Path) -> None:
     shop = target(tmp_path, TARGET + BEDS)
     assert needs_bed(shop)
-    a, b = of_bed(shop, "a"), of_bed(shop, "b")
+    a, b = build_bed_target(shop, "a"), build_bed_target(shop, "b")
     assert [host.address for host in a.hosts.values()] == ["lb.a.example", "10.0.0.2"]
     assert [host.address for host in b.hosts.values()] == ["lb.b.example", "10.0.0.3"]
     assert (b.hosts["lb"].user, b.load.vip, b.beds) == ("tune", "b.example", {})
@@ -47,7 +47,7 @@ def test_a_bed_has_hosts_of_its_own(tmp_path: Path) -> None:
 def test_models_of_beds_do_not_scatter_together(tmp_path: Path) -> None:
     beds = "simulated: {seed: 7}\nbeds: {a: {}, b: {}, c: {simulated: {capacity: 0.8}}}\n"
     shop = target(tmp_path, TARGET + beds)
-    models = [of_bed(shop, name).simulated for name in shop.beds]
+    models = [build_bed_target(shop, name).simulated for name in shop.beds]
     assert [(m.seed, m.capacity) for m in models if m] == [(7, 1.0), (1007, 1.0), (1, 0.8)]
 
 
@@ -71,14 +71,14 @@ def test_what_cannot_be_a_bed_is_refused_where_it_stands(
 
 def test_beds_are_chosen_by_name(tmp_path: Path) -> None:
     shop = target(tmp_path, TARGET + BEDS)
-    assert chosen(shop, "all") == ("a", "b")
-    assert chosen(shop, "b, a,b") == ("b", "a")
+    assert select_beds(shop, "all") == ("a", "b")
+    assert select_beds(shop, "b, a,b") == ("b", "a")
     with pytest.raises(AutotuneError, match="unknown bed 'c'"):
-        chosen(shop, "a,c")
+        select_beds(shop, "a,c")
     with pytest.raises(AutotuneError, match="has no beds"):
-        chosen(of_bed(shop, "a"), "all")
+        select_beds(build_bed_target(shop, "a"), "all")
 
 
 def test_what_belongs_to_a_bed_is_part_of_its_study() -> None:
-    assert study_of(Path("studies/shop/beds/a")) == Path("studies/shop")
-    assert study_of(Path("studies/shop")) == Path("studies/shop")
+    assert find_study_directory(Path("studies/shop/beds/a")) == Path("studies/shop")
+    assert find_study_directory(Path("studies/shop")) == Path("studies/shop")

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from autotune.target.coherence import findings
+from autotune.target.coherence import find_mistakes
 from autotune.target.model import Target
 
 
@@ -35,7 +35,7 @@ def tier(**changes: Any) -> dict[str, Any]:
     ],
 )
 def test_nothing_to_find(tiers: dict[str, Any]) -> None:
-    assert list(findings(target(tiers=tiers))) == []
+    assert list(find_mistakes(target(tiers=tiers))) == []
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_nothing_to_find(tiers: dict[str, Any]) -> None:
     ],
 )
 def test_finds(changes: dict[str, Any], location: str, message: str) -> None:
-    found = next(findings(target(**changes)))
+    found = next(find_mistakes(target(**changes)))
     assert ".".join(str(step) for step in found.location) == location
     assert found.message == message
 
@@ -93,8 +93,8 @@ def test_finds(changes: dict[str, Any], location: str, message: str) -> None:
     "slo", [{"p99": "1s", "errors": "1%"}, {"p99.9": "1s", "errors": "0.1%"}, {"p99.99": "1s"}]
 )
 def test_as_many_may_fail_as_may_be_late(slo: dict[str, str]) -> None:
-    assert list(findings(target(slo=slo))) == []
+    assert list(find_mistakes(target(slo=slo))) == []
 
 
 def test_a_timeout_of_twice_the_limit_is_enough() -> None:
-    assert list(findings(target(load={"timeout": "100ms"}))) == []
+    assert list(find_mistakes(target(load={"timeout": "100ms"}))) == []

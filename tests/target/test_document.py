@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.errors import TargetError
-from autotune.foreign_files import TARGET
-from autotune.target.document import Document, load
-from autotune.target.messages import nearest
+from autotune.foreign_files import MAX_TARGET_BYTES
+from autotune.target.document import YamlDocument, load_yaml
+from autotune.target.messages import find_nearest_name
 
 TEXT = """\
 name: shop
@@ -26,10 +26,10 @@ tiers:
 
 
 @pytest.fixture
-def document(tmp_path: Path) -> Document:
+def document(tmp_path: Path) -> YamlDocument:
     path = tmp_path / "shop.yaml"
     path.write_text(TEXT)
-    return load(path)
+    return load_yaml(path)
 
 
 @pytest.mark.parametrize(
@@ -47,12 +47,12 @@ def document(tmp_path: Path) -> Document:
         (("budget", "time"), (1, 1)),
     ],
 )
-def test_position(document: Document, location: list[str | int], place: tuple[int, int]) -> None:
-    assert document.position(location) == place
+def test_position(document: YamlDocument, location: list[str | int], place: tuple[int, int]) -> None:
+    assert document.find_position(location) == place
 
 
-def test_error_names_file_line_and_column(document: Document) -> None:
-    error = document.error(("slo", "p99"), "too strict", hint="be kind")
+def test_error_names_file_line_and_column(document: YamlDocument) -> None:
+    error = document.build_error(("slo", "p99"), "too strict", hint="be kind")
     assert isinstance(error, TargetError)
     assert error.message == f"{document.path}:2:7: too strict"
     assert error.hint == "be kind"
@@ -66,8 +66,8 @@ def test_error_names_file_line_and_column(document: Document) -> None:
         ([], "none exist"),
     ],
 )
-def test_unknown_name_has_an_alternative(document: Document, known: list[str], hint: str) -> None:
-    error = document.unknown(("tires",), "key", known)
+def test_unknown_name_has_an_alternative(document: YamlDocument, known: list[str], hint: str) -> None:
+    error = document.unknown_name_error(("tires",), "key", known)
     assert error.message.endswith(": unknown key 'tires'")
     assert error.hint == hint
 
@@ -77,7 +77,7 @@ def test_unknown_name_has_an_alternative(document: Document, known: list[str], h
     [("forward_to", "forwards_to"), ("adress", "address"), ("colour", None), ("", None)],
 )
 def test_nearest(name: str, meant: str | None) -> None:
-    assert nearest(name, ["address", "forwards_to", "hosts"]) == meant
+    assert find_nearest_name(name, ["address", "forwards_to", "hosts"]) == meant
 
 
 def write(tmp_path: Path, content: str | bytes) -> Path:
@@ -88,7 +88,7 @@ def write(tmp_path: Path, content: str | bytes) -> Path:
 
 def refused(path: Path) -> str:
     with pytest.raises(TargetError) as caught:
-        load(path)
+        load_yaml(path)
     return caught.value.message.removeprefix(f"{path}:")
 
 
@@ -105,13 +105,13 @@ def refused(path: Path) -> str:
     ],
 )  # fmt: skip
 def test_values(tmp_path: Path, text: str, value: object) -> None:
-    root = load(write(tmp_path, f"a: {text}\n")).root
+    root = load_yaml(write(tmp_path, f"a: {text}\n")).root
     assert root == {"a": value}
     assert type(root["a"]) is type(value)
 
 
 def test_not_a_number(tmp_path: Path) -> None:
-    assert math.isnan(load(write(tmp_path, "a: .nan")).root["a"])
+    assert math.isnan(load_yaml(write(tmp_path, "a: .nan")).root["a"])
 
 
 @pytest.mark.parametrize(
@@ -126,13 +126,13 @@ def test_not_a_number(tmp_path: Path) -> None:
     ],
 )
 def test_mappings(tmp_path: Path, text: str, root: dict[str, Any]) -> None:
-    assert load(write(tmp_path, text)).root == root
+    assert load_yaml(write(tmp_path, text)).root == root
 
 
 def test_merged_keys_stand_where_they_are_written(tmp_path: Path) -> None:
-    document = load(write(tmp_path, "a: &x {b: 1}\nc:\n  <<: *x\n"))
-    assert document.position(("c", "b")) == (1, 8)
-    assert document.position(("c",)) == (2, 1)
+    document = load_yaml(write(tmp_path, "a: &x {b: 1}\nc:\n  <<: *x\n"))
+    assert document.find_position(("c", "b")) == (1, 8)
+    assert document.find_position(("c",)) == (2, 1)
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_merged_keys_stand_where_they_are_written(tmp_path: Path) -> None:
         (b"[" * 20_000, "1:1: nested too deeply for a target"),
         (b"a: &a {b: *a}", "1:4: nested too deeply for a target"),
         (b"a: &a {<<: {<<: *a}}", "1:1: nested too deeply for a target"),
-        (b"a" * (TARGET + 1), " is larger than 200,000 bytes"),
+        (b"a" * (MAX_TARGET_BYTES + 1), " is larger than 200,000 bytes"),
     ],
     ids=range(17),
 )
@@ -178,7 +178,7 @@ def test_merges_cannot_multiply_without_end(tmp_path: Path) -> None:
 
 def test_file_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(TargetError) as caught:
-        load(tmp_path / "none.yaml")
+        load_yaml(tmp_path / "none.yaml")
     assert caught.value.message.endswith("none.yaml: no such file or directory")
     assert "autotune init" in str(caught.value.hint)
 
@@ -200,7 +200,7 @@ def test_what_no_file_mode_protects_from(path: str, message: str) -> None:
 def test_whatever_is_written_reads_or_is_refused_with_its_place(tmp_path: Path, text: str) -> None:
     path = write(tmp_path, text)
     try:
-        document = load(path)
+        document = load_yaml(path)
     except TargetError as error:
         line, column = error.message.removeprefix(f"{path}:").split(":")[:2]
         assert 1 <= int(line) <= text.count("\n") + 1
@@ -214,5 +214,5 @@ def test_nothing_is_shown_of_a_line_too_long_to_look_for_secrets_in(tmp_path: Pa
     for colons, excerpt in ((100, True), (65_536, False)):
         path.write_text(f"name: {colons * ':'}x: 1\n")
         with pytest.raises(TargetError) as caught:
-            load(path)
+            load_yaml(path)
         assert bool(caught.value.excerpt) is excerpt

@@ -9,8 +9,8 @@ import pytest
 from autotune.errors import TargetError
 from autotune.target import requests
 from autotune.target.expect import ANY_2XX, Expect
-from autotune.target.read import read
-from autotune.target.write import dump
+from autotune.target.read import read_target
+from autotune.target.write import dump_yaml
 
 TARGET = """name: shop
 slo: {{p99: 50ms}}
@@ -35,9 +35,9 @@ def target_of(tmp_path: Path, expect: str) -> Path:
     ],
 )
 def test_it_is_written_back_as_it_was_read(tmp_path: Path, expect: str) -> None:
-    target = read(target_of(tmp_path, expect)).target
-    (copy := tmp_path / "copy.yaml").write_text(dump(target))
-    assert read(copy).target == target
+    target = read_target(target_of(tmp_path, expect)).target
+    (copy := tmp_path / "copy.yaml").write_text(dump_yaml(target))
+    assert read_target(copy).target == target
 
 
 MISTAKES = [
@@ -56,7 +56,7 @@ MISTAKES = [
 def test_a_mistake_is_told_with_its_place(tmp_path: Path, expect: str, message: str) -> None:
     path = target_of(tmp_path, expect)
     with pytest.raises(TargetError) as caught:
-        read(path)
+        read_target(path)
     assert caught.value.message.startswith(f"{path}:{message}")
 
 
@@ -75,12 +75,12 @@ UNMET = [
 
 @pytest.mark.parametrize(("said", "lacking"), UNMET)
 def test_what_an_answer_lacks(said: dict[str, object], lacking: str | None) -> None:
-    assert Expect.model_validate(said).unmet(*ANSWER) == lacking
+    assert Expect.model_validate(said).describe_mismatch(*ANSWER) == lacking
 
 
 def test_headers_that_are_not_known_are_not_missed() -> None:
-    assert Expect(header={"Age": "1"}).unmet(200, None, "", 0) is None
-    assert Expect(body=("a",)).statuses == ANY_2XX
+    assert Expect(header={"Age": "1"}).describe_mismatch(200, None, "", 0) is None
+    assert Expect(body=("a",)).expected_statuses == ANY_2XX
 
 
 def test_a_request_has_its_own(tmp_path: Path) -> None:
@@ -88,9 +88,9 @@ def test_a_request_has_its_own(tmp_path: Path) -> None:
         "requests:\n- {path: /, expect: {body: Shop}}\n"
         "- session: [{path: /a, expect: {status: 404}}, {path: /b}]\n"
     )
-    first, second = requests.read(file)
-    assert first.steps[0].expect == Expect(body=("Shop",))
-    assert [step.expect and step.expect.status for step in second.steps] == [(404,), None]
+    first, second = requests.read_visits(file)
+    assert first.session_steps[0].expect == Expect(body=("Shop",))
+    assert [step.expect and step.expect.status for step in second.session_steps] == [(404,), None]
     file.write_text("requests:\n- {path: /, method: HEAD, expect: {body: Shop}}\n")
     with pytest.raises(TargetError, match="HEAD"):
-        requests.read(file)
+        requests.read_visits(file)

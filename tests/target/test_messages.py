@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.target.messages import format_value, plural
+from autotune.target.messages import format_value, format_count
 
 
 @pytest.mark.parametrize(
@@ -21,4 +21,4 @@ def test_shown(value: object, text: str) -> None:
     [(0, "0 units"), (1, "1 unit"), (2, "2 units"), (1.0, "1 unit"), (1.5, "1.5 units")],
 )
 def test_counted(count: float, text: str) -> None:
-    assert plural(count, "unit") == text
+    assert format_count(count, "unit") == text

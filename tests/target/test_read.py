@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from autotune.errors import TargetError
-from autotune.target.coherence import EXAMPLES
+from autotune.target.coherence import REQUIRED_KEY_EXAMPLES
 from autotune.target.model import Target
-from autotune.target.read import HINTS, MISSING, SECRET, WORDS, keys_at, read
+from autotune.target.read import ERROR_TYPE_HINTS, MISSING_KEY_EXAMPLES, SECRET_KEY_PATTERN, ERROR_TYPE_TEXTS, list_keys_at, read_target
 
 SHIPPED = sorted((Path(__file__).parents[2] / "targets").glob("*.yaml"))
 WHOLE: dict[str, Any] = {
@@ -43,12 +43,12 @@ JARGON = re.compile(
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_shipped_targets_read(path: Path) -> None:
-    assert read(path).path == path
+    assert read_target(path).path == path
 
 
 def test_reads_all_there_is_to_say(tmp_path: Path) -> None:
-    target = read(_write(tmp_path, WHOLE)).target
-    assert target.slo.slo.limit == 0.05
+    target = read_target(_write(tmp_path, WHOLE)).target
+    assert target.slo.build_slo.limit == 0.05
     assert target.hosts["a"].memory == 2**31
     assert target.tiers["lb"].service == ("nginx", "apache")
     assert target.parameters["lb.nginx.worker_connections"].range == (64, 8192)
@@ -72,7 +72,7 @@ def test_of_several_mistakes_the_one_to_mend_first(tmp_path: Path, text: str, me
     path = tmp_path / "t.yaml"
     path.write_text(text)
     with pytest.raises(TargetError) as caught:
-        read(path)
+        read_target(path)
     assert caught.value.message.startswith(f"{path}:{message}")
 
 
@@ -118,7 +118,7 @@ def test_anything_anywhere_reads_or_is_refused_in_plain_words(
 ) -> None:
     path = _write(tmp_path, _changed(WHOLE, at, value))
     try:
-        target = read(path).target
+        target = read_target(path).target
     except TargetError as error:
         place, said = re.match(r"(\d+:\d+): (.+)", error.message.removeprefix(f"{path}:")).groups()  # type: ignore[union-attr]  # no match is a failure
         line, column = (int(number) for number in place.split(":"))
@@ -145,11 +145,11 @@ def test_anything_anywhere_reads_or_is_refused_in_plain_words(
     ],
 )
 def test_keys_at(location: tuple[str, ...], some: str) -> None:
-    assert some in keys_at(location)
+    assert some in list_keys_at(location)
 
 
 def test_the_objective_hides_how_it_is_kept() -> None:
-    assert {"quantile", "limit"}.isdisjoint(keys_at(("slo",)))
+    assert {"quantile", "limit"}.isdisjoint(list_keys_at(("slo",)))
 
 
 def _needed(node: object) -> set[str]:
@@ -167,11 +167,11 @@ def _needed(node: object) -> set[str]:
 def test_whatever_is_needed_has_an_example() -> None:
     # A host's address is asked for in words of its own (model.Host), a transport has a default.
     needed = _needed(Target.model_json_schema()) - {"address", "transport", "range", "command"}
-    assert needed <= set(MISSING) | set(EXAMPLES)
+    assert needed <= set(MISSING_KEY_EXAMPLES) | set(REQUIRED_KEY_EXAMPLES)
 
 
 def test_every_hint_belongs_to_a_finding() -> None:
-    assert set(HINTS) <= set(WORDS)
+    assert set(ERROR_TYPE_HINTS) <= set(ERROR_TYPE_TEXTS)
 
 
 @pytest.mark.parametrize(
@@ -180,9 +180,9 @@ def test_every_hint_belongs_to_a_finding() -> None:
      "api_token", "credentials", "key", "ssh_key", "private_key", "key_file", "identity_file"],
 )  # fmt: skip
 def test_secrets(key: str) -> None:
-    assert SECRET.search(key)
+    assert SECRET_KEY_PATTERN.search(key)
 
 
 @pytest.mark.parametrize("key", ["adress", "keys_per_reqest", "pasword_free", "monkey", "kei"])
 def test_misspelt_keys_are_no_secrets(key: str) -> None:
-    assert not SECRET.search(key)
+    assert not SECRET_KEY_PATTERN.search(key)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import TargetError
-from autotune.target.requests import Step, read
+from autotune.target.requests import SessionStep, read_visits
 
 YAML = """requests:
   - {path: /, weight: 10}
@@ -21,15 +21,15 @@ YAML = """requests:
 
 def test_what_it_says(tmp_path: Path) -> None:
     (file := tmp_path / "r.yaml").write_text(YAML)
-    first, second, third = read(file)
-    assert (first.weight, first.steps) == (10, (Step(path="/"),))
-    assert second.steps == (Step(path="/cart", method="POST", body="id=1"),)
-    assert (third.weight, third.steps) == (0.5, (Step(path="/a", think="500ms"), Step(path="/b")))
+    first, second, third = read_visits(file)
+    assert (first.weight, first.session_steps) == (10, (SessionStep(path="/"),))
+    assert second.session_steps == (SessionStep(path="/cart", method="POST", body="id=1"),)
+    assert (third.weight, third.session_steps) == (0.5, (SessionStep(path="/a", think="500ms"), SessionStep(path="/b")))
 
 
 def test_a_request_a_line(tmp_path: Path) -> None:
     (file := tmp_path / "r.jsonl").write_text('{"path": "/"}\n\n{"path": "/b", "weight": 3}\n')
-    assert [(visit.path, visit.weight) for visit in read(file)] == [("/", 1), ("/b", 3)]
+    assert [(visit.path, visit.weight) for visit in read_visits(file)] == [("/", 1), ("/b", 3)]
 
 
 @pytest.mark.parametrize(
@@ -50,5 +50,5 @@ def test_a_request_a_line(tmp_path: Path) -> None:
 def test_a_mistake_has_its_place(tmp_path: Path, name: str, text: str, message: str) -> None:
     (file := tmp_path / name).write_text(text)
     with pytest.raises(TargetError) as raised:
-        read(file)
+        read_visits(file)
     assert raised.value.message.startswith(f"{file}:{message}")

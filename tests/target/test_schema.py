@@ -11,10 +11,10 @@ import jsonschema
 import pytest
 
 from autotune.target import schema
-from autotune.target.document import load
+from autotune.target.document import load_yaml
 from autotune.target.model import Target
-from autotune.target.read import read
-from autotune.target.write import written
+from autotune.target.read import read_target
+from autotune.target.write import target_to_tree
 
 SHIPPED = sorted((Path(__file__).parents[2] / "targets").glob("*.yaml"))
 BAD = sorted((Path(__file__).parent / "bad").glob("*.yaml"))
@@ -28,7 +28,7 @@ BEYOND = re.compile(
 
 @functools.cache
 def validator() -> jsonschema.Draft202012Validator:
-    return jsonschema.Draft202012Validator(schema.schema())
+    return jsonschema.Draft202012Validator(schema.build_schema())
 
 
 def errors(tree: Any) -> list[str]:
@@ -36,26 +36,26 @@ def errors(tree: Any) -> list[str]:
 
 
 def test_the_file_is_what_the_models_say() -> None:
-    assert schema.FILE.read_text(encoding="utf-8") == schema.text(), (
+    assert schema.SCHEMA_FILE.read_text(encoding="utf-8") == schema.format_schema(), (
         "run `python -m autotune.target.schema`"
     )
 
 
 def test_it_is_a_schema() -> None:
-    jsonschema.Draft202012Validator.check_schema(schema.schema())
+    jsonschema.Draft202012Validator.check_schema(schema.build_schema())
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_shipped_targets_validate(path: Path) -> None:
-    assert errors(load(path).root) == []
-    assert errors(json.loads(json.dumps(written(read(path).target)))) == []
+    assert errors(load_yaml(path).root) == []
+    assert errors(json.loads(json.dumps(target_to_tree(read_target(path).target)))) == []
 
 
 @pytest.mark.parametrize(
     "case", [case for case in BAD if not BEYOND.match(case.stem)], ids=lambda case: case.stem
 )
 def test_an_editor_sees_the_mistakes_too(case: Path) -> None:
-    assert errors(load(case).root)
+    assert errors(load_yaml(case).root)
 
 
 def _properties(node: Any) -> Iterator[tuple[str, Any]]:
@@ -66,7 +66,7 @@ def _properties(node: Any) -> Iterator[tuple[str, Any]]:
 
 
 def test_every_key_is_described() -> None:
-    made = schema.schema()
+    made = schema.build_schema()
     self_explaining = {"description", "$ref", "const"}
     undescribed = {key for key, item in _properties(made) if self_explaining.isdisjoint(item)}
     assert undescribed == set()
@@ -74,14 +74,14 @@ def test_every_key_is_described() -> None:
 
 
 def test_keys_are_those_the_reader_takes() -> None:
-    made = schema.schema()
-    assert list(made["properties"]) == Target.keys()
+    made = schema.build_schema()
+    assert list(made["properties"]) == Target.user_keys()
     assert made["additionalProperties"] is False
     assert all(part["additionalProperties"] is False for part in made["$defs"].values())
 
 
 def test_quantities_are_written_with_their_unit() -> None:
-    made = schema.schema()
+    made = schema.build_schema()
     load_keys = made["$defs"]["Load"]["properties"]
     assert load_keys["timeout"]["default"] == "2s"
     assert load_keys["max_rate"]["default"] == "20000/s"

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.target import units
-from autotune.target.units import duration, fraction, in_unit, magnitude, rate, size
+from autotune.target.units import parse_duration, parse_fraction, convert_to_unit, parse_magnitude, parse_rate, parse_size
 
 
 @pytest.mark.parametrize(
@@ -15,7 +15,7 @@ from autotune.target.units import duration, fraction, in_unit, magnitude, rate, 
      ("1e-3s", 0.001)],
 )  # fmt: skip
 def test_duration(text: str, seconds: float) -> None:
-    assert duration(text) == seconds
+    assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize(
@@ -24,41 +24,41 @@ def test_duration(text: str, seconds: float) -> None:
      ("1MiB", 2**20), ("1.5KB", 1536), ("1TB", 2**40)],
 )  # fmt: skip
 def test_size_counts_in_powers_of_1024(text: str, count: int) -> None:
-    assert size(text) == count
+    assert parse_size(text) == count
 
 
 @pytest.mark.parametrize(("text", "per_second"), [("2000/s", 2000.0), ("600 /min", 10.0)])
 def test_rate(text: str, per_second: float) -> None:
-    assert rate(text) == per_second
+    assert parse_rate(text) == per_second
 
 
 @pytest.mark.parametrize(
     ("text", "of_one"), [("0.1%", 0.001), ("0.7%", 0.007), ("100%", 1.0), ("0%", 0.0)]
 )
 def test_fraction(text: str, of_one: float) -> None:
-    assert fraction(text) == of_one
+    assert parse_fraction(text) == of_one
 
 
 @pytest.mark.parametrize(
     ("read", "text", "message"),
     [
-        (duration, "50", "50 has no unit; write a duration as 50ms, 3s or 45m"),
-        (duration, 50, "50 has no unit; write a duration as 50ms, 3s or 45m"),
-        (duration, "50 parsecs", "unknown unit 'parsecs'; write a duration as 50ms, 3s or 45m"),
-        (duration, "64MB", "unknown unit 'MB'; write a duration as 50ms, 3s or 45m"),
-        (duration, "-1s", "'-1s' is not a duration; write a duration as 50ms, 3s or 45m"),
-        (duration, "fast", "'fast' is not a duration; write a duration as 50ms, 3s or 45m"),
-        (duration, "1s\n2s", r"'1s\n2s' is not a duration; write a duration as 50ms, 3s or 45m"),
-        (duration, None, "no value given; write a duration as 50ms, 3s or 45m"),
-        (duration, float("nan"), ".nan is not a duration; write a duration as 50ms, 3s or 45m"),
-        (duration, float("inf"), ".inf is not a duration; write a duration as 50ms, 3s or 45m"),
-        (duration, "9" * 400 + "s", "9" * 400 + " is too large"),
-        (duration, "1e999s", "1e999 is too large"),
-        (size, True, "true is not a size; write a size as 64MB or 2GB"),
-        (size, ["64MB"], "a list is not a size; write a size as 64MB or 2GB"),
-        (rate, "2000", "2000 has no unit; write a rate as 2000/s"),
-        (fraction, "0.001", "0.001 has no unit; write a fraction as 0.1%"),
-        (fraction, "101%", "101% is more than 100%"),
+        (parse_duration, "50", "50 has no unit; write a duration as 50ms, 3s or 45m"),
+        (parse_duration, 50, "50 has no unit; write a duration as 50ms, 3s or 45m"),
+        (parse_duration, "50 parsecs", "unknown unit 'parsecs'; write a duration as 50ms, 3s or 45m"),
+        (parse_duration, "64MB", "unknown unit 'MB'; write a duration as 50ms, 3s or 45m"),
+        (parse_duration, "-1s", "'-1s' is not a duration; write a duration as 50ms, 3s or 45m"),
+        (parse_duration, "fast", "'fast' is not a duration; write a duration as 50ms, 3s or 45m"),
+        (parse_duration, "1s\n2s", r"'1s\n2s' is not a duration; write a duration as 50ms, 3s or 45m"),
+        (parse_duration, None, "no value given; write a duration as 50ms, 3s or 45m"),
+        (parse_duration, float("nan"), ".nan is not a duration; write a duration as 50ms, 3s or 45m"),
+        (parse_duration, float("inf"), ".inf is not a duration; write a duration as 50ms, 3s or 45m"),
+        (parse_duration, "9" * 400 + "s", "9" * 400 + " is too large"),
+        (parse_duration, "1e999s", "1e999 is too large"),
+        (parse_size, True, "true is not a size; write a size as 64MB or 2GB"),
+        (parse_size, ["64MB"], "a list is not a size; write a size as 64MB or 2GB"),
+        (parse_rate, "2000", "2000 has no unit; write a rate as 2000/s"),
+        (parse_fraction, "0.001", "0.001 has no unit; write a fraction as 0.1%"),
+        (parse_fraction, "101%", "101% is more than 100%"),
     ],
 )
 def test_refused(read: units.Reader, text: object, message: str) -> None:
@@ -69,33 +69,33 @@ def test_refused(read: units.Reader, text: object, message: str) -> None:
 
 @given(st.floats(min_value=0, max_value=1e12))
 def test_duration_round_trip(seconds: float) -> None:
-    assert duration(units.duration_text(seconds)) == seconds
+    assert parse_duration(units.format_duration(seconds)) == seconds
 
 
 @given(st.floats(min_value=0, max_value=1e12))
 def test_rate_round_trip(per_second: float) -> None:
-    assert rate(units.rate_text(per_second)) == per_second
+    assert parse_rate(units.format_rate(per_second)) == per_second
 
 
 @given(st.floats(min_value=0, max_value=1))
 def test_fraction_round_trip(of_one: float) -> None:
-    assert fraction(units.fraction_text(of_one)) == of_one
+    assert parse_fraction(units.format_fraction(of_one)) == of_one
 
 
 @given(st.integers(min_value=0, max_value=2**50))
 def test_size_round_trip(count: int) -> None:
-    assert size(units.size_text(count)) == count
+    assert parse_size(units.format_size(count)) == count
 
 
 @pytest.mark.parametrize(
     ("write", "value", "text"),
-    [(units.duration_text, 0.05, "50ms"), (units.duration_text, 660.0, "11m"),
-     (units.duration_text, 7200.0, "2h"), (units.duration_text, 90.0, "90s"),
-     (units.duration_text, 0.0, "0ms"), (units.size_text, 2**26, "64MB"),
-     (units.size_text, 1000, "1000B"), (units.rate_text, 20_000.0, "20000/s"),
-     (units.fraction_text, 0.001, "0.1%")],
+    [(units.format_duration, 0.05, "50ms"), (units.format_duration, 660.0, "11m"),
+     (units.format_duration, 7200.0, "2h"), (units.format_duration, 90.0, "90s"),
+     (units.format_duration, 0.0, "0ms"), (units.format_size, 2**26, "64MB"),
+     (units.format_size, 1000, "1000B"), (units.format_rate, 20_000.0, "20000/s"),
+     (units.format_fraction, 0.001, "0.1%")],
 )  # fmt: skip
-def test_written_as_people_do(write: units.Writer, value: float, text: str) -> None:
+def test_written_as_people_do(write: units.QuantityWriter, value: float, text: str) -> None:
     assert write(value) == text
 
 
@@ -105,12 +105,12 @@ def test_written_as_people_do(write: units.Writer, value: float, text: str) -> N
      ("10s", "a duration", 10.0), ("5/s", "a rate", 5.0), ("1%", "a fraction", 0.01)],
 )  # fmt: skip
 def test_magnitude(value: object, kind: str, amount: float) -> None:
-    assert magnitude(value) == (kind, amount)
+    assert parse_magnitude(value) == (kind, amount)
 
 
 @pytest.mark.parametrize("value", [True, "dynamic", "12", "12 parsecs", None, [1]])
 def test_no_magnitude(value: object) -> None:
-    assert magnitude(value) is None
+    assert parse_magnitude(value) is None
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_no_magnitude(value: object) -> None:
      (True, "", True), ("12", "MB", "12")],
 )  # fmt: skip
 def test_in_unit(value: object, unit: str, number: object) -> None:
-    converted = in_unit(value, unit)
+    converted = convert_to_unit(value, unit)
     assert converted == number
     assert type(converted) is type(number)
 
@@ -133,4 +133,4 @@ def test_in_unit(value: object, unit: str, number: object) -> None:
 )  # fmt: skip
 def test_in_another_kind_of_unit(value: str, unit: str, message: str) -> None:
     with pytest.raises(ValueError, match=f"^{message}$"):
-        in_unit(value, unit)
+        convert_to_unit(value, unit)

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.target.model import Target
-from autotune.target.read import read
-from autotune.target.units import duration_text, fraction_text, rate_text, size_text
-from autotune.target.write import Difference, differences, dump
+from autotune.target.read import read_target
+from autotune.target.units import format_duration, format_fraction, format_rate, format_size
+from autotune.target.write import TargetDifference, list_differences, dump_yaml
 
 SHIPPED = sorted((Path(__file__).parents[2] / "targets").glob("*.yaml"))
 
@@ -23,7 +23,7 @@ def some(**keys: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def seconds(least: float, most: float) -> st.SearchStrategy[str]:
-    return st.floats(least, most).map(duration_text)
+    return st.floats(least, most).map(format_duration)
 
 
 # What a line of YAML may hold, words that look like other things among it.
@@ -40,7 +40,7 @@ HOSTS = {
             "user": st.sampled_from(["root", "deploy.er"]),
             "port": st.integers(1, 65535),
             "cpus": st.floats(0.001, 1e6) | st.integers(1, 512),
-            "memory": st.integers(1, 2**50).map(size_text),
+            "memory": st.integers(1, 2**50).map(format_size),
         },
     ),
 }
@@ -61,7 +61,7 @@ TARGETS = st.fixed_dictionaries(
             lambda key, limit, errors: {key: limit, **errors},
             st.sampled_from(["p50", "p90", "p99", "p99.9", "p75.25"]),
             seconds(1e-6, 1.0),
-            some(errors=st.floats(0, 0.001).map(fraction_text)),
+            some(errors=st.floats(0, 0.001).map(format_fraction)),
         ),
         "hosts": st.fixed_dictionaries(HOSTS),
         "tiers": st.fixed_dictionaries(
@@ -94,7 +94,7 @@ TARGETS = st.fixed_dictionaries(
             headers=st.just({"Accept": "text/html"}),
             generator=TEXTS,
             hosts=st.sampled_from(["far", ["here", "far"]]),
-            max_rate=st.floats(0.001, 1e9).map(rate_text),
+            max_rate=st.floats(0.001, 1e9).map(format_rate),
             timeout=seconds(2.0, 1e6),
         ),
         "data": some(pairs=st.integers(1000, 10**10), store_latency=seconds(0, 100)),
@@ -109,10 +109,10 @@ TARGETS = st.fixed_dictionaries(
 def test_what_is_written_reads_as_the_same_target(tmp_path: Path, tree: dict[str, Any]) -> None:
     target = Target.model_validate(tree)
     path = tmp_path / "target.yaml"
-    path.write_text(dump(target), encoding="utf-8")
-    again = read(path).target
+    path.write_text(dump_yaml(target), encoding="utf-8")
+    again = read_target(path).target
     assert again == target
-    assert dump(again) == path.read_text(encoding="utf-8")
+    assert dump_yaml(again) == path.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
@@ -128,16 +128,16 @@ def test_every_kind_of_load_round_trips(tmp_path: Path, load: dict[str, Any]) ->
             "tiers": {"web": {"hosts": "far", "service": "nginx"}}, "load": load}  # fmt: skip
     target = Target.model_validate(tree)
     path = tmp_path / "target.yaml"
-    path.write_text(dump(target), encoding="utf-8")
-    assert read(path).target == target
+    path.write_text(dump_yaml(target), encoding="utf-8")
+    assert read_target(path).target == target
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)
 def test_shipped_targets_round_trip(path: Path, tmp_path: Path) -> None:
-    target = read(path).target
+    target = read_target(path).target
     copy = tmp_path / "target.yaml"
-    copy.write_text(dump(target), encoding="utf-8")
-    assert read(copy).target == target
+    copy.write_text(dump_yaml(target), encoding="utf-8")
+    assert read_target(copy).target == target
 
 
 def test_written_as_people_write() -> None:
@@ -150,7 +150,7 @@ def test_written_as_people_write() -> None:
             "budget": {"time": "90m"},
         }
     )
-    lines = dump(target).splitlines()
+    lines = dump_yaml(target).splitlines()
     assert "slo: {p99.9: 50ms, errors: 0.1%}" in lines
     assert "  here: {address: 127.0.0.1, transport: local, memory: 2GB}" in lines
     assert "budget: {trials: 40, time: 90m}" in lines
@@ -168,8 +168,8 @@ SHOP: dict[str, Any] = {
 WEB = SHOP["tiers"]["web"]
 
 
-def changed(**keys: Any) -> tuple[Difference, ...]:
-    return differences(Target.model_validate(SHOP), Target.model_validate({**SHOP, **keys}))
+def changed(**keys: Any) -> tuple[TargetDifference, ...]:
+    return list_differences(Target.model_validate(SHOP), Target.model_validate({**SHOP, **keys}))
 
 
 def test_the_same_target_differs_in_nothing() -> None:
@@ -195,7 +195,7 @@ def test_the_same_target_differs_in_nothing() -> None:
 def test_harmless(keys: dict[str, Any], said: str) -> None:
     (difference,) = changed(**keys)
     assert str(difference) == said
-    assert not difference.breaks
+    assert not difference.invalidates_readings
 
 
 @pytest.mark.parametrize(
@@ -230,12 +230,12 @@ def test_harmless(keys: dict[str, Any], said: str) -> None:
 def test_breaks(keys: dict[str, Any], said: list[str]) -> None:
     found = changed(**keys)
     assert [str(difference) for difference in found] == said
-    assert all(difference.breaks for difference in found)
+    assert all(difference.invalidates_readings for difference in found)
 
 
 def test_one_is_not_true() -> None:
     old, new = ({"parameters": {"web.nginx.multi_accept": {"fixed": v}}} for v in (True, 1))
-    (difference,) = differences(
+    (difference,) = list_differences(
         Target.model_validate({**SHOP, **old}), Target.model_validate({**SHOP, **new})
     )
     assert str(difference) == "parameters.web.nginx.multi_accept.fixed: true → 1"
@@ -243,4 +243,4 @@ def test_one_is_not_true() -> None:
 
 def test_each_difference_is_judged_for_itself() -> None:
     found = changed(name="store", slo={"p99": "80ms"})
-    assert [(d.path, d.breaks) for d in found] == [("name", False), ("slo.p99", True)]
+    assert [(d.path, d.invalidates_readings) for d in found] == [("name", False), ("slo.p99", True)]

@@ -45,7 +45,7 @@ def ssh_server(directory: Path, *lines: str) -> Iterator[SshHost]:
             name="web1",
             address="localhost",
             port=port,
-            identity=str(directory / "login"),
+            identity_file=str(directory / "login"),
             known_hosts=str(directory / "known_hosts"),
         )
     finally:

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.transports.base import HostKeyRefused, SshHost
-from autotune.transports.hostkeys import Certificate, HostKey, certificate_of, known_keys
+from autotune.transports.base import HostKeyRejected, SshHost
+from autotune.transports.hostkeys import HostCertificate, HostKey, parse_certificate, find_known_keys
 from autotune.transports.ssh import SshTransport
 from tests.transports import server as servers
 from tests.transports.server import ssh_server
@@ -40,8 +40,8 @@ def sign(authority: Path, key: Path, *how: str) -> bytes:
     return HostKey(kind, data).blob
 
 
-def certificate(blob: bytes) -> Certificate:
-    parsed = certificate_of(blob)
+def certificate(blob: bytes) -> HostCertificate:
+    parsed = parse_certificate(blob)
     assert parsed is not None
     return parsed
 
@@ -65,7 +65,7 @@ def test_a_certificate_of_a_known_authority_vouches(
     new_key(tmp_path / "host", kind)
     made = certificate(sign(tmp_path / "ca", tmp_path / "host"))
     assert made.authority == key
-    assert made.refusal("web1.example", known_keys("web1.example", [path])) is None
+    assert made.find_rejection("web1.example", find_known_keys("web1.example", [path])) is None
 
 
 @pytest.mark.parametrize(
@@ -88,13 +88,13 @@ def test_what_a_certificate_says_is_heeded(
 ) -> None:
     new_key(tmp_path / "host")
     made = certificate(sign(tmp_path / "ca", tmp_path / "host", *how))
-    assert made.refusal("web1.example", known_keys("web1.example", [known_hosts])) == refusal
+    assert made.find_rejection("web1.example", find_known_keys("web1.example", [known_hosts])) == refusal
 
 
 def test_an_authority_is_one_for_the_hosts_of_its_line(tmp_path: Path, known_hosts: Path) -> None:
     new_key(tmp_path / "host")
     made = certificate(sign(tmp_path / "ca", tmp_path / "host"))
-    refusal = made.refusal("web1.other", known_keys("web1.other", [known_hosts]))
+    refusal = made.find_rejection("web1.other", find_known_keys("web1.other", [known_hosts]))
     assert refusal is not None
     assert "no @cert-authority line" in refusal
 
@@ -103,24 +103,24 @@ def test_nobody_else_signs_in_its_name(tmp_path: Path, known_hosts: Path) -> Non
     new_key(tmp_path / "host")
     new_key(tmp_path / "other")
     forged = certificate(sign(tmp_path / "other", tmp_path / "host"))
-    known = known_keys("web1.example", [known_hosts])
-    assert "no @cert-authority" in str(forged.refusal("web1.example", known))
+    known = find_known_keys("web1.example", [known_hosts])
+    assert "no @cert-authority" in str(forged.find_rejection("web1.example", known))
     as_ours = replace(forged, authority=public(tmp_path / "ca"))
-    assert as_ours.refusal("web1.example", known) == "its signature is invalid"
+    assert as_ours.find_rejection("web1.example", known) == "its signature is invalid"
 
 
 def test_a_key_is_no_certificate_nor_is_half_of_one(tmp_path: Path) -> None:
     new_key(tmp_path / "ca")
     key = new_key(tmp_path / "host")
     blob = sign(tmp_path / "ca", tmp_path / "host")
-    assert certificate_of(key.blob) is None
+    assert parse_certificate(key.blob) is None
     for end in range(0, len(blob), 7):
-        assert certificate_of(blob[:end]) is None
+        assert parse_certificate(blob[:end]) is None
 
 
 def test_an_authority_is_no_hosts_key(tmp_path: Path, known_hosts: Path) -> None:
-    (entry,) = known_keys("web1.example", [known_hosts])
-    assert entry.authority
+    (entry,) = find_known_keys("web1.example", [known_hosts])
+    assert entry.is_authority
     assert entry.key == public(tmp_path / "ca")
 
 
@@ -155,10 +155,10 @@ def test_a_host_is_reached_by_its_authority_alone(server: SshHost, tmp_path: Pat
     assert reached(server, ours) == "in\n"
     assert reached(server, line(authority, "local*", "@cert-authority")) == "in\n"
     assert reached(server, line(host, here)) == "in\n"  # the key itself, as ever
-    with pytest.raises(HostKeyRefused, match=r"unknown host key.*no @cert-authority line contains"):
+    with pytest.raises(HostKeyRejected, match=r"unknown host key.*no @cert-authority line contains"):
         reached(server, line(other, here, "@cert-authority"))
-    with pytest.raises(HostKeyRefused, match="has changed"):
+    with pytest.raises(HostKeyRejected, match="has changed"):
         reached(server, line(authority, here))  # known as a host, not as an authority
     for revoked in (authority, host):
-        with pytest.raises(HostKeyRefused, match="is revoked"):
+        with pytest.raises(HostKeyRejected, match="is revoked"):
             reached(server, ours + line(revoked, here, "@revoked"))

@@ -12,7 +12,7 @@ from fabric import Config, Connection
 from paramiko import SSHConfig
 
 from autotune.transports.base import HostUnreachable, SshHost
-from autotune.transports.connection import _connection, opened
+from autotune.transports.connection import _build_connection, open_connection
 
 Connect = Callable[[SshHost], Any]
 
@@ -41,7 +41,7 @@ Host *.looped
 def connection(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Connect:
     monkeypatch.setenv("HOME", str(tmp_path))
     ssh_config = SSHConfig.from_text(CONFIG)
-    return lambda host: _connection(host, lambda _: Config(ssh_config=ssh_config), ())
+    return lambda host: _build_connection(host, lambda _: Config(ssh_config=ssh_config), ())
 
 
 def test_user_port_and_address_come_from_the_configuration(connection: Connect) -> None:
@@ -80,7 +80,7 @@ def test_every_jump_host_checks_keys_too(connection: Connect) -> None:
 
 
 def test_a_jump_named_in_the_target_replaces_the_configured_one(connection: Connect) -> None:
-    made = connection(SshHost("db1", "inner", jump="bob@gate"))
+    made = connection(SshHost("db1", "inner", jump_host="bob@gate"))
     assert (made.gateway.host, made.gateway.user) == ("gate", "bob")
     assert not made.gateway.gateway
 
@@ -103,7 +103,7 @@ def test_a_proxy_command_is_used(connection: Connect) -> None:
 
 def test_a_key_asked_for_by_name_must_be_there() -> None:
     with pytest.raises(HostUnreachable, match="key file /nowhere does not exist"):
-        opened(SshHost("web1", "127.0.0.1", identity="/nowhere"))
+        open_connection(SshHost("web1", "127.0.0.1", identity_file="/nowhere"))
 
 
 def test_a_port_nobody_listens_on_is_said_so() -> None:
@@ -111,11 +111,11 @@ def test_a_port_nobody_listens_on_is_said_so() -> None:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
         with pytest.raises(HostUnreachable, match=rf"web1: .*127.0.0.1\]?:{port}"):
-            opened(SshHost("web1", "127.0.0.1", port=port))
+            open_connection(SshHost("web1", "127.0.0.1", port=port))
 
 
 def test_a_host_that_does_not_greet_is_given_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         host = SshHost("web1", "127.0.0.1", port=silent.getsockname()[1], connect_timeout=0.3)
         with pytest.raises(HostUnreachable, match="web1"):
-            opened(host)
+            open_connection(host)

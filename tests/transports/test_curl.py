@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from autotune.services.base import Endpoint
-from autotune.transports.curl import Answer, answer
+from autotune.transports.curl import CurlAnswer, send_request
 from autotune.transports.local import LocalTransport
 from autotune.transports.request import Request
 from tests.answers import PATIENCE
@@ -58,8 +58,8 @@ def url() -> Iterator[str]:
     ],
 )
 def test_an_answer(url: str, path: str, status: int, body: bytes) -> None:
-    got = answer(LocalTransport(), url + path, PATIENCE)
-    assert isinstance(got, Answer)
+    got = send_request(LocalTransport(), url + path, PATIENCE)
+    assert isinstance(got, CurlAnswer)
     assert (got.status, got.body, got.ok) == (status, body, status == 200)
     assert got.seconds > 0
 
@@ -76,8 +76,8 @@ def test_what_is_sent_is_in_no_command_line(url: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr(
         here, "run", lambda argv, **options: lines.extend(argv) or run(argv, **options)
     )
-    got = answer(here, request, PATIENCE)
-    assert isinstance(got, Answer)
+    got = send_request(here, request, PATIENCE)
+    assert isinstance(got, CurlAnswer)
     assert got.body.decode() == f"{secret}|{body}"
     assert "quoted" not in " ".join(lines)
 
@@ -85,7 +85,7 @@ def test_what_is_sent_is_in_no_command_line(url: str, monkeypatch: pytest.Monkey
 def test_nobody_there() -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound and not listening: nobody else can answer there
-        got = answer(LocalTransport(), f"http://127.0.0.1:{taken.getsockname()[1]}/")
+        got = send_request(LocalTransport(), f"http://127.0.0.1:{taken.getsockname()[1]}/")
     assert isinstance(got, str)
     assert "connect" in got
 
@@ -94,6 +94,6 @@ def test_no_answer_in_time() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        got = answer(LocalTransport(), f"http://127.0.0.1:{silent.getsockname()[1]}/", timeout=0.3)
+        got = send_request(LocalTransport(), f"http://127.0.0.1:{silent.getsockname()[1]}/", timeout=0.3)
     assert isinstance(got, str)
     assert "timed out" in got

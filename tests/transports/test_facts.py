@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import AutotuneError
-from autotune.services.sysctl.service import KEYS
+from autotune.services.sysctl.service import KERNEL_KEYS
 from autotune.space.facts import HostFacts
 from autotune.target.model import Target
-from autotune.transports.base import Completed
-from autotune.transports.facts import facts, host_facts, kernel, parse_facts, parse_kernel
+from autotune.transports.base import CommandResult
+from autotune.transports.facts import read_facts, read_host_facts, read_kernel_values, parse_facts, parse_kernel_values
 from autotune.transports.local import LocalTransport
 
 # Debian 12 in a systemd-nspawn machine of a host with version 1, half a CPU and 384 MB.
@@ -84,15 +84,15 @@ def test_a_host_that_says_nothing_of_use(said: str) -> None:
 
 class Silent(LocalTransport):
     def run(self, argv, **options):  # type: ignore[no-untyped-def]
-        return Completed(tuple(argv), 127, "", "sh: not found")
+        return CommandResult(tuple(argv), 127, "", "sh: not found")
 
 
 def test_this_machine_says() -> None:
-    found = host_facts(LocalTransport())
+    found = read_host_facts(LocalTransport())
     total = Path("/proc/meminfo").read_text().split()[1]
     assert 0 < found.cpus <= len(os.sched_getaffinity(0))
     assert 0 < found.memory <= int(total) * 1024
-    assert host_facts(LocalTransport(), units=True).nofile >= found.nofile
+    assert read_host_facts(LocalTransport(), units=True).nofile >= found.nofile
 
 
 def target(hosts: dict[str, dict[str, object]]) -> Target:
@@ -104,7 +104,7 @@ def target(hosts: dict[str, dict[str, object]]) -> Target:
 
 def test_the_target_narrows_what_a_host_has() -> None:
     limits = {"transport": "local", "cpus": 0.25, "memory": "64MB"}
-    found = facts(target({"here": limits}), {"here": LocalTransport("here")})
+    found = read_facts(target({"here": limits}), {"here": LocalTransport("here")})
     assert (found["here"].cpus, found["here"].memory) == (0.25, 64 << 20)
 
 
@@ -114,7 +114,7 @@ def test_every_host_that_does_not_say_is_named() -> None:
     with pytest.raises(
         AutotuneError, match=r"(?s)a returned no CPU count .*c returned no CPU count"
     ):
-        facts(target(hosts), transports)
+        read_facts(target(hosts), transports)
 
 
 KERNEL_SAID = """\
@@ -128,13 +128,13 @@ grep: /proc/sys/x: Permission denied
 
 
 def test_what_a_host_says() -> None:
-    found = parse_kernel(KERNEL_SAID)
+    found = parse_kernel_values(KERNEL_SAID)
     assert found.values == {
         "net.core.somaxconn": "4096",
         "net.ipv4.ip_local_port_range": "32768 60999",
         "fs.file-max": "2465610",
     }
-    assert found.refused == {
+    assert found.unsettable == {
         "net.ipv4.tcp_tw_recycle": "this kernel does not support it",
         "fs.file-max": "it cannot be written on this host",
         "net.ipv4.tcp_fastopen_key": "it cannot be read on this host",
@@ -143,8 +143,8 @@ def test_what_a_host_says() -> None:
 
 def test_this_host_says_every_key_and_names_are_no_scripts(tmp_path: Path) -> None:
     trap = f"x$(touch {tmp_path}/trapped)"
-    found = kernel(LocalTransport(), (*KEYS, trap))
-    assert found.values.keys() | found.refused.keys() >= set(KEYS)
+    found = read_kernel_values(LocalTransport(), (*KERNEL_KEYS, trap))
+    assert found.values.keys() | found.unsettable.keys() >= set(KERNEL_KEYS)
     somaxconn = Path("/proc/sys/net/core/somaxconn").read_text().strip()
     assert found.values["net.core.somaxconn"] == somaxconn
     assert not (tmp_path / "trapped").exists()

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from autotune.transports import hostkeys
-from autotune.transports.base import HostKeyRefused
-from autotune.transports.hostkeys import HostKey, known_keys
+from autotune.transports.base import HostKeyRejected
+from autotune.transports.hostkeys import HostKey, find_known_keys
 
 
 def key(name: str, kind: str = "ssh-ed25519") -> HostKey:
@@ -48,7 +48,7 @@ def test_a_line_speaks_of_the_hosts_it_names(
     known_hosts: Path, names: str, address: str, speaks: bool
 ) -> None:
     known_hosts.write_text(f"# a comment\n\n{names} {ONE.kind} {ONE.data} root@host\n")
-    found = known_keys(address, [known_hosts])
+    found = find_known_keys(address, [known_hosts])
     assert [(entry.key, entry.line) for entry in found] == ([(ONE, 3)] if speaks else [])
 
 
@@ -61,7 +61,7 @@ def test_a_name_hashed_by_openssh_is_recognised(known_hosts: Path, address: str)
     known_hosts.write_text(f"{address} {kind} {data}\nother {ONE.kind} {ONE.data}\n")
     subprocess.run(["ssh-keygen", "-q", "-H", "-f", known_hosts], check=True, capture_output=True)
     assert address not in known_hosts.read_text()
-    assert [entry.key for entry in known_keys(address, [known_hosts])] == [HostKey(kind, data)]
+    assert [entry.key for entry in find_known_keys(address, [known_hosts])] == [HostKey(kind, data)]
     told = subprocess.check_output(["ssh-keygen", "-lf", private], text=True).split()[1]
     assert HostKey(kind, data).fingerprint == told
 
@@ -79,48 +79,48 @@ def test_a_name_hashed_by_openssh_is_recognised(known_hosts: Path, address: str)
 )
 def test_a_line_that_is_no_key_of_the_host_is_passed_over(known_hosts: Path, line: str) -> None:
     known_hosts.write_text(f"{line}\nweb1 {ONE.kind} {ONE.data}\n")
-    assert [entry.key for entry in known_keys("web1", [known_hosts])] == [ONE]
+    assert [entry.key for entry in find_known_keys("web1", [known_hosts])] == [ONE]
 
 
 def test_a_known_key_is_accepted_among_others(known_hosts: Path) -> None:
     known_hosts.write_text(f"web1 {RSA.kind} {RSA.data}\nweb1 {ONE.kind} {ONE.data}\n")
-    known = known_keys("web1", [known_hosts.with_name("absent"), known_hosts])
-    hostkeys.check("web1", "web1", ONE, known, known_hosts)
+    known = find_known_keys("web1", [known_hosts.with_name("absent"), known_hosts])
+    hostkeys.check_host_key("web1", "web1", ONE, known, known_hosts)
 
 
 def test_an_unknown_key_is_refused_with_fingerprint_and_remedy(known_hosts: Path) -> None:
-    with pytest.raises(HostKeyRefused) as refused:
-        hostkeys.check("web1", "[10.0.0.1]:2222", ONE, [], known_hosts)
+    with pytest.raises(HostKeyRejected) as refused:
+        hostkeys.check_host_key("web1", "[10.0.0.1]:2222", ONE, [], known_hosts)
     assert ONE.fingerprint.startswith("SHA256:")
     assert f"unknown host key ssh-ed25519 {ONE.fingerprint}" in refused.value.message
     # The remedy does what it says: afterwards the very same key is known.
     command = str(refused.value.hint).rpartition("accept a matching key: ")[2]
     subprocess.run(["sh", "-c", command], check=True)
-    known = known_keys("[10.0.0.1]:2222", [known_hosts])
-    hostkeys.check("web1", "[10.0.0.1]:2222", ONE, known, known_hosts)
+    known = find_known_keys("[10.0.0.1]:2222", [known_hosts])
+    hostkeys.check_host_key("web1", "[10.0.0.1]:2222", ONE, known, known_hosts)
 
 
 @pytest.mark.stack
 def test_a_changed_key_is_refused_with_both_fingerprints_and_remedy(known_hosts: Path) -> None:
     known_hosts.write_text(f"other {RSA.kind} {RSA.data}\nweb1 {TWO.kind} {TWO.data}\n")
-    with pytest.raises(HostKeyRefused, match="has changed") as refused:
-        hostkeys.check("web1", "web1", ONE, known_keys("web1", [known_hosts]), known_hosts)
+    with pytest.raises(HostKeyRejected, match="has changed") as refused:
+        hostkeys.check_host_key("web1", "web1", ONE, find_known_keys("web1", [known_hosts]), known_hosts)
     for fact in (ONE.fingerprint, TWO.fingerprint, f"{known_hosts}:2"):
         assert fact in refused.value.message
     command = str(refused.value.hint).rpartition("is correct: ")[2]
     subprocess.run(["sh", "-c", command], check=True, capture_output=True)
-    known = known_keys("web1", [known_hosts])
+    known = find_known_keys("web1", [known_hosts])
     assert [entry.key for entry in known] == [ONE]
-    assert [entry.key for entry in known_keys("other", [known_hosts])] == [RSA]
+    assert [entry.key for entry in find_known_keys("other", [known_hosts])] == [RSA]
 
 
 def test_a_host_known_by_another_kind_of_key_has_changed(known_hosts: Path) -> None:
     known_hosts.write_text(f"web1 {RSA.kind} {RSA.data}\n")
-    with pytest.raises(HostKeyRefused, match="has changed"):
-        hostkeys.check("web1", "web1", ONE, known_keys("web1", [known_hosts]), known_hosts)
+    with pytest.raises(HostKeyRejected, match="has changed"):
+        hostkeys.check_host_key("web1", "web1", ONE, find_known_keys("web1", [known_hosts]), known_hosts)
 
 
 def test_a_revoked_key_is_refused_even_if_known(known_hosts: Path) -> None:
     known_hosts.write_text(f"web1 {ONE.kind} {ONE.data}\n@revoked * {ONE.kind} {ONE.data}\n")
-    with pytest.raises(HostKeyRefused, match=r"is revoked in .*known_hosts, line 2"):
-        hostkeys.check("web1", "web1", ONE, known_keys("web1", [known_hosts]), known_hosts)
+    with pytest.raises(HostKeyRejected, match=r"is revoked in .*known_hosts, line 2"):
+        hostkeys.check_host_key("web1", "web1", ONE, find_known_keys("web1", [known_hosts]), known_hosts)

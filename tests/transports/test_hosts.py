@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune.target.read import read
+from autotune.target.read import read_target
 from autotune.transports.base import HostUnreachable, SshHost
-from autotune.transports.connection import opened
-from autotune.transports.hosts import ssh_host, transports
+from autotune.transports.connection import open_connection
+from autotune.transports.hosts import build_ssh_host, create_transports
 from autotune.transports.local import LocalTransport
 from autotune.transports.ssh import SshTransport
 
@@ -40,9 +40,9 @@ def test_what_the_target_says_is_how_a_host_is_reached(
     path = tmp_path / "shop.yaml"
     path.write_text(TARGET.format(ssh=ssh))
     expected = config.format(here=tmp_path, home=Path.home()) if config else None
-    host = SshHost("lb1", "front.example", user="deploy", port=2222, config=expected)
-    assert ssh_host(read(path), "lb1") == host
-    reached = transports(read(path))
+    host = SshHost("lb1", "front.example", user="deploy", port=2222, config_file=expected)
+    assert build_ssh_host(read_target(path), "lb1") == host
+    reached = create_transports(read_target(path))
     assert isinstance(reached["lb1"], SshTransport)
     assert isinstance(reached["here"], LocalTransport)
     assert [transport.name for transport in reached.values()] == ["lb1", "here"]
@@ -51,5 +51,5 @@ def test_what_the_target_says_is_how_a_host_is_reached(
 def test_a_configuration_that_is_not_there_is_named(tmp_path: Path) -> None:
     missing = str(tmp_path / "ssh_config")
     with pytest.raises(HostUnreachable, match=r"lb1: SSH configuration .* does not exist") as it:
-        opened(SshHost("lb1", "front", config=missing))
+        open_connection(SshHost("lb1", "front", config_file=missing))
     assert missing in it.value.message

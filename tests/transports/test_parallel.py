@@ -39,7 +39,7 @@ def test_hosts_are_worked_on_together_up_to_the_bound() -> None:
         inside.release()
         return free
 
-    assert all(run_on_all(HOSTS, work, at_most=3).unwrap().values())
+    assert all(run_on_all(HOSTS, work, max_parallel=3).unwrap().values())
 
 
 def test_an_error_of_one_host_stops_no_other() -> None:
@@ -95,7 +95,7 @@ def test_interrupted_it_waits_for_what_has_begun_and_begins_no_more(
 
     monkeypatch.setattr(parallel, "ThreadPoolExecutor", Pool)
     with pytest.raises(KeyboardInterrupt):
-        run_on_all(HOSTS, work, at_most=2)
+        run_on_all(HOSTS, work, max_parallel=2)
     assert sorted(begun) == sorted(ended) == ["web0", "web1"]
 
 

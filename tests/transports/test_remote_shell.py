@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.transports.base import HostUnreachable
-from autotune.transports.remote_shell import MarkedStream, Marks, shell_script
+from autotune.transports.remote_shell import MarkedStream, OutputMarks, shell_script
 from autotune.transports.ssh import LoginShellFailed, SshTransport
 from tests.transports.server import ssh_server
 
@@ -37,8 +37,8 @@ PROFILES = {
 
 def run_through(shell: list[str], words: list[str]) -> tuple[int | None, bytes]:
     """The exit status and the output of a command whose line a login shell gets."""
-    marks = Marks()
-    line = marks.line(shell_script([*ECHO, *words], timeout=60))
+    marks = OutputMarks()
+    line = marks.build_line(shell_script([*ECHO, *words], timeout=60))
     done = subprocess.run(
         [*shell, "-c", line], capture_output=True, stdin=subprocess.DEVNULL, check=False
     )
@@ -46,7 +46,7 @@ def run_through(shell: list[str], words: list[str]) -> tuple[int | None, bytes]:
     for at in range(0, len(done.stdout), 1000):
         stream.add(done.stdout[at : at + 1000])
     assert done.stderr == f"{marks.start}{marks.end}".encode()
-    return stream.status, bytes(stream.output)
+    return stream.exit_status, bytes(stream.output)
 
 
 @settings(max_examples=60, deadline=None)
@@ -67,16 +67,16 @@ def test_every_login_shell_reads_a_line_alike(shell: str) -> None:
 def test_a_stream_is_cut_at_its_marks_however_it_comes(
     before: bytes, output: bytes, after: bytes, size: int
 ) -> None:
-    marks = Marks()
+    marks = OutputMarks()
     (start, end) = (marks.start.encode(), marks.end.encode())
     stream, whole = MarkedStream(marks), before + start + output + end + b"3 " + after
     for at in range(0, len(whole), size):
         stream.add(whole[at : at + size])
-    assert (stream.before, stream.output, stream.status) == (before, output, 3)
+    assert (stream.before, stream.output, stream.exit_status) == (before, output, 3)
 
 
 def test_marks_are_of_one_command_alone() -> None:
-    assert len({mark for marks in (Marks(), Marks()) for mark in (marks.start, marks.end)}) == 4
+    assert len({mark for marks in (OutputMarks(), OutputMarks()) for mark in (marks.start, marks.end)}) == 4
 
 
 @pytest.fixture

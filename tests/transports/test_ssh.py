@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from autotune.errors import AutotuneError
 from autotune.transports import ssh
-from autotune.transports.remote_shell import Marks, shell_script
-from autotune.transports.ssh import Exchange, returncode
+from autotune.transports.remote_shell import OutputMarks, shell_script
+from autotune.transports.ssh import CommandExchange, to_returncode
 
 WORDS = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=30)
 NASTY = st.sampled_from(
@@ -78,20 +78,20 @@ def test_a_directory_with_a_bad_name_is_gone_to(tmp_path: Path) -> None:
 def test_the_status_of_the_command_is_that_of_the_line(status: int) -> None:
     line = shell_script(["sh", "-c", f"exit {status}"], timeout=10)
     done = subprocess.run(["sh", "-c", line], check=False)
-    assert returncode(done.returncode) == status
+    assert to_returncode(done.returncode) == status
 
 
 @pytest.mark.parametrize(("name", "number"), [("TERM", 15), ("KILL", 9), ("SEGV", 11)])
 def test_a_command_ended_by_a_signal_says_which(name: str, number: int) -> None:
     line = shell_script(["sh", "-c", f"kill -{name} $$"], timeout=10)
     done = subprocess.run(["sh", "-c", line], check=False, stderr=subprocess.DEVNULL)
-    assert returncode(done.returncode) == -number
+    assert to_returncode(done.returncode) == -number
 
 
 def test_the_host_itself_ends_what_takes_too_long() -> None:
     line = shell_script(["sh", "-c", "sleep 100 & wait"], timeout=0.2)
     done = subprocess.run(["sh", "-c", line], check=False, stderr=subprocess.DEVNULL, timeout=50)
-    assert returncode(done.returncode) == -9
+    assert to_returncode(done.returncode) == -9
 
 
 def test_sudo_never_asks_and_gets_the_environment_behind_it() -> None:
@@ -109,7 +109,7 @@ def test_what_is_no_command_is_refused(argv: list[str], env: dict[str, str]) -> 
         shell_script(argv, timeout=1, env=env)
 
 
-MARKS = Marks()
+MARKS = OutputMarks()
 
 
 class SlowChannel:
@@ -167,7 +167,7 @@ def test_output_that_is_still_coming_when_a_command_has_ended_is_read(
     pieces: int, ending: str
 ) -> None:
     channel: Any = SlowChannel(pieces, ending)
-    exchange = Exchange(channel, b"", time.monotonic() + 60, MARKS)
+    exchange = CommandExchange(channel, b"", time.monotonic() + 60, MARKS)
     assert exchange.finish() == 0
     assert bytes(exchange.stdout.output) == b"x" * pieces
     assert time.monotonic() < channel.start + 30
@@ -187,13 +187,13 @@ def test_output_is_read_that_comes_when_this_machine_goes_on_after_it_stood_stil
     clock = chain((0.0,), repeat(5.0))
     channel: Any = Late(1, ending)
     monkeypatch.setattr(ssh, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    exchange = Exchange(channel, b"", 60.0, MARKS)
+    exchange = CommandExchange(channel, b"", 60.0, MARKS)
     assert exchange.finish() == 0
     assert bytes(exchange.stdout.output) == b"x"
 
 
 def test_a_daemon_that_never_stops_writing_does_not_outlast_the_time() -> None:
     channel: Any = SlowChannel(10**6)
-    exchange = Exchange(channel, b"", time.monotonic() + 0.5, MARKS)
+    exchange = CommandExchange(channel, b"", time.monotonic() + 0.5, MARKS)
     assert exchange.finish() == 0
     assert len(exchange.stdout.output) < 10**6

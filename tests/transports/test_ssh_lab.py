@@ -15,10 +15,10 @@ import psutil
 import pytest
 
 from autotune.errors import AutotuneError
-from autotune.lab.lifecycle import access, halt, status, up
-from autotune.transports.base import HostKeyRefused, HostUnreachable, SshHost, Transport
+from autotune.lab.lifecycle import build_ssh_host, halt_host, list_host_status, start_lab
+from autotune.transports.base import HostKeyRejected, HostUnreachable, SshHost, Transport
 from autotune.transports.parallel import run_on_all
-from autotune.transports.ssh import _PUT, SshTransport
+from autotune.transports.ssh import _PUT_SCRIPT, SshTransport
 from tests.lab.shared import HOSTS, NETWORK, SharedLab
 
 pytestmark = pytest.mark.lab
@@ -43,7 +43,7 @@ def lab(shared_lab: SharedLab) -> Path:
 
 @pytest.fixture(scope="module")
 def root(lab: Path) -> Iterator[SshTransport]:
-    transport = SshTransport(access(lab, "fllb"))
+    transport = SshTransport(build_ssh_host(lab, "fllb"))
     transport.run(["sh", "-c", _USERS])
     yield transport
     transport.close()
@@ -172,7 +172,7 @@ def test_a_put_that_fails_says_why_and_leaves_nothing(root: SshTransport) -> Non
 def test_an_upload_cut_off_is_not_taken_for_the_whole_file(root: SshTransport) -> None:
     """What a session killed meanwhile leaves the host with: input that ends too early."""
     root.put(b"old content", "/etc/cut")
-    done = root.run(["sh", "-c", _PUT, "sh", "/etc/cut", "0644", "100"], input=b"half")
+    done = root.run(["sh", "-c", _PUT_SCRIPT, "sh", "/etc/cut", "0644", "100"], input=b"half")
     assert not done.ok
     assert done.error_text == "only 4 of 100 bytes arrived"
     assert root.get("/etc/cut") == b"old content"
@@ -222,7 +222,7 @@ def test_a_connection_lost_during_a_command_does_not_run_it_twice(root: SshTrans
 def test_an_unknown_host_key_is_refused_until_accepted(root: SshTransport, tmp_path: Path) -> None:
     file = tmp_path / "known_hosts"
     stranger = replace(root.host, known_hosts=str(file))
-    with pytest.raises(HostKeyRefused, match="unknown host key ssh-ed25519 SHA256:") as refused:
+    with pytest.raises(HostKeyRejected, match="unknown host key ssh-ed25519 SHA256:") as refused:
         SshTransport(stranger).run(["true"])
     shown = root.run(["ssh-keygen", "-lf", "/etc/ssh/ssh_host_ed25519_key.pub"]).stdout.split()[1]
     assert shown in refused.value.message
@@ -235,16 +235,16 @@ def test_an_unknown_host_key_is_refused_until_accepted(root: SshTransport, tmp_p
 
 def test_a_changed_host_key_is_refused(lab: Path, root: SshTransport, tmp_path: Path) -> None:
     """flweb's key where fllb's is expected, as when somebody is in between."""
-    wrong = access(lab, "flweb")
+    wrong = build_ssh_host(lab, "flweb")
     file = tmp_path / "known_hosts"
     (mine, other, *_) = Path(str(wrong.known_hosts)).read_text().splitlines()
     file.write_text(f"{mine.split()[0]} {' '.join(other.split()[1:])}\n")
-    with pytest.raises(HostKeyRefused, match="has changed"):
+    with pytest.raises(HostKeyRejected, match="has changed"):
         SshTransport(replace(root.host, known_hosts=str(file))).run(["true"])
 
 
 def test_a_jump_host_is_gone_through_and_checked(lab: Path, tmp_path: Path) -> None:
-    behind = replace(access(lab, "flweb"), jump=f"root@{HOSTS[0].address}:22")
+    behind = replace(build_ssh_host(lab, "flweb"), jump=f"root@{HOSTS[0].address}:22")
     transport = SshTransport(behind)
     peer = transport.run(["sh", "-c", "echo $SSH_CONNECTION"]).stdout.split()[0]
     transport.close()
@@ -252,7 +252,7 @@ def test_a_jump_host_is_gone_through_and_checked(lab: Path, tmp_path: Path) -> N
     file = tmp_path / "known_hosts"
     (_, target, *_) = Path(str(behind.known_hosts)).read_text().splitlines()
     file.write_text(target + "\n")
-    with pytest.raises(HostKeyRefused, match=r"flweb \(jump host .*unknown host key"):
+    with pytest.raises(HostKeyRejected, match=r"flweb \(jump host .*unknown host key"):
         SshTransport(replace(behind, known_hosts=str(file))).run(["true"])
 
 
@@ -265,7 +265,7 @@ def test_a_key_that_is_not_let_in_is_said_so(root: SshTransport, tmp_path: Path)
 
 
 def test_hosts_are_worked_on_together(lab: Path) -> None:
-    transports = [SshTransport(access(lab, host.name)) for host in HOSTS[:2]]
+    transports = [SshTransport(build_ssh_host(lab, host.name)) for host in HOSTS[:2]]
     names = run_on_all(transports, lambda host: host.run(["hostname"]).stdout.strip()).unwrap()
     assert names == {"fllb": "fllb", "flweb": "flweb"}
     halted = SshHost("web3", f"{NETWORK}.77", user="root", connect_timeout=1)
@@ -277,19 +277,19 @@ def test_hosts_are_worked_on_together(lab: Path) -> None:
 
 
 def test_a_host_that_starts_again_is_found_again(lab: Path) -> None:
-    transport = SshTransport(access(lab, "flweb"))
+    transport = SshTransport(build_ssh_host(lab, "flweb"))
     before = transport.get("/proc/sys/kernel/random/boot_id")
-    halt(lab, "flweb")
+    halt_host(lab, "flweb")
     with pytest.raises(HostUnreachable):
         transport.run(["true"])
-    up(HOSTS, lab)
+    start_lab(HOSTS, lab)
     assert transport.get("/proc/sys/kernel/random/boot_id") not in {None, before}
     transport.close()
-    assert all(known.ssh for known in status(lab))
+    assert all(known.ssh for known in list_host_status(lab))
 
 
 def test_nothing_is_left_open(lab: Path) -> None:
-    transport = SshTransport(access(lab, "fllb"))
+    transport = SshTransport(build_ssh_host(lab, "fllb"))
     transport.run(["true"])
     files = psutil.Process().num_fds()
     for _ in range(20):

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from autotune.transports.base import HostUnreachable, SshHost
-from autotune.transports.connection import _connection
-from autotune.transports.ssh_settings import read_settings
+from autotune.transports.connection import _build_connection
+from autotune.transports.ssh_settings import read_ssh_settings
 
 pytestmark = pytest.mark.stack
 ADDRESS = "web1.example"
@@ -53,7 +53,7 @@ def made(directory: Path, config: str) -> tuple[Any, dict[str, str]]:
         ["ssh", "-F", path, "-G", ADDRESS], capture_output=True, text=True, check=True
     ).stdout
     settings = dict(line.split(" ", 1) for line in printed.splitlines() if " " in line)
-    return _connection(SshHost("web1", ADDRESS, config=str(path)), read_settings, ()), settings
+    return _build_connection(SshHost("web1", ADDRESS, config_file=str(path)), read_ssh_settings, ()), settings
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -83,9 +83,9 @@ def test_a_configuration_that_ssh_refuses_is_refused_in_its_words(directory: Pat
     path = directory / "config"
     path.write_text("Host *\n  Nonsense 3\n")
     with pytest.raises(HostUnreachable, match=r"(?s)invalid SSH configuration .*nonsense"):
-        read_settings(SshHost("web1", ADDRESS, config=str(path)))
+        read_ssh_settings(SshHost("web1", ADDRESS, config_file=str(path)))
     with pytest.raises(HostUnreachable, match="none does not exist"):
-        read_settings(SshHost("web1", ADDRESS, config=str(directory / "none")))
+        read_ssh_settings(SshHost("web1", ADDRESS, config_file=str(directory / "none")))
 
 
 @pytest.mark.parametrize("name", ["include", "match host", "brackets", "canonical"])
@@ -96,10 +96,10 @@ def test_without_ssh_what_only_ssh_can_read_is_refused(
     path = directory / "config"
     path.write_text(CONFIGS[name])
     with pytest.raises(HostUnreachable, match="requires the program ssh"):
-        read_settings(SshHost("web1", ADDRESS, config=str(path)))
+        read_ssh_settings(SshHost("web1", ADDRESS, config_file=str(path)))
     path.write_text("Host web1.example\n  User plain\n")
     assert (
-        read_settings(SshHost("web1", ADDRESS, config=str(path))).base_ssh_config.lookup(ADDRESS)[
+        read_ssh_settings(SshHost("web1", ADDRESS, config_file=str(path))).base_ssh_config.lookup(ADDRESS)[
             "user"
         ]
         == "plain"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.transports.temporary import temporary
+from autotune.transports.temporary import temporary_file_script
 
 LONG_AGO = time.time() - 3600
 
@@ -20,7 +20,7 @@ LONG_AGO = time.time() - 3600
 @contextmanager
 def using(directory: Path, option: str = "") -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """A shell that has made one, and runs until it is told to end."""
-    script = f'{temporary("try", option)}\necho "$temporary"\nread -r _'
+    script = f'{temporary_file_script("try", option)}\necho "$temporary"\nread -r _'
     shell = subprocess.Popen(
         ("sh", "-c", script), env={**os.environ, "TMPDIR": str(directory)},
         stdin=subprocess.PIPE, stdout=subprocess.PIPE,

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 import pytest
 
-from autotune.deploy.host_commands import Command, _named
+from autotune.deploy.host_commands import Command, _name_command
 from autotune.loads.offer import LoadCommand, run_together
 from autotune.transports import waiting
-from autotune.transports.base import Completed
+from autotune.transports.base import CommandResult
 from autotune.transports.local import LocalTransport
-from autotune.transports.waiting import Watcher, name_of
+from autotune.transports.waiting import Watcher, name_command
 
 
 class Time:
@@ -38,12 +38,12 @@ def watcher(clock: Time, monkeypatch: pytest.MonkeyPatch) -> Watcher:
 
 def test_a_late_command_is_named_with_its_host_and_its_limit(watcher: Watcher, clock: Time) -> None:
     said: list[str] = []
-    with watcher.listening(said.append), watcher.command("web1", ("systemctl", "restart"), 150.0):
+    with watcher.listen(said.append), watcher.watch_command("web1", ("systemctl", "restart"), 150.0):
         for clock.now in (0.0, 7.9):
-            watcher.look()
+            watcher.notify_due()
         assert said == []
         for clock.now in (8.0, 9.0, 29.9, 30.0, 89.0, 90.0):
-            watcher.look()
+            watcher.notify_due()
         clock.now = 95.0
     assert said == [
         "waiting for web1: systemctl (8 s so far, 150 s at most)",
@@ -55,17 +55,17 @@ def test_a_late_command_is_named_with_its_host_and_its_limit(watcher: Watcher, c
 
 def test_a_command_that_is_known_to_take_long_has_its_time(watcher: Watcher, clock: Time) -> None:
     said: list[str] = []
-    with watcher.listening(said.append):
-        with watcher.about("the load", usual=30.0), watcher.command("load1", ("x",), 60.0):
+    with watcher.listen(said.append):
+        with watcher.describe("the load", usual=30.0), watcher.watch_command("load1", ("x",), 60.0):
             for clock.now in (8.0, 37.9):
-                watcher.look()
+                watcher.notify_due()
             assert said == []
             clock.now = 38.0
-            watcher.look()
+            watcher.notify_due()
         clock.now = 100.0
-        with watcher.command("load1", ("/usr/bin/x",), 60.0):
+        with watcher.watch_command("load1", ("/usr/bin/x",), 60.0):
             clock.now = 108.0
-            watcher.look()
+            watcher.notify_due()
     assert said[0] == "waiting for load1: the load (38 s so far, 60 s at most)"
     assert said[2] == "waiting for load1: x (8 s so far, 60 s at most)"
 
@@ -77,12 +77,12 @@ def test_only_the_latest_listener_is_told(watcher: Watcher, clock: Time) -> None
         second.append(line)
         raise BrokenPipeError
 
-    with watcher.listening(first.append), watcher.command("web1", ("a",), 10.0):
-        with watcher.listening(failing):
+    with watcher.listen(first.append), watcher.watch_command("web1", ("a",), 10.0):
+        with watcher.listen(failing):
             clock.now = 8.0
-            watcher.look()
+            watcher.notify_due()
         clock.now = 30.0
-        watcher.look()
+        watcher.notify_due()
     assert len(second) == 1
     assert len(first) == 2
 
@@ -99,7 +99,7 @@ def test_only_the_latest_listener_is_told(watcher: Watcher, clock: Time) -> None
     ],
 )  # fmt: skip
 def test_a_command_has_the_name_of_its_program(argv: Sequence[str], name: str) -> None:
-    assert name_of(argv) == name
+    assert name_command(argv) == name
 
 
 @pytest.mark.parametrize(
@@ -115,14 +115,14 @@ def test_a_command_has_the_name_of_its_program(argv: Sequence[str], name: str) -
 def test_an_exchange_is_named_after_what_it_does(
     commands: list[tuple[str, ...]], name: str
 ) -> None:
-    assert _named(map(Command, commands)) == name
+    assert _name_command(map(Command, commands)) == name
 
 
 def test_a_real_command_that_hangs_is_named_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """By the thread, while the command runs: it ends only once it has been named."""
     watcher, named = Watcher(unnoticed=0.05), threading.Event()
-    monkeypatch.setattr(waiting, "command", watcher.command)
-    monkeypatch.setattr(waiting, "about", watcher.about)
+    monkeypatch.setattr(waiting, "command", watcher.watch_command)
+    monkeypatch.setattr(waiting, "about", watcher.describe)
     said: list[str] = []
 
     def listen(line: str) -> None:
@@ -130,14 +130,14 @@ def test_a_real_command_that_hangs_is_named_at_once(monkeypatch: pytest.MonkeyPa
         named.set()
 
     class Hanging(LocalTransport):
-        def run(self, argv: Sequence[str], **more: object) -> Completed:
+        def run(self, argv: Sequence[str], **more: object) -> CommandResult:
             with waiting.command(self.name, argv, 60.0):
                 assert named.wait(60.0)
-            return Completed(tuple(argv), 0, "", "")
+            return CommandResult(tuple(argv), 0, "", "")
 
-    with watcher.listening(listen):
+    with watcher.listen(listen):
         (done,) = run_together([LoadCommand(Hanging("load1"), ("k6",), 1, 0, 0, 60)], 10.0)
     assert done.ok
     assert said[0].startswith("waiting for load1: the load (0 s so far, 60 s at most)")
-    with watcher.listening(said.append):
+    with watcher.listen(said.append):
         assert LocalTransport("here").run(("sh", "-c", "exit 3")).returncode == 3

@@ -17,46 +17,46 @@ import numpy as np
 import numpy.typing as npt
 from scipy.special import ndtri
 
-from autotune.estimate import NOISE, PartCapacity
-from autotune.optimize.gp.grid import Grid, Points
-from autotune.optimize.gp.model import Beliefs, Process, fit
+from autotune.estimate import MEASUREMENT_LOG_SD, InstanceCapacity
+from autotune.optimize.gp.grid import ParameterGrid, GridPoints
+from autotune.optimize.gp.model import ProcessPriors, GaussianProcess, fit_process
 from autotune.optimize.gp.scale import compress_loss, compress_shared
 from autotune.parameter_name import ParameterName
 
 Array = npt.NDArray[np.float64]
 
-LEAST = 4  # trials that tell a capacity, before it is modelled
-LEAST_PARTS = 2
-SHARPNESS = (2.0, 4.0, 8.0)  # of the soft minimum: queues of several parts add up
-DRAWS = 48
-RESIDUAL = Beliefs(effect=0.06, noise=0.05)
+MIN_CAPACITY_TRIALS = 4  # trials that tell a capacity, before it is modelled
+MIN_MODELLED_INSTANCES = 2
+SHARPNESS_CHOICES = (2.0, 4.0, 8.0)  # of the soft minimum: queues of several parts add up
+PREDICTION_DRAWS = 48
+RESIDUAL_PRIORS = ProcessPriors(effect_size=0.06, noise_sd=0.05)
 # Most trials were made for the sake of another, narrower part. Learned from them alone, the typical
 # effect shrinks, until nothing that was never tried looks worth a trial.
-OF_PART = Beliefs(effect=0.2, noise=0.1, scale_width=1.0)
-WRONG = 3.0  # sds from what the others predict of it: such a capacity was read wrong
-ENOUGH = 6  # trials, to compare one with the others
+CAPACITY_PRIORS = ProcessPriors(effect_size=0.2, noise_sd=0.1, scale_width=1.0)
+OUTLIER_SDS = 3.0  # sds from what the others predict of it: such a capacity was read wrong
+MIN_COMPARED_TRIALS = 6  # trials, to compare one with the others
 # A peak says something of the parts with a share above NARROW in the soft minimum, if its logarithm is
 # within NEAR of the best. A peak more than SHORT sds below the soft minimum was disturbed.
-NARROW, NEAR, SHORT = 0.3, 0.7, 3.0
+LIMITING_MARGIN, NEAR_BEST_MARGIN, DISTURBED_SDS = 0.3, 0.7, 3.0
 
 
-Capacities = Sequence[Mapping[str, PartCapacity]]  # by part, for each trial
+InstanceCapacities = Sequence[Mapping[str, InstanceCapacity]]  # by part, for each trial
 
 
 @dataclass(frozen=True)
-class Part:
+class CapacityModel:
     """The log capacity of one part, over the ``axes`` of its tiers."""
 
-    axes: Points
-    process: Process
+    axes: GridPoints
+    process: GaussianProcess
 
-    def predict(self, points: Points) -> tuple[Array, Array]:
+    def predict(self, points: GridPoints) -> tuple[Array, Array]:
         return self.process.predict(points[:, self.axes])
 
-    def left_out(self, points: Points, rows: Points) -> Array:
+    def predict_left_out(self, points: GridPoints, rows: GridPoints) -> Array:
         """Its mean at ``points``; where it was observed (``rows``), what the other trials predict."""
         mean, _ = self.predict(points)
-        mean[rows] = self.process.values + self.process.level - self.process.left_out()[0]
+        mean[rows] = self.process.values + self.process.level - self.process.leave_one_out()[0]
         return mean
 
 
@@ -64,8 +64,8 @@ class Part:
 class _Evidence:
     """A part's log capacities ``logs`` at the trials ``rows``, with ``variances``, and its ``axes``."""
 
-    axes: Points
-    rows: Points
+    axes: GridPoints
+    rows: GridPoints
     logs: Array
     variances: Array
 
@@ -79,43 +79,43 @@ class _Evidence:
 
 
 @dataclass(frozen=True)
-class Composite:
+class CompositeModel:
     """``top`` is the best log peak measured; a log peak is the parts' soft minimum plus ``offset``.
     ``error``: by how much it misses compressed log peaks, on average, if the others predict them."""
 
-    parts: tuple[Part, ...]
+    capacity_models: tuple[CapacityModel, ...]
     sharpness: float
     offset: float
-    top: float
-    residual: Process
+    best_log_peak: float
+    residual: GaussianProcess
     error: float
 
-    def predict(self, points: Points) -> tuple[Array, Array]:
+    def predict(self, points: GridPoints) -> tuple[Array, Array]:
         """Mean and sd of the compressed log peaks, by draws that all points share."""
-        predicted = [part.predict(points) for part in self.parts]
+        predicted = [part.predict(points) for part in self.capacity_models]
         draws = [
-            mean + sd * z[:, None] for (mean, sd), z in zip(predicted, self._normal, strict=True)
+            mean + sd * z[:, None] for (mean, sd), z in zip(predicted, self._normal_draws, strict=True)
         ]
-        totals = self._compressed(np.stack(draws))
+        totals = self._compress_minimum(np.stack(draws))
         mean, sd = self.residual.predict(points)
         return totals.mean(axis=0) + mean, np.sqrt(totals.var(axis=0) + sd**2)
 
-    def draws(self, points: Points, count: int, rng: np.random.Generator) -> Array:
+    def sample(self, points: GridPoints, count: int, rng: np.random.Generator) -> Array:
         """Samples of the compressed log peaks at ``points``, one per row."""
-        parts = [p.process.draws(points[:, p.axes], count, rng) for p in self.parts]
-        return self._compressed(np.stack(parts)) + self.residual.draws(points, count, rng)
+        parts = [p.process.sample(points[:, p.axes], count, rng) for p in self.capacity_models]
+        return self._compress_minimum(np.stack(parts)) + self.residual.sample(points, count, rng)
 
-    def believing(self, points: Points) -> Composite:
-        return replace(self, residual=self.residual.believing(points))
+    def with_pending(self, points: GridPoints) -> CompositeModel:
+        return replace(self, residual=self.residual.with_pending(points))
 
     @property
-    def _normal(self) -> Array:
+    def _normal_draws(self) -> Array:
         """Evenly spread standard normal numbers, in another order for each part."""
-        rng, levels = np.random.default_rng(1), ndtri((np.arange(DRAWS) + 0.5) / DRAWS)
-        return np.stack([rng.permutation(levels) for _ in self.parts])
+        rng, levels = np.random.default_rng(1), ndtri((np.arange(PREDICTION_DRAWS) + 0.5) / PREDICTION_DRAWS)
+        return np.stack([rng.permutation(levels) for _ in self.capacity_models])
 
-    def _compressed(self, parts: Array) -> Array:
-        return compressed(soft_minimum(parts, self.sharpness) + self.offset, self.top)
+    def _compress_minimum(self, parts: Array) -> Array:
+        return compress_log_peaks(soft_minimum(parts, self.sharpness) + self.offset, self.best_log_peak)
 
 
 def soft_minimum(parts: Array, sharpness: float) -> Array:
@@ -124,65 +124,65 @@ def soft_minimum(parts: Array, sharpness: float) -> Array:
     return np.asarray(least - np.log(np.exp(sharpness * (least - parts)).sum(axis=0)) / sharpness)
 
 
-def compressed(log_peaks: Array, top: float) -> Array:
+def compress_log_peaks(log_peaks: Array, best_log_peak: float) -> Array:
     """Log peaks relative to ``top``, those far below it compressed."""
-    loss = top - log_peaks
+    loss = best_log_peak - log_peaks
     return np.where(loss > 0, -compress_loss(np.maximum(loss, 0.0)), -loss)
 
 
-def compose(
-    grid: Grid,
+def fit_composite(
+    grid: ParameterGrid,
     tables: tuple[Array, ...],
-    points: Points,
-    capacities: Capacities,
+    points: GridPoints,
+    capacities: InstanceCapacities,
     log_peaks: Array,
     sds: Array,
-    shared: Array | None = None,
-) -> Composite | None:
+    shared_sds: Array | None = None,
+) -> CompositeModel | None:
     """``None`` where too few parts were seen. ``sds`` are those of the compressed log peaks; ``shared``
     (see `gp.model.fit`) is that of the log peaks, and the capacities have the same."""
-    evidence = _evidence(grid, capacities)
-    fitted = [_part(tables, points, shared, each) for each in evidence]
+    evidence = _collect_evidence(grid, capacities)
+    fitted = [_fit_capacity(tables, points, shared_sds, each) for each in evidence]
     left_out = np.array(
-        [part.left_out(points, each.rows) for part, each in zip(fitted, evidence, strict=True)]
+        [part.predict_left_out(points, each.rows) for part, each in zip(fitted, evidence, strict=True)]
     )
     top, chosen = float(log_peaks.max()), list(range(len(fitted)))
-    if len(chosen) < LEAST_PARTS:
+    if len(chosen) < MIN_MODELLED_INSTANCES:
         return None
-    error, sharpness = _best(left_out, log_peaks, top)
-    while len(chosen) > LEAST_PARTS:
+    error, sharpness = _select_sharpness(left_out, log_peaks, top)
+    while len(chosen) > MIN_MODELLED_INSTANCES:
         # A part that is read wrong and looks narrower than it is makes the predictions worse.
         without = [[c for c in chosen if c != part] for part in chosen]
-        tried = [(*_best(left_out[rest], log_peaks, top), rest) for rest in without]
-        if min(tried)[0] > 0.95 * error:
+        scored = [(*_select_sharpness(left_out[rest], log_peaks, top), rest) for rest in without]
+        if min(scored)[0] > 0.95 * error:
             break
-        error, sharpness, chosen = min(tried)
-    by_peaks = _by_peaks([fitted[index] for index in chosen], sharpness, points, log_peaks, sds)
+        error, sharpness, chosen = min(scored)
+    by_peaks = _infer_from_peaks([fitted[index] for index in chosen], sharpness, points, log_peaks, sds)
     parts = [
-        _part(tables, points, shared, evidence[index].with_peaks(logs, variances))
+        _fit_capacity(tables, points, shared_sds, evidence[index].with_peaks(logs, variances))
         for index, logs, variances in zip(chosen, *by_peaks, strict=True)
     ]
     soft = soft_minimum(np.array([part.predict(points)[0] for part in parts]), sharpness)
-    offset = _offset(soft, log_peaks)
-    rest = compressed(log_peaks, top) - compressed(soft + offset, top)
-    of_rest = compress_shared(log_peaks, shared)
-    residual = fit(tables, points, rest, sds**2, RESIDUAL, level=0.0, shared=of_rest)
+    offset = _estimate_offset(soft, log_peaks)
+    rest = compress_log_peaks(log_peaks, top) - compress_log_peaks(soft + offset, top)
+    of_rest = compress_shared(log_peaks, shared_sds)
+    residual = fit_process(tables, points, rest, sds**2, RESIDUAL_PRIORS, level=0.0, shared_sds=of_rest)
     apart = soft_minimum(left_out[chosen], sharpness)
-    error = _left_out_error(
-        residual, compressed(log_peaks, top) - compressed(apart + _offset(apart, log_peaks), top)
+    error = _leave_one_out_error(
+        residual, compress_log_peaks(log_peaks, top) - compress_log_peaks(apart + _estimate_offset(apart, log_peaks), top)
     )
-    return Composite(tuple(parts), sharpness, offset, top, residual, error)
+    return CompositeModel(tuple(parts), sharpness, offset, top, residual, error)
 
 
-def _left_out_error(residual: Process, rest: Array) -> float:
+def _leave_one_out_error(residual: GaussianProcess, rest: Array) -> float:
     """The mean error in each peak, predicted from all others: ``rest`` is what the parts leave of it
     without its own capacities, which the residual then predicts from the other rests."""
-    errors, _ = replace(residual, values=rest).left_out()
+    errors, _ = replace(residual, values=rest).leave_one_out()
     return float(np.abs(errors).mean())
 
 
-def _by_peaks(
-    parts: Sequence[Part], sharpness: float, points: Points, log_peaks: Array, sds: Array
+def _infer_from_peaks(
+    parts: Sequence[CapacityModel], sharpness: float, points: GridPoints, log_peaks: Array, sds: Array
 ) -> tuple[Array, Array]:
     """What the peaks say of the parts that limit them: log capacities and variances, ``[part, trial]``.
 
@@ -194,33 +194,33 @@ def _by_peaks(
     soft = soft_minimum(means, sharpness)
     shares = np.exp(sharpness * (means.min(axis=0) - means))
     shares /= shares.sum(axis=0)
-    beyond = log_peaks - _offset(soft, log_peaks) - soft
-    uncertain, noise = (shares * own) ** 2, sds**2 + NOISE**2
-    usable = (log_peaks > log_peaks.max() - NEAR) & (
-        beyond > -SHORT * np.sqrt(noise + uncertain.sum(axis=0))
+    beyond = log_peaks - _estimate_offset(soft, log_peaks) - soft
+    uncertain, noise = (shares * own) ** 2, sds**2 + MEASUREMENT_LOG_SD**2
+    usable = (log_peaks > log_peaks.max() - NEAR_BEST_MARGIN) & (
+        beyond > -DISTURBED_SDS * np.sqrt(noise + uncertain.sum(axis=0))
     )
-    slopes = np.maximum(shares, NARROW)
+    slopes = np.maximum(shares, LIMITING_MARGIN)
     variances = (noise + uncertain.sum(axis=0) - uncertain) / slopes**2
-    return means + beyond / slopes, np.where(usable & (shares > NARROW), variances, np.inf)
+    return means + beyond / slopes, np.where(usable & (shares > LIMITING_MARGIN), variances, np.inf)
 
 
-def _best(left_out: Array, log_peaks: Array, top: float) -> tuple[float, float]:
+def _select_sharpness(left_out: Array, log_peaks: Array, best_log_peak: float) -> tuple[float, float]:
     """The least mean error, and the sharpness that has it."""
     errors = []
-    for sharpness in SHARPNESS:
+    for sharpness in SHARPNESS_CHOICES:
         soft = soft_minimum(left_out, sharpness)
-        guess = compressed(soft + _offset(soft, log_peaks), top)
-        errors.append((float(np.abs(compressed(log_peaks, top) - guess).mean()), sharpness))
+        guess = compress_log_peaks(soft + _estimate_offset(soft, log_peaks), best_log_peak)
+        errors.append((float(np.abs(compress_log_peaks(log_peaks, best_log_peak) - guess).mean()), sharpness))
     return min(errors)
 
 
-def _offset(soft: Array, log_peaks: Array) -> float:
+def _estimate_offset(soft_minima: Array, log_peaks: Array) -> float:
     """How far the peaks are above the soft minimum: the median of the better half."""
     best = log_peaks >= np.median(log_peaks)
-    return float(np.median((log_peaks - soft)[best]))
+    return float(np.median((log_peaks - soft_minima)[best]))
 
 
-def _evidence(grid: Grid, capacities: Capacities) -> list[_Evidence]:
+def _collect_evidence(grid: ParameterGrid, capacities: InstanceCapacities) -> list[_Evidence]:
     """What the trials say of each part whose capacity at least ``LEAST`` of them tell."""
     tiers = [ParameterName.parse(axis.dimension.name).tier for axis in grid.axes]
     evidence = []
@@ -229,23 +229,23 @@ def _evidence(grid: Grid, capacities: Capacities) -> list[_Evidence]:
         own = [capacities[row][name] for row in rows]
         of = {tier for capacity in own for tier in capacity.tiers}
         axes = np.array([d for d, tier in enumerate(tiers) if tier in of], np.intp)
-        if len(rows) >= LEAST and len(axes):
+        if len(rows) >= MIN_CAPACITY_TRIALS and len(axes):
             logs, sds = (np.array([getattr(c, field) for c in own]) for field in ("log", "sd"))
             evidence.append(_Evidence(axes, rows, logs, sds**2))
     return evidence
 
 
-def _part(
-    tables: tuple[Array, ...], points: Points, shared: Array | None, evidence: _Evidence
-) -> Part:
+def _fit_capacity(
+    tables: tuple[Array, ...], points: GridPoints, shared_sds: Array | None, evidence: _Evidence
+) -> CapacityModel:
     """Fitted to all of the evidence; then again, disregarding what the rest of it contradicts."""
     own, at = tuple(tables[d] for d in evidence.axes), points[np.ix_(evidence.rows, evidence.axes)]
-    shared = None if shared is None else shared[evidence.rows]
-    process = fit(own, at, evidence.logs, evidence.variances, OF_PART, shared=shared)
-    if len(evidence.rows) >= ENOUGH:
-        error, sd = process.left_out()
-        wrong = np.abs(error) > WRONG * sd
+    shared_sds = None if shared_sds is None else shared_sds[evidence.rows]
+    process = fit_process(own, at, evidence.logs, evidence.variances, CAPACITY_PRIORS, shared_sds=shared_sds)
+    if len(evidence.rows) >= MIN_COMPARED_TRIALS:
+        error, sd = process.leave_one_out()
+        wrong = np.abs(error) > OUTLIER_SDS * sd
         if wrong.any():
             variances = evidence.variances + np.where(wrong, 4 * error**2, 0.0)
-            process = fit(own, at, evidence.logs, variances, OF_PART, shared=shared)
-    return Part(evidence.axes, process)
+            process = fit_process(own, at, evidence.logs, variances, CAPACITY_PRIORS, shared_sds=shared_sds)
+    return CapacityModel(evidence.axes, process)

@@ -19,31 +19,31 @@ import numpy.typing as npt
 from autotune.services.base import Settings, Value
 from autotune.space.dimension import Dimension
 
-Points = npt.NDArray[np.intp]  # one point, or one per row
+GridPoints = npt.NDArray[np.intp]  # one point, or one per row
 
-LEVELS = 101
+MAX_LEVELS = 101
 
 
 @dataclass(frozen=True)
-class Axis:
+class GridAxis:
     """One parameter: the value and the place (0 to 1) of each level; ``choices`` have no order."""
 
     dimension: Dimension
     values: tuple[Value, ...]
-    units: npt.NDArray[np.float64]
+    unit_positions: npt.NDArray[np.float64]
 
     @classmethod
-    def of(cls, dimension: Dimension) -> Axis:
+    def from_dimension(cls, dimension: Dimension) -> GridAxis:
         if dimension.choices:
             count = len(dimension.choices)
             return cls(dimension, dimension.choices, np.arange(count, dtype=float))
         assert dimension.low is not None
         assert dimension.high is not None
-        if _every_integer(dimension):
+        if _has_integer_levels(dimension):
             integers = range(int(dimension.low), int(dimension.high) + 1)
             places = np.array([to_unit(dimension, value) for value in integers])
             return cls(dimension, tuple(integers), places)
-        units = np.linspace(0.0, 1.0, LEVELS)
+        units = np.linspace(0.0, 1.0, MAX_LEVELS)
         values = [from_unit(dimension, unit) for unit in units]
         # Preset values stay exact: rounding a setting that a suggestion does not change would
         # restart its service for nothing.
@@ -54,118 +54,118 @@ class Axis:
             dimension.baseline,
         ):
             if preset is not None and dimension.clip(preset) == preset:
-                values[round(to_unit(dimension, preset) * (LEVELS - 1))] = preset
+                values[round(to_unit(dimension, preset) * (MAX_LEVELS - 1))] = preset
         return cls(dimension, tuple(values), units)
 
     @property
-    def safe(self) -> tuple[int, int]:
+    def safe_levels(self) -> tuple[int, int]:
         """The first and the last level that no guide warns of."""
         last = len(self.values) - 1
-        bounds = self.dimension.safe
-        if bounds is None or not self.ordered:
+        bounds = self.dimension.safe_range
+        if bounds is None or not self.is_ordered:
             return 0, last
-        low, high = (self.level(bound) for bound in bounds)
+        low, high = (self.find_level(bound) for bound in bounds)
         return (low, high) if low < high else (0, last)
 
     @property
-    def ordered(self) -> bool:
+    def is_ordered(self) -> bool:
         return not self.dimension.choices
 
-    def level(self, value: Value) -> int:
+    def find_level(self, value: Value) -> int:
         """The level nearest to ``value``."""
         clipped = self.dimension.clip(value)
-        if not self.ordered:
+        if not self.is_ordered:
             return self.values.index(clipped)
-        if _every_integer(self.dimension):
+        if _has_integer_levels(self.dimension):
             return int(clipped) - int(self.dimension.low or 0)
         return round(to_unit(self.dimension, clipped) * (len(self.values) - 1))
 
 
-def _every_integer(dimension: Dimension) -> bool:
+def _has_integer_levels(dimension: Dimension) -> bool:
     """Whether each integer of the range is a level of its own."""
-    return dimension.integer and float(dimension.high or 0) - float(dimension.low or 0) < LEVELS
+    return dimension.is_integer and float(dimension.high or 0) - float(dimension.low or 0) < MAX_LEVELS
 
 
 def to_unit(dimension: Dimension, value: Value) -> float:
     """The place of a number in its range, 0 to 1; a logarithmic range from 0 counts from 1."""
     low, high = float(dimension.low or 0), float(dimension.high or 0)
-    if not dimension.log:
+    if not dimension.is_logarithmic:
         return (float(value) - low) / (high - low)
-    shift = _shift(low)
+    shift = _log_shift(low)
     return log((float(value) + shift) / (low + shift)) / log((high + shift) / (low + shift))
 
 
 def from_unit(dimension: Dimension, unit: float) -> Value:
     """The value at a place of the range: the inverse of `to_unit`."""
     low, high = float(dimension.low or 0), float(dimension.high or 0)
-    if not dimension.log:
+    if not dimension.is_logarithmic:
         return dimension.clip(low + unit * (high - low))
-    shift = _shift(low)
+    shift = _log_shift(low)
     ratio = log((high + shift) / (low + shift))
     return dimension.clip((low + shift) * exp(unit * ratio) - shift)
 
 
-def _shift(low: float) -> float:
+def _log_shift(low: float) -> float:
     return 0.0 if low > 0 else 1.0 - low
 
 
 @dataclass(frozen=True)
-class Grid:
+class ParameterGrid:
     """The tunable parameters. ``conditions``: child axis, parent axis, and at which of the parent's
     levels the child is active. ``baseline`` is a point."""
 
-    axes: tuple[Axis, ...]
+    axes: tuple[GridAxis, ...]
     conditions: tuple[tuple[int, int, npt.NDArray[np.bool_]], ...]
-    baseline: Points
+    baseline: GridPoints
     # Points of configurations by their values: each suggestion encodes all that were tried.
-    _encoded: dict[tuple[Any, ...], Points] = field(default_factory=dict, repr=False, compare=False)
+    _encoding_cache: dict[tuple[Any, ...], GridPoints] = field(default_factory=dict, repr=False, compare=False)
 
     @classmethod
-    def of(cls, dimensions: Sequence[Dimension], baseline: Settings) -> Grid:
+    def from_dimensions(cls, dimensions: Sequence[Dimension], baseline: Settings) -> ParameterGrid:
         """``baseline`` may hold values of parameters that are not searched, too."""
-        axes = tuple(Axis.of(dimension) for dimension in dimensions)
+        axes = tuple(GridAxis.from_dimension(dimension) for dimension in dimensions)
         index = {axis.dimension.name: i for i, axis in enumerate(axes)}
         conditions = []
         for child, axis in enumerate(axes):
-            for name, allowed in axis.dimension.when:
+            for name, allowed in axis.dimension.conditions:
                 if name in index:
                     parent = axes[index[name]]
                     active = np.array([value in allowed for value in parent.values])
                     conditions.append((child, index[name], active))
-        levels = [axis.level(baseline[axis.dimension.name]) for axis in axes]
+        levels = [axis.find_level(baseline[axis.dimension.name]) for axis in axes]
         return cls(axes, tuple(conditions), np.array(levels, np.intp))
 
     @property
-    def sizes(self) -> Points:
+    def sizes(self) -> GridPoints:
         """The number of levels of each axis."""
         return np.array([len(axis.values) for axis in self.axes], np.intp)
 
-    def encode(self, values: Mapping[str, Any]) -> Points:
+    def encode(self, values: Mapping[str, Any]) -> GridPoints:
         """The point of a configuration; parameters it does not name are at the baseline."""
         point = self.baseline.copy()
         for i, axis in enumerate(self.axes):
             if axis.dimension.name in values:
-                point[i] = axis.level(values[axis.dimension.name])
+                point[i] = axis.find_level(values[axis.dimension.name])
         return point
 
-    def encode_all(self, configurations: Sequence[Mapping[str, Any]]) -> Points:
+    def encode_all(self, configurations: Sequence[Mapping[str, Any]]) -> GridPoints:
         if not configurations:
             return np.empty((0, len(self.axes)), np.intp)
-        return np.array([self._remembered(values) for values in configurations])
+        return np.array([self._encode_cached(values) for values in configurations])
 
-    def _remembered(self, values: Mapping[str, Any]) -> Points:
+    def _encode_cached(self, values: Mapping[str, Any]) -> GridPoints:
         key = tuple(values.get(axis.dimension.name) for axis in self.axes)
-        if key not in self._encoded:
-            self._encoded[key] = self.encode(values)
-        return self._encoded[key]
+        if key not in self._encoding_cache:
+            self._encoding_cache[key] = self.encode(values)
+        return self._encoding_cache[key]
 
-    def decode(self, point: Points) -> dict[str, Value]:
+    def decode(self, point: GridPoints) -> dict[str, Value]:
         return {
             axis.dimension.name: axis.values[level]
             for axis, level in zip(self.axes, point, strict=True)
         }
 
-    def canonical(self, points: Points) -> Points:
+    def reset_inactive(self, points: GridPoints) -> GridPoints:
         """``points`` with every inactive parameter at its baseline."""
         points = points.copy()
         for child, parent, active in self.conditions:
@@ -173,7 +173,7 @@ class Grid:
         return points
 
 
-def distinct(points: Points) -> npt.NDArray[np.intp]:
+def distinct_indices(points: GridPoints) -> npt.NDArray[np.intp]:
     """Indices of the points that equal no earlier one. A configuration that is measured again, such as
     the reference of drift or the baseline of each test bed, is one configuration."""
     return np.sort(np.unique(points, axis=0, return_index=True)[1])

@@ -20,32 +20,32 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from autotune.optimize.base import SpaceSampler
-from autotune.optimize.gp.grid import Grid, Points, distinct
-from autotune.optimize.gp.moves import guided_candidates, history, long_step
+from autotune.optimize.gp.grid import ParameterGrid, GridPoints, distinct_indices
+from autotune.optimize.gp.moves import list_guided_candidates, read_history, suggest_long_step
 from autotune.optimize.gp.surrogate import (
-    MATTERS,
-    Observations,
-    Surrogate,
-    log_improvement,
-    observe,
-    preset_measured,
-    shifts,
+    MIN_RELEVANT_GAIN,
+    TrialObservations,
+    SurrogateModel,
+    log_expected_improvement,
+    collect_observations,
+    has_measured_preset,
+    read_shifts,
 )
 from autotune.parameter_name import ParameterName
 from autotune.services.base import Action, Settings
-from autotune.space.dimension import PRESETS
-from autotune.space.space import Infeasible, Space
+from autotune.space.dimension import PRESET_NAMES
+from autotune.space.space import InfeasibleRule, SearchSpace
 
 # A model needs something to compare: before so many trials a Latin hypercube is measured, unless a
 # preset was measured already.
-COLD = 8
-LEAST = 2
+COLD_START_TRIALS = 8
+MIN_TRIALS = 2
 # With few trials the model understates its uncertainty: before so many it never ends the search.
-SURE = 20
+MIN_STOP_TRIALS = 20
 # Below this probability that the parameters known to matter can do better, the others are searched too.
-EXHAUSTED = 0.1
+EXHAUSTED_PROBABILITY = 0.1
 # Every so many suggestions may change any parameter, by any of its values.
-EVERYWHERE = 3
+ALL_PARAMETERS_INTERVAL = 3
 
 
 class GpSampler(SpaceSampler):
@@ -63,138 +63,138 @@ class GpSampler(SpaceSampler):
     ) -> dict[str, Any]:
         grid = self._task.grid
         trials = study.get_trials(deepcopy=False)
-        observations = observe(grid, trials, trial.number, shifts(study))
-        begun = len(observations) + len(observations.pending)
-        rng = np.random.default_rng((self._task.seed, trial.number, *self._apart))
-        core = Region.core(grid, self._task.space)
-        if self._task.several and nothing_compared(observations):
-            return dict(grid.decode(self._near_preset(observations, rng, core)))
-        cold = begun < (LEAST if preset_measured(trials) else COLD)
-        if cold or len(observations.points) < LEAST:
-            opening = latin_hypercube(grid, COLD, begun, self._task.seed)
-            return dict(grid.decode(self._repaired(opening[None, :])[0]))
-        step = long_step(grid, observations, self._repaired)
+        observations = collect_observations(grid, trials, trial.number, read_shifts(study))
+        begun = len(observations) + len(observations.pending_points)
+        rng = np.random.default_rng((self._task.seed, trial.number, *self._seed_offset))
+        core = SearchRegion.core(grid, self._task.space)
+        if self._task.has_several_beds and has_nothing_compared(observations):
+            return dict(grid.decode(self._suggest_near_preset(observations, rng, core)))
+        cold = begun < (MIN_TRIALS if has_measured_preset(trials) else COLD_START_TRIALS)
+        if cold or len(observations.points) < MIN_TRIALS:
+            opening = latin_hypercube(grid, COLD_START_TRIALS, begun, self._task.seed)
+            return dict(grid.decode(self._repair_points(opening[None, :])[0]))
+        step = suggest_long_step(grid, observations, self._repair_points)
         if step is not None:
             self.improvement_probability = None
             return dict(grid.decode(step))
-        if trial.number % EVERYWHERE == EVERYWHERE - 1:
-            core = Region.whole(grid)  # a parameter may decide here whatever its class
-        surrogate = Surrogate.of(grid, observations)
+        if trial.number % ALL_PARAMETERS_INTERVAL == ALL_PARAMETERS_INTERVAL - 1:
+            core = SearchRegion.from_grid(grid)  # a parameter may decide here whatever its class
+        surrogate = SurrogateModel.fit(grid, observations)
         # What was deployed last, as far as the sampler knows.
         deployed = [t.params for t in trials if t.params and t.state.is_finished()]
-        current = grid.canonical(grid.encode_all(deployed[-1:]))[0] if deployed else None
-        point, runners_up = propose(surrogate, self._repaired, rng, current, core)
-        probability = surrogate.improvement_probability(runners_up, rng) if begun >= SURE else None
-        if probability is not None and probability < EXHAUSTED and not core.covers(grid):
-            point, runners_up = propose(surrogate, self._repaired, rng, current)
+        current = grid.reset_inactive(grid.encode_all(deployed[-1:]))[0] if deployed else None
+        point, runners_up = propose(surrogate, self._repair_points, rng, current, core)
+        probability = surrogate.improvement_probability(runners_up, rng) if begun >= MIN_STOP_TRIALS else None
+        if probability is not None and probability < EXHAUSTED_PROBABILITY and not core.is_whole(grid):
+            point, runners_up = propose(surrogate, self._repair_points, rng, current)
             probability = surrogate.improvement_probability(runners_up, rng)
         self.improvement_probability = probability
         return dict(grid.decode(point))
 
-    def _near_preset(
-        self, observations: Observations, rng: np.random.Generator, core: Region
-    ) -> Points:
+    def _suggest_near_preset(
+        self, observations: TrialObservations, rng: np.random.Generator, core: SearchRegion
+    ) -> GridPoints:
         """A preset with a few changes, for a test bed with nothing else to measure while others measure
         the presets. Most stacks carry far more with these than with their baseline; with which of them
         most is not known yet."""
         grid, space = self._task.grid, self._task.space
-        presets = [space.preset(kind, space.deployments[0]) for kind in PRESETS]
+        presets = [space.preset_settings(kind, space.deployments[0]) for kind in PRESET_NAMES]
         # Where nothing is advised or published, such a preset is the baseline.
         own = [preset for preset in presets if preset != space.baseline] or presets[:1]
-        leaders = np.unique(grid.canonical(grid.encode_all(own)), axis=0)
-        points = nearby(grid, scattered(grid, leaders, BATCH, LEAST_CHANGES, rng, core), leaders)
-        points = grid.canonical(self._repaired(points))
-        tried = np.vstack([leaders, grid.canonical(observations.tried)])
-        new = distances(grid, points, tried).min(axis=1) > 0
+        leaders = np.unique(grid.reset_inactive(grid.encode_all(own)), axis=0)
+        points = clip_to_stride(grid, scatter_leaders(grid, leaders, BATCH_SIZE, MIN_CHANGES, rng, core), leaders)
+        points = grid.reset_inactive(self._repair_points(points))
+        tried = np.vstack([leaders, grid.reset_inactive(observations.tried_points)])
+        new = count_changes(grid, points, tried).min(axis=1) > 0
         return np.asarray(points[int(new.argmax())])
 
-    def _repaired(self, points: Points, origin: Points | None = None) -> Points:
+    def _repair_points(self, points: GridPoints, origin: GridPoints | None = None) -> GridPoints:
         """The configurations that would be measured: each with every rule kept, where that can be. What
         differs from ``origin`` is kept as it is, if changing other parameters can keep the rules."""
         grid, space = self._task.grid, self._task.space
         repaired = []
         for point in points:
-            keep = set() if origin is None else _kept(grid, point, origin)
+            keep = set() if origin is None else _select_distinct(grid, point, origin)
             try:
-                settings = _candidate(space, grid.decode(point), keep)
-            except Infeasible:
+                settings = _select_candidate(space, grid.decode(point), keep)
+            except InfeasibleRule:
                 continue
             repaired.append(grid.encode(settings))
         return np.array(repaired) if repaired else points
 
 
-def _kept(grid: Grid, point: Points, origin: Points) -> set[str]:
+def _select_distinct(grid: ParameterGrid, point: GridPoints, origin: GridPoints) -> set[str]:
     """The parameters that a move is to leave as they are if the rules can be kept without them: what
     was raised, so that what it needs is raised, too; if something was lowered, all others."""
-    lowered = np.array([axis.ordered for axis in grid.axes]) & (point < origin)
+    lowered = np.array([axis.is_ordered for axis in grid.axes]) & (point < origin)
     kept = ~lowered if lowered.any() else point != origin
     return {axis.dimension.name for axis, own in zip(grid.axes, kept, strict=True) if own}
 
 
-def _candidate(space: Space, settings: Settings, keep: set[str]) -> Settings:
+def _select_candidate(space: SearchSpace, settings: Settings, keep: set[str]) -> Settings:
     """The settings with the rules kept, without changing those to ``keep`` if that can be."""
     if keep:
-        with suppress(Infeasible):
-            return space.candidate(settings, keep).settings
-    return space.candidate(settings).settings
+        with suppress(InfeasibleRule):
+            return space.build_candidate(settings, keep).settings
+    return space.build_candidate(settings).settings
 
 
 @dataclass(frozen=True)
-class Region:
+class SearchRegion:
     """Which axes of a grid may be changed, and between which levels."""
 
     axes: npt.NDArray[np.intp]
-    low: Points
-    high: Points
+    low: GridPoints
+    high: GridPoints
 
     @classmethod
-    def whole(cls, grid: Grid) -> Region:
+    def from_grid(cls, grid: ParameterGrid) -> SearchRegion:
         return cls(np.arange(len(grid.axes)), np.zeros_like(grid.sizes), grid.sizes - 1)
 
     @classmethod
-    def core(cls, grid: Grid, space: Space) -> Region:
+    def core(cls, grid: ParameterGrid, space: SearchSpace) -> SearchRegion:
         """The parameters known to matter, between the levels that no guide warns of."""
-        if not space.core_first:
-            return cls.whole(grid)
-        names = {dimension.name for dimension in space.core}
+        if not space.searches_core_first:
+            return cls.from_grid(grid)
+        names = {dimension.name for dimension in space.core_dimensions}
         axes = [d for d, axis in enumerate(grid.axes) if axis.dimension.name in names]
-        low, high = zip(*(axis.safe for axis in grid.axes), strict=True)
+        low, high = zip(*(axis.safe_levels for axis in grid.axes), strict=True)
         return cls(np.array(axes, np.intp), np.array(low), np.array(high))
 
-    def covers(self, grid: Grid) -> bool:
+    def is_whole(self, grid: ParameterGrid) -> bool:
         """Whether every axis may take all of its levels."""
         levels = self.high - self.low + 1
         return len(self.axes) == len(levels) and bool((levels == grid.sizes).all())
 
-    def drawn(self, count: int, rng: np.random.Generator) -> Points:
+    def sample(self, count: int, rng: np.random.Generator) -> GridPoints:
         """Uniform over the levels."""
         sizes = self.high - self.low + 1
         return self.low + (rng.random((count, len(sizes))) * sizes).astype(np.intp)
 
 
 Array = npt.NDArray[np.float64]
-Projection = Callable[..., Points]
+PointProjection = Callable[..., GridPoints]
 
-LEADERS = 4
-PLAUSIBLE = 2.0  # sds that a leader may be behind the best
-RESTART = 0.02  # what a restart may cost, of the logarithm of the improvement
-TRIED = -1e9  # score of what has been measured, or is being
-MUTATIONS, RANDOM = 600, 300
+MAX_LEADERS = 4
+PLAUSIBLE_SDS = 2.0  # sds that a leader may be behind the best
+RESTART_PENALTY = 0.02  # what a restart may cost, of the logarithm of the improvement
+TRIED_SCORE = -1e9  # score of what has been measured, or is being
+MUTATION_COUNT, RANDOM_COUNT = 600, 300
 # A suggestion changes no more than this many parameters of a leader: many changes at once are hardly
 # ever good, and teach little. Each change beyond that costs the penalty, in the logarithm of its
 # improvement.
-MOST_CHANGES, LEAST_CHANGES, DISTANCE_PENALTY = 4, 2, 10.0
+MAX_CHANGES, MIN_CHANGES, DISTANCE_PENALTY = 4, 2, 10.0
 # Nor does it move a number further than this part of its range. The ends of the ranges are the least
 # known, and hardly ever good: if a suggestion could cross a whole range, most would go to an end.
-STRIDE = 0.25
+MAX_STRIDE = 0.25
 # So many failures in a row halve the number of changes, so many successes double it (TuRBO's rule).
-FAILURES, SUCCESSES = 10, 1
+FAILURES_TO_SHRINK, SUCCESSES_TO_GROW = 10, 1
 # Added to the score of a recommended move: a diagnosis knows what the model does not.
-ADVISED = log(3.0)
+RECOMMENDATION_BONUS = log(3.0)
 # The improvement is multiplied by the probability that the configuration works, to this power.
-CAREFUL, LIKELY = 4.0, 0.5
-SIGN, GUIDED = {"": 0, "+": 1, "-": -1}, 1 / 3
-ROUNDS, PARENTS, OFFSPRING, BATCH = 5, 8, 160, 20
+FEASIBILITY_POWER, LIKELY_FEASIBLE = 4.0, 0.5
+DIRECTION_SIGNS, GUIDED_STEP = {"": 0, "+": 1, "-": -1}, 1 / 3
+EVOLUTION_ROUNDS, PARENT_COUNT, OFFSPRING_COUNT, BATCH_SIZE = 5, 8, 160, 20
 
 
 @dataclass(frozen=True)
@@ -204,34 +204,34 @@ class _Acquisition:
     ``reach``: how many parameters of one of ``incumbents`` it may change.
     """
 
-    surrogate: Surrogate
-    best: float
-    incumbents: Points
-    tried: frozenset[bytes]
-    reach: int
+    surrogate: SurrogateModel
+    best_log_peak: float
+    incumbents: GridPoints
+    tried_points: frozenset[bytes]
+    max_changes: int
 
-    def near(self, points: Points) -> Array:
+    def near_score(self, points: GridPoints) -> Array:
         """The score, less a penalty for points that are too far from every incumbent."""
-        changes = distances(self.surrogate.grid, points, self.incumbents).min(axis=1)
-        too_far = DISTANCE_PENALTY * np.maximum(changes - self.reach, 0)
+        changes = count_changes(self.surrogate.grid, points, self.incumbents).min(axis=1)
+        too_far = DISTANCE_PENALTY * np.maximum(changes - self.max_changes, 0)
         return np.asarray(self.score(points) - too_far)
 
-    def score(self, points: Points) -> Array:
+    def score(self, points: GridPoints) -> Array:
         mean, sd = self.surrogate.predict(points)
-        scores = log_improvement(mean, sd, self.best)
-        feasibility = self.surrogate.feasibility(points)
-        scores += CAREFUL * np.log(np.maximum(feasibility, 1e-12)) - 5.0 * (feasibility < LIKELY)
-        tried = np.array([point.tobytes() in self.tried for point in points])
-        return np.where(tried, TRIED, scores)
+        scores = log_expected_improvement(mean, sd, self.best_log_peak)
+        feasibility = self.surrogate.predict_feasibility(points)
+        scores += FEASIBILITY_POWER * np.log(np.maximum(feasibility, 1e-12)) - 5.0 * (feasibility < LIKELY_FEASIBLE)
+        is_tried = np.array([point.tobytes() in self.tried_points for point in points])
+        return np.where(is_tried, TRIED_SCORE, scores)
 
 
 def propose(
-    surrogate: Surrogate,
-    project: Projection,
+    surrogate: SurrogateModel,
+    project_points: PointProjection,
     rng: np.random.Generator,
-    current: Points | None = None,
-    region: Region | None = None,
-) -> tuple[Points, Points]:
+    current: GridPoints | None = None,
+    region: SearchRegion | None = None,
+) -> tuple[GridPoints, GridPoints]:
     """The configuration with the highest expected improvement among those likely to work, and the
     runners-up. Among near equals it is the one that needs the fewest restarts, coming from ``current``.
 
@@ -240,57 +240,57 @@ def propose(
     points keep the rules of the space."""
     grid, observations = surrogate.grid, surrogate.observations
     surrogate = surrogate.with_pending()
-    mean, sd = surrogate.measured()
-    once = distinct(
+    mean, sd = surrogate.predict_measured()
+    once = distinct_indices(
         observations.points
     )  # measured again is not suggested again: one leader at most
-    leading = once[plausible(mean[once], sd[once])]
+    leading = once[select_plausible(mean[once], sd[once])]
     leaders = observations.points[leading]
-    tried = frozenset(point.tobytes() for point in grid.canonical(observations.tried))
+    tried_points = frozenset(point.tobytes() for point in grid.reset_inactive(observations.tried_points))
     acquisition = _Acquisition(
-        surrogate, float(mean.max()), leaders, tried, reach(observations.log_peaks[once])
+        surrogate, float(mean.max()), leaders, tried_points, choose_change_count(observations.log_peaks[once])
     )
-    pool = _evolved(acquisition, leaders, rng, region)
-    candidates, scores = _first_new(acquisition, pool, project)
-    if observations.moves:
+    pool = _evolve(acquisition, leaders, rng, region)
+    candidates, scores = _find_untried(acquisition, pool, project_points)
+    if observations.recommended_changes:
         for leader, index in zip(leaders, leading, strict=True):
-            past = history(observations, int(index))
-            advised = guided_candidates(grid, past, observations.moves[index])
+            past = read_history(observations, int(index))
+            advised = list_guided_candidates(grid, past, observations.recommended_changes[index])
             if len(advised):
-                advised = grid.canonical(project(advised, leader))
+                advised = grid.reset_inactive(project_points(advised, leader))
                 candidates = np.vstack([candidates, advised])
-                scores = np.concatenate([scores, acquisition.score(advised) + ADVISED])
+                scores = np.concatenate([scores, acquisition.score(advised) + RECOMMENDATION_BONUS])
     if current is not None:
-        scores = scores - RESTART * restarts(grid, current, candidates)
+        scores = scores - RESTART_PENALTY * count_restarts(grid, current, candidates)
     return np.asarray(candidates[int(scores.argmax())]), candidates
 
 
-def nothing_compared(observations: Observations) -> bool:
+def has_nothing_compared(observations: TrialObservations) -> bool:
     """Whether there is one configuration at most that works, and none that does not."""
-    return len(distinct(observations.points)) < LEAST and not len(observations.failed)
+    return len(distinct_indices(observations.points)) < MIN_TRIALS and not len(observations.failed_points)
 
 
-def plausible(mean: Array, sd: Array) -> npt.NDArray[np.intp]:
+def select_plausible(mean: Array, sd: Array) -> npt.NDArray[np.intp]:
     """Indices of those that may well be the best, best first."""
-    order = np.argsort(-mean)[:LEADERS]
+    order = np.argsort(-mean)[:MAX_LEADERS]
     behind = mean[order[0]] - mean[order]
-    return np.asarray(order[behind <= PLAUSIBLE * np.hypot(sd[order], sd[order[0]])])
+    return np.asarray(order[behind <= PLAUSIBLE_SDS * np.hypot(sd[order], sd[order[0]])])
 
 
-def reach(log_peaks: Array) -> int:
+def choose_change_count(log_peaks: Array) -> int:
     """How many parameters to change at once, by how the last trials went."""
-    most, failures, successes = MOST_CHANGES, 0, 0
+    most, failures, successes = MAX_CHANGES, 0, 0
     best = np.maximum.accumulate(log_peaks) if len(log_peaks) else log_peaks
     for before, peak in zip(best[:-1], log_peaks[1:], strict=True):
-        failures, successes = (0, successes + 1) if peak > before + MATTERS else (failures + 1, 0)
-        if failures == FAILURES:
-            most, failures = max(LEAST_CHANGES, most // 2), 0
-        elif successes == SUCCESSES:
-            most, successes = min(MOST_CHANGES, 2 * most), 0
+        failures, successes = (0, successes + 1) if peak > before + MIN_RELEVANT_GAIN else (failures + 1, 0)
+        if failures == FAILURES_TO_SHRINK:
+            most, failures = max(MIN_CHANGES, most // 2), 0
+        elif successes == SUCCESSES_TO_GROW:
+            most, successes = min(MAX_CHANGES, 2 * most), 0
     return most
 
 
-def distances(grid: Grid, points: Points, leaders: Points) -> npt.NDArray[np.intp]:
+def count_changes(grid: ParameterGrid, points: GridPoints, leaders: GridPoints) -> npt.NDArray[np.intp]:
     """How many parameters of each leader each point changes: ``[point, leader]``. A parameter is not
     counted if the parameter that it depends on is changed, too."""
     changed = points[:, None, :] != leaders[None, :, :]
@@ -299,102 +299,102 @@ def distances(grid: Grid, points: Points, leaders: Points) -> npt.NDArray[np.int
     return np.asarray(changed.sum(axis=2))
 
 
-def _evolved(
+def _evolve(
     acquisition: _Acquisition,
-    leaders: Points,
+    leaders: GridPoints,
     rng: np.random.Generator,
-    region: Region | None,
-) -> Points:
+    region: SearchRegion | None,
+) -> GridPoints:
     """Points near the leaders, offspring of the best, and leaders with another's tier; best first."""
     grid, observations = acquisition.surrogate.grid, acquisition.surrogate.observations
     groups = [
-        mutations(grid, leaders, MUTATIONS, rng, region=region),
-        scattered(grid, leaders, RANDOM, acquisition.reach, rng, region),
+        mutate(grid, leaders, MUTATION_COUNT, rng, region=region),
+        scatter_leaders(grid, leaders, RANDOM_COUNT, acquisition.max_changes, rng, region),
     ]
-    pool = grid.canonical(nearby(grid, np.vstack(groups), leaders))
-    scores = acquisition.near(pool)
-    for _ in range(ROUNDS):
-        order = np.argsort(-scores)[:PARENTS]
-        children = mutations(grid, pool[order], OFFSPRING, rng, changes=1.2, region=region)
-        offspring = grid.canonical(nearby(grid, children, leaders))
+    pool = grid.reset_inactive(clip_to_stride(grid, np.vstack(groups), leaders))
+    scores = acquisition.near_score(pool)
+    for _ in range(EVOLUTION_ROUNDS):
+        order = np.argsort(-scores)[:PARENT_COUNT]
+        children = mutate(grid, pool[order], OFFSPRING_COUNT, rng, changes=1.2, region=region)
+        offspring = grid.reset_inactive(clip_to_stride(grid, children, leaders))
         pool = np.vstack([pool[order], offspring])
-        scores = np.concatenate([scores[order], acquisition.near(offspring)])
-    blocks = grid.canonical(tier_blocks(grid, leaders, observations.points))
+        scores = np.concatenate([scores[order], acquisition.near_score(offspring)])
+    blocks = grid.reset_inactive(swap_tiers(grid, leaders, observations.points))
     pool, scores = np.vstack([pool, blocks]), np.concatenate([scores, acquisition.score(blocks)])
     return np.asarray(pool[np.argsort(-scores)])
 
 
-def nearby(grid: Grid, points: Points, leaders: Points) -> Points:
+def clip_to_stride(grid: ParameterGrid, points: GridPoints, leaders: GridPoints) -> GridPoints:
     """``points`` with no number further than ``STRIDE`` from what the leader nearest to them has."""
-    leader = leaders[distances(grid, points, leaders).argmin(axis=1)]
-    stride = np.maximum(1, np.rint(STRIDE * (grid.sizes - 1))).astype(np.intp)
-    ordered = np.array([axis.ordered for axis in grid.axes])
+    leader = leaders[count_changes(grid, points, leaders).argmin(axis=1)]
+    stride = np.maximum(1, np.rint(MAX_STRIDE * (grid.sizes - 1))).astype(np.intp)
+    ordered = np.array([axis.is_ordered for axis in grid.axes])
     return np.where(ordered, np.clip(points, leader - stride, leader + stride), points)
 
 
-def tier_blocks(grid: Grid, leaders: Points, others: Points) -> Points:
+def swap_tiers(grid: ParameterGrid, leaders: GridPoints, donors: GridPoints) -> GridPoints:
     """Each leader with one tier as another configuration has it: a tier that is good stays good."""
     tiers = np.array([ParameterName.parse(axis.dimension.name).tier for axis in grid.axes])
     blocks = [leaders[:0]]
     for tier in np.unique(tiers):
         own = tiers == tier
-        for other in np.unique(others[:, own], axis=0):
+        for other in np.unique(donors[:, own], axis=0):
             block = leaders.copy()
             block[:, own] = other
             blocks.append(block[(block != leaders).any(axis=1)])
     return np.vstack(blocks)
 
 
-def scattered(
-    grid: Grid,
-    leaders: Points,
+def scatter_leaders(
+    grid: ParameterGrid,
+    leaders: GridPoints,
     count: int,
     changes: int,
     rng: np.random.Generator,
-    region: Region | None = None,
-) -> Points:
+    region: SearchRegion | None = None,
+) -> GridPoints:
     """Leaders with ``changes`` of their parameters at random levels of ``region``."""
     points = leaders[rng.integers(len(leaders), size=count)]
-    region = region or Region.whole(grid)
-    draws = _draws(points, region, rng)
+    region = region or SearchRegion.from_grid(grid)
+    draws = _draw_uniform(points, region, rng)
     ranked = np.sort(draws, axis=1)[:, [min(changes, len(region.axes)) - 1]]
-    return np.where(draws <= ranked, region.drawn(count, rng), points)
+    return np.where(draws <= ranked, region.sample(count, rng), points)
 
 
-def _draws(points: Points, region: Region, rng: np.random.Generator) -> Array:
+def _draw_uniform(points: GridPoints, region: SearchRegion, rng: np.random.Generator) -> Array:
     """A number below one for each parameter that the region leaves open, more for all others."""
     draws = np.full(points.shape, 2.0)
     draws[:, region.axes] = rng.random((len(points), len(region.axes)))
     return draws
 
 
-def _first_new(
-    acquisition: _Acquisition, pool: Points, project: Projection
-) -> tuple[Points, Array]:
+def _find_untried(
+    acquisition: _Acquisition, candidates: GridPoints, project_points: PointProjection
+) -> tuple[GridPoints, Array]:
     """The first batch of ``pool``, projected, with a point that was not tried; else the last one.
 
     The rules may turn several points into one, which may have been tried.
     """
-    for first in range(0, len(pool), BATCH):
-        batch = acquisition.surrogate.grid.canonical(project(pool[first : first + BATCH]))
+    for first in range(0, len(candidates), BATCH_SIZE):
+        batch = acquisition.surrogate.grid.reset_inactive(project_points(candidates[first : first + BATCH_SIZE]))
         scores = acquisition.score(batch)
-        if scores.max() > TRIED:
+        if scores.max() > TRIED_SCORE:
             break
     return batch, scores
 
 
-def mutations(
-    grid: Grid,
-    parents: Points,
+def mutate(
+    grid: ParameterGrid,
+    parents: GridPoints,
     count: int,
     rng: np.random.Generator,
     changes: float = 2.0,
-    region: Region | None = None,
-) -> Points:
+    region: SearchRegion | None = None,
+) -> GridPoints:
     """Parents with about ``changes`` of the open parameters changed, mostly a little."""
     points = parents[rng.integers(len(parents), size=count)]
-    region = region or Region.whole(grid)
-    draws = _draws(points, region, rng)
+    region = region or SearchRegion.from_grid(grid)
+    draws = _draw_uniform(points, region, rng)
     expected = rng.choice([0.0, 0.5, 1.0, 1.5], size=(count, 1)) * changes
     changed = draws < expected / len(region.axes)
     changed[np.arange(count), rng.choice(region.axes, size=count)] = True
@@ -403,17 +403,17 @@ def mutations(
     step = np.rint(rng.normal(size=points.shape) * scale * sizes).astype(np.intp)
     step = np.where(step == 0, rng.choice([-1, 1], size=points.shape), step)
     # Guides advise a direction: two steps of three go that way.
-    guided = np.array([SIGN[axis.dimension.parameter.direction] for axis in grid.axes])
-    along = (guided != 0) & (rng.random(points.shape) < GUIDED)
+    guided = np.array([DIRECTION_SIGNS[axis.dimension.parameter.direction] for axis in grid.axes])
+    along = (guided != 0) & (rng.random(points.shape) < GUIDED_STEP)
     step = np.where(along, guided * np.abs(step), step)
     # A value that is outside of the region already stays where it is, or moves inwards.
     moved = np.clip(points + step, np.minimum(region.low, points), np.maximum(region.high, points))
-    ordered = np.array([axis.ordered for axis in grid.axes])
+    ordered = np.array([axis.is_ordered for axis in grid.axes])
     moved = np.where(ordered, moved, (rng.random(points.shape) * sizes).astype(np.intp))
     return np.where(changed, moved, points)
 
 
-def latin_hypercube(grid: Grid, count: int, index: int, seed: int) -> Points:
+def latin_hypercube(grid: ParameterGrid, count: int, index: int, seed: int) -> GridPoints:
     """Member ``index`` of a Latin hypercube of ``count`` configurations."""
     rng = np.random.default_rng((seed, index // count))
     places = np.array([rng.permutation(count)[index % count] for _ in grid.axes])
@@ -421,13 +421,13 @@ def latin_hypercube(grid: Grid, count: int, index: int, seed: int) -> Points:
     return np.asarray((places + within) / count * grid.sizes).astype(np.intp)
 
 
-def restarts(grid: Grid, current: Points, points: Points) -> Array:
+def count_restarts(grid: ParameterGrid, current: GridPoints, points: GridPoints) -> Array:
     """How many services must be restarted to get from ``current`` to each point.
 
     Configurations that differ in nothing that needs a restart follow each other cheaply, and so come in
     groups.
     """
-    owners = [ParameterName.parse(axis.dimension.name).owner for axis in grid.axes]
+    owners = [ParameterName.parse(axis.dimension.name).service_prefix for axis in grid.axes]
     restarting = np.array([axis.dimension.parameter.action is Action.RESTART for axis in grid.axes])
     changed = (points != current) & restarting
     services = sorted(set(owners))

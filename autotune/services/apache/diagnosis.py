@@ -9,77 +9,77 @@ import re
 from collections.abc import Mapping
 from functools import partial
 
-from autotune.services.apache.service import STATUS_HOST, asking
+from autotune.services.apache.service import STATUS_HOST, build_status_command
 from autotune.services.diagnosis import (
-    KEPT,
-    WORKING,
+    KEEPALIVE_WORKERS,
+    BUSY_WORKERS,
     CounterQuery,
     Diagnosis,
-    Finding,
-    PartReading,
+    ResourceShortage,
+    InstanceReading,
     Resource,
     WorkerPool,
 )
 
 # Worker states with a request: reading, sending, DNS lookup, logging.
-_LETTERS = {WORKING: "RWDL", KEPT: "K"}
-LEVELS = frozenset({"BusyWorkers", "IdleWorkers", "Processes"})
+_SCOREBOARD_LETTERS = {BUSY_WORKERS: "RWDL", KEEPALIVE_WORKERS: "K"}
+LEVEL_COUNTERS = frozenset({"BusyWorkers", "IdleWorkers", "Processes"})
 
 
-def doing(text: str) -> Mapping[str, float]:
+def count_workers(text: str) -> Mapping[str, float]:
     """Return the numbers of busy and of kept-alive workers, without the one that answers. Empty
     without a scoreboard, which has a letter per worker (mod_status)."""
     scoreboard = re.search(r"(?m)^Scoreboard: (\S+)", text)
     if scoreboard is None:
         return {}
-    count = {name: sum(map(scoreboard[1].count, letters)) for name, letters in _LETTERS.items()}
-    return {WORKING: max(0.0, count[WORKING] - 1.0), KEPT: float(count[KEPT])}
+    count = {name: sum(map(scoreboard[1].count, letters)) for name, letters in _SCOREBOARD_LETTERS.items()}
+    return {BUSY_WORKERS: max(0.0, count[BUSY_WORKERS] - 1.0), KEEPALIVE_WORKERS: float(count[KEEPALIVE_WORKERS])}
 
 
-_pool = partial(
+_worker_pool = partial(
     WorkerPool,
-    let_go="lower KeepAliveTimeout",
-    asked=True,
-    logged=("max_workers", "server reached MaxRequestWorkers setting"),
+    keepalive_advice="lower KeepAliveTimeout",
+    answers_queries=True,
+    log_complaint=("max_workers", "server reached MaxRequestWorkers setting"),
 )
-PROCESSES = _pool(
-    processes="MaxRequestWorkers",
-    more="raise MaxRequestWorkers",
-    sooner="raise StartServers and MinSpareServers",
+PREFORK_POOL = _worker_pool(
+    processes_parameter="MaxRequestWorkers",
+    increase_advice="raise MaxRequestWorkers",
+    faster_start_advice="raise StartServers and MinSpareServers",
 )
-THREADS = _pool(
-    processes="ServerLimit",
-    threads="ThreadsPerChild",
-    more="raise ServerLimit or ThreadsPerChild",
-    sooner="raise StartServers and MinSpareThreads",
+EVENT_POOL = _worker_pool(
+    processes_parameter="ServerLimit",
+    threads_parameter="ThreadsPerChild",
+    increase_advice="raise ServerLimit or ThreadsPerChild",
+    faster_start_advice="raise StartServers and MinSpareThreads",
 )
 
 
-def workers(part: PartReading) -> Finding | None:
+def detect_exhausted_workers(reading: InstanceReading) -> ResourceShortage | None:
     """Apply the worker rule of the active module, after those of the tiers behind, which it waits for."""
-    if part.activity.runs_application:
-        return PROCESSES.taken(part)
-    return THREADS.taken(part) if part.setting("ThreadsPerChild") else None
+    if reading.activity.runs_application:
+        return PREFORK_POOL.detect_exhaustion(reading)
+    return EVENT_POOL.detect_exhaustion(reading) if reading.get_setting("ThreadsPerChild") else None
 
 
-MORE_WORKERS = (
+WORKER_CHANGES = (
     "MaxRequestWorkers+", "ServerLimit+", "ThreadsPerChild+", "StartServers+",
     "MinSpareServers+", "MinSpareThreads+", "KeepAliveTimeout-",
 )  # fmt: skip
 DIAGNOSIS = Diagnosis(
-    counters=CounterQuery(
-        question=f"GET /server-status?auto HTTP/1.0\r\nHost: {STATUS_HOST}\r\n\r\n".encode(),
-        complete=lambda _: False,  # the server closes the connection
-        command=lambda site: asking(site, "status?auto"),
-        names=LEVELS,
-        levels=LEVELS | {WORKING, KEPT},
-        more=doing,
-        at_home=True,
+    counter_query=CounterQuery(
+        request=f"GET /server-status?auto HTTP/1.0\r\nHost: {STATUS_HOST}\r\n\r\n".encode(),
+        is_complete=lambda _: False,  # the server closes the connection
+        build_command=lambda site: build_status_command(site, "status?auto"),
+        counter_names=LEVEL_COUNTERS,
+        level_names=LEVEL_COUNTERS | {BUSY_WORKERS, KEEPALIVE_WORKERS},
+        parse_counters=count_workers,
+        is_local_only=True,
     ),
-    log=lambda site: site.place(
+    find_log=lambda site: site.choose(
         f"{site.directory}/apache2-error.log", "/var/log/apache2/error.log"
     ),
-    complaints={
+    complaint_patterns={
         # Apache logs this once until it is restarted.
         "max_workers": re.compile(r"reached MaxRequestWorkers|scoreboard is full"),
         "no_live_upstreams": re.compile(r"All workers are in error state"),
@@ -88,11 +88,11 @@ DIAGNOSIS = Diagnosis(
         # The queue of an application server's unix socket is full.
         "upstream_queue_full": re.compile(r"\(11\)Resource temporarily unavailable: AH02454"),
     },
-    moves={
+    recommended_changes={
         Resource.CPU: ("KeepAlive=True", "MaxKeepAliveRequests+", "BufferedLogs=True"),
-        Resource.WORKERS: MORE_WORKERS,
+        Resource.WORKERS: WORKER_CHANGES,
         Resource.CONNECTIONS: ("MaxRequestWorkers+", "ServerLimit+", "ListenBacklog+"),
         Resource.MEMORY: ("MaxRequestWorkers-", "ServerLimit-"),
     },
-    worker_rules=(workers,),
+    worker_rules=(detect_exhausted_workers,),
 )

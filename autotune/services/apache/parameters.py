@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from functools import partial
 
-from autotune.services.base import Needs, Role, Trait, accept_queue, guided, on_reload, on_restart
+from autotune.services.base import ResourceNeeds, Role, Trait, accept_queue, with_guidance, on_reload, on_restart
 
-CORE = "httpd.apache.org, core"
-MPM = "httpd.apache.org, mpm_common"
-EVENT = "httpd.apache.org, event"
-PROXY = "httpd.apache.org, mod_proxy"
-BALANCER = frozenset({Role.PROXY})
-REUSED = (("proxy_disablereuse", (False,)),)
-mpm = partial(on_reload, source=MPM)
-proxied = partial(on_reload, source=PROXY, roles=BALANCER)
+CORE_DOCS = "httpd.apache.org, core"
+MPM_DOCS = "httpd.apache.org, mpm_common"
+EVENT_DOCS = "httpd.apache.org, event"
+PROXY_DOCS = "httpd.apache.org, mod_proxy"
+BALANCER_ROLES = frozenset({Role.PROXY})
+IF_REUSED = (("proxy_disablereuse", (False,)),)
+mpm = partial(on_reload, source=MPM_DOCS)
+proxied = partial(on_reload, source=PROXY_DOCS, roles=BALANCER_ROLES)
 
-COMMON = guided((
-    accept_queue("ListenBacklog", stock=511, source=MPM),
+COMMON_PARAMETERS = with_guidance((
+    accept_queue("ListenBacklog", stock=511, source=MPM_DOCS),
     on_reload("KeepAlive", "Allow several requests per connection.",
-        choices=(False, True), stock=True, recommended=True, source=CORE),
+        choices=(False, True), stock=True, recommended=True, source=CORE_DOCS),
     on_reload("KeepAliveTimeout", "Time an idle client connection stays open.",
-        low=1, high=7, stock=5, unit="s", when=(("KeepAlive", (True,)),), source=CORE),
+        low=1, high=7, stock=5, unit="s", when=(("KeepAlive", (True,)),), source=CORE_DOCS),
     on_reload("MaxKeepAliveRequests", "Maximum requests per client connection.",
         low=1, high=100_000, log=True, stock=100, recommended=1000, when=(("KeepAlive", (True,)),),
-        source=CORE),
+        source=CORE_DOCS),
     mpm("MaxConnectionsPerChild", "Connections before a child process is replaced; 0 means never.",
         choices=(0, 1000, 10_000, 100_000), stock=0, recommended=0),
     on_reload("BufferedLogs",
@@ -36,18 +36,18 @@ COMMON = guided((
     decides={Trait.TLS: "KeepAlive KeepAliveTimeout MaxKeepAliveRequests"},
 )  # fmt: skip
 
-EVENT_PARAMETERS = (*COMMON, *guided((
+EVENT_PARAMETERS = (*COMMON_PARAMETERS, *with_guidance((
     # Debian allows 150 workers, which are 6 processes of 25 threads. Its ServerLimit stays at 16.
     on_restart("ServerLimit", "Maximum concurrent processes.",
-        low=1, high=500, log=True, stock=6, recommended=16, published={Role.PROXY: 240}, source=MPM),
+        low=1, high=500, log=True, stock=6, recommended=16, published={Role.PROXY: 240}, source=MPM_DOCS),
     mpm("ThreadsPerChild", "Threads per process, each for one request.",
         low=5, high=64, log=True, stock=25, recommended=25, published={Role.PROXY: 15}),
     mpm("MaxRequestWorkers", "Maximum concurrent requests: the threads of all processes.",
         low=5, high=32_000, stock=150, derive="ServerLimit * ThreadsPerChild"),
     on_restart("ThreadLimit", "Upper limit for raising ThreadsPerChild without a restart.",
-        low=1, high=20_000, stock=64, derive="max(64, ThreadsPerChild)", source=MPM),
+        low=1, high=20_000, stock=64, derive="max(64, ThreadsPerChild)", source=MPM_DOCS),
     on_reload("AsyncRequestWorkerFactor", "Idle connections that a process may hold per idle thread.",
-        low=1, high=16, log=True, stock=2, source=EVENT),
+        low=1, high=16, log=True, stock=2, source=EVENT_DOCS),
     mpm("StartServers", "Number of processes at start.",
         low=1, high=100, log=True, stock=2, recommended="2 * cpus"),
     mpm("MinSpareThreads", "Minimum idle threads; below it, Apache starts processes.",
@@ -56,20 +56,20 @@ EVENT_PARAMETERS = (*COMMON, *guided((
         low=75, high=10_000, log=True, stock=75, recommended=250),
     on_reload("lbmethod", "Load balancing method: by requests, bytes or requests in flight.",
         choices=("byrequests", "bytraffic", "bybusyness"), stock="byrequests", recommended="bybusyness",
-        built_in=True, roles=BALANCER, source="httpd.apache.org, mod_proxy_balancer"),
+        built_in=True, roles=BALANCER_ROLES, source="httpd.apache.org, mod_proxy_balancer"),
     proxied("proxy_disablereuse", "Close connections to the web tier after each request.",
         stock=False, recommended=False),
     proxied("proxy_max",
         "Maximum connections per process and web host; each thread uses at most one.",
-        low=1, high=64, log=True, stock=64, when=REUSED),
+        low=1, high=64, log=True, stock=64, when=IF_REUSED),
     proxied("proxy_smax", "Connections per process and web host that stay open beyond proxy_ttl.",
-        low=1, high=64, log=True, stock=64, when=REUSED),
+        low=1, high=64, log=True, stock=64, when=IF_REUSED),
     proxied("proxy_min", "Minimum connection slots per process and web host.",
-        low=0, high=64, stock=0, when=REUSED),
+        low=0, high=64, stock=0, when=IF_REUSED),
     proxied("proxy_ttl", "Idle time after which a kept connection is not reused; 0 means no limit.",
-        choices=(0, 2, 4, 30), stock=0, unit="s", when=REUSED),
+        choices=(0, 2, 4, 30), stock=0, unit="s", when=IF_REUSED),
     proxied("proxy_keepalive", "Enable TCP keep-alive probes on idle connections to the web tier.",
-        stock=False, when=REUSED),
+        stock=False, when=IF_REUSED),
     proxied("proxy_retry", "Time before a web host that refused a connection is tried again.",
         low=0, high=60, stock=60, recommended=1, unit="s"),
 ),
@@ -79,7 +79,7 @@ EVENT_PARAMETERS = (*COMMON, *guided((
     " MaxRequestWorkers+",
 ))  # fmt: skip
 
-EVENT_NEEDS = Needs(
+EVENT_NEEDS = ResourceNeeds(
     processes="ServerLimit + 1",
     rss=16 * 2**20,
     # Each thread has a client's and a backend's connection; idle clients add more.

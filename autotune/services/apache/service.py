@@ -13,15 +13,15 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from autotune.services.apache.parameters import EVENT_NEEDS, EVENT_PARAMETERS
-from autotune.services.base import Argv, Programs, Readback, Role, Service, Settings, Site
-from autotune.services.directives import ON_OFF, notation_of
-from autotune.services.readback import backlog_in_force
+from autotune.services.base import Argv, Programs, Readback, Role, Service, Settings, Placement
+from autotune.services.directives import ON_OFF, select_notation
+from autotune.services.readback import build_backlog_readback
 
 # Host name for Apache's status pages (templates/apache/status.conf.j2).
 STATUS_HOST = "status.autotune.internal"
-_TAG = re.compile(r"<[^<>]*>")
+_TAG_PATTERN = re.compile(r"<[^<>]*>")
 # mod_info: `<dd><tt>&nbsp;18:&nbsp;ServerLimit <i>10</i></tt></dd>`
-_DIRECTIVE = re.compile(r"(?<!\d)\d+:\s*(\w+)\s+(\S[^\n]*)")
+_DIRECTIVE_PATTERN = re.compile(r"(?<!\d)\d+:\s*(\w+)\s+(\S[^\n]*)")
 
 
 class ApacheServer(Service):
@@ -30,11 +30,11 @@ class ApacheServer(Service):
     name = "apache"
     title = "Apache"
     port = 80
-    config = ("apache2.conf", "/etc/apache2/apache2.conf")
+    config_paths = ("apache2.conf", "/etc/apache2/apache2.conf")
     unit_name = "apache2.service"
     limits_template = "limits/apache2.conf.j2"
     reload_signal = "USR1"
-    threaded: ClassVar[bool] = False
+    is_threaded: ClassVar[bool] = False
     # Its status is available only over HTTP, so curl queries it on its host. Under systemd,
     # apache2ctl loads Debian's environment.
     programs: ClassVar[Programs] = {
@@ -43,45 +43,45 @@ class ApacheServer(Service):
         "curl": ("curl",),
     }
 
-    def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv:
-        return (*self._command(site), "-t")
+    def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
+        return (*self._build_command(placement), "-t")
 
-    def start(self, site: Site, files: Mapping[str, bytes]) -> Argv:
-        return (*self._command(site), "-DFOREGROUND")
+    def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
+        return (*self._build_command(placement), "-DFOREGROUND")
 
-    def effective(self, site: Site) -> tuple[Readback, ...]:
-        pages = asking(site, "status?auto", "info?config")
-        return (Readback(pages, self._in_effect), backlog_in_force(site, "ListenBacklog"))
+    def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
+        pages = build_status_command(placement, "status?auto", "info?config")
+        return (Readback(pages, self._parse_effective), build_backlog_readback(placement, "ListenBacklog"))
 
-    def _in_effect(self, text: str) -> Settings:
+    def _parse_effective(self, text: str) -> Settings:
         """Parse effective parameters from the text of both pages, or nothing if one is missing."""
         scoreboard = re.search(r"(?m)^Scoreboard: (\S+)$", text)
-        words = dict(_directives(text))
+        words = dict(_parse_directives(text))
         if not scoreboard or not words:
             return {}
         values = {p.name: value for p in self.parameters if p.name in words and p.name != "ListenBacklog"
-                  and (value := notation_of(p, ON_OFF).read(words[p.name])) is not None}  # fmt: skip
-        return {**values, **self._workers(values, len(scoreboard[1]))}
+                  and (value := select_notation(p, ON_OFF).parse(words[p.name])) is not None}  # fmt: skip
+        return {**values, **self._effective_workers(values, len(scoreboard[1]))}
 
-    def _workers(self, asked: Settings, slots: int) -> Settings:
+    def _effective_workers(self, configured: Settings, slots: int) -> Settings:
         """Return the effective worker numbers, limited by ThreadLimit and ServerLimit."""
 
         def number(name: str) -> int:
-            return int(asked.get(name, 0))
+            return int(configured.get(name, 0))
 
-        threads = min(number("ThreadsPerChild"), number("ThreadLimit")) if self.threaded else 1
+        threads = min(number("ThreadsPerChild"), number("ThreadLimit")) if self.is_threaded else 1
         if not threads:
             return {}
         lowered = slots < number("MaxRequestWorkers") // threads * threads
         return {
             "MaxRequestWorkers": slots,
-            **({"ThreadsPerChild": threads} if self.threaded else {}),
+            **({"ThreadsPerChild": threads} if self.is_threaded else {}),
             **({"ServerLimit": slots // threads} if lowered else {}),
         }
 
-    def _command(self, site: Site) -> Argv:
-        program = site.programs[site.place("apache2", "apache2ctl")]
-        return (program, *site.place(("-d", "."), ()), "-f", self.config_path(site))
+    def _build_command(self, placement: Placement) -> Argv:
+        program = placement.programs[placement.choose("apache2", "apache2ctl")]
+        return (program, *placement.choose(("-d", "."), ()), "-f", self.config_path(placement))
 
 
 class Apache(ApacheServer):
@@ -90,13 +90,13 @@ class Apache(ApacheServer):
     deployment = "apache"
     role = Role.PROXY
     template = "apache/{role}.conf.j2"
-    gateways = frozenset({"fastcgi"})
+    gateway_protocols = frozenset({"fastcgi"})
     packages = ("apache2", "curl")
     parameters = EVENT_PARAMETERS
     needs = EVENT_NEEDS
-    threaded = True
+    is_threaded = True
     # Apache itself raises MaxSpareThreads if less than one process fits.
-    at_most = (
+    ordering_rules = (
         ("StartServers", "ServerLimit"),
         ("MinSpareThreads", "MaxSpareThreads - ThreadsPerChild"),
         ("proxy_smax", "proxy_max"),
@@ -107,15 +107,15 @@ class Apache(ApacheServer):
 SERVICES = (Apache(),)
 
 
-def asking(site: Site, *pages: str) -> Argv:
+def build_status_command(placement: Placement, *pages: str) -> Argv:
     """Return the command that fetches the status pages on the server's host."""
-    urls = (f"http://{site.listen}/server-{page}" for page in pages)
-    return (site.programs["curl"], "-sS", "--max-time", "5", "-H", f"Host: {STATUS_HOST}", *urls)
+    urls = (f"http://{placement.listen}/server-{page}" for page in pages)
+    return (placement.programs["curl"], "-sS", "--max-time", "5", "-H", f"Host: {STATUS_HOST}", *urls)
 
 
-def _directives(page: str) -> Iterator[tuple[str, str]]:
+def _parse_directives(page: str) -> Iterator[tuple[str, str]]:
     """Yield directives and values. Settings of balancer members are named ``proxy_<key>``."""
-    for name, argument in _DIRECTIVE.findall(html.unescape(_TAG.sub("", page))):
+    for name, argument in _DIRECTIVE_PATTERN.findall(html.unescape(_TAG_PATTERN.sub("", page))):
         if name not in ("BalancerMember", "ProxySet"):
             yield name, argument.strip()
             continue

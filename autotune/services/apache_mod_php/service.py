@@ -2,31 +2,31 @@
 
 from __future__ import annotations
 
-from autotune.services.apache.parameters import COMMON, MPM, mpm
+from autotune.services.apache.parameters import COMMON_PARAMETERS, MPM_DOCS, mpm
 from autotune.services.apache.service import ApacheServer
-from autotune.services.base import Needs, Role, guided, on_reload, on_restart
+from autotune.services.base import ResourceNeeds, Role, with_guidance, on_reload, on_restart
 
-PREFORK = "httpd.apache.org, prefork"
+PREFORK_DOCS = "httpd.apache.org, prefork"
 
-PARAMETERS = (*COMMON, *guided((
+PARAMETERS = (*COMMON_PARAMETERS, *with_guidance((
     mpm("MaxRequestWorkers", "Maximum processes, and thus of concurrent requests.",
         low=2, high=1024, log=True, stock=150, recommended=256, published={Role.WEB: 500}),
     on_restart("ServerLimit", "Upper limit for raising MaxRequestWorkers without a restart.",
-        low=1, high=20_000, stock=256, derive="max(256, MaxRequestWorkers)", source=MPM),
+        low=1, high=20_000, stock=256, derive="max(256, MaxRequestWorkers)", source=MPM_DOCS),
     mpm("StartServers", "Number of processes at start.",
         low=1, high=512, log=True, stock=5, recommended="8 * cpus"),
     on_reload("MinSpareServers",
         "Minimum idle processes; below it, Apache forks one, then doubles the number"
         " per second.",
-        low=1, high=256, log=True, stock=5, recommended="4 * cpus", source=PREFORK),
+        low=1, high=256, log=True, stock=5, recommended="4 * cpus", source=PREFORK_DOCS),
     on_reload("MaxSpareServers", "Maximum idle processes; above it, Apache stops some.",
-        low=2, high=1024, log=True, stock=10, recommended="16 * cpus", source=PREFORK),
+        low=2, high=1024, log=True, stock=10, recommended="16 * cpus", source=PREFORK_DOCS),
 ),
     capacity="MaxRequestWorkers+",
     small="StartServers+ MinSpareServers+ MaxSpareServers+ ServerLimit+",
 ))  # fmt: skip
 
-NEEDS = Needs(
+RESOURCE_NEEDS = ResourceNeeds(
     workers="MaxRequestWorkers",
     processes="MaxRequestWorkers + 1",
     rss=24 * 2**20,
@@ -46,9 +46,9 @@ class ApacheModPhp(ApacheServer):
     template = "apache/mod_php.conf.j2"
     packages = ("apache2", "libapache2-mod-php", "php-memcached", "php-redis", "curl")
     parameters = PARAMETERS
-    needs = NEEDS
+    needs = RESOURCE_NEEDS
     # Apache itself raises MaxSpareServers to MinSpareServers + 1.
-    at_most = (
+    ordering_rules = (
         ("StartServers", "MaxRequestWorkers"),
         ("MaxSpareServers", "MaxRequestWorkers"),
         ("MinSpareServers", "MaxSpareServers - 1"),

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autotune.parameter_name import own_settings
-from autotune.services.base import Parameter, Role, Service, Settings, Site, Value, on_restart
+from autotune.parameter_name import select_service_settings
+from autotune.services.base import Parameter, Role, Service, Settings, Placement, Value, on_restart
 
-SOURCE = "the Compose specification, cpus and mem_limit"
+DOCS = "the Compose specification, cpus and mem_limit"
 PARAMETERS = (
     on_restart("cpus", "CPU limit of the container; 0 keeps the project's setting.",
-        low=0.0, high="cpus", stock=0.0, on_demand=True, source=SOURCE, direction="+"),
+        low=0.0, high="cpus", stock=0.0, on_demand=True, source=DOCS, direction="+"),
     on_restart("memory", "Memory limit of the container; 0 keeps the project's setting.",
-        low=0, high="memory / 1048576", stock=0, unit="MB", on_demand=True, source=SOURCE, direction="+"),
+        low=0, high="memory / 1048576", stock=0, unit="MB", on_demand=True, source=DOCS, direction="+"),
 )  # fmt: skip
 
 
@@ -23,11 +23,11 @@ class Container(Service):
     title = "limits of a container"
     role = Role.HOST
     per_deployment = True
-    contained = True
+    isolated_only = True
     parameters: tuple[Parameter, ...] = PARAMETERS
 
-    def definition(self, site: Site, settings: Settings) -> Mapping[str, Value]:
-        own = own_settings(settings, f"{site.tier}.{self.name}")
+    def build_container_limits(self, placement: Placement, settings: Settings) -> Mapping[str, Value]:
+        own = select_service_settings(settings, f"{placement.tier}.{self.name}")
         limits = {"cpus": own.get("cpus"), "mem_limit": own.get("memory")}
         units = {"cpus": "", "mem_limit": "m"}
         return {key: f"{value}{units[key]}" for key, value in limits.items() if value}

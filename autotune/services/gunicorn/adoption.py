@@ -13,124 +13,124 @@ from posixpath import join
 from autotune.services import app_server, command_line, unit_environment, unit_files
 from autotune.services.adoption import RunningHost, RunningService
 from autotune.services.app_server import Candidate
-from autotune.services.config_files import Config, Directive, Tree, Word
-from autotune.services.directives import NUMBER, Absent, Accepts, Adopted, Tunable
-from autotune.services.gunicorn.service import NAMES, PARAMETERS, Gunicorn
-from autotune.services.understood import Understood
-from autotune.services.unit_environment import Environment
-from autotune.strict import LARGEST, is_whole
+from autotune.services.config_files import Config, Directive, FileTree, Word
+from autotune.services.directives import NUMBER, DirectiveInsertion, ValueCheck, AdoptionResult, Tunable
+from autotune.services.gunicorn.service import PARAMETER_NAMES, PARAMETERS, Gunicorn
+from autotune.services.understood import VisibleDirectives
+from autotune.services.unit_environment import UnitEnvironment
+from autotune.strict import MAX_NUMBER, is_uint
 
 # Fedora and SUSE also add the Python version to the name.
-_PROGRAMS = (
+_PROGRAM_NAMES = (
     "gunicorn",
     "gunicorn3",
     "gunicorn-3",
     *(f"gunicorn-3.{minor}" for minor in range(6, 20)),
 )
-_FILE = "gunicorn.conf.py"  # read from the working directory, unless the command sets another file
-_SHORT = {"-b": "--bind", "-c": "--config", "-e": "--env", "-k": "--worker-class", "-t": "--timeout",
+_DEFAULT_CONFIG_FILE = "gunicorn.conf.py"  # read from the working directory, unless the command sets another file
+_LONG_OPTIONS = {"-b": "--bind", "-c": "--config", "-e": "--env", "-k": "--worker-class", "-t": "--timeout",
           "-w": "--workers"}  # fmt: skip
-_FLAGS = frozenset(f"--{name}" for name in (
+_FLAG_OPTIONS = frozenset(f"--{name}" for name in (
     "reload", "spew", "check-config", "print-config", "preload", "no-sendfile", "reuse-port",
     "daemon", "initgroups", "capture-output", "log-syslog", "disable-redirect-access-to-syslog",
     "enable-stdio-inheritance", "proxy-protocol", "do-handshake-on-connect",
     "suppress-ragged-eofs", "strip-header-spaces",
 )) | {"-D", "-R"}  # fmt: skip
-_THREADED = ("sync", "gthread")  # a sync worker with several threads becomes a gthread worker
-_SUMS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
-_options = partial(command_line.options, programs=_PROGRAMS, short=_SHORT, flags=_FLAGS)
+_THREADED_CLASSES = ("sync", "gthread")  # a sync worker with several threads becomes a gthread worker
+_ARITHMETIC_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
+_parse_options = partial(command_line.parse_options, programs=_PROGRAM_NAMES, short=_LONG_OPTIONS, flags=_FLAG_OPTIONS)
 
 
-def _candidates(host: RunningHost) -> Iterator[Candidate | str]:
-    for unit in unit_files.naming(host.tree, "gunicorn"):
-        config = command_line.gather(host.tree, unit, _options)
-        place = _listens(host.tree, config, unit)
+def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
+    for unit in unit_files.find_units_mentioning(host.tree, "gunicorn"):
+        config = command_line.read_unit_command(host.tree, unit, _parse_options)
+        place = _find_listen_address(host.tree, config, unit)
         variables = [placed.name for placed in config.directives if placed.name.startswith("$")]
-        if config.called("--env") and place in host.backlogs:
+        if config.find_all("--env") and place in host.backlogs:
             yield f"{unit}: not tuned, because its command contains `--env`. Use EnvironmentFile="
-        elif variables and config.called("gunicorn"):
+        elif variables and config.find_all("gunicorn"):
             yield f"{unit}: not tuned, because its command contains `{variables[0]}`"
-        elif config.called("gunicorn"):
+        elif config.find_all("gunicorn"):
             yield unit, config, place
 
 
-def _listens(tree: Tree, config: Config, unit: str) -> str:
+def _find_listen_address(tree: FileTree, config: Config, unit: str) -> str:
     """Return the TCP port or unix socket. A systemd socket unit overrides gunicorn's own setting."""
-    bind = config.last("--bind") or _written(tree, config, unit, "bind") or "127.0.0.1:8000"
-    return app_server.place_of(unit_files.opened(tree, unit) or str(bind))
+    bind = config.last_word("--bind") or _find_configured_value(tree, config, unit, "bind") or "127.0.0.1:8000"
+    return app_server.parse_address(unit_files.find_socket_address(tree, unit) or str(bind))
 
 
-def tune(service: RunningService, accepts: Accepts) -> Adopted:
+def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
     """Tune every parameter except expressions in the configuration file, which the command
     overrides.
     """
     config, tree, unit = service.config, service.host.tree, service.unit
-    kind = config.last("--worker-class") or _written(tree, config, unit, "worker_class") or "sync"
-    left = {"backlog": app_server.by_socket_unit(service.host, unit)}
-    if kind not in _THREADED:
+    kind = config.last_word("--worker-class") or _find_configured_value(tree, config, unit, "worker_class") or "sync"
+    left = {"backlog": app_server.explain_socket_unit(service.host, unit)}
+    if kind not in _THREADED_CLASSES:
         left["threads"] = f"workers of class {kind} have no threads"
     tunables = []
     for name, stock in ((parameter.name, parameter.stock) for parameter in PARAMETERS):
-        default = _written(tree, config, unit, name, service.host.processors)
+        default = _find_configured_value(tree, config, unit, name, service.host.processors)
         if isinstance(default, str):
-            left[name] = f"{_path(tree, config, unit)} computes it: set a number to tune it"
+            left[name] = f"{_find_config_path(tree, config, unit)} computes it: set a number to tune it"
         value = stock if default is None else default
-        absent = Absent(value, command_line.end(config), f" {option(name)}=")
-        tunables.append(Tunable(name, option(name), NUMBER, absent=absent, last=True,
-                                left=left.get(name, "")))  # fmt: skip
-    return command_line.tune(config, tunables, accepts, unit_files.drop_in(unit))
+        absent = DirectiveInsertion(value, command_line.find_command_end(config), f" {option_name(name)}=")
+        tunables.append(Tunable(name, option_name(name), NUMBER, insertion=absent, last_wins=True,
+                                skip_reason=left.get(name, "")))  # fmt: skip
+    return command_line.tune_options(config, tunables, accepts, unit_files.drop_in_path(unit))
 
 
-def option(name: str) -> str:
+def option_name(name: str) -> str:
     """Return the command-line option for a parameter."""
     return "--keep-alive" if name == "keepalive" else f"--{name.replace('_', '-')}"
 
 
-def _path(tree: Tree, config: Config, unit: str) -> str:
+def _find_config_path(tree: FileTree, config: Config, unit: str) -> str:
     """Return the path of the configuration file."""
-    directory = unit_files.option(tree, unit, "WorkingDirectory").lstrip("-") or "/"
+    directory = unit_files.find_option(tree, unit, "WorkingDirectory").lstrip("-") or "/"
     arguments = {
-        line.name.text: line.arguments for line in _arguments(unit_environment.read(tree, unit))
+        line.name.text: line.arguments for line in _parse_environment_options(unit_environment.read_environment(tree, unit))
     }
     named = [word.text for word in arguments.get("--config", ())]
     return join(
-        directory, (config.last("--config") or "".join(named)).removeprefix("file:") or _FILE
+        directory, (config.last_word("--config") or "".join(named)).removeprefix("file:") or _DEFAULT_CONFIG_FILE
     )
 
 
-def _written(
-    tree: Tree, config: Config, unit: str, name: str, processors: int = 1
+def _find_configured_value(
+    tree: FileTree, config: Config, unit: str, name: str, processors: int = 1
 ) -> int | str | None:
     """Return the value of a name in the environment, else in the configuration file.
 
     The result is a number, text, the source of an expression, or ``None`` if unset.
     """
-    environment = unit_environment.read(tree, unit)
-    by_environment = [line.arguments[0].text for line in _arguments(environment)
-             if line.name.text == option(name) and line.arguments]  # fmt: skip
+    environment = unit_environment.read_environment(tree, unit)
+    by_environment = [line.arguments[0].text for line in _parse_environment_options(environment)
+             if line.name.text == option_name(name) and line.arguments]  # fmt: skip
     if by_environment:
-        return int(by_environment[-1]) if is_whole(by_environment[-1]) else by_environment[-1]
-    content = tree.files.get(tree.real(_path(tree, config, unit)), b"")
+        return int(by_environment[-1]) if is_uint(by_environment[-1]) else by_environment[-1]
+    content = tree.files.get(tree.resolve(_find_config_path(tree, config, unit)), b"")
     try:
-        values = _assigned(ast.parse(content).body)
-        if node := values.get(name, values.get("*") if name in NAMES else None):
-            value = _value(node, processors)
-            return value if isinstance(value, str) or abs(value) < LARGEST else f"{name}: too large"
+        values = _collect_assignments(ast.parse(content).body)
+        if node := values.get(name, values.get("*") if name in PARAMETER_NAMES else None):
+            value = _evaluate(node, processors)
+            return value if isinstance(value, str) or abs(value) < MAX_NUMBER else f"{name}: too large"
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # raised for deeply nested code
         pass
-    return environment.number("WEB_CONCURRENCY") if name == "workers" else None
+    return environment.get_number("WEB_CONCURRENCY") if name == "workers" else None
 
 
-def _arguments(environment: Environment) -> Iterable[Directive]:
+def _parse_environment_options(environment: UnitEnvironment) -> Iterable[Directive]:
     """Return the options in its environment, which override the file but not the command."""
     try:
-        words = shlex.split(environment.value("GUNICORN_CMD_ARGS"))
+        words = shlex.split(environment.get_value("GUNICORN_CMD_ARGS"))
     except ValueError:
         return ()
-    return _options(tuple(Word(word, 0) for word in (_PROGRAMS[0], *words)))
+    return _parse_options(tuple(Word(word, 0) for word in (_PROGRAM_NAMES[0], *words)))
 
 
-def _assigned(statements: Iterable[ast.stmt]) -> dict[str, ast.expr | ast.stmt]:
+def _collect_assignments(statements: Iterable[ast.stmt]) -> dict[str, ast.expr | ast.stmt]:
     """Return the last value that each name is assigned, or the whole statement if it is complex.
 
     The name `*` stands for any name.
@@ -158,35 +158,35 @@ def _assigned(statements: Iterable[ast.stmt]) -> dict[str, ast.expr | ast.stmt]:
     return values
 
 
-def _value(node: ast.expr | ast.stmt, processors: int) -> int | str:
+def _evaluate(node: ast.expr | ast.stmt, processors: int) -> int | str:
     """Evaluate numbers, their sums and products, and the processor count, as in common examples.
 
     For other expressions, return the source.
     """
     match node:
         case ast.List(elts=[first, *_]):  # of listening addresses
-            return _value(first, processors)
+            return _evaluate(first, processors)
         case ast.Constant(value=int() | str() as value):
             return value
         case ast.Call(func=ast.Name(id="cpu_count") | ast.Attribute(attr="cpu_count"), args=[]):
             return processors
         case ast.BinOp(left=left, op=op, right=right):
-            sides = (_value(left, processors), _value(right, processors))
-            if type(op) in _SUMS and all(isinstance(side, int) for side in sides):
-                return int(_SUMS[type(op)](*sides))
+            sides = (_evaluate(left, processors), _evaluate(right, processors))
+            if type(op) in _ARITHMETIC_OPERATORS and all(isinstance(side, int) for side in sides):
+                return int(_ARITHMETIC_OPERATORS[type(op)](*sides))
     return ast.unparse(node)
 
 
 # Its configuration file is Python and is never edited.
-UNDERSTOOD = Understood(
+VISIBLE_DIRECTIVES = VisibleDirectives(
     lambda _: (),
-    frozenset((*(option(parameter.name) for parameter in PARAMETERS), "--bind")),
-    options=_options,
-    variables=re.compile("WEB_CONCURRENCY|GUNICORN_CMD_ARGS"),
+    frozenset((*(option_name(parameter.name) for parameter in PARAMETERS), "--bind")),
+    parse_options=_parse_options,
+    visible_variables=re.compile("WEB_CONCURRENCY|GUNICORN_CMD_ARGS"),
 )
 
-ADOPTION = app_server.adoption(
-    Gunicorn, _candidates, tune, understood=UNDERSTOOD,
-    paths=(f"{place}/*gunicorn*.py" for place in ("etc", "etc/*", *unit_environment.PLACES)),
-    version="command -v gunicorn >/dev/null && gunicorn --version | sed 's,(version \\(.*\\)),\\1,'",
+ADOPTION = app_server.build_adoption(
+    Gunicorn, _list_candidates, tune_parameters, visible=VISIBLE_DIRECTIVES,
+    paths=(f"{place}/*gunicorn*.py" for place in ("etc", "etc/*", *unit_environment.APPLICATION_DIRECTORIES)),
+    version_script="command -v gunicorn >/dev/null && gunicorn --version | sed 's,(version \\(.*\\)),\\1,'",
 )  # fmt: skip

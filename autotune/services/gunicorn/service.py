@@ -10,26 +10,26 @@ import re
 from collections.abc import Mapping
 from typing import ClassVar
 
-from autotune.services.app_server import AppServer, diagnosis, needs_of
+from autotune.services.app_server import AppServer, build_diagnosis, build_needs
 from autotune.services.base import (
-    ACCEPTED,
+    SOMAXCONN,
     Argv,
     Programs,
     Readback,
     Settings,
-    Site,
-    guided,
+    Placement,
+    with_guidance,
     on_restart,
 )
-from autotune.services.command_line import started
-from autotune.services.readback import backlog_in_force, number
-from autotune.services.unit_files import AS_UNIT, MAIN_WORDS, drop_in
+from autotune.services.command_line import parse_exec_start
+from autotune.services.readback import build_backlog_readback, parse_number
+from autotune.services.unit_files import UNIT_RUN_SCRIPT, PROCESS_COMMAND_SCRIPT, drop_in_path
 
-UNIT = "gunicorn.service"
+UNIT_NAME = "gunicorn.service"
 DOCS = "docs.gunicorn.org, Settings"
 DESIGN = "docs.gunicorn.org, Design"
 
-PARAMETERS = guided((
+PARAMETERS = with_guidance((
     on_restart("workers", "Number of worker processes.",
         low=1, high="max(4, 8 * cpus)", log=True, stock=1, recommended="2 * cpus + 1",
         source=f"{DESIGN}, How Many Workers?"),
@@ -39,7 +39,7 @@ PARAMETERS = guided((
         low=1, high=64, log=True, stock=1, recommended=4, source=f"{DESIGN}, How Many Threads?"),
     on_restart("backlog",
         "Maximum connections waiting for a worker. The kernel limits it to somaxconn.",
-        low=64, high=65_535, log=True, stock=2048, capped_by=ACCEPTED, source=DOCS),
+        low=64, high=65_535, log=True, stock=2048, capped_by=SOMAXCONN, source=DOCS),
     on_restart("keepalive", "Time a threaded worker keeps an idle proxy connection open.",
         low=1, high=75, log=True, stock=2, unit="s", source=DOCS),
     on_restart("worker_connections", "Maximum connections per threaded worker.",
@@ -57,10 +57,10 @@ PARAMETERS = guided((
     small="keepalive+ worker_connections max_requests",
     safe={"workers": (1, "4 * cpus + 1"), "threads": (1, 16), "backlog": (256, 65_535)},
 )  # fmt: skip
-NAMES = frozenset(parameter.name for parameter in PARAMETERS)
+PARAMETER_NAMES = frozenset(parameter.name for parameter in PARAMETERS)
 
 # Arguments: file script unit argv…
-_CHECK = """
+_VALIDATION_SCRIPT = """
 script=$2 unit=$3
 shift 3
 answer=$(sh -c "$script" sh "$unit" --check-config "$@" 2>&1) && exit
@@ -68,9 +68,9 @@ printf '%s\\n' "$answer" | grep . | tail -n 2
 exit 1
 """
 # Arguments: script names unit
-_SHOWN = f"""
+_READBACK_SCRIPT = f"""
 unit=$3
-{{ {MAIN_WORDS} }} | xargs -0 sh -c "$1" sh "$unit" --print-config 2>/dev/null | grep -E "^($2) "
+{{ {PROCESS_COMMAND_SCRIPT} }} | xargs -0 sh -c "$1" sh "$unit" --print-config 2>/dev/null | grep -E "^($2) "
 """
 
 
@@ -81,44 +81,44 @@ class Gunicorn(AppServer):
     title = "gunicorn"
     deployment = "gunicorn"
     port = 8000
-    config = ("", drop_in(UNIT))
+    config_paths = ("", drop_in_path(UNIT_NAME))
     template = "gunicorn/options.conf.j2"
-    unit_name = UNIT
+    unit_name = UNIT_NAME
     # Names of its processes. If gunicorn is in the application's private directory, `true` is found
     # instead.
     programs: ClassVar[Programs] = {"gunicorn": ("gunicorn", "gunicorn3", "true")}
     packages = ("gunicorn",)
     parameters = PARAMETERS
-    needs = needs_of("workers", "workers * threads",
+    needs = build_needs("workers", "workers * threads",
         source="resident size of a worker with Django 3.2 and a client of its database")  # fmt: skip
-    at_most = (("threads", "worker_connections"),)
+    ordering_rules = (("threads", "worker_connections"),)
 
-    def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
+    def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
         for path, content in files.items():
-            if words := started(content.decode(errors="replace")):
-                return ("sh", "-c", _CHECK, "sh", path, AS_UNIT, self.unit(site) or UNIT, *words)
+            if words := parse_exec_start(content.decode(errors="replace")):
+                return ("sh", "-c", _VALIDATION_SCRIPT, "sh", path, UNIT_RUN_SCRIPT, self.get_unit(placement) or UNIT_NAME, *words)
         return None  # the unit's command, which the service manager validates
 
-    def effective(self, site: Site) -> tuple[Readback, ...]:
-        words = (AS_UNIT, "|".join(sorted(NAMES)), self.unit(site) or UNIT)
+    def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
+        words = (UNIT_RUN_SCRIPT, "|".join(sorted(PARAMETER_NAMES)), self.get_unit(placement) or UNIT_NAME)
         return (
-            Readback(("sh", "-c", _SHOWN, "sh", *words), in_effect),
-            backlog_in_force(site, socket=site.own_place),
+            Readback(("sh", "-c", _READBACK_SCRIPT, "sh", *words), parse_effective),
+            build_backlog_readback(placement, socket=placement.adopted_address),
         )
 
 
 SERVICES = (Gunicorn(),)
 
 
-def in_effect(text: str) -> Settings:
+def parse_effective(text: str) -> Settings:
     """Parse the output of `gunicorn --print-config`. The effective backlog comes from the kernel."""
     printed = re.findall(r"(?m)^(\w+) += (\S+)$", text)
-    return {name: number(value) for name, value in printed if name in NAMES - {"backlog"}}
+    return {name: parse_number(value) for name, value in printed if name in PARAMETER_NAMES - {"backlog"}}
 
 
 # Workers that exceeded the timeout were killed together with their requests.
-DIAGNOSIS = diagnosis(
-    Gunicorn(), "workers", waiting=("backlog+", "worker_connections+"),
-    ended=("timeout", r"WORKER TIMEOUT",
+DIAGNOSIS = build_diagnosis(
+    Gunicorn(), "workers", connection_changes=("backlog+", "worker_connections+"),
+    killed_workers=("timeout", r"WORKER TIMEOUT",
            "workers exceeded `timeout` and were killed: raise timeout"),
 )  # fmt: skip

@@ -5,71 +5,71 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from autotune.services import unit_environment, unit_files
-from autotune.services.adoption import Adoption, RunningHost, RunningService, at_http_port
+from autotune.services.adoption import Adoption, RunningHost, RunningService, with_http_port
 from autotune.services.base import Value
-from autotune.services.config_files import Config, Tree, gather, together
+from autotune.services.config_files import Config, FileTree, read_config, merge_configs
 from autotune.services.directives import (
     FLAG,
     MILLISECONDS,
     NUMBER,
-    SIGNED,
+    SIGNED_NUMBER,
     WORD,
-    Absent,
+    DirectiveInsertion,
     Notation,
     Tunable,
-    below,
+    find_line_end,
 )
 from autotune.services.haproxy import syntax
-from autotune.services.understood import Understood
+from autotune.services.understood import VisibleDirectives
 
-UNIT, HOME = "haproxy.service", "/etc/haproxy"
-MAIN = f"{HOME}/haproxy.cfg"
-PROXIES = ("defaults", "frontend", "backend", "listen")
+UNIT_NAME, CONFIG_DIRECTORY = "haproxy.service", "/etc/haproxy"
+MAIN_FILE = f"{CONFIG_DIRECTORY}/haproxy.cfg"
+PROXY_SECTIONS = ("defaults", "frontend", "backend", "listen")
 # The timeout that applies if a file does not set this one, in the manual's order.
-_TIMEOUTS = {"client": "", "server": "", "connect": "", "queue": "connect", "http-request": "client",
+_TIMEOUT_FALLBACKS = {"client": "", "server": "", "connect": "", "queue": "connect", "http-request": "client",
              "http-keep-alive": "http-request"}  # fmt: skip
 
 
-def find(host: RunningHost) -> Iterator[RunningService | str]:
-    if not host.runs(UNIT):
+def find_services(host: RunningHost) -> Iterator[RunningService | str]:
+    if not host.is_active(UNIT_NAME):
         return
-    config = _read(host.tree)
-    if config.unread:
-        yield "; ".join(f"HAProxy is not tuned: {p} ({why})" for p, why in config.unread.items())
+    config = _read_host_config(host.tree)
+    if config.unread_files:
+        yield "; ".join(f"HAProxy is not tuned: {p} ({why})" for p, why in config.unread_files.items())
         return
-    sockets = (line.words[0].removeprefix("unix@") for line in config.called("stats socket"))
-    servers = (line.words[1] for line in config.called("server") if line.words[1:])
+    sockets = (line.words[0].removeprefix("unix@") for line in config.find_all("stats socket"))
+    servers = (line.words[1] for line in config.find_all("server") if line.words[1:])
     running = RunningService(
-        host=host, key="haproxy", config=config, kind="lb", behind=tuple(dict.fromkeys(servers)),
-        listen=next((path for path in sockets if path.startswith("/")), ""),
-        unit="" if config.main == MAIN else UNIT,
+        host=host, key="haproxy", config=config, tier_kind="lb", backends=tuple(dict.fromkeys(servers)),
+        listen_address=next((path for path in sockets if path.startswith("/")), ""),
+        unit="" if config.main_file == MAIN_FILE else UNIT_NAME,
     )  # fmt: skip
-    yield at_http_port(running, "HAProxy", _listens(config))
+    yield with_http_port(running, "HAProxy", _list_http_addresses(config))
 
 
-def _read(tree: Tree) -> Config:
+def _read_host_config(tree: FileTree) -> Config:
     """Read all files of its unit's command as one. In directories, only ``.cfg`` files count."""
-    words = unit_environment.words(tree, UNIT)
-    named = unit_environment.values_of(words, "-f") or [MAIN]
-    paths = (path for place in named for path in tree.matching(f"{place}/*.cfg") or [place]
+    words = unit_environment.expand_command(tree, UNIT_NAME)
+    named = unit_environment.find_option_values(words, "-f") or [MAIN_FILE]
+    paths = (path for place in named for path in tree.glob(f"{place}/*.cfg") or [place]
              # All of HOME was read, so a missing path there is a directory without such files.
-             if path == MAIN or tree.real(path) in tree.files or not path.startswith(HOME))  # fmt: skip
-    return together(" ".join(named), [gather(tree, p, syntax.read) for p in paths])
+             if path == MAIN_FILE or tree.resolve(path) in tree.files or not path.startswith(CONFIG_DIRECTORY))  # fmt: skip
+    return merge_configs(" ".join(named), [read_config(tree, p, syntax.parse_directives) for p in paths])
 
 
-def _listens(config: Config) -> Iterator[tuple[str, bool]]:
+def _list_http_addresses(config: Config) -> Iterator[tuple[str, bool]]:
     """Yield HTTP addresses that forward to other hosts, and true if they use TLS."""
-    forwards = {line.directive.within for name in ("server", "default_backend", "use_backend")
-                for line in config.called(name)}  # fmt: skip
-    for line in config.called("bind"):
-        if line.directive.within in forwards and line.words:
+    forwards = {line.directive.blocks for name in ("server", "default_backend", "use_backend")
+                for line in config.find_all(name)}  # fmt: skip
+    for line in config.find_all("bind"):
+        if line.directive.blocks in forwards and line.words:
             yield line.words[0], "ssl" in line.words
 
 
-def _tunables(service: RunningService) -> Iterator[Tunable]:
+def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     """Yield parameters in the file, or addable as one line in `global` or `defaults`."""
     config, host = service.config, service.host
-    backlog = "bind backlog" if config.called("bind backlog") else "backlog"
+    backlog = "bind backlog" if config.find_all("bind backlog") else "backlog"
     for section, name, directive, notation, default in (
         ("global", "nbthread", "nbthread", NUMBER, host.processors),
         ("global", "maxconn", "maxconn", NUMBER, None),
@@ -80,44 +80,44 @@ def _tunables(service: RunningService) -> Iterator[Tunable]:
         ("defaults", "balance", "balance", WORD, "roundrobin"),
         ("defaults", "http_reuse", "http-reuse", WORD, "safe"),
         ("defaults", "server_maxconn", "server maxconn", NUMBER, 0),
-        ("defaults", "pool_max_conn", "server pool-max-conn", SIGNED, -1),
+        ("defaults", "pool_max_conn", "server pool-max-conn", SIGNED_NUMBER, -1),
         ("defaults", "pool_purge_delay", "server pool-purge-delay", MILLISECONDS, 5000),
         ("global", "busy_polling", "busy-polling", FLAG, False),
         ("defaults", "dontlog_normal", "option dontlog-normal", FLAG, False),
         ("defaults", "http_server_close", "option http-server-close", FLAG, False),
-        *_timeouts(config),
+        *_list_timeouts(config),
     ):
-        blocks = ("global",) if section == "global" else PROXIES
+        blocks = ("global",) if section == "global" else PROXY_SECTIONS
         written = directive.replace("server ", "default-server ")
-        line, places = f"\n    {written}", below(config, section, only=True)
+        line, places = f"\n    {written}", find_line_end(config, section, must_be_only=True)
         before = line if notation is FLAG else f"{line} "
-        absent = None if default is None else Absent(default, places, before)
-        yield Tunable(name, directive, notation, blocks, absent=absent)
+        absent = None if default is None else DirectiveInsertion(default, places, before)
+        yield Tunable(name, directive, notation, blocks, insertion=absent)
 
 
-def _timeouts(config: Config) -> Iterator[tuple[str, str, str, Notation, Value | None]]:
+def _list_timeouts(config: Config) -> Iterator[tuple[str, str, str, Notation, Value | None]]:
     values: dict[str, Value | None] = {}
-    for name, otherwise in _TIMEOUTS.items():
-        words = {word for line in config.called(f"timeout {name}") for word in line.words[:1]}
-        milliseconds = {MILLISECONDS.read(word) for word in words} or {values.get(otherwise)}
+    for name, otherwise in _TIMEOUT_FALLBACKS.items():
+        words = {word for line in config.find_all(f"timeout {name}") for word in line.words[:1]}
+        milliseconds = {MILLISECONDS.parse(word) for word in words} or {values.get(otherwise)}
         values[name] = milliseconds.pop() if len(milliseconds) == 1 else None
         parameter = f"timeout_{name.replace('-', '_')}"
         yield "defaults", parameter, f"timeout {name}", MILLISECONDS, values[name]
 
 
-_OF_SERVERS = ("maxconn", "pool-max-conn", "pool-purge-delay")
-UNDERSTOOD = Understood(syntax.read, frozenset((
+_SERVER_OPTIONS = ("maxconn", "pool-max-conn", "pool-purge-delay")
+VISIBLE_DIRECTIVES = VisibleDirectives(syntax.parse_directives, frozenset((
     "nbthread", "maxconn", "tune.bufsize", "backlog", "bind backlog", "bind shards", "retries",
     "balance", "http-reuse", "busy-polling", "option dontlog-normal", "option http-server-close",
-    *(f"server {option}" for option in _OF_SERVERS), *(f"timeout {name}" for name in _TIMEOUTS),
+    *(f"server {option}" for option in _SERVER_OPTIONS), *(f"timeout {name}" for name in _TIMEOUT_FALLBACKS),
 )), writes=frozenset(("default-server",)))  # fmt: skip
 
 ADOPTION = Adoption(
-    known_as="HAProxy",
-    units=(UNIT,),
-    paths=(HOME[1:], "etc/default/haproxy", "etc/sysconfig/haproxy", *unit_files.paths(UNIT)),
-    version="runs haproxy.service && haproxy -v | sed -n 's,^HAProxy version ,HAProxy ,p'",
-    find=find,
-    understood=UNDERSTOOD,
-    tunables=_tunables,
+    title="HAProxy",
+    units=(UNIT_NAME,),
+    paths=(CONFIG_DIRECTORY[1:], "etc/default/haproxy", "etc/sysconfig/haproxy", *unit_files.list_unit_paths(UNIT_NAME)),
+    version_script="runs haproxy.service && haproxy -v | sed -n 's,^HAProxy version ,HAProxy ,p'",
+    find_services=find_services,
+    visible=VISIBLE_DIRECTIVES,
+    list_tunables=_list_tunables,
 )

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from functools import partial
 
-from autotune.services.base import Needs, Trait, accept_queue, guided, on_reload
+from autotune.services.base import ResourceNeeds, Trait, accept_queue, with_guidance, on_reload
 
 MANUAL = "HAProxy 2.6 configuration manual"
-CHOICE = "haproxy.com blog, Test Driving “Power of Two Random Choices” Load Balancing"
+BALANCING_DOCS = "haproxy.com blog, Test Driving “Power of Two Random Choices” Load Balancing"
 # Debian's default follows the descriptors: 262,128 under its unit, too many for the memory of most
 # hosts.
-CONNECTIONS = "min(nofile / 2 - 64, memory / 65536)"
+MAX_CONNECTIONS = "min(nofile / 2 - 64, memory / 65536)"
 reload = partial(on_reload, source=MANUAL)
 timeout = partial(on_reload, source=MANUAL, unit="ms", log=True)
 
-PARAMETERS = guided((
+PARAMETERS = with_guidance((
     reload("nbthread", "Number of threads; by default one per available CPU.",
         low=1, high="min(64, 4 * cpus)", stock="cpus", recommended="cpus"),
     reload("maxconn",
         "Maximum concurrent client connections. More wait in the kernel's queue.",
-        low=64, high="nofile / 2 - 64", log=True, stock=CONNECTIONS,
-        recommended=f"min(20000, {CONNECTIONS})"),
+        low=64, high="nofile / 2 - 64", log=True, stock=MAX_CONNECTIONS,
+        recommended=f"min(20000, {MAX_CONNECTIONS})"),
     on_reload("server_maxconn",
         "Maximum concurrent requests per web host; 0 means no limit.",
         low=0, high=1024, stock=0, recommended=100,
@@ -32,7 +32,7 @@ PARAMETERS = guided((
     on_reload("balance",
         "Load balancing method: round robin, least connections, or the better of two random hosts.",
         choices=("roundrobin", "static-rr", "leastconn", "random"), stock="roundrobin",
-        recommended="leastconn", source=f"{MANUAL}; {CHOICE}"),
+        recommended="leastconn", source=f"{MANUAL}; {BALANCING_DOCS}"),
     reload("http_reuse", "Reuse of a server connection for requests of other clients.",
         choices=("never", "safe", "aggressive", "always"), stock="safe", recommended="safe"),
     reload("http_server_close", "Close connections to the web tier after each request.",
@@ -68,7 +68,7 @@ PARAMETERS = guided((
     safe={"nbthread": (1, "2 * cpus"), "backlog": (256, 65_535)},
 )  # fmt: skip
 
-NEEDS = Needs(
+RESOURCE_NEEDS = ResourceNeeds(
     # Two buffers and state per connection; its threads, and a master next to the worker.
     memory="maxconn * (2 * tune_bufsize + 1 KB) + nbthread * 2 MB + 24 MB",
     source=f"{MANUAL}, maxconn: about 33 kB a connection; resident size of 2.6 at rest",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from autotune.services.base import Argv, Programs, Readback, Role, Service, Site
-from autotune.services.haproxy.parameters import NEEDS, PARAMETERS
-from autotune.services.haproxy.stats import asking, in_effect
-from autotune.services.readback import backlog_in_force
+from autotune.services.base import Argv, Programs, Readback, Role, Service, Placement
+from autotune.services.haproxy.parameters import RESOURCE_NEEDS, PARAMETERS
+from autotune.services.haproxy.stats import build_stats_command, parse_effective
+from autotune.services.readback import build_backlog_readback
 
 
 class Haproxy(Service):
@@ -19,33 +19,33 @@ class Haproxy(Service):
     deployment = "haproxy"
     role = Role.PROXY
     port = 80
-    config = ("haproxy.cfg", "/etc/haproxy/haproxy.cfg")
+    config_paths = ("haproxy.cfg", "/etc/haproxy/haproxy.cfg")
     template = "haproxy/proxy.conf.j2"
     unit_name = "haproxy.service"
     packages = ("haproxy",)
     programs: ClassVar[Programs] = {"haproxy": ("haproxy",)}
     parameters = PARAMETERS
-    needs = NEEDS
+    needs = RESOURCE_NEEDS
     # The master starts a worker that rereads the files, and stops the old one.
     reload_signal = "USR2"
-    at_most = (("shards", "nbthread"), ("server_maxconn", "maxconn"))
+    ordering_rules = (("shards", "nbthread"), ("server_maxconn", "maxconn"))
 
-    def leaves(self, site: Site) -> tuple[str, ...]:
+    def list_created_files(self, placement: Placement) -> tuple[str, ...]:
         # The unit mounts the log socket there, into the worker's root.
-        return site.place((), ("/var/lib/haproxy/dev/log",))
+        return placement.choose((), ("/var/lib/haproxy/dev/log",))
 
-    def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv:
-        return (site.programs["haproxy"], "-c", *self._named(site))
+    def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
+        return (placement.programs["haproxy"], "-c", *self._config_options(placement))
 
-    def start(self, site: Site, files: Mapping[str, bytes]) -> Argv:
-        return (site.programs["haproxy"], "-W", *self._named(site))
+    def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
+        return (placement.programs["haproxy"], "-W", *self._config_options(placement))
 
-    def _named(self, site: Site) -> Argv:
+    def _config_options(self, placement: Placement) -> Argv:
         """Return an ``-f`` option for each file or directory of the unit."""
-        return tuple(word for path in self.config_path(site).split() for word in ("-f", path))
+        return tuple(word for path in self.config_path(placement).split() for word in ("-f", path))
 
-    def effective(self, site: Site) -> tuple[Readback, ...]:
-        return (Readback(asking(site), in_effect), backlog_in_force(site))
+    def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
+        return (Readback(build_stats_command(placement), parse_effective), build_backlog_readback(placement))
 
 
 SERVICES = (Haproxy(),)

@@ -6,62 +6,62 @@ import csv
 import re
 from collections.abc import Mapping
 
-from autotune.services.base import Argv, Settings, Site, Value
-from autotune.services.readback import number
-from autotune.strict import is_whole, split_lines
+from autotune.services.base import Argv, Settings, Placement, Value
+from autotune.services.readback import parse_number
+from autotune.strict import is_uint, split_lines
 
-QUESTION = "show info;show stat;show pools"
-TOTALS = ("FRONTEND", "BACKEND")
-COLUMNS = {"svname", "algo", "slim"}
+STATS_COMMANDS = "show info;show stat;show pools"
+TOTAL_ROWS = ("FRONTEND", "BACKEND")
+REQUIRED_COLUMNS = {"svname", "algo", "slim"}
 # Debian always has perl-base, but no client for unix sockets. An absolute path may be too long for
 # a socket, so the script changes the directory.
-_ASK = (
+_SOCKET_CLIENT_SCRIPT = (
     "chdir shift; my $s = IO::Socket::UNIX->new(shift) or die qq($!\\n);"
     " print $s qq(@ARGV\\n); print while <$s>"
 )
-_VALUES = {"nbthread": r"(?m)^Nbthread: ([0-9]{1,15})$", "maxconn": r"(?m)^Maxconn: ([0-9]{1,15})$",
+_INFO_PATTERNS = {"nbthread": r"(?m)^Nbthread: ([0-9]{1,15})$", "maxconn": r"(?m)^Maxconn: ([0-9]{1,15})$",
            "tune_bufsize": r"Pool buffer \(([0-9]{1,15}) bytes\)"}  # fmt: skip
 
 
-def socket_of(site: Site) -> str:
+def find_stats_socket(placement: Placement) -> str:
     """Return the path of the stats socket, or its name in the site's directory."""
-    return site.own_place or site.place("haproxy.sock", "/run/haproxy/admin.sock")
+    return placement.adopted_address or placement.choose("haproxy.sock", "/run/haproxy/admin.sock")
 
 
-def asking(site: Site) -> Argv:
+def build_stats_command(placement: Placement) -> Argv:
     """Return the command that prints all three responses on its host."""
-    directory = site.place(site.directory, "/")
-    return ("perl", "-MIO::Socket::UNIX", "-e", _ASK, directory, socket_of(site), QUESTION)
+    directory = placement.choose(placement.directory, "/")
+    return ("perl", "-MIO::Socket::UNIX", "-e", _SOCKET_CLIENT_SCRIPT, directory, find_stats_socket(placement), STATS_COMMANDS)
 
 
-def rows(text: str) -> list[Mapping[str, str]]:
+def parse_rows(text: str) -> list[Mapping[str, str]]:
     """Parse `show stat` into rows for every frontend, server and backend, by column. The result is
     empty if a column in ``COLUMNS`` is missing."""
     table = text.partition("# pxname,")[2].partition("\n\n")[0]
     reader = csv.DictReader(split_lines(f"pxname,{table}"), restval="")
     try:
-        complete = {*(reader.fieldnames or ())} >= COLUMNS
+        complete = {*(reader.fieldnames or ())} >= REQUIRED_COLUMNS
         return [row for row in reader if None not in row] if complete else []
     except csv.Error:
         return []
 
 
-def in_effect(text: str) -> Settings:
+def parse_effective(text: str) -> Settings:
     """Return values of the running process. Server values are included only if all servers agree."""
-    values: dict[str, Value] = {name: int(match[1]) for name, pattern in _VALUES.items()
+    values: dict[str, Value] = {name: int(match[1]) for name, pattern in _INFO_PATTERNS.items()
                                 if (match := re.search(pattern, text))}  # fmt: skip
-    limits = {row["slim"] or "0" for row in rows(text) if row["svname"] not in TOTALS}
-    methods = {row["algo"] for row in rows(text) if row["algo"]}
+    limits = {row["slim"] or "0" for row in parse_rows(text) if row["svname"] not in TOTAL_ROWS}
+    methods = {row["algo"] for row in parse_rows(text) if row["algo"]}
     for name, alike in (("server_maxconn", limits), ("balance", methods)):
         if len(alike) == 1:
-            values[name] = number(alike.pop())
+            values[name] = parse_number(alike.pop())
     return values
 
 
-def counters(text: str) -> Mapping[str, float]:
+def parse_counters(text: str) -> Mapping[str, float]:
     """Parse `show stat`: sums over backends, the worst backend, and the fullest frontend."""
-    numbers = [{name: float(value) for name, value in row.items() if is_whole(value)}
-               for row in rows(text) if row["svname"] in TOTALS]  # fmt: skip
+    numbers = [{name: float(value) for name, value in row.items() if is_uint(value)}
+               for row in parse_rows(text) if row["svname"] in TOTAL_ROWS]  # fmt: skip
     backends = [row for row in numbers if "qcur" in row]
     frontends = [row for row in numbers if "qcur" not in row and row.get("slim")]
     sums = {name: sum(row.get(name, 0.0) for row in backends) for name in ("qcur", "econ", "wretr")}

@@ -5,47 +5,47 @@ from __future__ import annotations
 import re
 from itertools import pairwise
 
-from autotune.services.config_files import Directive, Word, unreadable
+from autotune.services.config_files import Directive, Word, build_syntax_error
 
-SECTIONS = frozenset(
+SECTION_NAMES = frozenset(
     ("global", "defaults", "frontend", "backend", "listen", "userlist", "peers", "resolvers",
      "mailers", "cache", "program", "ring", "http-errors", "fcgi-app", "log-forward")
 )  # fmt: skip
-_OF_TWO = ("timeout", "option", "stats")  # identified by their first two words
+_TWO_WORD_DIRECTIVES = ("timeout", "option", "stats")  # identified by their first two words
 # Each option on these lines is also a directive: `server maxconn`, of a `server` line or a default.
-_OPTIONS = {"bind": "bind", "server": "server", "default-server": "server",
+_OPTION_OWNERS = {"bind": "bind", "server": "server", "default-server": "server",
             "server-template": "server"}  # fmt: skip
 # A space ends a word and `#` ends a line, unless quoted or escaped.
-_TOKEN = re.compile(
+_TOKEN_PATTERN = re.compile(
     r"""(?P<space>[^\S\n]+)|(?P<end>(?:\#[^\n]*)?(?:\n|$))"""
     r"""|(?P<word>(?:"(?:\\.|[^"\\\n])*"|'[^'\n]*'|\\[^\n]|[^\s\#"'\\])+)"""
 )
 
 
-def read(text: str) -> tuple[Directive, ...]:
+def parse_directives(text: str) -> tuple[Directive, ...]:
     """Return every directive, sections before their content. Raises Unreadable."""
     directives: list[Directive] = []
     section: tuple[tuple[str, ...], ...] = ()
     words: list[Word] = []
     place = 0
     while place < len(text) or words:
-        token = _TOKEN.match(text, place)
+        token = _TOKEN_PATTERN.match(text, place)
         if token is None or (token["word"] and not words and token["word"].startswith(".")):
-            raise unreadable(text, place, "an unclosed quote, or a conditional block")
+            raise build_syntax_error(text, place, "an unclosed quote, or a conditional block")
         if token["word"]:
             words.append(Word(token["word"], place))
         elif words and not token["space"]:
             name, rest = words[0], words[1:]
-            if name.text in SECTIONS:
+            if name.text in SECTION_NAMES:
                 section = ()
-            elif name.text in _OF_TWO and rest:
+            elif name.text in _TWO_WORD_DIRECTIVES and rest:
                 name, rest = Word(f"{name.text} {rest[0].text}", name.start), rest[1:]
             directives.append(Directive(name, tuple(rest), section))
-            owner = _OPTIONS.get(name.text)
+            owner = _OPTION_OWNERS.get(name.text)
             for option, value in pairwise(rest) if owner else ():
                 called = Word(f"{owner} {option.text}", option.start)
                 directives.append(Directive(called, (value,), section))
-            if name.text in SECTIONS:
+            if name.text in SECTION_NAMES:
                 section = (tuple(word.text for word in words),)
             words = []
         place = token.end()

@@ -6,26 +6,26 @@ from collections.abc import Mapping
 from functools import partial
 from typing import ClassVar
 
-from autotune.services.base import Argv, Needs, Programs, Site, TrialStart, guided, on_restart
+from autotune.services.base import Argv, ResourceNeeds, Programs, Placement, TrialStart, with_guidance, on_restart
 from autotune.services.diagnosis import Diagnosis
 from autotune.services.redis_protocol import (
     CLIENT_LIMIT,
-    COUNTERS,
+    COUNTER_QUERY,
     RedisProtocolServer,
-    as_user,
+    build_user_prefix,
     backlog,
     clients,
 )
 
-SOURCE = "kvrocks.apache.org, kvrocks.conf"
+DOCS = "kvrocks.apache.org, kvrocks.conf"
 rocksdb = partial(on_restart, source="kvrocks.conf; RocksDB wiki, Tuning Guide")
 
-PARAMETERS = guided((
+PARAMETERS = with_guidance((
     on_restart("workers",
         "Number of threads that serve clients. Each connection belongs to one thread.",
-        low=1, high="4 * cpus", log=True, stock=8, recommended="cpus", source=SOURCE),
-    clients(source=SOURCE),
-    backlog(source=SOURCE),
+        low=1, high="4 * cpus", log=True, stock=8, recommended="cpus", source=DOCS),
+    clients(source=DOCS),
+    backlog(source=DOCS),
     rocksdb("block_cache_size",
         "Memory for blocks read from disk. Guides advise a third of the host's memory.",
         low=16, high="memory / 2 / 1048576", log=True, stock=4096,
@@ -62,13 +62,13 @@ PARAMETERS = guided((
 )  # fmt: skip
 
 # Option names that differ from ``rocksdb.NAME``.
-_SPELT = {
+_SERVER_NAMES = {
     "workers": "workers",
     "maxclients": "maxclients",
     "tcp_backlog": "tcp-backlog",
     "async_io": "rocksdb.read_options.async_io",
 }
-IN_EFFECT = {_SPELT.get(p.name, f"rocksdb.{p.name}"): p.name for p in PARAMETERS}
+PARAMETERS_BY_OPTION = {_SERVER_NAMES.get(p.name, f"rocksdb.{p.name}"): p.name for p in PARAMETERS}
 
 
 class Kvrocks(RedisProtocolServer):
@@ -78,15 +78,15 @@ class Kvrocks(RedisProtocolServer):
     title = "Kvrocks"
     deployment = "kvrocks"
     port = 6666
-    config = ("kvrocks.conf", "/etc/kvrocks/kvrocks.conf")
+    config_paths = ("kvrocks.conf", "/etc/kvrocks/kvrocks.conf")
     template = "kvrocks/kvrocks.conf.j2"
     unit_name = "kvrocks.service"
     packages = ("redis-tools",)
-    elsewhere = "packages are on kvrocks.apache.org; Debian has none"
+    package_source = "packages are on kvrocks.apache.org; Debian has none"
     programs: ClassVar[Programs] = {"kvrocks": ("kvrocks",), "redis-cli": ("redis-cli",)}
     parameters = PARAMETERS
-    in_effect = IN_EFFECT
-    needs = Needs(
+    parameters_by_option = PARAMETERS_BY_OPTION
+    needs = ResourceNeeds(
         processes="1",
         rss=64 * 2**20,
         # Write buffers are per column family, and plain strings use two families.
@@ -97,19 +97,19 @@ class Kvrocks(RedisProtocolServer):
         descriptors="maxclients + max_open_files",
     )
 
-    def validate(self, site: Site, files: Mapping[str, bytes]) -> TrialStart:
+    def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> TrialStart:
         # A running database cannot be opened twice and needs a port. The trial uses its own
         # directory, and the port on an unused address.
-        argv = (*self.start(site, files), "--dir", "./trial", "--unixsocket", "trial.sock",
+        argv = (*self.build_start_command(placement, files), "--dir", "./trial", "--unixsocket", "trial.sock",
                 "--bind", "127.0.0.2")  # fmt: skip
         return TrialStart(argv, "trial.sock")
 
-    def start(self, site: Site, files: Mapping[str, bytes]) -> Argv:
-        program = (site.programs["kvrocks"], "-c", self.config_path(site))
-        return (*as_user(site.user, site.group), *program)
+    def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
+        program = (placement.programs["kvrocks"], "-c", self.config_path(placement))
+        return (*build_user_prefix(placement.user, placement.group), *program)
 
 
 SERVICES = (Kvrocks(),)
 
 # No separate log exists here, and no moves are known.
-DIAGNOSIS = Diagnosis(counters=COUNTERS, log=None, moves={}, clients=CLIENT_LIMIT)
+DIAGNOSIS = Diagnosis(counter_query=COUNTER_QUERY, find_log=None, recommended_changes={}, client_limit=CLIENT_LIMIT)

@@ -12,25 +12,25 @@ from autotune.services.base import (
     Readback,
     Role,
     Service,
-    Site,
+    Placement,
     Value,
     on_restart,
 )
 from autotune.services.diagnosis import Diagnosis, Resource
 
-DROP_IN = "/etc/systemd/system/{unit}.d/autotune.conf"
-NOFILE = on_restart("nofile", "Open-file limit of the tier's units at start.",
+DROP_IN_PATH = "/etc/systemd/system/{unit}.d/autotune.conf"
+NOFILE_PARAMETER = on_restart("nofile", "Open-file limit of the tier's units at start.",
     low=1024, high="nofile", log=True, stock=1024, recommended="min(65535, nofile)",
     source="systemd.exec(5), LimitNOFILE; reference stack", direction="+",
     safe=(1024, "nofile"))  # fmt: skip
 # The limits of a unit's first process, and the unit's setting. The unit name is an argument, never
 # part of the script.
-_LIMITS = """
+_READ_LIMITS_SCRIPT = """
 cat "/proc/$(systemctl show --property MainPID --value "$1")/limits"
 systemctl show --property LimitNOFILESoft "$1"
 """
-_NOW = re.compile(r"^Max open files\s+([0-9]{1,19})\s", re.MULTILINE)
-_TO_BEGIN_WITH = re.compile(r"^LimitNOFILESoft=([0-9]{1,19})$", re.MULTILINE)
+_CURRENT_LIMIT_PATTERN = re.compile(r"^Max open files\s+([0-9]{1,19})\s", re.MULTILINE)
+_UNIT_LIMIT_PATTERN = re.compile(r"^LimitNOFILESoft=([0-9]{1,19})$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -48,8 +48,8 @@ class Limits(Service):
         """Return the limit parameter. Its stock value is the distribution's own LimitNOFILE, if
         set.
         """
-        raised = [s.unit_nofile for s in self.services if s.unit_nofile != NOFILE.stock]
-        return (replace(NOFILE, stock=raised[0]),) if raised else (NOFILE,)
+        raised = [s.unit_nofile for s in self.services if s.unit_nofile != NOFILE_PARAMETER.stock]
+        return (replace(NOFILE_PARAMETER, stock=raised[0]),) if raised else (NOFILE_PARAMETER,)
 
     @property
     def programs(self) -> Programs:
@@ -58,33 +58,33 @@ class Limits(Service):
             name: paths for service in self.services for name, paths in service.programs.items()
         }
 
-    def beside(self, services: tuple[Service, ...]) -> Limits:
+    def for_deployment(self, services: tuple[Service, ...]) -> Limits:
         return Limits(services)
 
-    def files(self, site: Site) -> tuple[ConfigFile, ...]:
+    def list_config_files(self, placement: Placement) -> tuple[ConfigFile, ...]:
         return tuple(
-            ConfigFile(DROP_IN.format(unit=unit), service.limits_template)
+            ConfigFile(DROP_IN_PATH.format(unit=unit), service.limits_template)
             for service in self.services
-            if (unit := service.unit(site))
+            if (unit := service.get_unit(placement))
         )
 
-    def effective(self, site: Site) -> tuple[Readback, ...]:
+    def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         return tuple(
-            Readback(("sh", "-c", _LIMITS, "sh", unit), open_files)
+            Readback(("sh", "-c", _READ_LIMITS_SCRIPT, "sh", unit), parse_open_files)
             for service in self.services
-            if (unit := service.unit(site))
+            if (unit := service.get_unit(placement))
         )
 
 
 SERVICES = (Limits(),)
-DIAGNOSIS = Diagnosis(counters=None, log=None, moves={Resource.DESCRIPTORS: ("nofile+",)})
+DIAGNOSIS = Diagnosis(counter_query=None, find_log=None, recommended_changes={Resource.DESCRIPTORS: ("nofile+",)})
 
 
-def open_files(text: str) -> dict[str, Value]:
+def parse_open_files(text: str) -> dict[str, Value]:
     """Return the soft limit in ``/proc/PID/limits``, or the unit's setting if that is lower.
 
     Some software raises its own limit.
     """
-    now = _NOW.search(text)
-    limits = [int(match[1]) for match in (now, _TO_BEGIN_WITH.search(text)) if match]
+    now = _CURRENT_LIMIT_PATTERN.search(text)
+    limits = [int(match[1]) for match in (now, _UNIT_LIMIT_PATTERN.search(text)) if match]
     return {"nofile": min(limits)} if now else {}

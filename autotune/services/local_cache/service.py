@@ -13,34 +13,34 @@ from typing import ClassVar
 from autotune.services.base import (
     Argv,
     ConfigFile,
-    Needs,
+    ResourceNeeds,
     Programs,
     Readback,
     Role,
     Service,
-    Site,
+    Placement,
     TrialStart,
     at_once,
-    guided,
+    with_guidance,
     on_restart,
 )
-from autotune.services.diagnosis import NOTHING
-from autotune.services.memcached.service import PROGRAMS, ask, options, settings_in_effect
+from autotune.services.diagnosis import EMPTY_DIAGNOSIS
+from autotune.services.memcached.service import PROGRAMS, build_stats_command, parse_options, build_settings_parser
 
-SOURCE = "memcached(1); local and remote cache tiers in front of a web server (mod_mcpage)"
-PRESENT = (("enabled", (True,)),)
-option = partial(on_restart, source=SOURCE)
+DOCS = "memcached(1); local and remote cache tiers in front of a web server (mod_mcpage)"
+IF_ENABLED = (("enabled", (True,)),)
+option = partial(on_restart, source=DOCS)
 
-PARAMETERS = guided((
+PARAMETERS = with_guidance((
     option("enabled", "Run a cache on each host in front of the remote one.",
         stock=False),
     option("memory", "Memory of the local cache for items.",
-        low=1, high="memory / 8 / 1048576", log=True, stock=8, unit="MB", when=PRESENT),
+        low=1, high="memory / 8 / 1048576", log=True, stock=8, unit="MB", when=IF_ENABLED),
     at_once("ttl", "Time before the local cache fetches an item again.",
-        low=1, high=300, log=True, stock=5, unit="s", when=PRESENT, source=SOURCE),
+        low=1, high=300, log=True, stock=5, unit="s", when=IF_ENABLED, source=DOCS),
     option("threads",
         "Number of worker threads of the local cache.",
-        low=1, high="2 * cpus", stock=1, when=PRESENT),
+        low=1, high="2 * cpus", stock=1, when=IF_ENABLED),
 ),
     capacity="enabled memory+ ttl",
     small="threads",
@@ -52,33 +52,33 @@ class LocalCache(Service):
 
     name = "local_cache"
     title = "local cache"
-    role = Role.LOCAL
+    role = Role.LOCAL_CACHE
     # Not memcached's default port, which a cache tier on the same host may use.
     port = 11311
     unit_name = "autotune-local-cache.service"
     packages = ("memcached",)
     programs: ClassVar[Programs] = PROGRAMS
     parameters = PARAMETERS
-    needs = Needs(memory="enabled * (memory * 1.1 + 6 MB)", source="memcached.org, user internals")
-    runs_when = PRESENT
+    needs = ResourceNeeds(memory="enabled * (memory * 1.1 + 6 MB)", source="memcached.org, user internals")
+    runs_when = IF_ENABLED
 
-    def files(self, site: Site) -> tuple[ConfigFile, ...]:
+    def list_config_files(self, placement: Placement) -> tuple[ConfigFile, ...]:
         options_file = ConfigFile("local_cache.conf", "local_cache/options.j2")
         unit = ConfigFile(f"/etc/systemd/system/{self.unit_name}", "local_cache/unit.j2")
-        return (site.place(options_file, unit),)
+        return (placement.choose(options_file, unit),)
 
-    def validate(self, site: Site, files: Mapping[str, bytes]) -> TrialStart | None:
-        argv = self.start(site, files)
+    def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> TrialStart | None:
+        argv = self.build_start_command(placement, files)
         return TrialStart((*argv, "-s", "trial.sock"), "trial.sock") if argv else None
 
-    def start(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
+    def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
         content = files.get("local_cache.conf")
-        return (site.programs["memcached"], *options(content)) if content is not None else None
+        return (placement.programs["memcached"], *parse_options(content)) if content is not None else None
 
-    def effective(self, site: Site) -> tuple[Readback, ...]:
-        return (Readback(ask(site, "settings"), settings_in_effect(("memory", "threads"))),)
+    def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
+        return (Readback(build_stats_command(placement, "settings"), build_settings_parser(("memory", "threads"))),)
 
 
 SERVICES = (LocalCache(),)
 # Not diagnosed, because the application hides its responses.
-DIAGNOSIS = NOTHING
+DIAGNOSIS = EMPTY_DIAGNOSIS

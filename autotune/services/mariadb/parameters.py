@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from autotune.services.base import ACCEPTED, Needs, Settings, Value, guided, on_restart
+from autotune.services.base import SOMAXCONN, ResourceNeeds, Settings, Value, with_guidance, on_restart
 
-SYSTEM = "mariadb.com, Server System Variables"
-INNODB = "mariadb.com, InnoDB System Variables"
-TUNER = "MySQLTuner 2.x, its published recommendations"
-system = partial(on_restart, source=SYSTEM)
-innodb = partial(on_restart, source=INNODB)
+SYSTEM_DOCS = "mariadb.com, Server System Variables"
+INNODB_DOCS = "mariadb.com, InnoDB System Variables"
+MYSQLTUNER = "MySQLTuner 2.x, its published recommendations"
+system = partial(on_restart, source=SYSTEM_DOCS)
+innodb = partial(on_restart, source=INNODB_DOCS)
 # `SET GLOBAL` lasts until the next start and reads no file, so a file's value takes a restart.
-PARAMETERS = guided((
+PARAMETERS = with_guidance((
     innodb("innodb_buffer_pool_size",
         "Memory for pages of tables and indexes. Frequently used data should fit.",
         low=16, high="memory * 3 / 4 / 1048576", log=True, stock=128,
@@ -22,7 +22,7 @@ PARAMETERS = guided((
         "Size of the redo log. A larger log delays page writes but prolongs recovery.",
         low=16, high="memory / 4 / 1048576", log=True, stock=96,
         recommended="memory / 8 / 1048576", unit="MB",
-        source=f"{TUNER}: a quarter of the buffer pool; {INNODB}"),
+        source=f"{MYSQLTUNER}: a quarter of the buffer pool; {INNODB_DOCS}"),
     innodb("innodb_log_buffer_size", "Memory for changes before they are written to the log.",
         low=2, high=256, log=True, stock=16, unit="MB"),
     innodb("innodb_flush_method",
@@ -52,9 +52,9 @@ PARAMETERS = guided((
         low=10, high="min(4096, nofile / 4)", log=True, stock=151),
     system("back_log",
         "Maximum connections waiting to be accepted. The kernel limits it to somaxconn.",
-        low=50, high=65_535, log=True, stock=80, capped_by=ACCEPTED),
+        low=50, high=65_535, log=True, stock=80, capped_by=SOMAXCONN),
     on_restart("thread_cache_size", "Number of idle threads kept for new connections.",
-        low=0, high=4096, stock=151, source=f"{TUNER}: most connections should reuse a thread"),
+        low=0, high=4096, stock=151, source=f"{MYSQLTUNER}: most connections should reuse a thread"),
     system("thread_handling",
         "Use a thread per connection, or a thread pool.",
         choices=("one-thread-per-connection", "pool-of-threads"), stock="one-thread-per-connection"),
@@ -67,21 +67,21 @@ PARAMETERS = guided((
         low=400, high=65_536, log=True, stock=400),
     on_restart("tmp_table_size", "Size above which a temporary table is written to disk.",
         low=1, high=256, log=True, stock=16, unit="MB",
-        source=f"{TUNER}: no more than max_heap_table_size, and at most 256 MB"),
+        source=f"{MYSQLTUNER}: no more than max_heap_table_size, and at most 256 MB"),
     system("max_heap_table_size", "Maximum size of an in-memory table, including temporary ones.",
         low=1, high=512, log=True, stock=16, unit="MB"),
     system("sort_buffer_size", "Memory per connection for a sort.",
         low=32, high=16_384, log=True, stock=2048, unit="KB"),
     on_restart("join_buffer_size", "Memory per connection for a join without an index.",
         low=128, high=16_384, log=True, stock=256, unit="KB",
-        source=f"{TUNER}: indexes first, at most 4 MB"),
+        source=f"{MYSQLTUNER}: indexes first, at most 4 MB"),
     system("read_buffer_size", "Memory per connection for a full table scan.",
         low=8, high=4096, log=True, stock=128, unit="KB"),
     system("read_rnd_buffer_size", "Memory per connection for reading rows in sorted order.",
         low=8, high=4096, log=True, stock=256, unit="KB"),
     on_restart("query_cache_size",
         "Memory for cached query results, protected by one global lock; 0 disables it.",
-        low=0, high=256, stock=0, recommended=0, unit="MB", source=f"{TUNER}: off"),
+        low=0, high=256, stock=0, recommended=0, unit="MB", source=f"{MYSQLTUNER}: off"),
 ),
     capacity="innodb_buffer_pool_size+ innodb_log_file_size+ max_connections+ thread_handling"
     " thread_pool_size table_open_cache+ tmp_table_size+ max_heap_table_size+"
@@ -95,24 +95,24 @@ PARAMETERS = guided((
           "join_buffer_size": (128, 4096), "sort_buffer_size": (256, 4096)},
 )  # fmt: skip
 
-NEEDS = Needs(
+RESOURCE_NEEDS = ResourceNeeds(
     # MySQLTuner's sum: a connection has a stack and a binary log in addition to its buffers.
     memory="innodb_buffer_pool_size + innodb_log_buffer_size + query_cache_size + tmp_table_size"
     " + max_connections * (sort_buffer_size + join_buffer_size + read_buffer_size"
     " + read_rnd_buffer_size + 324 KB) + 112 MB",
-    source=f"{TUNER}, maximum possible memory usage; resident size of 10.11 at rest",
+    source=f"{MYSQLTUNER}, maximum possible memory usage; resident size of 10.11 at rest",
     connections="max_connections",
     # Descriptors that the server requests at start.
     descriptors="max_connections + 2 * table_open_cache + 10",
 )
 
-MOST_MEMORY = 0.85  # maximum share of the host's memory for all settings together
-MANY = 512  # connections from which MySQLTuner advises a thread pool
+MAX_MEMORY_SHARE = 0.85  # maximum share of the host's memory for all settings together
+THREAD_POOL_CONNECTIONS = 512  # connections from which MySQLTuner advises a thread pool
 # MB that no parameter controls: key cache and Aria page cache; each thread's stack and binary log.
-SHARED, THREAD = 128 + 128, (292 + 32) / 1024
+SHARED_MEMORY_MB, THREAD_MEMORY_MB = 128 + 128, (292 + 32) / 1024
 
 
-def advice(facts: Mapping[str, float], running: Settings) -> dict[str, Value]:
+def recommend_settings(facts: Mapping[str, float], current_settings: Settings) -> dict[str, Value]:
     """Return MySQLTuner's advice, as far as it follows from a host and the settings.
 
     Source: github.com/major/MySQLTuner-perl 2.8.8, mysqltuner.pl: `mysql_stats`, `mysql_innodb`,
@@ -122,32 +122,32 @@ def advice(facts: Mapping[str, float], running: Settings) -> dict[str, Value]:
     the pool gets all available memory, and never less than now.
     """
 
-    pool = int(running["innodb_buffer_pool_size"])
-    memory = MOST_MEMORY * facts["memory"] / 2**20
-    pool = max(int(memory - possible_memory(running) + pool), pool)
+    pool = int(current_settings["innodb_buffer_pool_size"])
+    memory = MAX_MEMORY_SHARE * facts["memory"] / 2**20
+    pool = max(int(memory - compute_max_memory(current_settings) + pool), pool)
     values: dict[str, Value] = {
         "innodb_buffer_pool_size": pool,
         "innodb_log_file_size": pool // 4,
         "query_cache_size": 0,
         # MySQLTuner counts the smaller one and advises to keep both equal.
-        "tmp_table_size": min(int(running["tmp_table_size"]), int(running["max_heap_table_size"])),
+        "tmp_table_size": min(int(current_settings["tmp_table_size"]), int(current_settings["max_heap_table_size"])),
     }
-    if not int(running["thread_cache_size"]):
+    if not int(current_settings["thread_cache_size"]):
         values["thread_cache_size"] = 4
-    if int(running["max_connections"]) >= MANY:
+    if int(current_settings["max_connections"]) >= THREAD_POOL_CONNECTIONS:
         values |= {"thread_handling": "pool-of-threads", "thread_pool_size": int(facts["cpus"])}
     return values
 
 
-def possible_memory(running: Settings) -> float:
+def compute_max_memory(current_settings: Settings) -> float:
     """Return MySQLTuner's maximum possible memory usage in MB."""
 
     def total(*names: str) -> float:
-        return sum(float(running[name]) for name in names)
+        return sum(float(current_settings[name]) for name in names)
 
-    shared = SHARED + min(total("tmp_table_size"), total("max_heap_table_size"))
+    shared = SHARED_MEMORY_MB + min(total("tmp_table_size"), total("max_heap_table_size"))
     shared += total("innodb_buffer_pool_size", "innodb_log_buffer_size", "query_cache_size")
     buffers = total(
         "read_buffer_size", "read_rnd_buffer_size", "sort_buffer_size", "join_buffer_size"
     )
-    return shared + (THREAD + buffers / 1024) * total("max_connections")
+    return shared + (THREAD_MEMORY_MB + buffers / 1024) * total("max_connections")

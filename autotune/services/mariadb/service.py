@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from autotune.services.base import Argv, Endpoint, Programs, Readback, Role, Service, Settings, Site
-from autotune.services.diagnosis import ClientLimit, Diagnosis, Resource, by_command, frequent
-from autotune.services.mariadb.parameters import NEEDS, PARAMETERS, advice
-from autotune.services.readback import backlog_in_force, in_unit
-from autotune.strict import is_whole, split_lines
+from autotune.services.base import Argv, Endpoint, Programs, Readback, Role, Service, Settings, Placement
+from autotune.services.diagnosis import ClientLimit, Diagnosis, Resource, command_query, build_ratio_rule
+from autotune.services.mariadb.parameters import RESOURCE_NEEDS, PARAMETERS, recommend_settings
+from autotune.services.readback import build_backlog_readback, convert_unit
+from autotune.strict import is_uint, split_lines
 
 # program pattern [file]: prints settings that a start with that file, read after the host's own,
 # would refuse or change. Only MariaDB's messages reveal refused engine options and adjusted values.
-_CHECK = """
+_VALIDATION_SCRIPT = """
 program=$1 pattern=$2
 said=$("$program" ${3+"--defaults-extra-file=$3"} --help --verbose 2>&1 >/dev/null)
 status=$?
@@ -22,7 +22,7 @@ wrong=$(printf '%s\\n' "$said" | grep -E -e "$pattern") || [ "$status" = 0 ] || 
 printf '%s\\n' "$wrong"
 exit 1
 """
-_WRONG = r"\[ERROR\]|option '({})': .* adjusted to".format(
+_ERROR_PATTERN = r"\[ERROR\]|option '({})': .* adjusted to".format(
     "|".join(parameter.name.replace("_", "[-_]") for parameter in PARAMETERS)
 )
 
@@ -36,7 +36,7 @@ class Mariadb(Service):
     role = Role.DATABASE
     port = 3306
     keeps_data = True
-    config = ("mariadb.cnf", "/etc/mysql/mariadb.conf.d/zz-autotune.cnf")
+    config_paths = ("mariadb.cnf", "/etc/mysql/mariadb.conf.d/zz-autotune.cnf")
     template = "mariadb/mariadb.cnf.j2"
     unit_name = "mariadb.service"
     # LimitNOFILE in Debian's unit.
@@ -47,56 +47,56 @@ class Mariadb(Service):
         "mariadb": ("mariadb",),
     }
     parameters = PARAMETERS
-    needs = NEEDS
-    at_most = (
+    needs = RESOURCE_NEEDS
+    ordering_rules = (
         ("innodb_io_capacity", "innodb_io_capacity_max"),
         ("thread_cache_size", "max_connections"),
         ("tmp_table_size", "max_heap_table_size"),
     )
 
-    def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv:
-        new = () if site.own else (self.config_path(site),)
-        return ("sh", "-c", _CHECK, "sh", site.programs["mariadbd"], _WRONG, *new)
+    def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
+        new = () if placement.adopted else (self.config_path(placement),)
+        return ("sh", "-c", _VALIDATION_SCRIPT, "sh", placement.programs["mariadbd"], _ERROR_PATTERN, *new)
 
-    def socket(self, site: Site) -> str | Endpoint:
-        return site.own_place or site.listen
+    def get_socket(self, placement: Placement) -> str | Endpoint:
+        return placement.adopted_address or placement.listen
 
-    def advice(self, facts: Mapping[str, float], running: Settings) -> Settings:
-        return advice(facts, running)
+    def recommend_settings(self, facts: Mapping[str, float], current_settings: Settings) -> Settings:
+        return recommend_settings(facts, current_settings)
 
-    def effective(self, site: Site) -> tuple[Readback, ...]:
-        asking = Readback(ask(site, "SHOW GLOBAL VARIABLES"), in_effect)
-        return (asking, backlog_in_force(site, "back_log"))
+    def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
+        asking = Readback(build_query_command(placement, "SHOW GLOBAL VARIABLES"), parse_effective)
+        return (asking, build_backlog_readback(placement, "back_log"))
 
 
 SERVICES = (Mariadb(),)
 
 
-def ask(site: Site, statement: str) -> Argv:
+def build_query_command(placement: Placement, statement: str) -> Argv:
     """Return the command that prints names and values through the unix socket.
 
     Root needs no password there. Variables and counters require no privileges beyond an account.
     """
-    place = f"--socket={site.own_place}" if site.own_place else "--protocol=socket"
-    return (site.programs["mariadb"], place, "--batch", "--skip-column-names", "-e", statement)
+    place = f"--socket={placement.adopted_address}" if placement.adopted_address else "--protocol=socket"
+    return (placement.programs["mariadb"], place, "--batch", "--skip-column-names", "-e", statement)
 
 
-def rows(text: str) -> dict[str, str]:
+def parse_rows(text: str) -> dict[str, str]:
     """Return names and values of a two-column table."""
     return dict(line.split("\t", 1) for line in split_lines(text) if "\t" in line)
 
 
-def in_effect(text: str) -> Settings:
+def parse_effective(text: str) -> Settings:
     """Return the values of global variables in the parameters' units."""
-    printed = rows(text)
+    printed = parse_rows(text)
     if printed.get("query_cache_type") == "OFF":
         printed["query_cache_size"] = "0"
-    return {p.name: in_unit(p, printed[p.name]) for p in PARAMETERS if p.name in printed}
+    return {p.name: convert_unit(p, printed[p.name]) for p in PARAMETERS if p.name in printed}
 
 
 # A counter, its reference counter, the critical share and minimum count, the resource, the
 # description of the count, and the recommended move.
-FREQUENT = (
+RATIO_RULES = (
     ("Innodb_row_lock_waits", "Questions", 0.05, 10, Resource.LOCKS,
      "times a statement waited for a row locked by another",
      "shorten transactions, or allow fewer (max_connections, thread_pool_size)"),
@@ -113,24 +113,24 @@ FREQUENT = (
     ("Threads_created", "Connections", 0.5, 100, Resource.WORKERS,
      "connections got a new thread", "raise thread_cache_size, or keep connections open"),
 )  # fmt: skip
-LEVELS = frozenset(("Threads_connected", "Threads_running", "Max_used_connections"))
-COUNTS = {name for row in FREQUENT for name in row[:2]}
-REFUSED = "Connection_errors_max_connections"
+LEVEL_COUNTERS = frozenset(("Threads_connected", "Threads_running", "Max_used_connections"))
+TOTAL_COUNTERS = {name for row in RATIO_RULES for name in row[:2]}
+REFUSED_COUNTER = "Connection_errors_max_connections"
 
 
-def counters(text: str) -> Mapping[str, float]:
+def parse_counters(text: str) -> Mapping[str, float]:
     """Return the status variables for diagnosis."""
-    return {name: float(value) for name, value in rows(text).items()
-            if name in {*LEVELS, *COUNTS, REFUSED} and is_whole(value)}  # fmt: skip
+    return {name: float(value) for name, value in parse_rows(text).items()
+            if name in {*LEVEL_COUNTERS, *TOTAL_COUNTERS, REFUSED_COUNTER} and is_uint(value)}  # fmt: skip
 
 
 DIAGNOSIS = Diagnosis(
     # The server greets with a binary handshake, so its own client reads the counters.
-    counters=by_command(
-        command=lambda site: ask(site, "SHOW GLOBAL STATUS"), levels=LEVELS, more=counters
+    counter_query=command_query(
+        build_command=lambda site: build_query_command(site, "SHOW GLOBAL STATUS"), level_names=LEVEL_COUNTERS, parse_counters=parse_counters
     ),
-    log=lambda _: Mariadb.unit_name,
-    moves={
+    find_log=lambda _: Mariadb.unit_name,
+    recommended_changes={
         Resource.CPU: ("thread_handling=pool-of-threads", "table_open_cache+", "tmp_table_size+",
                        "max_heap_table_size+"),
         Resource.CONNECTIONS: ("max_connections+", "back_log+"),
@@ -141,6 +141,6 @@ DIAGNOSIS = Diagnosis(
         Resource.CACHE: ("table_open_cache+", "table_definition_cache+"),
         Resource.MEMORY: ("max_connections-", "innodb_buffer_pool_size-", "sort_buffer_size-"),
     },
-    clients=ClientLimit("max_connections", REFUSED),
-    worker_rules=tuple(frequent(*row) for row in FREQUENT),
+    client_limit=ClientLimit("max_connections", REFUSED_COUNTER),
+    worker_rules=tuple(build_ratio_rule(*row) for row in RATIO_RULES),
 )  # fmt: skip

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-from autotune.services.command_line import unquoted
-from autotune.services.config_files import Directive, Word, tokens
+from autotune.services.command_line import unquote_word
+from autotune.services.config_files import Directive, Word, tokenize
 
 # Python before 3.11.5 (Debian 12) mishandles possessive groups (gh-106052), so none are used.
 # Comments start with `#` outside quotes, or `;` at the line start.
-_LINE = re.compile(
+_LINE_PATTERN = re.compile(
     r"""[^\S\n]*+(?:\[(?P<group>[^\]\n]*)\][^\n]*+"""
     r"""|(?P<include>!include(?:dir)?)[^\S\n]+(?P<path>[^\n]*+)|(?:(?P<name>[A-Za-z][\w.-]*+)[^\S\n]*+(?:=[^\S\n]*+"""
     r"""(?P<value>(?:"[^"\\\n]*+(?:\\.[^"\\\n]*+)*"|'[^'\\\n]*+(?:\\.[^'\\\n]*+)*'|[^\n\#"'])*))?|;[^\n]*+)?"""
@@ -17,11 +17,11 @@ _LINE = re.compile(
 )
 
 
-def read(text: str) -> tuple[Directive, ...]:
+def parse_directives(text: str) -> tuple[Directive, ...]:
     """Return every group, include and option, with ``_`` for ``-`` in names. Raises Unreadable."""
     directives: list[Directive] = []
     within: tuple[tuple[str, ...], ...] = ()
-    for line in tokens(text, _LINE, "not a valid option line"):
+    for line in tokenize(text, _LINE_PATTERN, "not a valid option line"):
         if line["group"] is not None:
             within = ((line["group"].strip(),),)
             header = Word(f"[{within[0][0]}]", line.start("group") - 1)
@@ -31,13 +31,13 @@ def read(text: str) -> tuple[Directive, ...]:
             directives.append(Directive(Word(line["include"], line.start("include")), (path,)))
         elif line["name"]:
             name = line["name"].replace("-", "_").removeprefix("loose_")
-            value = unquoted(Word((line["value"] or "").rstrip(), line.start("value")))
+            value = unquote_word(Word((line["value"] or "").rstrip(), line.start("value")))
             arguments = (value,) if value.text else ()
             directives.append(Directive(Word(name, line.start("name")), arguments, within))
     return tuple(directives)
 
 
-def included(directive: Directive) -> str | None:
+def parse_include(directive: Directive) -> str | None:
     """Return the path pattern that a line includes: a file, or the `.cnf` files of a directory."""
     path = directive.arguments[0].text if directive.arguments else ""
     patterns = {"!include": path, "!includedir": f"{path.rstrip('/')}/*.cnf"}

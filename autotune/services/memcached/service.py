@@ -9,18 +9,18 @@ from typing import ClassVar
 
 from autotune.services import option_lines
 from autotune.services.base import (
-    REPLACED_WHOLE,
+    FILE_REPLACED_HINT,
     Argv,
-    Needs,
+    ResourceNeeds,
     Programs,
     Readback,
     Role,
     Service,
-    Site,
+    Placement,
     TrialStart,
     Value,
     accept_queue,
-    guided,
+    with_guidance,
     on_restart,
 )
 from autotune.services.diagnosis import (
@@ -28,20 +28,20 @@ from autotune.services.diagnosis import (
     ClientLimit,
     CounterQuery,
     Diagnosis,
-    Finding,
-    Lookups,
-    PartReading,
+    ResourceShortage,
+    LookupCounters,
+    InstanceReading,
     Resource,
 )
-from autotune.services.readback import Parser, backlog_in_force, configuration, number
+from autotune.services.readback import Parser, build_backlog_readback, build_config_parser, parse_number
 from autotune.strict import split_lines
 
-SOURCE = "memcached(1)"
-EXTSTORE = "memcached.org, extstore; memcached -h"
-option = partial(on_restart, source=SOURCE)
-on_disk = partial(on_restart, source=EXTSTORE, when=(("extstore", (True,)),))
+DOCS = "memcached(1)"
+EXTSTORE_DOCS = "memcached.org, extstore; memcached -h"
+option = partial(on_restart, source=DOCS)
+on_disk = partial(on_restart, source=EXTSTORE_DOCS, when=(("extstore", (True,)),))
 
-PARAMETERS = guided((
+PARAMETERS = with_guidance((
     option("threads", "Number of worker threads. More threads than CPUs only wait for each other.",
         low=1, high="8 * cpus", log=True, stock=4, recommended="cpus"),
     option("connections", "Maximum concurrent clients. More wait until one disconnects.",
@@ -51,16 +51,16 @@ PARAMETERS = guided((
         low=1, high=1000, log=True, stock=20),
     option("memory", "Memory for items.",
         low=8, high="memory / 2 / 1048576", log=True, stock=64, unit="MB"),
-    accept_queue("backlog", stock=1024, source=SOURCE),
+    accept_queue("backlog", stock=1024, source=DOCS),
     option("growth_factor",
         "Ratio of adjacent chunk sizes. Values near 1 waste less memory per item.",
         low=1.05, high=2.0, stock=1.25),
     option("chunk_size", "Minimum space for key, value and flags: the size of the smallest chunks.",
         low=8, high=512, log=True, stock=48, unit="B"),
     on_restart("udp", "Accept clients over UDP. Use it only in a private network.",
-        stock=False, on_demand=True, source=f"{SOURCE}; CVE-2018-1000115"),
+        stock=False, on_demand=True, source=f"{DOCS}; CVE-2018-1000115"),
     on_restart("extstore", "Store large items in a file on disk, with keys in memory.",
-        stock=False, built_in=True, on_demand=True, source=EXTSTORE),
+        stock=False, built_in=True, on_demand=True, source=EXTSTORE_DOCS),
     on_disk("ext_size",
         "Size of the extstore file.",
         low=256, high=65536, log=True, stock=1024, unit="MB"),
@@ -84,7 +84,7 @@ PROGRAMS: Programs = {
     "memcached": ("memcached",),
     "memcached-tool": ("/usr/share/memcached/scripts/memcached-tool",),
 }
-IN_EFFECT = {
+PARAMETERS_BY_SETTING = {
     "num_threads": "threads",
     "maxconns": "connections",
     "reqs_per_event": "requests_per_event",
@@ -98,20 +98,20 @@ IN_EFFECT = {
     "ext_recache_rate": "ext_recache_rate",
 }
 # In Perl, like memcached's own tool; prints one line of the response.
-_SEND = """
+_SEND_SCRIPT = """
 my $server = IO::Socket::IP->new(PeerHost => $ARGV[0], PeerService => $ARGV[1], Timeout => 5) or die $@;
 print $server $_ while <STDIN>;
 $server->flush;
 print scalar <$server>;
 """
-BYTES = ("memory", "ext_wbuf_size")  # shown in bytes, set in MB
+BYTE_PARAMETERS = ("memory", "ext_wbuf_size")  # shown in bytes, set in MB
 # Options that require client authentication, by SASL or a user file. Short options without a value
 # may precede them in one word.
-_LOGINS = "-[ACFLMZdhikrvV]*[SY]|--enable-sasl|--auth-file"
-_OPENED = f"""
-sed 's/#.*//' -- "$1" 2>/dev/null | grep -qE -e '(^|[[:blank:]])({_LOGINS})' || exit 0
+_LOGIN_OPTIONS_PATTERN = "-[ACFLMZdhikrvV]*[SY]|--enable-sasl|--auth-file"
+_LOGIN_CHECK_SCRIPT = f"""
+sed 's/#.*//' -- "$1" 2>/dev/null | grep -qE -e '(^|[[:blank:]])({_LOGIN_OPTIONS_PATTERN})' || exit 0
 echo "authenticates its clients with $1, which the replaced file would disable"
-echo '{REPLACED_WHOLE}'
+echo '{FILE_REPLACED_HINT}'
 """
 
 
@@ -123,75 +123,75 @@ class Memcached(Service):
     deployment = "memcached"
     role = Role.CACHE
     port = 11211
-    config = ("memcached.conf", "/etc/memcached.conf")
+    config_paths = ("memcached.conf", "/etc/memcached.conf")
     template = "memcached/memcached.conf.j2"
     unit_name = "memcached.service"
     forgets_on_restart = True
-    protocol = "memcached"
+    load_protocol = "memcached"
     packages = ("memcached",)
     programs: ClassVar[Programs] = PROGRAMS
     parameters = PARAMETERS
-    needs = Needs(
+    needs = ResourceNeeds(
         # Items, their hash table, and state per connection and thread.
         memory="memory * 1.1 + connections * 4 KB + threads * 1 MB + 4 MB",
         source="memcached.org, user internals; `stats`: read buffers are shared since 1.6",
         connections="connections",
     )
 
-    def validate(self, site: Site, files: Mapping[str, bytes]) -> TrialStart:
-        argv = self.start(site, files)
+    def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> TrialStart:
+        argv = self.build_start_command(placement, files)
         # Omit `-P`, the PID file of the running server.
         at = argv.index("-P") if "-P" in argv else len(argv)
         return TrialStart((*argv[:at], *argv[at + 2 :], "-s", "trial.sock"), "trial.sock")
 
-    def start(self, site: Site, files: Mapping[str, bytes]) -> Argv:
-        return (site.programs["memcached"], *options(files[self.config_path(site)]))
+    def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
+        return (placement.programs["memcached"], *parse_options(files[self.config_path(placement)]))
 
-    def unsaved(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
+    def build_unpersisted_check(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
         """Return a check for logins in the replaced file, which may be in no other file."""
-        words = (word for content in files.values() for word in options(content))
-        if site.own is not None or any(re.match(_LOGINS, word) for word in words):
+        words = (word for content in files.values() for word in parse_options(content))
+        if placement.adopted is not None or any(re.match(_LOGIN_OPTIONS_PATTERN, word) for word in words):
             return None
-        return ("sh", "-c", _OPENED, "sh", self.config_path(site))
+        return ("sh", "-c", _LOGIN_CHECK_SCRIPT, "sh", self.config_path(placement))
 
-    def prefill(self, site: Site, pairs: Mapping[str, str]) -> tuple[Argv, bytes]:
+    def build_prefill_command(self, placement: Placement, pairs: Mapping[str, str]) -> tuple[Argv, bytes]:
         """Return a client command and sets in memcached's protocol. `version` is answered after all
         sets.
         """
-        place = (site.listen.host, str(site.listen.port))
+        place = (placement.listen.host, str(placement.listen.port))
         sets = (
             f"set {key} 0 0 {len(value)} noreply\r\n{value}\r\n" for key, value in pairs.items()
         )
         lines = "".join((*sets, "version\r\n"))
-        return ("perl", "-MIO::Socket::IP", "-e", _SEND, *place), lines.encode()
+        return ("perl", "-MIO::Socket::IP", "-e", _SEND_SCRIPT, *place), lines.encode()
 
-    def effective(self, site: Site) -> tuple[Readback, ...]:
-        return (Readback(ask(site, "settings"), settings_in_effect()), backlog_in_force(site))
+    def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
+        return (Readback(build_stats_command(placement, "settings"), build_settings_parser()), build_backlog_readback(placement))
 
 
 SERVICES = (Memcached(),)
 
 
-def ask(site: Site, what: str) -> Argv:
+def build_stats_command(placement: Placement, subcommand: str) -> Argv:
     """Return the command that prints ``stats`` or ``settings``."""
-    address = site.own_place or site.listen.host
-    return (site.programs["memcached-tool"], f"{address}:{site.listen.port}", what)
+    address = placement.adopted_address or placement.listen.host
+    return (placement.programs["memcached-tool"], f"{address}:{placement.listen.port}", subcommand)
 
 
-def settings_in_effect(names: Collection[str] = frozenset(IN_EFFECT.values())) -> Parser:
+def build_settings_parser(names: Collection[str] = frozenset(PARAMETERS_BY_SETTING.values())) -> Parser:
     """Return a parser of `memcached-tool … settings` for the parameters in ``names``."""
-    called = {theirs: ours for theirs, ours in IN_EFFECT.items() if ours in names}
+    called = {theirs: ours for theirs, ours in PARAMETERS_BY_SETTING.items() if ours in names}
 
     def meaning(name: str, word: str) -> Value | None:
-        value = number(word)
-        if name in BYTES:
+        value = parse_number(word)
+        if name in BYTE_PARAMETERS:
             return value // 2**20 if isinstance(value, int) else None
         return value != 0 if name == "udp" else value
 
-    return configuration(option_lines.read, called, meaning)
+    return build_config_parser(option_lines.parse_directives, called, meaning)
 
 
-def options(content: bytes) -> Argv:
+def parse_options(content: bytes) -> Argv:
     """Return the arguments in an option file: one option and value per line, ``#`` starts a
     comment.
 
@@ -204,50 +204,50 @@ def options(content: bytes) -> Argv:
                  for word in line)  # fmt: skip
 
 
-LEVELS = frozenset((
+LEVEL_COUNTERS = frozenset((
     "curr_connections", "max_connections", "accepting_conns", "bytes", "limit_maxbytes", "threads",
 ))  # fmt: skip
-COUNTS = frozenset((
+TOTAL_COUNTERS = frozenset((
     "listen_disabled_num", "rejected_connections", "get_hits", "get_misses", "cmd_get", "cmd_set",
     "evictions", "conn_yields", "rusage_user", "rusage_system",
 ))  # fmt: skip
 
 
-def _evictions(part: PartReading) -> Finding | None:
-    counters = part.activity.counters
+def _detect_evictions(reading: InstanceReading) -> ResourceShortage | None:
+    counters = reading.activity.counters
     gets, misses = counters.get("cmd_get", 0), counters.get("get_misses", 0)
     evicted = counters.get("evictions", 0)
     if not gets or not evicted or misses / gets <= 0.25:
         return None
-    return Finding(
+    return ResourceShortage(
         Resource.CACHE,
         f"{misses / gets:.0%} of {gets:.0f} gets missed and {evicted:.0f} items were"
-        f" evicted from {part.setting('memory')} MB: raise memory",
+        f" evicted from {reading.get_setting('memory')} MB: raise memory",
         INFERRED,
     )
 
 
 DIAGNOSIS = Diagnosis(
-    counters=CounterQuery(
-        question=b"stats\r\n",
-        complete=lambda data: data.endswith(b"END\r\n") or data.startswith(b"ERROR"),
-        command=lambda site: ask(site, "stats"),
-        names=LEVELS | COUNTS,
-        levels=LEVELS,
+    counter_query=CounterQuery(
+        request=b"stats\r\n",
+        is_complete=lambda data: data.endswith(b"END\r\n") or data.startswith(b"ERROR"),
+        build_command=lambda site: build_stats_command(site, "stats"),
+        counter_names=LEVEL_COUNTERS | TOTAL_COUNTERS,
+        level_names=LEVEL_COUNTERS,
     ),
-    log=lambda site: site.place(None, Memcached.unit_name),
-    moves={
+    find_log=lambda site: site.choose(None, Memcached.unit_name),
+    recommended_changes={
         Resource.WORKERS: ("threads+",),
         Resource.CONNECTIONS: ("connections+", "backlog+"),
         Resource.CACHE: ("memory+",),
     },
-    threads="threads",
-    clients=ClientLimit("connections", "rejected_connections", "listen_disabled_num", queues=True),
-    lookups=Lookups("cmd_get", "get_hits", "get_misses"),
-    cache_rules=(_evictions,),
+    threads_parameter="threads",
+    client_limit=ClientLimit("connections", "rejected_connections", "listen_disabled_num", queues_excess=True),
+    lookup_counters=LookupCounters("cmd_get", "get_hits", "get_misses"),
+    cache_rules=(_detect_evictions,),
 )
 
-ADOPTION = option_lines.adoption(
+ADOPTION = option_lines.build_adoption(
     Memcached(),
     {
         "-t": "threads",
@@ -258,13 +258,13 @@ ADOPTION = option_lines.adoption(
         "-f": "growth_factor",
         "-n": "chunk_size",
     },
-    port="-p",
-    address="-l",
+    port_option="-p",
+    address_option="-l",
     paths=("etc/memcached.conf",),
-    version="memcached -V",
-    includes=lambda _: None,
-    loses=lambda _: "memcached stores items only in memory",
-    called={
+    version_script="memcached -V",
+    find_include=lambda _: None,
+    describe_loss=lambda _: "memcached stores items only in memory",
+    aliases={
         "--threads": "-t",
         "--conn-limit": "-c",
         "--max-reqs-per-event": "-R",

@@ -9,47 +9,47 @@ from typing import ClassVar
 
 from autotune.services.base import (
     Argv,
-    Needs,
+    ResourceNeeds,
     Programs,
     Readback,
     Role,
     Service,
-    Site,
+    Placement,
     Trait,
     Value,
     accept_queue,
-    guided,
+    with_guidance,
     on_reload,
     on_restart,
 )
-from autotune.services.diagnosis import TOLD, Diagnosis, Finding, PartReading, Resource
+from autotune.services.diagnosis import REPORTED, Diagnosis, ResourceShortage, InstanceReading, Resource
 from autotune.services.directives import (
     KILOBYTES,
     NUMBER,
     ON_OFF,
     SECONDS,
     Notation,
-    notation_of,
-    size,
+    select_notation,
+    build_size_notation,
 )
-from autotune.services.nginx.syntax import read
-from autotune.services.readback import backlog_in_force, configuration
+from autotune.services.nginx.syntax import parse_directives
+from autotune.services.readback import build_backlog_readback, build_config_parser
 
-CORE = "nginx.org, ngx_core_module"
-HTTP = "nginx.org, ngx_http_core_module"
-UPSTREAM = "nginx.org, ngx_http_upstream_module"
-FASTCGI = "nginx.org, ngx_http_fastcgi_module"
-PROXY = frozenset({Role.PROXY})
-WEB = frozenset({Role.WEB})
-core = partial(on_reload, source=CORE)
+CORE_DOCS = "nginx.org, ngx_core_module"
+HTTP_DOCS = "nginx.org, ngx_http_core_module"
+UPSTREAM_DOCS = "nginx.org, ngx_http_upstream_module"
+FASTCGI_DOCS = "nginx.org, ngx_http_fastcgi_module"
+PROXY_ROLE = frozenset({Role.PROXY})
+WEB_ROLE = frozenset({Role.WEB})
+core = partial(on_reload, source=CORE_DOCS)
 # Parameters that are tuned only in a site's own files.
 own = partial(on_reload, adopted=True)
 tls = partial(own, source="nginx.org, ngx_http_ssl_module, Configuring HTTPS servers")
 gzip = partial(own, source="nginx.org, ngx_http_gzip_module; docs.nginx.com, Compression")
-COMPRESSED = (("gzip", (True,)),)
-KEPT_OPEN = (("open_file_cache", (1000, 10_000)),)
+IF_GZIP = (("gzip", (True,)),)
+IF_CACHED = (("open_file_cache", (1000, 10_000)),)
 
-PARAMETERS = guided((
+PARAMETERS = with_guidance((
     core("worker_processes", "Number of worker processes; the default `auto` is one per CPU.",
         low=1, high="4 * cpus", stock="cpus", recommended="cpus"),
     core("worker_connections",
@@ -62,34 +62,34 @@ PARAMETERS = guided((
         stock=False, recommended=False),
     on_restart("use", "Event notification method of the workers.",
         choices=("epoll", "poll", "select"), stock="epoll", recommended="epoll",
-        published={Role.PROXY: "epoll", Role.WEB: "epoll"}, built_in=True, source=CORE),
-    accept_queue("backlog", stock=511, source=HTTP),
+        published={Role.PROXY: "epoll", Role.WEB: "epoll"}, built_in=True, source=CORE_DOCS),
+    accept_queue("backlog", stock=511, source=HTTP_DOCS),
     on_restart("reuseport",
         "Use one listening socket per worker, so that the kernel distributes connections.",
-        stock=False, recommended=True, source=HTTP),
+        stock=False, recommended=True, source=HTTP_DOCS),
     on_reload("keepalive_timeout",
         "Time an idle client connection stays open; 0 closes it immediately.",
-        low=0, high=120, stock=75, unit="s", source=HTTP),
+        low=0, high=120, stock=75, unit="s", source=HTTP_DOCS),
     on_reload("keepalive_requests", "Maximum requests per client connection.",
-        low=1, high=100_000, log=True, stock=1000, source=HTTP),
+        low=1, high=100_000, log=True, stock=1000, source=HTTP_DOCS),
     on_reload("access_log_buffer",
         "Buffer for access log lines; 0 writes each line immediately.",
         choices=(0, 16, 64, 256), stock=0, recommended=64, unit="KB",
         source="nginx.org, ngx_http_log_module"),
     on_reload("upstream_keepalive",
         "Idle connections to the web tier per worker; 0 opens one per request.",
-        low=0, high=512, stock=0, recommended=32, roles=PROXY, source=UPSTREAM),
+        low=0, high=512, stock=0, recommended=32, roles=PROXY_ROLE, source=UPSTREAM_DOCS),
     on_reload("upstream_keepalive_requests", "Maximum requests per upstream connection.",
-        low=10, high=100_000, log=True, stock=1000, roles=PROXY, source=UPSTREAM),
+        low=10, high=100_000, log=True, stock=1000, roles=PROXY_ROLE, source=UPSTREAM_DOCS),
     on_reload("fastcgi_keep_conn", "Keep connections to PHP-FPM open. Each one occupies a child.",
-        stock=False, roles=WEB, source=FASTCGI),
+        stock=False, roles=WEB_ROLE, source=FASTCGI_DOCS),
     on_reload("fastcgi_keepalive", "Idle connections to PHP-FPM per worker.",
-        low=1, high=64, log=True, stock=8, when=(("fastcgi_keep_conn", (True,)),), roles=WEB,
-        source=UPSTREAM),
+        low=1, high=64, log=True, stock=8, when=(("fastcgi_keep_conn", (True,)),), roles=WEB_ROLE,
+        source=UPSTREAM_DOCS),
     on_reload("fastcgi_buffer_size", "Buffer for the first part of PHP's response, the headers.",
-        choices=(4, 8, 16), stock=4, unit="KB", roles=WEB, source=FASTCGI),
+        choices=(4, 8, 16), stock=4, unit="KB", roles=WEB_ROLE, source=FASTCGI_DOCS),
     on_reload("fastcgi_buffers", "Number of 4 KB buffers for the rest of PHP's response.",
-        low=8, high=64, log=True, stock=8, roles=WEB, source=FASTCGI),
+        low=8, high=64, log=True, stock=8, roles=WEB_ROLE, source=FASTCGI_DOCS),
     tls("ssl_session_cache", "Shared memory for TLS sessions, about 4000 per MB; 0 disables it.",
         choices=(0, 1, 5, 10, 50), stock=0, recommended=10, unit="MB"),
     tls("ssl_session_timeout", "Time a client may resume a TLS session without a full handshake.",
@@ -105,21 +105,21 @@ PARAMETERS = guided((
     gzip("gzip", "Compress responses: trades CPU time for fewer bytes.",
         stock=False),
     gzip("gzip_comp_level", "Compression level. Levels above 5 cost more than they save.",
-        low=1, high=9, stock=1, when=COMPRESSED),
+        low=1, high=9, stock=1, when=IF_GZIP),
     gzip("gzip_min_length", "Minimum size in bytes of a compressed response.",
-        low=20, high=4096, log=True, stock=20, recommended=1000, when=COMPRESSED),
+        low=20, high=4096, log=True, stock=20, recommended=1000, when=IF_GZIP),
     # Changes on disk are served late.
     own("open_file_cache", "Number of cached open files. A changed file is served late.",
-        choices=(0, 1000, 10_000), stock=0, on_demand=True, source=HTTP),
+        choices=(0, 1000, 10_000), stock=0, on_demand=True, source=HTTP_DOCS),
     own("open_file_cache_valid", "Interval between checks of a cached open file.",
-        low=5, high=600, log=True, stock=60, unit="s", when=KEPT_OPEN, source=HTTP),
+        low=5, high=600, log=True, stock=60, unit="s", when=IF_CACHED, source=HTTP_DOCS),
     own("open_file_cache_min_uses", "Minimum recent requests for a file to keep it open.",
-        low=1, high=10, stock=1, when=KEPT_OPEN, source=HTTP),
+        low=1, high=10, stock=1, when=IF_CACHED, source=HTTP_DOCS),
     own("proxy_cache_lock", "Let only one request fetch a missing cache entry.",
-        stock=False, recommended=True, roles=PROXY, source="nginx.org, ngx_http_proxy_module"),
+        stock=False, recommended=True, roles=PROXY_ROLE, source="nginx.org, ngx_http_proxy_module"),
     own("fastcgi_cache_lock",
         "Let only one request fetch a missing cache entry.",
-        stock=False, recommended=True, roles=WEB, source=FASTCGI),
+        stock=False, recommended=True, roles=WEB_ROLE, source=FASTCGI_DOCS),
 ),
     capacity="worker_processes worker_connections+ backlog+ upstream_keepalive+",
     small="multi_accept accept_mutex- use reuseport+ keepalive_requests+ access_log_buffer+"
@@ -137,47 +137,47 @@ PARAMETERS = guided((
 
 # Directives with the name of their parameter. TLS and cache locks are tuned if the site uses them.
 # The site's owner decides what is cached, and for how long.
-OTHERS = ("worker_processes", "worker_connections", "fastcgi_keep_conn")
-EVENTS = ("multi_accept", "accept_mutex", "use")
-CLIENTS = ("keepalive_timeout", "keepalive_requests")
-FILES = ("gzip", "gzip_comp_level", "gzip_min_length", "open_file_cache", "open_file_cache_valid",
+PLAIN_DIRECTIVES = ("worker_processes", "worker_connections", "fastcgi_keep_conn")
+EVENT_DIRECTIVES = ("multi_accept", "accept_mutex", "use")
+KEEPALIVE_DIRECTIVES = ("keepalive_timeout", "keepalive_requests")
+FILE_DIRECTIVES = ("gzip", "gzip_comp_level", "gzip_min_length", "open_file_cache", "open_file_cache_valid",
          "open_file_cache_min_uses")  # fmt: skip
-TLS = ("ssl_session_cache", "ssl_session_timeout", "ssl_session_tickets", "ssl_buffer_size")
-CACHES = {Role.PROXY: "proxy_cache", Role.WEB: "fastcgi_cache"}
-LOCKS = tuple(f"{cache}_lock" for cache in CACHES.values())
-_MEGABYTES = size("MB")
+TLS_DIRECTIVES = ("ssl_session_cache", "ssl_session_timeout", "ssl_session_tickets", "ssl_buffer_size")
+CACHE_DIRECTIVES = {Role.PROXY: "proxy_cache", Role.WEB: "fastcgi_cache"}
+LOCK_DIRECTIVES = tuple(f"{cache}_lock" for cache in CACHE_DIRECTIVES.values())
+_MEGABYTES_NOTATION = build_size_notation("MB")
 
 
-def _sessions(word: str) -> Value | None:
+def _parse_session_cache(word: str) -> Value | None:
     kind, _, rest = word.partition(":")
     if word in ("none", "off"):
         return 0
-    return _MEGABYTES.read(rest.partition(":")[2]) if kind == "shared" else None
+    return _MEGABYTES_NOTATION.parse(rest.partition(":")[2]) if kind == "shared" else None
 
 
-def _files(word: str) -> Value | None:
-    return 0 if word == "off" else NUMBER.read(word.removeprefix("max="))
+def _parse_file_cache(word: str) -> Value | None:
+    return 0 if word == "off" else NUMBER.parse(word.removeprefix("max="))
 
 
-_OWN = {
+_SPECIAL_NOTATIONS = {
     # The zone name is unique, so no other block can declare it with another size.
     "ssl_session_cache": Notation(
-        _sessions, lambda v: f'("shared:autotune:" ~ {v} ~ "m" if {v} else "none")'
+        _parse_session_cache, lambda v: f'("shared:autotune:" ~ {v} ~ "m" if {v} else "none")'
     ),
     # With a second word the directive cannot be `off`. One cached file is equivalent to none.
-    "open_file_cache": Notation(_files, lambda v: f'"max=" ~ ([{v}, 1] | max)'),
+    "open_file_cache": Notation(_parse_file_cache, lambda v: f'"max=" ~ ([{v}, 1] | max)'),
 }
 
 
 # The stock value and the notation of each directive.
-DIRECTIVES = {
-    p.name: (p.stock, _OWN.get(p.name) or notation_of(p, ON_OFF, s=SECONDS, KB=KILOBYTES))
+DIRECTIVE_NOTATIONS = {
+    p.name: (p.stock, _SPECIAL_NOTATIONS.get(p.name) or select_notation(p, ON_OFF, s=SECONDS, KB=KILOBYTES))
     for p in PARAMETERS
-    if p.name in (*OTHERS, *EVENTS, *CLIENTS, *FILES, *TLS, *LOCKS)
+    if p.name in (*PLAIN_DIRECTIVES, *EVENT_DIRECTIVES, *KEEPALIVE_DIRECTIVES, *FILE_DIRECTIVES, *TLS_DIRECTIVES, *LOCK_DIRECTIVES)
 }
 # Parses ``nginx -T``, which does not print the number of workers for `auto`.
-in_effect = configuration(
-    read, {name: name for name in DIRECTIVES}, lambda name, word: DIRECTIVES[name][1].read(word)
+parse_effective = build_config_parser(
+    parse_directives, {name: name for name in DIRECTIVE_NOTATIONS}, lambda name, word: DIRECTIVE_NOTATIONS[name][1].parse(word)
 )
 
 
@@ -189,15 +189,15 @@ class Nginx(Service):
     deployment = "nginx"
     role = Role.PROXY
     port = 80
-    config = ("nginx.conf", "/etc/nginx/nginx.conf")
+    config_paths = ("nginx.conf", "/etc/nginx/nginx.conf")
     template = "nginx/{role}.conf.j2"
     unit_name = "nginx.service"
-    gateways = frozenset({"fastcgi"})
+    gateway_protocols = frozenset({"fastcgi"})
     packages = ("nginx",)
     programs: ClassVar[Programs] = {"nginx": ("nginx",)}
     parameters = PARAMETERS
     reload_signal = "HUP"
-    needs = Needs(
+    needs = ResourceNeeds(
         processes="worker_processes + 1",
         rss=12 * 2**20,
         source="resident size of a worker of nginx 1.22 under load, shared pages included",
@@ -205,36 +205,36 @@ class Nginx(Service):
         descriptors="worker_connections * 2",
     )
 
-    def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv:
-        return (*self._command(site), "-t", "-q")
+    def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
+        return (*self._build_command(placement), "-t", "-q")
 
-    def start(self, site: Site, files: Mapping[str, bytes]) -> Argv:
-        return (*self._command(site), "-g", "daemon off;")
+    def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
+        return (*self._build_command(placement), "-g", "daemon off;")
 
-    def effective(self, site: Site) -> tuple[Readback, ...]:
-        return (Readback((*self._command(site), "-T"), in_effect), backlog_in_force(site))
+    def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
+        return (Readback((*self._build_command(placement), "-T"), parse_effective), build_backlog_readback(placement))
 
-    def _command(self, site: Site) -> Argv:
+    def _build_command(self, placement: Placement) -> Argv:
         # The working directory is the site. "-e" keeps the first messages out of /var/log.
-        private = site.place(("-p", ".", "-e", "nginx-error.log"), ())
-        return (site.programs["nginx"], *private, "-c", self.config_path(site))
+        private = placement.choose(("-p", ".", "-e", "nginx-error.log"), ())
+        return (placement.programs["nginx"], *private, "-c", self.config_path(placement))
 
 
 SERVICES = (Nginx(),)
 
 
-def _connections(part: PartReading) -> Finding | None:
+def _detect_exhausted_connections(reading: InstanceReading) -> ResourceShortage | None:
     """Return a finding if workers ran out of connections and reset clients."""
-    if not (part.mostly_errors and part.activity.complaints.get("worker_connections")):
+    if not (reading.errors_dominate and reading.activity.log_complaints.get("worker_connections")):
         return None
-    limit = part.setting("worker_connections")
-    workers = part.setting("worker_processes") or part.activity.workers
-    return Finding(
+    limit = reading.get_setting("worker_connections")
+    workers = reading.get_setting("worker_processes") or reading.activity.workers
+    return ResourceShortage(
         Resource.CONNECTIONS,
         f"“worker_connections are not enough” in its log: {workers} workers of {limit}"
-        f" connections, two per request. {part.failed} requests failed:"
+        f" connections, two per request. {reading.failed_requests} requests failed:"
         " raise worker_connections",
-        TOLD,
+        REPORTED,
     )
 
 
@@ -244,16 +244,16 @@ KEPT = ("upstream_keepalive+", "fastcgi_keep_conn=True", "fastcgi_keepalive+", "
 MOVES = {Resource.CPU: KEPT, Resource.WORKERS: ("worker_processes+",), Resource.CONNECTIONS: MORE}
 
 DIAGNOSIS = Diagnosis(
-    counters=None,
-    log=lambda site: site.place(f"{site.directory}/nginx-error.log", "/var/log/nginx/error.log"),
-    complaints={
+    counter_query=None,
+    find_log=lambda site: site.choose(f"{site.directory}/nginx-error.log", "/var/log/nginx/error.log"),
+    complaint_patterns={
         "worker_connections": re.compile(r"worker_connections are not enough"),
         "no_live_upstreams": re.compile(r"no live upstreams"),
         "upstream_timed_out": re.compile(r"upstream timed out"),
         "upstream_refused": re.compile(r"connect\(\).* failed \(111"),
         "upstream_queue_full": re.compile(r"connect\(\).* failed \(11:"),
     },
-    moves=MOVES,
-    threads="worker_processes",
-    refusal_rules=(_connections,),
+    recommended_changes=MOVES,
+    threads_parameter="worker_processes",
+    refusal_rules=(_detect_exhausted_connections,),
 )

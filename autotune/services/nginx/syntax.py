@@ -5,39 +5,39 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from autotune.services.config_files import Directive, Word, tokens, unreadable
+from autotune.services.config_files import Directive, Word, tokenize, build_syntax_error
 
 # nginx's lexical rules: a comment starts where a word could. Within a word, `#`, `}`, quotes and
 # the brace of `${` are ordinary characters. Other literal braces must be quoted.
-_TOKEN = re.compile(
+_TOKEN_PATTERN = re.compile(
     r"""(?P<space>\s+)|(?P<comment>\#[^\n]*)|(?P<mark>[;{}])"""
     r"""|(?P<word>"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'"""
     r"""|(?:\\.|\$\{|[^\s;{}\\"'])(?:\\.|\$\{|[^\s;{\\])*)""",
     re.DOTALL,
 )
-DEEPEST = 100  # nested blocks; each directive stores the words of all enclosing blocks
+MAX_BLOCK_DEPTH = 100  # nested blocks; each directive stores the words of all enclosing blocks
 
 
-def read(text: str) -> Iterator[Directive]:
+def parse_directives(text: str) -> Iterator[Directive]:
     """Yield every directive, blocks before their content. Raises Unreadable."""
     blocks: list[tuple[str, ...]] = []
     words: list[Word] = []
-    for token in tokens(text, _TOKEN, "an unclosed quote or escape"):
+    for token in tokenize(text, _TOKEN_PATTERN, "an unclosed quote or escape"):
         place = token.start()
         if token["word"]:
             words.append(Word(token["word"], place))
         elif token["mark"] == "}":
             if words or not blocks:
-                raise unreadable(text, place, "unexpected `}`")
+                raise build_syntax_error(text, place, "unexpected `}`")
             blocks.pop()
         elif token["mark"]:
             if not words:
-                raise unreadable(text, place, f"`{token['mark']}` without a directive before it")
+                raise build_syntax_error(text, place, f"`{token['mark']}` without a directive before it")
             yield Directive(words[0], tuple(words[1:]), tuple(blocks))
             if token["mark"] == "{":
                 blocks.append(tuple(word.text for word in words))
             words = []
-            if len(blocks) > DEEPEST:
-                raise unreadable(text, place, f"more than {DEEPEST} nested blocks")
+            if len(blocks) > MAX_BLOCK_DEPTH:
+                raise build_syntax_error(text, place, f"more than {MAX_BLOCK_DEPTH} nested blocks")
     if words or blocks:
-        raise unreadable(text, len(text), "the file ends within a directive or a block")
+        raise build_syntax_error(text, len(text), "the file ends within a directive or a block")

@@ -12,32 +12,32 @@ from typing import ClassVar
 from autotune.services import unit_environment
 from autotune.services.base import (
     Argv,
-    Needs,
+    ResourceNeeds,
     Programs,
     Readback,
     Role,
     Service,
     Settings,
-    Site,
-    guided,
+    Placement,
+    with_guidance,
     on_restart,
 )
 from autotune.services.diagnosis import (
-    FULL,
+    FULL_FRACTION,
     MEASURED,
     Diagnosis,
-    Finding,
-    PartReading,
+    ResourceShortage,
+    InstanceReading,
     Resource,
-    counted,
+    build_counter_rule,
 )
-from autotune.services.unit_files import AS_UNIT, UNIT_WORDS, drop_in
+from autotune.services.unit_files import UNIT_RUN_SCRIPT, UNIT_COMMAND_SCRIPT, drop_in_path
 from autotune.strict import split_lines
 
-UNIT = "nodejs.service"
+UNIT_NAME = "nodejs.service"
 DOCS = "nodejs.org, Command-line API"
 
-PARAMETERS = guided((
+PARAMETERS = with_guidance((
     on_restart("workers",
         "Number of the application's cluster processes, if it reads the number from its"
         " environment.",
@@ -60,16 +60,16 @@ PARAMETERS = guided((
     small="uv_threadpool_size+ max_semi_space_size+",
     safe={"workers": (1, "cpus"), "uv_threadpool_size": (4, 32), "max_semi_space_size": (16, 64)},
 )  # fmt: skip
-POOL, FLAGS = "UV_THREADPOOL_SIZE", "NODE_OPTIONS"
-OPTIONS = {"max_semi_space_size": "--max-semi-space-size",
+POOL_VARIABLE, FLAGS_VARIABLE = "UV_THREADPOOL_SIZE", "NODE_OPTIONS"
+OPTIONS_BY_PARAMETER = {"max_semi_space_size": "--max-semi-space-size",
            "max_old_space_size": "--max-old-space-size"}  # fmt: skip
 
 # script unit variables (one per line): starts the unit's own Node with the variables; it exits
 # immediately.
-_CHECK = rf"""
+_VALIDATION_SCRIPT = rf"""
 script=$1 unit=$2 variables=$3
 node=node
-for word in $({UNIT_WORDS}); do
+for word in $({UNIT_COMMAND_SCRIPT}); do
     case ${{word##*/}} in node | nodejs) node=$word; break ;; esac
 done
 IFS='
@@ -81,14 +81,14 @@ exit 1
 """
 # unit: prints a line per Node process of the unit, followed by the environment variables to read
 # back.
-_SHOWN = rf"""
+_READBACK_SCRIPT = rf"""
 group=$(systemctl show -P ControlGroup -- "$1")
 for file in $(grep -lsF ":$group" /proc/[0-9]*/cgroup); do
     process=${{file%/cgroup}}
     case $(cat "$process/comm") in
         node* | MainThread)
             echo process
-            tr '\0' '\n' <"$process/environ" | grep -E '^(NODE_UNIQUE_ID|{POOL}|{FLAGS})=' ;;
+            tr '\0' '\n' <"$process/environ" | grep -E '^(NODE_UNIQUE_ID|{POOL_VARIABLE}|{FLAGS_VARIABLE})=' ;;
     esac
 done
 """
@@ -104,84 +104,84 @@ class Nodejs(Service):
     deployment = "nodejs"
     role = Role.APP
     port = 3000
-    config = ("", drop_in(UNIT))
+    config_paths = ("", drop_in_path(UNIT_NAME))
     template = "nodejs/options.conf.j2"
-    unit_name = UNIT
+    unit_name = UNIT_NAME
     # If Node is in a private directory outside PATH, `true` is found instead.
     programs: ClassVar[Programs] = {
         "node": ("node", "nodejs", "node-MainThread", "MainThread", "true")
     }
     packages = ("nodejs",)
     parameters = PARAMETERS
-    needs = Needs(
+    needs = ResourceNeeds(
         processes="workers + 1",
         rss=60 * 2**20,
         memory="workers * 3 * max_semi_space_size",
         source="resident size of a process of Node.js 20 that serves HTTP",
     )
 
-    def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
-        if not site.own:
+    def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
+        if not placement.adopted:
             return None  # a drop-in, which systemd reads and Node does not
-        variables = unit_environment.assignments(files, rf"{POOL}=\d+|{FLAGS}=.*")
-        words = (AS_UNIT, self.unit(site) or UNIT, "\n".join(variables))
-        return ("sh", "-c", _CHECK, "sh", *words, *files)
+        variables = unit_environment.list_assignments(files, rf"{POOL_VARIABLE}=\d+|{FLAGS_VARIABLE}=.*")
+        words = (UNIT_RUN_SCRIPT, self.get_unit(placement) or UNIT_NAME, "\n".join(variables))
+        return ("sh", "-c", _VALIDATION_SCRIPT, "sh", *words, *files)
 
-    def effective(self, site: Site) -> tuple[Readback, ...]:
-        return (Readback(("sh", "-c", _SHOWN, "sh", self.unit(site) or UNIT), in_effect),)
+    def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
+        return (Readback(("sh", "-c", _READBACK_SCRIPT, "sh", self.get_unit(placement) or UNIT_NAME), parse_effective),)
 
 
 SERVICES = (Nodejs(),)
 
 
-def in_effect(text: str) -> Settings:
+def parse_effective(text: str) -> Settings:
     """Return effective values. Workers are the forked processes, or the only process.
 
     A parameter missing in the environment has Node's default.
     """
     if "process" not in split_lines(text):
         return {}
-    pool = re.search(rf"(?m)^{POOL}=(\d{{1,9}})$", text)
+    pool = re.search(rf"(?m)^{POOL_VARIABLE}=(\d{{1,9}})$", text)
     values = {"workers": max(len(re.findall(r"(?m)^NODE_UNIQUE_ID=", text)), 1),
               "uv_threadpool_size": int(pool[1]) if pool else 4}  # fmt: skip
-    flags = re.search(rf"(?m)^{FLAGS}=(.*)$", text)
-    for name, option in OPTIONS.items():
+    flags = re.search(rf"(?m)^{FLAGS_VARIABLE}=(.*)$", text)
+    for name, option in OPTIONS_BY_PARAMETER.items():
         pattern = rf"(?<!\S){option.replace('-', '[-_]')}=(\d{{1,9}})(?!\S)"
         if sizes := re.findall(pattern, flags[1] if flags else ""):
             values[name] = int(sizes[-1])
     return {"max_semi_space_size": 16, **values}
 
 
-def _one_core(part: PartReading) -> Finding | None:
+def _detect_busy_core(reading: InstanceReading) -> ResourceShortage | None:
     """Return a finding if the event loops ran, or were runnable, all the time.
 
     Each process computes on one CPU, however many the host has.
     """
-    activity = part.activity
-    ready = activity.cpu + (activity.delay or 0.0)
-    if not activity.workers or ready < FULL * activity.workers:
+    activity = reading.activity
+    ready = activity.cpu + (activity.cpu_delay or 0.0)
+    if not activity.workers or ready < FULL_FRACTION * activity.workers:
         return None
     evidence = (
         f"{activity.workers} event loops ran for {activity.cpu:.2f} s per second and were runnable"
         f" for"
-        f" {ready:.2f} s, the maximum{part.meanwhile}: raise workers or fork a cluster"
+        f" {ready:.2f} s, the maximum{reading.idle_clause}: raise workers or fork a cluster"
     )
-    return Finding(Resource.WORKERS, evidence, MEASURED)
+    return ResourceShortage(Resource.WORKERS, evidence, MEASURED)
 
 
 DIAGNOSIS = Diagnosis(
-    counters=None,
-    log=lambda site: Nodejs().unit(site),
-    complaints={"heap": re.compile(r"JavaScript heap out of memory")},
-    threads="workers",
-    moves={
+    counter_query=None,
+    find_log=lambda site: Nodejs().get_unit(site),
+    complaint_patterns={"heap": re.compile(r"JavaScript heap out of memory")},
+    threads_parameter="workers",
+    recommended_changes={
         Resource.CPU: ("workers+",),
         Resource.WORKERS: ("workers+",),
         Resource.MEMORY: ("max_old_space_size+", "workers-", "max_semi_space_size-"),
     },
     refusal_rules=(
-        counted("heap", "times a process aborted with a full heap: raise max_old_space_size",
+        build_counter_rule("heap", "times a process aborted with a full heap: raise max_old_space_size",
                 Resource.MEMORY),
     ),
-    worker_rules=(_one_core,),
+    worker_rules=(_detect_busy_core,),
 )  # fmt: skip

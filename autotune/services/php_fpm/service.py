@@ -9,40 +9,40 @@ from typing import ClassVar
 
 from autotune.services import base
 from autotune.services.base import (
-    ACCEPTED,
+    SOMAXCONN,
     Argv,
-    Needs,
+    ResourceNeeds,
     Programs,
     Readback,
     Role,
     Service,
     Settings,
-    Site,
-    guided,
+    Placement,
+    with_guidance,
 )
 from autotune.services.diagnosis import Diagnosis, Resource, WorkerPool
-from autotune.services.php_fpm.syntax import read_log
-from autotune.services.readback import configuration, listen_backlog
+from autotune.services.php_fpm.syntax import parse_log
+from autotune.services.readback import build_config_parser, build_backlog_parser
 from autotune.strict import split_lines
 
-SOURCE = "php.net, FPM configuration"
-on_reload = partial(base.on_reload, source=SOURCE)
-on_restart = partial(base.on_restart, source=SOURCE)
-DYNAMIC = (("pm", ("dynamic",)),)
+DOCS = "php.net, FPM configuration"
+on_reload = partial(base.on_reload, source=DOCS)
+on_restart = partial(base.on_restart, source=DOCS)
+IF_DYNAMIC = (("pm", ("dynamic",)),)
 
-PARAMETERS = guided((
+PARAMETERS = with_guidance((
     on_reload("pm",
         "Process management: a fixed number of children, following the load, or on demand.",
         choices=("static", "dynamic", "ondemand"), stock="dynamic", recommended="static"),
     on_reload("max_children", "Maximum PHP processes, and thus of concurrent requests.",
         low=2, high=256, log=True, stock=5, recommended="8 * cpus", published={Role.APP: 75}),
     on_reload("start_servers", "Number of children at start.",
-        low=1, high=128, log=True, stock=2, recommended="4 * cpus", when=DYNAMIC),
+        low=1, high=128, log=True, stock=2, recommended="4 * cpus", when=IF_DYNAMIC),
     on_reload("min_spare_servers",
         "Minimum idle children; below it, FPM forks a few per second.",
-        low=1, high=64, log=True, stock=1, recommended="2 * cpus", when=DYNAMIC),
+        low=1, high=64, log=True, stock=1, recommended="2 * cpus", when=IF_DYNAMIC),
     on_reload("max_spare_servers", "Maximum idle children; above it, FPM stops some.",
-        low=1, high=256, log=True, stock=3, recommended="8 * cpus", when=DYNAMIC),
+        low=1, high=256, log=True, stock=3, recommended="8 * cpus", when=IF_DYNAMIC),
     on_reload("process_idle_timeout", "Idle time after which an on-demand child exits.",
         low=1, high=120, log=True, stock=10, unit="s", when=(("pm", ("ondemand",)),)),
     on_reload("max_requests",
@@ -50,7 +50,7 @@ PARAMETERS = guided((
         choices=(0, 500, 2000, 10_000), stock=0),
     on_restart("listen_backlog",
         "Maximum requests waiting for a child. The kernel limits it to somaxconn.",
-        low=64, high=65535, log=True, stock=511, recommended=4096, capped_by=ACCEPTED),
+        low=64, high=65535, log=True, stock=511, recommended=4096, capped_by=SOMAXCONN),
 ),
     capacity="pm max_children+ start_servers+ min_spare_servers+ max_spare_servers+ max_requests"
     " listen_backlog+",
@@ -59,7 +59,7 @@ PARAMETERS = guided((
 )  # fmt: skip
 
 # `php-fpm -tt` prints these per pool; the backlog is read from the kernel.
-IN_EFFECT = {"pm": "pm"} | {
+PARAMETERS_BY_DIRECTIVE = {"pm": "pm"} | {
     f"pm.{parameter.name}": parameter.name
     for parameter in PARAMETERS
     if parameter.name not in ("pm", "listen_backlog")
@@ -68,7 +68,7 @@ IN_EFFECT = {"pm": "pm"} | {
 
 # FPM also logs its configuration, with passwords in pool environments, so `error_log` is /dev/null
 # in this run. Lines that may contain passwords are removed on the host.
-_SHOWN = r"""
+_READBACK_SCRIPT = r"""
 conf=$(mktemp) && trap 'rm -f "$conf"' EXIT || exit
 {
     printf '[global]\nerror_log = /dev/null\n'
@@ -86,12 +86,12 @@ class PhpFpm(Service):
     key = "php-fpm"
     title = "PHP-FPM"
     role = Role.APP
-    gateway = "fastcgi"
+    gateway_protocol = "fastcgi"
     interpreter = "fpm"
     runs_application = True
     packages = ("php-fpm", "php-memcached", "php-redis")
     parameters = PARAMETERS
-    at_most = (
+    ordering_rules = (
         ("max_spare_servers", "max_children"),
         ("start_servers", "max_spare_servers"),
         ("min_spare_servers", "start_servers"),
@@ -102,72 +102,72 @@ class PhpFpm(Service):
     programs: ClassVar[Programs] = {
         "php-fpm": ("php-fpm8.4", "php-fpm8.3", "php-fpm8.2", "php-fpm")
     }
-    needs = Needs(
+    needs = ResourceNeeds(
         workers="max_children",
         processes="max_children + 1",
         rss=30 * 2**20,
         source="resident size of a child of PHP-FPM 8.2 with its extensions, shared pages included",
     )
 
-    def config_path(self, site: Site) -> str:
-        debian = f"/etc/php/{_version(site)}/fpm/php-fpm.conf"
-        return (site.own and site.own.main) or site.place("php-fpm.conf", debian)
+    def config_path(self, placement: Placement) -> str:
+        debian = f"/etc/php/{_find_version(placement)}/fpm/php-fpm.conf"
+        return (placement.adopted and placement.adopted.main) or placement.choose("php-fpm.conf", debian)
 
-    def unit(self, site: Site) -> str:
-        return (site.own and site.own.unit) or f"php{_version(site)}-fpm.service"
+    def get_unit(self, placement: Placement) -> str:
+        return (placement.adopted and placement.adopted.unit) or f"php{_find_version(placement)}-fpm.service"
 
-    def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv:
-        return (*self._command(site), "-t")
+    def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
+        return (*self._build_command(placement), "-t")
 
-    def start(self, site: Site, files: Mapping[str, bytes]) -> Argv:
-        return (*self._command(site), "--nodaemonize")
+    def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
+        return (*self._build_command(placement), "--nodaemonize")
 
-    def socket(self, site: Site) -> str:
-        return site.socket_name
+    def get_socket(self, placement: Placement) -> str:
+        return placement.socket_name
 
-    def effective(self, site: Site) -> tuple[Readback, ...]:
+    def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         def own_backlog(text: str) -> Settings:
-            lines = (line for line in split_lines(text) if site.socket_name in line)
-            return listen_backlog("listen_backlog")("\n".join(lines))
+            lines = (line for line in split_lines(text) if placement.socket_name in line)
+            return build_backlog_parser("listen_backlog")("\n".join(lines))
 
         return (
-            Readback(self._shown(site), configuration(read_log, IN_EFFECT)),
+            Readback(self._build_readback_command(placement), build_config_parser(parse_log, PARAMETERS_BY_DIRECTIVE)),
             Readback(("ss", "-lxH"), own_backlog),
         )
 
-    def _command(self, site: Site) -> Argv:
-        return (*self._program(site), "-y", self.config_path(site))
+    def _build_command(self, placement: Placement) -> Argv:
+        return (*self._build_program(placement), "-y", self.config_path(placement))
 
-    def _program(self, site: Site) -> Argv:
-        return (site.programs["php-fpm"], *site.place(("-p", "."), ()))
+    def _build_program(self, placement: Placement) -> Argv:
+        return (placement.programs["php-fpm"], *placement.choose(("-p", "."), ()))
 
-    def _shown(self, site: Site) -> Argv:
-        return ("sh", "-c", _SHOWN, "sh", self.config_path(site), *self._program(site))
+    def _build_readback_command(self, placement: Placement) -> Argv:
+        return ("sh", "-c", _READBACK_SCRIPT, "sh", self.config_path(placement), *self._build_program(placement))
 
 
 SERVICES = (PhpFpm(),)
 
 
-def _version(site: Site) -> str:
+def _find_version(placement: Placement) -> str:
     """Return the version in Debian's names: php-fpm8.2, php8.2-fpm.service, /etc/php/8.2."""
-    return site.programs["php-fpm"].rpartition("php-fpm")[2]
+    return placement.programs["php-fpm"].rpartition("php-fpm")[2]
 
 
-CHILDREN = WorkerPool(
-    processes="max_children",
-    called="children",
-    more="raise max_children",
-    sooner="raise start_servers, or pm = static",
+CHILD_POOL = WorkerPool(
+    processes_parameter="max_children",
+    worker_noun="children",
+    increase_advice="raise max_children",
+    faster_start_advice="raise start_servers, or pm = static",
 )
 DIAGNOSIS = Diagnosis(
-    counters=None,
-    log=lambda site: site.place(f"{site.directory}/php-fpm.log", PhpFpm().unit(site)),
-    complaints={"max_children": re.compile(r"reached (?:pm\.)?max_children")},
-    moves={
+    counter_query=None,
+    find_log=lambda site: site.choose(f"{site.directory}/php-fpm.log", PhpFpm().get_unit(site)),
+    complaint_patterns={"max_children": re.compile(r"reached (?:pm\.)?max_children")},
+    recommended_changes={
         Resource.CPU: ("pm=static",),
         Resource.WORKERS: ("max_children+", "pm=static", "start_servers+", "min_spare_servers+"),
         Resource.CONNECTIONS: ("listen_backlog+",),
         Resource.MEMORY: ("max_children-",),
     },
-    worker_rules=(CHILDREN.taken,),
+    worker_rules=(CHILD_POOL.detect_exhaustion,),
 )

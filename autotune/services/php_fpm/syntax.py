@@ -4,41 +4,41 @@ from __future__ import annotations
 
 import re
 
-from autotune.services.config_files import Directive, Word, unreadable
+from autotune.services.config_files import Directive, Word, build_syntax_error
 
-_STAMP = re.compile(r"(?m)^\[[^\]]*\] NOTICE: ")
-_LINE = re.compile(r"[^\n]*(?:\n|$)")
-_SECTION = re.compile(r"\s*\[([^\]\n]*)\]")
-_NAME = re.compile(r"\s*([^\s=;\[\]]+(?:\[[^\]\n]*\])?)\s*")
+_LOG_PREFIX_PATTERN = re.compile(r"(?m)^\[[^\]]*\] NOTICE: ")
+_LINE_PATTERN = re.compile(r"[^\n]*(?:\n|$)")
+_SECTION_PATTERN = re.compile(r"\s*\[([^\]\n]*)\]")
+_NAME_PATTERN = re.compile(r"\s*([^\s=;\[\]]+(?:\[[^\]\n]*\])?)\s*")
 # A value extends to the line end, or to a comment outside of quotes.
-_VALUE = re.compile(r"""=[ \t]*((?:"(?:\\.|[^"\\])*"|'[^']*'|[^;"'\r\n])*)""", re.DOTALL)
+_VALUE_PATTERN = re.compile(r"""=[ \t]*((?:"(?:\\.|[^"\\])*"|'[^']*'|[^;"'\r\n])*)""", re.DOTALL)
 
 
-def read(text: str) -> tuple[Directive, ...]:
+def parse_directives(text: str) -> tuple[Directive, ...]:
     """Return every assignment with its value as the only argument. Raises Unreadable."""
     assignments: list[Directive] = []
     within: tuple[tuple[str, ...], ...] = ()
     place = 0
     while place < len(text):
-        line = _LINE.match(text, place)
+        line = _LINE_PATTERN.match(text, place)
         assert line is not None
         end = line.end()
-        if section := _SECTION.match(text, place, end):
+        if section := _SECTION_PATTERN.match(text, place, end):
             within = ((section[1].strip(),),)
         elif line[0].strip() and not line[0].lstrip().startswith((";", "#")):
-            name = _NAME.match(text, place, end)
+            name = _NAME_PATTERN.match(text, place, end)
             if name is None:
-                raise unreadable(text, place, "not an assignment")
-            value = _VALUE.match(text, name.end())
+                raise build_syntax_error(text, place, "not an assignment")
+            value = _VALUE_PATTERN.match(text, name.end())
             argument = value and Word(value[1].rstrip(), value.start(1))
             arguments = (argument,) if argument and argument.text else ()
             assignments.append(Directive(Word(name[1], name.start(1)), arguments, within))
             if value and value.end() > end:  # a quoted value over several lines
-                end = _LINE.match(text, value.end()).end()  # type: ignore[union-attr]  # matches ""
+                end = _LINE_PATTERN.match(text, value.end()).end()  # type: ignore[union-attr]  # matches ""
         place = end
     return tuple(assignments)
 
 
-def read_log(text: str) -> tuple[Directive, ...]:
+def parse_log(text: str) -> tuple[Directive, ...]:
     """Parse the configuration that ``php-fpm -tt`` logs."""
-    return read(_STAMP.sub("", text))
+    return parse_directives(_LOG_PREFIX_PATTERN.sub("", text))

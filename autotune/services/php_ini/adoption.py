@@ -14,57 +14,57 @@ from posixpath import basename, dirname
 
 from autotune.services.adoption import Adoption, RunningHost, RunningService
 from autotune.services.base import Parameter
-from autotune.services.config_files import Config, Tree, gather
-from autotune.services.directives import Notation, Tunable, last_line
+from autotune.services.config_files import Config, FileTree, read_config
+from autotune.services.directives import Notation, Tunable, append_line
 from autotune.services.php_fpm import adoption as fpm
-from autotune.services.php_fpm.syntax import read
-from autotune.services.php_ini.parameters import BARE, PARAMETERS, PRELOAD, directive
-from autotune.services.php_ini.service import FILE, PhpIni, meaning
-from autotune.services.understood import Understood
+from autotune.services.php_fpm.syntax import parse_directives
+from autotune.services.php_ini.parameters import MEGABYTE_PARAMETERS, PARAMETERS, PRELOAD, directive_name
+from autotune.services.php_ini.service import FILE_NAME, PhpIni, parse_value
+from autotune.services.understood import VisibleDirectives
 
-_VERSION = re.compile(r"/etc/php/([0-9.]+)/")
-_MODULES = "/etc/apache2/mods-enabled/php[0-9]*.load"
-_OF_POOL = re.compile(r"php_(?:admin_)?(?:value|flag)\[([^\]]+)\]")
+_VERSION_PATTERN = re.compile(r"/etc/php/([0-9.]+)/")
+_MODULE_FILES_PATTERN = "/etc/apache2/mods-enabled/php[0-9]*.load"
+_POOL_SETTING_PATTERN = re.compile(r"php_(?:admin_)?(?:value|flag)\[([^\]]+)\]")
 
 
-def find(host: RunningHost) -> Iterator[RunningService | str]:
+def find_services(host: RunningHost) -> Iterator[RunningService | str]:
     """Yield the settings of the tuned PHP-FPM, and of the PHP module loaded by Apache."""
-    for pools in fpm.find(host):
-        if isinstance(pools, str) or not (match := _VERSION.match(pools.config.main)):
+    for pools in fpm.find_services(host):
+        if isinstance(pools, str) or not (match := _VERSION_PATTERN.match(pools.config.main_file)):
             continue
         if f"{match[0]}fpm/php.ini" in host.tree.files:
-            yield _running(host, "fpm", match[1], pools.config)
-    for path in host.tree.matching(_MODULES)[:1] if host.runs("apache2.service") else ():
-        yield _running(host, "apache2", path.rpartition("/php")[2][: -len(".load")], Config(""))
+            yield _build_running(host, "fpm", match[1], pools.config)
+    for path in host.tree.glob(_MODULE_FILES_PATTERN)[:1] if host.is_active("apache2.service") else ():
+        yield _build_running(host, "apache2", path.rpartition("/php")[2][: -len(".load")], Config(""))
 
 
-def _running(host: RunningHost, build: str, version: str, pools: Config) -> RunningService:
+def _build_running(host: RunningHost, build: str, version: str, pools: Config) -> RunningService:
     """Return the service for a PHP build. Its config is the editable file and the settings of
     pools. Its address is the first pool's, which is queried for effective values."""
-    own = _read(host.tree, f"/etc/php/{version}/{build}/conf.d/{FILE}")
-    of_pools = [placed for placed in pools.directives if _OF_POOL.match(placed.name)]
-    listen = next((placed.words[0] for placed in pools.called("listen") if placed.words), "")
+    own = _read_host_config(host.tree, f"/etc/php/{version}/{build}/conf.d/{FILE_NAME}")
+    of_pools = [placed for placed in pools.directives if _POOL_SETTING_PATTERN.match(placed.name)]
+    listen = next((placed.words[0] for placed in pools.find_all("listen") if placed.words), "")
     address = f"127.0.0.1:{listen}" if listen.isdecimal() else listen
     config = replace(own, directives=(*own.directives, *of_pools))
-    return RunningService(host=host, key=PhpIni(build).key, config=config, listen=address)
+    return RunningService(host=host, key=PhpIni(build).key, config=config, listen_address=address)
 
 
-def _read(tree: Tree, path: str) -> Config:
+def _read_host_config(tree: FileTree, path: str) -> Config:
     """Return the content of a file, or an empty configuration if it is missing."""
-    return gather(tree, path, read) if path in tree.files else Config(path, {path: ""})
+    return read_config(tree, path, parse_directives) if path in tree.files else Config(path, {path: ""})
 
 
-def _tunables(service: RunningService) -> Iterator[Tunable]:
+def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     """Yield every parameter, with reasons for those set by a pool or of a missing extension."""
-    tree, own = service.host.tree, service.config.main
-    before, unread = _before(tree, own)
-    later = [path for path in tree.matching(f"{dirname(own)}/zz*.ini") if basename(path) > FILE]
-    last = {placed.name: path for path in later for placed in _read(tree, path).directives}
-    pools = {m[1] for placed in service.config.directives if (m := _OF_POOL.match(placed.name))}
+    tree, own = service.host.tree, service.config.main_file
+    before, unread = _read_other_files(tree, own)
+    later = [path for path in tree.glob(f"{dirname(own)}/zz*.ini") if basename(path) > FILE_NAME]
+    last = {placed.name: path for path in later for placed in _read_host_config(tree, path).directives}
+    pools = {m[1] for placed in service.config.directives if (m := _POOL_SETTING_PATTERN.match(placed.name))}
     lacks = () if "opcache" in before.get("zend_extension", "") else ("opcache.",)
     for parameter in PARAMETERS:
-        name, notation = directive(parameter), _notation(parameter)
-        default = meaning(parameter, before[name]) if name in before else parameter.stock
+        name, notation = directive_name(parameter), _select_notation(parameter)
+        default = parse_value(parameter, before[name]) if name in before else parameter.stock
         reasons = (
             unread,
             "OPcache is not loaded" if name.startswith(lacks) else "",
@@ -76,19 +76,19 @@ def _tunables(service: RunningService) -> Iterator[Tunable]:
             else "",
         )
         value = parameter.stock if default is None else default
-        absent = last_line(service.config, value, f"{name} = ")
+        absent = append_line(service.config, value, f"{name} = ")
         left = next(filter(None, reasons), "")
-        yield Tunable(parameter.name, name, notation, absent=absent, left=left)
+        yield Tunable(parameter.name, name, notation, insertion=absent, skip_reason=left)
 
 
-def _before(tree: Tree, place: str) -> tuple[Mapping[str, str], str]:
+def _read_other_files(tree: FileTree, place: str) -> tuple[Mapping[str, str], str]:
     """Return the values in the other files of this PHP, and an error if a file is unreadable. The
     last value of a name takes effect, except that all values of ``zend_extension`` do."""
     values: dict[str, str] = {}
     build = place.partition("/conf.d/")[0]
-    for path in tree.matching(f"{build}/php.ini") + tree.matching(f"{build}/conf.d/*.ini"):
-        config = _read(tree, path) if path != place else Config(path)
-        for unread, why in config.unread.items():
+    for path in tree.glob(f"{build}/php.ini") + tree.glob(f"{build}/conf.d/*.ini"):
+        config = _read_host_config(tree, path) if path != place else Config(path)
+        for unread, why in config.unread_files.items():
             return {}, f"{unread} cannot be read: {why}"
         for placed in config.directives:
             # Sections with these names apply only to some paths or hosts.
@@ -98,22 +98,22 @@ def _before(tree: Tree, place: str) -> tuple[Mapping[str, str], str]:
     return values, ""
 
 
-def _notation(parameter: Parameter) -> Notation:
+def _select_notation(parameter: Parameter) -> Notation:
     if parameter.name == PRELOAD:
-        return Notation(partial(meaning, parameter), lambda _: '""')  # rendered only to disable it
+        return Notation(partial(parse_value, parameter), lambda _: '""')  # rendered only to disable it
     if isinstance(parameter.stock, bool):
-        return Notation(partial(meaning, parameter), lambda name: f"({name} | int)")
-    letter = parameter.unit.removesuffix("B") if parameter.name not in BARE else ""
+        return Notation(partial(parse_value, parameter), lambda name: f"({name} | int)")
+    letter = parameter.unit.removesuffix("B") if parameter.name not in MEGABYTE_PARAMETERS else ""
     suffix = f' ~ "{letter}"' if letter in ("K", "M") else ""
-    return Notation(partial(meaning, parameter), lambda name: f"({name}{suffix})")
+    return Notation(partial(parse_value, parameter), lambda name: f"({name}{suffix})")
 
 
 ADOPTION = Adoption(
-    known_as="PHP's own settings",
+    title="PHP's own settings",
     units=("php*-fpm.service", "apache2.service"),
     paths=("etc/php", "etc/apache2/mods-enabled"),
-    version="",
-    find=find,
-    understood=Understood(read, frozenset(map(directive, PARAMETERS))),
-    tunables=_tunables,
+    version_script="",
+    find_services=find_services,
+    visible=VisibleDirectives(parse_directives, frozenset(map(directive_name, PARAMETERS))),
+    list_tunables=_list_tunables,
 )

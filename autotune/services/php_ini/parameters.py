@@ -4,44 +4,44 @@ from __future__ import annotations
 
 from functools import partial
 
-from autotune.services.base import Needs, Parameter, guided, on_reload
+from autotune.services.base import ResourceNeeds, Parameter, with_guidance, on_reload
 
 MANUAL = "php.net, OPcache Runtime Configuration"
-SYMFONY = "symfony.com, Performance"
-NEXTCLOUD = "docs.nextcloud.com, Server tuning"
-LATE = "tuned only on demand: changed files take effect late, or after a reload"
-manual, symfony = partial(on_reload, source=MANUAL), partial(on_reload, source=SYMFONY)
-ENABLED = (("opcache_enable", (True,)),)
-BARE = ("opcache_memory_consumption", "opcache_interned_strings_buffer")  # in MB, without a suffix
+SYMFONY_DOCS = "symfony.com, Performance"
+NEXTCLOUD_DOCS = "docs.nextcloud.com, Server tuning"
+STALE = "tuned only on demand: changed files take effect late, or after a reload"
+manual, symfony = partial(on_reload, source=MANUAL), partial(on_reload, source=SYMFONY_DOCS)
+IF_ENABLED = (("opcache_enable", (True,)),)
+MEGABYTE_PARAMETERS = ("opcache_memory_consumption", "opcache_interned_strings_buffer")  # in MB, without a suffix
 PRELOAD = "opcache_preload"
-COMPILING = (*ENABLED, ("opcache_jit", ("function", "tracing")))
+IF_JIT = (*IF_ENABLED, ("opcache_jit", ("function", "tracing")))
 
-PARAMETERS = guided((
+PARAMETERS = with_guidance((
     manual("opcache_enable", "Keep compiled scripts in memory between requests.",
         stock=True, recommended=True),
     symfony("opcache_memory_consumption",
         "Shared memory for compiled scripts. When it is full, PHP caches no further scripts.",
         low=8, high="memory / 8 / 1048576", log=True, stock=128, unit="MB", recommended=256,
-        when=ENABLED),
+        when=IF_ENABLED),
     on_reload("opcache_interned_strings_buffer",
         "Part of the OPcache memory for strings shared by scripts.",
-        low=1, high=256, log=True, stock=8, unit="MB", recommended=16, when=ENABLED, source=NEXTCLOUD),
+        low=1, high=256, log=True, stock=8, unit="MB", recommended=16, when=IF_ENABLED, source=NEXTCLOUD_DOCS),
     symfony("opcache_max_accelerated_files",
         "Maximum cached scripts. PHP rounds it up to a prime.",
-        low=200, high=200_000, log=True, stock=10_000, recommended=20_000, when=ENABLED),
+        low=200, high=200_000, log=True, stock=10_000, recommended=20_000, when=IF_ENABLED),
     on_reload("opcache_validate_timestamps", "Check whether files have changed.",
-        stock=True, on_demand=True, when=ENABLED, source=f"{SYMFONY}; {LATE}"),
+        stock=True, on_demand=True, when=IF_ENABLED, source=f"{SYMFONY_DOCS}; {STALE}"),
     on_reload("opcache_revalidate_freq", "Minimum interval between checks for changed files.",
-        low=0, high=3600, stock=2, unit="s", on_demand=True, source=f"{MANUAL}; {LATE}",
-        when=(*ENABLED, ("opcache_validate_timestamps", (True,)))),
+        low=0, high=3600, stock=2, unit="s", on_demand=True, source=f"{MANUAL}; {STALE}",
+        when=(*IF_ENABLED, ("opcache_validate_timestamps", (True,)))),
     manual("opcache_jit", "Compile scripts to machine code: whole functions, or only frequently run"
         " code.",
-        choices=("off", "function", "tracing"), stock="off", when=ENABLED),
+        choices=("off", "function", "tracing"), stock="off", when=IF_ENABLED),
     manual("opcache_jit_buffer_size", "Additional memory for JIT code; 0 disables the JIT.",
-        choices=(0, 8, 32, 64, 128), stock=0, unit="MB", when=COMPILING),
+        choices=(0, 8, 32, 64, 128), stock=0, unit="MB", when=IF_JIT),
     # The script belongs to the application; the site's files name it.
     on_reload(PRELOAD, "Preload the site's scripts at start until the next restart.",
-        stock=False, adopted=True, when=ENABLED, source="php.net, Preloading"),
+        stock=False, adopted=True, when=IF_ENABLED, source="php.net, Preloading"),
     symfony("realpath_cache_size", "Memory per process for resolved paths.",
         low=16, high=65_536, log=True, stock=4096, unit="KB", recommended=4096),
     symfony("realpath_cache_ttl", "Time a resolved path stays cached.",
@@ -59,12 +59,12 @@ PARAMETERS = guided((
           "realpath_cache_ttl": (60, 600)},
 )  # fmt: skip
 
-NEEDS = Needs(
+RESOURCE_NEEDS = ResourceNeeds(
     memory="opcache_memory_consumption + opcache_jit_buffer_size",
     source=f"{MANUAL}: mapped once, by the first process, for all of them",
 )
 
 
-def directive(parameter: Parameter) -> str:
+def directive_name(parameter: Parameter) -> str:
     """Return PHP's name of a parameter: ``opcache.memory_consumption``."""
     return parameter.name.replace("opcache_", "opcache.", 1)

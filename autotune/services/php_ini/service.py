@@ -16,19 +16,19 @@ from autotune.services.base import (
     Role,
     Service,
     Settings,
-    Site,
+    Placement,
     Value,
 )
-from autotune.services.php_ini.parameters import BARE, NEEDS, PARAMETERS, PRELOAD, directive
-from autotune.strict import is_whole, split_lines
-from autotune.target.units import SIZE
+from autotune.services.php_ini.parameters import MEGABYTE_PARAMETERS, RESOURCE_NEEDS, PARAMETERS, PRELOAD, directive_name
+from autotune.strict import is_uint, split_lines
+from autotune.target.units import SIZE_UNITS
 
-FILE = "zz-autotune.ini"
-_SWITCH = {**dict.fromkeys(("1", "on", "yes", "true"), True),
+FILE_NAME = "zz-autotune.ini"
+_BOOLEAN_WORDS = {**dict.fromkeys(("1", "on", "yes", "true"), True),
            **dict.fromkeys(("", "0", "off", "no", "false", "none"), False)}  # fmt: skip
-_JIT = {"": "off", "0": "off", "disable": "off", "1": "tracing", "on": "tracing"}
+_JIT_MODES = {"": "off", "0": "off", "disable": "off", "1": "tracing", "on": "tracing"}
 # PHP only warns about invalid values, so the check compares printed values with the new file.
-_CHECK = r"""
+_VALIDATION_SCRIPT = r"""
 file=$1 conf=$2; shift 2
 scan=$(mktemp -d) && trap 'rm -rf "$scan"' EXIT || exit
 for ini in "$conf"/*.ini; do
@@ -51,16 +51,16 @@ wrong=$(printf '%s\n' "$said" | awk -F ' *=>* *' '
 [ -z "$wrong" ] || { printf '%s\n' "$wrong"; exit 1; }
 """
 # Runs in a process of the pool or of Apache: prints directives and OPcache counters.
-_STATUS = """<?php
+_STATUS_SCRIPT = """<?php
 foreach (explode(' ', 'NAMES') as $name) echo "$name ", ini_get($name), "\\n";
 $status = function_exists('opcache_get_status') ? @opcache_get_status(false) : false;
 echo 'cache_full ', (int) ($status['cache_full'] ?? false), "\\n";
 foreach (['memory_usage', 'interned_strings_usage', 'opcache_statistics'] as $group)
     foreach ($status[$group] ?? [] as $name => $value)
         echo $group === 'interned_strings_usage' ? 'strings_' : '', "$name $value\\n";
-""".replace("NAMES", " ".join(map(directive, PARAMETERS)))
+""".replace("NAMES", " ".join(map(directive_name, PARAMETERS)))
 # A FastCGI client: https://fastcgi-archives.github.io/FastCGI_Specification.html
-_CLIENT = """
+_FASTCGI_CLIENT_SCRIPT = """
 [, $place, $script] = $argv;
 $pool = @stream_socket_client($place, $code, $why, 5) or exit(1);
 stream_set_timeout($pool, 5);
@@ -78,14 +78,14 @@ for ($answer = ''; strlen($head = stream_get_contents($pool, 8)) === 8;) {
 echo substr($answer, strpos($answer, "\\r\\n\\r\\n") + 4);
 """
 # Pools run under other accounts, which can read the script. Only its owner can write it.
-_PLACE = """
+_TEMP_SCRIPT = """
 umask 022
 place=$(mktemp -d /run/autotune-php.XXXXXX) && trap 'rm -rf "$place"' EXIT || exit
 chmod 755 "$place" && printf %s "$1" >"$place/status.php" || exit
 """
-_BY_FASTCGI = f'{_PLACE}\n"$3" -n -r "$2" -- "$4" "$place/status.php"'
+_FASTCGI_SCRIPT = f'{_TEMP_SCRIPT}\n"$3" -n -r "$2" -- "$4" "$place/status.php"'
 # Queries Apache under a host name that no site uses (templates/apache/mod_php.conf.j2).
-_BY_HTTP = f"""{_PLACE}
+_HTTP_SCRIPT = f"""{_TEMP_SCRIPT}
 "$2" -sS --max-time 5 -H "Host: php.autotune.internal" "http://$3/${{place##*/}}/status.php"
 """
 
@@ -103,8 +103,8 @@ class PhpIni(Service):
     packages = ("php-cli",)
     reload_signal = "USR2"
     parameters = PARAMETERS
-    needs = NEEDS
-    at_most = (("opcache_interned_strings_buffer", "opcache_memory_consumption / 2"),)
+    needs = RESOURCE_NEEDS
+    ordering_rules = (("opcache_interned_strings_buffer", "opcache_memory_consumption / 2"),)
     interpreter: str = ""
     server: Service | None = None
 
@@ -117,80 +117,80 @@ class PhpIni(Service):
         client = {"php": ("php8.4", "php8.3", "php8.2", "php")}
         return {**(self.server.programs if self.server else {}), **client}
 
-    def beside(self, services: tuple[Service, ...]) -> Service | None:
+    def for_deployment(self, services: tuple[Service, ...]) -> Service | None:
         served = [service for service in services if service.interpreter == self.interpreter]
         return PhpIni(self.interpreter, served[0]) if served else None
 
-    def config_path(self, site: Site) -> str:
-        if site.own and site.own.files:
-            return site.own.files[0].path
-        return f"{self._directory(site)}/conf.d/{FILE}"
+    def config_path(self, placement: Placement) -> str:
+        if placement.adopted and placement.adopted.files:
+            return placement.adopted.files[0].path
+        return f"{self._find_directory(placement)}/conf.d/{FILE_NAME}"
 
-    def unit(self, site: Site) -> str | None:
-        return self.server.unit(site) if self.server else None
+    def get_unit(self, placement: Placement) -> str | None:
+        return self.server.get_unit(placement) if self.server else None
 
-    def socket(self, site: Site) -> str | Endpoint | None:
-        return self.server.socket(site) if self.server else None
+    def get_socket(self, placement: Placement) -> str | Endpoint | None:
+        return self.server.get_socket(placement) if self.server else None
 
-    def effective(self, site: Site) -> tuple[Readback, ...]:
-        return (Readback(asking(site), in_effect),)
+    def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
+        return (Readback(build_status_command(placement), parse_effective),)
 
-    def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv:
+    def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
         """Return a check with a program that reads these settings as ``server`` does. The program
         is PHP-FPM itself, or PHP's command line with options that load Apache's settings."""
-        path, program = self.config_path(site), self._program(site)
-        apache = ("-c", f"{self._directory(site)}/php.ini", "-d", "opcache.enable_cli=1")
-        options = apache if program == site.programs.get("php") else ()
-        return ("sh", "-c", _CHECK, FILE, path, dirname(path), program, *options)
+        path, program = self.config_path(placement), self._find_program(placement)
+        apache = ("-c", f"{self._find_directory(placement)}/php.ini", "-d", "opcache.enable_cli=1")
+        options = apache if program == placement.programs.get("php") else ()
+        return ("sh", "-c", _VALIDATION_SCRIPT, FILE_NAME, path, dirname(path), program, *options)
 
-    def _program(self, site: Site) -> str:
-        return site.programs.get("php-fpm") or site.programs["php"]
+    def _find_program(self, placement: Placement) -> str:
+        return placement.programs.get("php-fpm") or placement.programs["php"]
 
-    def _directory(self, site: Site) -> str:
-        version = self._program(site).rpartition("php")[2].rpartition("-fpm")[2]
+    def _find_directory(self, placement: Placement) -> str:
+        version = self._find_program(placement).rpartition("php")[2].rpartition("-fpm")[2]
         return f"/etc/php/{version}/{self.interpreter}"
 
 
 SERVICES = (PhpIni("fpm"), PhpIni("apache2"))
 
 
-def asking(site: Site) -> Argv:
+def build_status_command(placement: Placement) -> Argv:
     """Return the command that prints effective directives and counters, one name and value per
     line."""
-    php, curl = site.programs.get("php", "php"), site.programs.get("curl", "curl")
-    if "php-fpm" not in site.programs:
-        return ("sh", "-c", _BY_HTTP, "sh", _STATUS, curl, str(site.listen))
-    scheme = "unix" if site.socket_name.startswith("/") else "tcp"
-    return ("sh", "-c", _BY_FASTCGI, "sh", _STATUS, _CLIENT, php, f"{scheme}://{site.socket_name}")
+    php, curl = placement.programs.get("php", "php"), placement.programs.get("curl", "curl")
+    if "php-fpm" not in placement.programs:
+        return ("sh", "-c", _HTTP_SCRIPT, "sh", _STATUS_SCRIPT, curl, str(placement.listen))
+    scheme = "unix" if placement.socket_name.startswith("/") else "tcp"
+    return ("sh", "-c", _FASTCGI_SCRIPT, "sh", _STATUS_SCRIPT, _FASTCGI_CLIENT_SCRIPT, php, f"{scheme}://{placement.socket_name}")
 
 
-def in_effect(text: str) -> Settings:
+def parse_effective(text: str) -> Settings:
     """Return directives in the parameters' units."""
     printed = dict(line.split(" ", 1) for line in split_lines(text) if " " in line)
     values: dict[str, Value] = {}
     for parameter in PARAMETERS:
-        if (written := printed.get(directive(parameter))) is not None:
-            value = meaning(parameter, written)
+        if (written := printed.get(directive_name(parameter))) is not None:
+            value = parse_value(parameter, written)
             values |= {} if value is None else {parameter.name: value}
     # The mapped size is effective, not the requested one.
     sizes = [printed.get(f"{part}_memory", "") for part in ("used", "free", "wasted")]
-    if all(map(is_whole, sizes)):
-        values["opcache_memory_consumption"] = round(sum(map(int, sizes)) / SIZE["MB"])
+    if all(map(is_uint, sizes)):
+        values["opcache_memory_consumption"] = round(sum(map(int, sizes)) / SIZE_UNITS["MB"])
     return values
 
 
-def meaning(parameter: Parameter, written: str) -> Value | None:
+def parse_value(parameter: Parameter, written: str) -> Value | None:
     """Return PHP's interpretation of ``written``, or ``None`` if PHP or the parameter rejects it."""
     text = written.strip().strip("\"'").lower()
     if parameter.name == PRELOAD:
         return bool(text)  # the path of a script
     if isinstance(parameter.stock, bool):
-        return _SWITCH.get(text)
+        return _BOOLEAN_WORDS.get(text)
     if isinstance(parameter.stock, str):
-        return _JIT.get(text, text)
+        return _JIT_MODES.get(text, text)
     amount = re.fullmatch(r"([0-9]{1,15})([kmg]?)", text)
-    if amount is None or (parameter.name in BARE and amount[2]):
+    if amount is None or (parameter.name in MEGABYTE_PARAMETERS and amount[2]):
         return None
-    unit = 1 if parameter.name in BARE else SIZE.get(parameter.unit, 1)
-    whole, rest = divmod(int(amount[1]) * SIZE.get(f"{amount[2].upper()}B", 1), unit)
+    unit = 1 if parameter.name in MEGABYTE_PARAMETERS else SIZE_UNITS.get(parameter.unit, 1)
+    whole, rest = divmod(int(amount[1]) * SIZE_UNITS.get(f"{amount[2].upper()}B", 1), unit)
     return None if rest else whole

@@ -5,18 +5,18 @@ from __future__ import annotations
 import re
 from functools import partial
 
-from autotune.services.base import Needs, Parameter, Value, guided, on_reload, on_restart
+from autotune.services.base import ResourceNeeds, Parameter, Value, with_guidance, on_reload, on_restart
 from autotune.services.directives import ON_OFF, Notation
 
 MANUAL = "PostgreSQL 15 documentation, Server Configuration"
 # PGTune's advice for a web application on SSDs: https://github.com/le0pard/pgtune
 PGTUNE = f"{MANUAL}; PGTune, type web"
-RISK = "tuned only on demand: a power failure can lose or damage committed data"
+RISK_WARNING = "tuned only on demand: a power failure can lose or damage committed data"
 restart, reload = partial(on_restart, source=MANUAL), partial(on_reload, source=MANUAL)
-risky = partial(on_reload, on_demand=True, source=f"{MANUAL}; {RISK}")
+risky = partial(on_reload, on_demand=True, source=f"{MANUAL}; {RISK_WARNING}")
 advised, advised_restart = partial(on_reload, source=PGTUNE), partial(on_restart, source=PGTUNE)
 
-PARAMETERS = guided((
+PARAMETERS = with_guidance((
     advised_restart("shared_buffers", "Memory for table pages, shared by all processes.",
         low=16, high="memory / 2 / 1048576", log=True, stock=128, unit="MB",
         recommended="memory / 4 / 1048576"),
@@ -76,7 +76,7 @@ PARAMETERS = guided((
           "max_wal_size": (512, 16_384), "random_page_cost": (1.0, 4.0)},
 )  # fmt: skip
 
-NEEDS = Needs(
+RESOURCE_NEEDS = ResourceNeeds(
     # A query may sort more than once, but few clients do so concurrently, so one work_mem each. A
     # client's process has 3 MB of private memory.
     memory="shared_buffers + wal_buffers + max_connections * (work_mem + 3 MB)"
@@ -86,53 +86,53 @@ NEEDS = Needs(
 )
 
 # A number with a leading 0 and another digit is octal and does not match.
-_AMOUNT = re.compile(
+_AMOUNT_PATTERN = re.compile(
     r"(-?(?!0[0-9])(?:[0-9]{1,15}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})(?:[eE][+-]?[0-9])?)\s*([A-Za-z]*)"
 )
 # PostgreSQL's names; KB is autotune's.
-UNITS = {"": 1, "B": 1, "kB": 2**10, "KB": 2**10, "8kB": 2**13, "MB": 2**20, "GB": 2**30, "TB": 2**40,
+UNIT_FACTORS = {"": 1, "B": 1, "kB": 2**10, "KB": 2**10, "8kB": 2**13, "MB": 2**20, "GB": 2**30, "TB": 2**40,
          "us": 1e-6, "ms": 1e-3, "s": 1, "min": 60, "h": 3600, "d": 86_400}  # fmt: skip
 # Unit of a bare number, if it differs from the parameter's unit.
-_BARE = {"shared_buffers": "8kB", "effective_cache_size": "8kB", "wal_buffers": "8kB",
+_DEFAULT_UNITS = {"shared_buffers": "8kB", "effective_cache_size": "8kB", "wal_buffers": "8kB",
          "maintenance_work_mem": "kB"}  # fmt: skip
-_SWITCHES = {"on": True, "true": True, "yes": True, "1": True,
+_BOOLEAN_WORDS = {"on": True, "true": True, "yes": True, "1": True,
              "off": False, "false": False, "no": False, "0": False}  # fmt: skip
-_WORDS = {word: "on" if on else "off" for word, on in _SWITCHES.items()} | {"pglz": "on"}
+_ENUM_ALIASES = {word: "on" if on else "off" for word, on in _BOOLEAN_WORDS.items()} | {"pglz": "on"}
 
 
-def plain(value: str) -> str:
+def unquote(value: str) -> str:
     """Return a value without its quotes."""
     if not value.startswith("'"):
         return value
     return re.sub(r"''|\\(.)", lambda quoted: quoted[1] or "'", value[1:-1])
 
 
-def meaning(parameter: Parameter, text: str, bare: str) -> Value | None:
+def parse_value(parameter: Parameter, text: str, default_unit: str) -> Value | None:
     """Convert a value to whole units of the parameter, else ``None``. ``bare`` is the default unit."""
-    text = plain(text).strip()
+    text = unquote(text).strip()
     if isinstance(parameter.stock, bool):  # any unambiguous prefix is valid
-        meant = {on for word, on in _SWITCHES.items() if word.startswith(text.lower())}
+        meant = {on for word, on in _BOOLEAN_WORDS.items() if word.startswith(text.lower())}
         return meant.pop() if len(meant) == 1 else None
     if isinstance(parameter.stock, str):
-        return _WORDS.get(text.lower(), text.lower())
-    amount = _AMOUNT.fullmatch(text)
-    if amount is None or amount[2] not in UNITS:
+        return _ENUM_ALIASES.get(text.lower(), text.lower())
+    amount = _AMOUNT_PATTERN.fullmatch(text)
+    if amount is None or amount[2] not in UNIT_FACTORS:
         return None
     if text == "-1":
         return -1
-    number = float(amount[1]) * UNITS[amount[2] or bare] / UNITS[parameter.unit]
+    number = float(amount[1]) * UNIT_FACTORS[amount[2] or default_unit] / UNIT_FACTORS[parameter.unit]
     if isinstance(parameter.stock, float):
         return number
     return round(number) if abs(number - round(number)) < 1e-9 else None
 
 
-def notation(parameter: Parameter) -> Notation:
+def build_notation(parameter: Parameter) -> Notation:
     """Return the notation of a parameter's values in files."""
     unit = {"KB": "kB"}.get(parameter.unit, parameter.unit)
-    bare = _BARE.get(parameter.name, parameter.unit)
+    bare = _DEFAULT_UNITS.get(parameter.name, parameter.unit)
 
     def amount(name: str) -> str:
         return f'({name} ~ "{unit}" if {name} > 0 else {name})' if unit else name
 
-    write = ON_OFF.write if isinstance(parameter.stock, bool) else amount
-    return Notation(lambda text: meaning(parameter, text, bare), write)
+    write = ON_OFF.build_expression if isinstance(parameter.stock, bool) else amount
+    return Notation(lambda text: parse_value(parameter, text, bare), write)

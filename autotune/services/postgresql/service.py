@@ -7,83 +7,83 @@ from collections.abc import Mapping
 from posixpath import dirname
 from typing import ClassVar
 
-from autotune.services.adoption import Layout, Layouts
-from autotune.services.base import Argv, Programs, Readback, Role, Service, Settings, Site, Value
+from autotune.services.adoption import DistributionLayout, DistributionLayouts
+from autotune.services.base import Argv, Programs, Readback, Role, Service, Settings, Placement, Value
 from autotune.services.diagnosis import (
     INFERRED,
     MEASURED,
     ClientLimit,
     Diagnosis,
     Resource,
-    by_command,
-    evident,
+    command_query,
+    build_evidence_rule,
 )
-from autotune.services.postgresql.parameters import NEEDS, PARAMETERS, PGTUNE, UNITS, meaning
+from autotune.services.postgresql.parameters import RESOURCE_NEEDS, PARAMETERS, PGTUNE, UNIT_FACTORS, parse_value
 from autotune.strict import split_lines
 
 VERSIONS = ("18", "17", "16", "15", "14")
-SOCKETS = "/var/run/postgresql"
+SOCKET_DIRECTORY = "/var/run/postgresql"
 # Debian names its clusters. Others have one, or one per version (postgresql.org).
-LAYOUTS = Layouts((
-    Layout("Debian, Ubuntu", "postgresql@{version}-{name}.service",
+LAYOUTS = DistributionLayouts((
+    DistributionLayout("Debian, Ubuntu", "postgresql@{version}-{name}.service",
            "/etc/postgresql/{version}/{name}/postgresql.conf", "/usr/lib/postgresql/{version}/bin"),
-    Layout("postgresql.org", "postgresql-{version}.service",
+    DistributionLayout("postgresql.org", "postgresql-{version}.service",
            "/var/lib/pgsql/{version}/data/postgresql.conf", "/usr/pgsql-{version}/bin"),
-    Layout("Fedora, RHEL, SUSE", "postgresql.service", "/var/lib/pgsql/data/postgresql.conf", "/usr/bin"),
+    DistributionLayout("Fedora, RHEL, SUSE", "postgresql.service", "/var/lib/pgsql/data/postgresql.conf", "/usr/bin"),
 ))  # fmt: skip
-_BIN = re.compile(r"/postgresql/([0-9.]+)/bin/")
+_PROGRAM_PATH_PATTERN = re.compile(r"/postgresql/([0-9.]+)/bin/")
 # Root switches to the account that owns the data. Other accounts need a role of their name.
-_AS_OWNER = """
+_AS_OWNER_SCRIPT = """
 [ "$(id -u)" != 0 ] || set -- setpriv --reuid=postgres --regid=postgres --init-groups "$@"
 cd / && exec "$@"
 """
 # `-C` reads all of a host's own files, or autotune's single file, and starts nothing.
-_CHECK = 'exec "$1" -C max_connections -D "$2" ${3+-c config_file="$3"}'
-_BY_NAME = {parameter.name: parameter for parameter in PARAMETERS}
+_VALIDATION_SCRIPT = 'exec "$1" -C max_connections -D "$2" ${3+-c config_file="$3"}'
+_PARAMETERS_BY_NAME = {parameter.name: parameter for parameter in PARAMETERS}
 # Values in effect and in files. They differ if a change waits for a restart (`pending_restart`).
-_SETTINGS = f"""
+_SETTINGS_QUERY = f"""
 SELECT s.name, s.setting, coalesce(s.unit, ''), coalesce(f.setting, '') FROM pg_settings s
-LEFT JOIN pg_file_settings f ON f.name = s.name AND f.applied WHERE s.name IN {tuple(_BY_NAME)}
+LEFT JOIN pg_file_settings f ON f.name = s.name AND f.applied WHERE s.name IN {tuple(_PARAMETERS_BY_NAME)}
 """  # noqa: S608  # all names are constants
-SUMS = ("blks_hit", "blks_read", "temp_files", "temp_bytes", "deadlocks")
-LEVELS = {"active": "state = 'active'", "lock_waits": "wait_event_type = 'Lock'"}
+TOTAL_COUNTERS = ("blks_hit", "blks_read", "temp_files", "temp_bytes", "deadlocks")
+LEVEL_CONDITIONS = {"active": "state = 'active'", "lock_waits": "wait_event_type = 'Lock'"}
 # The counters of all databases, one name and number per line.
-_COUNT = f"""
+_COUNTERS_QUERY = f"""
 SELECT key || ' ' || value FROM
-  (SELECT {", ".join(f"sum({name}) AS {name}" for name in SUMS)} FROM pg_stat_database) AS sums,
-  (SELECT {", ".join(f"count(*) FILTER (WHERE {test}) AS {name}" for name, test in LEVELS.items())}
+  (SELECT {", ".join(f"sum({name}) AS {name}" for name in TOTAL_COUNTERS)} FROM pg_stat_database) AS sums,
+  (SELECT {", ".join(f"count(*) FILTER (WHERE {test}) AS {name}" for name, test in LEVEL_CONDITIONS.items())}
    FROM pg_stat_activity WHERE pid <> pg_backend_pid()) AS levels,
   (SELECT @) AS wal,
   json_each_text((to_jsonb(sums) || to_jsonb(levels) || to_jsonb(wal))::json)
 """  # noqa: S608  # all names are constants
-_CHECKPOINTS = ("to_jsonb(own) -> 'checkpoints_req' AS checkpoints_req FROM pg_stat_bgwriter AS own",
+_CHECKPOINT_QUERIES = ("to_jsonb(own) -> 'checkpoints_req' AS checkpoints_req FROM pg_stat_bgwriter AS own",
                 "num_requested AS checkpoints_req FROM pg_stat_checkpointer")  # fmt: skip
 
 
-def cluster(site: Site) -> Layout:
+def find_cluster(placement: Placement) -> DistributionLayout:
     """Return the cluster of the host's own files, or Debian's first cluster of the newest version."""
-    paths = [file.path for file in site.own.files] if site.own else []
-    program = _BIN.search(site.programs.get("postgres", ""))
-    newest = LAYOUTS[0].of(program[1] if program else VERSIONS[0], "main")
-    return next(filter(None, map(LAYOUTS.having, paths)), newest)
+    paths = [file.path for file in placement.adopted.files] if placement.adopted else []
+    program = _PROGRAM_PATH_PATTERN.search(placement.programs.get("postgres", ""))
+    newest = LAYOUTS[0].for_instance(program[1] if program else VERSIONS[0], "main")
+    return next(filter(None, map(LAYOUTS.match_instance, paths)), newest)
 
 
-def _asking(site: Site, sql: str) -> Argv:
+def _build_query_command(placement: Placement, sql: str) -> Argv:
     """Return a command that prints the rows of ``sql`` on the host, with columns separated by `|`."""
-    psql = (f"{cluster(site).programs}/psql", "-XAtqw", "-h", site.own_place or SOCKETS,
-            "-p", str(site.listen.port), "-d", "postgres", "-c", sql)  # fmt: skip
-    return ("sh", "-c", _AS_OWNER, "sh", *psql)
+    psql = (f"{find_cluster(placement).program_directory}/psql", "-XAtqw", "-h", placement.adopted_address or SOCKET_DIRECTORY,
+            "-p", str(placement.listen.port), "-d", "postgres", "-c", sql)  # fmt: skip
+    return ("sh", "-c", _AS_OWNER_SCRIPT, "sh", *psql)
 
 
-def in_effect(text: str) -> Settings:
+def parse_effective(text: str) -> Settings:
     """Return the values in `pg_settings` in the parameters' units."""
     values: dict[str, Value] = {}
     for row in split_lines(text):
         match row.split("|"):
-            case [name, setting, unit, in_file] if name in _BY_NAME and unit in UNITS:
+            case [name, setting, unit, in_file] if name in _PARAMETERS_BY_NAME and unit in UNIT_FACTORS:
                 # `pg_settings` shows the size that -1 resolves to.
                 worked_out = name == "wal_buffers" and in_file in ("", "-1")
-                value = meaning(_BY_NAME[name], "-1" if worked_out else setting, unit)
+                value = parse_value(_PARAMETERS_BY_NAME[name], "-1" if worked_out else setting, unit)
                 values |= {} if value is None else {name: value}
     return values
 
@@ -100,31 +100,31 @@ class Postgresql(Service):
     template = "postgresql/autotune.conf.j2"
     packages = ("postgresql",)
     programs: ClassVar[Programs] = {"postgres": (
-        *(f"{layout.of(version).programs}/postgres" for layout in LAYOUTS[:2] for version in VERSIONS),
-        f"{LAYOUTS[2].programs}/postgres",
+        *(f"{layout.for_instance(version).program_directory}/postgres" for layout in LAYOUTS[:2] for version in VERSIONS),
+        f"{LAYOUTS[2].program_directory}/postgres",
     )}  # fmt: skip
     parameters = PARAMETERS
-    needs = NEEDS
+    needs = RESOURCE_NEEDS
     reload_signal = "HUP"
     reload_keeps_processes = True
-    at_most = (
+    ordering_rules = (
         ("min_wal_size", "max_wal_size"),
         ("max_parallel_workers_per_gather", "max_parallel_workers"),
         ("max_parallel_workers", "max_worker_processes"),
     )
 
-    def config_path(self, site: Site) -> str:
-        own = site.own.main if site.own else ""
-        return own or f"{dirname(cluster(site).main)}/conf.d/zz-autotune.conf"
+    def config_path(self, placement: Placement) -> str:
+        own = placement.adopted.main if placement.adopted else ""
+        return own or f"{dirname(find_cluster(placement).main_file)}/conf.d/zz-autotune.conf"
 
-    def unit(self, site: Site) -> str:
-        return cluster(site).unit
+    def get_unit(self, placement: Placement) -> str:
+        return find_cluster(placement).unit
 
-    def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv:
-        place, new = cluster(site), () if site.own else (self.config_path(site),)
-        return ("sh", "-c", _CHECK, "sh", f"{place.programs}/postgres", dirname(place.main), *new)
+    def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
+        place, new = find_cluster(placement), () if placement.adopted else (self.config_path(placement),)
+        return ("sh", "-c", _VALIDATION_SCRIPT, "sh", f"{place.program_directory}/postgres", dirname(place.main_file), *new)
 
-    def advice(self, facts: Mapping[str, float], running: Settings) -> Settings:
+    def recommend_settings(self, facts: Mapping[str, float], current_settings: Settings) -> Settings:
         """Return PGTune's advice for a web application on SSDs and Linux, version 15 and later.
 
         The rules are published in src/features/configuration/configurationSlice.js. A
@@ -132,7 +132,7 @@ class Postgresql(Service):
         the parameters' ``recommended``.
         """
         total, cpus = int(facts["memory"]) // 1024, int(facts["cpus"])  # PGTune counts in kB
-        shared, connections = total // 4, int(running.get("max_connections", 100))
+        shared, connections = total // 4, int(current_settings.get("max_connections", 100))
         if connections == 100:  # the stock value is not a user's choice
             connections = 200
         workers = cpus if cpus >= 4 else 8  # max_worker_processes if PGTune advises no value
@@ -156,50 +156,50 @@ class Postgresql(Service):
             values["autovacuum_max_workers"] = 5 if cpus >= 32 else 4
         return values
 
-    def effective(self, site: Site) -> tuple[Readback, ...]:
-        return (Readback(_asking(site, _SETTINGS), in_effect),)
+    def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
+        return (Readback(_build_query_command(placement, _SETTINGS_QUERY), parse_effective),)
 
 
 SERVICES = (Postgresql(),)
 
 
-def _log(site: Site) -> str:
-    place = cluster(site)
+def _find_log(placement: Placement) -> str:
+    place = find_cluster(placement)
     own = f"/var/log/postgresql/postgresql-{place.version}-{place.name}.log"
     return own if place.name else place.unit
 
 
-def _counting(site: Site) -> Argv:
-    newer = int(cluster(site).version.partition(".")[0] or 0) >= 17
-    return _asking(site, _COUNT.replace("@", _CHECKPOINTS[newer]))
+def _build_counters_command(placement: Placement) -> Argv:
+    newer = int(find_cluster(placement).version.partition(".")[0] or 0) >= 17
+    return _build_query_command(placement, _COUNTERS_QUERY.replace("@", _CHECKPOINT_QUERIES[newer]))
 
 
 # Rules for resources of PostgreSQL. The first match applies.
-RULES = (
+SHORTAGE_RULES = (
     # Half of the active sessions wait for each other.
-    evident(Resource.LOCKS, MEASURED, lambda c: c["lock_waits"] >= max(2, 0.5 * c["active"]), lambda c: (
+    build_evidence_rule(Resource.LOCKS, MEASURED, lambda c: c["lock_waits"] >= max(2, 0.5 * c["active"]), lambda c: (
         f"{c['lock_waits']:.0f} of {c['active']:.0f} active sessions waited for locks, with"
         f" {c['deadlocks']:.0f} deadlocks: shorten transactions that change the same rows")),
     # Sorts use temporary files.
-    evident(Resource.DISK, INFERRED, lambda c: c["temp_files"] and c["temp_bytes"] >= 2**20, lambda c: (
+    build_evidence_rule(Resource.DISK, INFERRED, lambda c: c["temp_files"] and c["temp_bytes"] >= 2**20, lambda c: (
         f"queries wrote {c['temp_files']:.0f} temporary files, {c['temp_bytes'] / 2**20:.0f} MB:"
         " raise work_mem")),
     # Tables do not fit into memory: a tenth of the pages is read from disk, and enough to matter.
-    evident(Resource.CACHE, INFERRED, lambda c: c["blks_read"] > max(999, c["blks_hit"] / 9), lambda c: (
+    build_evidence_rule(Resource.CACHE, INFERRED, lambda c: c["blks_read"] > max(999, c["blks_hit"] / 9), lambda c: (
         f"{c['blks_hit'] / (c['blks_hit'] + c['blks_read']):.0%} of the required pages were in the"
         f" buffers, {c['blks_read']:.0f} were read: raise shared_buffers")),
-    evident(Resource.DISK, INFERRED, lambda c: c["checkpoints_req"] > 0, lambda c: (
+    build_evidence_rule(Resource.DISK, INFERRED, lambda c: c["checkpoints_req"] > 0, lambda c: (
         f"the WAL was full {c['checkpoints_req']:.0f} times, which caused early checkpoints:"
         " raise max_wal_size")),
 )  # fmt: skip
 DIAGNOSIS = Diagnosis(
     # Its port requires an account.
-    counters=by_command(command=_counting, names=frozenset((*SUMS, *LEVELS, "checkpoints_req")),
-                        levels=frozenset(LEVELS), every=2.0),
-    log=_log,
-    complaints={"too_many_clients": re.compile(
+    counter_query=command_query(build_command=_build_counters_command, counter_names=frozenset((*TOTAL_COUNTERS, *LEVEL_CONDITIONS, "checkpoints_req")),
+                        level_names=frozenset(LEVEL_CONDITIONS), interval_seconds=2.0),
+    find_log=_find_log,
+    complaint_patterns={"too_many_clients": re.compile(
         r"too many clients already|connection slots are reserved")},
-    moves={
+    recommended_changes={
         Resource.CPU: ("work_mem+", "shared_buffers+"),
         Resource.CONNECTIONS: ("max_connections+",),
         Resource.CACHE: ("shared_buffers+",),
@@ -208,7 +208,7 @@ DIAGNOSIS = Diagnosis(
         Resource.MEMORY: ("max_connections-", "work_mem-", "shared_buffers-"),
     },
     # Only its log shows refused clients.
-    clients=ClientLimit("max_connections", "too_many_clients",
-                        instead=", or use a connection pool"),
-    worker_rules=RULES,
+    client_limit=ClientLimit("max_connections", "too_many_clients",
+                        alternative_advice=", or use a connection pool"),
+    worker_rules=SHORTAGE_RULES,
 )  # fmt: skip

@@ -11,22 +11,22 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from autotune.services import base, unit_environment
-from autotune.services.app_server import AppServer, diagnosis, each, needs_of, stats
-from autotune.services.base import Argv, Programs, Readback, Settings, Site, guided, on_restart
-from autotune.services.diagnosis import WORKING
-from autotune.services.readback import backlog_in_force
-from autotune.services.unit_files import AS_UNIT, UNIT_WORDS, drop_in
+from autotune.services.app_server import AppServer, build_diagnosis, list_objects, build_needs, parse_stats
+from autotune.services.base import Argv, Programs, Readback, Settings, Placement, with_guidance, on_restart
+from autotune.services.diagnosis import BUSY_WORKERS
+from autotune.services.readback import build_backlog_readback
+from autotune.services.unit_files import UNIT_RUN_SCRIPT, UNIT_COMMAND_SCRIPT, drop_in_path
 
-UNIT = "puma.service"
+UNIT_NAME = "puma.service"
 DOCS = "puma.io, Puma::DSL"
-DEPLOYMENT = "github.com/puma/puma, Deployment engineering for Puma"
+PUMA_GUIDE = "github.com/puma/puma, Deployment engineering for Puma"
 
-PARAMETERS = guided((
+PARAMETERS = with_guidance((
     on_restart("workers", "Number of worker processes; 0 means a single process without a manager.",
         low=0, high="max(4, 4 * cpus)", stock=0, recommended="max(2, 3 * cpus / 2)",
-        source=f"{DEPLOYMENT}, Single vs Cluster mode"),
+        source=f"{PUMA_GUIDE}, Single vs Cluster mode"),
     on_restart("max_threads", "Maximum threads per process, which share one interpreter.",
-        low=1, high=64, log=True, stock=5, source=f"{DEPLOYMENT}, Single vs Cluster mode"),
+        low=1, high=64, log=True, stock=5, source=f"{PUMA_GUIDE}, Single vs Cluster mode"),
     on_restart("min_threads", "Minimum threads per process without load.",
         low=0, high=64, stock=0, source=DOCS),
     base.accept_queue("backlog", stock=1024, recommended=None, adopted=True, source=f"{DOCS}, bind"),
@@ -47,15 +47,15 @@ PARAMETERS = guided((
     safe={"workers": (0, "2 * cpus"), "max_threads": (1, 16), "backlog": (256, 65_535)},
 )  # fmt: skip
 # Puma's default for preloading depends on its version and number of workers.
-NAMES = tuple(p.name for p in PARAMETERS if p.name not in ("backlog", "preload_app"))
+PRINTED_PARAMETERS = tuple(p.name for p in PARAMETERS if p.name not in ("backlog", "preload_app"))
 
 # Ruby loads this before Puma. Instead of listening, Puma prints the options in effect.
-_ANSWER = f"""
+_PRINT_OPTIONS_SCRIPT = f"""
 TracePoint.new(:end) do |point|
   next unless point.self.inspect == 'Puma::Launcher'
   Puma::Launcher.class_eval do
     def run
-      %w[{" ".join(NAMES)}].each {{ |name| puts "#{{name}} = #{{@options[name.to_sym]}}" }}
+      %w[{" ".join(PRINTED_PARAMETERS)}].each {{ |name| puts "#{{name}} = #{{@options[name.to_sym]}}" }}
       $stdout.flush
       exit!(true)
     end
@@ -63,13 +63,13 @@ TracePoint.new(:end) do |point|
 end.enable
 """
 # answer script unit…: `ask LAST words…` runs the unit's command, words and LAST with ``answer``.
-_ASK = rf"""
+_RUN_COMMAND_SCRIPT = rf"""
 place=$(mktemp -d) || exit
 trap 'rm -rf "$place"' EXIT
 printf '%s' "$1" >"$place/answer.rb"
 chmod -R a+rX "$place"
 script=$2 unit=$3
-words=$({UNIT_WORDS})
+words=$({UNIT_COMMAND_SCRIPT})
 set -f
 ask() {{
     last=$1
@@ -78,14 +78,14 @@ ask() {{
 }}
 """
 # … variables file: the file comes last, because the last of several `-C` takes effect.
-_CHECK = f"""{_ASK}
+_VALIDATION_SCRIPT = f"""{_RUN_COMMAND_SCRIPT}
 variables=$4
 answer=$(ask "${{5:--q}}" ${{5:+-C}} 2>&1) && exit
 printf '%s\\n' "$answer" | grep . | grep -v warning: | head -n 1
 exit 1
 """
 # Counts workers among the running processes.
-_SHOWN = rf"""{_ASK}
+_READBACK_SCRIPT = rf"""{_RUN_COMMAND_SCRIPT}
 ask -q 2>/dev/null
 pid=$(systemctl show -P MainPID -- "$unit")
 grep -qsa ^puma "/proc/$pid/cmdline" || exit 0
@@ -94,7 +94,7 @@ echo "workers = $(cat "/proc/$pid"/task/*/children | xargs -r printf '/proc/%s/c
     xargs -r grep -lsa ^puma | wc -l)"
 """
 # Finds the address of the stats in Puma's file or its state file, if set.
-_STATS = r"""
+_FIND_STATS_SCRIPT = r"""
 chdir $1 if $path =~ m{(.*)/config/};
 my ($url) = $text =~ /^\s*activate_control_app[ (]+["']([^"'#]+)["']/m;
 my ($token) = $text =~ /auth_token:\s*["']([^"'#]+)["']/;
@@ -115,70 +115,70 @@ class Puma(AppServer):
     title = "Puma"
     deployment = "puma"
     port = 9292
-    config = ("", drop_in(UNIT))
+    config_paths = ("", drop_in_path(UNIT_NAME))
     template = "puma/options.conf.j2"
-    unit_name = UNIT
+    unit_name = UNIT_NAME
     # If Puma is the application's private gem outside PATH, `true` is found instead.
     programs: ClassVar[Programs] = {"puma": ("puma", "bundle", "ruby", "true")}
     packages = ("puma",)
     parameters = PARAMETERS
-    find_stats = _STATS
-    needs = needs_of("workers", "max(workers, 1) * max_threads",
+    stats_script = _FIND_STATS_SCRIPT
+    needs = build_needs("workers", "max(workers, 1) * max_threads",
         source="Puma 5.6: 20 MB a worker, no application; the first trial measures it")  # fmt: skip
-    at_most = (("min_threads", "max_threads"),)
+    ordering_rules = (("min_threads", "max_threads"),)
 
-    def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
-        if not site.own:
+    def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
+        if not placement.adopted:
             return None  # a drop-in, which systemd reads and Puma does not
         file = next((path for path in files if path.endswith(".rb")), "")
-        variables = " ".join(unit_environment.assignments(files, r"\w+=\d+"))
-        words = (_ANSWER, AS_UNIT, self.unit(site) or UNIT, variables, file)
-        return ("sh", "-c", _CHECK, "sh", *words, *(path for path in files if path != file))
+        variables = " ".join(unit_environment.list_assignments(files, r"\w+=\d+"))
+        words = (_PRINT_OPTIONS_SCRIPT, UNIT_RUN_SCRIPT, self.get_unit(placement) or UNIT_NAME, variables, file)
+        return ("sh", "-c", _VALIDATION_SCRIPT, "sh", *words, *(path for path in files if path != file))
 
-    def effective(self, site: Site) -> tuple[Readback, ...]:
-        words = ("sh", "-c", _SHOWN, "sh", _ANSWER, AS_UNIT, self.unit(site) or UNIT)
+    def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
+        words = ("sh", "-c", _READBACK_SCRIPT, "sh", _PRINT_OPTIONS_SCRIPT, UNIT_RUN_SCRIPT, self.get_unit(placement) or UNIT_NAME)
         return (
-            Readback(words, in_effect),
-            Readback(self.asking(site), of_stats),
-            backlog_in_force(site, socket=site.own_place),
+            Readback(words, parse_effective),
+            Readback(self.build_stats_command(placement), parse_effective_stats),
+            build_backlog_readback(placement, socket=placement.adopted_address),
         )
 
 
 SERVICES = (Puma(),)
 
 
-def in_effect(text: str) -> Settings:
+def parse_effective(text: str) -> Settings:
     """Parse the options that Puma prints. The second occurrence of an option takes effect."""
     printed = re.findall(r"(?m)^(\w+) = ([0-9]{1,9})(?:\.0)?$", text)
-    return {name: int(value) for name, value in printed if name in NAMES}
+    return {name: int(value) for name, value in printed if name in PRINTED_PARAMETERS}
 
 
-def _pools(text: str) -> tuple[int, list[Mapping[str, Any]]]:
+def _parse_pools(text: str) -> tuple[int, list[Mapping[str, Any]]]:
     """Return the number of workers, and the last thread report of each process."""
-    answer = stats(text)
+    answer = parse_stats(text)
     if "worker_status" not in answer:
         return 0, [answer]
-    last = [worker.get("last_status") for worker in each(answer, "worker_status")]
+    last = [worker.get("last_status") for worker in list_objects(answer, "worker_status")]
     return len(last), [status for status in last if isinstance(status, dict)]
 
 
-def of_stats(text: str) -> Settings:
-    workers, pools = _pools(text)
+def parse_effective_stats(text: str) -> Settings:
+    workers, pools = _parse_pools(text)
     threads = [pool["max_threads"] for pool in pools if isinstance(pool.get("max_threads"), int)]
     return {"workers": workers, "max_threads": min(threads)} if threads else {}
 
 
-def counters(text: str) -> Mapping[str, float]:
+def parse_counters(text: str) -> Mapping[str, float]:
     """Return the requests in flight of a single process. Workers report theirs too late."""
-    match _pools(text):
+    match _parse_pools(text):
         case 0, [{"max_threads": int(limit), "pool_capacity": int(free)}]:
-            return {WORKING: float(limit - free)}
+            return {BUSY_WORKERS: float(limit - free)}
     return {}
 
 
-DIAGNOSIS = diagnosis(
+DIAGNOSIS = build_diagnosis(
     Puma(), "workers", "max_threads",
-    ended=("timeout", r"Terminating timed out worker",
+    killed_workers=("timeout", r"Terminating timed out worker",
            "workers exceeded `worker_timeout` and were killed: raise worker_timeout"),
-    counters=counters,
+    counters=parse_counters,
 )  # fmt: skip

@@ -7,29 +7,29 @@ from functools import partial
 from typing import ClassVar
 
 from autotune.services import option_lines
-from autotune.services.adoption import Layout
-from autotune.services.base import Argv, Needs, Programs, Site, TrialStart, guided, on_restart
+from autotune.services.adoption import DistributionLayout
+from autotune.services.base import Argv, ResourceNeeds, Programs, Placement, TrialStart, with_guidance, on_restart
 from autotune.services.config_files import Config
 from autotune.services.diagnosis import Diagnosis, Resource
 from autotune.services.redis_protocol import (
     CLIENT_LIMIT,
-    COUNTERS,
+    COUNTER_QUERY,
     RedisProtocolServer,
-    as_user,
+    build_user_prefix,
     backlog,
     clients,
 )
 
-SOURCE = "redis.io, redis.conf"
-DATA, DUMP = "/var/lib/redis", "autotune.rdb"
-option = partial(on_restart, source=SOURCE)
+DOCS = "redis.io, redis.conf"
+DATA_DIRECTORY, DUMP_FILE = "/var/lib/redis", "autotune.rdb"
+option = partial(on_restart, source=DOCS)
 
-PARAMETERS = guided((
+PARAMETERS = with_guidance((
     option("io_threads",
         "Number of threads that write responses. Advised only with at least four CPUs.",
         low=1, high="2 * cpus", stock=1, recommended=1),
-    backlog(source=SOURCE),
-    clients(source=SOURCE),
+    backlog(source=DOCS),
+    clients(source=DOCS),
     option("io_threads_do_reads",
         "Let I/O threads also read and parse requests. Useful with more than one thread.", stock=False),
     option("hz", "Background cycles per second: idle clients, expired keys, rehashing.",
@@ -49,7 +49,7 @@ PARAMETERS = guided((
 )  # fmt: skip
 
 # Each is an option in its file and in `CONFIG GET`.
-OPTIONS = {parameter.name.replace("_", "-"): parameter.name for parameter in PARAMETERS}
+PARAMETERS_BY_OPTION = {parameter.name.replace("_", "-"): parameter.name for parameter in PARAMETERS}
 
 
 class Redis(RedisProtocolServer):
@@ -62,7 +62,7 @@ class Redis(RedisProtocolServer):
     title = "Redis"
     deployment = "redis"
     port = 6379
-    config = ("redis.conf", "/etc/redis/redis.conf")
+    config_paths = ("redis.conf", "/etc/redis/redis.conf")
     template = "redis/redis.conf.j2"
     unit_name = "redis-server.service"
     # LimitNOFILE in Debian's unit.
@@ -70,20 +70,20 @@ class Redis(RedisProtocolServer):
     packages = ("redis-server",)
     programs: ClassVar[Programs] = {"redis-server": ("redis-server",), "redis-cli": ("redis-cli",)}
     parameters = PARAMETERS
-    in_effect = OPTIONS
-    needs = Needs(
+    parameters_by_option = PARAMETERS_BY_OPTION
+    needs = ResourceNeeds(
         processes="1",
         rss=64 * 2**20,
         source="resident size with a small data set; redis.io, memory optimization, gives the rest",
         connections="maxclients",
     )
 
-    def leaves(self, site: Site) -> tuple[str, ...]:
-        return site.place((), (f"{DATA}/{DUMP}",) if site.own is None else ())
+    def list_created_files(self, placement: Placement) -> tuple[str, ...]:
+        return placement.choose((), (f"{DATA_DIRECTORY}/{DUMP_FILE}",) if placement.adopted is None else ())
 
-    def validate(self, site: Site, files: Mapping[str, bytes]) -> TrialStart:
-        argv = (*self.start(site, files), "--port", "0",
-                "--dir", site.place(".", site.directory), "--dbfilename", "trial.rdb",
+    def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> TrialStart:
+        argv = (*self.build_start_command(placement, files), "--port", "0",
+                "--dir", placement.choose(".", placement.directory), "--dbfilename", "trial.rdb",
                 "--unixsocket", "trial.sock",
                 # In the foreground, with errors printed here instead of in the log.
                 "--daemonize", "no", "--supervised", "no", "--pidfile", "trial.pid",
@@ -91,50 +91,50 @@ class Redis(RedisProtocolServer):
                 "--logfile", "", "--replicaof", "no", "one")  # fmt: skip
         return TrialStart(argv, "trial.sock")
 
-    def start(self, site: Site, files: Mapping[str, bytes]) -> Argv:
+    def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
         # Debian's unit runs as Redis' own user.
-        user = site.user and site.place(site.user, "redis")
-        group = site.place(site.group, "redis")
-        return (*as_user(user, group), site.programs["redis-server"], self.config_path(site))
+        user = placement.user and placement.choose(placement.user, "redis")
+        group = placement.choose(placement.group, "redis")
+        return (*build_user_prefix(user, group), placement.programs["redis-server"], self.config_path(placement))
 
 
 SERVICES = (Redis(),)
 
 
-def loses(config: Config) -> str:
+def describe_restart_loss(config: Config) -> str:
     """Return the data that a restart loses: all, without snapshots (the default) or an append-only
     log.
     """
     last = {name: line.words[0].strip("\"'") for name in ("save", "appendonly")
-            for line in config.called(name) if line.words}  # fmt: skip
+            for line in config.find_all(name) if line.words}  # fmt: skip
     appends = last.get("appendonly", "no").lower() == "yes"
     saves = last.get("save", "3600") != ""
     return "" if appends or saves else "Redis stores no data on disk (`save`, `appendonly`)"
 
 
 DIAGNOSIS = Diagnosis(
-    counters=COUNTERS,
-    log=lambda site: site.place(None, Redis().unit(site)),
-    moves={
+    counter_query=COUNTER_QUERY,
+    find_log=lambda site: site.choose(None, Redis().get_unit(site)),
+    recommended_changes={
         Resource.STORE: ("io_threads+",),
         Resource.CONNECTIONS: ("maxclients+", "tcp_backlog+"),
     },
-    threads="io_threads",
-    clients=CLIENT_LIMIT,
+    threads_parameter="io_threads",
+    client_limit=CLIENT_LIMIT,
 )
 
-ADOPTION = option_lines.adoption(
+ADOPTION = option_lines.build_adoption(
     Redis(),
-    OPTIONS,
-    port="port",
-    address="bind",
+    PARAMETERS_BY_OPTION,
+    port_option="port",
+    address_option="bind",
     paths=("etc/redis", "etc/redis.conf"),
-    version="redis-server --version | sed -n 's,.* v=\\([^ ]*\\).*,Redis \\1,p'",
-    loses=loses,
-    others=(
-        Layout("Fedora, RHEL from 9", "redis.service", "/etc/redis/redis.conf"),
-        Layout("RHEL to 8", "redis.service", "/etc/redis.conf"),
-        Layout(
+    version_script="redis-server --version | sed -n 's,.* v=\\([^ ]*\\).*,Redis \\1,p'",
+    describe_loss=describe_restart_loss,
+    other_layouts=(
+        DistributionLayout("Fedora, RHEL from 9", "redis.service", "/etc/redis/redis.conf"),
+        DistributionLayout("RHEL to 8", "redis.service", "/etc/redis.conf"),
+        DistributionLayout(
             "SUSE, its instance named default", "redis@default.service", "/etc/redis/default.conf"
         ),
     ),

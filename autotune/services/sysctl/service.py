@@ -6,21 +6,21 @@ from collections.abc import Mapping
 from functools import partial
 from typing import ClassVar
 
-from autotune.parameter_name import own_settings
+from autotune.parameter_name import select_service_settings
 from autotune.services.base import (
     Programs,
     Readback,
     Role,
     Service,
     Settings,
-    Site,
+    Placement,
     Value,
     at_once,
-    guided,
+    with_guidance,
     on_restart,
 )
 from autotune.services.diagnosis import Diagnosis, Resource
-from autotune.services.readback import number
+from autotune.services.readback import parse_number
 from autotune.strict import split_lines
 
 NET = "kernel.org, admin-guide/sysctl/net"
@@ -32,7 +32,7 @@ ip = partial(at_once, source=IP)
 # ``stock`` is the kernel's default; a study's baseline is the host's value. Most changes take
 # effect immediately; only listen settings need a restart. Buffer sizes and global limits are
 # searched on demand.
-PARAMETERS = guided((
+PARAMETERS = with_guidance((
     on_restart("net.core.somaxconn",
         "Maximum connections waiting to be accepted, for all servers.",
         low=128, high=65535, log=True, stock=4096, recommended=65535, source=NET),
@@ -91,13 +91,13 @@ PARAMETERS = guided((
 )  # fmt: skip
 
 # Keys in which the host lists its choices.
-CHOICES_IN = {"net.ipv4.tcp_congestion_control": "net.ipv4.tcp_available_congestion_control"}
+AVAILABLE_CHOICES_KEYS = {"net.ipv4.tcp_congestion_control": "net.ipv4.tcp_available_congestion_control"}
 # In a private network namespace, a host may support only these choices
 # (tcp_set_default_congestion_control in net/ipv4/tcp_cong.c). Hosts without the key WHOLE_MACHINE
 # are in one.
-NARROWED_TO = {"net.ipv4.tcp_congestion_control": "net.ipv4.tcp_allowed_congestion_control"}
-WHOLE_MACHINE = "net.core.netdev_max_backlog"
-KEYS = (*(p.name for p in PARAMETERS), *CHOICES_IN.values(), *NARROWED_TO.values())
+ALLOWED_CHOICES_KEYS = {"net.ipv4.tcp_congestion_control": "net.ipv4.tcp_allowed_congestion_control"}
+HOST_ONLY_KEY = "net.core.netdev_max_backlog"
+KERNEL_KEYS = (*(p.name for p in PARAMETERS), *AVAILABLE_CHOICES_KEYS.values(), *ALLOWED_CHOICES_KEYS.values())
 
 
 class Sysctl(Service):
@@ -112,28 +112,28 @@ class Sysctl(Service):
     programs: ClassVar[Programs] = {"sysctl": ("sysctl",)}
     parameters = PARAMETERS
 
-    def sysctls(self, site: Site, settings: Settings) -> Mapping[str, str]:
+    def build_sysctls(self, placement: Placement, settings: Settings) -> Mapping[str, str]:
         """Return the kernel values that the study sets on this tier."""
-        own = own_settings(settings, f"{site.tier}.{self.name}")
+        own = select_service_settings(settings, f"{placement.tier}.{self.name}")
         return {p.name: str(own[p.name]) for p in self.parameters if p.name in own}
 
-    def effective(self, site: Site) -> tuple[Readback, ...]:
+    def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         keys = tuple(parameter.name for parameter in self.parameters)
         # For keys that this kernel lacks, sysctl only prints an error.
-        return (Readback((site.programs["sysctl"], "-e", *keys), in_effect),)
+        return (Readback((placement.programs["sysctl"], "-e", *keys), parse_effective),)
 
 
 SERVICES = (Sysctl(),)
 DIAGNOSIS = Diagnosis(
-    counters=None,
-    log=None,
-    moves={Resource.CONNECTIONS: ("net.core.somaxconn+", "net.ipv4.tcp_max_syn_backlog+")},
+    counter_query=None,
+    find_log=None,
+    recommended_changes={Resource.CONNECTIONS: ("net.core.somaxconn+", "net.ipv4.tcp_max_syn_backlog+")},
 )
 
 
-def in_effect(text: str) -> dict[str, Value]:
+def parse_effective(text: str) -> dict[str, Value]:
     """Parse the ``key = value`` lines of sysctl(8)."""
     rows = (line.partition(" = ") for line in split_lines(text))
     names = {parameter.name for parameter in PARAMETERS}
-    return {key: number(" ".join(value.split())) for key, mark, value in rows
+    return {key: parse_number(" ".join(value.split())) for key, mark, value in rows
             if mark and key in names}  # fmt: skip

@@ -6,28 +6,28 @@ from collections.abc import Mapping
 from posixpath import basename
 from typing import ClassVar
 
-from autotune.services.app_server import AppServer, diagnosis, each, needs_of, stats
+from autotune.services.app_server import AppServer, build_diagnosis, list_objects, build_needs, parse_stats
 from autotune.services.base import (
-    ACCEPTED,
+    SOMAXCONN,
     Argv,
     Programs,
     Readback,
     Settings,
-    Site,
-    guided,
+    Placement,
+    with_guidance,
     on_restart,
 )
-from autotune.services.diagnosis import WORKING
-from autotune.services.readback import backlog_in_force
-from autotune.services.unit_files import AS_UNIT, UNIT_WORDS, drop_in
+from autotune.services.diagnosis import BUSY_WORKERS
+from autotune.services.readback import build_backlog_readback
+from autotune.services.unit_files import UNIT_RUN_SCRIPT, UNIT_COMMAND_SCRIPT, drop_in_path
 
-UNIT = "uwsgi.service"
+UNIT_NAME = "uwsgi.service"
 # Debian's defaults for applications in its own unit
-INHERITED = "/usr/share/uwsgi/conf/default.ini"
+DEBIAN_DEFAULTS_FILE = "/usr/share/uwsgi/conf/default.ini"
 DOCS = "uwsgi-docs.readthedocs.io"
-OPTIONS = f"{DOCS}, Configuration Options"
+OPTIONS_DOCS = f"{DOCS}, Configuration Options"
 
-PARAMETERS = guided((
+PARAMETERS = with_guidance((
     on_restart("processes", "Number of worker processes, also called `workers`.",
         low=1, high="max(4, 8 * cpus)", log=True, stock=1, recommended=4,
         source=f"{DOCS}, Quickstart for Python/WSGI applications"),
@@ -36,16 +36,16 @@ PARAMETERS = guided((
         source=f"{DOCS}, Quickstart for Python/WSGI applications"),
     on_restart("listen",
         "Maximum waiting connections. uWSGI refuses to start above somaxconn.",
-        low=64, high=4096, log=True, stock=100, recommended=1024, capped_by=ACCEPTED,
+        low=64, high=4096, log=True, stock=100, recommended=1024, capped_by=SOMAXCONN,
         source=f"{DOCS}, Things to know"),
     on_restart("cheaper", "Minimum processes without load; 0 keeps all.",
         low=0, high="max(4, 8 * cpus) - 1", stock=0, source=f"{DOCS}, The uWSGI cheaper subsystem"),
     on_restart("max_requests", "Number of requests before a process is replaced; 0 means never.",
-        choices=(0, 500, 1000, 5000, 20_000), stock=0, source=OPTIONS),
+        choices=(0, 500, 1000, 5000, 20_000), stock=0, source=OPTIONS_DOCS),
     # A short timeout aborts slow pages.
     on_restart("harakiri",
         "Maximum duration of a request before its process is killed; 0 means no limit.",
-        low=0, high=600, stock=0, unit="s", on_demand=True, source=OPTIONS),
+        low=0, high=600, stock=0, unit="s", on_demand=True, source=OPTIONS_DOCS),
 ),
     capacity="processes+ threads+ listen+",
     small="cheaper max_requests",
@@ -55,11 +55,11 @@ PARAMETERS = guided((
 # file name script unit: runs the unit's command with the file on standard input; it loads the
 # application and exits. Options that would write, listen or start programs are omitted, because the
 # service is running.
-_CHECK = rf"""
+_VALIDATION_SCRIPT = rf"""
 file=$1 name=$2 script=$3 unit=$4
 set --
-words=$({UNIT_WORDS})
-case $words in /etc/init.d/*) words=/usr/bin/uwsgi inherited={INHERITED} ;; esac
+words=$({UNIT_COMMAND_SCRIPT})
+case $words in /etc/init.d/*) words=/usr/bin/uwsgi inherited={DEBIAN_DEFAULTS_FILE} ;; esac
 for word in $words; do
     case $next$word in
         over*) next= ;;
@@ -76,7 +76,7 @@ printf '%s\n' "$answer" | grep . | tail -n 2
 exit 1
 """
 # Finds the address of the stats in uWSGI's file, if set.
-_STATS = r"""
+_FIND_STATS_SCRIPT = r"""
 ($place) = $text =~ /^[ \t]*stats(?:-server)?[ \t]*=[ \t]*(\S+)/m;
 $place =~ s/^:/127.0.0.1:/ if $place;
 """
@@ -89,56 +89,56 @@ class Uwsgi(AppServer):
     title = "uWSGI"
     deployment = "uwsgi"
     port = 3031
-    config = ("", drop_in(UNIT))
+    config_paths = ("", drop_in_path(UNIT_NAME))
     template = "uwsgi/options.conf.j2"
-    unit_name = UNIT
+    unit_name = UNIT_NAME
     # If uWSGI is in a private directory outside PATH, `true` is found instead.
     programs: ClassVar[Programs] = {"uwsgi": ("uwsgi", "uwsgi-core", "uwsgi_python3", "true")}
     packages = ("uwsgi", "uwsgi-plugin-python3")
     parameters = PARAMETERS
-    find_stats = _STATS
-    needs = needs_of("processes", "processes * threads",
+    stats_script = _FIND_STATS_SCRIPT
+    needs = build_needs("processes", "processes * threads",
         source="resident size of a worker with Django 3.2 and a client of its database")  # fmt: skip
-    at_most = (("cheaper + 1", "processes"),)
+    ordering_rules = (("cheaper + 1", "processes"),)
 
-    def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
-        for path in files if site.own else ():
+    def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
+        for path in files if placement.adopted else ():
             name = basename(path).removesuffix(".ini")
-            return ("sh", "-c", _CHECK, "sh", path, name, AS_UNIT, self.unit(site) or UNIT)
+            return ("sh", "-c", _VALIDATION_SCRIPT, "sh", path, name, UNIT_RUN_SCRIPT, self.get_unit(placement) or UNIT_NAME)
         return None  # a drop-in, which systemd reads and uWSGI does not
 
-    def effective(self, site: Site) -> tuple[Readback, ...]:
+    def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         return (
-            Readback(self.asking(site), in_effect),
-            backlog_in_force(site, "listen", site.own_place),
+            Readback(self.build_stats_command(placement), parse_effective),
+            build_backlog_readback(placement, "listen", placement.adopted_address),
         )
 
 
 SERVICES = (Uwsgi(),)
 
 
-def in_effect(text: str) -> Settings:
+def parse_effective(text: str) -> Settings:
     """Return the numbers of processes and threads in the stats. The backlog comes from the kernel."""
-    workers = each(stats(text), "workers")
-    threads = min((len(each(worker, "cores")) for worker in workers), default=0)
+    workers = list_objects(parse_stats(text), "workers")
+    threads = min((len(list_objects(worker, "cores")) for worker in workers), default=0)
     return {"processes": len(workers), "threads": threads} if threads else {}
 
 
-def counters(text: str) -> Mapping[str, float]:
+def parse_counters(text: str) -> Mapping[str, float]:
     """Return the requests in flight, and the number of processes that harakiri killed."""
-    workers = each(stats(text), "workers")
-    cores = [core for worker in workers for core in each(worker, "cores")]
+    workers = list_objects(parse_stats(text), "workers")
+    cores = [core for worker in workers for core in list_objects(worker, "cores")]
     if not cores:
         return {}
     in_hand = sum(bool(core.get("in_request")) for core in cores)
     ended = [w.get("harakiri_count") for w in workers]
-    return {WORKING: float(in_hand),
+    return {BUSY_WORKERS: float(in_hand),
             "harakiri": float(sum(count for count in ended if isinstance(count, int)))}  # fmt: skip
 
 
-DIAGNOSIS = diagnosis(
-    Uwsgi(), "processes", waiting=("listen+",),
-    ended=("harakiri", r"HARAKIRI ON WORKER",
+DIAGNOSIS = build_diagnosis(
+    Uwsgi(), "processes", connection_changes=("listen+",),
+    killed_workers=("harakiri", r"HARAKIRI ON WORKER",
            "processes were killed during a slow request: raise harakiri"),
-    counters=counters,
+    counters=parse_counters,
 )  # fmt: skip

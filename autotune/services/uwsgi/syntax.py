@@ -6,42 +6,42 @@ import re
 
 from autotune.services.config_files import Directive, Word
 
-SECTION = "[uwsgi]"
-_LINE = re.compile(
+SECTION_HEADER = "[uwsgi]"
+_LINE_PATTERN = re.compile(
     r"(?m)^[ \t]*(?:(?P<section>\[[^\]\n]*\])|(?P<name>[\w.-]+)[ \t]*=[ \t]*(?P<value>[^\n]*?))[ \t\r]*$"
 )
 # Options with two names in the manual.
-_SAME = {"workers": "processes", "p": "processes", "http-socket": "socket", "uwsgi-socket": "socket",
+_OPTION_ALIASES = {"workers": "processes", "p": "processes", "http-socket": "socket", "uwsgi-socket": "socket",
          "l": "listen", "t": "harakiri", "R": "max-requests"}  # fmt: skip
-_OPENS, _CLOSES = re.compile(r"if-.*|for(-.*)?"), ("endif", "endfor")
+_BLOCK_START_PATTERN, _BLOCK_END_NAMES = re.compile(r"if-.*|for(-.*)?"), ("endif", "endfor")
 
 
-def called(name: str) -> str:
+def canonical_name(name: str) -> str:
     """Return the canonical name of an option."""
-    return _SAME.get(name, name)
+    return _OPTION_ALIASES.get(name, name)
 
 
-def read(text: str) -> tuple[Directive, ...]:
+def parse_directives(text: str) -> tuple[Directive, ...]:
     """Return the section and its options by canonical name. A value is one word with its spaces.
 
     ``within`` is the condition or loop around an option.
     """
     directives: list[Directive] = []
     section, within = "", tuple[tuple[str, ...], ...]()
-    for line in _LINE.finditer(text):
+    for line in _LINE_PATTERN.finditer(text):
         if line["section"] is not None:
             section = line["section"]
-            directives += [Directive(Word(section, line.start("section")))] * (section == SECTION)
-        elif section == SECTION:
-            name = called(line["name"])
-            within = () if name in _CLOSES else within
+            directives += [Directive(Word(section, line.start("section")))] * (section == SECTION_HEADER)
+        elif section == SECTION_HEADER:
+            name = canonical_name(line["name"])
+            within = () if name in _BLOCK_END_NAMES else within
             value = (Word(line["value"], line.start("value")),) if line["value"] else ()
             directives.append(Directive(Word(name, line.start("name")), value, within))
-            within = ((name,),) if _OPENS.fullmatch(name) else within
+            within = ((name,),) if _BLOCK_START_PATTERN.fullmatch(name) else within
     return tuple(directives)
 
 
-def included(directive: Directive) -> str | None:
+def parse_include(directive: Directive) -> str | None:
     """Return the path of an additional file that an option includes."""
     named = directive.name.text in ("ini", "include", "inherit") and directive.arguments
     return directive.arguments[0].text if named else None

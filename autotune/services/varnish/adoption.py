@@ -8,100 +8,100 @@ from collections.abc import Iterator
 from autotune.services import command_line, unit_files
 from autotune.services.adoption import Adoption, RunningHost, RunningService
 from autotune.services.base import Parameter
-from autotune.services.config_files import Config, Directive, Tree, gather, included
+from autotune.services.config_files import Config, Directive, FileTree, read_config, parse_include
 from autotune.services.directives import (
     NUMBER,
     SECONDS,
-    Absent,
-    Accepts,
-    Adopted,
+    DirectiveInsertion,
+    ValueCheck,
+    AdoptionResult,
     Notation,
     Tunable,
-    size,
+    build_size_notation,
 )
-from autotune.services.understood import Understood
+from autotune.services.understood import VisibleDirectives
 from autotune.services.varnish import syntax
 from autotune.services.varnish.parameters import PARAMETERS
-from autotune.services.varnish.service import DROP_IN, UNIT
-from autotune.strict import is_whole
+from autotune.services.varnish.service import DROP_IN_PATH, UNIT_NAME
+from autotune.strict import is_uint
 
-_STORAGE = re.compile(r"-s (?:(?!Transient=)[^=]*=)?(?:malloc|default)")
-_WITHOUT_STORAGE = 100  # MB, from the manual
+_STORAGE_PATTERN = re.compile(r"-s (?:(?!Transient=)[^=]*=)?(?:malloc|default)")
+_DEFAULT_STORAGE_MB = 100  # MB, from the manual
 
 
-def find(host: RunningHost) -> Iterator[RunningService | str]:
-    if not host.runs(UNIT):
+def find_services(host: RunningHost) -> Iterator[RunningService | str]:
+    if not host.is_active(UNIT_NAME):
         return
-    config = command_line.gather(host.tree, UNIT, syntax.options)
+    config = command_line.read_unit_command(host.tree, UNIT_NAME, syntax.parse_options)
     options = {placed.name: placed for placed in config.directives}
     if not options or any("$" in word for placed in config.directives for word in placed.words):
-        yield f"Varnish is not tuned: {UNIT} does not write out its options"
-    elif not (ports := _ports(config)):
+        yield f"Varnish is not tuned: {UNIT_NAME} does not write out its options"
+    elif not (ports := _list_http_ports(config)):
         yield "Varnish is not adopted: it has no TCP port for HTTP"
     else:
         named = options["-n"].words if "-n" in options else ()
         yield RunningService(
-            host=host, key="varnish", config=config, kind="http_cache", port=ports[0],
-            listen="".join(named), behind=tuple(_behind(host.tree, config)),
+            host=host, key="varnish", config=config, tier_kind="http_cache", port=ports[0],
+            listen_address="".join(named), backends=tuple(_list_backends(host.tree, config)),
         )  # fmt: skip
 
 
-def _ports(config: Config) -> list[int]:
+def _list_http_ports(config: Config) -> list[int]:
     """Return its HTTP ports, without unix sockets and the PROXY protocol."""
-    places = [(placed.words or ("",))[0].split(",") for placed in config.called("-a")]
+    places = [(placed.words or ("",))[0].split(",") for placed in config.find_all("-a")]
     spoken = [address for address, *protocol in places or [[":80"]] if "PROXY" not in protocol]
     words = [address.rpartition("=")[2] for address in spoken]
     ports = [word.rpartition(":")[2] or "80" for word in words if not word.startswith("/")]
-    return [int(port) for port in ports if is_whole(port)]
+    return [int(port) for port in ports if is_uint(port)]
 
 
-def _behind(tree: Tree, config: Config) -> Iterator[str]:
-    yield from (placed.words[0] for placed in config.called("-b") if placed.words)
-    for main in (placed.words[0] for placed in config.called("-f") if placed.words):
-        vcl = gather(tree, main, syntax.read_vcl, included)
-        yield from (p.words[0] for p in vcl.called("backend") if p.words[0])
+def _list_backends(tree: FileTree, config: Config) -> Iterator[str]:
+    yield from (placed.words[0] for placed in config.find_all("-b") if placed.words)
+    for main in (placed.words[0] for placed in config.find_all("-f") if placed.words):
+        vcl = read_config(tree, main, syntax.parse_vcl, parse_include)
+        yield from (p.words[0] for p in vcl.find_all("backend") if p.words[0])
 
 
-def tune(service: RunningService, accepts: Accepts) -> Adopted:
+def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
     config = service.config
-    return command_line.tune(config, (_tunable(config, p) for p in PARAMETERS), accepts, DROP_IN)
+    return command_line.tune_options(config, (_build_tunable(config, p) for p in PARAMETERS), accepts, DROP_IN_PATH)
 
 
-def _tunable(config: Config, parameter: Parameter) -> Tunable:
-    name, notation = parameter.name, _notation(parameter)
+def _build_tunable(config: Config, parameter: Parameter) -> Tunable:
+    name, notation = parameter.name, _select_notation(parameter)
     directive, default, before = f"-p {name}", parameter.stock, f" -p {name}="
     if name == "storage":
-        stores = [placed.name for placed in config.directives if _STORAGE.fullmatch(placed.name)]
-        directive, default, before = (*stores, "-s malloc")[0], _WITHOUT_STORAGE, " -s malloc,"
+        stores = [placed.name for placed in config.directives if _STORAGE_PATTERN.fullmatch(placed.name)]
+        directive, default, before = (*stores, "-s malloc")[0], _DEFAULT_STORAGE_MB, " -s malloc,"
         if len(stores) != 1 and any(placed.name.startswith("-s ") for placed in config.directives):
             return Tunable(name, directive, notation, blocks=("none",))
-    absent = Absent(default, command_line.end(config), before)
-    return Tunable(name, directive, notation, absent=absent, last=True)
+    absent = DirectiveInsertion(default, command_line.find_command_end(config), before)
+    return Tunable(name, directive, notation, insertion=absent, last_wins=True)
 
 
-def _notation(parameter: Parameter) -> Notation:
+def _select_notation(parameter: Parameter) -> Notation:
     if parameter.unit == "s":
         return SECONDS
-    return size(parameter.unit) if parameter.unit else NUMBER
+    return build_size_notation(parameter.unit) if parameter.unit else NUMBER
 
 
 def _is_storage(directive: Directive) -> bool:
-    return bool(_STORAGE.fullmatch(directive.name.text))
+    return bool(_STORAGE_PATTERN.fullmatch(directive.name.text))
 
 
-UNDERSTOOD = Understood(
-    syntax.read_vcl,
+VISIBLE_DIRECTIVES = VisibleDirectives(
+    syntax.parse_vcl,
     frozenset(("-a", *(f"-p {parameter.name}" for parameter in PARAMETERS))),
     _is_storage,
-    options=syntax.options,
+    parse_options=syntax.parse_options,
 )
 
 ADOPTION = Adoption(
-    known_as="Varnish",
-    units=(UNIT,),
-    paths=("etc/varnish", *unit_files.paths(UNIT)),
-    version=f"runs {UNIT} && varnishd -V 2>&1 | sed -n 's,.*(varnish-\\([^ ]*\\) .*,Varnish \\1,p'",
-    find=find,
-    understood=UNDERSTOOD,
-    tune=tune,
+    title="Varnish",
+    units=(UNIT_NAME,),
+    paths=("etc/varnish", *unit_files.list_unit_paths(UNIT_NAME)),
+    version_script=f"runs {UNIT_NAME} && varnishd -V 2>&1 | sed -n 's,.*(varnish-\\([^ ]*\\) .*,Varnish \\1,p'",
+    find_services=find_services,
+    visible=VISIBLE_DIRECTIVES,
+    tune_parameters=tune_parameters,
 )  # fmt: skip

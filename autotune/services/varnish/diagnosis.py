@@ -7,74 +7,74 @@ from collections.abc import Mapping
 from autotune.services.diagnosis import (
     INFERRED,
     MEASURED,
-    TOLD,
+    REPORTED,
     Diagnosis,
-    Finding,
-    PartReading,
+    ResourceShortage,
+    InstanceReading,
     Resource,
-    by_command,
-    counted,
+    command_query,
+    build_counter_rule,
 )
-from autotune.services.varnish.service import UNIT, counters, counting
+from autotune.services.varnish.service import UNIT_NAME, parse_counters, build_counters_command
 
-LEVELS = frozenset(("MAIN.threads", "MAIN.thread_queue_len", "MAIN.n_object"))
-COUNTS = frozenset(f"MAIN.{name}" for name in (
+LEVEL_COUNTERS = frozenset(("MAIN.threads", "MAIN.thread_queue_len", "MAIN.n_object"))
+TOTAL_COUNTERS = frozenset(f"MAIN.{name}" for name in (
     "sess_dropped", "sess_queued", "threads_limited", "threads_failed", "fetch_no_thread",
     "n_lru_nuked", "cache_hit", "cache_miss", "cache_hitpass", "cache_hitmiss", "backend_busy",
     "backend_fail", "backend_unhealthy", "client_req",
 ))  # fmt: skip
 
 
-def _counted(text: str) -> Mapping[str, float]:
-    return {name: value for name, value in counters(text).items() if name in LEVELS | COUNTS}
+def _select_counters(text: str) -> Mapping[str, float]:
+    return {name: value for name, value in parse_counters(text).items() if name in LEVEL_COUNTERS | TOTAL_COUNTERS}
 
 
-def _threads(part: PartReading) -> Finding | None:
+def _detect_exhausted_threads(reading: InstanceReading) -> ResourceShortage | None:
     """Return a finding if Varnish lacked threads, and requests waited or were dropped."""
 
     def count(name: str) -> int:
-        return round(part.activity.counters.get(f"MAIN.{name}", 0))
+        return round(reading.activity.counters.get(f"MAIN.{name}", 0))
 
     lost = count("sess_dropped") + count("fetch_no_thread")
     if count("threads_failed"):
         why = f"{count('threads_failed')} threads could not be created: the host lacks memory"
-        return Finding(Resource.MEMORY, why, TOLD)
+        return ResourceShortage(Resource.MEMORY, why, REPORTED)
     if not (count("threads_limited") and (lost or count("sess_queued"))):
         return None
     evidence = (
-        f"{part.setting('thread_pools')} pools of {part.setting('thread_pool_max')} threads were"
+        f"{reading.get_setting('thread_pools')} pools of {reading.get_setting('thread_pool_max')} threads were"
         f" exhausted {count('threads_limited')} times, {count('sess_queued')}"
         f" requests queued, {lost} dropped: raise thread_pool_max or thread_pools"
     )
-    return Finding(Resource.WORKERS, evidence, TOLD if lost else MEASURED)
+    return ResourceShortage(Resource.WORKERS, evidence, REPORTED if lost else MEASURED)
 
 
-def _nuked(part: PartReading) -> Finding | None:
+def _detect_small_cache(reading: InstanceReading) -> ResourceShortage | None:
     """Return a finding if Varnish evicts objects and too many requests miss the cache."""
-    counts = part.activity.counters
+    counts = reading.activity.counters
     dropped, misses = counts.get("MAIN.n_lru_nuked", 0), counts.get("MAIN.cache_miss", 0)
     asked = misses + counts.get("MAIN.cache_hit", 0)
     if not dropped or misses <= 0.1 * asked:
         return None
     evidence = (
-        f"{dropped:.0f} objects were evicted from {part.setting('storage')} MB, and"
+        f"{dropped:.0f} objects were evicted from {reading.get_setting('storage')} MB, and"
         f" {misses / asked:.0%} of {asked:.0f} requests missed: raise storage"
     )
-    return Finding(Resource.CACHE, evidence, INFERRED)
+    return ResourceShortage(Resource.CACHE, evidence, INFERRED)
 
 
 DIAGNOSIS = Diagnosis(
-    counters=by_command(command=counting, levels=LEVELS, more=_counted),
-    log=lambda _: UNIT,
-    moves={
+    counter_query=command_query(build_command=build_counters_command, level_names=LEVEL_COUNTERS, parse_counters=_select_counters),
+    find_log=lambda _: UNIT_NAME,
+    recommended_changes={
         Resource.WORKERS: ("thread_pool_max+", "thread_pools+", "thread_pool_min+"),
         Resource.CONNECTIONS: ("listen_depth+", "thread_pool_max+", "backend_idle_timeout+"),
         Resource.CACHE: ("storage+",),
         Resource.MEMORY: ("storage-", "thread_pool_max-", "workspace_client-", "workspace_backend-"),
     },
     # VCL limits the connections of a backend; fetches beyond it fail.
-    refusal_rules=(_threads, counted("MAIN.backend_busy",
+    refusal_rules=(_detect_exhausted_threads, build_counter_rule("MAIN.backend_busy",
         "fetches reached a backend's limit: raise `.max_connections` in its VCL", Resource.CONNECTIONS)),
-    worker_rules=(_threads,),
-    cache_rules=(_nuked,),
+    worker_rules=(_detect_exhausted_threads,),
+    cache_rules=(_detect_small_cache,),
 )  # fmt: skip

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from functools import partial
 
-from autotune.services.base import Needs, accept_queue, guided, on_restart
+from autotune.services.base import ResourceNeeds, accept_queue, with_guidance, on_restart
 
 MANUAL = "varnish-cache.org, varnishd(1) 7.1"
-GUIDE = "varnish-cache.org, Users Guide"
+GUIDE_DOCS = "varnish-cache.org, Users Guide"
 option = partial(on_restart, source=MANUAL)
 seconds = partial(on_restart, source=MANUAL, unit="s", log=True)
 
 # The minimum number of threads comes first, because each `-p` must be consistent with earlier ones.
-PARAMETERS = guided((
+PARAMETERS = with_guidance((
     on_restart("storage", "Memory for cached objects (`-s malloc`). Each object adds about 1 KB.",
         low=16, high="memory / 2 / 1048576", log=True, stock=256, unit="MB",
-        source=f"{GUIDE}, Sizing your cache"),
+        source=f"{GUIDE_DOCS}, Sizing your cache"),
     option("thread_pools", "Number of thread pools, each with its own queue.",
         low=1, high="max(2, min(32, 2 * cpus))", stock=2, recommended=2),
     on_restart("thread_pool_min", "Minimum threads per pool.",
         low=5, high=1000, log=True, stock=100, recommended=100,
-        source=f"{MANUAL}; {GUIDE}, Performance: as many as it usually works on"),
+        source=f"{MANUAL}; {GUIDE_DOCS}, Performance: as many as it usually works on"),
     option("thread_pool_max", "Maximum threads per pool. A cache miss takes two.",
         low=10, high=10_000, log=True, stock=5000),
     option("thread_queue_limit",
@@ -52,13 +52,13 @@ PARAMETERS = guided((
           "thread_pool_max": (500, 10_000), "listen_depth": (256, 65_535),
           "workspace_client": (64, 512), "workspace_backend": (64, 512)},
 )  # fmt: skip
-BY_NAME = {parameter.name: parameter for parameter in PARAMETERS}
+PARAMETERS_BY_NAME = {parameter.name: parameter for parameter in PARAMETERS}
 
-NEEDS = Needs(
+RESOURCE_NEEDS = ResourceNeeds(
     # Objects, the log in shared memory, and a stack and a workspace for each thread.
     memory="storage * 1.1 + 90 MB + thread_pools * thread_pool_max"
     " * (16 KB + (workspace_client + workspace_backend) / 2)",
-    source=f"{GUIDE}, Sizing your cache; resident size of 7.1: 14 KB a thread at rest, 116 KB a"
+    source=f"{GUIDE_DOCS}, Sizing your cache; resident size of 7.1: 14 KB a thread at rest, 116 KB a"
     f" miss,"
     " which takes two, and 86 MB for the log",
     connections="thread_pools * thread_pool_max",

@@ -9,19 +9,19 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from autotune.services.base import Argv, Programs, Readback, Role, Service, Settings, Site
-from autotune.services.command_line import started
-from autotune.services.readback import backlog_in_force
-from autotune.services.unit_files import drop_in
-from autotune.services.varnish.parameters import BY_NAME, NEEDS, PARAMETERS
-from autotune.strict import LARGEST, parse_json
-from autotune.target.units import SIZE
+from autotune.services.base import Argv, Programs, Readback, Role, Service, Settings, Placement
+from autotune.services.command_line import parse_exec_start
+from autotune.services.readback import build_backlog_readback
+from autotune.services.unit_files import drop_in_path
+from autotune.services.varnish.parameters import PARAMETERS_BY_NAME, RESOURCE_NEEDS, PARAMETERS
+from autotune.strict import MAX_NUMBER, parse_json
+from autotune.target.units import SIZE_UNITS
 
-UNIT = "varnish.service"
-DROP_IN = drop_in(UNIT)
+UNIT_NAME = "varnish.service"
+DROP_IN_PATH = drop_in_path(UNIT_NAME)
 # file argv…: prints errors of a start with the options in that file. `-C` compiles the VCL and
 # prints it.
-_CHECK = """
+_VALIDATION_SCRIPT = """
 shift
 said=$("$@" -C 2>&1 >/dev/null) && exit
 printf '%s\\n' "$said"
@@ -38,10 +38,10 @@ class Varnish(Service):
     role = Role.HTTP_CACHE
     port = 6081
     forgets_on_restart = True
-    serving = ("cache-main",)
-    config = ("", DROP_IN)
+    serving_processes = ("cache-main",)
+    config_paths = ("", DROP_IN_PATH)
     template = "varnish/options.conf.j2"
-    unit_name = UNIT
+    unit_name = UNIT_NAME
     # LimitNOFILE in Debian's unit.
     unit_nofile = "min(131072, nofile)"
     packages = ("varnish",)
@@ -49,62 +49,62 @@ class Varnish(Service):
         name: (name,) for name in ("varnishd", "varnishadm", "varnishstat")
     }
     parameters = PARAMETERS
-    needs = NEEDS
-    at_most = (("thread_pool_min", "thread_pool_max"),)
+    needs = RESOURCE_NEEDS
+    ordering_rules = (("thread_pool_min", "thread_pool_max"),)
 
-    def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv | None:
+    def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
         for path, content in files.items():
-            if words := started(content.decode(errors="replace")):
+            if words := parse_exec_start(content.decode(errors="replace")):
                 # Avoid the address of the running Varnish.
                 others = ("127.0.0.1:0" if before == "-a" else word
                           for before, word in pairwise(words) if word != "-F")  # fmt: skip
-                return ("sh", "-c", _CHECK, "sh", path, site.programs["varnishd"], *others)
+                return ("sh", "-c", _VALIDATION_SCRIPT, "sh", path, placement.programs["varnishd"], *others)
         return None  # the package's own command
 
-    def effective(self, site: Site) -> tuple[Readback, ...]:
-        asked = (site.programs["varnishadm"], *instance(site), "param.show", "-j")
+    def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
+        asked = (placement.programs["varnishadm"], *build_instance_option(placement), "param.show", "-j")
         return (
-            Readback(asked, in_effect),
-            Readback(counting(site), storage_in_effect),
-            backlog_in_force(site, "listen_depth"),
+            Readback(asked, parse_effective),
+            Readback(build_counters_command(placement), parse_effective_storage),
+            build_backlog_readback(placement, "listen_depth"),
         )
 
 
 SERVICES = (Varnish(),)
 
 
-def instance(site: Site) -> Argv:
+def build_instance_option(placement: Placement) -> Argv:
     """Return the option that selects a Varnish instance by name."""
-    return ("-n", site.own_place) if site.own_place else ()
+    return ("-n", placement.adopted_address) if placement.adopted_address else ()
 
 
-def counting(site: Site) -> Argv:
+def build_counters_command(placement: Placement) -> Argv:
     """Return the command that prints its counters."""
-    return (site.programs["varnishstat"], *instance(site), "-1", "-j")
+    return (placement.programs["varnishstat"], *build_instance_option(placement), "-1", "-j")
 
 
-def in_effect(text: str) -> Settings:
+def parse_effective(text: str) -> Settings:
     """Parse `param.show -j` in the parameters' units."""
-    values: dict[str, Any] = {str(row.get("name")): row.get("value") for row in _parsed(text, [])
+    values: dict[str, Any] = {str(row.get("name")): row.get("value") for row in _parse_json(text, [])
                               if isinstance(row, dict)}  # fmt: skip
     return {
-        name: int(value) // SIZE.get(BY_NAME[name].unit, 1)
+        name: int(value) // SIZE_UNITS.get(PARAMETERS_BY_NAME[name].unit, 1)
         for name, value in values.items()
-        if name in BY_NAME and name != "listen_depth" and _is_number(value)
+        if name in PARAMETERS_BY_NAME and name != "listen_depth" and _is_number(value)
     }
 
 
-def storage_in_effect(text: str) -> Settings:
+def parse_effective_storage(text: str) -> Settings:
     """Return the memory for objects: the sum of used and free bytes."""
-    sizes = [number for name, number in counters(text).items()
+    sizes = [number for name, number in parse_counters(text).items()
              if name.startswith("SMA.") and name.endswith((".g_bytes", ".g_space"))
              and ".Transient." not in name]  # fmt: skip
-    return {"storage": round(sum(sizes) / SIZE["MB"])} if sizes else {}
+    return {"storage": round(sum(sizes) / SIZE_UNITS["MB"])} if sizes else {}
 
 
-def counters(text: str) -> Mapping[str, float]:
+def parse_counters(text: str) -> Mapping[str, float]:
     """Parse every counter of `varnishstat -j`."""
-    printed = _parsed(text, {})
+    printed = _parse_json(text, {})
     every = printed.get("counters", printed)
     return {name: float(counter["value"])
             for name, counter in (every if isinstance(every, dict) else {}).items()
@@ -112,12 +112,12 @@ def counters(text: str) -> Mapping[str, float]:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and abs(value) < LARGEST
+    return isinstance(value, int | float) and abs(value) < MAX_NUMBER
 
 
-def _parsed(text: str, otherwise: Any) -> Any:
+def _parse_json(text: str, default: Any) -> Any:
     try:
         printed = parse_json(text)
     except ValueError:
-        return otherwise
-    return printed if isinstance(printed, type(otherwise)) else otherwise
+        return default
+    return printed if isinstance(printed, type(default)) else default

@@ -5,27 +5,27 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from autotune.services.command_line import unquoted
+from autotune.services.command_line import unquote_word
 from autotune.services.config_files import Directive, Word
 
-_FLAGS = "CdFV"  # options without a value
-_COMMENT = re.compile(r"/\*.*?\*/|(?m:(?:^|(?<=\s))//[^\n]*|\#[^\n]*)", re.DOTALL)
-_BACKEND = re.compile(
+_FLAG_LETTERS = "CdFV"  # options without a value
+_COMMENT_PATTERN = re.compile(r"/\*.*?\*/|(?m:(?:^|(?<=\s))//[^\n]*|\#[^\n]*)", re.DOTALL)
+_BACKEND_PATTERN = re.compile(
     r'\bbackend\s+\w+\s*\{(?P<backend>.*?)(?=\bbackend\s+\w+\s*\{|\bsub\s|\Z)|\binclude\s+(?P<file>"[^"\n]*")',
     re.DOTALL,
 )
 
 
-def options(words: tuple[Word, ...]) -> Iterator[Directive]:
+def parse_options(words: tuple[Word, ...]) -> Iterator[Directive]:
     """Yield varnishd's options: `-p NAME` and `-s KIND` with values, others unchanged."""
     left = iter(words[1:])
     for word in left:
-        if not word.text.startswith("-") or word.text[1:2] in _FLAGS:
+        if not word.text.startswith("-") or word.text[1:2] in _FLAG_LETTERS:
             yield Directive(word)
             continue
-        option, value = word.text[:2], unquoted(Word(word.text[2:], word.start + 2))
+        option, value = word.text[:2], unquote_word(Word(word.text[2:], word.start + 2))
         if not value.text:
-            value = unquoted(next(left, value))
+            value = unquote_word(next(left, value))
         mark = {"-p": "=", "-s": ","}.get(option, "")
         before, sign, after = value.text.partition(mark) if mark else ("", "", value.text)
         if mark:
@@ -36,13 +36,13 @@ def options(words: tuple[Word, ...]) -> Iterator[Directive]:
         )
 
 
-def read_vcl(text: str) -> tuple[Directive, ...]:
+def parse_vcl(text: str) -> tuple[Directive, ...]:
     """Return its backends as ``backend host:port``, and its includes."""
-    without = _COMMENT.sub("", text)
-    return tuple(_named(match) for match in _BACKEND.finditer(without))
+    without = _COMMENT_PATTERN.sub("", text)
+    return tuple(_parse_backend(match) for match in _BACKEND_PATTERN.finditer(without))
 
 
-def _named(match: re.Match[str]) -> Directive:
+def _parse_backend(match: re.Match[str]) -> Directive:
     if match["file"]:
         return Directive(
             Word("include", match.start()), (Word(match["file"], match.start("file")),)

@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 from spaces import dimension
 
-from autotune.estimate import PartCapacity
+from autotune.estimate import InstanceCapacity
 from autotune.optimize.gp import composite
-from autotune.optimize.gp.composite import SHARPNESS, Composite, compose, soft_minimum
-from autotune.optimize.gp.grid import Grid
-from autotune.optimize.gp.model import table
-from autotune.space.space import Space
+from autotune.optimize.gp.composite import SHARPNESS_CHOICES, CompositeModel, fit_composite, soft_minimum
+from autotune.optimize.gp.grid import ParameterGrid
+from autotune.optimize.gp.model import axis_covariance
+from autotune.space.space import SearchSpace
 
 TIERS = ("lb", "web", "cache")
 NAMES = [f"{tier}.x.p{n}" for tier in TIERS for n in range(3)]
-SPACE = Space(tuple(dimension(n, baseline=0.5, low=0.0, high=1.0) for n in NAMES), (), {})
-GRID = Grid.of(SPACE.tunable, SPACE.baseline)
+SPACE = SearchSpace(tuple(dimension(n, baseline=0.5, low=0.0, high=1.0) for n in NAMES), (), {})
+GRID = ParameterGrid.from_dimensions(SPACE.tunable_dimensions, SPACE.baseline)
 TOPS = np.array([6.5, 6.7, 8.0])
 
 
@@ -26,14 +26,14 @@ def truth(points: np.ndarray) -> np.ndarray:
 
 def measured(
     count: int, *, missing: float = 0.0, wrong: float = 0.0
-) -> tuple[np.ndarray, np.ndarray, list[dict[str, PartCapacity]]]:
+) -> tuple[np.ndarray, np.ndarray, list[dict[str, InstanceCapacity]]]:
     """Points, their log peaks and what they tell of the tiers; ``wrong``: all that is told of the web."""
     rng = np.random.default_rng(3)
     points = (rng.random((count, len(NAMES))) * GRID.sizes).astype(int)
     parts = truth(points)
     told = [
         {
-            f"{tier}.cpu": PartCapacity(
+            f"{tier}.cpu": InstanceCapacity(
                 float(parts[k, i] + rng.normal(0, 0.1) + wrong * (tier == "web")), 0.1, (tier,)
             )
             for k, tier in enumerate(TIERS)
@@ -45,12 +45,12 @@ def measured(
 
 
 def fitted(
-    points: np.ndarray, log_peaks: np.ndarray, told: list[dict[str, PartCapacity]]
-) -> Composite:
+    points: np.ndarray, log_peaks: np.ndarray, told: list[dict[str, InstanceCapacity]]
+) -> CompositeModel:
     tables = tuple(
-        table(a, int(p)) for a, p in zip(GRID.axes, points[log_peaks.argmax()], strict=True)
+        axis_covariance(a, int(p)) for a, p in zip(GRID.axes, points[log_peaks.argmax()], strict=True)
     )
-    found = compose(GRID, tables, points, told, log_peaks, np.full(len(points), 0.03))
+    found = fit_composite(GRID, tables, points, told, log_peaks, np.full(len(points), 0.03))
     assert found is not None
     return found
 
@@ -62,7 +62,7 @@ def test_it_knows_the_way_up_for_a_tier_that_does_not_limit_yet() -> None:
     mean, sd = found.predict(np.array([best, wide]))
     assert mean[0] - mean[1] > 0.15
     assert (sd > 0).all()
-    assert found.sharpness in SHARPNESS
+    assert found.sharpness in SHARPNESS_CHOICES
 
 
 @pytest.mark.parametrize(("missing", "wrong"), [(0.0, 0.0), (0.35, 0.0), (0.0, -2.0), (0.35, -2.0)])
@@ -94,12 +94,12 @@ def test_peaks_tell_what_the_narrowest_part_carries(monkeypatch: pytest.MonkeyPa
         log_peaks = soft_minimum(parts, 4.0) + rng.normal(0, 0.03, len(points))
         told = [
             {
-                f"{tier}.cpu": PartCapacity(log + rng.normal(0, 0.15), 0.15, (tier,))
+                f"{tier}.cpu": InstanceCapacity(log + rng.normal(0, 0.15), 0.15, (tier,))
                 for tier, log in zip(TIERS, each, strict=True)
             }
             for each in parts.T
         ]
-        for near in (0.0, composite.NEAR):  # without and with what peaks say
+        for near in (0.0, composite.NEAR_BEST_MARGIN):  # without and with what peaks say
             with monkeypatch.context() as patched:
                 patched.setattr(composite, "NEAR", near)
                 mean, _ = fitted(points, log_peaks, told).predict(new)
@@ -116,7 +116,7 @@ def test_a_disturbed_peak_tells_parts_nothing() -> None:
     parts = [
         model.predict(points[[best]])[0]
         for peaks in (log_peaks, disturbed)
-        for model in fitted(points, peaks, told).parts
+        for model in fitted(points, peaks, told).capacity_models
     ]
     as_measured, as_disturbed = np.array(parts).reshape(2, -1)
     assert as_disturbed == pytest.approx(as_measured, abs=0.1)
@@ -124,19 +124,19 @@ def test_a_disturbed_peak_tells_parts_nothing() -> None:
 
 def test_without_enough_said_of_parts_there_is_none() -> None:
     points, log_peaks, told = measured(12)
-    tables = tuple(table(axis) for axis in GRID.axes)
+    tables = tuple(axis_covariance(axis) for axis in GRID.axes)
     sds = np.full(12, 0.03)
-    assert compose(GRID, tables, points, [{}] * 12, log_peaks, sds) is None
+    assert fit_composite(GRID, tables, points, [{}] * 12, log_peaks, sds) is None
     alone = [{"lb.cpu": each["lb.cpu"]} for each in told]
-    assert compose(GRID, tables, points, alone, log_peaks, sds) is None
-    assert compose(GRID, tables, points, [*told[:3], *[{}] * 9], log_peaks, sds) is None
+    assert fit_composite(GRID, tables, points, alone, log_peaks, sds) is None
+    assert fit_composite(GRID, tables, points, [*told[:3], *[{}] * 9], log_peaks, sds) is None
 
 
 def test_draws_are_of_what_is_predicted() -> None:
     found = fitted(*measured(16))
     new = (np.random.default_rng(5).random((6, len(NAMES))) * GRID.sizes).astype(int)
     mean, sd = found.predict(new)
-    drawn = found.draws(new, 2000, np.random.default_rng(1))
+    drawn = found.sample(new, 2000, np.random.default_rng(1))
     assert drawn.mean(axis=0) == pytest.approx(mean, abs=0.03)
     assert drawn.std(axis=0) == pytest.approx(sd, rel=0.3)
 

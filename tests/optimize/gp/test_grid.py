@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from spaces import DIMENSIONS, SPACE
 
-from autotune.optimize.gp.grid import LEVELS, Axis, Grid, from_unit, to_unit
+from autotune.optimize.gp.grid import MAX_LEVELS, GridAxis, ParameterGrid, from_unit, to_unit
 from autotune.services.base import Settings
 from autotune.space.dimension import Dimension
 
-GRID = Grid.of(SPACE.tunable, SPACE.baseline)
+GRID = ParameterGrid.from_dimensions(SPACE.tunable_dimensions, SPACE.baseline)
 KEEPALIVE = DIMENSIONS[1]
 
 
-@pytest.mark.parametrize("dimension", [d for d in SPACE.tunable if not d.choices])
+@pytest.mark.parametrize("dimension", [d for d in SPACE.tunable_dimensions if not d.choices])
 def test_units_and_values_are_each_others_inverse(dimension: Dimension) -> None:
     assert to_unit(dimension, dimension.low) == pytest.approx(0.0)
     assert to_unit(dimension, dimension.high) == pytest.approx(1.0)
@@ -26,9 +26,9 @@ def test_a_logarithmic_range_from_zero_gives_small_values_room() -> None:
 
 
 def test_few_whole_numbers_are_levels_each() -> None:
-    by_name = {d.name: Axis.of(d) for d in SPACE.tunable}
+    by_name = {d.name: GridAxis.from_dimension(d) for d in SPACE.tunable_dimensions}
     assert by_name["web.x.threads"].values == (1, 2, 3, 4)
-    assert len(by_name["cache.x.growth"].values) == LEVELS
+    assert len(by_name["cache.x.growth"].values) == MAX_LEVELS
 
 
 def test_a_row_stands_for_its_configuration() -> None:
@@ -39,7 +39,7 @@ def test_a_row_stands_for_its_configuration() -> None:
     assert values["os.x.flag"] is True
 
 
-@pytest.mark.parametrize("preset", [SPACE.baseline, SPACE.preset("recommended")])
+@pytest.mark.parametrize("preset", [SPACE.baseline, SPACE.preset_settings("recommended")])
 def test_what_is_known_by_name_is_not_rounded(preset: Settings) -> None:
     assert GRID.decode(GRID.encode(preset)).items() <= preset.items()
 
@@ -48,13 +48,13 @@ def test_what_has_no_effect_rests() -> None:
     some = [{"lb.x.service": "apache", "lb.x.keepalive": k} for k in (0, 100, 500)]
     points = GRID.encode_all(some)
     assert len({point.tobytes() for point in points}) == 3
-    assert len({point.tobytes() for point in GRID.canonical(points)}) == 1
+    assert len({point.tobytes() for point in GRID.reset_inactive(points)}) == 1
     live = GRID.encode_all([{"lb.x.service": "nginx", "lb.x.keepalive": 100}])
-    assert (GRID.canonical(live) == live).all()
+    assert (GRID.reset_inactive(live) == live).all()
 
 
 @pytest.mark.parametrize("axis", GRID.axes, ids=lambda axis: axis.dimension.name)
-def test_every_level_is_found_again_by_its_value(axis: Axis) -> None:
+def test_every_level_is_found_again_by_its_value(axis: GridAxis) -> None:
     levels = range(len(axis.values))
-    found = [axis.values[axis.level(axis.values[level])] for level in levels]
+    found = [axis.values[axis.find_level(axis.values[level])] for level in levels]
     assert found == [axis.values[level] for level in levels]

@@ -10,25 +10,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spaces import SPACE
 
-from autotune.optimize.gp.grid import Grid, Points
+from autotune.optimize.gp.grid import ParameterGrid, GridPoints
 from autotune.optimize.gp.moves import (
-    LEAP,
-    MOST_FAILED,
-    STEPS,
-    History,
-    guided_candidates,
-    history,
-    long_step,
+    MIN_LONG_STEP_GAIN,
+    MAX_FAILED_STEPS,
+    STEP_FRACTIONS,
+    MoveHistory,
+    list_guided_candidates,
+    read_history,
+    suggest_long_step,
     read_moves,
 )
-from autotune.optimize.gp.surrogate import MOVES, Observations
+from autotune.optimize.gp.surrogate import CHANGES_KEY, TrialObservations
 from autotune.optimize.searcher import Outcome, Searcher
 from autotune.services.base import Settings
 from autotune.space.expression import parse_comparison
 from autotune.space.rules import Rule
-from autotune.space.space import Space
+from autotune.space.space import SearchSpace
 
-GRID = Grid.of(SPACE.tunable, SPACE.baseline)
+GRID = ParameterGrid.from_dimensions(SPACE.tunable_dimensions, SPACE.baseline)
 NAMES = [axis.dimension.name for axis in GRID.axes]
 TOLD = [f"{name}{way}" for name in NAMES for way in "+-"] + [
     "lb.x.service=apache",
@@ -37,22 +37,22 @@ TOLD = [f"{name}{way}" for name in NAMES for way in "+-"] + [
 CHILDREN = "web.x.children"
 
 
-def observed(*trials: tuple[Settings, float, str], presets: int = 1) -> Observations:
+def observed(*trials: tuple[Settings, float, str], presets: int = 1) -> TrialObservations:
     """What was measured: what each configuration changes, its log peak and its recommended moves."""
     points = GRID.encode_all([{**SPACE.baseline, **settings} for settings, _, _ in trials])
     none = np.empty((0, len(NAMES)), np.intp)
-    return Observations(
+    return TrialObservations(
         points, np.array([peak for _, peak, _ in trials]), np.full(len(trials), 0.03),
         np.zeros(len(trials), bool), none, none, tuple(tuple(moves.split()) for _, _, moves in trials),
         suggested=tuple(place >= presets for place in range(len(trials))),
     )  # fmt: skip
 
 
-def start(settings: Settings) -> History:
-    return History(GRID.encode({**SPACE.baseline, **settings}), 0.0, (), None)
+def start(settings: Settings) -> MoveHistory:
+    return MoveHistory(GRID.encode({**SPACE.baseline, **settings}), 0.0, (), None)
 
 
-def changes(points: Points, origin: Points) -> list[dict[str, object]]:
+def changes(points: GridPoints, origin: GridPoints) -> list[dict[str, object]]:
     """What each point changes of the origin."""
     before = GRID.decode(origin)
     return [
@@ -90,14 +90,14 @@ def test_moves_are_made_alone_and_together(
     settings: Settings, moves: list[str], expected: list[dict[str, object]]
 ) -> None:
     past = start(settings)
-    points = guided_candidates(GRID, past, moves, lengths=STEPS[:1])
+    points = list_guided_candidates(GRID, past, moves, lengths=STEP_FRACTIONS[:1])
     assert changes(points, past.start) == expected
 
 
 def test_without_a_length_what_is_logarithmic_moves_by_a_factor_of_three() -> None:
     past = start({CHILDREN: 20})
-    up, _ = changes(guided_candidates(GRID, past, [f"{CHILDREN}+"], lengths=(None,)), past.start)
-    down, _ = changes(guided_candidates(GRID, past, [f"{CHILDREN}-"], lengths=(None,)), past.start)
+    up, _ = changes(list_guided_candidates(GRID, past, [f"{CHILDREN}+"], lengths=(None,)), past.start)
+    down, _ = changes(list_guided_candidates(GRID, past, [f"{CHILDREN}-"], lengths=(None,)), past.start)
     assert (up, down) == ({CHILDREN: 60}, {CHILDREN: 6})
 
 
@@ -108,24 +108,24 @@ def test_moves_stay_in_range_and_change_nothing_else(
     rng = np.random.default_rng(seed)
     points = (rng.random((5, len(NAMES))) * GRID.sizes).astype(np.intp)
     none = np.empty((0, len(NAMES)), np.intp)
-    told = Observations(
+    told = TrialObservations(
         points, rng.normal(0, 0.2, 5), np.full(5, 0.03), np.zeros(5, bool),
         points[:1] if failing else none, none, suggested=(False, *[True] * 4),
     )  # fmt: skip
     named = {move.rstrip("+-").partition("=")[0] for move in moves}
     others = [i for i, name in enumerate(NAMES) if name not in named]
     for row in range(5):
-        for point in guided_candidates(GRID, history(told, row), moves):
+        for point in list_guided_candidates(GRID, read_history(told, row), moves):
             assert (point >= 0).all()
             assert (point < GRID.sizes).all()
             assert (point[others] == points[row][others]).all()
             assert (point != points[row]).any()
 
 
-def next_step(told: Observations) -> dict[str, object] | None:
+def next_step(told: TrialObservations) -> dict[str, object] | None:
     """What a long step changes of the configuration with the highest peak."""
     leader = told.points[int(told.log_peaks.argmax())]
-    point = long_step(GRID, told, lambda points, _: points)
+    point = suggest_long_step(GRID, told, lambda points, _: points)
     return None if point is None else changes(point[None, :], leader)[0]
 
 
@@ -143,7 +143,7 @@ def test_a_move_that_helped_goes_twice_as_far_next_and_one_that_failed_half_as_f
 
 def test_a_failed_move_is_not_repeated_and_the_model_has_its_turn() -> None:
     told = [({}, 0.0, MORE)]
-    for _ in range(MOST_FAILED):
+    for _ in range(MAX_FAILED_STEPS):
         step = next_step(observed(*told))
         assert step is not None
         assert all(step != settings for settings, _, _ in told)
@@ -153,7 +153,7 @@ def test_a_failed_move_is_not_repeated_and_the_model_has_its_turn() -> None:
 
 def test_a_failure_from_a_worse_start_that_differed_says_nothing_any_more() -> None:
     first, failed = ({}, 0.0, MORE), ({CHILDREN: 15}, -0.1, "")
-    elsewhere: tuple[Settings, float, str] = ({"lb.x.service": "apache"}, 2 * LEAP, MORE)
+    elsewhere: tuple[Settings, float, str] = ({"lb.x.service": "apache"}, 2 * MIN_LONG_STEP_GAIN, MORE)
     assert next_step(observed(first, failed)) != {CHILDREN: 15}
     assert next_step(observed(first, failed, elsewhere)) == {CHILDREN: 15}
 
@@ -166,8 +166,8 @@ def test_a_choice_that_failed_by_itself_is_not_made_again() -> None:
 
 def test_small_gains_leave_the_next_step_to_the_model() -> None:
     first = ({}, 0.0, MORE)
-    assert next_step(observed(first, ({CHILDREN: 15}, LEAP / 2, MORE))) is None
-    assert next_step(observed(first, ({CHILDREN: 15}, LEAP * 2, MORE))) is not None
+    assert next_step(observed(first, ({CHILDREN: 15}, MIN_LONG_STEP_GAIN / 2, MORE))) is None
+    assert next_step(observed(first, ({CHILDREN: 15}, MIN_LONG_STEP_GAIN * 2, MORE))) is not None
     assert next_step(observed(({}, 0.0, ""))) is None
 
 
@@ -178,34 +178,34 @@ def test_what_is_being_measured_elsewhere_is_not_suggested_again() -> None:
 
 
 def asked(
-    space: Space, presets: Sequence[tuple[Settings, float, str]], count: int
+    space: SearchSpace, presets: Sequence[tuple[Settings, float, str]], count: int
 ) -> list[Settings]:
     """The first suggestions after these presets."""
     search = Searcher(optuna.storages.InMemoryStorage(), "s", space, "gp", 3, 30)
     for number, (settings, peak, moves) in enumerate(presets):
-        notes = {"trial": number, "phase": "recommended", MOVES: moves}
-        search.record(None, {**space.baseline, **settings}, Outcome(peak, notes))
+        notes = {"trial": number, "phase": "recommended", CHANGES_KEY: moves}
+        search.record_outcome(None, {**space.baseline, **settings}, Outcome(peak, notes))
     suggestions: list[Settings] = []
     for number in range(len(presets), len(presets) + count):
-        suggestion = search.ask()
+        suggestion = search.suggest()
         suggestions.append({**space.baseline, **suggestion.values})
-        notes = {"trial": number, "phase": "search", MOVES: MORE}
-        search.record(suggestion.number, suggestions[-1], Outcome(900.0 + number, notes))
+        notes = {"trial": number, "phase": "search", CHANGES_KEY: MORE}
+        search.record_outcome(suggestion.number, suggestions[-1], Outcome(900.0 + number, notes))
     return suggestions
 
 
 COUPLED = "web.x.children <= 60 * web.x.threads"
-PAIR = Space(SPACE.dimensions, (Rule(COUPLED, parse_comparison(COUPLED)),), {})
+PAIR = SearchSpace(SPACE.dimensions, (Rule(COUPLED, parse_comparison(COUPLED)),), {})
 
 
 @pytest.mark.parametrize("space", [SPACE, PAIR])
-def test_suggestions_keep_the_rules_and_follow_from_the_seed(space: Space) -> None:
+def test_suggestions_keep_the_rules_and_follow_from_the_seed(space: SearchSpace) -> None:
     presets = [({"web.x.threads": 2}, 1000.0, MORE), ({"lb.x.keepalive": 90}, 800.0, "")]
     suggestions = asked(space, presets, 6)
     assert suggestions == asked(space, presets, 6)
     for settings in suggestions:
-        assert all(d.holds(settings[d.name]) for d in space.tunable)
-        assert all(space.keeps(rule, settings) for rule in space.constraints)
+        assert all(d.allows(settings[d.name]) for d in space.tunable_dimensions)
+        assert all(space.is_kept(rule, settings) for rule in space.constraints)
 
 
 def test_what_a_raised_value_needs_is_raised_with_it() -> None:
@@ -216,5 +216,5 @@ def test_what_a_raised_value_needs_is_raised_with_it() -> None:
 def test_what_cannot_be_read_is_no_move() -> None:
     assert [GRID.axes[m.axis].dimension.name for m in read_moves(GRID, TOLD)] == [
         move.rstrip("+-").partition("=")[0] for move in TOLD
-        if "=" in move or GRID.axes[NAMES.index(move[:-1])].ordered
+        if "=" in move or GRID.axes[NAMES.index(move[:-1])].is_ordered
     ]  # fmt: skip

@@ -8,14 +8,14 @@ import optuna
 import pytest
 from spaces import dimension, many
 
-from autotune.estimate import PartCapacity
+from autotune.estimate import InstanceCapacity
 from autotune.optimize.gp import surrogate
-from autotune.optimize.gp.grid import Grid
+from autotune.optimize.gp.grid import ParameterGrid
 from autotune.optimize.gp.scale import compress
-from autotune.optimize.gp.surrogate import Observations, Shifts, Surrogate, log_improvement
+from autotune.optimize.gp.surrogate import TrialObservations, PeakShifts, SurrogateModel, log_expected_improvement
 
 SPACE = many(6)
-GRID = Grid.of(SPACE.tunable, SPACE.baseline)
+GRID = ParameterGrid.from_dimensions(SPACE.tunable_dimensions, SPACE.baseline)
 NOTHING = np.empty((0, 6), int)
 
 
@@ -23,9 +23,9 @@ def points(count: int, seed: int = 1) -> np.ndarray:
     return (np.random.default_rng(seed).random((count, 6)) * GRID.sizes).astype(int)
 
 
-def observe(at: np.ndarray, log_peaks: np.ndarray, failed: np.ndarray = NOTHING) -> Observations:
+def observe(at: np.ndarray, log_peaks: np.ndarray, failed: np.ndarray = NOTHING) -> TrialObservations:
     zeros = np.zeros(len(at))
-    return Observations(at, log_peaks, zeros, zeros.astype(bool), failed, NOTHING)
+    return TrialObservations(at, log_peaks, zeros, zeros.astype(bool), failed, NOTHING)
 
 
 def test_near_the_best_heights_keep_their_distance_and_far_below_they_do_not() -> None:
@@ -39,9 +39,9 @@ def test_a_disturbed_measurement_of_the_best_does_not_hide_it() -> None:
     at[:6] = np.clip(at[0] + np.arange(6)[:, None], 0, 100)
     log_peaks = -3.0 * (at[:, 0] / 100 - 0.7) ** 2
     log_peaks += np.random.default_rng(3).normal(0, 0.02, 40)
-    honest = Surrogate.of(GRID, observe(at, log_peaks)).predict(at[2:3])[0]
+    honest = SurrogateModel.fit(GRID, observe(at, log_peaks)).predict(at[2:3])[0]
     log_peaks[2] -= 0.6
-    disturbed = Surrogate.of(GRID, observe(at, log_peaks)).predict(at[2:3])[0]
+    disturbed = SurrogateModel.fit(GRID, observe(at, log_peaks)).predict(at[2:3])[0]
     assert disturbed == pytest.approx(honest, abs=0.08)
 
 
@@ -51,8 +51,8 @@ def test_what_others_say_lifts_a_measurement_by_half_at_most(below: float) -> No
     log_peaks = -3.0 * (at[:, 0] / 100 - 0.7) ** 2
     top = int(log_peaks.argmax())
     log_peaks[top] -= below
-    found = Surrogate.of(GRID, observe(at, log_peaks))
-    measured, _ = found.measured()
+    found = SurrogateModel.fit(GRID, observe(at, log_peaks))
+    measured, _ = found.predict_measured()
     believed, _ = found.predict(at)
     others = np.arange(40) != top
     assert measured[others] == pytest.approx(believed[others])
@@ -62,23 +62,23 @@ def test_what_others_say_lifts_a_measurement_by_half_at_most(below: float) -> No
     loss = log_peaks.max() - log_peaks[top] - np.log(1.5)
     assert measured[top] == pytest.approx(compress(np.array([0.0, -loss]), np.zeros(2))[0][1])
     assert measured[top] < believed[top]
-    assert found.best() != top
+    assert found.best_index() != top
 
 
 def test_it_learns_where_configurations_fail() -> None:
     at = points(60)
     fails = at[:, 0] + at[:, 1] > 130
-    found = Surrogate.of(GRID, observe(at[~fails], np.zeros((~fails).sum()), at[fails]))
+    found = SurrogateModel.fit(GRID, observe(at[~fails], np.zeros((~fails).sum()), at[fails]))
     new = points(300, seed=2)
     truth = new[:, 0] + new[:, 1] > 130
-    chance = found.feasibility(new)
+    chance = found.predict_feasibility(new)
     assert chance[~truth].mean() > 0.8
     assert chance[truth].mean() < 0.4
 
 
 def test_before_anything_failed_everything_may_work() -> None:
     assert (
-        Surrogate.of(GRID, observe(points(5), np.arange(5.0))).feasibility(points(9)) == 1
+        SurrogateModel.fit(GRID, observe(points(5), np.arange(5.0))).predict_feasibility(points(9)) == 1
     ).all()
 
 
@@ -91,7 +91,7 @@ def test_improvement_is_what_integration_gives(z: float) -> None:
 
     whole = quad(integrand, 0, np.inf)[0]
     expected = np.log(whole) - 0.5 * z * z * (z < 0)
-    found = log_improvement(np.array([z * 0.1]), np.array([0.1]), 0.0)[0]
+    found = log_expected_improvement(np.array([z * 0.1]), np.array([0.1]), 0.0)[0]
     assert found == pytest.approx(np.log(0.1) + expected, abs=0.1)
 
 
@@ -104,13 +104,13 @@ def test_a_screened_one_is_a_ceiling_and_no_more() -> None:
     log_peaks[low] += 0.8
     screened = np.arange(40) == low
     zeros = np.zeros(40)
-    ceiling = Observations(at, log_peaks, zeros + 0.05 * screened, screened, NOTHING, NOTHING)
-    believed = Surrogate.of(GRID, ceiling).predict(at[low : low + 1])[0]
-    true = Surrogate.of(GRID, observations).predict(at[low : low + 1])[0]
+    ceiling = TrialObservations(at, log_peaks, zeros + 0.05 * screened, screened, NOTHING, NOTHING)
+    believed = SurrogateModel.fit(GRID, ceiling).predict(at[low : low + 1])[0]
+    true = SurrogateModel.fit(GRID, observations).predict(at[low : low + 1])[0]
     assert believed == pytest.approx(true, abs=0.15)
 
 
-def many_observed(count: int) -> Observations:
+def many_observed(count: int) -> TrialObservations:
     at = points(count)
     log_peaks = -3.0 * (at[:, 0] / 100 - 0.7) ** 2 - (at[:, 1] / 100 - 0.4) ** 2
     log_peaks += np.random.default_rng(3).normal(0, 0.02, count)
@@ -120,29 +120,29 @@ def many_observed(count: int) -> Observations:
 
 def test_of_many_observations_the_highest_the_newest_and_some_of_all_others_are_modelled() -> None:
     observed = many_observed(120)
-    bounded = observed.bounded(60)
-    rows = np.array(bounded.numbers) - 1000
-    assert len(rows) == len(bounded.moves) == 60
+    bounded = observed.limited_to(60)
+    rows = np.array(bounded.trial_numbers) - 1000
+    assert len(rows) == len(bounded.recommended_changes) == 60
     assert (np.diff(rows) > 0).all()
     assert set(np.argsort(-observed.log_peaks)[:30]) | set(range(110, 120)) <= set(rows)
     assert observed.log_peaks.argsort().tolist().index(rows[bounded.log_peaks.argmin()]) < 10
     assert (bounded.points == observed.points[rows]).all()
-    assert len(bounded.failed) == 20
-    assert {p.tobytes() for p in observed.tried} == {p.tobytes() for p in bounded.tried}
+    assert len(bounded.failed_points) == 20
+    assert {p.tobytes() for p in observed.tried_points} == {p.tobytes() for p in bounded.tried_points}
 
 
 def test_as_many_as_fit_are_modelled_as_they_are() -> None:
     observed = replace(many_observed(60), failed=points(20, seed=5))
-    assert observed.bounded(60) is observed
+    assert observed.limited_to(60) is observed
 
 
 def test_a_bounded_model_says_of_the_leaders_what_that_of_all_does() -> None:
     observed = many_observed(120)
-    all_of_them, bounded = (Surrogate.of(GRID, each) for each in (observed, observed.bounded(60)))
+    all_of_them, bounded = (SurrogateModel.fit(GRID, each) for each in (observed, observed.limited_to(60)))
     leaders = observed.points[np.argsort(-observed.log_peaks)[:10]]
     expected, sd = all_of_them.predict(leaders)
     assert np.abs(bounded.predict(leaders)[0] - expected).max() < 2 * sd.max()
-    assert bounded.measured()[0].max() == pytest.approx(all_of_them.measured()[0].max(), abs=0.02)
+    assert bounded.predict_measured()[0].max() == pytest.approx(all_of_them.predict_measured()[0].max(), abs=0.02)
 
 
 @pytest.mark.parametrize(("bed", "log"), [({"bed": "b1"}, 6.8), ({}, 7.0)])
@@ -151,12 +151,12 @@ def test_what_parts_carry_is_compared_as_on_an_average_bed(bed: dict[str, str], 
         value=1000.0,
         user_attrs={"trial": 3, "capacities": json.dumps({"web.cpu": [7.0, 0.1, ["web"]]}), **bed},
     )
-    shifts = Shifts({3: (0.2, 0.05)}, {"b1": 0.03, "b2": 0.04})
-    observations = surrogate.observe(GRID, [trial], surrogate.NO_TRIAL, shifts)
+    shifts = PeakShifts({3: (0.2, 0.05)}, {"b1": 0.03, "b2": 0.04})
+    observations = surrogate.collect_observations(GRID, [trial], surrogate.NO_TRIAL, shifts)
     assert observations.capacities[0]["web.cpu"].log == pytest.approx(log)
     assert observations.log_peaks == pytest.approx([np.log(1000) - 0.2])
     assert observations.sds == pytest.approx([0.05])
-    assert observations.shared == pytest.approx(np.array([[0.03 if bed else 0.0, 0.0]]))
+    assert observations.shared_sds == pytest.approx(np.array([[0.03 if bed else 0.0, 0.0]]))
 
 
 @pytest.mark.parametrize(
@@ -171,14 +171,14 @@ def test_parts_are_modelled_once_more_configurations_are_measured_than_pending(
     log_peaks = -3.0 * (at[:, 0] / 100 - 0.7) ** 2
     tier = GRID.axes[0].dimension.name.partition(".")[0]
     parts = tuple(
-        {part: PartCapacity(float(log), 0.1, (tier,)) for part in ("cpu", "workers")}
+        {part: InstanceCapacity(float(log), 0.1, (tier,)) for part in ("cpu", "workers")}
         for log in log_peaks
     )
     observed = observe(at, log_peaks)
     observed = replace(observed, capacities=parts, pending=points(pending, seed=5))
-    assert observed.enough_for_parts == modelled
+    assert observed.has_enough_capacities == modelled
     if not modelled:
-        assert Surrogate.of(GRID, observed).composite is None
+        assert SurrogateModel.fit(GRID, observed).composite_model is None
 
 
 @pytest.mark.parametrize("explained", [True, False])
@@ -187,14 +187,14 @@ def test_parts_are_modelled_only_while_they_explain_the_peaks(explained: bool) -
     rng, tiers = np.random.default_rng(4), ("a", "b")
     dimensions = [dimension(f"{tier}.x.p{n}", baseline=0.5, low=0.0, high=1.0)
                   for tier in tiers for n in range(3)]  # fmt: skip
-    grid = Grid.of(dimensions, {d.name: 0.5 for d in dimensions})
+    grid = ParameterGrid.from_dimensions(dimensions, {d.name: 0.5 for d in dimensions})
     at = (rng.random((24, 6)) * grid.sizes).astype(np.intp)
     rates = -3.0 * (at[:, [0, 3]] / 100 - np.array([0.7, 0.3])) ** 2
     told = rates if explained else rng.normal(0, 1.0, rates.shape)
     log_peaks = rates.min(axis=1) + rng.normal(0, 0.02, len(at))
     parts = tuple(
-        {tier: PartCapacity(float(log), 0.1, (tier,)) for tier, log in zip(tiers, row, strict=True)}
+        {tier: InstanceCapacity(float(log), 0.1, (tier,)) for tier, log in zip(tiers, row, strict=True)}
         for row in told
     )
     observed = replace(observe(at, log_peaks), capacities=parts)
-    assert (Surrogate.of(grid, observed).composite is not None) == explained
+    assert (SurrogateModel.fit(grid, observed).composite_model is not None) == explained

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from autotune.loads.base import Limits, Load, LoadResult, LoadSpec, Process, binned, in_order
+from autotune.loads.base import ProcessLimits, LoadGenerator, LoadResult, LoadSpec, LoadProcess, build_histogram, sort_counts
 from autotune.transports.request import Request
 
 CONTRACT = 1
@@ -25,26 +25,26 @@ print(json.dumps({"latencies": latencies, "errors": errors}))
 """
 
 
-class Metronome(Load):
+class Metronome(LoadGenerator):
     name = "metronome"
-    limits = Limits(open_connections=1, rate=200.0)
+    limits = ProcessLimits(open_connections=1, max_rate=200.0)
 
     @property
     def programs(self) -> Mapping[str, tuple[str, ...]]:
         return {"python3": ("python3",)}
 
-    def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[Process, ...]:
+    def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[LoadProcess, ...]:
         count = int(spec.rate * spec.seconds / hosts)
         argv = ("python3", "-c", _SEND, request.url, str(count), str(spec.seconds))
         return (
-            Process(argv, count, spec.seconds, spec.seconds + 60.0, 1, rate=count / spec.seconds),
+            LoadProcess(argv, count, spec.seconds, spec.seconds + 60.0, 1, max_rate=count / spec.seconds),
         ) * hosts
 
-    def read(self, process: Process, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
+    def read(self, process: LoadProcess, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
         answer = json.loads(printed)
         return LoadResult(
-            process.requests, process.requests, in_order({"failed": answer["errors"]}),
-            binned(answer["latencies"], spec.limit), spec.seconds,
+            process.request_count, process.request_count, sort_counts({"failed": answer["errors"]}),
+            build_histogram(answer["latencies"], spec.latency_limit), spec.seconds,
         )  # fmt: skip
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from optuna.samplers import BaseSampler, RandomSampler
 
-from autotune.optimize.base import Task
+from autotune.optimize.base import SamplerTask
 
 CONTRACT = 1
 
 
-def dice(task: Task) -> BaseSampler:
+def dice(task: SamplerTask) -> BaseSampler:
     return RandomSampler(seed=task.seed)
 
 

@@ -12,12 +12,12 @@ from autotune.services.base import (
     Readback,
     Role,
     Service,
-    Site,
+    Placement,
     on_restart,
 )
 from autotune.services.diagnosis import Diagnosis, Resource
-from autotune.services.option_lines import read
-from autotune.services.readback import configuration
+from autotune.services.option_lines import parse_directives
+from autotune.services.readback import build_config_parser
 
 CONTRACT = 1
 _CHECK = "import sys; sys.exit(not open(sys.argv[1]).read().startswith('threads '))"
@@ -37,21 +37,21 @@ class Pages(Service):
         on_restart("threads", "Threads.", stock=2, low=1, high="4 * cpus", source="the sample"),
     )
 
-    def files(self, site: Site) -> tuple[ConfigFile, ...]:
+    def files(self, site: Placement) -> tuple[ConfigFile, ...]:
         return (ConfigFile(self.config_path(site), "pages", text="threads {{ threads }}\n"),)
 
-    def validate(self, site: Site, files: Mapping[str, bytes]) -> Argv:
+    def validate(self, site: Placement, files: Mapping[str, bytes]) -> Argv:
         return (site.programs["python3"], "-c", _CHECK, self.config_path(site))
 
-    def start(self, site: Site, files: Mapping[str, bytes]) -> Argv:
+    def start(self, site: Placement, files: Mapping[str, bytes]) -> Argv:
         return (site.programs["python3"], "-m", "http.server", "--bind", site.listen.host,
                 str(site.listen.port))  # fmt: skip
 
-    def effective(self, site: Site) -> tuple[Readback, ...]:
-        path = site.place(f"{site.directory}/pages.conf", self.config[1])
+    def effective(self, site: Placement) -> tuple[Readback, ...]:
+        path = site.choose(f"{site.directory}/pages.conf", self.config_paths[1])
         shown = (site.programs["cat"], path)
-        return (Readback(shown, configuration(read, {"threads": "threads"})),)
+        return (Readback(shown, build_config_parser(parse_directives, {"threads": "threads"})),)
 
 
 SERVICES = (Pages(),)
-DIAGNOSIS = Diagnosis(counters=None, log=None, moves={Resource.WORKERS: ("threads+",)})
+DIAGNOSIS = Diagnosis(counter_query=None, find_log=None, recommended_changes={Resource.WORKERS: ("threads+",)})
