@@ -13,7 +13,7 @@ import secrets
 import stat
 from pathlib import Path
 
-from autotune import durable, foreign_files
+from autotune import durable_files, foreign_files
 from autotune.errors import AutotuneError
 
 KEY_FILE, KEY_BYTES = "key", 32
@@ -22,7 +22,8 @@ STATE_HOME_HINT = f"set {STATE_HOME_VARIABLE} to a directory of this account tha
 
 
 def create_seal(purpose: str, *parts: bytes) -> str:
-    """A digest of ``parts`` that only this account can make (HMAC-SHA-256); ``what`` tells kinds apart.
+    """A digest of ``parts`` that only this account can make (HMAC-SHA-256); ``purpose`` tells kinds
+    apart.
 
     Raises AutotuneError if the key cannot be read or kept.
     """
@@ -52,11 +53,13 @@ def make_state_directory() -> Path:
     """The same, made if need be. Raises AutotuneError if another account can change it."""
     directory = state_directory()
     try:
-        durable.make_directory(directory, 0o700)
+        durable_files.make_directory(directory, 0o700)
         foreign_files.check_ownership(directory)
     except OSError as error:
         reason = (error.strerror or str(error)).lower()
-        raise AutotuneError(f"{directory} cannot be made: {reason}", hint=STATE_HOME_HINT) from error
+        raise AutotuneError(
+            f"{directory} cannot be made: {reason}", hint=STATE_HOME_HINT
+        ) from error
     return directory
 
 
@@ -65,13 +68,13 @@ def _load_or_create_key() -> bytes:
     with contextlib.suppress(FileNotFoundError):
         return _read_key(directory)
     staged = directory / f".{KEY_FILE}.{secrets.token_hex(8)}"
-    durable.write_file(staged, secrets.token_bytes(KEY_BYTES), 0o600)
+    durable_files.write_file(staged, secrets.token_bytes(KEY_BYTES), 0o600)
     try:
         with contextlib.suppress(FileExistsError):  # another process was faster: its key counts
             os.link(staged, directory / KEY_FILE)
     finally:
         staged.unlink()
-    durable.sync_directory(directory)
+    durable_files.sync_directory(directory)
     return _read_key(directory)
 
 

@@ -27,19 +27,39 @@ INTERRUPTED_EXIT_CODE = 130
 
 EXIT_CODES = (
     ExitCode(0, "success", "The command did what it was asked to do."),
-    ExitCode(OPERATIONAL_EXIT_CODE, "error",
-        "The message names what failed, and a hint what to do. Hosts are restored first."),
-    ExitCode(USAGE_EXIT_CODE, "wrong usage", "An option or an argument is unknown, missing or out of range."),
-    ExitCode(INVALID_TARGET_EXIT_CODE, "invalid target", "The message starts with file, line and column."),
-    ExitCode(NOT_IMPROVED_EXIT_CODE, "no proven improvement (or below `--at-least`)",
-        "Only with `--exit-code`, for `run`, `resume`, `worker` and `measure`."),
-    ExitCode(LOCKED_EXIT_CODE, "locked", "Another tuner uses the study or a host. The message names it."),
-    ExitCode(CHANGES_PRESENT_EXIT_CODE, "changes present",
-        "Only with `plan --exit-code`: a host differs from the baseline of the target."),
+    ExitCode(
+        OPERATIONAL_EXIT_CODE,
+        "error",
+        "The message names what failed, and a hint what to do. Hosts are restored first.",
+    ),
+    ExitCode(
+        USAGE_EXIT_CODE,
+        "wrong usage",
+        "An option or an argument is unknown, missing or out of range.",
+    ),
+    ExitCode(
+        INVALID_TARGET_EXIT_CODE, "invalid target", "The message starts with file, line and column."
+    ),
+    ExitCode(
+        NOT_IMPROVED_EXIT_CODE,
+        "no proven improvement (or below `--at-least`)",
+        "Only with `--exit-code`, for `run`, `resume`, `worker` and `measure`.",
+    ),
+    ExitCode(
+        LOCKED_EXIT_CODE, "locked", "Another tuner uses the study or a host. The message names it."
+    ),
+    ExitCode(
+        CHANGES_PRESENT_EXIT_CODE,
+        "changes present",
+        "Only with `plan --exit-code`: a host differs from the baseline of the target.",
+    ),
     ExitCode(BUG_EXIT_CODE, "bug", "The message names a log to attach to a report."),
-    ExitCode(INTERRUPTED_EXIT_CODE, "interrupted",
-        "Ctrl-C, SIGTERM or SIGHUP. Hosts are restored; `resume` continues a study."),
-)  # fmt: skip
+    ExitCode(
+        INTERRUPTED_EXIT_CODE,
+        "interrupted",
+        "Ctrl-C, SIGTERM or SIGHUP. Hosts are restored; `resume` continues a study.",
+    ),
+)
 
 
 class AutotuneError(Exception):
@@ -66,7 +86,7 @@ class UsageError(AutotuneError):
 class TargetError(AutotuneError):
     """The target file cannot be used; the message starts with ``file:line:column:``.
 
-    ``place`` is the line and column, ``excerpt`` the line with a caret below the column, empty where
+    ``position`` is the line and column, ``excerpt`` the line with a caret below the column, empty where
     it might show a secret. ``others`` are further mistakes of the same file.
     """
 
@@ -113,8 +133,11 @@ class LockedError(AutotuneError):
     exit_code = LOCKED_EXIT_CODE
 
 
-def join_errors(errors: Iterable[AutotuneError], *, first_lines: Iterable[str] = ()) -> AutotuneError:
-    """Several errors as one, each line once. First come the lines ``after``, which say what was done.
+def join_errors(
+    errors: Iterable[AutotuneError], *, first_lines: Iterable[str] = ()
+) -> AutotuneError:
+    """Several errors as one, each line once. First come the lines ``first_lines``, which say what was
+    done.
 
     If all errors have one class, the joined error has it, too. Otherwise it is an AutotuneError.
     """

@@ -3,7 +3,7 @@
 ``top`` is the directory that the user named; ``name`` is a path below it, which may come from other
 people. Below ``top`` no link is followed. Only regular files up to a size are read, so that no read
 blocks, opens a device or fills the memory. Writers also need a directory that no other account can
-change (``check_own``).
+change (``check_ownership``).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePath
 from typing import BinaryIO
 
-from autotune import durable
+from autotune import durable_files
 from autotune.errors import AutotuneError
 
 # The largest file of each kind, in bytes.
@@ -53,7 +53,7 @@ class ForeignFileError(AutotuneError):
 
 
 def read_bytes(root: Path, name: str | PurePath, max_bytes: int) -> bytes:
-    """The content of a regular file of at most ``most`` bytes.
+    """The content of a regular file of at most ``max_bytes`` bytes.
 
     Raises FileNotFoundError if there is none, ForeignFileError, OSError.
     """
@@ -164,7 +164,7 @@ def _open_parent(root: Path, name: str | PurePath) -> Iterator[tuple[int, str]]:
 
 @contextmanager
 def _open_directory(root: Path, name: str | PurePath) -> Iterator[int]:
-    """A directory below ``top``, reached without following a link."""
+    """A directory below ``root``, reached without following a link."""
     handle = os.open(root, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         for depth, part in enumerate(parts := _split_path(root, name), start=1):
@@ -220,7 +220,8 @@ def check_ownership(directory: Path) -> None:
         raise ForeignFileError(
             directory,
             f"belongs to {_account_name(status.st_uid)}: it is only read",
-            f"run autotune as {_account_name(status.st_uid)}, or begin a study in a directory of your own",
+            f"run autotune as {_account_name(status.st_uid)}, or begin a study in a directory of "
+            "your own",
         )
     if stat.S_IMODE(status.st_mode) & 0o022:
         hint = f"`chmod go-w {directory}`, if you know who wrote to it"
@@ -228,7 +229,7 @@ def check_ownership(directory: Path) -> None:
 
 
 def check_writable_path(root: Path, name: str | PurePath, most: int | None = None) -> Path:
-    """The path of a file to write below a directory that ``check_own`` passed.
+    """The path of a file to write below a directory that ``check_ownership`` passed.
 
     Raises ForeignFileError if a part of the path is a link or anything else that autotune did not put
     there, if the file has other names, which would change too, or if it is larger than ``most`` bytes.
@@ -248,7 +249,7 @@ def check_writable_path(root: Path, name: str | PurePath, most: int | None = Non
 
 
 def make_directories(root: Path, name: str | PurePath) -> Path:
-    """A directory below ``top`` for this account alone, made and synced with those on the way to it.
+    """A directory below ``root`` for this account alone, made and synced with those on the way to it.
 
     Raises ForeignFileError if one of them is a link or a file.
     """
@@ -256,7 +257,7 @@ def make_directories(root: Path, name: str | PurePath) -> Path:
     for part in _split_path(root, name):
         place = place / part
         with contextlib.suppress(FileExistsError):
-            durable.make_directory(place, 0o700)
+            durable_files.make_directory(place, 0o700)
         if not stat.S_ISDIR((status := place.lstat()).st_mode):
             raise ForeignFileError(place, f"is {_name_of_kind(status)}, not a directory")
     return place

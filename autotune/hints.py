@@ -53,7 +53,9 @@ def find_option_hint(option: str, command: str) -> str:
     name = _LONG_FORMS.get(option.lstrip("-"), option.lstrip("-"))
     if not command:
         return f"put it after the command: `autotune COMMAND {option}`"
-    return _list_option_hints(command, option).get(name, f"`autotune {command} --help` lists its options")
+    return _list_option_hints(command, option).get(
+        name, f"`autotune {command} --help` lists its options"
+    )
 
 
 def _list_option_hints(command: str, option: str) -> dict[str, str]:

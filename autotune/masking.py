@@ -1,6 +1,7 @@
 """Masking: what may be shown of a file, with placeholders for everything else.
 
-Of a file that a service reads, only the words that the service understands are shown (`Outline`). Of any
+Of a file that a service reads, only the words that the service understands are shown (`TextOutline`).
+Of any
 other text, everything but what looks like a secret. A placeholder tells which piece of the file it stands
 for; a deployment fills in the piece that the file on the host has. A piece never spans lines, so that a
 masked file has the lines of the real one.
@@ -29,9 +30,13 @@ _MIN_SECRET_LENGTH, _MAX_DIRECTORY_LENGTH, _WITHHELD_TEXT = 5, 10, "(masked)"
 _MAX_PASSES = 6  # until masked text has nothing more to mask; then whole lines are masked
 # What a line of comments, blanks and marks has in front of its first word.
 _MARKS_PATTERN = re.compile(r"""[\s;{}()\[\]<>#/*=,"'!&|\\:%-]*""")
-_SECTION_HEADER_PATTERN = re.compile(r"[ \t]*(?:\[[A-Za-z][\w.:@ -]{0,60}\]|</[A-Za-z]\w{0,40}>)[ \t\r]*")
+_SECTION_HEADER_PATTERN = re.compile(
+    r"[ \t]*(?:\[[A-Za-z][\w.:@ -]{0,60}\]|</[A-Za-z]\w{0,40}>)[ \t\r]*"
+)
 _BRACKETS_PATTERN = re.compile(r"[ \t]*\[[^\]\n]*(?P<last>\])[ \t\r]*")
-_MASKED_LINE_PATTERN = re.compile(rf"\W{{0,200}}(?:{PLACEHOLDER_PATTERN.pattern}\W{{0,40}}){{1,20}}")
+_MASKED_LINE_PATTERN = re.compile(
+    rf"\W{{0,200}}(?:{PLACEHOLDER_PATTERN.pattern}\W{{0,40}}){{1,20}}"
+)
 _STATE_RUN_PATTERN = re.compile(rb"\x00+|\x01+|\x02+")
 
 
@@ -72,12 +77,16 @@ def find_masked_spans(text: str, outliner: Outliner | None = None) -> tuple[Span
 
 
 @lru_cache(maxsize=1024)
-def list_placeholders(text: str, outliner: Outliner | None = None) -> tuple[tuple[int, int, str], ...]:
+def list_placeholders(
+    text: str, outliner: Outliner | None = None
+) -> tuple[tuple[int, int, str], ...]:
     """Each masked place, and what stands for it."""
     places = find_masked_spans(text, outliner)
     own = PLACEHOLDER_PATTERN.search(text) is None
-    return tuple((*place, f"autotune-masked-{number}-of-{len(places)}" if own else _UNRESOLVED_PLACEHOLDER)
-                 for number, place in enumerate(places, 1))  # fmt: skip
+    return tuple(
+        (*place, f"autotune-masked-{number}-of-{len(places)}" if own else _UNRESOLVED_PLACEHOLDER)
+        for number, place in enumerate(places, 1)
+    )
 
 
 @lru_cache(maxsize=1024)
@@ -115,7 +124,8 @@ def find_secret_words(content: bytes, outliner: Outliner | None = None) -> froze
 
 
 def remove_words(message: str, words: Iterable[str]) -> str:
-    """A message without these words, such as those of `withheld`, and without secrets by their looks."""
+    """A message without these words, such as those of `find_secret_words`, and without secrets by
+    their looks."""
     longest_first = sorted({word for word in words if word in message}, key=len, reverse=True)
     for word in longest_first:
         message = message.replace(word, _WITHHELD_TEXT)
@@ -124,7 +134,9 @@ def remove_words(message: str, words: Iterable[str]) -> str:
 
 def has_placeholder(content: bytes) -> bool:
     """Whether the content has a placeholder."""
-    return b"autotune-masked-" in content and bool(PLACEHOLDER_PATTERN.search(content.decode("latin-1")))
+    return b"autotune-masked-" in content and bool(
+        PLACEHOLDER_PATTERN.search(content.decode("latin-1"))
+    )
 
 
 def restore_secrets(
@@ -162,18 +174,28 @@ def merge_spans(spans_to_merge: Iterable[Span]) -> tuple[Span, ...]:
     return tuple(joined)
 
 
-def _label_placeholders(text: str, placeholder_pattern: re.Pattern[str], outliner: Outliner | None) -> set[tuple[str, str]]:
+def _label_placeholders(
+    text: str, placeholder_pattern: re.Pattern[str], outliner: Outliner | None
+) -> set[tuple[str, str]]:
     """Each placeholder with the directive that it is in, or with the words before it in its line."""
     if outliner is None:
-        lines = ((match, text.rfind("\n", 0, match.start()) + 1) for match in placeholder_pattern.finditer(text))
+        lines = (
+            (match, text.rfind("\n", 0, match.start()) + 1)
+            for match in placeholder_pattern.finditer(text)
+        )
         return {(m[0], text[max(line, m.start() - 12) : m.start()]) for m, line in lines}
     outline = outliner(text)
-    return {(match[0], outline.find_owner(match.start())) for match in placeholder_pattern.finditer(text)}
+    return {
+        (match[0], outline.find_owner(match.start()))
+        for match in placeholder_pattern.finditer(text)
+    }
 
 
 def _is_fully_masked(text: str) -> bool:
     """Whether nothing but placeholders and marks is in a text."""
-    return PLACEHOLDER_PATTERN.search(text) is not None and not re.search(r"\w", PLACEHOLDER_PATTERN.sub("", text))
+    return PLACEHOLDER_PATTERN.search(text) is not None and not re.search(
+        r"\w", PLACEHOLDER_PATTERN.sub("", text)
+    )
 
 
 def _find_hidden_spans(text: str, outliner: Outliner | None) -> Iterator[Span]:
@@ -184,12 +206,18 @@ def _find_hidden_spans(text: str, outliner: Outliner | None) -> Iterator[Span]:
         return
     outline = outliner(text)
     states = bytearray(len(text))
-    for state, places in ((HIDDEN_STATE, outline.hidden), (SHOWN_STATE, outline.visible), (HIDDEN_STATE, detected)):
+    for state, places in (
+        (HIDDEN_STATE, outline.hidden),
+        (SHOWN_STATE, outline.visible),
+        (HIDDEN_STATE, detected),
+    ):
         for start, end in places:
             states[start:end] = bytes([state]) * (end - start)
     for run in _STATE_RUN_PATTERN.finditer(bytes(states)):
         if run[0][0] != SHOWN_STATE:
-            yield from _split_run_by_line(text, run.start(), run.end(), is_gap=run[0][0] == GAP_STATE)
+            yield from _split_run_by_line(
+                text, run.start(), run.end(), is_gap=run[0][0] == GAP_STATE
+            )
 
 
 def _detect_secrets(text: str) -> list[Span]:
@@ -222,7 +250,11 @@ def _split_run_by_line(text: str, start: int, end: int, *, is_gap: bool) -> Iter
         begin, stop_of_piece = place, stop
         if is_gap:
             whole = place == 0 or text[place - 1] == "\n"
-            if whole and _SECTION_HEADER_PATTERN.fullmatch(text, place, stop) and not find_secrets(text[place:stop]):
+            if (
+                whole
+                and _SECTION_HEADER_PATTERN.fullmatch(text, place, stop)
+                and not find_secrets(text[place:stop])
+            ):
                 begin = stop
             else:
                 begin = _MARKS_PATTERN.match(text, place, stop).end()  # type: ignore[union-attr]  # matches ""
@@ -260,7 +292,9 @@ class _OriginalPositions:
 
     def original_span(self, start: int, end: int) -> Span:
         """The part of the text before that a part of the masked text stands for."""
-        return self._original_position(start, is_end=False), self._original_position(end - 1, is_end=True)
+        return self._original_position(start, is_end=False), self._original_position(
+            end - 1, is_end=True
+        )
 
     def _original_position(self, position: int, *, is_end: bool) -> int:
         number = bisect_right(self.starts, position) - 1

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-_SECRET_NAME_REGEX = r"""(?x: passw|passphrase|secret|requirepass|masterauth|credential|private.?key
+_NAME_REGEX = r"""(?x: passw|passphrase|secret|requirepass|masterauth|credential|private.?key
     | (?:api|app|access|auth|account|encryption|signing|session|shared|license
         |purge|cookie).?key(?![a-z]) | filekey(?![a-z])
     | tokens?(?![a-z]) | jwt(?![a-z]) | (?<![a-z])(?:pass|pwd?|auth|dsn|authorization|sign)(?![a-z])
@@ -21,7 +21,7 @@ _ORDINARY_NAME_PATTERN = re.compile(
     r"|algo|policy|cookie|lifetime|mode|method)s?$|^(?:proxy|\w{1,5}gi|grpc|memc\w+)_pass(?:_|$)"
     r"|^(?:password_encryption$|proxypass|passenv|auth_(?:basic|request|delay)|ssl_|loadcredential)"
 )
-_SECRET_NAME_PATTERN = re.compile(_SECRET_NAME_REGEX, re.IGNORECASE)
+_SECRET_NAME_PATTERN = re.compile(_NAME_REGEX, re.IGNORECASE)
 # Directives that set something: among their first arguments is a name, and its value follows it.
 _SETTER_PATTERN = re.compile(
     r"(?i)\w{1,5}gi_param|(?:proxy|grpc|more)_set_(?:input_)?headers?|set|env|setenv"
@@ -37,7 +37,7 @@ _INDENT_PATTERN = re.compile(r"[ \t]*(?P<comment>[#;]+[ \t]*)?")
 _COMMENT_PATTERN = re.compile(r"[ \t]*[#;]")
 _ASSIGNMENT_PATTERN = re.compile(
     r"(?i)(?P<name>[\w.\[-]{0,40}"
-    + _SECRET_NAME_REGEX
+    + _NAME_REGEX
     + r"""[\w.-]{0,40})["']?\]?[ \t]*(?:!?==?~?\*?|(?P<pattern>!?~\*?)|(?<=["']),(?=[ \t]*["'])"""
     r"""|(?P<sign>:)(?:[ \t]|(?<=["']:)(?=["'])))[ \t]*(?:""" + _VALUE_REGEX + ")"
 )
@@ -48,7 +48,9 @@ _COMPARISON_PATTERN = re.compile(
     r"(?:\{|\bacl[ \t]+\S{1,80})[ \t]+[\w.]{1,40}\((?P<name>[\w.-]{1,80})[^)\n]{0,40}\)"
     r"(?:[ \t]+-(?:m[ \t]+\w+|[^\Wm]))*[ \t]+(?P<value>(?!-)[^\s\"'{}]+)"
 )
-_SET_VARIABLE_PATTERN = re.compile(r"set-var\((?P<name>[\w.-]{1,80})\)[ \t]+str\((?P<value>[^)\n]+)\)")
+_SET_VARIABLE_PATTERN = re.compile(
+    r"set-var\((?P<name>[\w.-]{1,80})\)[ \t]+str\((?P<value>[^)\n]+)\)"
+)
 _CRYPT_HASH_PATTERN = re.compile(r"\$(?:apr1|2[abxy]|[156y])\$[\w./$=,+-]{8,}")
 # Every repetition that could begin anywhere is bounded: a host's file must not take minutes.
 # What is a secret wherever it is; the group is the value.
@@ -59,7 +61,7 @@ _SECRET_PATTERNS = tuple(re.compile(pattern) for pattern in (
      r"((?=[\w+/.~-]*(?:[0-9]|[a-z][A-Z]))[\w+/.~-]{6,}={0,2})(?![\w=])"),
     r"(?m)^[ \t]*stats[ \t]+auth[ \t]+[^\s:]+:(\S+)",
     r"(?m)^(?![ \t]*[#;])[^\n]*[ \t](?:--?|insecure-)?password[ \t]+([^\s\"']+)",
-    r"(?i)[ \t]--?[\w-]{0,40}" + _SECRET_NAME_REGEX + r"[\w-]{0,40}[ \t]+([^\s\"'-][^\s\"']*)",
+    r"(?i)[ \t]--?[\w-]{0,40}" + _NAME_REGEX + r"[\w-]{0,40}[ \t]+([^\s\"'-][^\s\"']*)",
     r"(?m)^[ \t]*user[ \t][^\n]*?[ \t][>#](\S+)",
     # Within a string of SQL or of a file like it, quotes are doubled.
     r"(?i)\bpassword[ \t]*=[ \t]*(?:''|\\')([^'\\\s]+)",
@@ -77,7 +79,9 @@ _SECRET_PATTERNS = tuple(re.compile(pattern) for pattern in (
      r"|eyJ[\w-]{8,}\.[\w.-]+)"),
 ))  # fmt: skip
 _RANDOM_WORD_PATTERN = re.compile(r"(?<![\w/.$@+-])[A-Za-z0-9+/_-]{24,}={0,2}(?![\w.])")
-_PUBLIC_DIGEST_PATTERN = re.compile(r"sha(?:256|384|512)-|pin-sha256=")  # digests of what everybody may read
+_PUBLIC_DIGEST_PATTERN = re.compile(
+    r"sha(?:256|384|512)-|pin-sha256="
+)  # digests of what everybody may read
 _SWITCH_WORD_PATTERN = re.compile(
     r"(?i)on|off|yes|no|true|false|null|none|default|auto|optional|required|set|unset|append|add"
     r"|merge|edit|always|echo|allow|deny|any|all|prod|user|basic|digest|realm"
@@ -100,10 +104,14 @@ def find_secrets(text: str) -> tuple[tuple[int, int], ...]:
     return tuple(secrets)
 
 
-def find_in_lines(required_pattern: re.Pattern[str], pattern: re.Pattern[str], text: str) -> Iterator[re.Match[str]]:
-    """As ``pattern.finditer(text)``, for a pattern that contains ``what`` and matches within a line.
+def find_in_lines(
+    required_pattern: re.Pattern[str], pattern: re.Pattern[str], text: str
+) -> Iterator[re.Match[str]]:
+    """As ``pattern.finditer(text)``, for a pattern that contains ``required_pattern`` and matches
+    within a line.
 
-    It may begin at any letter, so it is not tried on lines without ``what``, which are nearly all.
+    It may begin at any letter, so it is not tried on lines without ``required_pattern``, which are
+    nearly all.
     """
     end = -1
     for occurrence in required_pattern.finditer(text):
@@ -129,7 +137,9 @@ def _find_candidates(text: str) -> Iterator[tuple[int, int]]:
         ordinary = prose or compared or _ORDINARY_NAME_PATTERN.search(match["name"])
         if not ordinary and _is_secret(match[group]):
             yield match.span(group)
-    for match in (m for called in (_COMPARISON_PATTERN, _SET_VARIABLE_PATTERN) for m in called.finditer(text)):
+    for match in (
+        m for called in (_COMPARISON_PATTERN, _SET_VARIABLE_PATTERN) for m in called.finditer(text)
+    ):
         if _is_secret_name(match["name"]) and _is_secret(match["value"]):
             yield match.span("value")
     for line in re.finditer(r"[^\n]+", text):
@@ -162,12 +172,18 @@ def _is_secret_name(name: str) -> bool:
     if name == "secure_link_md5":
         return True
     word = re.fullmatch(r"\$?[\w.\[\]-]+:?", name)
-    return bool(word and _SECRET_NAME_PATTERN.search(name) and not _ORDINARY_NAME_PATTERN.search(name))
+    return bool(
+        word and _SECRET_NAME_PATTERN.search(name) and not _ORDINARY_NAME_PATTERN.search(name)
+    )
 
 
 def _is_secret(value: str) -> bool:
     """Neither a variable, a path, a switch nor a placeholder."""
-    bare = value if _CRYPT_HASH_PATTERN.match(value) else _VARIABLE_PATTERN.sub("", value).strip(" \"'")
+    bare = (
+        value
+        if _CRYPT_HASH_PATTERN.match(value)
+        else _VARIABLE_PATTERN.sub("", value).strip(" \"'")
+    )
     plain = re.fullmatch(r"(?i)(?:basic|bearer|token|apikey|negotiate)?[\W_]*", bare)
     path = re.fullmatch(r"(?i)(?:file:|exec:|unix:|/[\w.-]+/|<).*", bare)
     number = re.fullmatch(r"[0-9]{1,5}[kKmMsdh]?|[0-9.]+r/[sm]", bare)

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from io import TextIOWrapper
 from typing import TYPE_CHECKING, TextIO
 
-from autotune.streams import convert_output_errors
+from autotune.standard_streams import convert_output_errors
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,7 +37,9 @@ _SURROGATE_PATTERN = re.compile(r"[\ud800-\udfff]")
 
 def make_printable(text: str) -> str:
     """``text`` without escape sequences and control characters; tabs and line ends stay."""
-    return _SURROGATE_PATTERN.sub("\ufffd", _CONTROL_CHARACTER_PATTERN.sub("", _ESCAPE_SEQUENCE_PATTERN.sub("", text)))
+    return _SURROGATE_PATTERN.sub(
+        "\ufffd", _CONTROL_CHARACTER_PATTERN.sub("", _ESCAPE_SEQUENCE_PATTERN.sub("", text))
+    )
 
 
 def echo(text: str, *, err: bool = False, end: str = "\n") -> None:
@@ -52,7 +54,7 @@ def write_text(stream: TextIO, text: str, *, end: str = "\n") -> None:
 
 
 def terminal_width(default: int | None = None) -> int | None:
-    """The width of the terminal that results go to; ``elsewhere`` where they go to none."""
+    """The width of the terminal that results go to; ``default`` where they go to none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else default
 
 
@@ -94,7 +96,8 @@ def print_patch(lines: Iterable[StyledLine]) -> None:
 
 
 def create_console(stream: TextIO) -> Console:
-    """Rich's console, which follows NO_COLOR and TERM; all that it prints must be ``styled`` first."""
+    """Rich's console, which follows NO_COLOR and TERM; all that it prints must be ``style_text``
+    first."""
     from rich.console import Console
 
     return Console(file=stream, markup=False, highlight=False, emoji=False)

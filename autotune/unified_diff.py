@@ -15,7 +15,8 @@ NO_NEWLINE_MARK = "\\ No newline at end of file\n"
 
 @dataclass(frozen=True)
 class Hunk:
-    """Lines that replace others. ``first`` is the number of the first line that is ``removed``, or of the
+    """Lines that replace others. ``start_line`` is the number of the first line that is ``removed``,
+    or of the
     line that the ``added`` ones come in front of. Lines have their ends, and no words that are masked."""
 
     start_line: int
@@ -79,7 +80,9 @@ def find_hunks(
     return hunks if all(map(config_text.is_utf8, texts)) else None
 
 
-def _list_differences(old: Sequence[str], new: Sequence[str]) -> Iterator[tuple[int, int, int, int]]:
+def _list_differences(
+    old: Sequence[str], new: Sequence[str]
+) -> Iterator[tuple[int, int, int, int]]:
     """The ranges of lines that differ: where they begin and end in the old file, and in the new one."""
     same = 0
     while same < min(len(old), len(new)) and old[same] == new[same]:

@@ -20,13 +20,22 @@ from typing import Any
 import numpy as np
 import optuna
 
-from autotune.optimize.beds import estimate_offsets
+from autotune.optimize.bed_differences import estimate_offsets
 from autotune.optimize.searcher import Searcher
-from autotune.study.loop import STOP_PROBABILITY, record_outcome
-from autotune.study.ranking import Verdict, list_bed_readings, decide_verdict, estimate_study_drift
-from autotune.study.records import COUNTED_PHASES, Phase, State, Trial, apply_record
-from autotune.study.schedule import SuggestStep, ConcludeStep, MeasureStep, RankStep, SimplifyStep, ScheduleStep, WaitStep, select_next_step
-from autotune.study.simplifying import select_next_block
+from autotune.study.ranking import Verdict, decide_verdict, estimate_study_drift, list_bed_readings
+from autotune.study.schedule import (
+    ConcludeStep,
+    MeasureStep,
+    RankStep,
+    ScheduleStep,
+    SimplifyStep,
+    SuggestStep,
+    WaitStep,
+    select_next_step,
+)
+from autotune.study.simplification import select_next_block
+from autotune.study.study_loop import STOP_PROBABILITY, record_outcome
+from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial, apply_record
 from autotune.target.model import Budget
 from bench.claims import without_effect
 from bench.stacks import Stack, best, random_stack
@@ -107,10 +116,17 @@ class Simulation:
             if (measure := self._decided(step)) is not None:
                 number = len(self.state.trials)
                 self._record(
-                    "trial", trial=number, phase=measure.phase, settings=measure.settings,
-                    of=measure.source_trial, asked=measure.suggestion_number, suggested=measure.suggested, bindings=(),
-                    bed=bed.name, repeats=measure.replaced_trial,
-                )  # fmt: skip
+                    "trial",
+                    trial=number,
+                    phase=measure.phase,
+                    settings=measure.settings,
+                    of=measure.source_trial,
+                    asked=measure.suggestion_number,
+                    suggested=measure.suggested,
+                    bindings=(),
+                    bed=bed.name,
+                    repeats=measure.replaced_trial,
+                )
                 return self.state.trials[-1]
 
     def _decided(self, step: ScheduleStep) -> MeasureStep | None:
@@ -138,7 +154,9 @@ class Simulation:
             self._record("settled", why="nothing left to win")
             return None
         settings = {**self.stack.space.baseline, **asked.values}
-        return MeasureStep(Phase.SEARCH, settings, suggestion_number=asked.number, suggested=asked.values)
+        return MeasureStep(
+            Phase.SEARCH, settings, suggestion_number=asked.number, suggested=asked.values
+        )
 
     def _over(self, bed: Bed, trial: Trial, at: float) -> bool:
         """Put the outcome on record; return whether the bed still takes part."""

@@ -33,7 +33,10 @@ def ofat(stack: Stack, seed: int) -> Suggest:
         leader = tried[_leading(peaks)]
         while True:
             if not queue:
-                shuffled = [space.tunable_dimensions[i] for i in rng.permutation(len(space.tunable_dimensions))]
+                shuffled = [
+                    space.tunable_dimensions[i]
+                    for i in rng.permutation(len(space.tunable_dimensions))
+                ]
                 for d in sorted(shuffled, key=lambda d: not d.core):
                     values = _neighbours(d, leader[d.name], QUARTER)
                     queue.extend((d.name, value) for value in values if value != leader[d.name])
@@ -71,7 +74,10 @@ def _leading(peaks: Sequence[float | None]) -> int:
 
 
 def _moves(space: SearchSpace, leader: Settings, advised: Sequence[str]) -> Iterator[Settings]:
-    dimensions, active = {d.name: d for d in space.tunable_dimensions}, space.active_parameters(leader)
+    dimensions, active = (
+        {d.name: d for d in space.tunable_dimensions},
+        space.active_parameters(leader),
+    )
     for move in filter(None, map(_MOVE.fullmatch, advised)):
         name, sign, choice = move.groups()
         d = dimensions.get(name)
@@ -93,7 +99,9 @@ def near(stack: Stack, seed: int) -> Suggest:
 
     def suggest(tried: Sequence[Settings], peaks: Sequence[float | None]) -> Settings:
         leader = tried[max(range(len(tried)), key=lambda i: peaks[i] or 0.0)]
-        active = sorted(space.active_parameters(leader) & {d.name for d in space.tunable_dimensions})
+        active = sorted(
+            space.active_parameters(leader) & {d.name for d in space.tunable_dimensions}
+        )
         names = rng.choice(active, int(rng.integers(1, 5)), replace=False)
         drawn = _drawn(replace(space, dimensions=space.tunable_dimensions), rng)
         return {**leader, **{name: drawn[name] for name in names}}
@@ -145,7 +153,9 @@ def flaml(stack: Stack, seed: int) -> Suggest:
             complete(peaks[-1] or 0.0)
         waiting = suggested()
         values = waiting[1] if waiting else {}
-        clipped = {d.name: d.clip(values[d.name]) for d in space.tunable_dimensions if d.name in values}
+        clipped = {
+            d.name: d.clip(values[d.name]) for d in space.tunable_dimensions if d.name in values
+        }
         return {**(space.baseline if clipped else leader), **clipped}
 
     return suggest

@@ -20,12 +20,12 @@ import numpy as np
 from autotune.diagnose.diagnosis import list_recommended_changes
 from autotune.environments.simulated import DEFAULT_FACTS
 from autotune.services.base import Settings
-from autotune.simulate.chain import StationChain, find_bottleneck, build_chain
-from autotune.simulate.topology import GIB, ChainTopology, has_effect, build_topology
+from autotune.simulate.chain import StationChain, build_chain, find_bottleneck
+from autotune.simulate.topology import GIB, ChainTopology, build_topology, has_effect
 from autotune.space.dimension import PRESET_NAMES, Dimension
 from autotune.space.facts import HostFacts
 from autotune.space.space import InfeasibleRule, SearchSpace, build_space
-from autotune.target.read import TargetFile, read_target
+from autotune.target.read_target import TargetFile, read_target
 from autotune.target.slo import Slo
 from bench.stacks import Stack, _climb, _unit
 
@@ -53,7 +53,10 @@ class Problem:
 
     def chain(self, settings: Settings) -> StationChain:
         """The modelled chain, each station's rate less the losses by its tier's other parameters."""
-        modelled, active = build_chain(self.topology, settings), self.space.active_parameters(settings)
+        modelled, active = (
+            build_chain(self.topology, settings),
+            self.space.active_parameters(settings),
+        )
         losses = dict.fromkeys(TIERS, 0.0)
         for dimension in self.space.tunable_dimensions:
             effect = self.effects.get(dimension.name)
@@ -110,7 +113,9 @@ def problem(name: str, seed: int) -> Problem:
     hosts = {t: replace(getattr(model, t), cpus=c) for t, c in zip(TIERS, cpus, strict=True)}
     model = replace(model, **hosts)
     rng = np.random.default_rng((seed, 11))
-    drawn = {d.name: _effect(rng, d) for d in space.tunable_dimensions if not has_effect(model, d.name)}
+    drawn = {
+        d.name: _effect(rng, d) for d in space.tunable_dimensions if not has_effect(model, d.name)
+    }
     effects = {name: effect for name, effect in drawn.items() if effect is not None}
     return Problem(file, space, model, effects, file.target.slo.build_slo)
 
@@ -133,9 +138,13 @@ def stack(name: str, seed: int) -> Stack:
 
     def advise(settings: Settings, peak: float) -> tuple[str, ...]:
         kept = at.repaired(settings) or at.space.baseline
-        return list_recommended_changes(vars(find_bottleneck(at.topology, at.chain(kept), peak, at.slo)))
+        return list_recommended_changes(
+            vars(find_bottleneck(at.topology, at.chain(kept), peak, at.slo))
+        )
 
-    active = frozenset(d.name for d in at.space.tunable_dimensions if has_effect(at.topology, d.name))
+    active = frozenset(
+        d.name for d in at.space.tunable_dimensions if has_effect(at.topology, d.name)
+    )
     return Stack(
         f"{name}-{seed}", at.space, at.peak, active | frozenset(at.effects), advise,
         partial(parts, at),

@@ -25,7 +25,7 @@ import numpy as np
 from autotune.optimize.simplify import revert_changes
 from autotune.services.base import Settings
 from autotune.study.ranking import find_leader
-from autotune.study.records import OPENING_PHASES
+from autotune.study.study_state import OPENING_PHASES
 from bench.search import HARDWARE, SEEN, Case, Probes
 from bench.stacks import Stack
 from bench.studies import SECONDS, study

@@ -14,7 +14,7 @@ from math import exp, log
 
 import numpy as np
 
-from autotune.report.view import pool_peaks, list_repeats
+from autotune.report.view import list_repeats, pool_peaks
 from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
 from bench.stacks import NOISE, Stack, best, number, random_stack

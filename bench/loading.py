@@ -19,7 +19,7 @@ from resource import RUSAGE_SELF, getrusage
 
 from autotune.deploy.dataset import load_dataset
 from autotune.deploy.stack import ServiceInstance
-from autotune.services.base import Endpoint, Role, Placement
+from autotune.services.base import Endpoint, Placement, Role
 from autotune.services.redis.service import Redis
 from autotune.target.model import Data
 from autotune.transports.local import LocalTransport

@@ -17,7 +17,7 @@ import numpy as np
 from autotune.optimize.ablation import KEPT_GAIN_SHARE, Ablation, PredictedEffect, RevertedChanges
 from autotune.services.base import Value
 from autotune.simulate.topology import has_effect
-from autotune.study.explaining import MAX_MEASUREMENTS
+from autotune.study.explain_study import MAX_MEASUREMENTS
 from bench.stacks import NOISE, Stack, best, random_stack, web_stack
 from bench.variants import VARIANTS
 
@@ -57,11 +57,15 @@ def modelled(name: str) -> Stack:
     return Stack(name, variant.space, lambda s: variant.true_peak(s) or None, active)
 
 
-def reduced(stack: Stack, seed: int, most: int = MAX_MEASUREMENTS) -> tuple[int, int, float, float, int]:
+def reduced(
+    stack: Stack, seed: int, most: int = MAX_MEASUREMENTS
+) -> tuple[int, int, float, float, int]:
     """Changes, active ones, precision, recall, measurements."""
     rng = np.random.default_rng((seed, 5))
     baseline, winner = stack.space.baseline, _moved(stack, rng)
-    changes = [n for n in winner if winner[n] != baseline[n] and n in stack.space.active_parameters(winner)]
+    changes = [
+        n for n in winner if winner[n] != baseline[n] and n in stack.space.active_parameters(winner)
+    ]
 
     def settings(reverted: frozenset[str]) -> dict[str, Value]:
         return {n: baseline[n] if n in reverted else v for n, v in winner.items()}

@@ -21,8 +21,8 @@ from pathlib import Path
 
 from autotune.deploy.private_servers import PID_SUFFIX
 from autotune.deploy.stack import ServiceInstance
-from autotune.monitor.watch import HostWatch, WatchedHost
-from autotune.services.base import Endpoint, Role, Placement
+from autotune.monitor.host_watch import HostWatch, WatchedHost
+from autotune.services.base import Endpoint, Placement, Role
 from autotune.services.nginx.service import Nginx
 
 SECONDS = 6

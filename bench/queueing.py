@@ -22,7 +22,7 @@ from autotune.environments.simulated import DEFAULT_FACTS
 from autotune.services.base import Effect, Settings, Trait
 from autotune.space.dimension import PRESET_NAMES, AdoptedValues
 from autotune.space.space import InfeasibleRule, SearchSpace, build_space
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 from bench.catalogue import _effect
 from bench.stacks import Parts, Stack, _climb, _drawn, _unit
 
@@ -142,7 +142,10 @@ class Problem:
         except InfeasibleRule:
             return {}
         rates = _stations(self.load, kept)
-        active, losses = self.space.active_parameters(kept), dict.fromkeys(("lb", "web", "cache", "db"), 0.0)
+        active, losses = (
+            self.space.active_parameters(kept),
+            dict.fromkeys(("lb", "web", "cache", "db"), 0.0),
+        )
         for dimension in self.space.tunable_dimensions:
             if dimension.name in self.effects and dimension.name in active:
                 at = _unit(dimension, kept[dimension.name])
@@ -363,8 +366,12 @@ def made(load: Workload, rng: np.random.Generator, *, effects: bool = True) -> P
                       kernel=kernel if host in ("lb1", "web1") else {})
         for host, (cpus, memory) in sizes.items()
     }  # fmt: skip
-    space = build_space(file, facts, AdoptedValues({"lb.nginx.ssl_session_cache": 0})).for_traits(_traits_of(load))
-    unknown = [d for d in space.tunable_dimensions if effects and d.name.rpartition(".")[2] not in KNOWN]
+    space = build_space(file, facts, AdoptedValues({"lb.nginx.ssl_session_cache": 0})).for_traits(
+        _traits_of(load)
+    )
+    unknown = [
+        d for d in space.tunable_dimensions if effects and d.name.rpartition(".")[2] not in KNOWN
+    ]
     own = {d.name: effect for d in unknown if (effect := _effect(rng, d))}
     return Problem(space, load, own)
 
@@ -385,7 +392,8 @@ def misled(at: Problem, seed: int) -> SearchSpace:
     stack = Stack("", at.space, at.peak, frozenset())
     top, optimum = _climb(stack, max(presets(at.space), key=lambda p: at.peak(p) or 0.0))
     losses = {
-        d.name: top - (at.peak({**optimum, d.name: d.baseline}) or 0.0) for d in at.space.tunable_dimensions
+        d.name: top - (at.peak({**optimum, d.name: d.baseline}) or 0.0)
+        for d in at.space.tunable_dimensions
     }
     decisive = sorted(losses, key=lambda name: -losses[name])[:DECISIVE]
     rng = np.random.default_rng((seed, 17))

@@ -51,11 +51,17 @@ import optuna
 from autotune.diagnose.diagnosis import list_recommended_changes
 from autotune.estimate import Estimate
 from autotune.optimize.gp.surrogate import CAPACITIES_KEY, CHANGES_KEY
-from autotune.optimize.ranking import PosteriorPeaks, pool_peaks, find_rivals, is_undecided, find_winner
+from autotune.optimize.ranking import (
+    PosteriorPeaks,
+    find_rivals,
+    find_winner,
+    is_undecided,
+    pool_peaks,
+)
 from autotune.optimize.samplers import SAMPLERS
 from autotune.optimize.searcher import Outcome, Searcher
 from autotune.services.base import Settings
-from autotune.simulate.chain import find_bottleneck, build_chain
+from autotune.simulate.chain import build_chain, find_bottleneck
 from autotune.study.schedule import MAX_RUNNER_UP_PAIRS
 from bench import catalogue, entangled, queueing
 from bench.by_hand import OTHERS
@@ -159,7 +165,9 @@ def stack_of(family: str, name: str) -> Stack:
 def advise(variant: Variant, settings: Settings, peak: float) -> tuple[str, ...]:
     """The moves that the bottleneck of the modelled stack suggests."""
     made = build_chain(variant.topology, {**variant.space.baseline, **settings})
-    return list_recommended_changes(asdict(find_bottleneck(variant.topology, made, peak, variant.slo)))
+    return list_recommended_changes(
+        asdict(find_bottleneck(variant.topology, made, peak, variant.slo))
+    )
 
 
 def _stations(variant: Variant, settings: Settings) -> dict[str, tuple[float, tuple[str, ...]]]:

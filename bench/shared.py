@@ -30,7 +30,7 @@ import numpy as np
 from optuna.storages import InMemoryStorage, RDBStorage
 from sqlalchemy import text
 
-from autotune.deploy.deployed import DeployResult
+from autotune.deploy.deploy_result import DeployResult
 from autotune.diagnose.context import Bottleneck
 from autotune.environments import simulated
 from autotune.environments.clock import StudyClock
@@ -40,15 +40,15 @@ from autotune.optimize.searcher import Searcher, Suggestion
 from autotune.services.base import Settings
 from autotune.services.diagnosis import Resource
 from autotune.study import trial as of_study
-from autotune.study.beds import PREFETCH_MIN_BEDS
-from autotune.study.context import TrialContext
-from autotune.study.loop import Proposal, resolve_next_step, sync_search, prepare_measurement
+from autotune.study.bed_workers import PREFETCH_MIN_BEDS
 from autotune.study.optuna_copy import copy_in_background
 from autotune.study.ranking import estimate_study_drift
-from autotune.study.records import Phase, State, Trial, replay_records
-from autotune.study.schedule import SuggestStep, MeasureStep, ScheduleStep
-from autotune.study.shared import SharedStore
-from autotune.study.storage import StudyDatabase
+from autotune.study.schedule import MeasureStep, ScheduleStep, SuggestStep
+from autotune.study.shared_store import SharedStore
+from autotune.study.study_database import StudyDatabase
+from autotune.study.study_loop import Proposal, prepare_measurement, resolve_next_step, sync_search
+from autotune.study.study_state import Phase, State, Trial, replay_records
+from autotune.study.trial_context import TrialContext
 from autotune.target.model import Budget
 from bench import catalogue
 from tests.study.database import running
@@ -159,7 +159,9 @@ class Worker:
 
     def _decide(self, proposal: Proposal | None) -> tuple[ScheduleStep, Trial | None]:
         step = resolve_next_step(self.context, self.searcher, self.budget, proposal)
-        return step, of_study.begin_trial(step, self.context) if isinstance(step, MeasureStep) else None
+        return step, of_study.begin_trial(step, self.context) if isinstance(
+            step, MeasureStep
+        ) else None
 
 
 def work(
@@ -257,7 +259,10 @@ def opened(workers: int) -> Iterator[tuple[Path, str, StudyDatabase]]:
         with tempfile.TemporaryDirectory(prefix="autotune-bench-") as directory:
             place = Path(directory)
             place.chmod(0o755)
-            with running(place / "pg", options) as base, closing(StudyDatabase(base.url)) as storage:
+            with (
+                running(place / "pg", options) as base,
+                closing(StudyDatabase(base.url)) as storage,
+            ):
                 try:
                     yield place, base.url, storage
                 finally:
@@ -334,7 +339,9 @@ def _print_size(storage: StudyDatabase, before: int, trials: int) -> None:
     grown = (size(storage) - before) / 1024 / trials
     rows = storage.run_transaction(lambda connection: connection.execute(TABLES).all())
     parts = ", ".join(f"{row.relname} {row.size / 1024 / trials:.1f}" for row in rows[:5])
-    print(f"{grown:.1f} KB a trial (bar: 20) of {len(space.tunable_dimensions)} parameters: {parts}")
+    print(
+        f"{grown:.1f} KB a trial (bar: 20) of {len(space.tunable_dimensions)} parameters: {parts}"
+    )
 
 
 def _print_model(storage: StudyDatabase, trials: int) -> None:

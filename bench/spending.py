@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 import optuna
 
-from autotune.deploy.deployed import DeployResult, DeployFailed, Fleet
+from autotune.deploy.deploy_result import DeployFailed, DeployResult, Fleet
 from autotune.diagnose.context import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.clock import StudyClock
@@ -43,7 +43,7 @@ from autotune.environments.load_session import LoadSession, build_search_limits
 from autotune.environments.simulated import ModelMeter
 from autotune.estimate import InstanceCapacity
 from autotune.measure.reading import Reading
-from autotune.measure.warmup import run_warm_up
+from autotune.measure.warm_up import run_warm_up
 from autotune.optimize.base import build_distributions, strip_numpy_types
 from autotune.optimize.searcher import Searcher
 from autotune.services.base import Action, Settings
@@ -52,10 +52,10 @@ from autotune.simulate.noise import NoiseModel
 from autotune.simulate.stack import SimulatedStack
 from autotune.space.space import SearchSpace
 from autotune.study import journal, ranking
-from autotune.study.context import TrialContext, read_history
-from autotune.study.loop import catch_up_search, run_study_loop
-from autotune.study.records import COUNTED_PHASES, State, apply_record
-from autotune.study.store import StudyStore
+from autotune.study.study_loop import catch_up_search, run_study_loop
+from autotune.study.study_state import COUNTED_PHASES, State, apply_record
+from autotune.study.study_store import StudyStore
+from autotune.study.trial_context import TrialContext, read_history
 from autotune.target.model import Budget
 from bench.answering import stack_of
 from bench.methods import bisection
@@ -108,7 +108,9 @@ class Model(Fleet):
             raise DeployFailed(refused)
         before, self.in_place = self.in_place or {}, settings
         changed = any(before.get(n) != settings[n] for n in settings if n.startswith(CACHE))
-        return DeployResult({}, {f"{CACHE}mc1.memcached": Action.RESTART if changed else Action.NONE})
+        return DeployResult(
+            {}, {f"{CACHE}mc1.memcached": Action.RESTART if changed else Action.NONE}
+        )
 
     def restore(self) -> None:
         """Nothing was touched."""
@@ -155,7 +157,7 @@ def space_of(name: str, *, warm: bool) -> SearchSpace:
 
 
 def ours(name: str, seed: int, seconds: float, *, warm: bool, sampler: str = "auto") -> Course:
-    """A study by ``autotune.study.loop``, judged by what its journal knew at each time."""
+    """A study by ``autotune.study.study_loop``, judged by what its journal knew at each time."""
     model, space = modelled(name, seed), space_of(name, warm=warm)
     budget = Budget.model_construct(trials=TRIALS, time=seconds)
     with tempfile.TemporaryDirectory(prefix="autotune-bench-") as place:

@@ -13,11 +13,18 @@ import optuna
 
 from autotune.optimize.gp.surrogate import CAPACITIES_KEY, CHANGES_KEY
 from autotune.optimize.searcher import Searcher
-from autotune.study.loop import MODELLED_PHASES, STOP_PROBABILITY, record_outcome
 from autotune.study.ranking import Verdict, decide_verdict, estimate_study_drift
-from autotune.study.records import Phase, State, Trial, apply_record
-from autotune.study.schedule import SuggestStep, ConcludeStep, MeasureStep, RankStep, SimplifyStep, select_next_step
-from autotune.study.simplifying import select_next_block
+from autotune.study.schedule import (
+    ConcludeStep,
+    MeasureStep,
+    RankStep,
+    SimplifyStep,
+    SuggestStep,
+    select_next_step,
+)
+from autotune.study.simplification import select_next_block
+from autotune.study.study_loop import MODELLED_PHASES, STOP_PROBABILITY, record_outcome
+from autotune.study.study_state import Phase, State, Trial, apply_record
 from autotune.target.model import Budget
 from bench.search import Probes
 from bench.stacks import Stack
@@ -79,8 +86,12 @@ def study(
                 state = apply_record(state, _record("settled", why="nothing left to win"))
                 continue
             settings = {**stack.space.baseline, **asked.values}
-            step = MeasureStep(Phase.SEARCH, settings, suggestion_number=asked.number, suggested=asked.values)
-        moved = drift * state.elapsed_seconds / (SECONDS * trials) + (next(weather) if weather else 0.0)
+            step = MeasureStep(
+                Phase.SEARCH, settings, suggestion_number=asked.number, suggested=asked.values
+            )
+        moved = drift * state.elapsed_seconds / (SECONDS * trials) + (
+            next(weather) if weather else 0.0
+        )
         state = _measured(state, step, stack.measure(step.settings, rng), exp(moved))
         if step.phase in MODELLED_PHASES:
             _tell(searcher, state.trials[-1], probes)
@@ -88,7 +99,12 @@ def study(
 
 def _tell(searcher: Searcher, done: Trial, probes: Probes | None) -> None:
     notes = probes.notes(done.settings, done.peak.peak) if probes and done.peak else {}
-    record_outcome(searcher, done, notes.get(CHANGES_KEY, "").split(), json.loads(notes.get(CAPACITIES_KEY, "{}")))
+    record_outcome(
+        searcher,
+        done,
+        notes.get(CHANGES_KEY, "").split(),
+        json.loads(notes.get(CAPACITIES_KEY, "{}")),
+    )
 
 
 def _measured(state: State, step: MeasureStep, peak: float | None, moved: float) -> State:

@@ -16,7 +16,7 @@ import numpy as np
 
 from autotune.services.base import Action, Parameter, Settings, Value
 from autotune.simulate.chain import build_chain
-from autotune.simulate.topology import GIB, TierHosts, ChainTopology
+from autotune.simulate.topology import GIB, ChainTopology, TierHosts
 from autotune.space.dimension import Dimension
 from autotune.space.space import SearchSpace
 from autotune.target.model import Data
@@ -39,7 +39,9 @@ class Variant:
     def true_peak(self, settings: Settings) -> float:
         """Requests/s without noise; 0.0 where no rate meets the objective. Missing settings are at
         their baseline."""
-        return build_chain(self.topology, {**self.space.baseline, **settings}).compute_peak(self.slo)
+        return build_chain(self.topology, {**self.space.baseline, **settings}).compute_peak(
+            self.slo
+        )
 
     def peak(
         self,
@@ -117,7 +119,9 @@ def _parameter(name: str, stock: Value) -> Parameter:
     )
 
 
-def _variant(name: str, lb: TierHosts, web: TierHosts, cache: TierHosts, store: TierHosts, data: Data) -> Variant:
+def _variant(
+    name: str, lb: TierHosts, web: TierHosts, cache: TierHosts, store: TierHosts, data: Data
+) -> Variant:
     return Variant(name, ChainTopology(lb, web, cache, store, data))
 
 

@@ -29,15 +29,16 @@ from typing import Any
 
 import numpy as np
 
-from autotune.environments import beds, simulated
+from autotune.environments import multi_bed as beds
+from autotune.environments import simulated
 from autotune.environments.clock import StudyClock
 from autotune.simulate.chain import build_chain
-from autotune.study.joining import create_shared_study, join_study, prepare_joining_beds
+from autotune.study.bed_barrier import BedBarrier
+from autotune.study.join_study import create_shared_study, join_study, prepare_joining_beds
 from autotune.study.ranking import decide_verdict
-from autotune.study.records import COUNTED_PHASES, State, apply_record
-from autotune.study.storage import SharedStudy, StudyDatabase
-from autotune.study.turns import BedBarrier
-from autotune.target.read import TargetFile, read_target
+from autotune.study.study_database import SharedStudy, StudyDatabase
+from autotune.study.study_state import COUNTED_PHASES, State, apply_record
+from autotune.target.read_target import TargetFile, read_target
 from bench.beds import MORE, TRIALS, UNEQUAL, Study, between, time_of_one, tried
 from bench.shared import opened
 from tests.modelled import noisy
@@ -132,7 +133,9 @@ def measured(
 ) -> Study:
     """A study with a process for each bed; its files are gone when it is over."""
     file = target(place, levels, seed, trials)
-    study = create_shared_study(beds.prepare(file, tuple(file.target.beds)), storage, place / "none")
+    study = create_shared_study(
+        beds.prepare(file, tuple(file.target.beds)), storage, place / "none"
+    )
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["bench.workers"])
     with Ordering(ctx=context) as ordering:

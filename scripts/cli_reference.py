@@ -28,7 +28,9 @@ Made from `--help` by `python -m scripts.cli_reference`; a test holds it to that
 
 Results go to standard output, progress to standard error. With `--json`, exactly one JSON object
 with a `schema` is printed, errors included; `autotune schema NAME` has the JSON Schema of each. While
-`schema` is 1, keys are added and none is removed or changed. Exit codes: {textwrap.fill(EXIT_CODE_TEXTS, 100)}
+`schema` is 1, keys are added and none is removed or changed.
+
+Exit codes: {textwrap.fill(EXIT_CODE_TEXTS, 100)}
 """
 
 

@@ -16,14 +16,14 @@ import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from autotune.environments import base, beds
+from autotune.environments import base, multi_bed
 from autotune.report.page import write_page
 from autotune.report.studies import open_study
 from autotune.study import start
 from autotune.sweep import output, results, runner
 from autotune.sweep.plan import is_sweep
 from autotune.sweep.request import build_plan, read_sweep_file
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 from tests.modelled import noisy
 from tests.report.recorded_lab import lab_study, shop_study
 
@@ -58,7 +58,9 @@ def several_beds(directory: Path) -> Path:
     """A study on three modelled test beds that are not alike."""
     target = directory / "modelled.yaml"
     target.write_text(noisy(f"budget: {{trials: 10, time: 30m}}\nbeds:\n{BEDS}"))
-    start.start_study(beds.prepare(read_target(target), ("a", "b", "c")), directory / "beds", Silent())
+    start.start_study(
+        multi_bed.prepare(read_target(target), ("a", "b", "c")), directory / "beds", Silent()
+    )
     return directory / "beds"
 
 

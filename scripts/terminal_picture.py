@@ -15,11 +15,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from autotune.measure.warmup import WarmUpResult, WarmUpWindow
-from autotune.report.live import LiveProgress
+from autotune.measure.warm_up import WarmUpResult, WarmUpWindow
+from autotune.report.live_progress import LiveProgress
 from autotune.report.studies import Study, open_study
-from autotune.study.records import Phase, Trial, replay_records
-from autotune.study.store import reading_from_record
+from autotune.study.study_state import Phase, Trial, replay_records
+from autotune.study.study_store import reading_from_record
 
 FILE = Path(__file__).parents[1] / "docs" / "terminal.svg"
 COLUMNS, LINES = 84, 40
@@ -69,7 +69,9 @@ def panel(study: Study, trial: Trial) -> str:
 def warm_up_of(study: Study, trial: Trial) -> WarmUpResult:
     """How the warm-up of a configuration went, as far as it is on record."""
     (record,) = (r for r in study.list_records("warm-up") if r["trial"] == trial.number)
-    window = WarmUpWindow(rate=0.0, is_overloaded=False, median_latency=None, hit_rate=record["hits"])
+    window = WarmUpWindow(
+        rate=0.0, is_overloaded=False, median_latency=None, hit_rate=record["hits"]
+    )
     return WarmUpResult(record["settled"], (window,) * record["windows"])
 
 

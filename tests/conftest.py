@@ -29,7 +29,12 @@ NEEDS_PACKAGES = ("stack", "lab", "browser", "built", "containers", "long", "soa
 INSTALLED = {"wrk", "memcaslap", "mutilate", "ss", "ip", "ssh", "ssh-keygen", "sshd", "sudo", "chromium",
              "systemd-nspawn", "curl", "openssl"}  # fmt: skip
 LEFT = pytest.StashKey[list[str]]()
-CATALOGUE = (registry.DEPLOYABLE_SERVICES, registry.APPLICATIONS, registry.DEPLOYMENTS, registry.DEPLOYMENT_PORTS)
+CATALOGUE = (
+    registry.DEPLOYABLE_SERVICES,
+    registry.APPLICATIONS,
+    registry.DEPLOYMENTS,
+    registry.DEPLOYMENT_PORTS,
+)
 SHIPPED = (list(registry.ALL_SERVICES), [dict(part) for part in CATALOGUE])
 
 # The same examples every time, however slow the machine: a failure here is a failure there.
@@ -122,7 +127,7 @@ def _patience(request: pytest.FixtureRequest) -> None:
         monkeypatch = request.getfixturevalue("monkeypatch")
         monkeypatch.setattr("autotune.deploy.deployment.READY_SECONDS", 60.0)
         monkeypatch.setattr("autotune.runtimes.embedded.UP_SECONDS", 60.0)
-        monkeypatch.setattr("autotune.monitor.watch.LAST_SAMPLE", 60.0)
+        monkeypatch.setattr("autotune.monitor.host_watch.LAST_SAMPLE", 60.0)
 
 
 @pytest.fixture(autouse=True)

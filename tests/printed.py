@@ -8,7 +8,7 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from autotune.cli.schemas import build_schema
+from autotune.cli.json_schemas import build_schema
 
 
 def printed(name: str, text: str) -> Any:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune import account_key
-from autotune.account_key import is_valid_seal, create_seal, state_directory
+from autotune.account_key import create_seal, is_valid_seal, state_directory
 from autotune.errors import AutotuneError
 
 

@@ -19,7 +19,7 @@ import autotune
 from autotune.loads.registry import LOAD_GENERATORS
 from autotune.services.registry import ALL_SERVICES
 from autotune.target import runtimes
-from autotune.target.shipped import find_shipped_directory
+from autotune.target.shipped_files import find_shipped_directory
 from tests.sources import nodes
 
 PACKAGE = Path(autotune.__file__).parent
@@ -34,21 +34,21 @@ ORDINARY = {"sysctl", "limits", "reference", "container"}
 SERVICE_NAMES = {
     "simulate/": "models of the software of the published measurements: a model is of something",
     "loads/headroom.py": "load hosts run a server of their own to measure the generator against",
-    "loads/closed.py": "a package that brings a generator",
+    "loads/closed_load.py": "a package that brings a generator",
     "loads/memcaslap.py": "a package that brings a generator, and the protocol it speaks",
     "loads/mutilate.py": "the protocol it speaks",
     "export/ansible.py": "the licence of the project",
     "lab/disk.py": "directories that a lab's hosts do not share with this machine",
     "sweep/request.py": "an example in a hint",
-    "target/read.py": "an example in a hint",
-    "target/coherence.py": "`local_cache:` is a key of target files",
+    "target/read_target.py": "an example in a hint",
+    "target/consistency_checks.py": "`local_cache:` is a key of target files",
     "target/model.py": "`local_cache:` is a key of target files",
     "services/registry.py": "`local_cache:` is a key of target files",
     "deploy/private_servers.py": "`local_cache:` is a key of target files",
     "deploy/stack.py": "`local_cache:` is a key of target files",
-    "study/storage.py": "the database that several machines share a study in",
+    "study/study_database.py": "the database that several machines share a study in",
     "cli/options.py": "the database that several machines share a study in",
-    "cli/shared.py": "the database that several machines share a study in",
+    "cli/worker.py": "the database that several machines share a study in",
     "cli/help.py": "the database that several machines share a study in",
     "cli/completion.py": "`local_cache:` is a key of target files",
     "runtimes/containers.py": "`local_cache:` is a key of target files",
@@ -57,13 +57,13 @@ SERVICE_NAMES = {
     "services/local_cache/": "it is a memcached beside the application",
     "services/php_ini/": "settings of the PHP that these two run",
     "services/php_fpm/service.py": "PHP's clients of a cache and a store are packages of their own",
-    "services/apache_files.py": "shared by the two services that are Apache",
+    "services/apache_config.py": "shared by the two services that are Apache",
     "services/apache_mod_php/": "it is an Apache, and PHP's clients of a cache and a store are packages",
     "services/nginx/service.py": "what a parameter means to the application server behind it",
 }
 GENERATOR_NAMES = {
     "target/": "the default of `load:`, and keys that only one generator has",
-    "discovery/adopting.py": "the default, written into a new target",
+    "discovery/target_writer.py": "the default, written into a new target",
     "environments/": "ceilings of caches are those of two particular generators",
     "study/ceilings.py": "ceilings of caches are those of two particular generators",
 }
@@ -206,7 +206,9 @@ def test_a_runtime_is_named_in_its_file_alone(runtime: str) -> None:
 @pytest.mark.parametrize("runtime", runtimes.RUNTIME_NAMES)
 def test_a_runtime_is_named_by_no_template(runtime: str) -> None:
     templates = [
-        path for path in find_shipped_directory("templates").rglob("*.j2") if path.parent.name != "export"
+        path
+        for path in find_shipped_directory("templates").rglob("*.j2")
+        if path.parent.name != "export"
     ]
     assert templates
     assert [path for path in templates if re.search(rf"\b{runtime}\b", path.read_text())] == []

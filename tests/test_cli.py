@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from autotune import errors, outcome
+from autotune import errors, exit_handling
 from autotune.cli import app
 from autotune.errors import AutotuneError, LockedError, TargetError
 from tests.printed import printed
@@ -78,7 +78,10 @@ def _raise(error: BaseException) -> Callable[[], None]:
         (LockedError("held"), errors.LOCKED_EXIT_CODE),
         (KeyboardInterrupt(), errors.INTERRUPTED_EXIT_CODE),
         (OSError(errno.ENOSPC, "No space left on device"), errors.OPERATIONAL_EXIT_CODE),
-        (PermissionError(errno.EACCES, "Permission denied", "studies/x"), errors.OPERATIONAL_EXIT_CODE),
+        (
+            PermissionError(errno.EACCES, "Permission denied", "studies/x"),
+            errors.OPERATIONAL_EXIT_CODE,
+        ),
         (RuntimeError("unforeseen"), errors.BUG_EXIT_CODE),
         (OSError("RuntimeError: unforeseen"), errors.BUG_EXIT_CODE),
     ],
@@ -86,7 +89,7 @@ def _raise(error: BaseException) -> Callable[[], None]:
 def test_every_ending_has_a_message_and_a_code(
     error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert outcome.run_command(_raise(error), as_json=True) == code
+    assert exit_handling.run_command(_raise(error), as_json=True) == code
     streams = capsys.readouterr()
     assert streams.err.startswith("autotune: ")
     assert "Traceback" not in streams.err
@@ -111,7 +114,10 @@ def test_json_is_one_object_also_where_the_command_line_makes_no_sense(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     words = ["report", "--json"]
-    assert outcome.run_command(lambda: app(words, standalone_mode=False), as_json=True) == errors.USAGE_EXIT_CODE
+    assert (
+        exit_handling.run_command(lambda: app(words, standalone_mode=False), as_json=True)
+        == errors.USAGE_EXIT_CODE
+    )
     found = printed("error", capsys.readouterr().out)
     assert found["error"]["code"] == errors.USAGE_EXIT_CODE
     assert "study" in found["error"]["message"]
@@ -131,6 +137,6 @@ def test_a_damaged_study_does_not_hide_the_others(tmp_path: Path) -> None:
 
 def test_load_is_not_sent_without_leave(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["run", str(tmp_path / "none.yaml")]
-    code = outcome.run_command(lambda: app(words, standalone_mode=False), as_json=False)
+    code = exit_handling.run_command(lambda: app(words, standalone_mode=False), as_json=False)
     assert code == errors.INVALID_TARGET_EXIT_CODE
     assert "no such file" in capsys.readouterr().err

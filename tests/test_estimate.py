@@ -35,7 +35,10 @@ def test_noise_adds_to_what_it_says_of_itself() -> None:
 
 
 def test_precise_measurements_weigh_more() -> None:
-    assert Estimate.pool([Estimate.from_value(1000, 0.02), Estimate.from_value(2000, 0.2)]).value < 1010
+    assert (
+        Estimate.pool([Estimate.from_value(1000, 0.02), Estimate.from_value(2000, 0.2)]).value
+        < 1010
+    )
 
 
 def test_measurements_that_scatter_are_less_sure() -> None:

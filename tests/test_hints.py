@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune import outcome
+from autotune import exit_handling
 from autotune.cli import COMMANDS, app
 from autotune.hints import LOAD_COMMANDS
 
@@ -43,7 +43,9 @@ def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 def printed_by(line: list[str], capsys: pytest.CaptureFixture[str]) -> str:
-    outcome.run_command(lambda: app(line, standalone_mode=False), as_json=False, command=line[0])
+    exit_handling.run_command(
+        lambda: app(line, standalone_mode=False), as_json=False, command=line[0]
+    )
     return "".join(capsys.readouterr())
 
 
@@ -85,5 +87,5 @@ def test_a_full_disk_names_resume_only_where_a_study_was_measured(
     def fail() -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "x")
 
-    outcome.run_command(fail, as_json=False, command=command)
+    exit_handling.run_command(fail, as_json=False, command=command)
     assert ("resume" in capsys.readouterr().err) == (command in LOAD_COMMANDS)

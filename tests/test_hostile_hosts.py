@@ -21,20 +21,20 @@ from autotune.deploy.desired_state import DesiredState
 from autotune.deploy.host import validate_cases
 from autotune.deploy.host_state import FileState, HostState
 from autotune.deploy.runtime import RuntimeLayout
-from autotune.discovery.adopting import quote_yaml, write_target
+from autotune.discovery.target_writer import quote_yaml, write_target
 from autotune.errors import AutotuneError
 from autotune.export import ansible
 from autotune.export.host_files import HostFile, Hosts
 from autotune.export.scripts import build_script
 from autotune.report.page import write_page
 from autotune.report.studies import open_study
-from autotune.report.text import format_report_lines
+from autotune.report.text_report import format_report_lines
 from autotune.report.view import build_study_view
 from autotune.study.directory import StudyLock
-from autotune.study.records import Phase, Trial
-from autotune.study.store import StudyStore
+from autotune.study.study_state import Phase, Trial
+from autotune.study.study_store import StudyStore
 from autotune.target.model import Data, Host
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 from tests.deploy.doubles import Here
 from tests.discovery.places import LB, NGINX, POOL, SITE, host, web
 
@@ -89,7 +89,9 @@ def test_secrets_are_nowhere_in_what_adoption_writes(tmp_path: Path) -> None:
     nginx = NGINX.replace(
         "keepalive_timeout", f"# {SECRET[:7]}\n\tset $token {SECRET};\n\tkeepalive_timeout"
     )
-    written = write_target([web(pool=pool, site=site, nginx=nginx)], tmp_path / "mine.yaml", None, "/")
+    written = write_target(
+        [web(pool=pool, site=site, nginx=nginx)], tmp_path / "mine.yaml", None, "/"
+    )
     assert SECRET not in files_of(tmp_path)
     assert "autotune-masked-1-of-" in files_of(written.templates_directory)
     assert "is replaced by placeholders and stays on its host" in written.target_file.read_text()
@@ -283,7 +285,9 @@ def test_reports_have_neither_secrets_nor_markup_nor_control(tmp_path: Path) -> 
     page = write_page(study, tmp_path / "report.html").read_text()
     assert "<script>alert(" not in page
     assert SECRET not in page
-    shown = terminal.make_printable("\n".join(line for line, _ in format_report_lines(build_study_view(study))))
+    shown = terminal.make_printable(
+        "\n".join(line for line, _ in format_report_lines(build_study_view(study)))
+    )
     assert "\x1b" not in shown
     assert SECRET not in shown
 

@@ -352,7 +352,9 @@ def test_lines_without_a_telling_name_need_not_be_searched() -> None:
         len(
             list(
                 secret_detection.find_in_lines(
-                    secret_detection._SECRET_NAME_PATTERN, secret_detection._ASSIGNMENT_PATTERN, "\n".join(lines)
+                    secret_detection._SECRET_NAME_PATTERN,
+                    secret_detection._ASSIGNMENT_PATTERN,
+                    "\n".join(lines),
                 )
             )
         )

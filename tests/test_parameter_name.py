@@ -21,7 +21,9 @@ def test_name_has_a_tier_a_service_and_the_rest(text: str) -> None:
 
 
 def test_every_parameter_of_the_catalogue_survives() -> None:
-    names = [f"tier.{service.name}.{p.name}" for service in ALL_SERVICES for p in service.parameters]
+    names = [
+        f"tier.{service.name}.{p.name}" for service in ALL_SERVICES for p in service.parameters
+    ]
     assert names
     assert [str(ParameterName.parse(name)) for name in names] == names
     assert {ParameterName.parse(name).service_prefix for name in names} == {

@@ -13,14 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from autotune import outcome, terminal
+from autotune import exit_handling, terminal
 from autotune.cli import app
 from autotune.errors import AutotuneError
-from autotune.report.live import LiveProgress
+from autotune.report.live_progress import LiveProgress
 from autotune.report.progress import PlainProgress
 from autotune.report.status import watch_status
 from autotune.report.studies import open_study
-from autotune.study.records import Phase, State, Trial
+from autotune.study.study_state import Phase, State, Trial
 from tests.sources import nodes
 
 STUDIES = Path(__file__).parent / "report" / "studies"
@@ -66,7 +66,7 @@ def test_errors_are_stripped(capsys: pytest.CaptureFixture[str]) -> None:
     def fail() -> None:
         raise AutotuneError(HOSTILE, hint=HOSTILE)
 
-    outcome.run_command(fail, as_json=False)
+    exit_handling.run_command(fail, as_json=False)
     assert capsys.readouterr().err == f"autotune: {HARMLESS}\n  hint: {HARMLESS}\n"
 
 

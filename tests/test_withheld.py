@@ -12,21 +12,28 @@ from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
+from tests.discovery.test_adoption import adopted, rendered
 
 from autotune.deploy import manifest
-from autotune.discovery.adopting import write_target
-from autotune.discovery.adoption import AdoptedTier
 from autotune.discovery.host_reading import DiscoveredHost
-from autotune.export.write import build_export
-from autotune.masking import mask_secrets, mask_changed_lines, mask_nothing, restore_secrets, find_secret_words, remove_words
+from autotune.discovery.target_writer import write_target
+from autotune.discovery.tier_adoption import AdoptedTier
+from autotune.export.writer import build_export
+from autotune.masking import (
+    find_secret_words,
+    mask_changed_lines,
+    mask_nothing,
+    mask_secrets,
+    remove_words,
+    restore_secrets,
+)
 from autotune.report.diff import format_diff
 from autotune.report.page import render_page
 from autotune.report.studies import open_study
-from autotune.report.text import format_report_lines
+from autotune.report.text_report import format_report_lines
 from autotune.report.view import build_study_view
 from autotune.services.registry import map_adoptions
 from tests.discovery.places import host
-from tests.discovery.test_adoption import adopted, rendered
 
 STUDY = Path(__file__).parent / "report" / "studies" / "improved"
 CASES: list[dict[str, Any]] = YAML(typ="safe").load(Path(__file__).with_name("withheld.yaml"))
@@ -64,13 +71,17 @@ def test_there_are_enough_lines(capsys: pytest.CaptureFixture[str]) -> None:
         print(f"\n{count} lines with a secret")
     assert count >= 120
     keys = {case.get("key", case["service"]) for case in CASES}
-    assert {key for key in map_adoptions() if key not in ("apache-mod-php", "php-ini-apache2")} <= keys
+    assert {
+        key for key in map_adoptions() if key not in ("apache-mod-php", "php-ini-apache2")
+    } <= keys
 
 
 @BY_CASE
 def test_a_secret_stays_on_its_host(case: dict[str, Any]) -> None:
     text, secrets = filled(case)
-    outliner = map_adoptions()[case.get("key", case["service"])].visible.build_outliner(case["path"])
+    outliner = map_adoptions()[case.get("key", case["service"])].visible.build_outliner(
+        case["path"]
+    )
     shown = mask_secrets(text, outliner)
     assert [secret for secret in secrets if secret in shown] == []
     assert [line for line in case["shown"] if line not in shown] == []
@@ -85,7 +96,9 @@ def test_a_secret_stays_on_its_host(case: dict[str, Any]) -> None:
 @BY_CASE
 def test_what_software_says_of_a_line_has_no_secret(case: dict[str, Any]) -> None:
     text, secrets = filled(case)
-    outliner = map_adoptions()[case.get("key", case["service"])].visible.build_outliner(case["path"])
+    outliner = map_adoptions()[case.get("key", case["service"])].visible.build_outliner(
+        case["path"]
+    )
     words = find_secret_words(text.encode(), outliner)
     for line in text.splitlines():
         said = remove_words(f'{case["path"]}:7: invalid "{line}" near {line.split()[-1:]}', words)
@@ -102,7 +115,9 @@ def test_an_adopted_file_is_deployed_as_it_was_and_written_without_secrets(
     text, secrets = filled(case)
     tier = tier_of(case, text)
     assert rendered(tier)[f"h1{case['path']}"] == text
-    written = json.dumps(manifest.build_record(tier.adopted_configs)) + "".join(tier.templates.values())
+    written = json.dumps(manifest.build_record(tier.adopted_configs)) + "".join(
+        tier.templates.values()
+    )
     assert not any(secret in written for secret in secrets)
     target = write_target([found(case, text)], tmp_path / "own.yaml", None, "/").target_file
     everything = [path.read_text() for path in tmp_path.rglob("*") if path.is_file()]
@@ -115,7 +130,9 @@ def test_a_study_its_report_and_its_export_have_no_secret(
     case: dict[str, Any], tmp_path: Path
 ) -> None:
     text, secrets = filled(case)
-    outliner = map_adoptions()[case.get("key", case["service"])].visible.build_outliner(case["path"])
+    outliner = map_adoptions()[case.get("key", case["service"])].visible.build_outliner(
+        case["path"]
+    )
     directory = tmp_path / "study"
     shutil.copytree(STUDY, directory)
     for path in (directory / "configs").rglob("*.conf"):

@@ -66,13 +66,13 @@ NAMELESS = re.compile(r"found|seen|known|wanted|said|told|made|one|taken|given|s
 KEYS = {"autotune/measure/benchmark.py": "said"}  # of journals on disk
 # Where a private word stands all the same: file or folder, word, reason.
 ALLOWED = [
-    ("autotune/study/records.py", "standings", "an event of journals on disk"),
-    ("autotune/study/store.py", "standings", "an event of journals on disk"),
-    ("autotune/study/shapes.py", "standings", "an event of journals on disk"),
+    ("autotune/study/study_state.py", "standings", "an event of journals on disk"),
+    ("autotune/study/study_store.py", "standings", "an event of journals on disk"),
+    ("autotune/study/record_shapes.py", "standings", "an event of journals on disk"),
     ("autotune/report/", "remedy", "a key of `report --json`"),
-    ("autotune/report/measured.py", "ladder", "a key of `report --json`"),
-    ("autotune/cli/schemas.py", "ladder", "a key of `measure --json`"),
-    ("autotune/report/numbers.py", "gauge", "a kind of metric in Prometheus' format"),
+    ("autotune/report/measurement_report.py", "ladder", "a key of `report --json`"),
+    ("autotune/cli/json_schemas.py", "ladder", "a key of `measure --json`"),
+    ("autotune/report/csv_and_metrics.py", "gauge", "a kind of metric in Prometheus' format"),
 ]
 JOINT = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|_+")
 ANY = re.compile(rf"\b(?:{'|'.join(PRIVATE)})\b", re.IGNORECASE)

@@ -11,18 +11,18 @@ from typing import Annotated
 
 import typer
 
-from autotune import __version__, outcome
+from autotune import __version__, exit_handling
 from autotune.cli import lab, workload
 from autotune.cli.export import apply, export, restore
 from autotune.cli.help import CommandWithExamples, GroupedCommands
 from autotune.cli.measure import measure, sweep
-from autotune.cli.results import diff, explain, report, schema, status
 from autotune.cli.run import resume, run
-from autotune.cli.shared import worker
-from autotune.cli.targets import check, init, params, plan
-from autotune.streams import prepare_streams
+from autotune.cli.study_commands import diff, explain, report, schema, status
+from autotune.cli.target_commands import check, init, params, plan
+from autotune.cli.worker import worker
+from autotune.standard_streams import prepare_streams
 from autotune.terminal import echo
-from autotune.transports import waiting
+from autotune.transports import wait_notices
 
 COMMANDS = (
     init, check, plan, run, worker, resume, params, status, report, diff, export, explain, apply,
@@ -54,7 +54,9 @@ def _print_version(is_requested: bool) -> None:
 def _root(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version."),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
     pass
@@ -66,8 +68,8 @@ def main() -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     prepare_streams()
     command = next((word for word in sys.argv[1:] if not word.startswith("-")), "")
-    with waiting.listening(lambda line: echo(line, err=True)):
-        status = outcome.run_command(
+    with wait_notices.listening(lambda line: echo(line, err=True)):
+        status = exit_handling.run_command(
             lambda: app(standalone_mode=False), as_json="--json" in sys.argv, command=command
         )
     sys.exit(status)

@@ -53,9 +53,13 @@ def complete_trials(ctx: typer.Context, incomplete: str) -> Iterable[Completion]
     """Trials of the study on the command line, with phase and peak."""
     from autotune.study import journal
     from autotune.study.directory import EVENTS_FILE, find_study
-    from autotune.study.records import replay_records
+    from autotune.study.study_state import replay_records
 
-    state = replay_records(journal.read_records(find_study(_read_argument(ctx, "study"), _studies_directory(ctx)) / EVENTS_FILE))
+    state = replay_records(
+        journal.read_records(
+            find_study(_read_argument(ctx, "study"), _studies_directory(ctx)) / EVENTS_FILE
+        )
+    )
     yield from ("baseline", "best")
     for trial in state.list_finished():
         outcome = f"{trial.peak.peak:.5g}" if trial.peak else "failed"
@@ -96,7 +100,9 @@ def complete_parameters(ctx: typer.Context, incomplete: str) -> Iterator[Complet
 @_ignore_errors
 def complete_host_tiers(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Tiers of the target on the command line, each with `=` for numbers of hosts."""
-    return [f"{name}=" for name in _parse_tiers(_read_target_root(Path(_read_argument(ctx, "target"))))]
+    return [
+        f"{name}=" for name in _parse_tiers(_read_target_root(Path(_read_argument(ctx, "target"))))
+    ]
 
 
 @_ignore_errors
@@ -141,7 +147,7 @@ def complete_schemas(ctx: typer.Context, incomplete: str) -> Iterable[str]:
 @_ignore_errors
 def complete_examples(ctx: typer.Context, incomplete: str) -> Iterable[str]:
     """Shipped targets."""
-    from autotune.target.shipped import list_examples as shipped
+    from autotune.target.shipped_files import list_examples as shipped
 
     return shipped()
 
@@ -188,14 +194,14 @@ def _declare_services(root: Mapping[str, Any]) -> None:
     """The services of the target itself; reading them takes pydantic."""
     if specs := root.get("services"):
         from autotune.services.registry import add_declared
-        from autotune.target.service import ServiceSpec
+        from autotune.target.declared_service import ServiceSpec
 
         add_declared({name: ServiceSpec.model_validate(spec) for name, spec in specs.items()})
 
 
 def _read_target_root(path: Path) -> Mapping[str, Any]:
     """The values in a target file, or in the target of a sweep file."""
-    from autotune.target.document import load_yaml
+    from autotune.target.yaml_document import load_yaml
 
     root = load_yaml(path).root
     if isinstance(root.get("target"), str):

@@ -10,8 +10,8 @@ import typer
 from autotune.cli import completion
 from autotune.cli.options import (
     DEFAULT_STUDIES_DIRECTORY,
-    ProgressOptions,
     JsonOption,
+    ProgressOptions,
     StorageUrlOption,
     StudiesOption,
     StudyArgument,
@@ -19,7 +19,7 @@ from autotune.cli.options import (
     YesOption,
 )
 from autotune.cli.output import print_json
-from autotune.cli.session import confirm, prepare_target, open_progress, open_studies_directory
+from autotune.cli.session import confirm, open_progress, open_studies_directory, prepare_target
 from autotune.target.messages import format_count
 from autotune.terminal import echo
 
@@ -59,10 +59,10 @@ def export(
     studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
     """Export the winning configuration, with instructions to apply and roll back."""
-    from autotune.export.write import find_minimal_trial, write_export
+    from autotune.export.writer import find_minimal_trial, write_export
     from autotune.report.studies import open_study
     from autotune.study.directory import find_study
-    from autotune.study.origin import guard_foreign_records
+    from autotune.study.ownership import guard_foreign_records
 
     with open_studies_directory(storage, studies, [study]) as root:
         directory = find_study(study, root)
@@ -84,13 +84,13 @@ def apply(
     studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
     """Apply an exported configuration to a target's hosts, in one transaction."""
-    from autotune.study import applying
-    from autotune.study.context import check_can_keep
+    from autotune.study import apply_export
     from autotune.study.directory import find_free_directory
-    from autotune.study.plan import changes_to_json, format_changes
+    from autotune.study.run_plan import changes_to_json, format_changes
+    from autotune.study.trial_context import check_can_keep
 
     environment = prepare_target(target)
-    settings = applying.read_applicable_settings(environment, export_)
+    settings = apply_export.read_applicable_settings(environment, export_)
     check_can_keep(environment)
     baseline = environment.space.baseline
     changed = sum(settings[name] != baseline[name] for name in settings)
@@ -106,7 +106,7 @@ def apply(
     confirm("\n".join([*diffs, about, *format_changes(planned)]), yes=yes)
     directory = find_free_directory(studies, f"{environment.file.target.name}-applied")
     with open_progress(environment, directory, ProgressOptions(), with_page=False) as progress:
-        deployed = applying.apply_settings(environment, settings, directory, progress)
+        deployed = apply_export.apply_settings(environment, settings, directory, progress)
     if json_:
         actions = {part: action.name.lower() for part, action in deployed.actions.items()}
         differing = [str(difference) for difference in deployed.mismatches]
@@ -114,7 +114,7 @@ def apply(
             {"schema": 1, "study": directory.name, "actions": actions, "differences": differing}
         )
     else:
-        echo(applying.format_apply_result(deployed, directory))
+        echo(apply_export.format_apply_result(deployed, directory))
 
 
 def restore(

@@ -73,7 +73,9 @@ class CommandWithExamples(TyperCommand):
                 name, text = record
                 is_argument = parameter.param_type_name == "argument"
                 name = TYPE_PATTERN.sub("", name) if is_argument else name
-                records["Arguments" if is_argument else "Options"].append((name, _format_ranges(text)))
+                records["Arguments" if is_argument else "Options"].append(
+                    (name, _format_ranges(text))
+                )
         for title, rows in records.items():
             if rows:
                 with formatter.section(title):
@@ -91,7 +93,9 @@ class GroupedCommands(TyperGroup):
         """A section for each group, in the order of a first study."""
         for title, names in COMMAND_GROUPS.items():
             with formatter.section(title):
-                formatter.write_dl([(name, _format_summary(self.commands[name].help)) for name in names])
+                formatter.write_dl(
+                    [(name, _format_summary(self.commands[name].help)) for name in names]
+                )
 
     def format_epilog(self, ctx: Context, formatter: HelpFormatter) -> None:
         """Examples, and what a command may end with."""

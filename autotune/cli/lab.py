@@ -67,7 +67,10 @@ def up(
         state = "started" if host.name in raised.started_hosts else "is already running"
         echo(f"{host.name} ({host.address}) {state}")
     if raised.started_hosts:
-        echo(f"{format_count(len(raised.started_hosts), 'host')} started in {raised.seconds:.1f} s", err=True)
+        echo(
+            f"{format_count(len(raised.started_hosts), 'host')} started in {raised.seconds:.1f} s",
+            err=True,
+        )
     if raised.has_site:
         echo("the application and its data are installed", err=True)
     if raised.is_unnamed:
@@ -78,7 +81,9 @@ def up(
 
 
 @app.command(cls=CommandWithExamples)
-def down(what: LabTargetArgument, directory: LabDirectoryOption = None, json_: JsonOption = False) -> None:
+def down(
+    what: LabTargetArgument, directory: LabDirectoryOption = None, json_: JsonOption = False
+) -> None:
     """Remove a target's hosts, also after an interrupted `up`."""
     from autotune.lab import target_labs
 
@@ -91,7 +96,9 @@ def down(what: LabTargetArgument, directory: LabDirectoryOption = None, json_: J
 
 
 @app.command(cls=CommandWithExamples)
-def status(what: LabTargetArgument, directory: LabDirectoryOption = None, json_: JsonOption = False) -> None:
+def status(
+    what: LabTargetArgument, directory: LabDirectoryOption = None, json_: JsonOption = False
+) -> None:
     """Show which hosts run and accept SSH."""
     from autotune.lab import target_labs
 

@@ -9,9 +9,17 @@ import typer
 
 from autotune import errors
 from autotune.cli import completion
-from autotune.cli.options import DEFAULT_STUDIES_DIRECTORY, ProgressOptions, JsonOption, StudiesOption, TargetArgument, VerboseOption, YesOption
+from autotune.cli.options import (
+    DEFAULT_STUDIES_DIRECTORY,
+    JsonOption,
+    ProgressOptions,
+    StudiesOption,
+    TargetArgument,
+    VerboseOption,
+    YesOption,
+)
 from autotune.cli.output import print_json
-from autotune.cli.session import confirm, prepare_target, open_progress, run_sweep_session
+from autotune.cli.session import confirm, open_progress, prepare_target, run_sweep_session
 from autotune.errors import AutotuneError
 from autotune.terminal import echo
 
@@ -27,7 +35,9 @@ AgainstOption = Annotated[
         autocompletion=completion.complete_references,
     ),
 ]
-RepeatOption = Annotated[int, typer.Option(min=1, max=100, metavar="N", help="Number of measurements.")]
+RepeatOption = Annotated[
+    int, typer.Option(min=1, max=100, metavar="N", help="Number of measurements.")
+]
 CacheTierOption = Annotated[
     str | None,
     typer.Option(
@@ -80,7 +90,9 @@ RatesOption = Annotated[
     list[float] | None,
     typer.Option(metavar="N", help="Offer N requests/s at all points; may be repeated."),
 ]
-CapacityOption = Annotated[bool, typer.Option("--peak", help="Search for the capacity of each point.")]
+CapacityOption = Annotated[
+    bool, typer.Option("--peak", help="Search for the capacity of each point.")
+]
 SweepRepeatOption = Annotated[
     int | None,
     typer.Option(min=1, max=100, metavar="N", help="Measurements per point. [default: 3]"),
@@ -119,21 +131,27 @@ def measure(
     studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
 ) -> None:
     """Measure the capacity of a configuration, with its interval."""
-    from autotune.report import measured
-    from autotune.report.ceilings import format_ceiling_lines, build_ceilings_json
+    from autotune.report import measurement_report
+    from autotune.report.ceilings import build_ceilings_json, format_ceiling_lines
     from autotune.report.studies import open_study
-    from autotune.study import ceilings, measuring
+    from autotune.study import ceilings, measure_capacity
     from autotune.study.directory import find_free_directory
 
     environment = prepare_target(target)
-    least = measuring.parse_required_capacity(environment, at_least, of_ceiling=closed or tier is not None)
+    least = measure_capacity.parse_required_capacity(
+        environment, at_least, of_ceiling=closed or tier is not None
+    )
     if exit_code and least is None:
         raise AutotuneError(
             "--exit-code needs --at-least",
             hint="add `--at-least RATE`, such as `--at-least 1200/s`",
         )
-    request = measuring.build_measurement_request(environment, config, against, repeat)
-    bounds = ceilings.build_ceiling_request(environment, request, tier, concurrency) if closed or tier else None
+    request = measure_capacity.build_measurement_request(environment, config, against, repeat)
+    bounds = (
+        ceilings.build_ceiling_request(environment, request, tier, concurrency)
+        if closed or tier
+        else None
+    )
     confirm(environment.describe_load(study=False), yes=yes)
     directory = find_free_directory(studies, f"{environment.file.target.name}-measured")
     with open_progress(environment, directory, ProgressOptions(verbose)) as progress:
@@ -142,10 +160,14 @@ def measure(
             text = "\n".join(format_ceiling_lines(record))
             print_json(build_ceilings_json(record)) if json_ else echo(text)
             return
-        measurement = measuring.measure_configuration(environment, request, directory, progress)
+        measurement = measure_capacity.measure_configuration(
+            environment, request, directory, progress
+        )
     study = open_study(directory)
-    text = measured.format_measurement(measurement, study, least)
-    print_json(measured.build_measurement_json(measurement, study, least)) if json_ else echo(text)
+    text = measurement_report.format_measurement(measurement, study, least)
+    print_json(
+        measurement_report.build_measurement_json(measurement, study, least)
+    ) if json_ else echo(text)
     if exit_code and least is not None and not measurement.reaches_rate(least):
         raise typer.Exit(errors.NOT_IMPROVED_EXIT_CODE)
 
@@ -174,4 +196,6 @@ def sweep(
     plan = request.build_plan(file, requested, environment.space)
     confirm(f"{environment.describe_load(study=False)}\n{request.format_sweep_size(plan)}", yes=yes)
     directory = find_free_directory(studies, request.choose_directory_name(target, file))
-    run_sweep_session(environment, plan, directory, html, json_=json_, detail=ProgressOptions(verbose))
+    run_sweep_session(
+        environment, plan, directory, html, json_=json_, detail=ProgressOptions(verbose)
+    )

@@ -42,7 +42,9 @@ TrialArgument = Annotated[
 StudiesOption = Annotated[
     Path, typer.Option("--studies", metavar="DIR", help="Directory of the studies.")
 ]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print one JSON object on standard output.")]
+JsonOption = Annotated[
+    bool, typer.Option("--json", help="Print one JSON object on standard output.")
+]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 VerboseOption = Annotated[bool, typer.Option("--verbose", "-v", help="Also show each reading.")]
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Show only the result.")]

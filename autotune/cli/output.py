@@ -11,7 +11,7 @@ import typer
 
 from autotune import errors
 from autotune.errors import AutotuneError
-from autotune.terminal import terminal_width, echo, print_lines, wrap_lines
+from autotune.terminal import echo, print_lines, terminal_width, wrap_lines
 
 
 def print_json(document: Any) -> None:
@@ -36,7 +36,11 @@ def print_study(
     """
     from autotune.report.studies import open_study
     from autotune.report.summary import build_latency_answer, build_summary
-    from autotune.report.text import format_brief_lines, format_latency_lines, format_report_lines
+    from autotune.report.text_report import (
+        format_brief_lines,
+        format_latency_lines,
+        format_report_lines,
+    )
     from autotune.report.view import build_study_view
 
     view = build_study_view(open_study(directory))
@@ -46,14 +50,18 @@ def print_study(
     else:
         lines = format_brief_lines(view) if brief else format_report_lines(view)
         width = terminal_width(80) if brief else terminal_width()
-        print_lines(wrap_lines([*lines, *(line for rate in at for line in format_latency_lines(view, rate))], width))
+        print_lines(
+            wrap_lines(
+                [*lines, *(line for rate in at for line in format_latency_lines(view, rate))], width
+            )
+        )
     if exit_code and view.verdict != "improved":
         raise typer.Exit(errors.NOT_IMPROVED_EXIT_CODE)
 
 
 def print_csv(directory: Path, name: str) -> None:
     """Print a table of a study as CSV. Raises AutotuneError."""
-    from autotune.report.numbers import TABLE_NAMES, format_csv
+    from autotune.report.csv_and_metrics import TABLE_NAMES, format_csv
     from autotune.report.studies import open_study
     from autotune.report.view import build_study_view
     from autotune.target.messages import suggest_name

@@ -12,12 +12,12 @@ from autotune.cli import completion
 from autotune.cli.options import (
     DEFAULT_STUDIES_DIRECTORY,
     BedsOption,
-    ProgressOptions,
     ExitCodeOption,
     JsonOption,
     LogFileOption,
     MetricsFileOption,
     MetricsPortOption,
+    ProgressOptions,
     QuietOption,
     StorageUrlOption,
     StudiesOption,
@@ -29,10 +29,12 @@ from autotune.cli.options import (
 )
 from autotune.cli.output import print_study
 from autotune.cli.session import confirm, prepare_target, run_session, run_sweep_session
-from autotune.cli.shared import join_and_report
+from autotune.cli.worker import join_and_report
 from autotune.errors import AutotuneError
 
-NameOption = Annotated[str | None, typer.Option(metavar="NAME", help="Override the target's `name:`.")]
+NameOption = Annotated[
+    str | None, typer.Option(metavar="NAME", help="Override the target's `name:`.")
+]
 TrialsOption = Annotated[
     int | None, typer.Option(metavar="N", help="Override the target's `budget: {trials: …}`.")
 ]
@@ -86,8 +88,8 @@ def run(
 ) -> None:
     """Run a study: baseline, search, confirmation, verdict."""
     from autotune.study import start
-    from autotune.study.context import check_can_keep
-    from autotune.study.directory import find_study, find_free_directory
+    from autotune.study.directory import find_free_directory, find_study
+    from autotune.study.trial_context import check_can_keep
 
     options = {"--name": name, "--time": time, "--trials": trials}
     overrides = [(option, str(value)) for option, value in options.items() if value is not None]
@@ -96,20 +98,24 @@ def run(
             "--storage needs --beds, and excludes --from",
             hint="name at least one bed; `try:` of the target lists configurations to start with",
         )
-    environment = prepare_target(target, [*overrides, *(("--set", text) for text in set_ or ())], beds)
+    environment = prepare_target(
+        target, [*overrides, *(("--set", text) for text in set_ or ())], beds
+    )
     if keep and beds:
         raise AutotuneError(
             "--keep and --beds exclude each other",
             hint="run `autotune export`, then `autotune apply`",
         )
-    detail = ProgressOptions(verbose, quiet, log_file, metrics_file, start_metrics_server(metrics_port))
+    detail = ProgressOptions(
+        verbose, quiet, log_file, metrics_file, start_metrics_server(metrics_port)
+    )
     if keep:
         check_can_keep(environment)
     earlier = find_study(from_, studies) if from_ else None
     if storage is not None:
-        from autotune.environments.beds import MultiBedEnvironment as Several
-        from autotune.study.joining import create_shared_study
-        from autotune.study.storage import StudyDatabase
+        from autotune.environments.multi_bed import MultiBedEnvironment as Several
+        from autotune.study.join_study import create_shared_study
+        from autotune.study.study_database import StudyDatabase
 
         assert isinstance(environment, Several)
         confirm(environment.describe_load(), yes=yes, quiet=quiet)
@@ -145,17 +151,21 @@ def resume(
     from autotune.study.directory import find_study
     from autotune.sweep.plan import is_sweep
 
-    detail = ProgressOptions(verbose, quiet, log_file, metrics_file, start_metrics_server(metrics_port))
+    detail = ProgressOptions(
+        verbose, quiet, log_file, metrics_file, start_metrics_server(metrics_port)
+    )
     if storage is not None:
-        from autotune.study.joining import prepare_joining_beds, write_study_target
-        from autotune.study.storage import StudyDatabase
+        from autotune.study.join_study import prepare_joining_beds, write_study_target
+        from autotune.study.study_database import StudyDatabase
 
         with closing(StudyDatabase(storage)) as database:
             shared = database.find_study(study)
             file = write_study_target(shared, studies / shared.name)
             several = prepare_joining_beds(shared, database, file, beds or "all")
             confirm(several.describe_load(), yes=yes, quiet=quiet)
-            join_and_report(several, shared, database, studies, detail, json_=json_, exit_code=exit_code)
+            join_and_report(
+                several, shared, database, studies, detail, json_=json_, exit_code=exit_code
+            )
         return
     directory = find_study(study, studies)
     environment = start.prepare_unfinished(directory, beds)

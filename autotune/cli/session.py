@@ -24,11 +24,11 @@ from autotune.terminal import echo, wrap_lines
 if TYPE_CHECKING:
     from autotune.environments.base import Environment
     from autotune.report.progress import ProgressDisplay
-    from autotune.study.context import ProgressReporter
-    from autotune.study.records import State
+    from autotune.study.study_state import State
+    from autotune.study.trial_context import ProgressReporter
     from autotune.sweep.plan import SweepPlan
     from autotune.target.model import Target
-    from autotune.target.override import Override
+    from autotune.target.overrides import Override
 
 
 def prepare_target(
@@ -39,12 +39,12 @@ def prepare_target(
     Raises TargetError, AutotuneError.
     """
     from autotune.environments.base import prepare
-    from autotune.target.read import read_target
+    from autotune.target.read_target import read_target
 
     file = read_target(target, overrides)
     if beds is None:
         return prepare(file)
-    from autotune.environments.beds import prepare as prepare_beds
+    from autotune.environments.multi_bed import prepare as prepare_beds
     from autotune.target.beds import select_beds
 
     return prepare_beds(file, select_beds(file.target, beds))
@@ -54,14 +54,14 @@ def prepare_target(
 def open_studies_directory(
     storage_url: str | None, studies: Path, names: Iterable[str] | None = None
 ) -> Iterator[Path]:
-    """The directory of the studies; with a ``storage``, a temporary one with copies.
+    """The directory of the studies; with a ``storage_url``, a temporary one with copies.
 
     ``names`` are the studies to copy, by default all. Raises AutotuneError.
     """
     if storage_url is None:
         yield studies
         return
-    from autotune.study.storage import StudyDatabase
+    from autotune.study.study_database import StudyDatabase
 
     with closing(StudyDatabase(storage_url)) as database, TemporaryDirectory() as directory:
         for name in database.list_study_names() if names is None else names:
@@ -78,7 +78,7 @@ def follow_study(storage_url: str | None, studies: Path, name: str) -> Iterator[
         directory = find_study(name, studies)
         yield lambda: directory
         return
-    from autotune.study.storage import StudyDatabase
+    from autotune.study.study_database import StudyDatabase
 
     with closing(StudyDatabase(storage_url)) as database, TemporaryDirectory() as copies:
         study = database.find_study(name)
@@ -105,11 +105,12 @@ def confirm(announcement: str, *, yes: bool, quiet: bool = False) -> None:
 def open_progress(
     environment: Environment, directory: Path, options: ProgressOptions, *, with_page: bool = True
 ) -> Iterator[ProgressReporter]:
-    """Progress on standard error, in the log file if there is one and, if ``paged``, in the HTML page."""
-    from autotune.environments.beds import MultiBedEnvironment
-    from autotune.report.progress import PlainProgress, TeeProgress, PageWriter
-    from autotune.study.store import JournalTail
-    from autotune.transports import waiting
+    """Progress on standard error, in the log file if there is one and, if ``with_page``, in the HTML
+    page."""
+    from autotune.environments.multi_bed import MultiBedEnvironment
+    from autotune.report.progress import PageWriter, PlainProgress, TeeProgress
+    from autotune.study.study_store import JournalTail
+    from autotune.transports import wait_notices
 
     target, state, verbose = environment.file.target, JournalTail(directory), options.verbose
     lines = verbose or isinstance(environment, MultiBedEnvironment)
@@ -117,7 +118,9 @@ def open_progress(
         displays: list[ProgressDisplay] = []
         if not options.quiet:
             displays.append(
-                create_progress(target, state, sys.stderr, os.environ, verbose=verbose, plain_lines=lines)
+                create_progress(
+                    target, state, sys.stderr, os.environ, verbose=verbose, plain_lines=lines
+                )
             )
         if options.log_file is not None:
             log = files.enter_context(options.log_file.open("a", encoding="utf-8"))
@@ -126,12 +129,14 @@ def open_progress(
         if with_page:
             progress = PageWriter(progress, directory, *_open_metrics_publishers(options, files))
         files.enter_context(progress)
-        files.enter_context(waiting.listening(progress.note))
+        files.enter_context(wait_notices.listening(progress.note))
         yield progress
 
 
-def _open_metrics_publishers(options: ProgressOptions, exit_stack: ExitStack) -> Iterator[Callable[[str], object]]:
-    """Where metrics go; a server ends with ``files``."""
+def _open_metrics_publishers(
+    options: ProgressOptions, exit_stack: ExitStack
+) -> Iterator[Callable[[str], object]]:
+    """Where metrics go; a server ends with ``exit_stack``."""
     if (path := options.metrics_file) is not None:
         from autotune.report.page import write_atomically
 
@@ -154,13 +159,14 @@ def create_progress(
 ) -> ProgressDisplay:
     """A live panel if ``stream`` is a terminal that can be redrawn, otherwise plain lines.
 
-    ``TERM=dumb``, ``verbose`` and ``lines`` select lines. ``NO_COLOR`` selects a panel without colours.
+    ``TERM=dumb``, ``verbose`` and ``plain_lines`` select lines. ``NO_COLOR`` selects a panel without
+    colours.
     """
     if verbose or plain_lines or not stream.isatty() or environment.get("TERM") == "dumb":
         from autotune.report.progress import PlainProgress
 
         return PlainProgress(target, state, stream, verbose=verbose)
-    from autotune.report.live import LiveProgress
+    from autotune.report.live_progress import LiveProgress
 
     return LiveProgress(target, state, stream)
 
@@ -176,7 +182,7 @@ def run_session(
 ) -> None:
     """Run a study's session; with ``json_``, one that is stopped prints its results so far too.
 
-    ``again``: the arguments of `autotune resume`, if not the study's name.
+    ``resume_arguments``: the arguments of `autotune resume`, if not the study's name.
     """
     with _print_resume_command(resume_arguments or directory.name):
         try:

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from autotune import account_key, durable, foreign_files
+from autotune import account_key, durable_files, foreign_files
 from autotune.deploy.host_state import (
     BOOT_STATES,
     FileState,
@@ -27,7 +27,7 @@ from autotune.deploy.host_state import (
     format_sysctl_file,
 )
 from autotune.errors import AutotuneError
-from autotune.strict import parse_file_mode, parse_json
+from autotune.strict_parsing import parse_file_mode, parse_json
 
 SCHEMA_VERSION = 1
 BACKUP_DIRECTORY = "originals"  # of a study: the controller's copies
@@ -38,9 +38,7 @@ _SEAL_PATTERN = re.compile(rb',\n "seal": "([0-9a-f]{64})"\n\}\Z')
 # else sets a value at boot.
 SYSCTL_FILE = "/etc/sysctl.d/zz-autotune.conf"
 ANY_DIGEST = "any"  # instead of a digest: whatever is there is autotune's or the software's own
-_MAX_DIGESTS = (
-    2  # of what is in place, and of what was about to replace it when a tuner was killed
-)
+_MAX_DIGESTS = 2  # of what is in place, and of what was about to replace it when a tuner was killed
 
 
 @dataclass(frozen=True)
@@ -62,7 +60,7 @@ class BackupCheck:
 class HostBackup:
     """One host as ``study`` found it; ``enabled`` and ``definitions`` by unit.
 
-    ``written``: what autotune wrote last, as digests of files by path and kernel values by name.
+    ``last_written``: what autotune wrote last, as digests of files by path and kernel values by name.
     Anything that matches neither these nor the original was changed by others. The units that autotune
     enabled or disabled are in it too.
     """
@@ -166,10 +164,13 @@ class HostBackup:
         if record is not None:
             recorded = {**record.state.files, **record.state.sysctls}
             backed_up = {**self.state.files, **self.state.sysctls}
-            same = all(backed_up[name] == recorded[name] for name in backed_up.keys() & recorded.keys())
+            same = all(
+                backed_up[name] == recorded[name] for name in backed_up.keys() & recorded.keys()
+            )
             return record.study == self.study and same
         return kept is not None and all(
-            {*self.last_written[name]} <= {*kept.last_written.get(name, ())} for name in self.last_written
+            {*self.last_written[name]} <= {*kept.last_written.get(name, ())}
+            for name in self.last_written
         )
 
     def without_foreign_changes(self, observed: ObservedHost) -> HostBackup:
@@ -188,8 +189,11 @@ class HostBackup:
                    and observed.sysctls[name] != value}  # fmt: skip
         if not files and not sysctls:
             return replace(self, state=HostState())
-        kept = {path for path in self.state.files
-                if ANY_DIGEST in written.get(path, ()) or observed.files[path].kind == "directory"}  # fmt: skip
+        kept = {
+            path
+            for path in self.state.files
+            if ANY_DIGEST in written.get(path, ()) or observed.files[path].kind == "directory"
+        }
         files |= {path: self.state.files[path] for path in kept if self.state.files[path].is_absent}
         return replace(self, state=HostState(files, self.state.units, sysctls))
 
@@ -282,11 +286,13 @@ class BackupStore:
 
     def write(self, backup: HostBackup) -> None:
         """On disk when this returns, complete or not at all."""
-        durable.make_directory(self.study, 0o700)
+        durable_files.make_directory(self.study, 0o700)
         foreign_files.make_directories(self.study, BACKUP_DIRECTORY)
-        durable.sync_directory(self.study)
-        path = foreign_files.check_writable_path(self.study, f"{BACKUP_DIRECTORY}/{backup.host}.json")
-        durable.write_file(path, add_seal(encode_backup(backup), backup.host), 0o600)
+        durable_files.sync_directory(self.study)
+        path = foreign_files.check_writable_path(
+            self.study, f"{BACKUP_DIRECTORY}/{backup.host}.json"
+        )
+        durable_files.write_file(path, add_seal(encode_backup(backup), backup.host), 0o600)
 
     def archive(self, host: str) -> Path:
         """Rename a copy that no restore is to use any more; it is kept, as it may be the last one."""
@@ -298,7 +304,7 @@ class BackupStore:
     def remove(self, host: str) -> None:
         """The host is restored: its backup is not needed any more."""
         path = self.path_for(host)
-        for stale in (path, *durable.find_orphaned_files(path)):
+        for stale in (path, *durable_files.find_orphaned_files(path)):
             stale.unlink(missing_ok=True)
         # Other hosts are restored meanwhile: the last of them removes the directory.
         with contextlib.suppress(OSError):
@@ -362,10 +368,14 @@ def _build_original(path: str, observed: ObservedFile, contents: Mapping[str, by
             hint="name the file that it leads to",
         )
     if observed.kind == "link":
-        return FileState(owner=observed.owner, link_target=observed.detail, modified=observed.modified)
+        return FileState(
+            owner=observed.owner, link_target=observed.detail, modified=observed.modified
+        )
     if observed.kind == "file":
         content, access = contents.get(path, b""), observed.acl
-        return FileState(content, observed.mode, observed.owner, modified=observed.modified, acl=access)
+        return FileState(
+            content, observed.mode, observed.owner, modified=observed.modified, acl=access
+        )
     if observed.kind == "hard-linked":
         raise AutotuneError(
             f"{path} has other names (hard links), which would part: autotune does not replace it",

@@ -15,7 +15,7 @@ from autotune.deploy.desired_state import (
 from autotune.deploy.host import read_contents
 from autotune.deploy.host_state import FileState, HostPlan, HostState, ObservedHost
 from autotune.deploy.runtime import RuntimeHost
-from autotune.masking import mask_changed_lines, mask_secret_bytes, mask_nothing
+from autotune.masking import mask_changed_lines, mask_nothing, mask_secret_bytes
 from autotune.services.base import Action, Settings
 from autotune.unified_diff import FileContents, format_file_diff
 
@@ -74,14 +74,16 @@ def compute_host_changes(
     current: CurrentHost,
     masked_state: DesiredState | None = None,
 ) -> HostChanges:
-    """What leads from the host as it is ``now`` to ``desired``. If its files are those of ``base``,
-    its units get only the actions that the changed parameters need. ``masked`` is ``desired`` as it was
-    before the host's own words were filled in."""
+    """What leads from the host as it is ``current`` to ``desired``. If its files are those of ``base``,
+    its units get only the actions that the changed parameters need. ``masked_state`` is ``desired`` as
+    it was before the host's own words were filled in."""
     before = find_current_settings(name, base, current.observed)
     required = required_actions(desired, name, before)
     plan = plan_host(desired.hosts[name], current.observed, required)
     masked_files = (masked_state or desired).hosts[name].files
-    after = {path: mask_secret_bytes(masked_files[path].content or b"") for path in plan.files_to_write}
+    after = {
+        path: mask_secret_bytes(masked_files[path].content or b"") for path in plan.files_to_write
+    }
     changed = [*plan.files_to_write, *plan.files_to_remove]
     return HostChanges(
         format_file_diff(
@@ -127,6 +129,8 @@ def _find_reasons(
     parts = [part for part in desired.instances_on(host) if desired.layout.unit_for(part) == unit]
     changed = [parameter for part in parts if old_settings is not None
                for parameter in changed_parameters(part, old_settings, desired.settings)]  # fmt: skip
-    least = [p.name for p in changed if p.action is plan.unit_actions[unit]] or [p.name for p in changed]
+    least = [p.name for p in changed if p.action is plan.unit_actions[unit]] or [
+        p.name for p in changed
+    ]
     keys = tuple(cause for cause in causes if cause in plan.sysctls)
     return (*least, *keys) or causes

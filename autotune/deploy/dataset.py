@@ -31,7 +31,12 @@ def ignore_progress(done: int, total: int) -> None:
     """Progress that is not reported."""
 
 
-def load_dataset(instance: ServiceInstance, data: Data, transport: Transport, progress: ProgressCallback = ignore_progress) -> bool:
+def load_dataset(
+    instance: ServiceInstance,
+    data: Data,
+    transport: Transport,
+    progress: ProgressCallback = ignore_progress,
+) -> bool:
     """Fill the store with ``data.pairs`` pairs; whether anything had to be written.
 
     ``progress`` hears of pairs written and pairs in all. Raises AutotuneError with the store's own
@@ -39,7 +44,9 @@ def load_dataset(instance: ServiceInstance, data: Data, transport: Transport, pr
     """
     loader = instance.service.build_loader(instance.placement)
     if loader is None:
-        raise AutotuneError(f"{instance.placement.tier}: there is no way to load data into {instance.name}")
+        raise AutotuneError(
+            f"{instance.placement.tier}: there is no way to load data into {instance.name}"
+        )
     ask = partial(_run_store_command, instance.placement.tier, transport, loader.busy_text)
     mark = f"pairs={data.pairs} mean={MEAN_VALUE_BYTES}"
     if ask(loader.read_mark_command) == mark:
@@ -64,8 +71,10 @@ def list_cached_keys(data: Data) -> list[str]:
     return [f"k{rank:010d}" for rank in keys[np.argsort(-since)][-MAX_CACHED_PAIRS:].tolist()]
 
 
-def read_cached_pairs(instance: ServiceInstance, data: Data, transport: Transport) -> dict[str, str]:
-    """The pairs to fill caches with, values read from the store ``part``; none where it has no
+def read_cached_pairs(
+    instance: ServiceInstance, data: Data, transport: Transport
+) -> dict[str, str]:
+    """The pairs to fill caches with, values read from the store ``instance``; none where it has no
     loader."""
     loader = instance.service.build_loader(instance.placement)
     if loader is None:
@@ -73,12 +82,16 @@ def read_cached_pairs(instance: ServiceInstance, data: Data, transport: Transpor
     keys, values = list_cached_keys(data), list[str]()
     for first in range(0, len(keys), BLOCK_PAIRS):
         argv = loader.build_read_command(keys[first : first + BLOCK_PAIRS])
-        values += _run_store_command(instance.placement.tier, transport, loader.busy_text, argv).split("\n")
+        values += _run_store_command(
+            instance.placement.tier, transport, loader.busy_text, argv
+        ).split("\n")
     return dict(zip(keys, values, strict=False))
 
 
-def prefill_cache(instance: ServiceInstance, pairs: Mapping[str, str], transport: Transport) -> bool:
-    """Put pairs into the cache ``part``; whether it has them now. A warm-up does the rest."""
+def prefill_cache(
+    instance: ServiceInstance, pairs: Mapping[str, str], transport: Transport
+) -> bool:
+    """Put pairs into the cache ``instance``; whether it has them now. A warm-up does the rest."""
     filling = instance.service.build_prefill_command(instance.placement, pairs)
     if filling is None:
         return False

@@ -6,14 +6,19 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.deploy import dataset, ready
-from autotune.deploy.changes import HostChanges, compute_host_changes, read_current_host, find_current_settings
-from autotune.deploy.deployed import (
-    DeployResult,
+from autotune.deploy import dataset, readiness
+from autotune.deploy.changes import (
+    HostChanges,
+    compute_host_changes,
+    find_current_settings,
+    read_current_host,
+)
+from autotune.deploy.deploy_result import (
     DeployFailed,
-    SettingMismatch,
+    DeployResult,
     Fleet,
     HostRecord,
+    SettingMismatch,
     build_host_records,
 )
 from autotune.deploy.desired_state import (
@@ -24,16 +29,28 @@ from autotune.deploy.desired_state import (
     render_files,
     required_actions,
 )
-from autotune.deploy.host_state import FileState, HostPlan, HostState, ObservedHost, list_differences
-from autotune.deploy.runtime import ApplyFailed, LockedHosts, InvalidConfiguration, Runtime, RuntimeHost
+from autotune.deploy.host_state import (
+    FileState,
+    HostPlan,
+    HostState,
+    ObservedHost,
+    list_differences,
+)
+from autotune.deploy.runtime import (
+    ApplyFailed,
+    InvalidConfiguration,
+    LockedHosts,
+    Runtime,
+    RuntimeHost,
+)
 from autotune.deploy.stack import ServiceInstance, Stack
 from autotune.errors import AutotuneError, RenderError
 from autotune.masking import remove_words
 from autotune.services.base import Action, Role, Settings, Value
 from autotune.space.space import SearchSpace
-from autotune.target.expect import ANY_2XX
+from autotune.target.expected_answer import ANY_2XX
 from autotune.target.model import Target
-from autotune.transports import waiting
+from autotune.transports import wait_notices
 
 READY_SECONDS = 15.0
 UnitProcesses = Mapping[str, Mapping[str, tuple[int, int]]]
@@ -142,7 +159,9 @@ class Deployment(Fleet):
 
         def files(instance: ServiceInstance) -> dict[str, bytes]:
             data = self.target.data
-            return render_files(instance.service, instance.placement, settings, data, self._overrides)
+            return render_files(
+                instance.service, instance.placement, settings, data, self._overrides
+            )
 
         try:
             return build_desired_state(settings, self.stack, files, self.runtime.layout)
@@ -151,10 +170,17 @@ class Deployment(Fleet):
 
     def preview_changes(self, settings: Settings) -> dict[str, HostChanges]:
         """What ``settings`` would change on each host as it is now; changes nothing, needs no lock."""
-        base, masked = self.build_desired_state(self.space.complete_unrepaired({}).settings), self.build_desired_state(settings)
+        base, masked = (
+            self.build_desired_state(self.space.complete_unrepaired({}).settings),
+            self.build_desired_state(settings),
+        )
         states = {name: (base.hosts[name], masked.hosts[name]) for name in self.stack.hosts}
-        now = self.hosts.run_on_hosts(states, lambda host: read_current_host(host, states[host.name])).unwrap()
-        originals = self._add_isolated_files(masked, {name: host.state for name, host in now.items()})
+        now = self.hosts.run_on_hosts(
+            states, lambda host: read_current_host(host, states[host.name])
+        ).unwrap()
+        originals = self._add_isolated_files(
+            masked, {name: host.state for name, host in now.items()}
+        )
         base, desired = base.with_secrets(originals), masked.with_secrets(originals)
         return {name: compute_host_changes(name, base, desired, now[name], masked)
                 for name in self.stack.hosts}  # fmt: skip
@@ -162,7 +188,11 @@ class Deployment(Fleet):
     def _back_up(self, desired: DesiredState) -> None:
         def save(host: RuntimeHost) -> None:
             state = desired.hosts[host.name]
-            host.back_up(state, desired.created_files(host.name), desired.build_checks(host.name, state.files))
+            host.back_up(
+                state,
+                desired.created_files(host.name),
+                desired.build_checks(host.name, state.files),
+            )
 
         self.hosts.run_on_hosts(self.stack.hosts, save).unwrap()
 
@@ -174,7 +204,8 @@ class Deployment(Fleet):
     def _plan_hosts(
         self, desired: DesiredState, observed: Mapping[str, ObservedHost]
     ) -> dict[str, HostPlan]:
-        """As in `changes`: where settings in place are known, only changed parameters need actions."""
+        """As in `preview_changes`: where settings in place are known, only changed parameters need
+        actions."""
         base = self._in_place.desired if self._in_place else self._baseline_state()
 
         def plan(name: str) -> HostPlan:
@@ -191,7 +222,9 @@ class Deployment(Fleet):
 
     def _original_states(self, desired: DesiredState) -> dict[str, HostState]:
         """The hosts as they were before the first change, with the files that services have inside."""
-        return self._add_isolated_files(desired, {n: self.hosts[n].original_state for n in desired.hosts})
+        return self._add_isolated_files(
+            desired, {n: self.hosts[n].original_state for n in desired.hosts}
+        )
 
     def _add_isolated_files(
         self, desired: DesiredState, originals: Mapping[str, HostState]
@@ -202,7 +235,9 @@ class Deployment(Fleet):
         if self._inside is None:
             self._inside = self.hosts.run_on_hosts(
                 desired.hosts,
-                lambda host: self.runtime.read_isolated_files(host.transport, desired.instances_on(host.name)),
+                lambda host: self.runtime.read_isolated_files(
+                    host.transport, desired.instances_on(host.name)
+                ),
             ).unwrap()
         return {
             name: replace(state, files={
@@ -215,7 +250,9 @@ class Deployment(Fleet):
     def _validate(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> None:
         def stage(host: RuntimeHost) -> None:
             plan = plans[host.name]
-            host.stage(desired.hosts[host.name], plan, desired.build_checks(host.name, plan.files_to_write))
+            host.stage(
+                desired.hosts[host.name], plan, desired.build_checks(host.name, plan.files_to_write)
+            )
 
         changing = _list_changing_hosts(plans)
         try:
@@ -228,7 +265,8 @@ class Deployment(Fleet):
 
     def _apply(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> None:
         self.hosts.run_on_hosts(
-            _list_changing_hosts(plans), lambda host: host.apply(desired.hosts[host.name], plans[host.name])
+            _list_changing_hosts(plans),
+            lambda host: host.apply(desired.hosts[host.name], plans[host.name]),
         ).unwrap()
 
     def _load_data(self, desired: DesiredState, plans: Mapping[str, HostPlan]) -> bool:
@@ -257,12 +295,18 @@ class Deployment(Fleet):
         return all(filled)
 
     def _await_answer(self) -> None:
-        with waiting.wait("the stack", "a right answer", self.ready_seconds):
-            wrong = ready.wait_until_ready(self.request, self._expect, self.ready_seconds, self._statuses)
+        with wait_notices.wait("the stack", "a right answer", self.ready_seconds):
+            wrong = readiness.wait_until_ready(
+                self.request, self._expect, self.ready_seconds, self._statuses
+            )
         if wrong:
             lines = [f"the stack does not answer right: {wrong}"]
-            complaints = self.hosts.run_on_hosts(self.stack.hosts, lambda host: host.find_failures())
-            raise StackNotReady("\n".join([*lines, *(s for c in complaints.results.values() for s in c)]))
+            complaints = self.hosts.run_on_hosts(
+                self.stack.hosts, lambda host: host.find_failures()
+            )
+            raise StackNotReady(
+                "\n".join([*lines, *(s for c in complaints.results.values() for s in c)])
+            )
 
     def _roll_back(self, plans: Mapping[str, HostPlan], error: AutotuneError) -> None:
         """Every host back to the last good state; without one, to the original."""
@@ -295,7 +339,9 @@ class Deployment(Fleet):
     def _await_answer_after(self, plans: Mapping[str, HostPlan], desired: DesiredState) -> None:
         """As `_await_answer`; if units only reloaded and that was not enough, they are restarted."""
         reloaded = {
-            name: plan for name, plan in plans.items() if Action.RELOAD in plan.unit_actions.values()
+            name: plan
+            for name, plan in plans.items()
+            if Action.RELOAD in plan.unit_actions.values()
         }
         try:
             self._await_answer()
@@ -322,8 +368,12 @@ class Deployment(Fleet):
             return host.observe(good.desired.hosts[host.name])
 
         now = find_unit_processes(self.hosts.run_on_hosts(self.stack.hosts, still).unwrap())
-        again = [f"{host}: {unit}" for host, units in now.items()
-                 for unit, process in units.items() if process != good.unit_processes[host][unit]]  # fmt: skip
+        again = [
+            f"{host}: {unit}"
+            for host, units in now.items()
+            for unit, process in units.items()
+            if process != good.unit_processes[host][unit]
+        ]
         if again:
             raise DeployFailed(f"ended, or was started again, under load: {', '.join(again)}")
 
@@ -354,7 +404,9 @@ class Deployment(Fleet):
         self.hosts.unlock(restored=not self._keeping)
 
     def _is_unchanged(self, observed: Mapping[str, ObservedHost]) -> bool:
-        return self._in_place is not None and self._in_place.unit_processes == find_unit_processes(observed)
+        return self._in_place is not None and self._in_place.unit_processes == find_unit_processes(
+            observed
+        )
 
     def _build_noop_result(self, desired: DesiredState) -> DeployResult:
         assert self._in_place is not None
@@ -416,7 +468,7 @@ def confirm_state(
     observed_before: Mapping[str, ObservedHost],
     records: Mapping[str, HostRecord],
 ) -> ConfirmedState:
-    """The deployment as read back from every host; ``before`` is how hosts were when it began.
+    """The deployment as read back from every host; ``observed_before`` is how hosts were when it began.
 
     Raises NotUp where a unit has ended since.
     """
@@ -426,11 +478,17 @@ def confirm_state(
         check_units_run(hosts[name], desired, observed_before[name], observed[name])
         check_files_unchanged(name, desired, observed[name])
     effective = merge_tier_values(desired.settings, [values for _, values in answers.values()])
-    changed = {name: {*plan.files_to_write, *plan.files_to_remove, *plan.sysctls} for name, plan in plans.items()}
+    changed = {
+        name: {*plan.files_to_write, *plan.files_to_remove, *plan.sysctls}
+        for name, plan in plans.items()
+    }
     deployed = DeployResult(
         desired.files,
         instance_actions(
-            desired, {name: plan.unit_actions for name, plan in plans.items()}, changed, is_first=is_first
+            desired,
+            {name: plan.unit_actions for name, plan in plans.items()},
+            changed,
+            is_first=is_first,
         ),
         effective,
         find_mismatches(desired.settings, effective, space.active_parameters(desired.settings)),
@@ -445,7 +503,9 @@ def find_unit_processes(observed: Mapping[str, ObservedHost]) -> UnitProcesses:
             for host_name, host in observed.items()}  # fmt: skip
 
 
-def read_back_host(desired: DesiredState, host: RuntimeHost) -> tuple[ObservedHost, dict[str, Value]]:
+def read_back_host(
+    desired: DesiredState, host: RuntimeHost
+) -> tuple[ObservedHost, dict[str, Value]]:
     """A host as it is, and full parameter name → value in effect there."""
     readbacks = [(part, readback) for part in desired.instances_on(host.name)
                  for readback in part.service.list_readbacks(part.placement)]  # fmt: skip
@@ -453,7 +513,9 @@ def read_back_host(desired: DesiredState, host: RuntimeHost) -> tuple[ObservedHo
     observed, answers = host.observe_and_query(desired.hosts[host.name], questions)
     values: dict[str, Value] = {}
     for (part, readback), printed in zip(readbacks, answers, strict=True):
-        values |= {f"{part.parameter_prefix}.{name}": v for name, v in readback.parse(printed).items()}
+        values |= {
+            f"{part.parameter_prefix}.{name}": v for name, v in readback.parse(printed).items()
+        }
     return observed, values
 
 
@@ -492,7 +554,7 @@ def check_files_unchanged(host: str, desired: DesiredState, observed: ObservedHo
 def find_mismatches(
     requested: Settings, effective: Settings, active: frozenset[str]
 ) -> tuple[SettingMismatch, ...]:
-    """Where the two disagree, among the parameters that matter under ``asked``."""
+    """Where the two disagree, among the parameters that matter under ``requested``."""
     return tuple(
         SettingMismatch(name, requested[name], value)
         for name, value in sorted(effective.items())

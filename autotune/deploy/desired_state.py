@@ -6,26 +6,32 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.deploy.host_state import FileState, HostPlan, HostState, ObservedHost, find_boot_changes
+from autotune.deploy.host_state import (
+    FileState,
+    HostPlan,
+    HostState,
+    ObservedHost,
+    find_boot_changes,
+)
 from autotune.deploy.runtime import ConfigurationCheck, RuntimeLayout
 from autotune.deploy.stack import ServiceInstance, Stack
 from autotune.errors import AutotuneError
-from autotune.masking import Outliner, mask_secret_bytes, restore_secrets, find_secret_words
+from autotune.masking import Outliner, find_secret_words, mask_secret_bytes, restore_secrets
 from autotune.parameter_name import ParameterName, select_service_settings
 from autotune.services.base import (
     Action,
     Endpoint,
     Parameter,
+    Placement,
     Service,
     Settings,
-    Placement,
     Value,
     resolve_config_files,
 )
 from autotune.services.registry import find_outliner
 from autotune.target import runtimes
 from autotune.target.model import Data
-from autotune.target.shipped import find_shipped_directory
+from autotune.target.shipped_files import find_shipped_directory
 
 RenderedFiles = Mapping[str, Mapping[str, bytes]]  # by part, then by path
 # Path or kernel value → the units that a change of it concerns, and what each of them then needs.
@@ -53,7 +59,11 @@ class DesiredState:
 
     def is_absent(self, instance: ServiceInstance, path: str) -> bool:
         """Whether a file of a part is to be absent; ``path`` is as its service knows it."""
-        return self.hosts[instance.placement.host].files[self.layout.path_for(instance, path)].is_absent
+        return (
+            self.hosts[instance.placement.host]
+            .files[self.layout.path_for(instance, path)]
+            .is_absent
+        )
 
     def with_secrets(self, originals: Mapping[str, HostState]) -> DesiredState:
         """This state with each placeholder replaced by the secret that the host's file had before the
@@ -92,7 +102,9 @@ class DesiredState:
 
     def created_files(self, host: str) -> tuple[str, ...]:
         parts = () if self.layout.isolated else self.instances_on(host)
-        return tuple(path for part in parts for path in part.service.list_created_files(part.placement))
+        return tuple(
+            path for part in parts for path in part.service.list_created_files(part.placement)
+        )
 
     def build_checks(self, host: str, changing: Collection[str]) -> list[ConfigurationCheck]:
         """How the software of a host validates those of its files that are ``changing``."""
@@ -143,14 +155,16 @@ def required_actions(
 ) -> dict[str, dict[str, Action]]:
     """File or kernel value → units that a change of it concerns, and what they then need.
 
-    ``before`` are the settings in place; without them nothing is known of what runs.
+    ``old_settings`` are the settings in place; without them nothing is known of what runs.
     """
     actions_by_cause: dict[str, dict[str, Action]] = {}
     parts = desired.instances_on(host)
     for part in parts:
         concerned = _find_reading_units(part, parts, desired.layout)
         action = _find_least_action(part, old_settings, desired.settings)
-        for path in (desired.layout.path_for(part, name) for name in desired.rendered_files[part.name]):
+        for path in (
+            desired.layout.path_for(part, name) for name in desired.rendered_files[part.name]
+        ):
             if unit := desired.layout.unit_defined_by(path):
                 actions_by_cause[path] = {unit: Action.RESTART}
             else:
@@ -175,19 +189,25 @@ def instance_actions(
     """What each part went through: its unit's action, or a reload for files without a unit.
 
     Where several parts share a unit, its action counts for the part that it runs and for those whose
-    own files were changed. In the ``first`` deployment of a study no file was read before: changed
+    own files were changed. In the ``is_first`` deployment of a study no file was read before: changed
     files without a unit count as a restart.
     """
     without_unit = Action.RESTART if is_first else Action.RELOAD
     actions_by_cause: dict[str, Action] = {}
-    runs = {(part.placement.host, desired.layout.unit_for(part)): part for part in desired.instances}
+    runs = {
+        (part.placement.host, desired.layout.unit_for(part)): part for part in desired.instances
+    }
     for part in desired.instances:
         unit = desired.layout.unit_for(part)
-        own_paths = {desired.layout.path_for(part, name) for name in desired.rendered_files[part.name]}
+        own_paths = {
+            desired.layout.path_for(part, name) for name in desired.rendered_files[part.name]
+        }
         own_paths |= set(_find_sysctls(part, desired.settings))
         touched = own_paths & changed.get(part.placement.host, set())
         if unit is not None and (touched or runs[part.placement.host, unit] is part):
-            actions_by_cause[part.name] = host_actions.get(part.placement.host, {}).get(unit, Action.NONE)
+            actions_by_cause[part.name] = host_actions.get(part.placement.host, {}).get(
+                unit, Action.NONE
+            )
         elif unit is not None:
             actions_by_cause[part.name] = Action.NONE
         else:
@@ -207,7 +227,9 @@ def _build_host_state(
     units = [unit for part in inactive if (unit := layout.unit_for(part)) and unit not in running]
     sysctls: dict[str, str] = {}
     for part in active:
-        sysctls |= {key: " ".join(value.split()) for key, value in _find_sysctls(part, settings).items()}
+        sysctls |= {
+            key: " ".join(value.split()) for key, value in _find_sysctls(part, settings).items()
+        }
     files = _build_file_states(active, rendered, layout)
     files |= {path: FileState(content, 0o644)
               for path, content in layout.build_unit_files(active, settings).values()}  # fmt: skip
@@ -218,7 +240,9 @@ def _build_host_state(
         {**dict.fromkeys(running, True), **dict.fromkeys(units, False)},
         sysctls,
         {unit: _listen_address(part) for unit, part in running.items()},
-        in_process_reloads=frozenset(u for u, p in running.items() if p.service.reload_keeps_processes),
+        in_process_reloads=frozenset(
+            u for u, p in running.items() if p.service.reload_keeps_processes
+        ),
     )
 
 
@@ -227,7 +251,9 @@ def _list_paths(instances: Iterable[ServiceInstance], layout: RuntimeLayout) -> 
             for file in resolve_config_files(part.service, part.placement)]  # fmt: skip
 
 
-def _build_file_states(instances: Sequence[ServiceInstance], rendered: RenderedFiles, layout: RuntimeLayout) -> dict[str, FileState]:
+def _build_file_states(
+    instances: Sequence[ServiceInstance], rendered: RenderedFiles, layout: RuntimeLayout
+) -> dict[str, FileState]:
     states: dict[str, FileState] = {}
     writers: dict[str, str] = {}
     for part in instances:
@@ -241,12 +267,16 @@ def _build_file_states(instances: Sequence[ServiceInstance], rendered: RenderedF
                     f"`{runtimes.format_runtime_names(installed=False)}`",
                 )
             absent = files[name].optional and not content
-            states[path] = FileState() if absent else FileState(content, layout.mode_for(files[name]))
+            states[path] = (
+                FileState() if absent else FileState(content, layout.mode_for(files[name]))
+            )
             writers[path] = part.name
     return states
 
 
-def _find_reading_units(instance: ServiceInstance, instances: Iterable[ServiceInstance], layout: RuntimeLayout) -> dict[str, ServiceInstance]:
+def _find_reading_units(
+    instance: ServiceInstance, instances: Iterable[ServiceInstance], layout: RuntimeLayout
+) -> dict[str, ServiceInstance]:
     """The unit that reads the part's files: its own, or those of its tier on this host."""
     own = layout.unit_for(instance)
     if own is not None:
@@ -255,16 +285,26 @@ def _find_reading_units(instance: ServiceInstance, instances: Iterable[ServiceIn
             and (unit := layout.unit_for(other))}  # fmt: skip
 
 
-def _find_least_action(instance: ServiceInstance, old_settings: Settings | None, new_settings: Settings) -> Action:
+def _find_least_action(
+    instance: ServiceInstance, old_settings: Settings | None, new_settings: Settings
+) -> Action:
     """The least action that makes new files take effect, given which parameters changed."""
     if old_settings is None:
         return Action.RESTART
-    return max((p.action for p in changed_parameters(instance, old_settings, new_settings)), default=Action.RELOAD)
+    return max(
+        (p.action for p in changed_parameters(instance, old_settings, new_settings)),
+        default=Action.RELOAD,
+    )
 
 
-def changed_parameters(instance: ServiceInstance, old_settings: Settings, new_settings: Settings) -> list[Parameter]:
+def changed_parameters(
+    instance: ServiceInstance, old_settings: Settings, new_settings: Settings
+) -> list[Parameter]:
     """The parameters of a part whose values differ."""
-    old, new = (select_service_settings(settings, instance.parameter_prefix) for settings in (old_settings, new_settings))
+    old, new = (
+        select_service_settings(settings, instance.parameter_prefix)
+        for settings in (old_settings, new_settings)
+    )
     return [p for p in instance.service.parameters if old.get(p.name) != new.get(p.name)]
 
 
@@ -290,7 +330,7 @@ def render_files(
     """The files of one service on one site: path → content; private sites' paths are relative to them.
 
     ``settings`` are the whole study's; the template sees its own service's by their bare names, and
-    those of the services beside it in the tier as ``beside.SERVICE.NAME``.
+    those of the services beside it in the tier as ``service_settings.SERVICE.NAME``.
     ``overrides`` is the user's template directory, looked into before the shipped ones. Raises
     RenderError.
     """
@@ -322,7 +362,8 @@ def plan_host(
     required: RequiredActions,
     forced_actions: Mapping[str, Action] | None = None,
 ) -> HostPlan:
-    """The least that makes a host as desired; ``touched`` units need an action whatever their state.
+    """The least that makes a host as desired; ``forced_actions`` units need an action whatever their
+    state.
 
     They may have read files that no longer exist. So may the service manager: a tuner that removed a
     drop-in may have been killed before the reload.
@@ -335,7 +376,9 @@ def plan_host(
         for name, value in desired.sysctls.items()
         if observed.sysctls.get(name) not in (None, value)
     }
-    act = {unit: action for unit, action in (forced_actions or {}).items() if desired.units.get(unit)}
+    act = {
+        unit: action for unit, action in (forced_actions or {}).items() if desired.units.get(unit)
+    }
     for cause in (*changed, *kernel):
         for unit, action in required.get(cause, {}).items():
             act[unit] = max(action, act.get(unit, Action.NONE))
@@ -347,10 +390,14 @@ def plan_host(
     return HostPlan(
         units_to_stop=tuple(u for u in idle if u in observed.units and observed.units[u].active),
         files_to_write=tuple(path for path in changed if path not in removed),
-        files_to_remove=tuple(sorted(removed, key=len, reverse=True)),  # a directory after its contents
+        files_to_remove=tuple(
+            sorted(removed, key=len, reverse=True)
+        ),  # a directory after its contents
         sysctls=kernel,
         unread_files=tuple(desired.files if forced_actions else changed),
-        unit_actions={u: act[u] for u in desired.units if desired.units[u] and act.get(u, Action.NONE)},
+        unit_actions={
+            u: act[u] for u in desired.units if desired.units[u] and act.get(u, Action.NONE)
+        },
         boot_changes=find_boot_changes(desired, observed),
         replaced={
             **{path: observed.files[path].detail for path in changed},

@@ -12,16 +12,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from autotune.deploy.backup import ANY_DIGEST, BackupCheck, BackupStore, HostBackup, decode_backup, encode_backup
+from autotune.deploy.backup import (
+    ANY_DIGEST,
+    BackupCheck,
+    BackupStore,
+    HostBackup,
+    decode_backup,
+    encode_backup,
+)
 from autotune.deploy.desired_state import plan_host
 from autotune.deploy.host_commands import (
     APPLIED_BACKUP_FILE,
     BACKUP_FILE,
     Command,
     CommandFailed,
+    mount_files_command,
     run_commands,
     run_required,
-    mount_files_command,
 )
 from autotune.deploy.host_lock import HostLock, read_lock
 from autotune.deploy.host_state import (
@@ -31,22 +38,30 @@ from autotune.deploy.host_state import (
     ObservedFile,
     ObservedHost,
     ServiceManager,
+    list_differences,
     parse_files,
     parse_sysctls,
-    list_differences,
 )
-from autotune.deploy.runtime import ValidationCases, ConfigurationCheck, InvalidConfiguration, NoteCallback, describe_draining
+from autotune.deploy.runtime import (
+    ConfigurationCheck,
+    InvalidConfiguration,
+    NoteCallback,
+    ValidationCases,
+    describe_draining,
+)
 from autotune.deploy.stack import ServiceInstance
 from autotune.errors import AutotuneError, LockedError
 from autotune.masking import has_placeholder, restore_secrets
 from autotune.services.base import Action, Argv, TrialStart
 from autotune.services.registry import find_outliner
-from autotune.strict import split_lines
+from autotune.strict_parsing import split_lines
 from autotune.target.beds import find_study_directory
 from autotune.transports.base import CommandResult, Transport
 
 _TRIAL_TIMEOUT = ("timeout", "10")  # of a trial start, in seconds
-ACTION_TIMEOUT_SECONDS = 150.0  # s for a host to stop and start its units; systemd gives each 90 s to stop
+ACTION_TIMEOUT_SECONDS = (
+    150.0  # s for a host to stop and start its units; systemd gives each 90 s to stop
+)
 
 # What `children_replaced` of on_host.sh prints: unit, number of processes, addresses of clients.
 _DRAINING_PATTERN = re.compile(
@@ -140,11 +155,14 @@ class ManagedHost:
         return observed, answers
 
     def back_up(
-        self, desired: HostState, created_files: Iterable[str] = (), checks: Sequence[ConfigurationCheck] = ()
+        self,
+        desired: HostState,
+        created_files: Iterable[str] = (),
+        checks: Sequence[ConfigurationCheck] = (),
     ) -> None:
         """Back up, on the controller and the host, all that is about to change and has no backup yet.
 
-        ``leaves`` are paths that the software itself is going to make; ``checks`` are how it
+        ``created_files`` are paths that the software itself is going to make; ``checks`` are how it
         validates what is backed up.
         """
         files = {**desired.files, **{path: FileState() for path in created_files}}
@@ -177,15 +195,21 @@ class ManagedHost:
     def _store_backup(self, backup: HostBackup) -> Command:
         """Write the backup on the controller; the command that is returned writes it on the host."""
         self._store.write(backup)
-        return Command(("keep", BACKUP_FILE, base64.b64encode(encode_backup(backup)).decode()), required=True)
+        return Command(
+            ("keep", BACKUP_FILE, base64.b64encode(encode_backup(backup)).decode()), required=True
+        )
 
-    def stage(self, desired: HostState, plan: HostPlan, checks: Sequence[ConfigurationCheck] = ()) -> None:
+    def stage(
+        self, desired: HostState, plan: HostPlan, checks: Sequence[ConfigurationCheck] = ()
+    ) -> None:
         """Write new files next to the real ones and let the software validate them there. Where other
         accounts can change names, they are staged in a directory that only root can enter.
 
         Raises Invalid with the software's words, CommandFailed where they cannot be written.
         """
-        commands = [self._staging_command(path, desired.files[path]) for path in plan.files_to_write]
+        commands = [
+            self._staging_command(path, desired.files[path]) for path in plan.files_to_write
+        ]
         trials = [Command(self._build_check(check)) for check in checks]
         answers = self._run_locked([*commands, *trials], timeout=60.0)
         for check, done in zip(checks, answers[len(commands) :], strict=True):
@@ -196,8 +220,12 @@ class ManagedHost:
 
     def _build_check(self, check: ConfigurationCheck) -> tuple[str, ...]:
         if self._manager and self._manager.validate_command:
-            return self._manager.validate_command(check.instance.placement, check.method, [*check.files], check.changed_files)
-        return self._build_staged_check(check.method, check.instance.placement.directory, check.changed_files)
+            return self._manager.validate_command(
+                check.instance.placement, check.method, [*check.files], check.changed_files
+            )
+        return self._build_staged_check(
+            check.method, check.instance.placement.directory, check.changed_files
+        )
 
     def _build_staged_check(
         self, method: Argv | TrialStart, directory: str, changed_files: Sequence[str]
@@ -226,7 +254,10 @@ class ManagedHost:
         self.backup = self.backup.with_written(changed, plan.replaced)
         keep = [self._store_backup(self.backup)] if changed else []
         # A directory that somebody has put something into meanwhile stays, and is reported later.
-        steps = [Command(words, required=words[0] != "remove") for words in self._list_steps(desired, plan)]
+        steps = [
+            Command(words, required=words[0] != "remove")
+            for words in self._list_steps(desired, plan)
+        ]
         self._run_locked([*keep, *steps], timeout=ACTION_TIMEOUT_SECONDS)
 
     def restore(self, desired: HostState, plan: HostPlan) -> list[str]:
@@ -240,13 +271,23 @@ class ManagedHost:
     def _list_steps(self, desired: HostState, plan: HostPlan) -> list[tuple[str, ...]]:
         commands: list[tuple[str, ...]] = [("stop", unit) for unit in plan.units_to_stop]
         own_digests = self.backup.replaceable_digests
-        commands += [("swap", path, self._staged_path(path), desired.files[path].modified or "", *own_digests(path))
-                     for path in plan.files_to_write]  # fmt: skip
+        commands += [
+            (
+                "swap",
+                path,
+                self._staged_path(path),
+                desired.files[path].modified or "",
+                *own_digests(path),
+            )
+            for path in plan.files_to_write
+        ]
         commands += [("remove", path, *own_digests(path)) for path in plan.files_to_remove]
         if plan.sysctls:
             values = (f"{name}={value}" for name, value in plan.sysctls.items())
             commands.append(("sysctl", "-q", "-w", *values))
-        if self._manager and any(path.startswith(self._manager.unit_directory) for path in plan.unread_files):
+        if self._manager and any(
+            path.startswith(self._manager.unit_directory) for path in plan.unread_files
+        ):
             commands.append(("reread",))
         for unit, action in plan.unit_actions.items():
             how = ("rereading",) if unit in desired.in_process_reloads else ()
@@ -277,7 +318,9 @@ class ManagedHost:
         return [self._describe_saved_copy(copy) for copy in sorted(split_lines(done.stdout))]
 
     def _describe_saved_copy(self, saved_copy: str) -> str:
-        _, _, path = saved_copy.partition("/overwritten/")[2].partition("/")  # what follows the time
+        _, _, path = saved_copy.partition("/overwritten/")[2].partition(
+            "/"
+        )  # what follows the time
         return f"{self.name}: others had changed /{path}: theirs is kept as {saved_copy}"
 
     def find_failures(self) -> list[str]:
@@ -308,13 +351,17 @@ class ManagedHost:
     def delete_study_backup(self, study: str) -> None:
         """Remove the controller's copy of another study, whose directory is beside this one's."""
         own = self._store.directory.parent
-        directory = find_study_directory(own).with_name(study) / own.relative_to(find_study_directory(own))
+        directory = find_study_directory(own).with_name(study) / own.relative_to(
+            find_study_directory(own)
+        )
         BackupStore(directory).remove(self.name)
 
     def persist_state(self, desired: HostState) -> None:
         """See `RuntimeHost.persist`."""
         earlier = self.read_backup_copy(APPLIED_BACKUP_FILE)
-        lasting = (earlier.merge_later(self.backup) if earlier else self.backup).build_persistent_state(desired)
+        lasting = (
+            earlier.merge_later(self.backup) if earlier else self.backup
+        ).build_persistent_state(desired)
         self.back_up(lasting)
         plan = plan_host(lasting, self.observe(lasting), {})
         self.stage(lasting, plan)
@@ -332,7 +379,9 @@ class ManagedHost:
         # After several kept deployments, a restore leads back to how the host was before the first.
         backup = encode_backup(earlier.merge_later(self.backup) if earlier else self.backup)
         keep = ("keep", APPLIED_BACKUP_FILE, base64.b64encode(backup).decode())
-        self._run_locked([Command(keep, required=True), Command(("discard", BACKUP_FILE), required=True)])
+        self._run_locked(
+            [Command(keep, required=True), Command(("discard", BACKUP_FILE), required=True)]
+        )
 
     def read_backup_copy(self, path: str) -> HostBackup | None:
         """The host's own copy of a backup, if it has one."""
@@ -341,13 +390,19 @@ class ManagedHost:
         content = base64.b64decode(printed.stdout)
         return decode_backup(content, f"{self.name}:{path}") if there.ok else None
 
-    def select_restorable(self, original: HostState, observed: ObservedHost) -> tuple[HostState, list[str]]:
+    def select_restorable(
+        self, original: HostState, observed: ObservedHost
+    ) -> tuple[HostState, list[str]]:
         """See `RuntimeHost.accepted`."""
         plan = plan_host(original, observed, {}, dict.fromkeys(original.units, Action.RESTART))
         self.stage(original, plan)
         refused = self._validation_errors(original, plan, observed)
         staying = {path for check in refused for path in check.files}
-        self.discard_staged(replace(plan, files_to_write=tuple(path for path in plan.files_to_write if path in staying)))
+        self.discard_staged(
+            replace(
+                plan, files_to_write=tuple(path for path in plan.files_to_write if path in staying)
+            )
+        )
         files = {path: file for path, file in original.files.items() if path not in staying}
         messages = [f"{self.name}: {check.unit} refuses its original files, so that those in place "
                     f"stay: {words}" for check, words in refused.items()]  # fmt: skip
@@ -372,7 +427,9 @@ class ManagedHost:
         as_is = [Command(self._build_original_check(check, ())) for check in checks]
         running = {check: observed.units[check.unit].active for check in checks}
         unstage = Command(("unstage", *removing))
-        answers = self._run_locked([*empty, *commands, *as_is, unstage], timeout=ACTION_TIMEOUT_SECONDS)[len(empty) :]
+        answers = self._run_locked(
+            [*empty, *commands, *as_is, unstage], timeout=ACTION_TIMEOUT_SECONDS
+        )[len(empty) :]
         return {
             check: done.error_text
             for check, done, working in zip(checks, answers, answers[len(checks) :], strict=False)
@@ -387,7 +444,7 @@ class ManagedHost:
     def _read_state(
         self, desired: HostState, content_paths: tuple[str, ...]
     ) -> tuple[ObservedHost, dict[str, bytes]]:
-        """What is there, and the contents of the files ``whole``."""
+        """What is there, and the contents of the files ``content_paths``."""
         reading = Command(("contents", *content_paths), required=True)
         observed, (content,) = self.observe_and_run(desired, [reading])
         contents = _decode_contents(content_paths, content.stdout)
@@ -405,7 +462,9 @@ class ManagedHost:
         kept = ("0:0", mode) if before.content is None else _owner_and_mode(before)
         return Command(("stage", *words, *kept), required=True)
 
-    def _run_locked(self, commands: Sequence[Command], timeout: float = 30.0) -> list[CommandResult]:
+    def _run_locked(
+        self, commands: Sequence[Command], timeout: float = 30.0
+    ) -> list[CommandResult]:
         """Change something, if the host is still ours."""
         assert self.lock.is_locked, "a host is locked before it is changed"
         fence = self.lock.assert_command
@@ -426,9 +485,7 @@ class ManagedHost:
             if command.argv[0] == "reload" and done.ok:
                 self._note_draining(done.stdout)
             if command.required and not done.ok:
-                raise CommandFailed(
-                    f"{self.name}: {done.error_text or ' '.join(command.argv[:2])}"
-                )
+                raise CommandFailed(f"{self.name}: {done.error_text or ' '.join(command.argv[:2])}")
         return answers[1:]
 
 
@@ -438,8 +495,11 @@ def staged_path(path: str) -> str:
     return str(place.with_name(f".{place.name}.autotune-new"))
 
 
-def build_staged_check(method: Argv | TrialStart, directory: str, staged_paths: Mapping[str, str]) -> tuple[str, ...]:
-    """The check of the real files, made to read staged ones for those in ``new`` (path → staged).
+def build_staged_check(
+    method: Argv | TrialStart, directory: str, staged_paths: Mapping[str, str]
+) -> tuple[str, ...]:
+    """The check of the real files, made to read staged ones for those in ``staged_paths`` (path →
+    staged).
 
     A program that takes a file's path as an argument is given the path of the staged one. Staged
     files that it finds only by reading others are mounted over the real ones, for the check alone. So
@@ -449,7 +509,11 @@ def build_staged_check(method: Argv | TrialStart, directory: str, staged_paths: 
     apart = any(place != staged_path(path) for path, place in staged_paths.items())
     if isinstance(method, TrialStart):
         words = (*_TRIAL_TIMEOUT, *method.argv)
-        words = mount_files_command(staged_paths, words) if apart else _replace_paths(words, staged_paths)
+        words = (
+            mount_files_command(staged_paths, words)
+            if apart
+            else _replace_paths(words, staged_paths)
+        )
         return ("trial", directory, method.socket, *words)
     if all(path in method for path in staged_paths) and not apart:
         return _replace_paths(method, staged_paths)
@@ -465,7 +529,7 @@ def _owner_and_mode(file: FileState) -> tuple[str, str]:
 
 
 def _decode_contents(paths: Sequence[str], output: str) -> dict[str, bytes]:
-    """What ``contents`` printed about ``paths``."""
+    """What ``read_contents`` printed about ``paths``."""
     return {path: base64.b64decode(line)
             for path, line in zip(paths, f"{output}\n".split("\n"), strict=False)}  # fmt: skip
 
@@ -524,7 +588,9 @@ def validate_cases(transport: Transport, cases: ValidationCases) -> list[str | N
         commands += [] if check is None else [Command(check)]
     places = sorted({f"{part.placement.directory}.{own}" for part, _ in cases})
     commands.append(Command(("rm", "-rf", "--", *places)))
-    answers = run_commands(transport, commands, timeout=60.0 + 10.0 * len(cases), functions=_IGNORE_BROKEN_PIPE)
+    answers = run_commands(
+        transport, commands, timeout=60.0 + 10.0 * len(cases), functions=_IGNORE_BROKEN_PIPE
+    )
     return [None if at is None or answers[at].ok else answers[at].error_text or "it is refused"
             for at in command_indexes]  # fmt: skip
 
@@ -543,7 +609,9 @@ def _read_masked_files(transport: Transport, cases: ValidationCases) -> dict[str
     return read_files(transport, paths) if paths else {}
 
 
-def _insert_secrets(cases: ValidationCases, originals: Mapping[str, CurrentFile]) -> ValidationCases:
+def _insert_secrets(
+    cases: ValidationCases, originals: Mapping[str, CurrentFile]
+) -> ValidationCases:
     """The cases with each placeholder replaced by the secret in the host's own file."""
     if not originals:
         return cases
@@ -566,8 +634,13 @@ def fill_secrets(
 def read_files(transport: Transport, paths: Sequence[str]) -> dict[str, CurrentFile]:
     """Files of a host as they are. Raises AutotuneError for one that cannot be read safely."""
     words = [("look", *paths), ("contents", *paths)]
-    looked, printed = run_required(transport, [Command(command, required=True) for command in words])
-    observed, content = parse_files(tuple(paths), looked.stdout), _decode_contents(paths, printed.stdout)
+    looked, printed = run_required(
+        transport, [Command(command, required=True) for command in words]
+    )
+    observed, content = (
+        parse_files(tuple(paths), looked.stdout),
+        _decode_contents(paths, printed.stdout),
+    )
     for path, file in observed.items():
         if file.kind == "refused":
             raise AutotuneError(f"{transport.name}: {path} cannot be read safely: {file.detail}")
@@ -581,25 +654,33 @@ def read_contents(transport: Transport, paths: Sequence[str]) -> dict[str, bytes
     return _decode_contents(paths, printed.stdout)
 
 
-def _build_write_command(path: str, target: str, content: bytes, existing: CurrentFile | None) -> Command:
-    """Write a file with the mode and the owner of the real one. If it has the secrets of ``real``, these
-    are the mode and owner that ``real`` had when it was read."""
+def _build_write_command(
+    path: str, target: str, content: bytes, existing: CurrentFile | None
+) -> Command:
+    """Write a file with the mode and the owner of the real one. If it has the secrets of ``existing``,
+    these are the mode and owner that ``existing`` had when it was read."""
     kept: tuple[str, ...] = ("", "")
     if existing and existing.observed.kind == "file":
-        kept = _owner_and_mode(FileState(mode=existing.observed.mode, owner=existing.observed.owner))
+        kept = _owner_and_mode(
+            FileState(mode=existing.observed.mode, owner=existing.observed.owner)
+        )
     words = (path, target, "0644", "-", base64.b64encode(content).decode(), "")
     return Command(("stage", *words, *kept))
 
 
-def _build_check(instance: ServiceInstance, files: Mapping[str, bytes], root: str) -> tuple[str, ...] | None:
-    """The check of the real files, made to read those below ``place``."""
+def _build_check(
+    instance: ServiceInstance, files: Mapping[str, bytes], root: str
+) -> tuple[str, ...] | None:
+    """The check of the real files, made to read those below ``root``."""
     how = instance.service.build_validation(instance.placement, files)
     if how is None:
         return None
     argv = how.argv if isinstance(how, TrialStart) else how
     elsewhere = {path: f"{root}{path}" for path in files}
     if instance.placement.adopted is not None and not isinstance(how, TrialStart):
-        return mount_files_command(elsewhere, argv) if files else None  # they may include each other
+        return (
+            mount_files_command(elsewhere, argv) if files else None
+        )  # they may include each other
     elsewhere[instance.placement.directory] = f"{root}/trial"
     words = _replace_paths(argv, elsewhere)
     if isinstance(how, TrialStart):

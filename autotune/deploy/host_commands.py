@@ -10,8 +10,8 @@ from pathlib import Path
 
 from autotune.deploy.runtime import ApplyFailed
 from autotune.errors import AutotuneError
-from autotune.strict import is_uint
-from autotune.transports import waiting
+from autotune.strict_parsing import is_uint
+from autotune.transports import wait_notices
 from autotune.transports.base import CommandResult, Transport
 
 
@@ -26,7 +26,9 @@ def _read_functions() -> str:
 SHELL_FUNCTIONS = _read_functions()
 STATE_DIRECTORY = "/var/lib/autotune"
 BACKUP_FILE = f"{STATE_DIRECTORY}/originals.json"  # the backup of the host
-APPLIED_BACKUP_FILE = f"{STATE_DIRECTORY}/kept.json"  # likewise, where a deployment was left in place on purpose
+APPLIED_BACKUP_FILE = (
+    f"{STATE_DIRECTORY}/kept.json"  # likewise, where a deployment was left in place on purpose
+)
 # The whole of it is one function, called on the last line: a connection that is lost half-way
 # through the text leaves a host that has done nothing.
 _SCRIPT = """\
@@ -62,9 +64,9 @@ _OTHERS = {
 
 @dataclass(frozen=True)
 class Command:
-    """``words`` are a program and its arguments, or one of the functions of ``on_host``.
+    """``argv`` are a program and its arguments, or one of the functions of ``on_host``.
 
-    If a ``vital`` one fails, those after it are not run.
+    If a ``required`` one fails, those after it are not run.
     """
 
     argv: tuple[str, ...]
@@ -85,7 +87,7 @@ def run_commands(
 ) -> list[CommandResult]:
     """What came of each command, as root, in order: up to the first vital one that failed.
 
-    Standard error is part of ``stdout``. ``alone``: no other such exchange with the host is under
+    Standard error is part of ``stdout``. ``exclusive``: no other such exchange with the host is under
     way meanwhile. ``functions``: shell functions besides those of ``on_host.sh``. Raises
     HostUnreachable, or AutotuneError where the host does not let this account become root.
     """
@@ -101,7 +103,7 @@ def run_commands(
         survey=_survey_line(batch),
     )
     timeout += _EXCLUSIVE_WAIT_SECONDS if exclusive else 0.0
-    with waiting.about(_name_command(batch)):
+    with wait_notices.about(_name_command(batch)):
         done = transport.run(["sh"], input=script.encode(), timeout=timeout, sudo=True)
     answers = _parse_results(batch, done.stdout, mark)
     stopped = bool(answers) and not answers[-1].ok and batch[len(answers) - 1].required
@@ -118,9 +120,11 @@ def run_required(
     exclusive: bool = False,
     functions: str = "",
 ) -> list[CommandResult]:
-    """As ``ask``; raises CommandFailed for a vital command that failed."""
+    """As ``run_commands``; raises CommandFailed for a vital command that failed."""
     batch = list(commands)
-    answers = run_commands(transport, batch, timeout=timeout, exclusive=exclusive, functions=functions)
+    answers = run_commands(
+        transport, batch, timeout=timeout, exclusive=exclusive, functions=functions
+    )
     for command, done in zip(batch, answers, strict=False):
         if command.required and not done.ok:
             raise CommandFailed(
@@ -186,7 +190,8 @@ def _early_exit_error(host: str, done: CommandResult) -> AutotuneError:
     if "sudo" in done.stderr:
         return AutotuneError(
             f"{host}: root is needed there: {done.error_text}",
-            hint=f"let the account run `sudo -n sh` there, by a line `ACCOUNT {SUDOERS_RULE}` in a file of "
+            hint=f"let the account run `sudo -n sh` there, by a line `ACCOUNT {SUDOERS_RULE}` in a file "
+            "of "
             "/etc/sudoers.d (SECURITY.md), or log in as root",
         )
     return AutotuneError(f"{host}: its commands ended early: {done.error_text[:400]}")

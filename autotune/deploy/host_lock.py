@@ -21,12 +21,14 @@ from pathlib import Path
 
 from autotune.deploy.host_commands import STATE_DIRECTORY, Command, CommandFailed, run_commands
 from autotune.errors import AutotuneError, LockedError
-from autotune.strict import parse_decimal, parse_json, split_lines
+from autotune.strict_parsing import parse_decimal, parse_json, split_lines
 from autotune.transports.base import Transport
-from autotune.transports.parallel import run_on_all
+from autotune.transports.parallel_hosts import run_on_all
 
 LEASE_SECONDS = 180.0  # s after which a lock that was not renewed is nobody's
-RENEWAL_SECONDS = LEASE_SECONDS / 4  # s: two renewals may fail, each with its own timeout, before a lock expires
+RENEWAL_SECONDS = (
+    LEASE_SECONDS / 4
+)  # s: two renewals may fail, each with its own timeout, before a lock expires
 _TICKS_SEPARATOR = " since "  # in a token, before the ticks
 _CLAIM_LOST_STATUS = 3  # what ``claim`` ends with when somebody was faster
 
@@ -95,7 +97,9 @@ def encode_holder(holder: LockHolder) -> str:
     stat = Path("/proc/stat").read_text(encoding="ascii")
     booted = next(int(line.split()[1]) for line in split_lines(stat) if line.startswith("btime "))
     started = booted + ticks / os.sysconf("SC_CLK_TCK")
-    return json.dumps({**record, "started": started, "token": f"{holder.token}{_TICKS_SEPARATOR}{ticks}"})
+    return json.dumps(
+        {**record, "started": started, "token": f"{holder.token}{_TICKS_SEPARATOR}{ticks}"}
+    )
 
 
 def current_holder(study: str) -> LockHolder:
@@ -114,7 +118,7 @@ def current_holder(study: str) -> LockHolder:
 def find_stale_reason(observed: ObservedLock, local_place: str) -> str | None:
     """Why nobody holds the lock any more, in words; ``None`` while somebody may.
 
-    ``here`` is this machine's own place.
+    ``local_place`` is this machine's own place.
     """
     holder = observed.holder or LockHolder()  # a record that cannot be read is another version's
     if holder.place == local_place:
@@ -127,13 +131,16 @@ def find_stale_reason(observed: ObservedLock, local_place: str) -> str | None:
         return "the host has been booted since"
     if observed.renewed_uptime is None and observed.holder is None:
         return None
-    if observed.renewed_uptime is None or not 0 <= observed.uptime - observed.renewed_uptime <= LEASE_SECONDS:
+    if (
+        observed.renewed_uptime is None
+        or not 0 <= observed.uptime - observed.renewed_uptime <= LEASE_SECONDS
+    ):
         return f"it was not renewed for {LEASE_SECONDS:.0f} s"
     return None
 
 
 class HostLock:
-    """The lock of one host, held by this process from ``take`` to ``release``."""
+    """The lock of one host, held by this process from ``lock`` to ``unlock``."""
 
     def __init__(self, transport: Transport, study: str) -> None:
         self._transport, self._me = transport, current_holder(study)

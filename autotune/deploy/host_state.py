@@ -9,15 +9,15 @@ from dataclasses import dataclass, field, replace
 
 from autotune.errors import AutotuneError
 from autotune.services.base import Action, Argv, Placement, TrialStart
-from autotune.strict import parse_file_mode, split_lines
+from autotune.strict_parsing import parse_file_mode, split_lines
 
 
 @dataclass(frozen=True)
 class FileState:
-    """A file as it should be: ``content``, or where a ``link`` points; with neither it is absent.
+    """A file as it should be: ``content``, or where a ``link_target`` points; with neither it is absent.
 
-    ``owner`` is ``uid:gid``. A ``mode`` or ``owner`` of ``None`` is left as it is. ``time`` is when
-    it was last modified, in seconds since the epoch; ``access`` is its access list, as
+    ``owner`` is ``uid:gid``. A ``mode`` or ``owner`` of ``None`` is left as it is. ``modified`` is when
+    it was last modified, in seconds since the epoch; ``acl`` is its access list, as
     `setfacl --set` takes it, empty where the mode says all.
     """
 
@@ -44,7 +44,8 @@ class FileState:
 class ObservedFile:
     """A path as it is. ``detail``: a file's SHA-256, where a link points, or why it is ``refused``.
 
-    ``apart``: where its new version is staged, if other accounts can change names on the way to it.
+    ``staging_directory``: where its new version is staged, if other accounts can change names on the
+    way to it.
     """
 
     kind: str
@@ -70,7 +71,10 @@ class ObservedFile:
         )
 
 
-BOOT_STATES = {"enabled": True, "disabled": False}  # others cannot be switched: `static`, `masked` …
+BOOT_STATES = {
+    "enabled": True,
+    "disabled": False,
+}  # others cannot be switched: `static`, `masked` …
 
 
 @dataclass(frozen=True)
@@ -99,10 +103,10 @@ class ObservedUnit:
 class HostState:
     """A host as it should be: files by path, units that run or do not, kernel values by name.
 
-    ``listening`` is where a unit accepts connections once it is up: a port, or a socket's path.
+    ``listen_addresses`` is where a unit accepts connections once it is up: a port, or a socket's path.
     ``enabled``: whether a unit of ``units`` starts at boot; for units not in it, that stays as it is.
-    The processes of ``rereading`` units stay when they are told to reload. ``definitions``: how units
-    were defined, as ``ObservedUnit.definition`` has it.
+    The processes of ``in_process_reloads`` units stay when they are told to reload. ``definitions``:
+    how units were defined, as ``ObservedUnit.definition`` has it.
     """
 
     files: Mapping[str, FileState] = field(default_factory=dict)
@@ -127,23 +131,25 @@ class ObservedHost:
 class ServiceManager:
     """How the units of a host are asked about, started and stopped.
 
-    ``functions`` are shell functions beside those of ``on_host.sh``: ``units UNIT…`` prints what
-    ``parse(units, text)`` understands; ``stop UNIT``, ``restart UNIT``, ``reload UNIT`` (until new
+    ``shell_functions`` are shell functions beside those of ``on_host.sh``: ``units UNIT…`` prints what
+    ``parse_units(units, text)`` understands; ``stop UNIT``, ``restart UNIT``, ``reload UNIT`` (until new
     processes have replaced those of before) or ``reload UNIT rereading`` (they stay),
     ``up UNIT PORT-OR-SOCKET`` (until it listens), ``complaint UNIT`` (why it does not run),
     ``enable UNIT`` and ``disable UNIT`` (at boot), ``reread`` after a change of files below
-    ``directory``.
+    ``unit_directory``.
 
-    Where services do not share their host's files: ``inside(site, argv)`` are the words that run
-    ``argv`` where the service runs; ``validate(site, how, files, new)`` are the words that let the
-    service's software check its ``files``, of which ``new`` are staged.
+    Where services do not share their host's files: ``wrap_command(site, argv)`` are the words that run
+    ``argv`` where the service runs; ``validate_command(site, how, files, new)`` are the words that let
+    the service's software check its ``files``, of which ``new`` are staged.
     """
 
     shell_functions: str
     parse_units: Callable[[tuple[str, ...], str], dict[str, ObservedUnit]]
     unit_directory: str
     wrap_command: Callable[[Placement, Argv], Argv] | None = None
-    validate_command: Callable[[Placement, Argv | TrialStart, Sequence[str], Sequence[str]], Argv] | None = None
+    validate_command: (
+        Callable[[Placement, Argv | TrialStart, Sequence[str], Sequence[str]], Argv] | None
+    ) = None
 
 
 def list_differences(desired: HostState, observed: ObservedHost) -> list[str]:
@@ -179,7 +185,9 @@ def format_sysctl_file(sysctls: Mapping[str, str]) -> bytes:
 def parse_files(paths: tuple[str, ...], text: str) -> dict[str, ObservedFile]:
     """What ``look`` printed about ``paths``. Raises AutotuneError for output that makes no sense."""
     with wrap_parse_errors("files", text):
-        return {path: _parse_file(line) for path, line in zip(paths, split_lines(text), strict=True)}
+        return {
+            path: _parse_file(line) for path, line in zip(paths, split_lines(text), strict=True)
+        }
 
 
 def parse_sysctls(names: tuple[str, ...], text: str) -> dict[str, str | None]:
@@ -225,10 +233,10 @@ def _parse_file(line: str) -> ObservedFile:
 class HostPlan:
     """The least that makes a host as it should be, in the order it is done.
 
-    ``stop`` units → ``write`` and ``remove`` files → set ``sysctls`` → ``act`` on units → ``switch``
-    whether they start at boot.
-    ``unread`` are files that the service manager may not have read in their desired version.
-    ``replaces``: what the plan replaces, the digest of a file or the value of the kernel, by path
+    ``units_to_stop`` units → ``files_to_write`` and ``files_to_remove`` files → set ``sysctls`` →
+    ``unit_actions`` on units → ``boot_changes`` whether they start at boot.
+    ``unread_files`` are files that the service manager may not have read in their desired version.
+    ``replaced``: what the plan replaces, the digest of a file or the value of the kernel, by path
     or name.
     """
 
@@ -242,4 +250,13 @@ class HostPlan:
     boot_changes: Mapping[str, bool] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
-        return any((self.units_to_stop, self.files_to_write, self.files_to_remove, self.sysctls, self.unit_actions, self.boot_changes))
+        return any(
+            (
+                self.units_to_stop,
+                self.files_to_write,
+                self.files_to_remove,
+                self.sysctls,
+                self.unit_actions,
+                self.boot_changes,
+            )
+        )

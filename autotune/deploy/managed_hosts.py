@@ -12,21 +12,27 @@ from autotune.deploy.desired_state import plan_host
 from autotune.deploy.host import ManagedHost
 from autotune.deploy.host_commands import APPLIED_BACKUP_FILE, BACKUP_FILE
 from autotune.deploy.host_lock import LeaseRenewer
-from autotune.deploy.host_state import HostPlan, HostState, ObservedHost, ServiceManager, list_differences
+from autotune.deploy.host_state import (
+    HostPlan,
+    HostState,
+    ObservedHost,
+    ServiceManager,
+    list_differences,
+)
 from autotune.deploy.runtime import NoteCallback
 from autotune.errors import AutotuneError, LockedError, join_errors
 from autotune.services.base import Action
 from autotune.target.beds import find_study_directory
 from autotune.target.messages import format_count
 from autotune.transports.base import HostUnreachable, Transport
-from autotune.transports.parallel import HostResults, run_on_all
+from autotune.transports.parallel_hosts import HostResults, run_on_all
 
 T = TypeVar("T")
 KernelValueFitter = Callable[[Mapping[str, str | None]], Mapping[str, str]]
 
 
 class ManagedHosts:
-    """Hosts of one study. Nothing is done to them before ``take``; ``note`` hears of progress."""
+    """Hosts of one study. Nothing is done to them before ``lock``; ``note`` hears of progress."""
 
     def __init__(
         self,
@@ -38,7 +44,12 @@ class ManagedHosts:
         store = BackupStore(study)
         self._hosts = {
             transport.name: ManagedHost(
-                transport.name, transport, store, find_study_directory(study).name, service_manager, note
+                transport.name,
+                transport,
+                store,
+                find_study_directory(study).name,
+                service_manager,
+                note,
             )
             for transport in transports
         }
@@ -48,7 +59,9 @@ class ManagedHosts:
     def __getitem__(self, name: str) -> ManagedHost:
         return self._hosts[name]
 
-    def run_on_hosts(self, names: Iterable[str], work: Callable[[ManagedHost], T]) -> HostResults[T]:
+    def run_on_hosts(
+        self, names: Iterable[str], work: Callable[[ManagedHost], T]
+    ) -> HostResults[T]:
         """``work`` on all of them at once."""
         return run_on_all([self._hosts[name] for name in names], work)
 
@@ -119,13 +132,17 @@ class LoadHosts(ManagedHosts):
             self.unlock(restored=True)
             raise locked[0]
         self._lease.start()
-        prepared = self.run_on_hosts(self._locked_names(), lambda host: _fit_kernel_values(host, names, fit))
+        prepared = self.run_on_hosts(
+            self._locked_names(), lambda host: _fit_kernel_values(host, names, fit)
+        )
         self._note_all(prepared.results)
         for name, error in {**errors, **prepared.errors}.items():
             self._note(f"{name} makes load as it is: {error.message}")
 
 
-def _fit_kernel_values(host: ManagedHost, names: Sequence[str], fit: KernelValueFitter) -> tuple[str, ...]:
+def _fit_kernel_values(
+    host: ManagedHost, names: Sequence[str], fit: KernelValueFitter
+) -> tuple[str, ...]:
     orphaned = restore_orphaned(host)
     requested = HostState(sysctls=dict.fromkeys(names, ""))
     desired = HostState(sysctls=fit(host.observe(requested).sysctls))
@@ -160,7 +177,9 @@ def restore_host(host: ManagedHost) -> tuple[str, ...]:
     host.delete_backups()
     changed = format_count(len(plan.files_to_write) + len(plan.files_to_remove), "file")
     units = format_count(len(plan.unit_actions) + len(plan.units_to_stop), "unit")
-    return (f"{host.name}: restored {changed}, {format_count(len(plan.sysctls), 'sysctl')}, {units}",)
+    return (
+        f"{host.name}: restored {changed}, {format_count(len(plan.sysctls), 'sysctl')}, {units}",
+    )
 
 
 def _find_restorable_state(host: ManagedHost, observed: ObservedHost) -> HostState:
@@ -208,7 +227,10 @@ def _exclude_later_changes(host: ManagedHost) -> None:
     if not host.is_changed:
         return
     try:
-        record, kept = host.read_backup_copy(BACKUP_FILE), host.read_backup_copy(APPLIED_BACKUP_FILE)
+        record, kept = (
+            host.read_backup_copy(BACKUP_FILE),
+            host.read_backup_copy(APPLIED_BACKUP_FILE),
+        )
     except HostUnreachable:
         raise
     except AutotuneError:
@@ -255,7 +277,9 @@ def restore_study(
     restored = run_on_all(
         transports.values(),
         lambda transport: _restore_or_unlock(
-            ManagedHost(transport.name, transport, store, find_study_directory(study).name, service_manager)
+            ManagedHost(
+                transport.name, transport, store, find_study_directory(study).name, service_manager
+            )
         ),
     )
     return _format_results(HostResults(restored.results, {**missing, **restored.errors}))
@@ -273,7 +297,13 @@ def restore_hosts(
         run_on_all(
             transports.values(),
             lambda transport: _restore_from_host(
-                ManagedHost(transport.name, transport, store, find_study_directory(study).name, service_manager)
+                ManagedHost(
+                    transport.name,
+                    transport,
+                    store,
+                    find_study_directory(study).name,
+                    service_manager,
+                )
             ),
         )
     )

@@ -10,8 +10,8 @@ from typing import Any
 
 from autotune import config_text, foreign_files
 from autotune.errors import AutotuneError
-from autotune.services.base import ConfigFile, AdoptedConfig
-from autotune.strict import parse_file_mode, parse_json
+from autotune.services.base import AdoptedConfig, ConfigFile
+from autotune.strict_parsing import parse_file_mode, parse_json
 
 MANIFEST_FILE = "files.json"
 _TEXT_FIELDS = ("loses", "unit", "main", "deployment")  # fields of `Own`, written unless empty
@@ -26,7 +26,9 @@ def read_manifest(directory: Path | None) -> dict[str, AdoptedConfig]:
     if path is None or not path.exists():
         return {}
     try:
-        return parse_record(parse_json(foreign_files.read_named_file(path, foreign_files.MAX_RECORD_BYTES)))
+        return parse_record(
+            parse_json(foreign_files.read_named_file(path, foreign_files.MAX_RECORD_BYTES))
+        )
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise AutotuneError(
             f"{path} cannot be read: {error}", hint="`autotune init --from` writes it anew"
@@ -84,7 +86,7 @@ def _decode_text(file: Mapping[str, Any]) -> str | None:
 
 
 def parse_record(record: Mapping[str, Any]) -> dict[str, AdoptedConfig]:
-    """The inverse of ``record``.
+    """The inverse of ``build_record``.
 
     Raises ValueError, KeyError, TypeError or AttributeError for anything else.
     """

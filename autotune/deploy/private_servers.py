@@ -26,8 +26,8 @@ from autotune.deploy.stack import local_cache_name
 from autotune.errors import AutotuneError
 from autotune.foreign_files import ForeignFileError
 from autotune.services.base import Endpoint
-from autotune.strict import split_lines, parse_uint
-from autotune.target.read import TargetFile
+from autotune.strict_parsing import parse_uint, split_lines
+from autotune.target.read_target import TargetFile
 from autotune.target.runtimes import format_runtime_names
 
 # The shell records its own process, then *becomes* the server: the next command recognises every
@@ -76,7 +76,9 @@ class ServerProcess:
 
     def is_listening(self, port: int) -> bool:
         """Whether this server itself, or one of its children, listens on a TCP port."""
-        return port in _listening_ports(self.pid) or any(port in _listening_ports(p) for p in self.child_pids())
+        return port in _listening_ports(self.pid) or any(
+            port in _listening_ports(p) for p in self.child_pids()
+        )
 
     def read_log_tail(self, lines: int = 12) -> str:
         """The end of what it printed."""
@@ -183,7 +185,9 @@ def start_server(name: str, argv: Sequence[str], directory: Path) -> ServerProce
     return ServerProcess(name, process, directory, log)
 
 
-def wait_until(condition: Callable[[], bool], server: ServerProcess, seconds: float, expected: str) -> None:
+def wait_until(
+    condition: Callable[[], bool], server: ServerProcess, seconds: float, expected: str
+) -> None:
     """Wait for ``condition``. Raises ProcessFailed when the server dies or the time is up."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -246,14 +250,16 @@ def reload_server(server: ServerProcess, signal_name: str, seconds: float = 20.0
 
     def is_replaced() -> bool:
         old_pids = old & server.child_pids()
-        return not old_pids or (time.monotonic() > start + DRAINING_SECONDS and _are_draining(server, old_pids))
+        return not old_pids or (
+            time.monotonic() > start + DRAINING_SECONDS and _are_draining(server, old_pids)
+        )
 
     wait_until(is_replaced, server, seconds, "reloading")
     return len(old & server.child_pids())
 
 
 def _are_draining(server: ServerProcess, old_pids: frozenset[int]) -> bool:
-    """True if no process of ``left`` accepts connections, and a newer one does."""
+    """True if no process of ``old_pids`` accepts connections, and a newer one does."""
     new = server.child_pids() - old_pids
     listening = _listening_sockets(server.pid)
     serving = {pid for pid in (server.pid, *new, *old_pids) if _socket_inodes(pid) & listening}
@@ -312,7 +318,7 @@ def stop_orphaned(run: RunDirectory) -> tuple[str, ...]:
 
 
 def read_session_leader(directory: Path, server: str) -> SessionLeader | None:
-    """The process that ``start`` recorded for a server; ``None`` without a record."""
+    """The process that ``start_server`` recorded for a server; ``None`` without a record."""
     name = f"{server}{PID_SUFFIX}"
     try:
         content = foreign_files.read_bytes(directory, name, foreign_files.MAX_SMALL_FILE_BYTES)

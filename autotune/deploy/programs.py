@@ -57,7 +57,9 @@ def find_installed_programs(transport: Transport, needing: Iterable[ProgramUser]
     """
     used = list(needing)
     alternatives = {name: paths for user in used for name, paths in user.programs.items()}
-    answers = run_commands(transport, [Command(("where", *paths)) for paths in alternatives.values()])
+    answers = run_commands(
+        transport, [Command(("where", *paths)) for paths in alternatives.values()]
+    )
     paths = {name: done.stdout.strip() for name, done in zip(alternatives, answers, strict=True)}
     missing = sorted(name for name, path in paths.items() if not path)
     if missing:

@@ -18,10 +18,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune import durable, foreign_files
+from autotune import durable_files, foreign_files
 from autotune.account_key import make_state_directory, state_directory
 from autotune.errors import AutotuneError
-from autotune.strict import parse_json
+from autotune.strict_parsing import parse_json
 
 RECORD_DIRECTORY = "runs"  # in the account's state directory: a record of each run directory
 DIRECTORY_PREFIX = "autotune-"
@@ -41,7 +41,7 @@ class RunDirectory:
 def make_run_directory(study: Path, *, is_shared: bool) -> Path:
     """An empty directory for the stack of a study, instead of any it has.
 
-    ``for_others``: servers drop to an unprivileged account, which must reach their files.
+    ``is_shared``: servers drop to an unprivileged account, which must reach their files.
     Raises AutotuneError.
     """
     remove_run_directory(study)
@@ -49,9 +49,9 @@ def make_run_directory(study: Path, *, is_shared: bool) -> Path:
     path = Path(tempfile.gettempdir()).resolve() / name
     record = {"study": str(study.resolve()), "directory": str(path)}
     runs = make_state_directory() / RECORD_DIRECTORY
-    durable.make_directory(runs, 0o700)
+    durable_files.make_directory(runs, 0o700)
     # On record first: a tuner that is killed now leaves nothing that is not on record.
-    durable.write_file(runs / _record_name(study), json.dumps(record).encode(), 0o600)
+    durable_files.write_file(runs / _record_name(study), json.dumps(record).encode(), 0o600)
     path.mkdir(mode=0o700)
     (path / MARKER_FILE).write_text(name, encoding="ascii")
     path.chmod(0o755 if is_shared else 0o700)
@@ -93,7 +93,9 @@ def _record_name(study: Path) -> str:
 
 def _read_record(runs: Path, name: str) -> RunDirectory | None:
     try:
-        record = parse_json(foreign_files.read_bytes(runs, name, foreign_files.MAX_SMALL_FILE_BYTES))
+        record = parse_json(
+            foreign_files.read_bytes(runs, name, foreign_files.MAX_SMALL_FILE_BYTES)
+        )
         return RunDirectory(Path(record["study"]), Path(record["directory"]))
     except (OSError, ValueError, KeyError, TypeError, AutotuneError):
         return None  # what it was the record of cannot be known

@@ -11,14 +11,14 @@ from typing import ClassVar, Protocol, TypeVar
 from autotune.deploy.host_state import HostPlan, HostState, ObservedHost, ServiceManager
 from autotune.deploy.stack import ServiceInstance, Stack
 from autotune.errors import AutotuneError
-from autotune.services.base import Argv, ConfigFile, AdoptedConfig, Settings, TrialStart
+from autotune.services.base import AdoptedConfig, Argv, ConfigFile, Settings, TrialStart
 from autotune.space.facts import HostFacts
 from autotune.target.messages import format_count
 from autotune.target.model import Target
-from autotune.target.read import TargetFile
+from autotune.target.read_target import TargetFile
 from autotune.target.runtimes import DEFAULT_RUNTIME, import_runtime
 from autotune.transports.base import Transport
-from autotune.transports.parallel import HostResults
+from autotune.transports.parallel_hosts import HostResults
 
 T = TypeVar("T")
 NoteCallback = Callable[[str], None]  # hears of progress, a line at a time
@@ -39,7 +39,8 @@ class ApplyFailed(AutotuneError):
 class ConfigurationCheck:
     """How the software of a part validates its files before they replace what runs.
 
-    ``files`` are all files of the part, by the paths its service knows; ``new`` those that change.
+    ``files`` are all files of the part, by the paths its service knows; ``changed_files`` those that
+    change.
     """
 
     instance: ServiceInstance
@@ -57,7 +58,7 @@ class RuntimeLayout:
     isolated = False
 
     def path_for(self, instance: ServiceInstance, path: str) -> str:
-        """The absolute path on the host of a file of ``part``."""
+        """The absolute path on the host of a file of ``instance``."""
         return path
 
     def mode_for(self, file: ConfigFile) -> int | None:
@@ -69,7 +70,7 @@ class RuntimeLayout:
         return None
 
     def unit_for(self, instance: ServiceInstance) -> str | None:
-        """What is started, reloaded and stopped for ``part``; ``None`` without a process."""
+        """What is started, reloaded and stopped for ``instance``; ``None`` without a process."""
         return instance.service.get_unit(instance.placement)
 
     def build_unit_files(
@@ -98,11 +99,14 @@ class RuntimeHost(Protocol):
         ...
 
     def back_up(
-        self, desired: HostState, created_files: Iterable[str] = (), checks: Sequence[ConfigurationCheck] = ()
+        self,
+        desired: HostState,
+        created_files: Iterable[str] = (),
+        checks: Sequence[ConfigurationCheck] = (),
     ) -> None:
         """Back up everything that is about to change and has no backup yet.
 
-        ``leaves`` are paths that the software itself is going to make; ``checks`` are how it
+        ``created_files`` are paths that the software itself is going to make; ``checks`` are how it
         validates what is backed up.
         """
         ...
@@ -117,7 +121,9 @@ class RuntimeHost(Protocol):
         """As ``observe``, with what each command printed; none may change anything."""
         ...
 
-    def stage(self, desired: HostState, plan: HostPlan, checks: Sequence[ConfigurationCheck] = ()) -> None:
+    def stage(
+        self, desired: HostState, plan: HostPlan, checks: Sequence[ConfigurationCheck] = ()
+    ) -> None:
         """Let the software validate new files where they disturb nothing. Raises Invalid."""
         ...
 
@@ -125,9 +131,11 @@ class RuntimeHost(Protocol):
         """Take staged files away."""
         ...
 
-    def select_restorable(self, original: HostState, observed: ObservedHost) -> tuple[HostState, list[str]]:
-        """``original`` without the files that their software refuses by now, and what it says against
-        them; all other files are staged."""
+    def select_restorable(
+        self, original: HostState, observed: ObservedHost
+    ) -> tuple[HostState, list[str]]:
+        """``original_state`` without the files that their software refuses by now, and what it says
+        against them; all other files are staged."""
         ...
 
     def apply(self, desired: HostState, plan: HostPlan) -> None:
@@ -145,11 +153,13 @@ class RuntimeHost(Protocol):
 
 
 class LockedHosts(Protocol):
-    """All hosts of a stack, ready for changes between ``take`` and ``release``."""
+    """All hosts of a stack, ready for changes between ``lock`` and ``unlock``."""
 
     def __getitem__(self, name: str) -> RuntimeHost: ...
 
-    def run_on_hosts(self, names: Iterable[str], work: Callable[[RuntimeHost], T]) -> HostResults[T]:
+    def run_on_hosts(
+        self, names: Iterable[str], work: Callable[[RuntimeHost], T]
+    ) -> HostResults[T]:
         """``work`` on each of these hosts; its results and errors by their names."""
         ...
 
@@ -199,7 +209,9 @@ class Runtime(ABC):
     layout: ClassVar[RuntimeLayout]
     service_manager: ClassVar[ServiceManager | None] = None
 
-    def read_isolated_files(self, transport: Transport, instances: Sequence[ServiceInstance]) -> dict[str, bytes]:
+    def read_isolated_files(
+        self, transport: Transport, instances: Sequence[ServiceInstance]
+    ) -> dict[str, bytes]:
         """The own files of services that are isolated, by the paths that the runtime gives them."""
         return {}
 
@@ -208,7 +220,9 @@ class Runtime(ABC):
         """The transport of each host of a target; none is connected before its first use."""
 
     @abstractmethod
-    def read_facts(self, target: Target, transports: Mapping[str, Transport]) -> dict[str, HostFacts]:
+    def read_facts(
+        self, target: Target, transports: Mapping[str, Transport]
+    ) -> dict[str, HostFacts]:
         """What each host has, within what the target grants of it."""
 
     @abstractmethod
@@ -234,7 +248,9 @@ class Runtime(ABC):
         """The stack of a target; what is private to the study lies below ``directory``."""
 
     @abstractmethod
-    def find_validation_errors(self, transport: Transport, cases: ValidationCases) -> list[str | None]:
+    def find_validation_errors(
+        self, transport: Transport, cases: ValidationCases
+    ) -> list[str | None]:
         """What the software on a host says against files; ``None`` where it accepts them."""
 
     @abstractmethod

@@ -6,8 +6,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from graphlib import TopologicalSorter
 
-from autotune.services.base import Conditions, Endpoint, AdoptedConfig, Role, Service, Settings, Placement, conditions_hold
-from autotune.services.registry import DEPLOYMENT_PORTS, TierService, list_by_role, services_of, list_tier_services
+from autotune.services.base import (
+    AdoptedConfig,
+    Conditions,
+    Endpoint,
+    Placement,
+    Role,
+    Service,
+    Settings,
+    conditions_hold,
+)
+from autotune.services.registry import (
+    DEPLOYMENT_PORTS,
+    TierService,
+    list_by_role,
+    list_tier_services,
+    services_of,
+)
 from autotune.space.facts import HostFacts
 from autotune.target.model import Target
 
@@ -16,7 +31,7 @@ PortsByHost = Mapping[tuple[str, str], int]
 
 @dataclass(frozen=True)
 class ServiceInstance:
-    """One service on one host of one tier; it is there while ``when`` holds."""
+    """One service on one host of one tier; it is there while ``conditions`` holds."""
 
     service: Service
     placement: Placement
@@ -36,7 +51,7 @@ class ServiceInstance:
 class Stack:
     """All parts in dependency order, and where requests enter: at each host of the first tier.
 
-    ``parts`` are those of every deployment that the target lets the search choose from; which of
+    ``instances`` are those of every deployment that the target lets the search choose from; which of
     them run depends on the settings.
     """
 
@@ -75,7 +90,7 @@ class StackContext:
     """What the topology is built from: directories, ports, accounts, programs and facts per host.
 
     ``ports`` are those of private servers; without one, the tier's own port holds, or its service's.
-    ``programs`` are by host, ``own`` are the hosts' own files by the names of parts.
+    ``programs`` are by host, ``adopted`` are the hosts' own files by the names of parts.
     """
 
     directory: str
@@ -89,7 +104,7 @@ class StackContext:
 
 
 def local_cache_name(tier: str) -> str:
-    """The name that ``Ports`` has, in place of a tier's, for the cache on each host of a tier."""
+    """The name that ``PortsByHost`` has, in place of a tier's, for the cache on each host of a tier."""
     return f"{tier}.local"
 
 
@@ -103,14 +118,20 @@ def entry_tiers(target: Target) -> tuple[str, ...]:
 def start_order(target: Target) -> tuple[str, ...]:
     """Tiers such that each comes after all it depends on."""
     return tuple(
-        TopologicalSorter({name: tier.required_tiers for name, tier in target.tiers.items()}).static_order()
+        TopologicalSorter(
+            {name: tier.required_tiers for name, tier in target.tiers.items()}
+        ).static_order()
     )
 
 
 def build_stack(target: Target, context: StackContext) -> Stack:
     """The stack of a target with every deployment of each tier."""
     built = [
-        ServiceInstance(place.service, _build_placement(target, context, name, host, place), place.run_conditions)
+        ServiceInstance(
+            place.service,
+            _build_placement(target, context, name, host, place),
+            place.run_conditions,
+        )
         for name in start_order(target)
         for host in target.tiers[name].hosts
         for place in list_tier_services(name, target.tiers[name])
@@ -120,7 +141,9 @@ def build_stack(target: Target, context: StackContext) -> Stack:
     return Stack(tuple(built), entry, tuple(others))
 
 
-def _build_placement(target: Target, context: StackContext, name: str, host: str, tier_service: TierService) -> Placement:
+def _build_placement(
+    target: Target, context: StackContext, name: str, host: str, tier_service: TierService
+) -> Placement:
     tier = target.tiers[name]
 
     def endpoints(tiers: tuple[str, ...], role: Role | None = None) -> tuple[Endpoint, ...]:
@@ -153,7 +176,9 @@ def _build_placement(target: Target, context: StackContext, name: str, host: str
     )
 
 
-def _find_adopted(context: StackContext, host: str, tier_service: TierService) -> AdoptedConfig | None:
+def _find_adopted(
+    context: StackContext, host: str, tier_service: TierService
+) -> AdoptedConfig | None:
     """The host's own files of a service, if it is in the deployment that they are of: another
     deployment of the tier may have a service of the same name."""
     own = context.adopted.get(f"{tier_service.tier}.{host}.{tier_service.service.name}")
@@ -162,7 +187,9 @@ def _find_adopted(context: StackContext, host: str, tier_service: TierService) -
 
 
 def _tier_roles(target: Target, tier: str) -> set[Role]:
-    return {role for deployment in target.tiers[tier].service for _, role in services_of(deployment)}
+    return {
+        role for deployment in target.tiers[tier].service for _, role in services_of(deployment)
+    }
 
 
 def _local_cache_endpoint(tier: str, host: str, context: StackContext) -> Endpoint:
@@ -173,5 +200,7 @@ def _local_cache_endpoint(tier: str, host: str, context: StackContext) -> Endpoi
 
 def _endpoint(target: Target, tier: str, host: str, context: StackContext) -> Endpoint:
     described = target.tiers[tier]
-    port = context.ports.get((tier, host)) or described.port or DEPLOYMENT_PORTS[described.service[0]]
+    port = (
+        context.ports.get((tier, host)) or described.port or DEPLOYMENT_PORTS[described.service[0]]
+    )
     return Endpoint(target.hosts[host].address, port)

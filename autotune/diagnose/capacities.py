@@ -33,7 +33,7 @@ COMMON_ERROR_SD = 0.05  # sd of the error that all readings of a trial share
 
 @dataclass(frozen=True)
 class ResourceUse:
-    """The ``share`` of a part in use at ``rate`` answered requests/s; ``sd`` is of its logarithm."""
+    """The ``used_share`` of a part in use at ``rate`` answered requests/s; ``sd`` is of its logarithm."""
 
     instance_name: str
     tiers: tuple[str, ...]
@@ -43,7 +43,9 @@ class ResourceUse:
 
     @property
     def estimate_capacity(self) -> Estimate:
-        return Estimate(log(self.rate / self.used_share), hypot(self.sd, LOW_USE_SD / self.used_share))
+        return Estimate(
+            log(self.rate / self.used_share), hypot(self.sd, LOW_USE_SD / self.used_share)
+        )
 
 
 def pool_capacities(uses: Iterable[ResourceUse]) -> dict[str, InstanceCapacity]:
@@ -61,13 +63,19 @@ def pool_capacities(uses: Iterable[ResourceUse]) -> dict[str, InstanceCapacity]:
     return pooled_by_part
 
 
-def list_uses(contexts: Sequence[ReadingContext], called_tiers: Mapping[str, Sequence[str]]) -> list[ResourceUse]:
+def list_uses(
+    contexts: Sequence[ReadingContext], called_tiers: Mapping[str, Sequence[str]]
+) -> list[ResourceUse]:
     """Return the uses of all parts in the readings that met the SLO.
 
-    ``calls`` maps each tier to the tiers that it calls, directly or through others.
+    ``called_tiers`` maps each tier to the tiers that it calls, directly or through others.
     """
     carried = [context for context in contexts if context.met_slo and not context.reading.limited]
-    return [use for context in carried for use in (*_list_host_uses(context), *_list_pool_uses(context, called_tiers))]
+    return [
+        use
+        for context in carried
+        for use in (*_list_host_uses(context), *_list_pool_uses(context, called_tiers))
+    ]
 
 
 def build_host_uses(
@@ -75,13 +83,15 @@ def build_host_uses(
 ) -> list[ResourceUse]:
     """Return CPU uses by the utilisation law; only the busiest host with the same ``tiers`` counts.
 
-    ``busy`` is the share of each host's CPUs in use.
+    ``busy_shares`` is the share of each host's CPUs in use.
     """
     busiest: dict[tuple[str, ...], float] = {}
     for host, share in busy_shares.items():
         if its_tiers := tuple(sorted(tiers.get(host, ()))):
             busiest[its_tiers] = max(share, busiest.get(its_tiers, 0.0))
-    return [ResourceUse(f"{'+'.join(own)}.cpu", own, rate, s, CPU_LOG_SD) for own, s in busiest.items()]
+    return [
+        ResourceUse(f"{'+'.join(own)}.cpu", own, rate, s, CPU_LOG_SD) for own, s in busiest.items()
+    ]
 
 
 def _list_host_uses(context: ReadingContext) -> list[ResourceUse]:
@@ -94,15 +104,21 @@ def _list_host_uses(context: ReadingContext) -> list[ResourceUse]:
         name: own[name] / host.cpus if own[name] else host.busy_share
         for name, host in context.hosts.items()
     }
-    return build_host_uses(context.answered_rate, busy, {host: tuple(names) for host, names in tiers.items()})
+    return build_host_uses(
+        context.answered_rate, busy, {host: tuple(names) for host, names in tiers.items()}
+    )
 
 
-def _list_pool_uses(context: ReadingContext, called_tiers: Mapping[str, Sequence[str]]) -> list[ResourceUse]:
+def _list_pool_uses(
+    context: ReadingContext, called_tiers: Mapping[str, Sequence[str]]
+) -> list[ResourceUse]:
     """Return uses by Little's law (workers) and the utilisation law (threads), per busiest host."""
     fullest: dict[str, ResourceUse] = {}
     for part in context.instances:
         for use in (_worker_use(context, part, called_tiers), _thread_use(context, part)):
-            if use and use.used_share > (fullest[use.instance_name].used_share if use.instance_name in fullest else 0.0):
+            if use and use.used_share > (
+                fullest[use.instance_name].used_share if use.instance_name in fullest else 0.0
+            ):
                 fullest[use.instance_name] = use
     return list(fullest.values())
 
@@ -115,7 +131,13 @@ def _worker_use(
         return None
     # A request also occupies its worker while the called tiers work.
     tiers = (instance.tier, *called_tiers.get(instance.tier, ()))
-    return ResourceUse(f"{instance.label}.workers", tiers, context.answered_rate, instance.accepted_connections / limit, POOL_LOG_SD)
+    return ResourceUse(
+        f"{instance.label}.workers",
+        tiers,
+        context.answered_rate,
+        instance.accepted_connections / limit,
+        POOL_LOG_SD,
+    )
 
 
 def _max_workers(instance: InstanceActivity, settings: Settings) -> float | None:
@@ -134,4 +156,6 @@ def _thread_use(context: ReadingContext, instance: InstanceActivity) -> Resource
     if threads is None or instance.cpu <= 0:
         return None
     share = instance.cpu / threads
-    return ResourceUse(f"{instance.label}.threads", (instance.tier,), context.answered_rate, share, THREADS_LOG_SD)
+    return ResourceUse(
+        f"{instance.label}.threads", (instance.tier,), context.answered_rate, share, THREADS_LOG_SD
+    )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from autotune.deploy.stack import Stack
 from autotune.measure.reading import Reading
 from autotune.monitor.activity import HostActivity, compute_host_activity, compute_instance_activity
-from autotune.monitor.watch import Observations, WatchedHost
+from autotune.monitor.host_watch import Observations, WatchedHost
 from autotune.parameter_name import select_service_settings
 from autotune.services.base import Role, Settings
 from autotune.services.diagnosis import InstanceActivity, InstanceReading, Resource
@@ -39,7 +39,7 @@ class Bottleneck:
 class ReadingContext:
     """Everything known about one reading. Pure data for the rules.
 
-    ``fastest`` is the shortest ``floor`` of all readings with the same settings.
+    ``fastest_latency`` is the shortest ``latency_floor`` of all readings with the same settings.
     """
 
     reading: Reading
@@ -108,13 +108,18 @@ def build_context(
     slo: Slo,
 ) -> ReadingContext:
     """Return the context of one watched reading."""
-    activities = {host.name: compute_host_activity(host, observations, reading.seconds) for host in hosts}
+    activities = {
+        host.name: compute_host_activity(host, observations, reading.seconds) for host in hosts
+    }
     return ReadingContext(
         reading,
         slo,
         settings,
         {name: activity for name, activity in activities.items() if activity is not None},
-        tuple(compute_instance_activity(part, observations, reading.seconds) for part in stack.instances),
+        tuple(
+            compute_instance_activity(part, observations, reading.seconds)
+            for part in stack.instances
+        ),
     )
 
 
@@ -131,4 +136,6 @@ def time_in_php(context: ReadingContext) -> float | None:
     """Return the seconds that a request spends in a PHP process (requests there = rate × time)."""
     if context.answered_rate <= 0 or not context.application_pools:
         return None
-    return sum(part.accepted_connections for part in context.application_pools) / context.answered_rate
+    return (
+        sum(part.accepted_connections for part in context.application_pools) / context.answered_rate
+    )

@@ -11,13 +11,15 @@ from autotune.diagnose.context import Bottleneck, ReadingContext, build_context,
 from autotune.diagnose.rules import BOTTLENECK_RULES
 from autotune.measure.reading import Reading
 from autotune.monitor.activity import HostUsage
-from autotune.monitor.watch import Observations, WatchedHost
+from autotune.monitor.host_watch import Observations, WatchedHost
 from autotune.services.base import Role, Settings
 from autotune.services.diagnosis import Resource
 from autotune.services.registry import ALL_SERVICES, find_diagnosis, list_by_role
 from autotune.target.slo import Slo
 
-MAX_FAILED_READINGS = 3  # failed readings that count; further above the peak, overload hides the cause
+MAX_FAILED_READINGS = (
+    3  # failed readings that count; further above the peak, overload hides the cause
+)
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,9 @@ def find_bottleneck(
     slo: Slo,
 ) -> Bottleneck | None:
     """Return what limits the peak, from the readings around it; ``None`` without an explanation."""
-    return select_bottleneck(build_contexts(stack, settings, watched_readings, hosts=hosts, slo=slo))
+    return select_bottleneck(
+        build_contexts(stack, settings, watched_readings, hosts=hosts, slo=slo)
+    )
 
 
 def build_contexts(
@@ -51,7 +55,9 @@ def build_contexts(
 ) -> list[ReadingContext]:
     """Return the context of each reading."""
     return [
-        build_context(w.reading, w.observations, stack=stack, hosts=hosts, settings=settings, slo=slo)
+        build_context(
+            w.reading, w.observations, stack=stack, hosts=hosts, settings=settings, slo=slo
+        )
         for w in watched_readings
     ]
 

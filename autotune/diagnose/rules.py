@@ -38,7 +38,9 @@ READY_PER_CPU = 1.25  # runnable processes per CPU
 def check_generator(context: ReadingContext) -> Bottleneck | None:
     if not context.reading.limited:
         return None
-    return Bottleneck("load", "generator", "", Resource.GENERATOR, context.reading.limited, REPORTED)
+    return Bottleneck(
+        "load", "generator", "", Resource.GENERATOR, context.reading.limited, REPORTED
+    )
 
 
 def check_wrong_answers(context: ReadingContext) -> Bottleneck | None:
@@ -120,7 +122,11 @@ def check_local_ports(context: ReadingContext) -> Bottleneck | None:
 def check_memory(context: ReadingContext) -> Bottleneck | None:
     for host in context.hosts.values():
         if host.memory >= 0.97 or host.swapped_bytes > 1 << 20:
-            part = max(context.instances_on(host.name), key=lambda p: p.rss * max(1, p.workers), default=None)
+            part = max(
+                context.instances_on(host.name),
+                key=lambda p: p.rss * max(1, p.workers),
+                default=None,
+            )
             if part:
                 return _build_bottleneck(
                     part,
@@ -138,7 +144,9 @@ def check_cpu(context: ReadingContext) -> Bottleneck | None:
     """Report a lack of CPU: the services used their host's CPUs, or requests mostly ran or were
     ready to run."""
     return _find_cpu_shortage(context, MEASURED, _describe_quota_use) or _find_cpu_shortage(
-        context, MEASURED, lambda host, _: _describe_waiting_processes(context, host, REQUEST_TIME_SHARE)
+        context,
+        MEASURED,
+        lambda host, _: _describe_waiting_processes(context, host, REQUEST_TIME_SHARE),
     )
 
 
@@ -176,7 +184,10 @@ def _describe_quota_use(host: HostActivity, used: float) -> str:
     # Usage above the quota means that the quota is not enforced.
     if FULL_FRACTION * host.cpus <= used <= 1.25 * host.cpus:
         return f"the stack used {used:.2f} of {host.name}'s {host.cpus:g} CPUs"
-    if host.throttled >= THROTTLED_SHARE and max(used, host.quota_used_share or 0.0) >= QUOTA_USED_SHARE * host.cpus:
+    if (
+        host.throttled >= THROTTLED_SHARE
+        and max(used, host.quota_used_share or 0.0) >= QUOTA_USED_SHARE * host.cpus
+    ):
         return f"the CPU quota throttled {host.name} for {host.throttled:.1f} s per second"
     return ""
 
@@ -192,7 +203,12 @@ def _describe_waiting_processes(context: ReadingContext, host: HostActivity, sha
     demanded = sum(part.cpu + (part.cpu_delay or 0.0) for part in parts)
     waiting = [part for part in parts if part.cpu_delay and _ready_share(part) >= share]
     is_own_load = sum(part.cpu for part in parts) >= STACK_CPU_SHARE * host.cpus
-    if idle > IDLE_CPU_SHARE or demanded < READY_PER_CPU * host.cpus or not waiting or not is_own_load:
+    if (
+        idle > IDLE_CPU_SHARE
+        or demanded < READY_PER_CPU * host.cpus
+        or not waiting
+        or not is_own_load
+    ):
         return ""
     worst = max(waiting, key=lambda p: p.cpu_delay or 0.0)
     times = (worst.cpu_delay or 0.0) / max(worst.cpu, 1e-3)
@@ -204,7 +220,9 @@ def _describe_waiting_processes(context: ReadingContext, host: HostActivity, sha
 
 def _ready_share(instance: InstanceActivity) -> float:
     """Return the fraction of a part's time with requests in which its processes are runnable."""
-    in_hand = instance.accepted_connections if instance.runs_application else float(instance.workers)
+    in_hand = (
+        instance.accepted_connections if instance.runs_application else float(instance.workers)
+    )
     return (instance.cpu + (instance.cpu_delay or 0.0)) / max(in_hand, 1.0)
 
 
@@ -246,7 +264,9 @@ def check_store(context: ReadingContext) -> Bottleneck | None:
     requests, but none of them in time.
     """
     inside = time_in_php(context)
-    fastest = context.fastest_latency if context.fastest_latency is not None else latency_floor(context)
+    fastest = (
+        context.fastest_latency if context.fastest_latency is not None else latency_floor(context)
+    )
     if inside is None or fastest is None or inside < 0.5 * fastest:
         return None
     work = sum(part.cpu for part in context.application_pools) / context.answered_rate
@@ -267,11 +287,18 @@ def check_store(context: ReadingContext) -> Bottleneck | None:
 
 def _find_slow_instance(context: ReadingContext) -> tuple[InstanceActivity | None, str]:
     """Return the cache if it did not answer in time, else the store if gets miss the cache."""
-    caches, stores = context.instances_with_role(Role.CACHE), context.instances_with_role(*STORE_ROLES)
+    caches, stores = (
+        context.instances_with_role(Role.CACHE),
+        context.instances_with_role(*STORE_ROLES),
+    )
     for cache in caches:
         if cache.unanswered_queries > cache.answered_queries:
             return cache, "the cache left most queries of its counters unanswered"
-    counted = [(c.counters, lookups) for c in caches if (lookups := find_diagnosis(c.service).lookup_counters)]
+    counted = [
+        (c.counters, lookups)
+        for c in caches
+        if (lookups := find_diagnosis(c.service).lookup_counters)
+    ]
     misses = sum(counters.get(lookups.misses, 0) for counters, lookups in counted)
     gets = sum(counters.get(lookups.gets, 0) for counters, lookups in counted)
     if not stores or (caches and not misses):
@@ -280,7 +307,9 @@ def _find_slow_instance(context: ReadingContext) -> tuple[InstanceActivity | Non
     return stores[0], f"{share}, so requests wait for the store"
 
 
-def apply_service_rules(rules: Callable[[Diagnosis], Iterable[ServiceRule]], *roles: Role) -> BottleneckRule:
+def apply_service_rules(
+    rules: Callable[[Diagnosis], Iterable[ServiceRule]], *roles: Role
+) -> BottleneckRule:
     """Return a rule with the first finding of the services' own rules, furthest parts first."""
 
     def finding(context: ReadingContext) -> Bottleneck | None:
@@ -322,11 +351,17 @@ BOTTLENECK_RULES: tuple[BottleneckRule, ...] = (
     check_network,
     check_cpu,
     check_busy_threads,
-    apply_service_rules(lambda service: service.worker_rules, Role.DATABASE),  # a database reports its own waits
+    apply_service_rules(
+        lambda service: service.worker_rules, Role.DATABASE
+    ),  # a database reports its own waits
     check_store,
     check_crowded_cpus,
-    apply_service_rules(lambda service: service.worker_rules),  # all workers are busy and requests wait
-    apply_service_rules(lambda service: service.cache_rules),  # a cache evicts keys that are requested again
+    apply_service_rules(
+        lambda service: service.worker_rules
+    ),  # all workers are busy and requests wait
+    apply_service_rules(
+        lambda service: service.cache_rules
+    ),  # a cache evicts keys that are requested again
     check_backlog,
 )
 
@@ -336,5 +371,9 @@ def _instances_complaining(context: ReadingContext, subject: str) -> Iterable[In
         yield from (part for part in context.instances if part.log_complaints.get(subject))
 
 
-def _build_bottleneck(instance: InstanceActivity, resource: Resource, evidence: str, confidence: float) -> Bottleneck:
-    return Bottleneck(instance.tier, instance.service, instance.host, resource, evidence, confidence)
+def _build_bottleneck(
+    instance: InstanceActivity, resource: Resource, evidence: str, confidence: float
+) -> Bottleneck:
+    return Bottleneck(
+        instance.tier, instance.service, instance.host, resource, evidence, confidence
+    )

@@ -12,13 +12,13 @@ from posixpath import dirname
 
 from autotune.config_text import is_utf8
 from autotune.deploy.host_commands import Command, run_commands, run_required
-from autotune.discovery.listening import parse_listeners
+from autotune.discovery.listeners import parse_listeners
 from autotune.errors import AutotuneError
 from autotune.services.adoption import RunningHost
 from autotune.services.config_files import FileTree, list_ancestors, unpack_tree
-from autotune.services.registry import map_adoptions, services_of, list_programs
+from autotune.services.registry import list_programs, map_adoptions, services_of
 from autotune.space.facts import HostFacts
-from autotune.strict import is_uint, split_lines
+from autotune.strict_parsing import is_uint, split_lines
 from autotune.transports.base import SshHost, Transport
 from autotune.transports.facts import read_host_facts
 
@@ -52,8 +52,8 @@ _SOCKETS_SCRIPT = "nproc; ss -lxH; ss -ltnH"
 _BACKLOG_PATTERN = re.compile(r"LISTEN\s+[0-9]+\s+([0-9]{1,9})\s+(\S+)")
 _IS_ACTIVE_SCRIPT = 'runs() { systemctl -q is-active -- "$1"; }'
 # Configurations are small text files. Large files, keys and passwords are skipped.
-_SMALL_FILES_EXPRESSION = """\\( -type l -o -type f -size -512k ! -name '*.key' ! -name '*.pem' ! -name '*.htpasswd' \\
-    ! -name '.htpasswd' ! -name '*.so' ! -path '*/ssl/*' \\) -print0 2>/dev/null"""
+_SMALL_FILES_EXPRESSION = """\\( -type l -o -type f -size -512k ! -name '*.key' ! -name '*.pem' ! -name
+    '*.htpasswd' \\ ! -name '.htpasswd' ! -name '*.so' ! -path '*/ssl/*' \\) -print0 2>/dev/null"""
 _PACK_SCRIPT = "tar -c --no-recursion --null -T - 2>/dev/null | gzip -c | base64 -w 0"
 _PACK_FILES_SCRIPT = f"""
 cd / && command -v tar >/dev/null || {{ echo 'there is no tar' >&2; exit 1; }}
@@ -105,7 +105,9 @@ def read_host(transport: Transport, host: SshHost) -> DiscoveredHost:
         ("ss -ltnpH",),
     )
     asked = [Command(("sh", "-c", script, "sh", *arguments)) for script, *arguments in scripts]
-    units, names, sockets, files, listening = run_commands(transport, asked, timeout=READ_TIMEOUT_SECONDS)
+    units, names, sockets, files, listening = run_commands(
+        transport, asked, timeout=READ_TIMEOUT_SECONDS
+    )
     if not units.ok:
         raise AutotuneError(
             f"{host.name} has no systemd, which autotune needs to reload its services",
@@ -135,8 +137,12 @@ def read_versions(host: DiscoveredHost, transport: Transport) -> DiscoveredHost:
 
     This takes most of a second of CPU on a host with application servers.
     """
-    script = "\n".join([_IS_ACTIVE_SCRIPT, *(adoption.version_script for adoption in list_programs()), ":"])
-    (versions,) = run_commands(transport, [Command(("sh", "-c", script))], timeout=READ_TIMEOUT_SECONDS)
+    script = "\n".join(
+        [_IS_ACTIVE_SCRIPT, *(adoption.version_script for adoption in list_programs()), ":"]
+    )
+    (versions,) = run_commands(
+        transport, [Command(("sh", "-c", script))], timeout=READ_TIMEOUT_SECONDS
+    )
     return replace(host, versions=tuple(line for line in split_lines(versions.stdout) if line))
 
 
@@ -165,11 +171,13 @@ def read_isolated_host(
 ) -> DiscoveredHost:
     """Return a host as services with their own file system see it.
 
-    ``packed`` prints a tar archive of each of ``paths``, in base64. It needs no program from inside that
-    file system.
+    ``archive_command`` prints a tar archive of each of ``paths``, in base64. It needs no program from
+    inside that file system.
     """
     commands = [Command(tuple(archive_command), required=True), Command(("nproc",), required=True)]
-    archives, processors = run_required(transport, commands, timeout=READ_TIMEOUT_SECONDS, functions=shell_functions)
+    archives, processors = run_required(
+        transport, commands, timeout=READ_TIMEOUT_SECONDS, functions=shell_functions
+    )
     trees = [_unpack_tree(transport.name, text, dirname(path))
              for path, text in zip(paths, split_lines(archives.stdout), strict=False)]  # fmt: skip
     units = (service.unit_name for name in deployments for service, _ in services_of(name))
@@ -190,13 +198,19 @@ def _follow_links(transport: Transport, tree: FileTree) -> FileTree:
     for _ in range(MAX_LINK_ROUNDS):
         targets = tuple(end for end in tree.unread_targets if tree.directories and is_utf8(end))
         paths = {path for path in (*tree.links, *targets) if is_utf8(path)}
-        above = {*targets, *(each for path in paths for each in list_ancestors(dirname(path)))} - asked
+        above = {
+            *targets,
+            *(each for path in paths for each in list_ancestors(dirname(path))),
+        } - asked
         if not above:
             break
         asked |= above
         below = tuple(path for path in targets if path in above)
-        commands = [Command(("sh", "-c", script, "sh", *(f"./{path[1:]}" for path in sorted(places))))
-                    for script, places in ((_PACK_PARENTS_SCRIPT, above), (_PACK_TARGETS_SCRIPT, below)) if places]  # fmt: skip
+        commands = [
+            Command(("sh", "-c", script, "sh", *(f"./{path[1:]}" for path in sorted(places))))
+            for script, places in ((_PACK_PARENTS_SCRIPT, above), (_PACK_TARGETS_SCRIPT, below))
+            if places
+        ]
         for answer in run_commands(transport, commands, timeout=READ_TIMEOUT_SECONDS):
             tree = tree.merge(_unpack_tree(transport.name, answer.stdout))
     return tree

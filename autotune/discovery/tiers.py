@@ -7,13 +7,20 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from autotune.config_text import is_utf8, escape_non_utf8
+from autotune.config_text import escape_non_utf8, is_utf8
 from autotune.discovery.host_reading import DiscoveredHost
-from autotune.discovery.listening import list_other_ports, list_untuned
+from autotune.discovery.listeners import list_other_ports, list_untuned
 from autotune.services.adoption import Adoption, RunningService
 from autotune.services.base import Role
 from autotune.services.config_files import Config
-from autotune.services.registry import DEPLOYMENTS, DEPLOYABLE_SERVICES, select_companions, list_by_role, services_of, list_programs
+from autotune.services.registry import (
+    DEPLOYABLE_SERVICES,
+    DEPLOYMENTS,
+    list_by_role,
+    list_programs,
+    select_companions,
+    services_of,
+)
 
 _ADDRESS_PATTERN = re.compile(r"(?:[a-z]+://)?(\[[0-9a-fA-F:]+\]|[A-Za-z0-9_.-]+):([0-9]{2,5})")
 _SOCKET_PATTERN = re.compile(r"(?:unix[:@])?(/[^:]*)")
@@ -27,8 +34,8 @@ _CALLER_KINDS, _CALLED_KINDS = ("web", "app"), ("cache", "store", "db")
 class DiscoveredInstance:
     """A deployment on a host. ``services`` are its services by name.
 
-    ``behind`` are the places to which it forwards requests, as ``host:port``. ``tls`` and ``site`` come
-    from ``RunningService``.
+    ``backends`` are the places to which it forwards requests, as ``host:port``. ``tls`` and
+    ``hostname`` come from ``RunningService``.
     """
 
     host: DiscoveredHost
@@ -47,7 +54,7 @@ class DiscoveredInstance:
 
 @dataclass(frozen=True)
 class DiscoveredTier:
-    """Hosts with the same deployment at the same port. No file shows the ``uses`` in ``assumed``."""
+    """Hosts with the same deployment at the same port. No file shows the ``uses`` in ``assumed_uses``."""
 
     name: str
     instances: tuple[DiscoveredInstance, ...]
@@ -70,7 +77,9 @@ class DiscoveredTier:
     @property
     def listen_location(self) -> str:
         """The socket or the port at which it listens, as text."""
-        sockets = (s.listen_address for s in self.instances[0].services.values() if self.tier_kind == "app")
+        sockets = (
+            s.listen_address for s in self.instances[0].services.values() if self.tier_kind == "app"
+        )
         return next((f"socket {socket}" for socket in sockets if socket), f"port {self.port}")
 
 
@@ -89,21 +98,36 @@ def find_instances(host: DiscoveredHost) -> tuple[tuple[DiscoveredInstance, ...]
                 running.append(result)
         notes += _list_foreign_units(host, adoption) if not results else []
         notes += list_unread(host, adoption)
-    servers = {gateway: s for s in running
-               if s.key in DEPLOYABLE_SERVICES and (gateway := DEPLOYABLE_SERVICES[s.key].gateway_protocol)}  # fmt: skip
-    fronts = [s for s in running if s.key in DEPLOYABLE_SERVICES and not DEPLOYABLE_SERVICES[s.key].gateway_protocol]
+    servers = {
+        gateway: s
+        for s in running
+        if s.key in DEPLOYABLE_SERVICES and (gateway := DEPLOYABLE_SERVICES[s.key].gateway_protocol)
+    }
+    fronts = [
+        s
+        for s in running
+        if s.key in DEPLOYABLE_SERVICES and not DEPLOYABLE_SERVICES[s.key].gateway_protocol
+    ]
     settings = [service for service in running if service.key not in DEPLOYABLE_SERVICES]
     for front in fronts:
         if front.gateway_protocol and front.gateway_protocol not in servers:
-            titles = [s.title for s in DEPLOYABLE_SERVICES.values() if s.gateway_protocol == front.gateway_protocol]
+            titles = [
+                s.title
+                for s in DEPLOYABLE_SERVICES.values()
+                if s.gateway_protocol == front.gateway_protocol
+            ]
             notes.append(
                 f"{host.name}: {DEPLOYABLE_SERVICES[front.key].title} forwards requests to "
                 f"{' or '.join(titles)}, which is not adopted"
             )
     deployed = tuple(
-        _build_instance(host, front, servers.get(front.gateway_protocol), settings) for front in fronts
+        _build_instance(host, front, servers.get(front.gateway_protocol), settings)
+        for front in fronts
     )
-    notes += [f"{host.name}: {line}" for line in list_other_ports(host.listeners, _list_tuned_ports(deployed))]
+    notes += [
+        f"{host.name}: {line}"
+        for line in list_other_ports(host.listeners, _list_tuned_ports(deployed))
+    ]
     return deployed, tuple(notes)
 
 
@@ -116,23 +140,39 @@ def list_unread(host: DiscoveredHost, adoption: Adoption) -> list[str]:
         for unit in names if host.is_active_masked(unit)
     ]  # fmt: skip
     if lines or any(map(host.is_active, names)):
-        links = (path for pattern in adoption.paths for path in host.tree.find_broken_links(f"/{pattern}"))
-        lines += [f"{host.name}: {escape_non_utf8(path)}: {escape_non_utf8(host.tree.explain_missing(path))}"
-                  for path in dict.fromkeys(links)]  # fmt: skip
+        links = (
+            path
+            for pattern in adoption.paths
+            for path in host.tree.find_broken_links(f"/{pattern}")
+        )
+        lines += [
+            f"{host.name}: {escape_non_utf8(path)}: {escape_non_utf8(host.tree.explain_missing(path))}"
+            for path in dict.fromkeys(links)
+        ]
     return lines
 
 
 def _explain_invalid_names(running: RunningService) -> str:
     """Return why commands and records cannot name a service; empty if they can."""
-    names = (running.config.main_file, running.unit, running.listen_address, running.hostname, *running.backends)
+    names = (
+        running.config.main_file,
+        running.unit,
+        running.listen_address,
+        running.hostname,
+        *running.backends,
+    )
     broken = next((name for name in names if not is_utf8(name)), None)
     return "" if broken is None else f"{escape_non_utf8(broken)} is not UTF-8, so it is not tuned"
 
 
-def list_untuned_listeners(running: Iterable[tuple[DiscoveredHost, Sequence[DiscoveredInstance]]]) -> tuple[str, ...]:
-    """Return a line for each listener on the hosts that is not one of their ``instances``."""
+def list_untuned_listeners(
+    running: Iterable[tuple[DiscoveredHost, Sequence[DiscoveredInstance]]],
+) -> tuple[str, ...]:
+    """Return a line for each listener on the hosts that is not one of their ``find_instances``."""
     return tuple(
-        list_untuned({host.name: (host.listeners, _list_tuned_ports(deployed)) for host, deployed in running})
+        list_untuned(
+            {host.name: (host.listeners, _list_tuned_ports(deployed)) for host, deployed in running}
+        )
     )
 
 
@@ -144,7 +184,9 @@ def _list_tuned_ports(deployed: Iterable[DiscoveredInstance]) -> list[tuple[str,
 def _list_foreign_units(host: DiscoveredHost, adoption: Adoption) -> list[str]:
     """Return a note for each service with another unit name than Debian's."""
     others = [unit for unit in host.units if unit not in adoption.other_units]
-    if any(host.is_active(unit) for name in adoption.units for unit in fnmatch.filter(others, name)):
+    if any(
+        host.is_active(unit) for name in adoption.units for unit in fnmatch.filter(others, name)
+    ):
         return []
     return [
         f"{host.name}: {adoption.title} runs as {unit}, which is not Debian's unit name. autotune"
@@ -161,13 +203,20 @@ def _build_instance(
     settings: Iterable[RunningService],
 ) -> DiscoveredInstance:
     if server is None:
-        deployment, kind, running = DEPLOYABLE_SERVICES[front.key].deployment, front.tier_kind, [front]
+        deployment, kind, running = (
+            DEPLOYABLE_SERVICES[front.key].deployment,
+            front.tier_kind,
+            [front],
+        )
     else:
         deployment, kind, running = f"{front.key}+{server.key}", "web", [front, server]
     roles = dict(DEPLOYMENTS[deployment])
     services = {DEPLOYABLE_SERVICES[s.key].name: replace(s, role=roles[s.key]) for s in running}
     of_host = {
-        s.key: s.name for s in select_companions(tuple(s for s, _ in services_of(deployment)), list_by_role(Role.HOST))
+        s.key: s.name
+        for s in select_companions(
+            tuple(s for s, _ in services_of(deployment)), list_by_role(Role.HOST)
+        )
     }
     services |= {of_host[s.key]: replace(s, role=Role.HOST) for s in settings if s.key in of_host}
     return DiscoveredInstance(
@@ -183,7 +232,9 @@ def group_tiers(instances: Iterable[DiscoveredInstance]) -> tuple[DiscoveredTier
     """
     grouped: dict[tuple[str, str, int], list[DiscoveredInstance]] = {}
     for instance in instances:
-        grouped.setdefault((instance.tier_kind, instance.deployment, instance.port), []).append(instance)
+        grouped.setdefault((instance.tier_kind, instance.deployment, instance.port), []).append(
+            instance
+        )
     discovered: list[DiscoveredTier] = []
     for key in sorted(grouped, key=lambda key: _KIND_ORDER.index(key[0])):
         same = sum(tier.tier_kind == key[0] for tier in discovered)
@@ -204,7 +255,9 @@ def _connect_tier(tier: DiscoveredTier, all_tiers: Sequence[DiscoveredTier]) -> 
     named = tuple(other.name for other in backing if _mentions_address(tier, other))
     callers = [other for other in all_tiers if other.tier_kind in _CALLER_KINDS]
     unnamed = tuple(
-        other.name for other in backing if not any(_mentions_address(caller, other) for caller in callers)
+        other.name
+        for other in backing
+        if not any(_mentions_address(caller, other) for caller in callers)
     )
     return replace(tier, uses=(*named, *unnamed), assumed_uses=unnamed)
 

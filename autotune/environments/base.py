@@ -10,17 +10,22 @@ from pathlib import Path
 from typing import Protocol
 
 from autotune.deploy.changes import HostChanges
-from autotune.deploy.deployed import Fleet
-from autotune.environments import names
+from autotune.deploy.deploy_result import Fleet
+from autotune.environments import name_checks
 from autotune.environments.clock import StudyClock
-from autotune.environments.evaluation import Evaluation, EvaluationRequest, MeasurementHistory, Recorder
+from autotune.environments.evaluation import (
+    Evaluation,
+    EvaluationRequest,
+    MeasurementHistory,
+    Recorder,
+)
 from autotune.services.base import Settings
 from autotune.services.registry import add_declared
 from autotune.space.facts import HostFacts
 from autotune.space.space import SearchSpace
 from autotune.target.messages import format_count
 from autotune.target.model import Target
-from autotune.target.read import TargetFile
+from autotune.target.read_target import TargetFile
 from autotune.transports.curl import CurlAnswer
 
 
@@ -41,7 +46,8 @@ def describe_size(file: TargetFile, space: SearchSpace) -> str:
 def describe_tunable(space: SearchSpace) -> str:
     """Describe the number of parameters and rules."""
     return (
-        f"{format_count(len(space.dimensions), 'parameter')}, {len(space.tunable_dimensions)} of them tunable, "
+        f"{format_count(len(space.dimensions), 'parameter')}, {len(space.tunable_dimensions)} "
+        "of them tunable, "
         f"{format_count(len(space.constraints), 'rule')}"
     )
 
@@ -50,11 +56,12 @@ def describe_tunable(space: SearchSpace) -> str:
 class Preview:
     """Preview of a run: entry, servers and rendered files.
 
-    ``files(settings)`` maps ``part/path`` to content. If ``installed`` is set, the servers belong
-    to the hosts and ``host_settings`` (kernel, limits) are set too. In that case
-    ``changes(settings)`` returns the changes to each host, and ``answers()`` the current response
-    of each entry by URL. ``restarts`` maps each unit that a trial may restart to its hosts.
-    ``right_answers`` describes how correct responses are recognized.
+    ``render_files(settings)`` maps ``part/path`` to content. If ``is_installed`` is set, the servers
+    belong to the hosts and ``host_settings`` (kernel, limits) are set too. In that case
+    ``compute_changes(settings)`` returns the changes to each host, and ``request_answers()`` the
+    current response
+    of each entry by URL. ``restarted_units`` maps each unit that a trial may restart to its hosts.
+    ``answer_checks`` describes how correct responses are recognized.
     """
 
     entry: str
@@ -86,7 +93,8 @@ class Session(Protocol):
     ) -> Evaluation:
         """Deploy and measure ``settings``. Every reading is recorded before it is used.
 
-        Returns `Failed` for a configuration that cannot be deployed or used. Raises AutotuneError
+        Returns `FailedEvaluation` for a configuration that cannot be deployed or used. Raises
+        AutotuneError
         for faults unrelated to the configuration, such as an unreachable host or a broken load
         generator.
         """
@@ -161,7 +169,7 @@ def prepare(file: TargetFile) -> Environment:
     Raises TargetError if the target does not fit its hosts, AutotuneError for missing programs.
     """
     add_declared(file.target.services)
-    names.check_names(file)
+    name_checks.check_names(file)
     runtimes = {name: tier.runtime for name, tier in file.target.tiers.items()}
     for name, runtime in runtimes.items():
         if file.target.simulated is None and runtime != next(iter(runtimes.values())):
@@ -169,5 +177,7 @@ def prepare(file: TargetFile) -> Environment:
                 ["tiers", name], f"tier {name}: all tiers of a target must have the same `runtime:`"
             )
     # Import lazily, because commands and models do not need the slow libraries of stacks.
-    environment: Environment = import_module(f"{__package__}.{environment_module(file.target)}").prepare(file)
+    environment: Environment = import_module(
+        f"{__package__}.{environment_module(file.target)}"
+    ).prepare(file)
     return environment

@@ -10,16 +10,20 @@ from math import ceil, floor
 from autotune.environments.load_meter import build_reading
 from autotune.loads import mutilate
 from autotune.loads.base import LoadError, LoadSpec
-from autotune.loads.mutilate import SampledReading, MutilateShape
-from autotune.loads.offer import LoadCommand, run_together
-from autotune.measure import Capacity, SearchLimits, Reading, Slo, search_peak
+from autotune.loads.load_commands import LoadCommand, run_together
+from autotune.loads.mutilate import MutilateShape, SampledReading
+from autotune.measure import Capacity, Reading, SearchLimits, Slo, search_peak
 from autotune.services.base import Endpoint
 from autotune.transports.base import Transport
 
-SLO_LIMIT_FRACTION = 0.1  # share of the stack's latency limit: a request calls its caches as one step of several
+SLO_LIMIT_FRACTION = (
+    0.1  # share of the stack's latency limit: a request calls its caches as one step of several
+)
 WARM_UP_SECONDS = 1.0
 TARGET_SD = 0.05
-SEARCH_LIMITS = SearchLimits(start_rate=5000.0, overhead_seconds=WARM_UP_SECONDS, max_load_seconds=60.0, max_readings=20)
+SEARCH_LIMITS = SearchLimits(
+    start_rate=5000.0, overhead_seconds=WARM_UP_SECONDS, max_load_seconds=60.0, max_readings=20
+)
 TIMEOUT_MARGIN_SECONDS = 20.0  # seconds that a transport waits after the program's planned end
 AGENT_MAX_SECONDS = 300.0  # seconds until an agent exits if it is not stopped
 
@@ -29,8 +33,8 @@ class CachePeak:
     """The highest rate (operations/s) within the objective, with its 90 % interval ``low`` to
     ``high``.
 
-    ``gigabits`` (Gb/s) and ``hits`` (fraction of gets) are taken from readings up to that rate.
-    ``failed`` contains the reason if no such rate exists.
+    ``gigabits`` (Gb/s) and ``hit_share`` (fraction of gets) are taken from readings up to that rate.
+    ``failure`` contains the reason if no such rate exists.
     """
 
     shape: str
@@ -63,7 +67,9 @@ def measure_cache_peak(
     """
     (_, master), *helpers = hosts.items()
     how = f"mutilate, {100 * slo.quantile:g} % within {1000 * slo.limit:g} ms"
-    loaded = master.run(mutilate.build_load_command(servers, shape), timeout=60 + TIMEOUT_MARGIN_SECONDS)
+    loaded = master.run(
+        mutilate.build_load_command(servers, shape), timeout=60 + TIMEOUT_MARGIN_SECONDS
+    )
     if not loaded.ok:
         reason = loaded.error_text.strip()
         why = mutilate.find_failure_reason(reason) or reason or loaded.returncode
@@ -74,7 +80,9 @@ def measure_cache_peak(
         # mutilate accepts only whole operations/s.
         whole = max(1.0, floor(rate))
         spec = LoadSpec(whole, ceil(seconds), latency_limit=slo.limit, ramp_seconds=WARM_UP_SECONDS)
-        argv = mutilate.build_measure_command(servers, shape, spec, [address for address, _ in helpers])
+        argv = mutilate.build_measure_command(
+            servers, shape, spec, [address for address, _ in helpers]
+        )
         lasting = spec.ramp_seconds + spec.seconds
         command = LoadCommand(master, argv, whole, 0.0, lasting, lasting + TIMEOUT_MARGIN_SECONDS)
         (done,) = run_together([command], max_rate)
@@ -83,7 +91,9 @@ def measure_cache_peak(
         return readings[-1][0]
 
     with _run_agents([host for _, host in helpers]):
-        limits = replace(SEARCH_LIMITS, max_rate=max_rate, min_rate=min(SEARCH_LIMITS.min_rate, max_rate))
+        limits = replace(
+            SEARCH_LIMITS, max_rate=max_rate, min_rate=min(SEARCH_LIMITS.min_rate, max_rate)
+        )
         capacity = search_peak(probe, slo, target_sd=TARGET_SD, limits=limits)
     return _build_cache_peak(shape, how, capacity, readings)
 
@@ -94,7 +104,10 @@ def _describe_failure(capacity: Capacity) -> str:
 
 
 def _build_cache_peak(
-    shape: MutilateShape, generator: str, capacity: Capacity, readings: Sequence[tuple[Reading, SampledReading]]
+    shape: MutilateShape,
+    generator: str,
+    capacity: Capacity,
+    readings: Sequence[tuple[Reading, SampledReading]],
 ) -> CachePeak:
     if capacity.peak <= 0:
         why = f"limited by {capacity.limit}" if capacity.limit else str(capacity.verdict)
@@ -105,7 +118,9 @@ def _build_cache_peak(
     traffic = sum(sampled.traffic for sampled in below)
     return CachePeak(
         shape.name,
-        generator if capacity.verdict == "measured" else f"{generator}, {_describe_failure(capacity)}",
+        generator
+        if capacity.verdict == "measured"
+        else f"{generator}, {_describe_failure(capacity)}",
         rate=capacity.peak,
         low=capacity.low,
         high=capacity.high,
@@ -121,7 +136,9 @@ def _run_agents(hosts: Sequence[Transport]) -> Iterator[None]:
     started: list[tuple[Transport, str]] = []
     try:
         for host in hosts:
-            done = host.run(("sh", "-c", script, "sh", *mutilate.build_agent_command(AGENT_MAX_SECONDS)))
+            done = host.run(
+                ("sh", "-c", script, "sh", *mutilate.build_agent_command(AGENT_MAX_SECONDS))
+            )
             started.append((host, done.stdout.strip()))
         yield
     finally:

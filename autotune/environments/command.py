@@ -13,28 +13,34 @@ from math import sqrt
 from pathlib import Path
 from typing import Protocol
 
-from autotune.deploy.deployed import DeployResult, Fleet
+from autotune.deploy.deploy_result import DeployResult, Fleet
 from autotune.environments.base import CheckResult, Preview, describe_tunable
 from autotune.environments.clock import StudyClock
 from autotune.environments.evaluation import (
     Evaluation,
     EvaluationRequest,
     FailedEvaluation,
-    MeasurementHistory,
     Measurement,
+    MeasurementHistory,
     Recorder,
 )
 from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError
 from autotune.estimate import Estimate
-from autotune.measure.benchmark import BenchmarkAnswer, Benchmark, BenchmarkFault, UnusableConfiguration, BenchmarkValue
+from autotune.measure.benchmark import (
+    Benchmark,
+    BenchmarkAnswer,
+    BenchmarkFault,
+    BenchmarkValue,
+    UnusableConfiguration,
+)
 from autotune.measure.objective_scale import EXACT_SD, ObjectiveScale, pool_sd
 from autotune.services.base import Settings
 from autotune.space import space as spaces
 from autotune.space.facts import HostFacts
 from autotune.space.space import SearchSpace
 from autotune.target.messages import format_count
-from autotune.target.read import TargetFile
+from autotune.target.read_target import TargetFile
 
 PARAMETERS_FILE = "parameters.json"
 # Calls for the baseline if the benchmark reports no sd. A good noise estimate helps all later
@@ -60,7 +66,8 @@ class CommandEnvironment:
             return f"{called}."
         return (
             f"{called} for up to {format_count(budget.trials, 'configuration')} and about "
-            f"{format_count(budget.time / 60, 'minute')}. This time includes the calls that verify the best "
+            f"{format_count(budget.time / 60, 'minute')}. This time includes the calls that verify "
+            "the best "
             "configuration."
         )
 
@@ -83,7 +90,9 @@ class CommandEnvironment:
         raise AutotuneError("--headroom requires a stack; a command generates its own load")
 
     def build_preview(self) -> Preview:
-        return Preview(shlex.join(self.argv), (), lambda settings: _render_files(self.space, settings))
+        return Preview(
+            shlex.join(self.argv), (), lambda settings: _render_files(self.space, settings)
+        )
 
     @property
     def directory(self) -> Path:
@@ -114,7 +123,9 @@ class ParameterFleet(Fleet):
     space: SearchSpace
 
     def deploy(self, settings: Settings) -> DeployResult:
-        return DeployResult(_render_files(self.space, settings), {}, active_parameters(self.space, settings))
+        return DeployResult(
+            _render_files(self.space, settings), {}, active_parameters(self.space, settings)
+        )
 
     def restore(self) -> None:
         """Do nothing. The command is responsible for the changes it makes."""
@@ -123,7 +134,14 @@ class ParameterFleet(Fleet):
 class CommandSession:
     """Session that calls a benchmark command. Larger values are better if ``maximize`` is set."""
 
-    def __init__(self, benchmark: BenchmarkClient, space: SearchSpace, history: MeasurementHistory, *, maximize: bool) -> None:
+    def __init__(
+        self,
+        benchmark: BenchmarkClient,
+        space: SearchSpace,
+        history: MeasurementHistory,
+        *,
+        maximize: bool,
+    ) -> None:
         self.fleet, self.clock = ParameterFleet(space), StudyClock()
         self._benchmark, self._space, self._maximize = benchmark, space, maximize
         self._answers = list(history.answers)
@@ -152,7 +170,9 @@ class CommandSession:
         repeated = any(earlier == settings for earlier, _ in self._answers)
         return REFERENCE_CALLS if request.is_reference and not repeated else 1
 
-    def _call_with_retry(self, settings: Settings, request: EvaluationRequest, record: Recorder) -> BenchmarkAnswer:
+    def _call_with_retry(
+        self, settings: Settings, request: EvaluationRequest, record: Recorder
+    ) -> BenchmarkAnswer:
         """Call the command, and once more after a fault."""
         answer: BenchmarkAnswer = BenchmarkFault("the command was not called")
         for _ in range(MAX_ATTEMPTS):
@@ -170,7 +190,11 @@ class CommandSession:
         scale = ObjectiveScale(self._maximize, self._answers[0][1][0])
         logs = [scale.log_score(answer.value) for answer in answers]
         mean = sum(logs) / len(logs)
-        stated = [scale.log_score_sd(answer.value, answer.sd) for answer in answers if answer.sd is not None]
+        stated = [
+            scale.log_score_sd(answer.value, answer.sd)
+            for answer in answers
+            if answer.sd is not None
+        ]
         each = max(stated) if stated else self._measurement_sd(scale)
         sd = max(each, EXACT_SD) / sqrt(len(logs))
         return Peak.from_estimate(Estimate(mean, sd))

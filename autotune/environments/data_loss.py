@@ -7,17 +7,20 @@ from dataclasses import replace
 
 from autotune.parameter_name import ParameterName
 from autotune.services.base import Action, AdoptedConfig
-from autotune.space.dimension import Dimension, AdoptedValues
+from autotune.space.dimension import AdoptedValues, Dimension
 from autotune.space.space import SearchSpace
 from autotune.target.model import Target
-from autotune.target.read import TargetFile
+from autotune.target.read_target import TargetFile
 
 
 def fix_restart_parameters(
-    file: TargetFile, space: SearchSpace, adopted: Mapping[str, AdoptedConfig], server: AdoptedValues
+    file: TargetFile,
+    space: SearchSpace,
+    adopted: Mapping[str, AdoptedConfig],
+    server: AdoptedValues,
 ) -> tuple[SearchSpace, dict[str, AdoptedConfig]]:
     """Fix restart parameters in tiers that would lose data, and omit these services' files from
-    ``own``.
+    ``adopted``.
 
     Raises TargetError if the target sets another value than the running one.
     """
@@ -39,7 +42,9 @@ def fix_restart_parameters(
     return replace(space, dimensions=tuple(dimensions), excluded=dropped), kept
 
 
-def list_editable_files(target: Target, own: Mapping[str, AdoptedConfig]) -> dict[str, AdoptedConfig]:
+def list_editable_files(
+    target: Target, own: Mapping[str, AdoptedConfig]
+) -> dict[str, AdoptedConfig]:
     """Return ``own`` without the files of services that would lose data in a restart.
 
     ``loses`` is the loss of such a service. It is empty if the tier allows data loss.
@@ -59,7 +64,10 @@ def _check_data_loss(
     changed = server.values.get(name, dimension.baseline) != dimension.baseline
     if changed and name in file.target.parameters:
         tier = ParameterName.parse(name).tier
-        message = f"{name} = {dimension.baseline} needs a restart, but {_describe_loss(tier, losses[tier])}"
+        message = (
+            f"{name} = {dimension.baseline} needs a restart, but "
+            f"{_describe_loss(tier, losses[tier])}"
+        )
         raise file.document.build_error(["parameters", name], message)
 
 

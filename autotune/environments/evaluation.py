@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Protocol
 
-from autotune.deploy.deployed import DeployResult
+from autotune.deploy.deploy_result import DeployResult
 from autotune.diagnose.context import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.peak import Peak
 from autotune.estimate import Estimate, InstanceCapacity
 from autotune.measure.benchmark import BenchmarkAnswer
 from autotune.measure.noise import Noise
-from autotune.measure.warmup import WarmUpResult
+from autotune.measure.warm_up import WarmUpResult
 from autotune.services.base import Settings
 
 
@@ -22,10 +22,10 @@ from autotune.services.base import Settings
 class EvaluationRequest:
     """Context and limits of an evaluation.
 
-    ``expected`` is the expected peak. If the peak is likely below ``incumbent``, the search may
-    stop early; without an incumbent it never does. ``reference`` is true if other configurations
-    are compared with this one. After ``seconds`` the evaluation stops with its current result.
-    ``claim`` is true if a verdict may depend on it. The search then continues even if its last
+    ``expected_peak`` is the expected peak. If the peak is likely below ``incumbent``, the search may
+    stop early; without an incumbent it never does. ``is_reference`` is true if other configurations
+    are compared with this one. After ``max_seconds`` the evaluation stops with its current result.
+    ``is_claim`` is true if a verdict may depend on it. The search then continues even if its last
     readings added little.
     """
 
@@ -39,7 +39,7 @@ class EvaluationRequest:
 
 @dataclass(frozen=True)
 class Measurement:
-    """The peak of a configuration from ``readings`` that took ``load_seconds``.
+    """The peak of a configuration from ``reading_count`` that took ``load_seconds``.
 
     ``capacities`` contains the capacity of each part of the stack. ``values`` are results of a
     benchmark command. ``rss`` is the largest process of each `tier.service` in bytes. ``noise``
@@ -58,7 +58,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class FailedEvaluation:
-    """The configuration cannot be used or, with ``fault``, the benchmark itself failed."""
+    """The configuration cannot be used or, with ``is_fault``, the benchmark itself failed."""
 
     reason: str
     is_fault: bool = False
@@ -94,8 +94,8 @@ class Recorder(Protocol):
 class MeasurementHistory:
     """A study's records at the start of a session.
 
-    ``elapsed`` is the study's duration in seconds, and ``readings`` the number of its readings.
-    ``answers`` are values of a benchmark command with their settings, oldest first.
+    ``elapsed_seconds`` is the study's duration in seconds, and ``reading_count`` the number of its
+    readings. ``answers`` are values of a benchmark command with their settings, oldest first.
     """
 
     elapsed_seconds: float = 0.0

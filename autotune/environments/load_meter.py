@@ -8,21 +8,21 @@ from functools import cached_property
 from typing import Any
 
 from autotune.deploy.stack import Stack
-from autotune.diagnose.capacities import pool_capacities, list_uses
+from autotune.diagnose.capacities import list_uses, pool_capacities
 from autotune.diagnose.context import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading, build_contexts, find_bottleneck
-from autotune.diagnose.faults import find_faulty_instances, is_host_suspected
-from autotune.environments.answers import AnswerCheck
+from autotune.diagnose.faulty_hosts import find_faulty_instances, is_host_suspected
+from autotune.environments.answer_check import AnswerCheck
 from autotune.estimate import InstanceCapacity
-from autotune.loads.answers import AnswerInspection
+from autotune.loads.answer_validation import AnswerInspection
 from autotune.loads.base import NO_PORT_ERROR, LoadGenerator, LoadResult, LoadSpec
 from autotune.loads.load_host import PortWait
-from autotune.loads.take import count_requests, take_reading
+from autotune.loads.reading_run import count_requests, take_reading
 from autotune.measure.reading import Reading
-from autotune.measure.warmup import wait_until_drained
+from autotune.measure.warm_up import wait_until_drained
 from autotune.monitor.activity import compute_host_activity, compute_host_usages
 from autotune.monitor.counters import CounterReader
-from autotune.monitor.watch import Observations, HostWatch, WatchedHost
+from autotune.monitor.host_watch import HostWatch, Observations, WatchedHost
 from autotune.services.base import Settings
 from autotune.services.registry import find_diagnosis
 from autotune.target.slo import Slo
@@ -41,9 +41,9 @@ class LoadMeter:
     """Everything that a reading needs except rate and length.
 
     ``load_hosts`` generate the load. ``hosts`` are the stack's hosts with their transports.
-    ``generators`` are the dedicated load hosts, which are also observed. ``max_rate`` limits the
-    load in requests/s. ``answers`` checks responses. ``in_place()`` returns the deployed settings,
-    which determine the observed parts of the stack.
+    ``generator_hosts`` are the dedicated load hosts, which are also observed. ``max_rate`` limits the
+    load in requests/s. ``answer_check`` checks responses. ``read_deployed_settings()`` returns the
+    deployed settings, which determine the observed parts of the stack.
     """
 
     load: LoadGenerator
@@ -68,9 +68,11 @@ class LoadMeter:
         """The highest rate that may be ordered, in units of the load. The stack has to be deployed."""
         return self.max_rate / self.with_counted_requests.requests_per_iteration
 
-    def take_reading(self, rate: float, seconds: float, *, ramp_seconds: float = 1.0) -> WatchedReading:
-        """Send ``rate`` requests/s for ``seconds`` to the stack's entry, after ``ramp`` unmeasured
-        seconds.
+    def take_reading(
+        self, rate: float, seconds: float, *, ramp_seconds: float = 1.0
+    ) -> WatchedReading:
+        """Send ``rate`` requests/s for ``seconds`` to the stack's entry, after ``ramp_seconds``
+        unmeasured seconds.
 
         All hosts are observed. If client ports run out, the reading is repeated when some are free.
         """
@@ -79,7 +81,11 @@ class LoadMeter:
         if NO_PORT_ERROR not in watched.reading.errors:
             return watched
         new = self.load.limits.open_connections  # open connections are reused
-        needs = replace(spec, rate=new, seconds=1.0, ramp_seconds=0.0) if self.load.limits.keeps_connections else spec
+        needs = (
+            replace(spec, rate=new, seconds=1.0, ramp_seconds=0.0)
+            if self.load.limits.keeps_connections
+            else spec
+        )
         again = self.port_wait.wait_for_ports(self.load_hosts, self.request, needs)
         return self._take_watched(spec) if again else watched
 
@@ -93,7 +99,9 @@ class LoadMeter:
                 *self.load_hosts,
                 max_rate=self.max_rate,
                 validator=self.answer_check.validator if self.answer_check else None,
-                earlier_inspection=self.answer_check.find_inspection(spec.rate) if self.answer_check else AnswerInspection(),
+                earlier_inspection=self.answer_check.find_inspection(spec.rate)
+                if self.answer_check
+                else AnswerInspection(),
             )
         if self.answer_check:
             self.answer_check.record_inspection(spec.rate, result)
@@ -105,29 +113,41 @@ class LoadMeter:
         return WatchedReading(
             measured,
             observations,
-            compute_host_usages((*hosts, *self.generator_hosts), observations, spec.ramp_seconds + spec.seconds),
+            compute_host_usages(
+                (*hosts, *self.generator_hosts), observations, spec.ramp_seconds + spec.seconds
+            ),
         )
 
     def begin_measurement(self, *, is_deployed: bool) -> Sequence[Mapping[str, Any]]:
         """Start the response checks of a trial: see `AnswerCheck.begin`."""
-        return self.answer_check.begin_measurement(is_deployed=is_deployed) if self.answer_check else ()
+        return (
+            self.answer_check.begin_measurement(is_deployed=is_deployed)
+            if self.answer_check
+            else ()
+        )
 
     def end_warm_up(self, windows: int) -> None:
         """Discard response checks before the last ``windows`` of the warm-up."""
         if self.answer_check is not None:
             self.answer_check.inspections.keep_last(windows)
 
-    def find_bottleneck(self, settings: Settings, watched_readings: Sequence[WatchedReading]) -> Bottleneck | None:
+    def find_bottleneck(
+        self, settings: Settings, watched_readings: Sequence[WatchedReading]
+    ) -> Bottleneck | None:
         """Return the bottleneck that limits the peak, from the readings around it."""
         stack = replace(self.stack, instances=self.stack.active_instances(settings))
-        return find_bottleneck(stack, settings, watched_readings, hosts=self._active_hosts(settings), slo=self.slo)
+        return find_bottleneck(
+            stack, settings, watched_readings, hosts=self._active_hosts(settings), slo=self.slo
+        )
 
     def estimate_capacities(
         self, settings: Settings, watched_readings: Sequence[WatchedReading]
     ) -> dict[str, InstanceCapacity]:
         """Return the capacity of each part of the stack, from readings that met the SLO."""
         stack = replace(self.stack, instances=self.stack.active_instances(settings))
-        contexts = build_contexts(stack, settings, watched_readings, hosts=self._active_hosts(settings), slo=self.slo)
+        contexts = build_contexts(
+            stack, settings, watched_readings, hosts=self._active_hosts(settings), slo=self.slo
+        )
         return pool_capacities(list_uses(contexts, stack.called_tiers))
 
     def _find_throttled_host(self, observations: Observations, spec: LoadSpec) -> str | None:
@@ -166,7 +186,9 @@ class LoadMeter:
         """Return hits and misses of all caches since their start, or ``None`` without a cache."""
         active = self.stack.active_instances(self.read_deployed_settings())
         caches = [
-            (part, names) for part in active if (names := find_diagnosis(part.service.name).lookup_counters)
+            (part, names)
+            for part in active
+            if (names := find_diagnosis(part.service.name).lookup_counters)
         ]
         if not caches:
             return None

@@ -7,7 +7,7 @@ from dataclasses import replace
 from math import inf
 from typing import Any, Protocol
 
-from autotune.deploy.deployed import DeployFailed, Fleet
+from autotune.deploy.deploy_result import DeployFailed, Fleet
 from autotune.diagnose.context import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading, find_max_rss
 from autotune.environments.clock import StudyClock
@@ -15,16 +15,22 @@ from autotune.environments.evaluation import (
     Evaluation,
     EvaluationRequest,
     FailedEvaluation,
-    MeasurementHistory,
     Measurement,
+    MeasurementHistory,
     Recorder,
 )
 from autotune.environments.peak import Peak
 from autotune.estimate import Estimate, InstanceCapacity
-from autotune.loads.offer import check_rate
-from autotune.measure import Capacity, SearchLimits, Reading, Slo, search_peak
+from autotune.loads.load_commands import check_rate
+from autotune.measure import Capacity, Reading, SearchLimits, Slo, search_peak
 from autotune.measure.steal import HIGH_STEAL_SHARE, CpuSteal, find_worst_steal
-from autotune.measure.warmup import MAX_WINDOWS, PREFILLED_RISE_WINDOWS, RISE_WINDOWS, WarmUpResult, run_warm_up
+from autotune.measure.warm_up import (
+    MAX_WINDOWS,
+    PREFILLED_RISE_WINDOWS,
+    RISE_WINDOWS,
+    WarmUpResult,
+    run_warm_up,
+)
 from autotune.services.base import Settings
 from autotune.services.registry import list_by_name
 
@@ -62,10 +68,12 @@ class StackMeter(Protocol):
     """Loads a deployed stack and observes it."""
 
     def take_reading(self, rate: float, seconds: float, *, ramp_seconds: float) -> WatchedReading:
-        """Send ``rate`` requests/s for ``seconds``, after ``ramp`` unmeasured seconds."""
+        """Send ``rate`` requests/s for ``seconds``, after ``ramp_seconds`` unmeasured seconds."""
         ...
 
-    def find_bottleneck(self, settings: Settings, watched_readings: Sequence[WatchedReading]) -> Bottleneck | None:
+    def find_bottleneck(
+        self, settings: Settings, watched_readings: Sequence[WatchedReading]
+    ) -> Bottleneck | None:
         """Return the bottleneck that limits the peak, from the readings around it."""
         ...
 
@@ -149,7 +157,9 @@ class LoadSession:
             self._warm = False  # the restored services may have been restarted
             return FailedEvaluation(error.message)
         record.on_deployed(deployed)
-        self._warm = self._warm and not any(_loses_cache(name) for name in deployed.restarted_instances)
+        self._warm = self._warm and not any(
+            _loses_cache(name) for name in deployed.restarted_instances
+        )
         self._offered = 0.0
         self.check_answers(record, is_deployed=True)
         deadline = began + request.max_seconds
@@ -170,13 +180,15 @@ class LoadSession:
             bottleneck=self.meter.find_bottleneck(settings, watched),
             # Use only the last windows. Earlier misses of filling caches would count against the
             # tiers behind them.
-            capacities=self.meter.estimate_capacities(settings, [*self._windows[-SETTLED_WINDOWS:], *watched]),
+            capacities=self.meter.estimate_capacities(
+                settings, [*self._windows[-SETTLED_WINDOWS:], *watched]
+            ),
             rss=find_max_rss(watched),
             noise=capacity.noise,
         )
 
     def check_answers(self, record: Recorder, *, is_deployed: bool) -> None:
-        """Take reference responses if they are due, and record them: see `Meter.begin_trial`."""
+        """Take reference responses if they are due, and record them: see `StackMeter.begin_trial`."""
         if references := self.meter.begin_measurement(is_deployed=is_deployed):
             record.on_references(references)
 
@@ -226,7 +238,11 @@ class LoadSession:
             return reading
 
         expected = request.expected_peak
-        limits = self.limits if request.is_claim else replace(self.limits, max_stalled_readings=MAX_STALLED_READINGS)
+        limits = (
+            self.limits
+            if request.is_claim
+            else replace(self.limits, max_stalled_readings=MAX_STALLED_READINGS)
+        )
         if expected:
             least = max(limits.min_rate, expected.value * HOPELESS_PEAK_SHARE)
             limits = replace(limits, min_rate=min(least, limits.max_rate))
@@ -243,7 +259,9 @@ class LoadSession:
         )
         return capacity, watched
 
-    def take_reading(self, rate: float, seconds: float, record: Recorder, purpose: str) -> WatchedReading:
+    def take_reading(
+        self, rate: float, seconds: float, record: Recorder, purpose: str
+    ) -> WatchedReading:
         """Send ``rate`` requests/s for ``seconds`` and record the reading with its excess CPU
         steal.
 
@@ -251,7 +269,9 @@ class LoadSession:
         """
         check_rate(rate, self.limits.max_rate)
         with self.clock.time_activity("load"):
-            watched = self.meter.take_reading(rate, seconds, ramp_seconds=self._ramp_seconds(rate, purpose))
+            watched = self.meter.take_reading(
+                rate, seconds, ramp_seconds=self._ramp_seconds(rate, purpose)
+            )
         self._offered = 0.0 if watched.reading.truncated else rate
         stolen = round(self.steal.excess_steal(watched.hosts), 4)
         watched = replace(watched, reading=replace(watched.reading, stolen=stolen))
@@ -275,10 +295,16 @@ class LoadSession:
         """
         if purpose == WARM_UP_PURPOSE:
             return 0.0
-        return SHORT_RAMP_SECONDS if rate <= (1 + SHORT_RAMP_INCREASE) * self._offered else RAMP_SECONDS
+        return (
+            SHORT_RAMP_SECONDS
+            if rate <= (1 + SHORT_RAMP_INCREASE) * self._offered
+            else RAMP_SECONDS
+        )
 
 
-def update_expected_peak(expected: Estimate | None, warm_up_result: WarmUpResult) -> Estimate | None:
+def update_expected_peak(
+    expected: Estimate | None, warm_up_result: WarmUpResult
+) -> Estimate | None:
     """Return the expected peak after the warm-up.
 
     A stack without an expected peak, or one that fell behind it, probably peaks somewhat above the

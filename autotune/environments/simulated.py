@@ -12,7 +12,7 @@ from autotune.deploy import stack as stacks
 from autotune.deploy.desired_state import build_desired_state
 from autotune.deploy.runtime import installed_layout
 from autotune.deploy.stack import ServiceInstance, Stack
-from autotune.diagnose.capacities import pool_capacities, build_host_uses
+from autotune.diagnose.capacities import build_host_uses, pool_capacities
 from autotune.diagnose.context import Bottleneck
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.base import CheckResult, Preview, describe_size
@@ -21,22 +21,22 @@ from autotune.environments.evaluation import MeasurementHistory
 from autotune.environments.load_session import LoadSession, build_search_limits
 from autotune.environments.stack import render_instance
 from autotune.estimate import InstanceCapacity
-from autotune.loads.of_target import build_request
-from autotune.monitor.watch import Observations
+from autotune.loads.target_request import build_request
+from autotune.monitor.host_watch import Observations
 from autotune.services.base import Role, Settings
 from autotune.services.registry import list_tier_services
 from autotune.services.sysctl.service import PARAMETERS as KERNEL
 from autotune.simulate.chain import diagnose_search
 from autotune.simulate.noise import NoiseModel
 from autotune.simulate.stack import SimulatedFleet, SimulatedStack
-from autotune.simulate.topology import GIB, ChainTopology, has_effect, build_topology
+from autotune.simulate.topology import GIB, ChainTopology, build_topology, has_effect
 from autotune.space import space as spaces
 from autotune.space.dimension import NAMED_SETTINGS, PRESET_NAMES
 from autotune.space.facts import HostFacts
 from autotune.space.space import SearchSpace
 from autotune.target.messages import format_count
 from autotune.target.model import Simulated, Target
-from autotune.target.read import TargetFile
+from autotune.target.read_target import TargetFile
 
 DRAIN_SECONDS = 0.5
 # Facts of a model's host unless the target sets them.
@@ -151,7 +151,9 @@ class ModelMeter:
         reading, hosts = self.stack.take_reading(rate, seconds, ramp_seconds)
         return WatchedReading(reading, Observations(), hosts)
 
-    def find_bottleneck(self, settings: Settings, watched_readings: Sequence[WatchedReading]) -> Bottleneck | None:
+    def find_bottleneck(
+        self, settings: Settings, watched_readings: Sequence[WatchedReading]
+    ) -> Bottleneck | None:
         readings = [reading.reading for reading in watched_readings]
         return diagnose_search(self.stack.topology, settings, readings, self.stack.slo)
 
@@ -167,7 +169,9 @@ class ModelMeter:
             use
             for w in watched_readings
             if self.stack.slo.is_met(w.reading)
-            for use in build_host_uses(w.reading.rate, {h: u.cpu for h, u in w.hosts.items()}, tiers)
+            for use in build_host_uses(
+                w.reading.rate, {h: u.cpu for h, u in w.hosts.items()}, tiers
+            )
         )
 
     def begin_measurement(self, *, is_deployed: bool) -> tuple[()]:
@@ -190,7 +194,11 @@ def prepare(file: TargetFile) -> SimulatedEnvironment:
     """
     target = file.target
     facts = {
-        name: replace(DEFAULT_FACTS, cpus=host.cpus or DEFAULT_FACTS.cpus, memory=host.memory or DEFAULT_FACTS.memory)
+        name: replace(
+            DEFAULT_FACTS,
+            cpus=host.cpus or DEFAULT_FACTS.cpus,
+            memory=host.memory or DEFAULT_FACTS.memory,
+        )
         for name, host in target.hosts.items()
     }
     model = build_topology(file, facts)
@@ -221,7 +229,9 @@ def _restrict_to_model(space: SearchSpace, model: ChainTopology) -> tuple[Search
 
 def _build_stack(target: Target, facts: Mapping[str, HostFacts]) -> Stack:
     """Return the stack on the target's addresses, with the usual program names."""
-    services = [p.service for name, tier in target.tiers.items() for p in list_tier_services(name, tier)]
+    services = [
+        p.service for name, tier in target.tiers.items() for p in list_tier_services(name, tier)
+    ]
     paths = {name: paths[0] for s in services for name, paths in s.programs.items()}
     programs = dict.fromkeys(target.hosts, paths)
     if all(tier.installed for tier in target.tiers.values()):

@@ -16,25 +16,30 @@ from autotune.deploy.deployment import Deployment
 from autotune.deploy.desired_state import DesiredState, build_desired_state, render_files
 from autotune.deploy.host_commands import Command, run_commands
 from autotune.deploy.managed_hosts import LoadHosts
-from autotune.deploy.runtime import InvalidConfiguration, ProgramUser, NoteCallback, Runtime
+from autotune.deploy.runtime import InvalidConfiguration, NoteCallback, ProgramUser, Runtime
 from autotune.deploy.stack import ServiceInstance, Stack, entry_tiers
-from autotune.diagnose.faults import find_answer_error
-from autotune.discovery.in_place import REPLACE_FILES_HINT, HostTemplates, from_record, read_host_templates
-from autotune.environments.answers import NOT_COMPARED_NOTE, AnswerCheck
+from autotune.diagnose.faulty_hosts import find_answer_error
+from autotune.discovery.host_templates import (
+    REPLACE_FILES_HINT,
+    HostTemplates,
+    from_record,
+    read_host_templates,
+)
+from autotune.environments.answer_check import NOT_COMPARED_NOTE, AnswerCheck
 from autotune.environments.base import CheckResult, Preview, describe_size
 from autotune.environments.data_loss import fix_restart_parameters
 from autotune.environments.evaluation import MeasurementHistory
 from autotune.environments.load_meter import LoadMeter
 from autotune.environments.load_session import LoadSession, build_search_limits
 from autotune.errors import AutotuneError
-from autotune.loads import load_host, of_target
+from autotune.loads import load_host, target_request
 from autotune.loads.base import LoadGenerator
 from autotune.loads.headroom import TRIVIAL_SERVER, measure_headroom
 from autotune.loads.load_host import PortWait
-from autotune.loads.of_target import list_load_addresses, find_traits
+from autotune.loads.reading_run import inspect_generator
 from autotune.loads.registry import find_generator
-from autotune.loads.take import inspect_generator
-from autotune.monitor.watch import WatchedHost, build_watched_hosts
+from autotune.loads.target_request import find_traits, list_load_addresses
+from autotune.monitor.host_watch import WatchedHost, build_watched_hosts
 from autotune.parameter_name import ParameterName
 from autotune.services.base import Action, AdoptedConfig, Role, Settings
 from autotune.services.registry import expected_body, list_tier_services
@@ -42,20 +47,22 @@ from autotune.space import space as spaces
 from autotune.space.dimension import NAMED_SETTINGS, PRESET_NAMES
 from autotune.space.facts import HostFacts
 from autotune.space.space import SearchSpace
-from autotune.strict import split_lines
+from autotune.strict_parsing import split_lines
 from autotune.target.beds import find_study_directory
 from autotune.target.messages import format_count
 from autotune.target.model import Target
-from autotune.target.read import TargetFile
+from autotune.target.read_target import TargetFile
 from autotune.target.runtimes import import_runtime
 from autotune.transports import curl
 from autotune.transports.base import Transport
 from autotune.transports.curl import CurlAnswer, describe_answer
 from autotune.transports.local import LocalTransport
-from autotune.transports.parallel import run_on_all
+from autotune.transports.parallel_hosts import run_on_all
 from autotune.transports.request import Request
 
-INSECURE_NOTE = "`insecure: true` accepts any certificate, so autotune cannot verify the site's identity"
+INSECURE_NOTE = (
+    "`insecure: true` accepts any certificate, so autotune cannot verify the site's identity"
+)
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 SettingsValidator = Callable[[ServiceInstance, Sequence[Settings]], Sequence[str | None]]
 """Map a part and settings to the software's one-line objection to each, or ``None`` if it accepts.
@@ -66,7 +73,7 @@ SettingsValidator = Callable[[ServiceInstance, Sequence[Settings]], Sequence[str
 class StackEnvironment:
     """A target on its hosts: see `environments.base.Environment`.
 
-    ``programs`` maps the services' program names to paths by host. ``own`` contains templates made
+    ``programs`` maps the services' program names to paths by host. ``adopted`` contains templates made
     from the hosts' own files.
     """
 
@@ -85,11 +92,12 @@ class StackEnvironment:
         target = self.file.target
         load, entry = target.load, entry_tiers(target)[0]
         # raise here rather than during the study
-        of_target.build_request(self.file, self.build_stack("<study>/run"))
+        target_request.build_request(self.file, self.build_stack("<study>/run"))
         request_text = f"to {load.url}" if load.url else f"to {load.path}"
         lasting = f" for about {format_count(target.budget.time / 60, 'minute')}" if study else ""
         announced = (
-            f"Sends up to {load.max_rate:g} requests/s {request_text} on {', '.join(list_load_addresses(target))} (tier "
+            f"Sends up to {load.max_rate:g} requests/s {request_text} on "
+            f"{', '.join(list_load_addresses(target))} (tier "
             f"{entry}){lasting}, and to no other host."
         )
         if load.insecure:
@@ -107,7 +115,9 @@ class StackEnvironment:
 
     def build_stack(self, directory: str) -> Stack:
         """Return the stack with private files below ``directory``. Raises AutotuneError."""
-        return self.runtime.build_stack(self.file, directory, self.facts, self.programs, self.adopted)
+        return self.runtime.build_stack(
+            self.file, directory, self.facts, self.programs, self.adopted
+        )
 
     def read_software(self) -> dict[str, dict[str, str]]:
         def asked(host: Transport) -> dict[str, str]:
@@ -126,8 +136,10 @@ class StackEnvironment:
         load = self.file.target.load
         with _temporary_directory() as directory:
             stack = self.build_stack(directory)
-            of_target.build_request(self.file, stack)  # raises if anything is missing
-            self._validate_states(self._build_desired_state(stack, settings) for settings in self._list_presets())
+            target_request.build_request(self.file, stack)  # raises if anything is missing
+            self._validate_states(
+                self._build_desired_state(stack, settings) for settings in self._list_presets()
+            )
         programs = {Path(path).name for paths in self.programs.values() for path in paths.values()}
         return CheckResult(
             held=(
@@ -163,7 +175,9 @@ class StackEnvironment:
     def build_preview(self) -> Preview:
         stack = self.build_stack("<study>/run")
         return Preview(
-            entry=", ".join(entry.url for entry in of_target.build_request(self.file, stack).per_endpoint()),
+            entry=", ".join(
+                entry.url for entry in target_request.build_request(self.file, stack).per_endpoint()
+            ),
             servers=tuple(
                 part.name
                 for part in stack.instances
@@ -171,7 +185,9 @@ class StackEnvironment:
             ),
             render_files=lambda settings: self._build_desired_state(stack, settings).files,
             # Both deployments of a choice may include the same part, such as PHP settings.
-            host_settings=tuple(dict.fromkeys(part.name for part in stack.instances_with_role(Role.HOST))),
+            host_settings=tuple(
+                dict.fromkeys(part.name for part in stack.instances_with_role(Role.HOST))
+            ),
             is_installed=self.runtime.installed,
             compute_changes=self._compute_changes if self.runtime.installed else None,
             request_answers=self._request_answers,
@@ -188,7 +204,7 @@ class StackEnvironment:
 
         The result is empty if no server runs yet, or if a request may change data.
         """
-        request = of_target.build_request(self.file, self.build_stack("<study>/run"))
+        request = target_request.build_request(self.file, self.build_stack("<study>/run"))
         if not self.runtime.installed or request.method not in ("GET", "HEAD"):
             return {}
         return {
@@ -210,8 +226,11 @@ class StackEnvironment:
         return str(load.expect) if load.expect.body else f"{load.expect}; {compared}"
 
     def _find_restarted_units(self, stack: Stack) -> dict[str, tuple[str, ...]]:
-        owners = {ParameterName.parse(dimension.name).service_prefix for dimension in self.space.tunable_dimensions
-                  if dimension.parameter.action is Action.RESTART}  # fmt: skip
+        owners = {
+            ParameterName.parse(dimension.name).service_prefix
+            for dimension in self.space.tunable_dimensions
+            if dimension.parameter.action is Action.RESTART
+        }
         hosts: dict[str, tuple[str, ...]] = {}
         for part in stack.instances:
             unit = self.runtime.layout.unit_for(part)
@@ -228,12 +247,14 @@ class StackEnvironment:
         files = [f"{host}: {path}" for host, change in changes.items() for path in change.files]
         yield (f"the baseline would change {', '.join(files)}: `autotune plan` shows the changes" if files
                else "the hosts' files match the baseline exactly")  # fmt: skip
-        request = of_target.build_request(self.file, self.build_stack("<study>/run"))
+        request = target_request.build_request(self.file, self.build_stack("<study>/run"))
         for url, answer in self._request_answers().items():
             words = describe_answer(answer)
             wrong = find_answer_error(answer, request)
             words = (
-                f"{words}: {wrong}" if wrong and request.expectations and wrong not in words else words
+                f"{words}: {wrong}"
+                if wrong and request.expectations and wrong not in words
+                else words
             )
             if wrong and not files:
                 hint = "set `load: {path: /…}` or `url:` to a page that returns status 2xx"
@@ -241,7 +262,9 @@ class StackEnvironment:
             yield f"{url}: {words}"
 
     @contextmanager
-    def open_session(self, directory: Path, note: NoteCallback, history: MeasurementHistory) -> Iterator[LoadSession]:
+    def open_session(
+        self, directory: Path, note: NoteCallback, history: MeasurementHistory
+    ) -> Iterator[LoadSession]:
         """Prepare every host for changes, then restore and release it at the end."""
         fleet = self.create_deployment(directory, note)
         try:
@@ -263,7 +286,7 @@ class StackEnvironment:
         target = self.file.target
         stack = self.build_stack(self.runtime.make_run_directory(directory))
         expect = expected_body(target)
-        request = of_target.build_request(
+        request = target_request.build_request(
             self.file, stack, expect if target.load.method == "GET" else None
         )
 
@@ -300,13 +323,15 @@ class StackEnvironment:
                 break
         return answer if isinstance(answer, str) else (answer.status, answer.body)
 
-    def _create_session(self, fleet: Deployment, history: MeasurementHistory, note: NoteCallback) -> LoadSession:
-        """Return a session that deploys to ``fleet``, loads from the load hosts and observes all
-        hosts.
+    def _create_session(
+        self, fleet: Deployment, history: MeasurementHistory, note: NoteCallback
+    ) -> LoadSession:
+        """Return a session that deploys to ``create_deployment``, loads from the load hosts and
+        observes all hosts.
         """
         target, stack = self.file.target, fleet.stack
         body = expected_body(target) if target.load.requests_one_page else None
-        request = of_target.build_request(self.file, stack, body)
+        request = target_request.build_request(self.file, stack, body)
         answers = AnswerCheck.create(
             self.load,
             request,
@@ -330,7 +355,8 @@ class StackEnvironment:
             max_rate=target.load.max_rate,
             read_deployed_settings=lambda: fleet.deployed_settings,
             generator_hosts=tuple(
-                WatchedHost(host.name, cpus[host.name], (), host) for host in self._dedicated_load_hosts
+                WatchedHost(host.name, cpus[host.name], (), host)
+                for host in self._dedicated_load_hosts
             ),
             port_wait=PortWait(note),
             answer_check=answers,
@@ -380,7 +406,9 @@ class StackEnvironment:
         Raises Invalid with the part whose software rejects its files, and the software's message.
         """
         cases: dict[str, dict[object, tuple[ServiceInstance, Mapping[str, bytes]]]] = {}
-        for part, files in ((p, state.rendered_files[p.name]) for state in states for p in state.instances):
+        for part, files in (
+            (p, state.rendered_files[p.name]) for state in states for p in state.instances
+        ):
             if files:
                 case = (part.name, *sorted(files.items()))
                 cases.setdefault(part.placement.host, {})[case] = (part, files)
@@ -394,10 +422,17 @@ class StackEnvironment:
 
         run_on_all([self.transports[host] for host in cases], validate).unwrap()
 
-    def find_validation_errors(self, instance: ServiceInstance, candidates: Sequence[Settings]) -> list[str | None]:
-        """Return the objections of the part's program to each of these settings: see `Refusals`."""
-        cases = [(instance, render_instance(self.file, instance, settings)) for settings in candidates]
-        messages = self.runtime.find_validation_errors(self.transports[instance.placement.host], cases)
+    def find_validation_errors(
+        self, instance: ServiceInstance, candidates: Sequence[Settings]
+    ) -> list[str | None]:
+        """Return the objections of the part's program to each of these settings: see
+        `SettingsValidator`."""
+        cases = [
+            (instance, render_instance(self.file, instance, settings)) for settings in candidates
+        ]
+        messages = self.runtime.find_validation_errors(
+            self.transports[instance.placement.host], cases
+        )
         return [message and split_lines(message)[0] for message in messages]
 
 
@@ -427,7 +462,11 @@ def prepare(file: TargetFile) -> StackEnvironment:
         needed.setdefault(host.name, []).append(load)
     programs = runtime.find_programs(needed, {**{host.name: host for host in load_hosts}, **hosts})
     inspect_generator(load, load_hosts)
-    own = {**manifest.read_manifest(find_template_overrides(file)), **in_place.adopted_configs} if runtime.installed else {}
+    own = (
+        {**manifest.read_manifest(find_template_overrides(file)), **in_place.adopted_configs}
+        if runtime.installed
+        else {}
+    )
     manifest.check_manifest(own, _list_instance_names(target))
     space, own = fix_restart_parameters(file, space, own, in_place.adopted_values)
     adopted = in_place.to_record if runtime.installed else None
@@ -463,7 +502,8 @@ def _require_applications(
             answers = run_commands(hosts[part.placement.host], commands)
             for path in (p for p, done in zip(paths, answers, strict=True) if not done.ok):
                 message = (
-                    f"{part.placement.host} does not serve {part.service.title}: {path} does not exist"
+                    f"{part.placement.host} does not serve {part.service.title}: {path} does not "
+                    "exist"
                 )
                 hint = "remove `app:` to tune the existing site; in a lab, run `autotune lab up`"
                 raise file.document.build_error(
@@ -480,19 +520,35 @@ def _require_persisted_state(
 ) -> None:
     """Raise AutotuneError if a restart would lose settings that no file contains."""
     for part in instances:
-        if argv := part.service.build_unpersisted_check(part.placement, render_instance(file, part, settings)):
+        if argv := part.service.build_unpersisted_check(
+            part.placement, render_instance(file, part, settings)
+        ):
             manager = runtime.service_manager
-            inside = manager.wrap_command(part.placement, argv) if manager and manager.wrap_command else argv
+            inside = (
+                manager.wrap_command(part.placement, argv)
+                if manager and manager.wrap_command
+                else argv
+            )
             functions = manager.shell_functions if manager else ""
-            (answer,) = run_commands(hosts[part.placement.host], [Command(inside)], functions=functions)
+            (answer,) = run_commands(
+                hosts[part.placement.host], [Command(inside)], functions=functions
+            )
             sentence, _, hint = answer.stdout.strip().partition("\n")
             if sentence:
-                raise AutotuneError(f"{part.placement.host}: {part.service.title} {sentence}", hint=hint)
+                raise AutotuneError(
+                    f"{part.placement.host}: {part.service.title} {sentence}", hint=hint
+                )
 
 
-def _read_adopted_files(file: TargetFile, hosts: Mapping[str, Transport], runtime: Runtime) -> HostTemplates:
+def _read_adopted_files(
+    file: TargetFile, hosts: Mapping[str, Transport], runtime: Runtime
+) -> HostTemplates:
     """Return the edited files: as recorded at the start of the study, or as they are now."""
-    return read_host_templates(file, hosts, runtime) if file.adopted is None else from_record(file.adopted)
+    return (
+        read_host_templates(file, hosts, runtime)
+        if file.adopted is None
+        else from_record(file.adopted)
+    )
 
 
 def _list_instance_names(target: Target) -> list[str]:
@@ -508,13 +564,23 @@ def find_template_overrides(file: TargetFile) -> Path | None:
     return (file.path.parent / named.pop()).resolve() if named else None
 
 
-def render_instance(file: TargetFile, instance: ServiceInstance, settings: Settings) -> dict[str, bytes]:
+def render_instance(
+    file: TargetFile, instance: ServiceInstance, settings: Settings
+) -> dict[str, bytes]:
     """Return the content of the part's files by path. Raises RenderError."""
-    return render_files(instance.service, instance.placement, settings, file.target.data, find_template_overrides(file))
+    return render_files(
+        instance.service,
+        instance.placement,
+        settings,
+        file.target.data,
+        find_template_overrides(file),
+    )
 
 
 def exclude_rejected_choices(
-    space: SearchSpace, instances: Sequence[ServiceInstance], find_validation_errors: SettingsValidator
+    space: SearchSpace,
+    instances: Sequence[ServiceInstance],
+    find_validation_errors: SettingsValidator,
 ) -> tuple[SearchSpace, tuple[str, ...]]:
     """Return the space without choices that the installed programs do not support.
 

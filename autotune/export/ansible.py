@@ -20,12 +20,12 @@ from ruamel.yaml.comments import TaggedScalar
 from ruamel.yaml.scalarstring import DoubleQuotedScalarString
 
 from autotune.deploy.stack import start_order
+from autotune.export.escaping import escape_line
+from autotune.export.export_error import ExportError
 from autotune.export.host_files import MODEL, SYSCTL_FILE, HostFile, Hosts
-from autotune.export.refusal import ExportError
 from autotune.export.scripts import build_script, format_title
-from autotune.export.texts import escape_line
 from autotune.report.studies import Study
-from autotune.study.records import Trial
+from autotune.study.study_state import Trial
 from autotune.target.model import Host, Target
 
 ROLE = "ansible/roles/autotune"
@@ -53,7 +53,9 @@ def ansible(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
     kinds = _alike(study.target, hosts)
     notice = MODEL if study.target.simulated else None
     content = {
-        f"{ROLE}/files/{host}.sh": build_script(format_title(study, trial), host, hosts, notice).encode()
+        f"{ROLE}/files/{host}.sh": build_script(
+            format_title(study, trial), host, hosts, notice
+        ).encode()
         for host in hosts.units
     }
     tasks = {f"{ROLE}/tasks/{name}.yml": list(_tasks(names[0], hosts, backup_of(study, trial)))
@@ -154,7 +156,9 @@ def _tasks(host: str, hosts: Hosts, backup: str) -> Iterator[dict[str, Any]]:
         "ansible.builtin.debug": {"var": f"{SHOWN}.stdout_lines"},
         "when": ["ansible_check_mode or ansible_diff_mode", f"{SHOWN}.stdout_lines | length > 0"],
     }
-    yield _build_host_script("Validate all files, and back up what they replace", "--prepare", backup) | {
+    yield _build_host_script(
+        "Validate all files, and back up what they replace", "--prepare", backup
+    ) | {
         "changed_when": False,
         "when": "not ansible_check_mode",
     }

@@ -6,18 +6,18 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from autotune.deploy.deployed import HostManifest, HostRecord, OriginalHost
+from autotune.deploy.deploy_result import HostManifest, HostRecord, OriginalHost
 from autotune.errors import AutotuneError
-from autotune.export.checks import ORDINARY_TEXT_PATTERN
-from autotune.export.derived import DerivedHosts, derive_hosts
-from autotune.export.records import read_record
-from autotune.export.refusal import ExportError
+from autotune.export.derived_hosts import DerivedHosts, derive_hosts
+from autotune.export.export_error import ExportError
+from autotune.export.host_records import read_record
+from autotune.export.record_checks import ORDINARY_TEXT_PATTERN
 from autotune.export.unit_commands import can_run_commands
 from autotune.masking import has_placeholder
 from autotune.report.diff import read_rendered_files
 from autotune.report.studies import Study
 from autotune.report.view import find_conclusion
-from autotune.study.records import Trial
+from autotune.study.study_state import Trial
 from autotune.target import runtimes
 from autotune.unified_diff import Hunk, split_lines
 
@@ -103,7 +103,9 @@ def hosts_of(study: Study, trial: Trial, *, everything: bool = False) -> Hosts:
     if strange := sorted(records.keys() - study.target.hosts.keys()):
         raise ExportError(study, f"it deployed to {strange[0]!r}, which its target does not have")
     baseline = find_conclusion(study.state).baseline
-    base = (baseline.trial, read_rendered_files(study.directory, baseline.trial)) if baseline else None
+    base = (
+        (baseline.trial, read_rendered_files(study.directory, baseline.trial)) if baseline else None
+    )
     derived = derive_hosts(study, trial, read_rendered_files(study.directory, trial), records, base)
     manifests = derived.manifests
     for of_host in manifests.values():
@@ -177,11 +179,17 @@ def _check_words(study: Study, file: HostFile) -> None:
     for hunk in file.edits:
         start = hunk.start_line - 1 + shift
         if tuple(lines[start : start + len(hunk.added)]) != hunk.added:
-            raise ExportError(study, f"its edits of {file.path} are not in the file that it recorded")
+            raise ExportError(
+                study, f"its edits of {file.path} are not in the file that it recorded"
+            )
         shift += len(hunk.added) - len(hunk.removed)
-        if any(has_placeholder(text.encode("utf-8", "replace")) for text in (*hunk.removed, *hunk.added)):
+        if any(
+            has_placeholder(text.encode("utf-8", "replace"))
+            for text in (*hunk.removed, *hunk.added)
+        ):
             raise AutotuneError(
-                f"line {hunk.start_line} of {file.path} of {file.host} changes, and has words that stay on "
+                f"line {hunk.start_line} of {file.path} of {file.host} changes, and has words that "
+                "stay on "
                 "its host",
                 hint=APPLY_HINT,
             )

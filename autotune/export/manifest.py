@@ -1,6 +1,6 @@
 """Where exported settings come from, and what their gain is claimed on.
 
-``manifest.json``, schema 1. ``kind`` is always ``autotune-export``.
+``build_manifest.json``, schema 1. ``kind`` is always ``autotune-export``.
 
 - ``parameters`` are the exported trial's, ``baseline`` those they are compared with, each with its
   effective value; ``changes`` are those that differ and have an effect, with their unit and the action
@@ -25,14 +25,14 @@ from hashlib import sha256
 from typing import Any
 
 from autotune.export.host_files import Hosts
-from autotune.report.parameters import DeclaredParameters, list_changes, find_declared_parameters
+from autotune.report.parameters import DeclaredParameters, find_declared_parameters, list_changes
 from autotune.report.studies import Study
 from autotune.report.summary import summarize_slo
-from autotune.report.trials import WARM_UP_PURPOSE
+from autotune.report.trial_outcomes import WARM_UP_PURPOSE
 from autotune.report.view import StudyView, build_study_view
 from autotune.services.base import Settings
-from autotune.study.records import Phase, Trial
-from autotune.study.shapes import CALL_PURPOSE
+from autotune.study.record_shapes import CALL_PURPOSE
+from autotune.study.study_state import Phase, Trial
 from autotune.target.model import Target
 
 SCHEMA_VERSION = 1
@@ -67,8 +67,15 @@ def build_manifest(
         "claim": _build_claim(view) if is_best else None,
         "parameters": dict(sorted(trial.effective_settings.items())),
         "baseline": baseline
-        and {"trial": baseline.number, "parameters": dict(sorted(baseline.effective_settings.items()))},
-        "changes": _list_changes(baseline.effective_settings if baseline else {}, trial, find_declared_parameters(study.target)),
+        and {
+            "trial": baseline.number,
+            "parameters": dict(sorted(baseline.effective_settings.items())),
+        },
+        "changes": _list_changes(
+            baseline.effective_settings if baseline else {},
+            trial,
+            find_declared_parameters(study.target),
+        ),
         "rss": dict(sorted(study.state.rss.items())),
         "effective": dict(sorted(latest.effective.items())),
         "differences": list(latest.differences),
@@ -78,7 +85,9 @@ def build_manifest(
             {"path": path, "bytes": len(content), "sha256": sha256(content).hexdigest()}
             for path, content in sorted(files.items())
         ],
-        "verify": VERIFY_COMMAND.replace("target.yaml", shlex.quote(source)) if source else VERIFY_COMMAND,
+        "verify": VERIFY_COMMAND.replace("target.yaml", shlex.quote(source))
+        if source
+        else VERIFY_COMMAND,
     }
 
 
@@ -98,7 +107,9 @@ def _build_claim(view: StudyView) -> dict[str, Any]:
     return {"verdict": view.verdict, "gain": view.gain, "best": best, "baseline": baseline}
 
 
-def _list_changes(baseline: Settings, trial: Trial, own: DeclaredParameters) -> list[dict[str, Any]]:
+def _list_changes(
+    baseline: Settings, trial: Trial, own: DeclaredParameters
+) -> list[dict[str, Any]]:
     return [
         {
             "parameter": change.name,

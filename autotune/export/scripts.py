@@ -10,12 +10,12 @@ from hashlib import sha256
 
 from autotune.deploy.host_state import format_sysctl_file
 from autotune.errors import AutotuneError
+from autotune.export.escaping import escape_line, fill_template
 from autotune.export.host_files import ABSENT, MODEL, SYSCTL_FILE, HostFile, Hosts, group_by_host
-from autotune.export.texts import fill_template, escape_line
 from autotune.report.diff import read_rendered_files
 from autotune.report.studies import Study
 from autotune.report.view import find_conclusion
-from autotune.study.records import Trial
+from autotune.study.study_state import Trial
 from autotune.unified_diff import format_edit_diff, format_file_diff
 
 
@@ -62,7 +62,8 @@ def _group_checks(files: Iterable[HostFile]) -> list[tuple[list[int], tuple[str,
 
 
 def export_patch(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
-    """``patch/HOST.patch``, for ``patch -p1 -d /``, and the digests it expects, for ``sha256sum -c``.
+    """``patch/HOST.patch``, for ``export_patch -p1 -d /``, and the digests it expects, for ``sha256sum
+    -c``.
 
     Raises AutotuneError where a host has another file than the one whose content is recorded.
     """
@@ -80,7 +81,9 @@ def export_patch(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
                 digests.append(f"{file.original}  {file.path}\n")
         if values := hosts.sysctls[host]:
             diffs.append(
-                format_file_diff({}, {SYSCTL_FILE.removeprefix("/"): format_sysctl_file(values)}, "a", "b")
+                format_file_diff(
+                    {}, {SYSCTL_FILE.removeprefix("/"): format_sysctl_file(values)}, "a", "b"
+                )
             )
         content[f"patch/{host}.patch"] = "".join(diffs).encode("utf-8", "surrogateescape")
         content[f"patch/{host}.paths.sh"] = build_safe_paths(host, hosts, notice).encode()
@@ -99,7 +102,9 @@ def _build_diff(file: HostFile, recorded: bytes | None) -> str:
             f"{file.path} of {file.host} was not the baseline's: its content is not recorded",
             hint="--format ansible or shell; `autotune init --from` tunes hosts' own files",
         )
-    return format_file_diff({place: old} if old is not None else {}, {place: file.content}, "a", "b")
+    return format_file_diff(
+        {place: old} if old is not None else {}, {place: file.content}, "a", "b"
+    )
 
 
 def build_safe_paths(host: str, hosts: Hosts, notice: str | None) -> str:

@@ -14,13 +14,13 @@ from difflib import SequenceMatcher
 
 from autotune.config_text import is_utf8
 from autotune.deploy.stack import ServiceInstance
-from autotune.export.refusal import APPLY_HINT, ExportError
+from autotune.export.export_error import APPLY_HINT, ExportError
 from autotune.masking import has_placeholder
 from autotune.report.studies import Study
 from autotune.services.base import Service
-from autotune.services.config_files import Directive, ConfigSyntaxError
+from autotune.services.config_files import ConfigSyntaxError, Directive
 from autotune.services.registry import understood
-from autotune.services.understood import VisibleDirectives
+from autotune.services.visible_directives import VisibleDirectives
 from autotune.unified_diff import Hunk
 
 MAX_LINE_LENGTH = 4096  # characters of a changed line
@@ -47,16 +47,20 @@ def check_lines(study: Study, part: ServiceInstance, path: str, hunks: Sequence[
     syntax = understood(part.service)
     words = _build_vocabulary(part.service, syntax) if syntax else None
     if sum(len(hunk.removed) * len(hunk.added) for hunk in hunks) > MAX_LINE_PAIRS:
-        raise ExportError(study, f"too many lines of {path} of {part.placement.host} change", APPLY_HINT)
+        raise ExportError(
+            study, f"too many lines of {path} of {part.placement.host} change", APPLY_HINT
+        )
     for hunk in hunks:
         # A line with masked words is refused for that, whatever else it has.
         masked = any(
-            has_placeholder(line.encode("utf-8", "replace")) for line in (*hunk.removed, *hunk.added)
+            has_placeholder(line.encode("utf-8", "replace"))
+            for line in (*hunk.removed, *hunk.added)
         )
         if not masked and (words is None or not _is_safe(words, hunk)):
             raise ExportError(
                 study,
-                f"line {hunk.start_line} of {path} of {part.placement.host} changes more than settings of "
+                f"line {hunk.start_line} of {path} of {part.placement.host} changes more than settings "
+                "of "
                 f"{part.service.title}",
                 APPLY_HINT,
             )
@@ -66,9 +70,10 @@ def check_lines(study: Study, part: ServiceInstance, path: str, hunks: Sequence[
 class _Vocabulary:
     """Words in lower case, with `_` for `-`.
 
-    A setting's line begins with one of ``first``, and a value follows one of ``naming``. ``vocabulary``
-    contains every word of settings. Settings are added to lines that begin with one of ``leading``.
-    ``lines`` are allowed as a whole.
+    A setting's line begins with one of ``first_words``, and a value follows one of ``naming_words``.
+    ``words``
+    contains every word of settings. Settings are added to lines that begin with one of ``leading_words``.
+    ``whole_lines`` are allowed as a whole.
     """
 
     syntax: VisibleDirectives
@@ -102,7 +107,9 @@ def _strip_dashes(word: str) -> str:
 def _is_safe(words: _Vocabulary, hunk: Hunk) -> bool:
     """True if each line is a setting, or differs from one that it replaces by settings alone."""
     lines = (*hunk.removed, *hunk.added)
-    if len(lines) > MAX_HUNK_LINES or any(len(line) > MAX_LINE_LENGTH or not is_utf8(line) for line in lines):
+    if len(lines) > MAX_HUNK_LINES or any(
+        len(line) > MAX_LINE_LENGTH or not is_utf8(line) for line in lines
+    ):
         return False
     removed, added = hunk.removed, hunk.added
     # Lines are paired in their order. ``ways`` contains the pairs of prefixes that are safe.
@@ -137,7 +144,9 @@ def _is_whole(words: _Vocabulary, line: str) -> bool:
 
 def _is_exchange(words: _Vocabulary, old: str, new: str) -> bool:
     """True if two lines differ by settings alone."""
-    before, after = (_split_tokens(line.removesuffix("\n").removesuffix("\r")) for line in (old, new))
+    before, after = (
+        _split_tokens(line.removesuffix("\n").removesuffix("\r")) for line in (old, new)
+    )
     if max(len(before), len(after)) > MAX_TOKENS:
         return False
     matcher = SequenceMatcher(None, before, after, autojunk=False)
@@ -178,12 +187,16 @@ def _find_first_word(before: Sequence[str]) -> str:
     return first
 
 
-def _find_last_name(words: _Vocabulary, before: Sequence[str], naming: frozenset[str] | set[str]) -> str:
+def _find_last_name(
+    words: _Vocabulary, before: Sequence[str], naming: frozenset[str] | set[str]
+) -> str:
     """The word that a value at the end of these tokens belongs to; empty if there is none."""
     for token in reversed(before):
         if token in _BOUNDARY_CHARACTERS:
             return ""
-        if _WORD_PATTERN.fullmatch(token) and (_strip_dashes(token) in naming or not _is_value(words, token)):
+        if _WORD_PATTERN.fullmatch(token) and (
+            _strip_dashes(token) in naming or not _is_value(words, token)
+        ):
             return _strip_dashes(token)
         if words.syntax.visible_variables.fullmatch(token):
             return _strip_dashes(token)
@@ -195,7 +208,9 @@ def _split_tokens(line: str) -> list[str]:
 
 
 def _is_part(words: _Vocabulary, token: str, vocabulary: frozenset[str] | set[str]) -> bool:
-    return token in _SEPARATOR_TOKENS or _is_value(words, token) or _strip_dashes(token) in vocabulary
+    return (
+        token in _SEPARATOR_TOKENS or _is_value(words, token) or _strip_dashes(token) in vocabulary
+    )
 
 
 def _is_value(words: _Vocabulary, token: str) -> bool:

@@ -17,13 +17,21 @@ from pathlib import PurePosixPath
 from autotune.deploy.desired_state import DesiredState, render_files
 from autotune.deploy.stack import ServiceInstance
 from autotune.errors import RenderError
-from autotune.export.refusal import APPLY_HINT, ExportError
+from autotune.export.export_error import APPLY_HINT, ExportError
 from autotune.report.studies import Study
 from autotune.services import unit_environment, unit_files
 from autotune.services.registry import map_adoptions
 from autotune.unified_diff import Hunk
 
-KNOWN_PROGRAMS = ("/usr/sbin/", "/usr/bin/", "/usr/local/sbin/", "/usr/local/bin/", "/sbin/", "/bin/", "")
+KNOWN_PROGRAMS = (
+    "/usr/sbin/",
+    "/usr/bin/",
+    "/usr/local/sbin/",
+    "/usr/local/bin/",
+    "/sbin/",
+    "/bin/",
+    "",
+)
 # What a unit's file may hold that is not derived: limits, and variables without paths.
 _LIMIT_PATTERN = r"LimitNOFILE=[0-9:]+"
 _COMMAND_FREE_SETTINGS = re.compile(
@@ -74,7 +82,8 @@ def is_below(path: str, pattern: str) -> bool:
 def can_run_commands(path: str) -> bool:
     """True if a path is one of a unit, or of a file with variables of units."""
     return path.startswith(tuple(f"{place}/" for place in unit_files.UNIT_DIRECTORIES)) or any(
-        is_below(path, pattern) for pattern in (*unit_environment.ENVIRONMENT_FILES, "etc/sysconfig/*")
+        is_below(path, pattern)
+        for pattern in (*unit_environment.ENVIRONMENT_FILES, "etc/sysconfig/*")
     )
 
 
@@ -127,7 +136,9 @@ def _is_rendered(
     Limits depend on the host, and may differ.
     """
     for directory in KNOWN_PROGRAMS:
-        programs = {name: f"{directory}{program}" for name, program in part.placement.programs.items()}
+        programs = {
+            name: f"{directory}{program}" for name, program in part.placement.programs.items()
+        }
         site = replace(part.placement, programs=programs)
         with suppress(RenderError):
             by_path = render_files(part.service, site, desired.settings, study.target.data)

@@ -17,15 +17,17 @@ from pathlib import Path
 
 from autotune.errors import AutotuneError
 from autotune.lab.lock import run_checked
-from autotune.lab.plan import LabHost, LabPlan, LabNames
-from autotune.strict import split_lines
+from autotune.lab.plan import LabHost, LabNames, LabPlan
+from autotune.strict_parsing import split_lines
 
 MOUNT_POINT = Path("/sys/fs/cgroup")
 _SYSTEMD_HIERARCHY = "name=systemd"  # systemd's version 1 hierarchy, in which it tracks its units
 _V1_REQUIRED_CONTROLLERS = ("cpu", "memory", _SYSTEMD_HIERARCHY)
 _V1_OPTIONAL_CONTROLLER = "cpuacct"  # shows a host its CPU use; mounted with "cpu" or separately
 
-_PERIOD_MICROSECONDS = 10_000  # µs, a tenth of the kernel's default: a throttled host waits 10 ms at most
+_PERIOD_MICROSECONDS = (
+    10_000  # µs, a tenth of the kernel's default: a throttled host waits 10 ms at most
+)
 _MIN_QUOTA_MICROSECONDS = 1_000  # µs, the kernel's minimum
 _MAX_PERIOD_MICROSECONDS = 1_000_000  # µs, the kernel's maximum
 # Kernels without swap accounting lack these files. Hosts may then swap.
@@ -55,10 +57,12 @@ class Mount:
     options: tuple[str, ...]
 
 
-def find_hierarchies(mountinfo_text: str, proc_cgroups: str, private: Path) -> tuple[CgroupHierarchy, ...]:
+def find_hierarchies(
+    mountinfo_text: str, proc_cgroups: str, private: Path
+) -> tuple[CgroupHierarchy, ...]:
     """Return the control group trees of a lab.
 
-    These are the trees of this machine. Missing ones get a path under ``private``. ``mounted`` and
+    These are the trees of this machine. Missing ones get a path under ``private``. ``mountinfo_text`` and
     ``proc_cgroups`` are the contents of ``/proc/self/mountinfo`` and ``/proc/cgroups``.
     """
     trees = [mount for mount in parse_mounts(mountinfo_text) if mount.kind in ("cgroup", "cgroup2")]
@@ -67,7 +71,9 @@ def find_hierarchies(mountinfo_text: str, proc_cgroups: str, private: Path) -> t
     if any(mount.kind == "cgroup2" and mount.path == MOUNT_POINT for mount in system_mounts):
         return (CgroupHierarchy(MOUNT_POINT, 2, ("cpu", "memory"), is_mounted=True),)
     rows = [line.split() for line in split_lines(proc_cgroups)]
-    v1_controllers = {row[0] for row in rows if len(row) > 1 and row[1] != "0"}  # by a version 1 tree
+    v1_controllers = {
+        row[0] for row in rows if len(row) > 1 and row[1] != "0"
+    }  # by a version 1 tree
     if not system_mounts and not v1_controllers & {"cpu", "memory"}:
         return (CgroupHierarchy(private, 2, ("cpu", "memory"), is_mounted=bool(own)),)
     return _find_v1_hierarchies(system_mounts, own, private)
@@ -114,11 +120,15 @@ def cpu_bandwidth(cpus: float) -> tuple[int, int]:
     A short period delays a throttled host by milliseconds, not by the kernel's usual 100 ms. A tiny
     share needs a longer period because the quota has a minimum.
     """
-    period = min(max(_PERIOD_MICROSECONDS, round(_MIN_QUOTA_MICROSECONDS / cpus)), _MAX_PERIOD_MICROSECONDS)
+    period = min(
+        max(_PERIOD_MICROSECONDS, round(_MIN_QUOTA_MICROSECONDS / cpus)), _MAX_PERIOD_MICROSECONDS
+    )
     return (max(_MIN_QUOTA_MICROSECONDS, round(cpus * period)), period)
 
 
-def _find_v1_hierarchies(mounts: list[Mount], private_paths: list[Path], private: Path) -> tuple[CgroupHierarchy, ...]:
+def _find_v1_hierarchies(
+    mounts: list[Mount], private_paths: list[Path], private: Path
+) -> tuple[CgroupHierarchy, ...]:
     trees = []
     for controller in _V1_REQUIRED_CONTROLLERS:
         path = next((mount.path for mount in mounts if controller in mount.options), None)
@@ -126,7 +136,10 @@ def _find_v1_hierarchies(mounts: list[Mount], private_paths: list[Path], private
         mounted = path is not None or lacking in private_paths
         trees.append(CgroupHierarchy(path or lacking, 1, (controller,), mounted))
     apart = [m for m in mounts if _V1_OPTIONAL_CONTROLLER in m.options and "cpu" not in m.options]
-    trees += [CgroupHierarchy(mount.path, 1, (_V1_OPTIONAL_CONTROLLER,), is_mounted=True) for mount in apart]
+    trees += [
+        CgroupHierarchy(mount.path, 1, (_V1_OPTIONAL_CONTROLLER,), is_mounted=True)
+        for mount in apart
+    ]
     # A version 2 tree next to these limits nothing, but systemd tracks its units there too.
     unified = [mount for mount in mounts if mount.kind == "cgroup2"]
     trees += [CgroupHierarchy(mount.path, 2, (), is_mounted=True) for mount in unified]
@@ -169,7 +182,9 @@ def remove_groups(names: LabNames, host: str | None = None) -> None:
 
 
 def _list_groups(names: LabNames, host: str | None) -> list[Path]:
-    trees = [mount.path for mount in parse_mounts(read_mountinfo()) if mount.kind.startswith("cgroup")]
+    trees = [
+        mount.path for mount in parse_mounts(read_mountinfo()) if mount.kind.startswith("cgroup")
+    ]
     paths = [tree / names.cgroup / (host or "") for tree in trees]
     return [path for path in paths if path.is_dir()]
 

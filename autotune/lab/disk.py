@@ -139,9 +139,13 @@ def make_disk(plan: LabPlan, host: LabHost) -> None:
         (directory / name).mkdir(parents=True)
     private = directory / keys.HOST_KEY_NAME
     texts = HostKeys(
-        private.read_text(encoding="ascii"), keys.read_public_key(private), keys.read_public_key(plan.names.key)
+        private.read_text(encoding="ascii"),
+        keys.read_public_key(private),
+        keys.read_public_key(plan.names.key),
     )
-    write_entries(directory / "upper", list_root_entries(plan, host, texts, _LOWER_ROOT), _LOWER_ROOT)
+    write_entries(
+        directory / "upper", list_root_entries(plan, host, texts, _LOWER_ROOT), _LOWER_ROOT
+    )
     done.write_text(booted, encoding="ascii")
 
 
@@ -172,7 +176,9 @@ def require_single_filesystem(mountinfo: str) -> None:
     An overlay covers one filesystem, so a host's /usr would be empty.
     """
     needed = {Path("/usr"), Path("/etc"), Path("/var"), Path("/var/lib")}
-    apart = sorted(str(mount.path) for mount in cgroups.parse_mounts(mountinfo) if mount.path in needed)
+    apart = sorted(
+        str(mount.path) for mount in cgroups.parse_mounts(mountinfo) if mount.path in needed
+    )
     if apart:
         raise AutotuneError(
             f"cannot create a lab: {', '.join(apart)} must be on the filesystem of /, which the"
@@ -195,7 +201,12 @@ def _create_parents(upper: Path, directory: Path, lower: Path) -> None:
 
 def list_root_entries(plan: LabPlan, host: LabHost, keys: HostKeys, lower: Path) -> list[DiskEntry]:
     """Return the entries laid over ``lower`` as the root of ``host``, parents before children."""
-    return [*_list_hidden(lower), *_hide_labs(plan), *_list_identity_entries(plan, host, keys), *_list_boot_entries(lower)]
+    return [
+        *_list_hidden(lower),
+        *_hide_labs(plan),
+        *_list_identity_entries(plan, host, keys),
+        *_list_boot_entries(lower),
+    ]
 
 
 def _hide_labs(plan: LabPlan) -> Iterator[DiskEntry]:

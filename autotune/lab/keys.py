@@ -43,7 +43,9 @@ def format_ssh_config(plan: LabPlan) -> str:
     blocks = [f"Host {host.name}\n    HostName {host.address}\n" for host in plan.hosts]
     patterns = " ".join(f"{host.name} {host.address}" for host in plan.hosts)
     (key, known_hosts) = (plan.names.key, plan.names.known_hosts)
-    return "".join([*blocks, _SSH_CONFIG_TEMPLATE.format(patterns=patterns, key=key, known_hosts=known_hosts)])
+    return "".join(
+        [*blocks, _SSH_CONFIG_TEMPLATE.format(patterns=patterns, key=key, known_hosts=known_hosts)]
+    )
 
 
 def read_public_key(private: Path) -> str:

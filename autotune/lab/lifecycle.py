@@ -11,12 +11,12 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune import durable
+from autotune import durable_files
 from autotune.errors import AutotuneError
 from autotune.lab import cgroups, disk, keys, machine, network, prerequisites
 from autotune.lab import plan as planning
 from autotune.lab.lock import lock_lab, run_checked
-from autotune.lab.plan import LabHost, LabPlan, LabNames
+from autotune.lab.plan import LabHost, LabNames, LabPlan
 from autotune.transports.base import SshHost
 
 # A busy machine boots slowly. Each attempt costs the host a process, so attempts wait long.
@@ -29,7 +29,7 @@ def start_lab(hosts: Iterable[LabHost], state_dir: Path) -> LabPlan:
     """Create and boot ``hosts``. Returns when each responds on its SSH port.
 
     Idempotent: running hosts are not changed, and stopped hosts restart with their disks. A lab
-    with a different description is replaced. If ``up`` fails or is interrupted, everything it
+    with a different description is replaced. If ``start_lab`` fails or is interrupted, everything it
     created is removed. Raises ``AutotuneError``.
     """
     plan = planning.build_plan(hosts, state_dir)
@@ -61,7 +61,7 @@ def remove_lab(state_dir: Path) -> None:
 
 
 def halt_host(state_dir: Path, host: str) -> None:
-    """Stop one host immediately, like a power cut. ``up`` restarts it with its disk."""
+    """Stop one host immediately, like a power cut. ``start_lab`` restarts it with its disk."""
     plan = require_lab(state_dir)
     plan.find_host(host)
     prerequisites.require_root()
@@ -111,7 +111,9 @@ def list_host_status(state_dir: Path) -> tuple[HostStatus, ...]:
 
     def of(host: LabHost) -> HostStatus:
         pid = machine.find_init_pid(plan.names, host.name)
-        return HostStatus(host.name, host.address, pid, pid is not None and answers_ssh(host.address))
+        return HostStatus(
+            host.name, host.address, pid, pid is not None and answers_ssh(host.address)
+        )
 
     with ThreadPoolExecutor(max_workers=16) as pool:
         return tuple(pool.map(of, plan.hosts))
@@ -167,7 +169,9 @@ def _await_ssh(plan: LabPlan) -> None:
         for host in remaining:
             running = cgroups.list_host_processes(plan.names, host.name)
             if time.monotonic() > deadline or not running:
-                raise AutotuneError(f"{host.name} did not boot: {_explain_boot_failure(plan, host, running)}")
+                raise AutotuneError(
+                    f"{host.name} did not boot: {_explain_boot_failure(plan, host, running)}"
+                )
         time.sleep(0.02)
 
 
@@ -187,8 +191,15 @@ def _remove_all(names: LabNames) -> None:
     cgroups.remove_groups(names)
     network.remove_links(names)
     # The record is deleted last, so that an interrupted removal can be repeated.
-    for path in (names.machines_directory, names.key, names.key.with_suffix(".pub"), names.known_hosts,
-                 names.ssh_config, *durable.find_orphaned_files(names.plan_file), names.plan_file):  # fmt: skip
+    for path in (
+        names.machines_directory,
+        names.key,
+        names.key.with_suffix(".pub"),
+        names.known_hosts,
+        names.ssh_config,
+        *durable_files.find_orphaned_files(names.plan_file),
+        names.plan_file,
+    ):
         _delete_directory(path)
 
 

@@ -23,7 +23,7 @@ _LOCKED_DESCRIPTORS: ContextVar[tuple[int, ...]] = ContextVar("_HELD", default=(
 
 @contextlib.contextmanager
 def lock_lab(names: LabNames, *, create: bool) -> Iterator[None]:
-    """Lock the lab's directory. ``make`` creates it first; an empty directory is removed at the
+    """Lock the lab's directory. ``create`` creates it first; an empty directory is removed at the
     end.
 
     Raises ``LockedError`` if another process keeps the lock.

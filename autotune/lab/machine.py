@@ -18,8 +18,8 @@ from autotune.errors import AutotuneError
 from autotune.lab import cgroups, network
 from autotune.lab.cgroups import CgroupHierarchy
 from autotune.lab.lock import run_checked
-from autotune.lab.plan import LabHost, LabPlan, LabNames
-from autotune.strict import split_lines
+from autotune.lab.plan import LabHost, LabNames, LabPlan
+from autotune.strict_parsing import split_lines
 
 _START_SECONDS = 60.0  # s for a process to create its namespaces
 
@@ -72,7 +72,9 @@ exec systemd-nspawn --quiet --boot --directory="$directory/root" --machine="$hos
 """
 
 
-def boot_hosts(plan: LabPlan, hosts: Sequence[LabHost], hierarchies: tuple[CgroupHierarchy, ...]) -> None:
+def boot_hosts(
+    plan: LabPlan, hosts: Sequence[LabHost], hierarchies: tuple[CgroupHierarchy, ...]
+) -> None:
     """Start ``hosts`` together. Returns when each has its network and becomes systemd."""
     with contextlib.ExitStack() as stack:
         started = [_start_host(plan, host, hierarchies, stack) for host in hosts]
@@ -109,7 +111,9 @@ def is_namespace_init(status: str) -> bool:
 def read_console_tail(names: LabNames, host: str) -> str:
     """Return the last console lines of a host's boot."""
     try:
-        text = (names.machine_directory(host) / "console.log").read_text(encoding="utf-8", errors="replace")
+        text = (names.machine_directory(host) / "console.log").read_text(
+            encoding="utf-8", errors="replace"
+        )
     except FileNotFoundError:
         return ""
     return "\n".join(split_lines(text.strip())[-5:])
@@ -128,13 +132,19 @@ def describe_processes(pids: Iterable[int]) -> str:
     return ", ".join(processes)
 
 
-def build_boot_command(plan: LabPlan, host: LabHost, hierarchies: Iterable[CgroupHierarchy]) -> list[str]:
+def build_boot_command(
+    plan: LabPlan, host: LabHost, hierarchies: Iterable[CgroupHierarchy]
+) -> list[str]:
     """Return the argv of the process that becomes ``host`` after its release."""
     joined = [str(tree.group_path(plan.names.cgroup, host.name)) for tree in hierarchies]
     return [
         # A new session without a parent, so that it outlives this process and its terminal.
         *("setsid", "--fork", "sh", "-c", _JOIN_SCRIPT, "sh", _BOOT_SCRIPT),
-        *(str(plan.names.machine_directory(host.name)), host.name, plan.interface_address(host.address)),
+        *(
+            str(plan.names.machine_directory(host.name)),
+            host.name,
+            plan.interface_address(host.address),
+        ),
         *(str(len(joined)), *joined),
         *list_cgroup_mounts(hierarchies, plan.names.private_cgroups),
     ]
@@ -153,7 +163,10 @@ def list_cgroup_mounts(hierarchies: Iterable[CgroupHierarchy], private: Path) ->
 
 
 def _start_host(
-    plan: LabPlan, host: LabHost, hierarchies: tuple[CgroupHierarchy, ...], stack: contextlib.ExitStack
+    plan: LabPlan,
+    host: LabHost,
+    hierarchies: tuple[CgroupHierarchy, ...],
+    stack: contextlib.ExitStack,
 ) -> tuple[int, int]:
     """Start a host's process. Returns the descriptors for reading its PID and for releasing it."""
     (output, stdout) = os.pipe()

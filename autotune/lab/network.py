@@ -8,7 +8,7 @@ from ipaddress import IPv4Network
 
 from autotune.errors import AutotuneError
 from autotune.lab.lock import lock_network, run_checked
-from autotune.lab.plan import LabHost, LabPlan, LabNames
+from autotune.lab.plan import LabHost, LabNames, LabPlan
 
 _BRIDGE_NUMBER = 0xFFFF  # number in the bridge's hardware address; hosts count from 0
 

@@ -15,7 +15,7 @@ from ipaddress import AddressValueError, IPv4Address, IPv4Network
 from pathlib import Path
 from typing import Any
 
-from autotune import durable
+from autotune import durable_files
 from autotune.errors import AutotuneError
 
 #: Reserved for benchmarks by RFC 2544, so no lab shadows a real network.
@@ -162,13 +162,14 @@ def _check_host(host: LabHost) -> None:
         raise AutotuneError(f"{host.name}: {host.cpus} CPUs are not enough to boot (minimum 0.01)")
     if host.memory is not None and host.memory < MIN_MEMORY_BYTES:
         raise AutotuneError(
-            f"{host.name}: {host.memory} bytes of memory are not enough to boot (minimum {MIN_MEMORY_BYTES})"
+            f"{host.name}: {host.memory} bytes of memory are not enough to boot (minimum "
+            f"{MIN_MEMORY_BYTES})"
         )
 
 
 def write_plan(plan: LabPlan) -> None:
-    """Record ``plan`` durably. After a crash, readers find all of it or nothing."""
-    durable.write_file(plan.names.plan_file, json.dumps(encode_plan(plan), indent=1).encode())
+    """Record ``build_plan`` durably. After a crash, readers find all of it or nothing."""
+    durable_files.write_file(plan.names.plan_file, json.dumps(encode_plan(plan), indent=1).encode())
 
 
 def read_plan(names: LabNames) -> LabPlan | None:
@@ -187,7 +188,7 @@ def read_plan(names: LabNames) -> LabPlan | None:
 
 
 def encode_plan(plan: LabPlan) -> dict[str, Any]:
-    """Return ``plan`` as plain values, without names, which derive from the directory."""
+    """Return ``build_plan`` as plain values, without names, which derive from the directory."""
     return {
         "schema": _SCHEMA_VERSION,
         "network": str(plan.network),
@@ -197,7 +198,7 @@ def encode_plan(plan: LabPlan) -> dict[str, Any]:
 
 
 def decode_plan(record: dict[str, Any], names: LabNames) -> LabPlan:
-    """Parse the result of ``encoded``. Raises ``ValueError``, ``KeyError`` or ``TypeError``."""
+    """Parse the result of ``encode_plan``. Raises ``ValueError``, ``KeyError`` or ``TypeError``."""
     if record["schema"] != _SCHEMA_VERSION:
         raise ValueError(f"schema {record['schema']} is not {_SCHEMA_VERSION}")
     return LabPlan(

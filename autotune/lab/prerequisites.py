@@ -34,7 +34,9 @@ def _is_installed(program: str) -> bool:
 
 def list_missing_packages(installed: Callable[[str], bool] = _is_installed) -> tuple[str, ...]:
     """Return the Debian packages that a lab needs and this machine lacks."""
-    return tuple(sorted({package for name, package in PROGRAM_PACKAGES.items() if not installed(name)}))
+    return tuple(
+        sorted({package for name, package in PROGRAM_PACKAGES.items() if not installed(name)})
+    )
 
 
 def require_prerequisites() -> None:
@@ -51,7 +53,7 @@ def require_prerequisites() -> None:
 
 
 def list_obstacles(missing: Sequence[str]) -> list[str]:
-    """Return the reasons why a lab is impossible. ``lacks`` lists the missing packages."""
+    """Return the reasons why a lab is impossible. ``missing`` lists the missing packages."""
     reasons = []
     if os.geteuid() != 0:
         reasons.append("it requires root to create namespaces, mounts and a bridge")
@@ -67,7 +69,9 @@ def list_obstacles(missing: Sequence[str]) -> list[str]:
 def require_root() -> None:
     """Raise ``AutotuneError`` unless autotune runs as root."""
     if os.geteuid() != 0:
-        raise AutotuneError("creating and removing labs requires root", hint=_format_install_advice(()))
+        raise AutotuneError(
+            "creating and removing labs requires root", hint=_format_install_advice(())
+        )
 
 
 def require_directory(directory: Path) -> None:
@@ -124,6 +128,6 @@ def _format_install_advice(packages: tuple[str, ...]) -> str:
 if (
     __name__ == "__main__"
 ):  # for `make test`: exits with status 0 if a lab is possible, else prints why not
-    from autotune.outcome import run_command
+    from autotune.exit_handling import run_command
 
     sys.exit(run_command(require_prerequisites, as_json=False))

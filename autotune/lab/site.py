@@ -13,13 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotune.deploy.managed_hosts import ManagedHosts
-from autotune.environments.stack import prepare, ignore_stop_signals
+from autotune.environments.stack import ignore_stop_signals, prepare
 from autotune.lab.disk import SITE_MARKER
 from autotune.lab.plan import LabNames
 from autotune.services.base import Role
 from autotune.target.model import Target
-from autotune.target.read import TargetFile
-from autotune.target.shipped import find_shipped_directory
+from autotune.target.read_target import TargetFile
+from autotune.target.shipped_files import find_shipped_directory
 
 
 def deploy_site(file: TargetFile, names: LabNames) -> bool:

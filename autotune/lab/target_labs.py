@@ -10,11 +10,11 @@ from pathlib import Path
 
 from autotune.errors import AutotuneError
 from autotune.lab import lifecycle, prerequisites
-from autotune.lab.lifecycle import HostStatus, ssh_command, list_host_status
+from autotune.lab.lifecycle import HostStatus, list_host_status, ssh_command
 from autotune.lab.plan import LabHost, derive_names
-from autotune.target.fields import NAME_PATTERN
+from autotune.target.field_types import NAME_PATTERN
 from autotune.target.model import Target
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 
 LABS_DIRECTORY = Path("/var/lib/autotune/labs")
 
@@ -35,9 +35,9 @@ class Lab:
 
 @dataclass(frozen=True)
 class StartedLab:
-    """Result of starting a lab: the hosts that ``started``, and the ``seconds`` this took.
+    """Result of starting a lab: the hosts that ``started_hosts``, and the ``seconds`` this took.
 
-    ``unnamed`` is true if the target does not reference the lab's SSH configuration. ``site`` is
+    ``is_unnamed`` is true if the target does not reference the lab's SSH configuration. ``has_site`` is
     true if the target's application was installed.
     """
 
@@ -100,12 +100,15 @@ def read_lab(lab_or_target: str, directory: Path | None = None) -> Lab:
     return Lab(name, place, list_host_status(place))
 
 
-def build_ssh_command(lab_or_target: str, host: str | None, directory: Path | None = None) -> list[str]:
+def build_ssh_command(
+    lab_or_target: str, host: str | None, directory: Path | None = None
+) -> list[str]:
     """Return the argv of an SSH session on a lab host. ``host`` is optional for labs with one host."""
     lab = read_lab(lab_or_target, directory)
     if host is None and not lab.hosts:
         raise AutotuneError(
-            f"the lab of {lab_or_target} is not running", hint=f"run `autotune lab up {lab_or_target}`"
+            f"the lab of {lab_or_target} is not running",
+            hint=f"run `autotune lab up {lab_or_target}`",
         )
     if host is None and len(lab.hosts) > 1:
         names = ", ".join(host.name for host in lab.hosts)

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from autotune.secret_detection import find_secrets
-from autotune.strict import is_uint
-from autotune.target.requests import MAX_REQUESTS
+from autotune.strict_parsing import is_uint
+from autotune.target.requests_file import MAX_REQUESTS
 
 MASK_TEXT = "masked"
 SAFE_METHODS = frozenset({"GET", "HEAD"})
@@ -30,7 +30,7 @@ _SEPARATOR_PATTERN = re.compile(r"([/?&;=])")
 
 @dataclass
 class LoggedRequests:
-    """``requests`` counts by (method, path), ``left_out`` by reason; ``masked`` is how many requests
+    """``requests`` counts by (method, path), ``skipped`` by reason; ``masked_count`` is how many requests
     had something that looks like a secret."""
 
     requests: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -59,8 +59,10 @@ class LoggedRequests:
             yield f"{count} × {reason}"
 
 
-def parse_access_log(lines: Iterable[str], *, keep_unsafe: bool = False, max_requests: int = MAX_REQUESTS) -> LoggedRequests:
-    """The requests of a log; ``unsafe`` keeps methods that may change data."""
+def parse_access_log(
+    lines: Iterable[str], *, keep_unsafe: bool = False, max_requests: int = MAX_REQUESTS
+) -> LoggedRequests:
+    """The requests of a log; ``keep_unsafe`` keeps methods that may change data."""
     recorded = LoggedRequests()
     for line in lines:
         match = _LINE_PATTERN.match(line)
@@ -90,7 +92,7 @@ def _quote_for_yaml(path: str) -> str:
 
 
 def mask_secrets(path: str) -> str:
-    """The path with ``MASK`` in place of each part that looks like a secret."""
+    """The path with ``MASK_TEXT`` in place of each part that looks like a secret."""
     words = _SEPARATOR_PATTERN.split(path)
     for place, word in enumerate(words):
         name = words[place - 2] if place >= 2 and words[place - 1] == "=" else ""

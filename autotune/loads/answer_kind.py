@@ -28,13 +28,18 @@ MAX_TITLE_LENGTH = 60  # characters that are shown
 
 _TITLE_PATTERN = re.compile(r"<title[^>]{0,200}>\s*([^<]{0,300})", re.I)
 _HEADING_PATTERN = re.compile(r"<h1[^>]{0,200}>\s*([^<]{0,300})", re.I)
-_TAG_PATTERN = re.compile(r"<(?:script|style)\b.{0,60000}?</(?:script|style)>|<[^>]{0,1000}>", re.I | re.S)
+_TAG_PATTERN = re.compile(
+    r"<(?:script|style)\b.{0,60000}?</(?:script|style)>|<[^>]{0,1000}>", re.I | re.S
+)
 # Every sentence below has one of these words, which are quickly found; it is looked for around them.
 _ERROR_HINT_PATTERN = re.compile(
     r"(?i)error|exception|wrong|unavailable|sqlstate|difficulties|maintenance|gateway|failed|guru"
     r"|traceback|be right back|back soon"
 )
-MAX_HINTS, HINT_CONTEXT_LENGTH = 50, 120  # of the first and of the last words; characters around each
+MAX_HINTS, HINT_CONTEXT_LENGTH = (
+    50,
+    120,
+)  # of the first and of the last words; characters around each
 # Sentences that applications, frameworks and servers print in place of a page.
 _ERROR_PATTERN = re.compile(
     r"""(?ix) (?:fatal|parse)\ error(?:</b>)?:  | uncaught\ \w{0,40}(?:error|exception)
@@ -57,9 +62,10 @@ _ERROR_PATTERN = re.compile(
 
 @dataclass(frozen=True)
 class ReferenceAnswer:
-    """What ``samples`` right answers to one request have in common. ``sizes`` are the smallest and the
-    largest body in bytes. ``title`` is ``None`` if there is none or it varies, ``closing`` how all end,
-    ``markers`` text that all have. ``errors``: the samples themselves mention errors."""
+    """What ``sample_count`` right answers to one request have in common. ``size_range`` are the
+    smallest and the
+    largest body in bytes. ``title`` is ``None`` if there is none or it varies, ``ending`` how all end,
+    ``markers`` text that all have. ``is_error_like``: the samples themselves mention errors."""
 
     sample_count: int
     statuses: frozenset[int]
@@ -107,18 +113,30 @@ def _list_differences(reference_answer: ReferenceAnswer, answer: ProbeAnswer) ->
         yield f"status {answer.status} instead of {statuses}"
     if (kind := find_media_type(answer)) not in reference_answer.media_types:
         types = " or ".join(sorted(reference_answer.media_types)) or "none"
-        yield describe_difference(answer, reference_answer, f"{_sanitize_text(kind) or 'no type'} instead of {types}")
+        yield describe_difference(
+            answer, reference_answer, f"{_sanitize_text(kind) or 'no type'} instead of {types}"
+        )
     if reference_answer.ending and reference_answer.ending != find_ending(answer):
-        yield describe_difference(answer, reference_answer, f"no {reference_answer.ending} at the end")
+        yield describe_difference(
+            answer, reference_answer, f"no {reference_answer.ending} at the end"
+        )
     present = reference_answer.marker_share(answer)
     another = len(reference_answer.markers) >= MIN_MARKERS and present < _SAME_PAGE_SHARE
     if another or _is_outside(answer.size, reference_answer.size_range, _FAR_SIZE_FACTOR):
         yield describe_difference(answer, reference_answer)
     titled = reference_answer.title is not None and find_title(answer) != reference_answer.title
-    unusual = titled or present < _SIMILAR_PAGE_SHARE or _is_outside(answer.size, reference_answer.size_range, _NEAR_SIZE_FACTOR)
+    unusual = (
+        titled
+        or present < _SIMILAR_PAGE_SHARE
+        or _is_outside(answer.size, reference_answer.size_range, _NEAR_SIZE_FACTOR)
+    )
     if unusual and not reference_answer.is_error_like and find_error_sentence(answer.text):
         yield describe_difference(answer, reference_answer)
-    if titled and present < _SIMILAR_PAGE_SHARE and _is_outside(answer.size, reference_answer.size_range, _OFF_SIZE_FACTOR):
+    if (
+        titled
+        and present < _SIMILAR_PAGE_SHARE
+        and _is_outside(answer.size, reference_answer.size_range, _OFF_SIZE_FACTOR)
+    ):
         yield describe_difference(answer, reference_answer)
 
 
@@ -131,7 +149,9 @@ def find_error(answer: ProbeAnswer) -> str | None:
     if not words:
         return None
     headed = [
-        head[1] for head in (_TITLE_PATTERN.search(answer.text), _HEADING_PATTERN.search(answer.text)) if head
+        head[1]
+        for head in (_TITLE_PATTERN.search(answer.text), _HEADING_PATTERN.search(answer.text))
+        if head
     ]
     breaks_off = "<html" in answer.text.lower() and not find_ending(answer)
     short = len(_TAG_PATTERN.sub(" ", answer.text).split()) < SHORT_PAGE_WORDS
@@ -151,15 +171,21 @@ def _count_errors(text: str) -> Iterator[str]:
     hints = [*_ERROR_HINT_PATTERN.finditer(text)]
     # A debugger's page explains itself at its end.
     for hint in (*hints[:MAX_HINTS], *hints[MAX_HINTS:][-MAX_HINTS:]):
-        around = text[max(0, hint.start() - HINT_CONTEXT_LENGTH) : hint.end() + 2 * HINT_CONTEXT_LENGTH]
+        around = text[
+            max(0, hint.start() - HINT_CONTEXT_LENGTH) : hint.end() + 2 * HINT_CONTEXT_LENGTH
+        ]
         yield from (match[0] for match in _ERROR_PATTERN.finditer(around))
 
 
-def describe_difference(answer: ProbeAnswer, reference_answer: ReferenceAnswer, prefix: str = "") -> str:
+def describe_difference(
+    answer: ProbeAnswer, reference_answer: ReferenceAnswer, prefix: str = ""
+) -> str:
     """``1.2 KB instead of 14–15 KB, title 'Fatal error'``: bounded, and nothing secret is in it."""
     parts = [prefix] if prefix else []
     if _is_outside(answer.size, reference_answer.size_range, _NEAR_SIZE_FACTOR):
-        parts.append(f"{format_size(answer.size)} instead of {_format_size_range(reference_answer.size_range)}")
+        parts.append(
+            f"{format_size(answer.size)} instead of {_format_size_range(reference_answer.size_range)}"
+        )
     title = find_title(answer)
     if title and title != reference_answer.title:
         parts.append(f"title {_sanitize_text(title)!r}")

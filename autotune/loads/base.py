@@ -15,20 +15,26 @@ from typing import TypeVar
 from autotune.errors import AutotuneError
 from autotune.loads.workload import UnusableWorkload
 from autotune.services.base import Argv
-from autotune.strict import MAX_NUMBER, split_lines
-from autotune.target.requests import SessionStep, WeightedVisit
+from autotune.strict_parsing import MAX_NUMBER, split_lines
+from autotune.target.requests_file import SessionStep, WeightedVisit
 from autotune.transports.request import Request
-from autotune.transports.temporary import temporary_file_script
+from autotune.transports.temporary_files import temporary_file_script
 
 CountKey = TypeVar("CountKey", str, float)
 
 # What makes a reading of an open loop valid, whatever the generator.
 MIN_ACHIEVED_SHARE = 0.99  # of the intended requests, or rate
-MAX_STALL_SHARE = 0.1  # of a reading; a generator off the CPU for longer did not make the specified load
+MAX_STALL_SHARE = (
+    0.1  # of a reading; a generator off the CPU for longer did not make the specified load
+)
 # A factor of the ordered requests, and so many: more is not the load ordered.
 MAX_MADE_FACTOR, MAX_EXTRA_REQUESTS = 2, 10
-PROVEN_FAILURE_SHARE = 0.05  # fraction of requests that failed beyond what a starved generator can explain
-FELL_BEHIND_MESSAGE = "the load generator fell behind: give the load host more CPU, or add load hosts"
+PROVEN_FAILURE_SHARE = (
+    0.05  # fraction of requests that failed beyond what a starved generator can explain
+)
+FELL_BEHIND_MESSAGE = (
+    "the load generator fell behind: give the load host more CPU, or add load hosts"
+)
 # Errors of the load host itself, with the message for each: the reading says nothing of the server.
 NO_PORT_ERROR, NO_FILE_ERROR = "no free port", "file table full"
 EXHAUSTION_MESSAGES = {
@@ -46,9 +52,9 @@ class LoadError(AutotuneError):
 class LoadSpec:
     """One reading to take: ``rate`` requests/s, sent for ``seconds``.
 
-    ``timeout`` is when a request is given up, ``limit`` when its answer counts as late (seconds).
-    ``ramp`` seconds of the same load come first and are not counted: a second, because PHP-FPM and
-    Apache look once a second whether they need more processes, and a pool may have shrunk since the
+    ``timeout`` is when a request is given up, ``latency_limit`` when its answer counts as late (seconds).
+    ``ramp_seconds`` seconds of the same load come first and are not counted: a second, because PHP-FPM
+    and Apache look once a second whether they need more processes, and a pool may have shrunk since the
     last reading. ``seed`` picks the arrivals: the same seed sends at the same moments again;
     ``None`` takes new ones. ``max_rate`` is the most that may be offered (requests/s), set by
     `take.take`.
@@ -129,17 +135,22 @@ class LoadResult:
 
     def as_exhausted_host(self) -> LoadResult | None:
         """This result as ``limited`` if the load host ran out of ports or open files, else ``None``."""
-        short = next((why for kind, why in EXHAUSTION_MESSAGES.items() if self.errors.get(kind)), None)
+        short = next(
+            (why for kind, why in EXHAUSTION_MESSAGES.items() if self.errors.get(kind)), None
+        )
         return replace(self, limited=short) if short else None
 
-    def as_incomplete_load(self, limit: float, late: float, unmade_requests: int, reason: str = FELL_BEHIND_MESSAGE) -> LoadResult:
+    def as_incomplete_load(
+        self, limit: float, late: float, unmade_requests: int, reason: str = FELL_BEHIND_MESSAGE
+    ) -> LoadResult:
         """The result of a reading whose load was not made as ordered.
 
         It is ``truncated`` if the server failed beyond doubt all the same. Otherwise it is
-        ``limited``, for the reason ``why``, and says nothing about the server.
+        ``limited``, for the reason ``reason``, and says nothing about the server.
 
         ``late`` is the longest time from when a request was due to when it went out, ``limit`` the
-        objective's (both in seconds); ``unmade`` is how many of the failures are the generator's own.
+        objective's (both in seconds); ``unmade_requests`` is how many of the failures are the
+        generator's own.
         """
         proven = self.count_later_than(limit + 2 * late) + self.error_count - unmade_requests
         if proven > PROVEN_FAILURE_SHARE * self.intended:
@@ -147,7 +158,7 @@ class LoadResult:
         return replace(self, limited=reason)
 
     def reclassify(self, kind: str, wrong_count: int) -> LoadResult:
-        """With ``wrong`` of the right answers turned into errors of ``kind``.
+        """With ``wrong_count`` of the right answers turned into errors of ``kind``.
 
         Which answers they were is not known. They are taken from the fastest, so that errors which
         come quickly never make the rest look quick.
@@ -170,7 +181,7 @@ def last_line(output: str) -> str:
 
 
 def drop_fastest(histogram: Mapping[float, int], removed_count: int) -> dict[float, int]:
-    """The histogram without its ``wrong`` fastest answers."""
+    """The histogram without its ``removed_count`` fastest answers."""
     kept = {}
     for edge in sorted(histogram):
         removed = min(histogram[edge], removed_count)
@@ -208,7 +219,7 @@ def sum_results(results: Iterable[LoadResult]) -> LoadResult:
 class ProcessLimits:
     """What one process of a generator is trusted with: open connections, and requests per second.
 
-    ``kept``: connections stay open, so requests use up no client ports.
+    ``keeps_connections``: connections stay open, so requests use up no client ports.
     """
 
     open_connections: int
@@ -218,11 +229,12 @@ class ProcessLimits:
 
 @dataclass(frozen=True)
 class LoadProcess:
-    """One command of a reading: it sends ``requests`` within ``span`` seconds and ends by itself.
+    """One command of a reading: it sends ``request_count`` within ``span_seconds`` seconds and ends by
+    itself.
 
-    ``bound`` (seconds) is when it is stopped at the latest, by its own ``timeout`` wrapper.
-    ``open_connections`` is how many it may hold at a time, ``input`` what it reads. ``rate`` is the most
-    requests/s that its command line offers. A process that does not state it is not started.
+    ``stop_seconds`` (seconds) is when it is stopped at the latest, by its own ``timeout`` wrapper.
+    ``open_connections`` is how many it may hold at a time, ``input`` what it reads. ``max_rate`` is
+    the most requests/s that its command line offers. A process that does not state it is not started.
     """
 
     argv: Argv
@@ -252,10 +264,10 @@ def with_input_file(argv: Argv, option: str) -> Argv:
 class LoadGenerator(ABC):
     """A generator of load at a set rate, and what it needs to run.
 
-    ``packages`` are the distribution's packages that contain it (Debian's names); ``elsewhere`` says
-    where to get it if the distribution lacks it. ``unchecked`` is what it does not verify over TLS;
-    ``methods`` are those it can send, ``None`` for any. ``requests_per_iteration`` is the most requests of a
-    unit of its rate.
+    ``packages`` are the distribution's packages that contain it (Debian's names); ``package_source`` says
+    where to get it if the distribution lacks it. ``unchecked_tls`` is what it does not verify over TLS;
+    ``supported_methods`` are those it can send, ``None`` for any. ``requests_per_iteration`` is the
+    most requests of a unit of its rate.
     """
 
     name: str
@@ -295,7 +307,9 @@ class LoadGenerator(ABC):
         return ((SessionStep(path=request.path, method=request.method, body=request.body), 1.0),)
 
     @abstractmethod
-    def build_processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[LoadProcess, ...]:
+    def build_processes(
+        self, request: Request, spec: LoadSpec, hosts: int = 1
+    ) -> tuple[LoadProcess, ...]:
         """What to start together for one reading, mostly at least one process per load host.
 
         Together they offer ``spec.rate`` and never more than ``spec.max_rate``; none if the rate is too
@@ -303,16 +317,26 @@ class LoadGenerator(ABC):
         """
 
     @abstractmethod
-    def parse_output(self, process: LoadProcess, output: str, request: Request, spec: LoadSpec) -> LoadResult:
+    def parse_output(
+        self, process: LoadProcess, output: str, request: Request, spec: LoadSpec
+    ) -> LoadResult:
         """What one process printed. May raise ValueError."""
 
-    def parse_checked(self, process: LoadProcess, output: str, request: Request, spec: LoadSpec) -> LoadResult:
-        """As ``read``, but output that cannot be read or true is a failed generator's (``limited``)."""
+    def parse_checked(
+        self, process: LoadProcess, output: str, request: Request, spec: LoadSpec
+    ) -> LoadResult:
+        """As ``parse_output``, but output that cannot be read or true is a failed generator's
+        (``limited``)."""
         try:
             result = self.parse_output(process, output, request, spec)
         except ValueError as error:
-            return LoadResult.not_sent(process.request_count, f"{self.name} printed no result: {error}")
-        if result.limited is None and result.intended > MAX_MADE_FACTOR * process.request_count + MAX_EXTRA_REQUESTS:
+            return LoadResult.not_sent(
+                process.request_count, f"{self.name} printed no result: {error}"
+            )
+        if (
+            result.limited is None
+            and result.intended > MAX_MADE_FACTOR * process.request_count + MAX_EXTRA_REQUESTS
+        ):
             why = f"{self.name} made {result.intended} requests of {process.request_count}"
             return LoadResult.not_sent(process.request_count, why)
         if not result.is_consistent:

@@ -6,11 +6,17 @@ from dataclasses import replace
 from math import ceil
 
 from autotune.loads import probes
-from autotune.loads.answers import MAX_PROBE_RATE, MAX_PROBE_SHARE, WRONG_ANSWER, LoadPage, AnswerValidator
+from autotune.loads.answer_validation import (
+    MAX_PROBE_RATE,
+    MAX_PROBE_SHARE,
+    WRONG_ANSWER,
+    AnswerValidator,
+    LoadPage,
+)
 from autotune.loads.base import LoadSpec
-from autotune.loads.closed import ClosedLoopCeiling, ClosedLoopClients, ClosedLoopGenerator
-from autotune.loads.offer import UNKNOWN_RATE, LoadCommand, run_together
-from autotune.loads.take import build_inspection_command
+from autotune.loads.closed_load import ClosedLoopCeiling, ClosedLoopClients, ClosedLoopGenerator
+from autotune.loads.load_commands import UNKNOWN_RATE, LoadCommand, run_together
+from autotune.loads.reading_run import build_inspection_command
 from autotune.transports.base import Transport
 from autotune.transports.request import Request
 
@@ -18,7 +24,11 @@ RATE_MARGIN = 15.0  # seconds a transport waits beyond what a program takes by i
 
 
 def run_closed_loop(
-    load: ClosedLoopGenerator, request: Request, clients: ClosedLoopClients, host: Transport, validator: AnswerValidator
+    load: ClosedLoopGenerator,
+    request: Request,
+    clients: ClosedLoopClients,
+    host: Transport,
+    validator: AnswerValidator,
 ) -> ClosedLoopCeiling:
     """The ceiling of these clients. Answers that ``validator`` calls wrong are errors of it.
 
@@ -27,11 +37,15 @@ def run_closed_loop(
     """
     pages = tuple(page for page in validator.pages if _requests_answers(page, request))
     validator = AnswerValidator(pages)
-    spec = LoadSpec(min(clients.max_rate, MAX_PROBE_RATE / MAX_PROBE_SHARE), clients.seconds, clients.timeout)
+    spec = LoadSpec(
+        min(clients.max_rate, MAX_PROBE_RATE / MAX_PROBE_SHARE), clients.seconds, clients.timeout
+    )
     chosen = validator.choose_pages(validator.count_probes(spec))
     looks = [build_inspection_command(validator, chosen, request, spec)] if chosen else []
     beside = [
-        LoadCommand(host, look.argv, look.max_rate, 0.0, look.span_seconds, look.stop_seconds, look.input)
+        LoadCommand(
+            host, look.argv, look.max_rate, 0.0, look.span_seconds, look.stop_seconds, look.input
+        )
         for look in looks
     ]
     left = replace(clients, max_rate=clients.max_rate - sum(look.max_rate for look in looks))
@@ -44,7 +58,9 @@ def run_closed_loop(
         clients.seconds + 2 * clients.timeout + RATE_MARGIN,
         load.build_input(left),
     )
-    done, *looked = run_together([command, *beside], clients.max_rate if load.is_paced else UNKNOWN_RATE)
+    done, *looked = run_together(
+        [command, *beside], clients.max_rate if load.is_paced else UNKNOWN_RATE
+    )
     ceiling = load.parse_checked(done.stdout or done.error_text, left)
     if ceiling.failure or not looked:
         return ceiling
@@ -60,7 +76,10 @@ def _requests_answers(page: LoadPage, request: Request) -> bool:
 
 
 def _exclude_wrong_answers(
-    ceiling: ClosedLoopCeiling, validator: AnswerValidator, chosen: list[int], answers: list[probes.ProbeAnswer | None]
+    ceiling: ClosedLoopCeiling,
+    validator: AnswerValidator,
+    chosen: list[int],
+    answers: list[probes.ProbeAnswer | None],
 ) -> ClosedLoopCeiling:
     """The ceiling without the share of its answers that a look found wrong."""
     look = validator.inspect(chosen, answers)

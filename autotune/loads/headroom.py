@@ -16,17 +16,19 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from autotune.loads.base import LoadGenerator, LoadError, LoadResult, LoadSpec
-from autotune.loads.take import count_requests, take_reading
+from autotune.loads.base import LoadError, LoadGenerator, LoadResult, LoadSpec
+from autotune.loads.reading_run import count_requests, take_reading
 from autotune.services.base import Argv, Endpoint
-from autotune.strict import split_lines
-from autotune.transports import waiting
+from autotune.strict_parsing import split_lines
+from autotune.transports import wait_notices
 from autotune.transports.base import CommandResult, Transport
 from autotune.transports.request import Request
 
 TRIED_RATES = (500.0, 1000.0, 2000.0, 4000.0, 8000.0, 16_000.0)  # requests/s, tried in turn
 READING_SECONDS = 0.75
-LATENCY_LIMIT_SECONDS = 0.050  # seconds; a server that does nothing answers 99 % of requests within it
+LATENCY_LIMIT_SECONDS = (
+    0.050  # seconds; a server that does nothing answers 99 % of requests within it
+)
 TOLERATED_LATE_SHARE = 0.01
 USABLE_HEADROOM_SHARE = 0.8  # of the headroom that a reading may ask for
 SERVER_MAX_SECONDS = 60  # seconds after which the server ends by itself
@@ -67,17 +69,21 @@ class Headroom:
         if rate <= USABLE_HEADROOM_SHARE * self.rate or self.stop_reason is None:
             return None
         return (
-            f"{rate:.0f}/s is more than {USABLE_HEADROOM_SHARE:.0%} of the {self.rate:.0f}/s that the load host"
+            f"{rate:.0f}/s is more than {USABLE_HEADROOM_SHARE:.0%} of the {self.rate:.0f}/s that "
+            "the load host"
             f" can make ({self.stop_reason}): add load hosts"
         )
 
 
 def measure_headroom(
-    load: LoadGenerator, transports: Sequence[Transport], programs: Mapping[str, str], max_rate: float
+    load: LoadGenerator,
+    transports: Sequence[Transport],
+    programs: Mapping[str, str],
+    max_rate: float,
 ) -> Headroom:
     """The headroom of all load hosts together: each counts as much as the weakest.
 
-    ``used``: the server's program on each, by the name of the host. Each makes an equal share of
+    ``programs``: the server's program on each, by the name of the host. Each makes an equal share of
     ``max_rate`` (requests/s) at most. They are measured one after the
     other, since hosts that share a machine would disturb each other. Raises LoadError.
     """
@@ -103,9 +109,15 @@ def find_free_port(transport: Transport) -> int:
 
 
 def measure_host_headroom(
-    load: LoadGenerator, transport: Transport, *, server: str = TRIVIAL_SERVER.program, port: int, max_rate: float
+    load: LoadGenerator,
+    transport: Transport,
+    *,
+    server: str = TRIVIAL_SERVER.program,
+    port: int,
+    max_rate: float,
 ) -> Headroom:
-    """Raise the load on a trivial server step by step to ``max_rate``, for about ``SECONDS`` each.
+    """Raise the load on a trivial server step by step to ``max_rate``, for about ``READING_SECONDS``
+    each.
 
     ``port`` must be free on the load host. Raises LoadError when the server does not start there.
     """
@@ -114,8 +126,15 @@ def measure_host_headroom(
         reached = 0.0
         load = count_requests(load, request, transport, max_rate)
         for rate in list_rates(max_rate):
-            spec = LoadSpec(rate / load.requests_per_iteration, READING_SECONDS, latency_limit=LATENCY_LIMIT_SECONDS, ramp_seconds=0.25)
-            stopped = find_shortfall(take_reading(load, request, spec, transport, max_rate=max_rate), spec)
+            spec = LoadSpec(
+                rate / load.requests_per_iteration,
+                READING_SECONDS,
+                latency_limit=LATENCY_LIMIT_SECONDS,
+                ramp_seconds=0.25,
+            )
+            stopped = find_shortfall(
+                take_reading(load, request, spec, transport, max_rate=max_rate), spec
+            )
             if stopped:
                 return Headroom(reached, stopped)
             reached = rate
@@ -172,11 +191,13 @@ def run_trivial_server(transport: Transport, *, server: str, port: int) -> Itera
 
 
 def _serve_answers(transport: Transport, argv: Argv) -> CommandResult:
-    with waiting.about("a trivial server", usual=SERVER_MAX_SECONDS):
+    with wait_notices.about("a trivial server", usual=SERVER_MAX_SECONDS):
         return transport.run(argv, timeout=SERVER_MAX_SECONDS + 10.0)
 
 
-def _await_pid(transport: Transport, directory: str, server_run: Future[CommandResult]) -> str | None:
+def _await_pid(
+    transport: Transport, directory: str, server_run: Future[CommandResult]
+) -> str | None:
     """Its process id once it has bound its port (nginx writes the file after that)."""
     for _ in range(100):
         if (pid := _read_pid(transport, directory)) is not None:

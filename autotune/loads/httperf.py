@@ -2,8 +2,9 @@
 
 How many processes. httperf polls without sleeping, so each process takes all the CPU that a core has
 to spare, which on a shared machine is the servers' core. So there are as few processes as can do the
-job: one opens up to ``LIMITS.rate`` connections/s, and FD_SETSIZE keeps it to about a thousand at a
-time. These need to suffice for ``WAITED_LIMITS`` latency limits, not until the timeout. Once a server
+job: one opens up to ``PROCESS_LIMITS.rate`` connections/s, and FD_SETSIZE keeps it to about a thousand
+at a
+time. These need to suffice for ``MIN_HELD_LIMITS`` latency limits, not until the timeout. Once a server
 holds that many requests (``prlimit`` sets the number), by Little's law the average one waits several
 latency limits: the objective is missed beyond doubt, and what is not sent because of it
 (``fd-unavailable``) is a violation like the late answer it would have got. This also cuts an overload
@@ -32,24 +33,29 @@ from math import ceil, log
 from typing import TypeVar
 
 from autotune.loads.base import (
-    MIN_ACHIEVED_SHARE,
     FELL_BEHIND_MESSAGE,
+    MAX_STALL_SHARE,
+    MIN_ACHIEVED_SHARE,
     NO_FILE_ERROR,
     NO_PORT_ERROR,
-    MAX_STALL_SHARE,
-    ProcessLimits,
     LoadGenerator,
+    LoadProcess,
     LoadResult,
     LoadSpec,
-    LoadProcess,
+    ProcessLimits,
+    drop_fastest,
     last_line,
     with_input_file,
-    drop_fastest,
 )
-from autotune.loads.workload import UnusableWorkload, escape_text, format_session_line, expand_visits
+from autotune.loads.workload import (
+    UnusableWorkload,
+    escape_text,
+    expand_visits,
+    format_session_line,
+)
 from autotune.services.base import Argv
-from autotune.strict import parse_decimal, parse_uint
-from autotune.target.requests import SessionStep, WeightedVisit
+from autotune.strict_parsing import parse_decimal, parse_uint
+from autotune.target.requests_file import SessionStep, WeightedVisit
 from autotune.transports.request import Request
 
 CLIENT_NUMBERS = 1 << 16  # client numbers with different arrivals: the state takes 16 bits of them
@@ -98,7 +104,9 @@ ERROR_KINDS = {
 # the first error that it does not know, by its number (EADDRNOTAVAIL).
 _NO_PORT_TEXT = "connection failed with unexpected error 99"
 
-_HISTOGRAM_PATTERN = re.compile(r"^Connection lifetime histogram.*\n((?: +(?::|[\d.]+ \d+)\n)*)", re.M)
+_HISTOGRAM_PATTERN = re.compile(
+    r"^Connection lifetime histogram.*\n((?: +(?::|[\d.]+ \d+)\n)*)", re.M
+)
 _BIN_PATTERN = re.compile(r"^ +([\d.]+) (\d+)$", re.M)
 _TOTAL_PATTERN = re.compile(
     r"^Total: connections (\d+) requests (\d+) replies (\d+) test-duration ([\d.]+) s", re.M
@@ -118,8 +126,8 @@ class HttperfOutput:
 
     ``lifetimes`` maps upper edges in seconds to counts of every connection with a complete answer,
     whatever its status; ``connections`` leaves out those never opened for want of a descriptor.
-    ``content`` is the mean body size in bytes, ``longest`` the longest answered request and
-    ``duration`` that of the whole test (seconds), ``burst`` the most connections opened in one go.
+    ``mean_body_bytes`` is the mean body size in bytes, ``max_lifetime`` the longest answered request and
+    ``duration`` that of the whole test (seconds), ``max_burst`` the most connections opened in one go.
     """
 
     connections: int
@@ -147,7 +155,8 @@ class HttperfOutput:
             errors[NO_PORT_ERROR] += errors.pop("other", 0)
         histogram, status = _HISTOGRAM_PATTERN.search(output), _STATUS_PATTERN.search(output)
         longest, content, burst = (
-            pattern.search(output) for pattern in (_MAX_TIME_PATTERN, _CONTENT_PATTERN, _BURST_PATTERN)
+            pattern.search(output)
+            for pattern in (_MAX_TIME_PATTERN, _CONTENT_PATTERN, _BURST_PATTERN)
         )
         bins = _BIN_PATTERN.findall(histogram[1]) if histogram else []
         return cls(
@@ -155,8 +164,12 @@ class HttperfOutput:
             requests=parse_uint(total[2]),
             replies=parse_uint(total[3]),
             duration=parse_decimal(total[4]),
-            lifetimes={round((parse_decimal(at) + 0.5) / 1000, 6): parse_uint(count) for at, count in bins},
-            statuses={k: parse_uint(n) for k, n in _STATUS_COUNT_PATTERN.findall(status[1])} if status else {},
+            lifetimes={
+                round((parse_decimal(at) + 0.5) / 1000, 6): parse_uint(count) for at, count in bins
+            },
+            statuses={k: parse_uint(n) for k, n in _STATUS_COUNT_PATTERN.findall(status[1])}
+            if status
+            else {},
             errors=errors,
             max_lifetime=parse_decimal(longest[1]) / 1000 if longest else 0.0,
             mean_body_bytes=parse_decimal(content[1]) if content else None,
@@ -168,7 +181,9 @@ SUPPORTED_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"
 CLOSE_HEADER = ("Connection", "close")
 MAX_SESSIONS, MAX_URIS = 1000, 10_000  # in a log of sessions (its own limit), in a list
 ListItem = TypeVar("ListItem")
-PROCESS_LIMITS = ProcessLimits(open_connections=1000, max_rate=6000.0)  # FD_SETSIZE is 1024; about 12 000/s at most
+PROCESS_LIMITS = ProcessLimits(
+    open_connections=1000, max_rate=6000.0
+)  # FD_SETSIZE is 1024; about 12 000/s at most
 MIN_HELD_LIMITS = 5.0  # latency limits that a process's connections must suffice for …
 MAX_HELD_LIMITS = 10.0  # … and the most that it may hold connections for, if it has so many
 MIN_OPEN_CONNECTIONS = 64
@@ -202,14 +217,20 @@ class HttperfGenerator(LoadGenerator):
             step.method == "GET" and step.expect is None for v in visits for step in v.session_steps
         )
         if plain:
-            return HttperfGenerator(uris=tuple(v.session_steps[0].path for v in expand_visits(visits, MAX_URIS)))
-        return HttperfGenerator(steps=tuple(v.session_steps[0] for v in expand_visits(visits, MAX_SESSIONS)))
+            return HttperfGenerator(
+                uris=tuple(v.session_steps[0].path for v in expand_visits(visits, MAX_URIS))
+            )
+        return HttperfGenerator(
+            steps=tuple(v.session_steps[0] for v in expand_visits(visits, MAX_SESSIONS))
+        )
 
     def list_steps(self, request: Request) -> tuple[tuple[SessionStep, float], ...]:
         listed = self.steps or tuple(SessionStep(path=uri) for uri in self.uris)
         return tuple((step, 1.0) for step in listed) or super().list_steps(request)
 
-    def build_processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[LoadProcess, ...]:
+    def build_processes(
+        self, request: Request, spec: LoadSpec, hosts: int = 1
+    ) -> tuple[LoadProcess, ...]:
         lasting = min(MIN_HELD_LIMITS * spec.latency_limit, spec.timeout)
         count = max(
             hosts,
@@ -228,7 +249,9 @@ class HttperfGenerator(LoadGenerator):
         client = (first_client + index) % CLIENT_NUMBERS
         gap = compute_mean_gap(client, requests, rate)
         open_connections = ceil(rate * min(MAX_HELD_LIMITS * spec.latency_limit, spec.timeout))
-        open_connections = min(self.limits.open_connections, max(MIN_OPEN_CONNECTIONS, open_connections))
+        open_connections = min(
+            self.limits.open_connections, max(MIN_OPEN_CONNECTIONS, open_connections)
+        )
         span = (requests - 1) / rate
         bound = ceil(1.5 * span + 2 * spec.timeout + 2)  # a timeout each to connect and to answer
         argv = build_command(request, spec, client, gap, open_connections, bound)
@@ -236,7 +259,13 @@ class HttperfGenerator(LoadGenerator):
             listed = "\n\n".join(map(format_session_line, steps)) + "\n"
             argv = with_input_file(argv, f"--wsesslog={requests},0,")
             return LoadProcess(
-                argv, requests, span, bound + 1.0, open_connections, input=listed.encode(), max_rate=rate
+                argv,
+                requests,
+                span,
+                bound + 1.0,
+                open_connections,
+                input=listed.encode(),
+                max_rate=rate,
             )
         argv = (*argv, "--uri", request.path, f"--num-conns={requests}", "--num-calls=1")
         plain = LoadProcess(argv, requests, span, bound + 1.0, open_connections, max_rate=rate)
@@ -251,13 +280,17 @@ class HttperfGenerator(LoadGenerator):
             return _rotate_for_client(self.steps, client)
         return (SessionStep(path=request.path, method=request.method, body=request.body),)
 
-    def parse_output(self, process: LoadProcess, output: str, request: Request, spec: LoadSpec) -> LoadResult:
+    def parse_output(
+        self, process: LoadProcess, output: str, request: Request, spec: LoadSpec
+    ) -> LoadResult:
         parsed = HttperfOutput.parse(output)
         if parsed is None:
             return build_failure(process, output)
         result = build_result(parsed, process.request_count, request.status_classes)
         if request.expected_body is not None:
-            result = result.reclassify("wrong body", count_wrong_sizes(parsed, len(request.expected_body)))
+            result = result.reclassify(
+                "wrong body", count_wrong_sizes(parsed, len(request.expected_body))
+            )
         return check_result(result, parsed, process, spec)
 
 
@@ -268,9 +301,15 @@ def _rotate_for_client(items: tuple[ListItem, ...], client: int) -> tuple[ListIt
 
 
 def build_command(
-    request: Request, spec: LoadSpec, client: int, gap: float, open_connections: int, stop_seconds: int
+    request: Request,
+    spec: LoadSpec,
+    client: int,
+    gap: float,
+    open_connections: int,
+    stop_seconds: int,
 ) -> Argv:
-    """httperf as ``client``, with exponential gaps of the mean ``gap`` and ``held`` connections.
+    """httperf as ``client``, with exponential gaps of the mean ``gap`` and ``open_connections``
+    connections.
 
     It ends by itself even if nobody is left to stop it; on SIGINT it prints what it has. Its warnings
     are read with its results.
@@ -306,7 +345,9 @@ def build_options(request: Request) -> Argv:
 
 
 def build_failure(process: LoadProcess, output: str) -> LoadResult:
-    return LoadResult.not_sent(process.request_count, f"httperf printed no result: {last_line(output)}")
+    return LoadResult.not_sent(
+        process.request_count, f"httperf printed no result: {last_line(output)}"
+    )
 
 
 def build_result(
@@ -358,7 +399,9 @@ def count_wrong_sizes(output: HttperfOutput, expected: int) -> int:
     return max(1, ceil(right * min(1.0, off / max(1, expected))))
 
 
-def check_result(result: LoadResult, output: HttperfOutput, process: LoadProcess, spec: LoadSpec) -> LoadResult:
+def check_result(
+    result: LoadResult, output: HttperfOutput, process: LoadProcess, spec: LoadSpec
+) -> LoadResult:
     """The result with the reason why it says nothing about the server, if there is one.
 
     On a machine that it shares with overloaded servers httperf starves with them. Then the answers
@@ -374,7 +417,9 @@ def check_result(result: LoadResult, output: HttperfOutput, process: LoadProcess
         result.errors.get(kind, 0) for kind in ("fd-unavailable", "not sent", "unanswered")
     )
     stopped = result.errors.get("not sent") and output.duration < process.span_seconds
-    return result.as_incomplete_load(spec.latency_limit, lag, unmade, STOPPED_MESSAGE if stopped else FELL_BEHIND_MESSAGE)
+    return result.as_incomplete_load(
+        spec.latency_limit, lag, unmade, STOPPED_MESSAGE if stopped else FELL_BEHIND_MESSAGE
+    )
 
 
 def _is_incomplete(
@@ -385,7 +430,10 @@ def _is_incomplete(
     httperf does not print when the last request went out, but that was no earlier than the longest
     wait before the end. Nor was the load made if a burst of httperf's own used up its connections.
     """
-    if result.errors.get("not sent") or lag > MAX_STALL_SHARE * process.span_seconds + spec.latency_limit:
+    if (
+        result.errors.get("not sent")
+        or lag > MAX_STALL_SHARE * process.span_seconds + spec.latency_limit
+    ):
         return True
     if result.errors.get("fd-unavailable") and output.max_burst > process.open_connections / 2:
         return True

@@ -19,28 +19,33 @@ from math import ceil
 
 from autotune.loads.base import (
     LoadGenerator,
+    LoadProcess,
     LoadResult,
     LoadSpec,
-    LoadProcess,
+    drop_fastest,
     sort_counts,
     with_input_file,
-    drop_fastest,
 )
 from autotune.loads.httperf import (
     CLIENT_NUMBERS,
-    PROCESS_LIMITS,
     MAX_SESSIONS,
     MIN_HELD_LIMITS,
+    PROCESS_LIMITS,
     HttperfOutput,
-    check_result,
     build_command,
-    compute_mean_gap,
     build_failure,
+    check_result,
+    compute_mean_gap,
     find_mean_sizes,
 )
-from autotune.loads.workload import SessionKind, parse_session_kinds, format_session_line, expand_visits
-from autotune.strict import parse_uint
-from autotune.target.requests import SessionStep, WeightedVisit
+from autotune.loads.workload import (
+    SessionKind,
+    expand_visits,
+    format_session_line,
+    parse_session_kinds,
+)
+from autotune.strict_parsing import parse_uint
+from autotune.target.requests_file import SessionStep, WeightedVisit
 from autotune.transports.request import Request
 
 ABANDONED_ERROR = "given up"  # what was left of a session that failed
@@ -70,42 +75,60 @@ class SessionGenerator(LoadGenerator):
 
     def with_visits(self, visits: tuple[WeightedVisit, ...]) -> LoadGenerator:
         """Each visit becomes a session, with one request in each burst."""
-        sessions = ("\n".join(map(format_session_line, v.session_steps)) for v in expand_visits(visits, MAX_SESSIONS))
+        sessions = (
+            "\n".join(map(format_session_line, v.session_steps))
+            for v in expand_visits(visits, MAX_SESSIONS)
+        )
         return SessionGenerator(parse_session_kinds("\n\n".join(sessions)), visits)
 
     def list_steps(self, request: Request) -> tuple[tuple[SessionStep, float], ...]:
         """Those of a file of sessions are known as far as they are plain."""
         if self.visits:
-            return tuple((step, visit.weight) for visit in self.visits for step in visit.session_steps)
+            return tuple(
+                (step, visit.weight) for visit in self.visits for step in visit.session_steps
+            )
         lines = (
-            line.split() for kind in self.kinds for line in kind.session_log.splitlines() if line.strip()
+            line.split()
+            for kind in self.kinds
+            for line in kind.session_log.splitlines()
+            if line.strip()
         )
         return tuple((SessionStep(path=path), 1.0) for path, *words in lines
                      if not any(word.startswith(("method=", "contents=")) for word in words))  # fmt: skip
 
-    def build_processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[LoadProcess, ...]:
+    def build_processes(
+        self, request: Request, spec: LoadSpec, hosts: int = 1
+    ) -> tuple[LoadProcess, ...]:
         calls = sum(kind.request_count * kind.session_count for kind in self.kinds)
         first = secrets.randbelow(CLIENT_NUMBERS) if spec.seed is None else spec.seed
         processes: list[LoadProcess] = []
         for kind in self.kinds:
             rate = spec.rate * kind.session_count / calls  # sessions/s
-            lasting = kind.think_seconds + kind.request_count * min(MIN_HELD_LIMITS * spec.latency_limit, spec.timeout)
+            lasting = kind.think_seconds + kind.request_count * min(
+                MIN_HELD_LIMITS * spec.latency_limit, spec.timeout
+            )
             count = max(hosts, ceil(rate * lasting / self.limits.open_connections))
             sessions = int(rate * spec.seconds + 1e-9)
             count = min(count, sessions)  # a kind of which no whole session is due is left out
             for index in range(count):
                 own_sessions = sessions // count + (index < sessions % count)
                 client = (first + len(processes)) % CLIENT_NUMBERS
-                processes.append(_build_process(request, spec, kind, client, own_sessions, rate / count))
+                processes.append(
+                    _build_process(request, spec, kind, client, own_sessions, rate / count)
+                )
         return tuple(processes)
 
-    def parse_output(self, process: LoadProcess, output: str, request: Request, spec: LoadSpec) -> LoadResult:
+    def parse_output(
+        self, process: LoadProcess, output: str, request: Request, spec: LoadSpec
+    ) -> LoadResult:
         parsed, good = HttperfOutput.parse(output), _SESSION_COUNT_PATTERN.search(output)
         if parsed is None or good is None or not isinstance(process, SessionProcess):
             return build_failure(process, output)
         result = _build_result(parsed, parse_uint(good[1]), process, request.status_classes)
         # Arrivals, bursts and stalls are those of sessions.
-        return check_result(result, parsed, replace(process, request_count=process.session_count), spec)
+        return check_result(
+            result, parsed, replace(process, request_count=process.session_count), spec
+        )
 
 
 def _build_process(
@@ -117,7 +140,10 @@ def _build_process(
     open_connections = PROCESS_LIMITS.open_connections
     bound = ceil(1.5 * span + longest + 2 * spec.timeout + 2)
     return SessionProcess(
-        with_input_file(build_command(request, spec, client, gap, open_connections, bound), f"--wsesslog={sessions},0,"),
+        with_input_file(
+            build_command(request, spec, client, gap, open_connections, bound),
+            f"--wsesslog={sessions},0,",
+        ),
         sessions * kind.request_count,
         span,
         bound + 1.0,
@@ -128,7 +154,9 @@ def _build_process(
     )
 
 
-def _build_result(output: HttperfOutput, succeeded_sessions: int, process: SessionProcess, classes: frozenset[str]) -> LoadResult:
+def _build_result(
+    output: HttperfOutput, succeeded_sessions: int, process: SessionProcess, classes: frozenset[str]
+) -> LoadResult:
     """The requests of the sessions that succeeded, each with the mean latency of its session."""
     kind = process.kind
     # Failed sessions are in the histogram too, if they had an answer at all.

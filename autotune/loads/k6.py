@@ -19,28 +19,33 @@ from math import ceil
 from typing import Any
 
 from autotune.loads.base import (
+    MAX_STALL_SHARE,
     MIN_ACHIEVED_SHARE,
     NO_FILE_ERROR,
     NO_PORT_ERROR,
-    MAX_STALL_SHARE,
-    ProcessLimits,
     LoadGenerator,
+    LoadProcess,
     LoadResult,
     LoadSpec,
-    LoadProcess,
-    sort_counts,
+    ProcessLimits,
     last_line,
+    sort_counts,
 )
 from autotune.services.base import Argv
-from autotune.strict import is_ip_address, parse_json, split_lines
-from autotune.target.requests import SessionStep, WeightedVisit
+from autotune.strict_parsing import is_ip_address, parse_json, split_lines
+from autotune.target.requests_file import SessionStep, WeightedVisit
 from autotune.transports.request import DEFAULT_PORTS, Request
 
-PROCESS_LIMITS = ProcessLimits(open_connections=500, max_rate=3000.0, keeps_connections=True)  # each client is a JavaScript engine
+PROCESS_LIMITS = ProcessLimits(
+    open_connections=500, max_rate=3000.0, keeps_connections=True
+)  # each client is a JavaScript engine
 MIN_HELD_LIMITS = 5.0  # latency limits that all clients together must suffice for
 MIN_CLIENTS = 16
 START_SECONDS = 30  # s at most, for its own start and a script's `setup`
-BINS_WITHIN_LIMIT, BIN_GROWTH_FACTOR = 25, 1.25  # bins within the limit, and the ratio of those beyond it
+BINS_WITHIN_LIMIT, BIN_GROWTH_FACTOR = (
+    25,
+    1.25,
+)  # bins within the limit, and the ratio of those beyond it
 ERROR_KINDS = (
     "1xx", "3xx", "4xx", "5xx", "wrong body", "timeout", "refused", "reset", "certificate",
     NO_PORT_ERROR, NO_FILE_ERROR, "other", "failed check", "script error", "nothing asked", "elsewhere",
@@ -67,7 +72,9 @@ class K6Generator(LoadGenerator):
 
     visits: tuple[WeightedVisit, ...] = ()
     name = "k6"
-    package_source = "a binary from github.com/grafana/k6/releases, or go install go.k6.io/k6@v0.52.0"
+    package_source = (
+        "a binary from github.com/grafana/k6/releases, or go install go.k6.io/k6@v0.52.0"
+    )
     limits = PROCESS_LIMITS
     http2 = True
 
@@ -90,8 +97,13 @@ class K6Generator(LoadGenerator):
         """Pauses of the longest visit, in seconds."""
         return max((sum(step.think for step in v.session_steps) for v in self.visits), default=0.0)
 
-    def build_processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[LoadProcess, ...]:
-        lasting = min(MIN_HELD_LIMITS * spec.latency_limit, spec.timeout) + self.longest_pause / self.requests_per_visit
+    def build_processes(
+        self, request: Request, spec: LoadSpec, hosts: int = 1
+    ) -> tuple[LoadProcess, ...]:
+        lasting = (
+            min(MIN_HELD_LIMITS * spec.latency_limit, spec.timeout)
+            + self.longest_pause / self.requests_per_visit
+        )
         count = max(
             hosts,
             ceil(spec.rate / self.limits.max_rate),
@@ -103,7 +115,9 @@ class K6Generator(LoadGenerator):
             return ()
         return (self._build_process(request, spec, spec.rate / count, lasting),) * count
 
-    def _build_process(self, request: Request, spec: LoadSpec, rate: float, seconds: float) -> LoadProcess:
+    def _build_process(
+        self, request: Request, spec: LoadSpec, rate: float, seconds: float
+    ) -> LoadProcess:
         clients = min(self.limits.open_connections, max(MIN_CLIENTS, ceil(rate * seconds)))
         iterations = int(rate * spec.seconds / self.requests_per_visit + 1e-9)
         offered = iterations * self.requests_per_visit * self.requests_per_iteration / spec.seconds
@@ -138,17 +152,23 @@ class K6Generator(LoadGenerator):
             **describe_requests(request, self.visits), **order,
             "timeout": f"{spec.timeout:g}s", "edges": list_bin_edges(spec), "kinds": ERROR_KINDS,
         }  # fmt: skip
-        argv, scenario = self.build_run_command(f"const order = {json.dumps(whole)};\n{read_source('k6.js')}")
+        argv, scenario = self.build_run_command(
+            f"const order = {json.dumps(whole)};\n{read_source('k6.js')}"
+        )
         argv = ("timeout", "--signal=INT", "--kill-after=1", str(bound), *argv)
         # Go takes proxies from the environment, and uses HTTP/2 over TLS unless told not to.
         version = () if request.http2 else ("GODEBUG=http2client=0",)
-        return request.with_trusted_ca(("env", "NO_PROXY=*", "no_proxy=*", *version, *argv)), scenario
+        return request.with_trusted_ca(
+            ("env", "NO_PROXY=*", "no_proxy=*", *version, *argv)
+        ), scenario
 
     def build_run_command(self, scenario: str) -> tuple[Argv, bytes]:
         """The command that runs this text, and its standard input."""
         return (*RUN_COMMAND, "--log-output=none", "-"), (scenario + _VISITS_SCRIPT).encode()
 
-    def parse_output(self, process: LoadProcess, output: str, request: Request, spec: LoadSpec) -> LoadResult:
+    def parse_output(
+        self, process: LoadProcess, output: str, request: Request, spec: LoadSpec
+    ) -> LoadResult:
         try:
             summary = parse_json((split_lines(output.strip()) or [""])[-1])
             counts = {name: whole_count(n) for name, n in summary["counts"].items()}
@@ -193,7 +213,10 @@ def list_authorities(request: Request) -> list[str]:
 
 def list_bin_edges(spec: LoadSpec) -> list[float]:
     """Upper edges of bins, in seconds: the limit is one of them, the last is beyond every answer."""
-    within = [round(spec.latency_limit * step / BINS_WITHIN_LIMIT, 9) for step in range(1, BINS_WITHIN_LIMIT)]
+    within = [
+        round(spec.latency_limit * step / BINS_WITHIN_LIMIT, 9)
+        for step in range(1, BINS_WITHIN_LIMIT)
+    ]
     beyond = [spec.latency_limit]
     while beyond[-1] < 2 * spec.timeout:
         beyond.append(round(beyond[-1] * BIN_GROWTH_FACTOR, 9))
@@ -216,7 +239,8 @@ def _build_result(
     sent = counts.get("sent", 0)
     errors["unanswered"] = max(0, sent - sum(histogram.values()) - errors.total())
     errors["not sent"] = max(
-        round(counts.get("dropped_iterations", 0) * requests_per_visit), process.request_count - sent
+        round(counts.get("dropped_iterations", 0) * requests_per_visit),
+        process.request_count - sent,
     )
     return LoadResult(
         intended=sum(histogram.values()) + errors.total(),
@@ -227,7 +251,9 @@ def _build_result(
     )
 
 
-def _check_result(result: LoadResult, lag: float, process: LoadProcess, spec: LoadSpec) -> LoadResult:
+def _check_result(
+    result: LoadResult, lag: float, process: LoadProcess, spec: LoadSpec
+) -> LoadResult:
     """The result with the reason why it says nothing about the server, if there is one.
 
     ``lag`` (seconds) is right only if nothing was dropped: otherwise later arrivals count as earlier.

@@ -30,19 +30,27 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from autotune import foreign_files
-from autotune.loads.base import LoadError, LoadResult, LoadSpec, LoadProcess
-from autotune.loads.k6 import K6Generator, ERROR_KINDS, RUN_COMMAND, START_SECONDS, read_source, whole_count
-from autotune.loads.offer import UNKNOWN_RATE, RateTooHigh
+from autotune.loads.base import LoadError, LoadProcess, LoadResult, LoadSpec
+from autotune.loads.k6 import (
+    ERROR_KINDS,
+    RUN_COMMAND,
+    START_SECONDS,
+    K6Generator,
+    read_source,
+    whole_count,
+)
+from autotune.loads.load_commands import UNKNOWN_RATE, RateTooHigh
 from autotune.loads.workload import MAX_THINK_SECONDS, UnusableWorkload
 from autotune.services.base import Argv, Endpoint
-from autotune.strict import parse_json, split_lines
-from autotune.target.requests import SessionStep
+from autotune.strict_parsing import parse_json, split_lines
+from autotune.target.requests_file import SessionStep
 from autotune.transports.request import Request
-from autotune.transports.temporary import temporary_file_script
+from autotune.transports.temporary_files import temporary_file_script
 
 COUNTED_MODULES = ("k6", "k6/http")  # modules that autotune's own replaces
-UNCOUNTED_MODULES = frozenset({"k6/crypto", "k6/data", "k6/encoding", "k6/execution", "k6/html", "k6/metrics",
-                    "k6/timers"})  # fmt: skip
+UNCOUNTED_MODULES = frozenset(
+    {"k6/crypto", "k6/data", "k6/encoding", "k6/execution", "k6/html", "k6/metrics", "k6/timers"}
+)
 SCRIPT_SUFFIXES = (".js", ".mjs", ".ts")
 MAX_SCRIPT_CHARACTERS = 2_000_000  # characters of all files
 # The runs that count requests: how many, the most requests of one, and the longest time for all of
@@ -51,10 +59,14 @@ RUNS, MOST, LONGEST, ENOUGH = 30, 1000, 60, 15
 TOO_MANY_REQUESTS = "too many requests"
 UNCOUNTED_REQUESTS = "k6 sent requests that are not counted"
 LATE_REQUESTS = "it makes requests after the end of a run, which are not counted"
-COUNTED_CALLS_HINT = "use http.request or http.batch, and return a promise if a timer makes requests"
+COUNTED_CALLS_HINT = (
+    "use http.request or http.batch, and return a promise if a timer makes requests"
+)
 REQUESTS_PER_RUN_HINT = "`load: {requests_per_run: N}`"
 SHORTER_RUN_HINT = "divide it: a run is one visit"
-_IMPORT_PATTERN = re.compile(r"""(\bfrom\s*|\bimport\s*\(?\s*|\brequire\s*\(\s*)(['"])([^'"\n]+)\2""")
+_IMPORT_PATTERN = re.compile(
+    r"""(\bfrom\s*|\bimport\s*\(?\s*|\brequire\s*\(\s*)(['"])([^'"\n]+)\2"""
+)
 # Methods of an answer that send requests past `k6_script.js`.
 _ANSWER_METHOD_PATTERN = re.compile(r"\.\s*(submitForm|clickLink)\b")
 _OPEN_PATTERN = re.compile(r"""\bopen\s*\(\s*['"]([^'"\n]+)['"]""")
@@ -120,7 +132,9 @@ class K6ScriptGenerator(K6Generator):
         try:
             summary = _read_summary(printed)
             most = whole_count(summary["most"])
-            stopped = whole_count(summary["counts"].get(f"failed_{ERROR_KINDS.index(TOO_MANY_REQUESTS)}", 0))
+            stopped = whole_count(
+                summary["counts"].get(f"failed_{ERROR_KINDS.index(TOO_MANY_REQUESTS)}", 0)
+            )
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             raise LoadError(
                 f"{self.script} cannot be run: {read_first_line(printed)}",
@@ -130,7 +144,9 @@ class K6ScriptGenerator(K6Generator):
             why = UNCOUNTED_REQUESTS if has_uncounted_requests(summary) else LATE_REQUESTS
             raise LoadError(f"{self.script} cannot be run: {why}", hint=COUNTED_CALLS_HINT)
         if stopped or not 0 <= most <= MOST:
-            raise LoadError(f"a run of {self.script} makes more than {MOST} requests", hint=SHORTER_RUN_HINT)
+            raise LoadError(
+                f"a run of {self.script} makes more than {MOST} requests", hint=SHORTER_RUN_HINT
+            )
         if not most:
             raise LoadError(
                 f"no run of {self.script} made a request within {LONGEST} s: {read_first_line(printed)}",
@@ -142,7 +158,9 @@ class K6ScriptGenerator(K6Generator):
     def longest_pause(self) -> float:
         """A run that pauses keeps its client, for an unknown time: the longest allowed is assumed."""
         return (
-            MAX_THINK_SECONDS if any(re.search(r"\bsleep\b", text) for _, text in self.files) else 0.0
+            MAX_THINK_SECONDS
+            if any(re.search(r"\bsleep\b", text) for _, text in self.files)
+            else 0.0
         )
 
     def list_steps(self, request: Request) -> tuple[tuple[SessionStep, float], ...]:
@@ -150,14 +168,29 @@ class K6ScriptGenerator(K6Generator):
         return ()
 
     def build_run_command(self, scenario: str) -> tuple[Argv, bytes]:
-        return ("sh", "-c", _RUN_SCRIPT, "sh", *self._main_argument, *RUN_COMMAND, "--log-format=raw"), self._build_archive(
-            scenario
-        )
+        return (
+            "sh",
+            "-c",
+            _RUN_SCRIPT,
+            "sh",
+            *self._main_argument,
+            *RUN_COMMAND,
+            "--log-format=raw",
+        ), self._build_archive(scenario)
 
     def inspection_command(self) -> tuple[Argv, bytes]:
         """k6 runs the code outside of functions, and fails if it cannot."""
         (process,) = self.build_processes(Request(Endpoint("localhost", 80), "/"), LoadSpec(1, 1.0))
-        argv = ("sh", "-c", _INSPECT_SCRIPT, "sh", *self._main_argument, "k6", "inspect", "--log-format=raw")
+        argv = (
+            "sh",
+            "-c",
+            _INSPECT_SCRIPT,
+            "sh",
+            *self._main_argument,
+            "k6",
+            "inspect",
+            "--log-format=raw",
+        )
         return argv, process.input or b""
 
     @property
@@ -169,7 +202,10 @@ class K6ScriptGenerator(K6Generator):
         """All files as a tar archive."""
         (main,), (script, _) = self._main_argument, self.files[0]
         texts = {name: replace_imports(name, text) for name, text in self.files}
-        texts[main] = _MAIN_TEMPLATE % (_relative_import(script, main), _relative_import(_MODULE_NAME, main))
+        texts[main] = _MAIN_TEMPLATE % (
+            _relative_import(script, main),
+            _relative_import(_MODULE_NAME, main),
+        )
         texts[_MODULE_NAME] = scenario + read_source("k6_script.js")
         stream = io.BytesIO()
         with tarfile.open(fileobj=stream, mode="w") as archive:
@@ -179,19 +215,25 @@ class K6ScriptGenerator(K6Generator):
                 archive.addfile(entry, io.BytesIO(text.encode()))
         return stream.getvalue()
 
-    def parse_output(self, process: LoadProcess, output: str, request: Request, spec: LoadSpec) -> LoadResult:
+    def parse_output(
+        self, process: LoadProcess, output: str, request: Request, spec: LoadSpec
+    ) -> LoadResult:
         result = super().parse_output(process, output, request, spec)
         summary = _read_summary(output)
         if has_uncounted_requests(summary):
             raise RateTooHigh(
-                f"{self.script} does not keep load.max_rate: {UNCOUNTED_REQUESTS}; the reading does not count",
+                f"{self.script} does not keep load.max_rate: {UNCOUNTED_REQUESTS}; the reading does "
+                "not count",
                 hint=COUNTED_CALLS_HINT,
             )
         if has_late_requests(summary):
-            return LoadResult.not_sent(process.request_count, f"{self.script} cannot be run: {LATE_REQUESTS}")
+            return LoadResult.not_sent(
+                process.request_count, f"{self.script} cannot be run: {LATE_REQUESTS}"
+            )
         if result.errors.get(TOO_MANY_REQUESTS):
             raise RateTooHigh(
-                f"runs of {self.script} make more than {self.max_requests_per_run} requests, so their rate does not keep "
+                f"runs of {self.script} make more than {self.max_requests_per_run} requests, so their "
+                "rate does not keep "
                 "load.max_rate; the reading does not count",
                 hint=f"name the most requests of a run: {REQUESTS_PER_RUN_HINT}",
             )
@@ -242,7 +284,9 @@ def read_script(path: Path, most: int | None = None) -> K6ScriptGenerator:
             why = getattr(error, "strerror", None) or "not UTF-8"
             raise UnusableWorkload(f"{file.name} cannot be read: {why}") from error
         if sum(map(len, texts.values())) > MAX_SCRIPT_CHARACTERS:
-            raise UnusableWorkload(f"with its imports it is larger than {MAX_SCRIPT_CHARACTERS // 1000} kB")
+            raise UnusableWorkload(
+                f"with its imports it is larger than {MAX_SCRIPT_CHARACTERS // 1000} kB"
+            )
         waiting += (file.parent / name for name in find_imports(texts[file], file.name))
     root = Path(os.path.commonpath([file.parent for file in texts]))
     files = tuple((str(f.relative_to(root)), text) for f, text in texts.items())
@@ -254,15 +298,21 @@ def find_imports(text: str, name: str) -> Iterator[str]:
     if not name.endswith(SCRIPT_SUFFIXES):
         return
     if match := _ANSWER_METHOD_PATTERN.search(text):
-        raise UnusableWorkload(f"{name} uses {match[1]}, whose requests are not counted: use http.request")
+        raise UnusableWorkload(
+            f"{name} uses {match[1]}, whose requests are not counted: use http.request"
+        )
     for match in _IMPORT_PATTERN.finditer(text):
         module = match[3]
         if module.startswith("."):
             yield module
         elif "://" in module:
-            raise UnusableWorkload(f"{name} imports {module} anew for each reading: keep a copy beside it")
+            raise UnusableWorkload(
+                f"{name} imports {module} anew for each reading: keep a copy beside it"
+            )
         elif module not in (*COUNTED_MODULES, *UNCOUNTED_MODULES):
-            raise UnusableWorkload(f"{name} imports {module}, and requests of k6/http alone are counted")
+            raise UnusableWorkload(
+                f"{name} imports {module}, and requests of k6/http alone are counted"
+            )
     yield from (match[1] for match in _OPEN_PATTERN.finditer(text))
 
 
@@ -271,7 +321,9 @@ def replace_imports(name: str, text: str) -> str:
     if not name.endswith(SCRIPT_SUFFIXES):
         return text
     place = _relative_import(_MODULE_NAME, name)
-    return _IMPORT_PATTERN.sub(lambda m: f"{m[1]}{place}" if m[3] in COUNTED_MODULES else m[0], text)
+    return _IMPORT_PATTERN.sub(
+        lambda m: f"{m[1]}{place}" if m[3] in COUNTED_MODULES else m[0], text
+    )
 
 
 def _relative_import(target: str, name: str) -> str:

@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from autotune.loads.base import LoadSpec
-from autotune.strict import is_uint
+from autotune.strict_parsing import is_uint
 from autotune.transports.base import Transport
-from autotune.transports.parallel import run_on_all
+from autotune.transports.parallel_hosts import run_on_all
 from autotune.transports.request import Request
 
 PORT_RANGE_KEY = "net.ipv4.ip_local_port_range"
@@ -28,7 +28,8 @@ MIN_OPEN_FILES = 65_536  # descriptors: a process holds a thousand connections a
 
 
 def fit_kernel_values(current: Mapping[str, str | None]) -> dict[str, str]:
-    """Values for ``NAMES`` where the ``current`` ones are too tight; ``None``: there is no such value."""
+    """Values for ``SYSCTL_KEYS`` where the ``current`` ones are too tight; ``None``: there is no
+    such value."""
     values: dict[str, str] = {}
     span = (current.get(PORT_RANGE_KEY) or "").split()
     if len(span) == 2 and all(map(is_uint, span)):
@@ -55,7 +56,7 @@ MAX_WAIT_SECONDS, WAIT_POLL_SECONDS = 65.0, 1.0
 
 @dataclass(frozen=True)
 class ClientPorts:
-    """``size`` of the client port range, and how many sockets are in TIME-WAIT or in use."""
+    """``range_size`` of the client port range, and how many sockets are in TIME-WAIT or in use."""
 
     range_size: int
     time_wait: int
@@ -64,7 +65,7 @@ class ClientPorts:
 
     @classmethod
     def parse(cls, text: str) -> ClientPorts | None:
-        """From ``FILES`` one after the other; ``None`` when they are not as Linux writes them."""
+        """From ``PORT_FILES`` one after the other; ``None`` when they are not as Linux writes them."""
         span = re.search(r"^([0-9]{1,5})\s+([0-9]{1,5})$", text, re.M)
         reuse = re.search(r"^([0-9])$", text, re.M)
         sockets = re.search(r"^TCP: inuse ([0-9]{1,9}) orphan [0-9]+ tw ([0-9]{1,9})", text, re.M)
@@ -94,7 +95,7 @@ class ClientPorts:
 
 @dataclass(frozen=True)
 class PortShortage:
-    """``why`` a ``host`` cannot make a load, and whether that ``passes`` when TIME-WAIT ends."""
+    """``reason`` a ``host`` cannot make a load, and whether that ``is_temporary`` when TIME-WAIT ends."""
 
     reason: str
     is_temporary: bool = False
@@ -104,7 +105,9 @@ class PortShortage:
         return f"{self.host}: {self.reason}"
 
 
-def find_port_shortage(transports: Sequence[Transport], request: Request, spec: LoadSpec) -> PortShortage | None:
+def find_port_shortage(
+    transports: Sequence[Transport], request: Request, spec: LoadSpec
+) -> PortShortage | None:
     """Why the first host that lacks ports cannot start, ``None`` if none does. Raises HostUnreachable.
 
     A host that does not say how many ports it has is taken to have enough; httperf counts the
@@ -125,14 +128,16 @@ def find_port_shortage(transports: Sequence[Transport], request: Request, spec: 
 class PortWait:
     """Waits until ports that earlier connections hold are free again; ``note`` is told of it once.
 
-    If a wait was ``in_vain``, other connections take the ports, and there is no second wait.
+    If a wait was ``has_failed``, other connections take the ports, and there is no second wait.
     """
 
     note: Callable[[str], None] = lambda _: None
     was_noted: bool = False
     has_failed: bool = False
 
-    def wait_for_ports(self, transports: Sequence[Transport], request: Request, spec: LoadSpec) -> bool:
+    def wait_for_ports(
+        self, transports: Sequence[Transport], request: Request, spec: LoadSpec
+    ) -> bool:
         """Whether there are ports for ``spec`` now. Raises HostUnreachable."""
         deadline = time.monotonic() + MAX_WAIT_SECONDS
         while short := find_port_shortage(transports, request, spec):

@@ -13,7 +13,7 @@ from math import ceil
 
 from autotune.loads.base import last_line, with_input_file
 from autotune.services.base import Argv, Endpoint
-from autotune.strict import parse_decimal, parse_uint
+from autotune.strict_parsing import parse_decimal, parse_uint
 
 PROTOCOL = "memcached"  # as services declare it
 PACKAGES = ("libmemcached-tools",)  # Debian's names
@@ -37,7 +37,10 @@ class MemcaslapShape:
     def build_config(self) -> bytes:
         """What ``--cfg_cmd`` reads: key and value lengths, then sets (0) and gets (1)."""
         values = "".join(f"{low} {high} {share:g}\n" for low, high, share in self.sizes)
-        text = f"key\n{KEY_BYTES} {KEY_BYTES} 1\nvalue\n{values}cmd\n0 {1 - GET_SHARE:.2g}\n1 {GET_SHARE:g}\n"
+        text = (
+            f"key\n{KEY_BYTES} {KEY_BYTES} 1\nvalue\n{values}cmd\n0 {1 - GET_SHARE:.2g}\n1 "
+            f"{GET_SHARE:g}\n"
+        )
         return text.encode()
 
 
@@ -54,7 +57,7 @@ SHAPES = (
 class CacheCeiling:
     """Operations (keys, however many a request asks for) and traffic (both ways, bytes) of a cache.
 
-    ``failed`` says why there is no result.
+    ``failure`` says why there is no result.
     """
 
     shape: str
@@ -84,8 +87,13 @@ class CacheCeiling:
 
 
 def build_command(
-    servers: tuple[Endpoint, ...], shape: MemcaslapShape, clients: int, seconds: float, *, udp: bool = False,
-) -> Argv:  # fmt: skip
+    servers: tuple[Endpoint, ...],
+    shape: MemcaslapShape,
+    clients: int,
+    seconds: float,
+    *,
+    udp: bool = False,
+) -> Argv:
     """A thread for each server; it reads the shape's ``config`` from its standard input."""
     together = ("--division", str(shape.keys_per_get)) if shape.keys_per_get > 1 else ()
     return with_input_file((

@@ -29,19 +29,19 @@ from itertools import pairwise
 from math import ceil, sqrt
 
 from autotune.loads.base import (
-    MIN_ACHIEVED_SHARE,
     FELL_BEHIND_MESSAGE,
-    PROVEN_FAILURE_SHARE,
     MAX_STALL_SHARE,
+    MIN_ACHIEVED_SHARE,
+    PROVEN_FAILURE_SHARE,
     LoadResult,
     LoadSpec,
     build_histogram,
-    sort_counts,
     last_line,
+    sort_counts,
 )
 from autotune.services.base import Argv, Endpoint
-from autotune.strict import parse_decimal, split_lines, parse_uint
-from autotune.transports.temporary import temporary_file_script
+from autotune.strict_parsing import parse_decimal, parse_uint, split_lines
+from autotune.transports.temporary_files import temporary_file_script
 
 RECORD_COUNT = 10_000
 CONNECTIONS_PER_SERVER = 8  # to each server
@@ -114,8 +114,15 @@ class SampledReading:
 
 def build_load_command(servers: Sequence[Endpoint], shape: MutilateShape) -> Argv:
     """Stores every object of the shape, and ends."""
-    return ("timeout", "--kill-after=1", "60", "mutilate", *_repeat_option("-s", servers), *shape.data_options,
-            "--loadonly")  # fmt: skip
+    return (
+        "timeout",
+        "--kill-after=1",
+        "60",
+        "mutilate",
+        *_repeat_option("-s", servers),
+        *shape.data_options,
+        "--loadonly",
+    )
 
 
 def build_agent_command(seconds: float) -> Argv:
@@ -133,15 +140,37 @@ def build_measure_command(
     warm = ("-w", str(ceil(spec.ramp_seconds))) if spec.ramp_seconds > 0 else ()
     bound = ceil(spec.seconds) + ceil(spec.ramp_seconds) + 10 + 2 * len(agents)
     return (
-        "sh", "-c", _MEASURE_SCRIPT, "sh", "timeout", "--kill-after=1", str(bound),
-        "mutilate", *_repeat_option("-s", servers), *shape.data_options, "--noload", "-u", f"{shape.update_share:g}",
-        "-i", shape.arrivals, "-q", str(max(1, round(spec.rate))), "-t", str(ceil(spec.seconds)),
-        *warm, "-c", str(CONNECTIONS_PER_SERVER), "-d", str(MAX_PIPELINE_DEPTH), *_repeat_option("-a", agents),
-    )  # fmt: skip
+        "sh",
+        "-c",
+        _MEASURE_SCRIPT,
+        "sh",
+        "timeout",
+        "--kill-after=1",
+        str(bound),
+        "mutilate",
+        *_repeat_option("-s", servers),
+        *shape.data_options,
+        "--noload",
+        "-u",
+        f"{shape.update_share:g}",
+        "-i",
+        shape.arrivals,
+        "-q",
+        str(max(1, round(spec.rate))),
+        "-t",
+        str(ceil(spec.seconds)),
+        *warm,
+        "-c",
+        str(CONNECTIONS_PER_SERVER),
+        "-d",
+        str(MAX_PIPELINE_DEPTH),
+        *_repeat_option("-a", agents),
+    )
 
 
 def parse_output(output: str, spec: LoadSpec) -> SampledReading:
-    """The output of ``measuring`` with its samples; ``limited`` if it is unreadable or impossible."""
+    """The output of ``build_measure_command`` with its samples; ``limited`` if it is unreadable or
+    impossible."""
     text, _, samples = output.partition(_SAMPLES_MARK)
     intended = round(max(1, round(spec.rate)) * ceil(spec.seconds))
     try:
@@ -216,8 +245,8 @@ def _build_result(
 def _check_result(result: LoadResult, starts: Sequence[float], spec: LoadSpec) -> LoadResult:
     """Whether the ordered load was made; if not, whether the server caused that.
 
-    A connection holds back what is due once ``DEPTH`` requests are under way on it: then the answers
-    are late. If they are not late, mutilate itself lacked CPU time.
+    A connection holds back what is due once ``MAX_PIPELINE_DEPTH`` requests are under way on it: then
+    the answers are late. If they are not late, mutilate itself lacked CPU time.
     """
     gap = max((b - a for a, b in pairwise(starts)), default=0.0)
     mean = spec.seconds / max(1, len(starts))
@@ -245,7 +274,8 @@ def _describe_failure(text: str) -> str:
     code = _EXIT_CODE_PATTERN.search(text)
     if code is not None and code[1] == str(CRASHED_STATUS):
         return (
-            f"mutilate crashed with a segmentation fault ({CRASHED_STATUS}): its default arrivals do that; "
+            f"mutilate crashed with a segmentation fault ({CRASHED_STATUS}): its default arrivals "
+            "do that; "
             "-i exponential:1 or -i fb_ia does not"
         )
     last_words = last_line(_EXIT_CODE_PATTERN.sub("", text))

@@ -6,7 +6,7 @@ percentiles and eleven bins, neither of which can be summed, so it also stores e
 (``--db-url``, SQLite), and the file follows what it printed. From that file late answers, wrong
 statuses and bodies of a wrong size are counted one by one.
 
-How many connections. Once a server has kept ``WAITED_LIMITS`` latency limits' worth of requests waiting
+How many connections. Once a server has kept ``MIN_HELD_LIMITS`` latency limits' worth of requests waiting
 (Little's law), the objective is missed beyond doubt; more connections would only be a longer queue.
 A request that still waits for a connection when the time is over is never sent. That is a violation,
 caused by the server if oha itself kept its schedule. The file shows this as well: a
@@ -24,27 +24,27 @@ from math import ceil
 from typing import Any
 
 from autotune.loads.base import (
+    EXHAUSTION_MESSAGES,
+    MAX_STALL_SHARE,
     MIN_ACHIEVED_SHARE,
     NO_FILE_ERROR,
     NO_PORT_ERROR,
-    EXHAUSTION_MESSAGES,
-    MAX_STALL_SHARE,
-    ProcessLimits,
     LoadGenerator,
+    LoadProcess,
     LoadResult,
     LoadSpec,
-    LoadProcess,
+    ProcessLimits,
     build_histogram,
-    sort_counts,
     last_line,
+    sort_counts,
     with_input_file,
 )
 from autotune.loads.workload import UnusableWorkload, expand_visits
 from autotune.services.base import Argv
-from autotune.strict import MAX_NUMBER, parse_json
-from autotune.target.requests import SessionStep, WeightedVisit
+from autotune.strict_parsing import MAX_NUMBER, parse_json
+from autotune.target.requests_file import SessionStep, WeightedVisit
 from autotune.transports.request import Request
-from autotune.transports.temporary import temporary_file_script
+from autotune.transports.temporary_files import temporary_file_script
 
 PROCESS_LIMITS = ProcessLimits(
     open_connections=900, max_rate=12_000.0, keeps_connections=True
@@ -52,7 +52,9 @@ PROCESS_LIMITS = ProcessLimits(
 MIN_HELD_LIMITS = 5.0  # latency limits that all connections together must suffice for
 MIN_OPEN_CONNECTIONS = 16
 MAX_PATHS = 10_000
-TIMER_GRACE_SECONDS = 0.02  # s beyond a reading: what is due at its very end is noticed a timer's tick later
+TIMER_GRACE_SECONDS = (
+    0.02  # s beyond a reading: what is due at its very end is noticed a timer's tick later
+)
 _SQLITE_MARK = "<autotune sqlite>"
 _SQLITE_HEADER = b"SQLite format 3\0"
 # Arguments: the command to run. oha before 1.9 has another name for its JSON option, and takes whole
@@ -87,7 +89,7 @@ _ERROR_KINDS = (
 
 @dataclass(frozen=True)
 class OhaAnswer:
-    """A row of oha's file: seconds since its start; ``due`` is when oha noticed that it was due."""
+    """A row of oha's file: seconds since its start; ``due_at`` is when oha noticed that it was due."""
 
     due_at: float
     sent_at: float
@@ -110,47 +112,91 @@ class OhaGenerator(LoadGenerator):
     http2 = True
 
     def with_visits(self, visits: tuple[WeightedVisit, ...]) -> LoadGenerator:
-        if any(len(visit.session_steps) > 1 or visit.session_steps[0].method != "GET" for visit in visits):
+        if any(
+            len(visit.session_steps) > 1 or visit.session_steps[0].method != "GET"
+            for visit in visits
+        ):
             raise UnusableWorkload("oha asks for single pages with GET alone")
-        return OhaGenerator(tuple(visit.session_steps[0].path for visit in expand_visits(visits, MAX_PATHS)))
+        return OhaGenerator(
+            tuple(visit.session_steps[0].path for visit in expand_visits(visits, MAX_PATHS))
+        )
 
     def list_steps(self, request: Request) -> tuple[tuple[SessionStep, float], ...]:
-        return tuple((SessionStep(path=path), 1.0) for path in self.paths) or super().list_steps(request)
+        return tuple((SessionStep(path=path), 1.0) for path in self.paths) or super().list_steps(
+            request
+        )
 
-    def build_processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[LoadProcess, ...]:
+    def build_processes(
+        self, request: Request, spec: LoadSpec, hosts: int = 1
+    ) -> tuple[LoadProcess, ...]:
         """One for each load host, more where connections would not suffice.
 
         oha takes whole requests/s: the nearest that may be offered.
         """
         lasting = min(MIN_HELD_LIMITS * spec.latency_limit, spec.timeout)
         open_ = self.limits.open_connections
-        count = max(hosts, ceil(spec.rate / self.limits.max_rate), ceil(spec.rate * lasting / open_))
+        count = max(
+            hosts, ceil(spec.rate / self.limits.max_rate), ceil(spec.rate * lasting / open_)
+        )
         nearest = round(spec.rate)
         whole = nearest if nearest <= spec.max_rate else int(spec.max_rate)
         count = min(count, whole)
         rates = (whole // count + (index < whole % count) for index in range(count))
         return tuple(self._build_process(request, spec, rate, lasting) for rate in rates)
 
-    def _build_process(self, request: Request, spec: LoadSpec, rate: int, seconds: float) -> LoadProcess:
-        open_connections = min(self.limits.open_connections, max(MIN_OPEN_CONNECTIONS, ceil(rate * seconds)))
+    def _build_process(
+        self, request: Request, spec: LoadSpec, rate: int, seconds: float
+    ) -> LoadProcess:
+        open_connections = min(
+            self.limits.open_connections, max(MIN_OPEN_CONNECTIONS, ceil(rate * seconds))
+        )
         bound = ceil(spec.seconds + 2 * spec.timeout + 2)
         argv = (
-            "sh", "-c", _RUN_SCRIPT, "sh", "timeout", "--signal=INT", "--kill-after=1", str(bound),
-            "oha", "--no-tui", "-q", str(rate), "-z", f"{round(1000 * (spec.seconds + TIMER_GRACE_SECONDS))}ms",
-            "-c", str(open_connections), "-t", f"{round(1000 * spec.timeout)}ms", "-w",
-            "--latency-correction", "--redirect", "0", *build_options(request),
-        )  # fmt: skip
+            "sh",
+            "-c",
+            _RUN_SCRIPT,
+            "sh",
+            "timeout",
+            "--signal=INT",
+            "--kill-after=1",
+            str(bound),
+            "oha",
+            "--no-tui",
+            "-q",
+            str(rate),
+            "-z",
+            f"{round(1000 * (spec.seconds + TIMER_GRACE_SECONDS))}ms",
+            "-c",
+            str(open_connections),
+            "-t",
+            f"{round(1000 * spec.timeout)}ms",
+            "-w",
+            "--latency-correction",
+            "--redirect",
+            "0",
+            *build_options(request),
+        )
         requests = max(1, round(rate * spec.seconds))
         if not self.paths:
             argv = request.with_trusted_ca((*argv, request.url))
-            return LoadProcess(argv, requests, spec.seconds, bound + 1.0, open_connections, max_rate=rate)
+            return LoadProcess(
+                argv, requests, spec.seconds, bound + 1.0, open_connections, max_rate=rate
+            )
         urls = "".join(f"{replace(request, path=path).url}\n" for path in self.paths)
         argv = request.with_trusted_ca(with_input_file((*argv, "--urls-from-file"), ""))
         return LoadProcess(
-            argv, requests, spec.seconds, bound + 1.0, open_connections, input=urls.encode(), max_rate=rate
+            argv,
+            requests,
+            spec.seconds,
+            bound + 1.0,
+            open_connections,
+            input=urls.encode(),
+            max_rate=rate,
         )
 
-    def parse_output(self, process: LoadProcess, output: str, request: Request, spec: LoadSpec) -> LoadResult:
+    def parse_output(
+        self, process: LoadProcess, output: str, request: Request, spec: LoadSpec
+    ) -> LoadResult:
         text, _, stored = output.partition(_SQLITE_MARK)
         try:
             errors = count_failures(parse_json(text[text.index("{") :]))
@@ -160,7 +206,9 @@ class OhaGenerator(LoadGenerator):
             return LoadResult.not_sent(process.request_count, why)
         if request.http2:  # these are idle connections; requests never sent are counted below
             errors.pop("unanswered", None)
-        return _check_result(_build_result(answers, errors, process, request, spec), answers, process, spec)
+        return _check_result(
+            _build_result(answers, errors, process, request, spec), answers, process, spec
+        )
 
 
 def build_options(request: Request) -> Argv:
@@ -221,7 +269,8 @@ def _build_result(
 ) -> LoadResult:
     """Every intended request either answered right or an error of one kind.
 
-    The deadline lets through a few more than were intended (``GRACE``): the last ones do not count.
+    The deadline lets through a few more than were intended (``TIMER_GRACE_SECONDS``): the last ones do
+    not count.
     """
     kept = list(answers)[: max(0, process.request_count - sum(failed.values()))]
     errors = Counter(failed)

@@ -15,11 +15,11 @@ from math import ceil
 
 from autotune.loads.base import LoadError
 from autotune.services.base import Argv
-from autotune.strict import parse_decimal, parse_uint
+from autotune.strict_parsing import parse_decimal, parse_uint
 from autotune.transports import curl
 from autotune.transports.base import CommandResult
 from autotune.transports.request import Request
-from autotune.transports.temporary import temporary_file_script
+from autotune.transports.temporary_files import temporary_file_script
 
 CURL_PACKAGE = "curl"  # Debian's name
 MISSING_STATUSES = (126, 127)  # exit statuses of a shell that cannot start a program
@@ -27,7 +27,9 @@ MISSING_STATUSES = (126, 127)  # exit statuses of a shell that cannot start a pr
 HEAD_BYTES, TAIL_BYTES = 1 << 16, 1 << 13
 WHOLE_BODY_BYTES = 1 << 20  # bytes from the start, if text is looked for in the body
 MAX_WORKERS = 8
-TIMEOUT_MARGIN_SECONDS = 10.0  # seconds a transport waits beyond the bound that the command keeps by itself
+TIMEOUT_MARGIN_SECONDS = (
+    10.0  # seconds a transport waits beyond the bound that the command keeps by itself
+)
 START_SECONDS = 2.0  # seconds for the start of the programs
 
 # Arguments: seconds until the curls are stopped, seconds from one curl's start to the next, and bytes of
@@ -75,9 +77,10 @@ class ProbeAnswer:
 
 @dataclass(frozen=True)
 class ProbeCommand:
-    """A command that sends ``requests`` at ``rate`` (requests/s) at most, within about ``span`` seconds.
+    """A command that sends ``requests`` at ``max_rate`` (requests/s) at most, within about
+    ``span_seconds`` seconds.
 
-    ``bound`` (seconds) is how long a transport waits for it.
+    ``stop_seconds`` (seconds) is how long a transport waits for it.
     """
 
     requests: tuple[Request, ...]
@@ -98,7 +101,7 @@ def build_command(
 ) -> ProbeCommand:
     """What sends ``requests`` at ``per_second`` and prints the answers.
 
-    A request is given up after ``timeout`` seconds; ``usual`` is about how long an answer takes.
+    A request is given up after ``timeout`` seconds; ``mean_bytes`` is about how long an answer takes.
     """
     workers = min(MAX_WORKERS, len(requests), max(1, ceil(per_second * mean_bytes)))
     pause = ceil(1000 * workers / per_second)  # ms between the requests of a worker, as curl counts
@@ -144,7 +147,9 @@ def _format_transfer(index: int, request: Request, timeout: float) -> Iterator[s
     if any(name.lower() == "accept-encoding" for name, _ in request.headers):
         yield "compressed"
     yield from curl.build_config_lines(request)
-    yield from (curl.format_option(name, value) for name, value in curl.list_secret_options(request))
+    yield from (
+        curl.format_option(name, value) for name, value in curl.list_secret_options(request)
+    )
 
 
 def parse_answers(done: CommandResult, requests: Sequence[Request]) -> list[ProbeAnswer | None]:
@@ -153,8 +158,10 @@ def parse_answers(done: CommandResult, requests: Sequence[Request]) -> list[Prob
     Raises LoadError if curl could not be run.
     """
     # For HEAD, curl writes the headers where the body would be.
-    return [answer and (replace(answer, text="") if request.method == "HEAD" else answer)
-            for request, answer in zip(requests, _parse_sections(done, len(requests)), strict=True)]  # fmt: skip
+    return [
+        answer and (replace(answer, text="") if request.method == "HEAD" else answer)
+        for request, answer in zip(requests, _parse_sections(done, len(requests)), strict=True)
+    ]
 
 
 def _parse_sections(done: CommandResult, count: int) -> list[ProbeAnswer | None]:
@@ -180,7 +187,11 @@ def _parse_sections(done: CommandResult, count: int) -> list[ProbeAnswer | None]
             continue
         text = heads.get(name, "") + (ELISION_MARK + tails[name] if name in tails else "")
         answers[int(place)] = ProbeAnswer(
-            parse_uint(status), parse_uint(size), text, _parse_headers(headers), parse_decimal(seconds)
+            parse_uint(status),
+            parse_uint(size),
+            text,
+            _parse_headers(headers),
+            parse_decimal(seconds),
         )
     return answers
 

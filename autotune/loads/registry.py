@@ -11,19 +11,22 @@ from typing import TypeVar
 from autotune import foreign_files, plugins
 from autotune.loads import k6_script, workload
 from autotune.loads.base import LoadGenerator
-from autotune.loads.closed import AbGenerator, ClosedLoopGenerator, WrkGenerator
+from autotune.loads.closed_load import AbGenerator, ClosedLoopGenerator, WrkGenerator
+from autotune.loads.custom_generator import CustomGenerator
 from autotune.loads.httperf import HttperfGenerator
 from autotune.loads.httperf_sessions import SessionGenerator
 from autotune.loads.k6 import K6Generator
 from autotune.loads.oha import OhaGenerator
-from autotune.loads.own import CustomGenerator
-from autotune.target import requests
-from autotune.target.read import TargetFile
+from autotune.target import requests_file
+from autotune.target.read_target import TargetFile
 
 ParsedFile = TypeVar("ParsedFile")
 
 # Closed loops: the first one that a load host has, and the target allows, is taken.
-CLOSED_LOOP_GENERATORS: dict[str, ClosedLoopGenerator] = {"wrk": WrkGenerator(), "ab": AbGenerator()}
+CLOSED_LOOP_GENERATORS: dict[str, ClosedLoopGenerator] = {
+    "wrk": WrkGenerator(),
+    "ab": AbGenerator(),
+}
 LOAD_GENERATORS: dict[str, LoadGenerator] = plugins.merge_plugins(
     "generators", {"httperf": HttperfGenerator(), "k6": K6Generator(), "oha": OhaGenerator()}
 )
@@ -36,13 +39,17 @@ def find_generator(file: TargetFile) -> LoadGenerator:
     load = LOAD_GENERATORS.get(file.target.load.generator)
     if load is None:
         name = file.target.load.generator
-        raise file.document.unknown_name_error(["load", "generator"], "generator", LOAD_GENERATORS, name)
+        raise file.document.unknown_name_error(
+            ["load", "generator"], "generator", LOAD_GENERATORS, name
+        )
     if load.supported_methods is not None and file.target.load.method not in load.supported_methods:
         why = f"{load.name} sends no {file.target.load.method}"
         raise file.document.build_error(["load", "method"], why, hint="load: {generator: oha}")
     if script := file.target.load.script:
         with _locate_errors(file, "script", script):
-            return k6_script.read_script(_path_beside_target(file, script), file.target.load.requests_per_run)
+            return k6_script.read_script(
+                _path_beside_target(file, script), file.target.load.requests_per_run
+            )
     if file.target.load.requests:
         return _with_request_file(file, load, file.target.load.requests)
     if file.target.load.http == "2" and not load.http2:
@@ -51,10 +58,16 @@ def find_generator(file: TargetFile) -> LoadGenerator:
         why = f"{load.name} speaks HTTP/1.1 alone"
         raise file.document.build_error(["load", "http"], why, hint=hint)
     if file.target.load.uris:
-        return HttperfGenerator(uris=_read_request_file(file, "uris", file.target.load.uris, workload.parse_uris))
+        return HttperfGenerator(
+            uris=_read_request_file(file, "uris", file.target.load.uris, workload.parse_uris)
+        )
     if file.target.load.sessions:
         _check_sessions(file, "sessions")
-        return SessionGenerator(_read_request_file(file, "sessions", file.target.load.sessions, workload.parse_session_kinds))
+        return SessionGenerator(
+            _read_request_file(
+                file, "sessions", file.target.load.sessions, workload.parse_session_kinds
+            )
+        )
     return load
 
 
@@ -63,7 +76,9 @@ def _check_sessions(file: TargetFile, key: str) -> None:
     stays open, and counts a timeout that the server did not cause."""
     if file.target.load.uses_tls:
         why = "httperf cannot read long answers over TLS on connections that stay open"
-        raise file.document.build_error(["load", key], why, hint="load: {generator: k6, requests: FILE}")
+        raise file.document.build_error(
+            ["load", key], why, hint="load: {generator: k6, requests: FILE}"
+        )
 
 
 def compute_request_digests(file: TargetFile) -> dict[str, str]:
@@ -78,7 +93,7 @@ def compute_request_digests(file: TargetFile) -> dict[str, str]:
 
 def _with_request_file(file: TargetFile, load: LoadGenerator, path: str) -> LoadGenerator:
     """The generator with what a file of requests says."""
-    visits = requests.read_visits(_path_beside_target(file, path))
+    visits = requests_file.read_visits(_path_beside_target(file, path))
     if isinstance(load, HttperfGenerator) and any(len(visit.session_steps) > 1 for visit in visits):
         _check_sessions(file, "requests")
         load = SessionGenerator(())
@@ -86,10 +101,16 @@ def _with_request_file(file: TargetFile, load: LoadGenerator, path: str) -> Load
         return load.with_visits(visits)
 
 
-def _read_request_file(file: TargetFile, key: str, path: str, reader: Callable[[str], ParsedFile]) -> ParsedFile:
+def _read_request_file(
+    file: TargetFile, key: str, path: str, reader: Callable[[str], ParsedFile]
+) -> ParsedFile:
     """What a file named in the target says."""
     with _locate_errors(file, key, path):
-        return reader(foreign_files.read_named_file(_path_beside_target(file, path), foreign_files.MAX_RECORD_BYTES).decode())
+        return reader(
+            foreign_files.read_named_file(
+                _path_beside_target(file, path), foreign_files.MAX_RECORD_BYTES
+            ).decode()
+        )
 
 
 def _path_beside_target(file: TargetFile, path: str) -> Path:
@@ -114,5 +135,7 @@ def _build_custom_generator(file: TargetFile, command: tuple[str, ...]) -> LoadG
     program = _path_beside_target(file, command[0])
     here = not file.target.load.hosts and "/" in command[0]
     if here and not program.exists():
-        raise file.document.build_error(["load", "command", 0], f"there is no program {command[0]!r}")
+        raise file.document.build_error(
+            ["load", "command", 0], f"there is no program {command[0]!r}"
+        )
     return CustomGenerator((str(program), *command[1:]) if here else command)

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
 
-from autotune.strict import parse_decimal, split_lines
-from autotune.target.requests import SessionStep, WeightedVisit
+from autotune.strict_parsing import parse_decimal, split_lines
+from autotune.target.requests_file import SessionStep, WeightedVisit
 
 MAX_SESSION_KINDS = 8
 MAX_THINK_SECONDS = 2.0  # seconds of a session: readings last a few, and must hold whole sessions
@@ -25,8 +25,10 @@ class UnusableWorkload(ValueError):
 
 @dataclass(frozen=True)
 class SessionKind:
-    """Sessions with the same number of ``calls`` and the same pauses in sum (``think``, seconds), so
-    that a session's duration tells what its requests took. The file has ``count``, as ``text``."""
+    """Sessions with the same number of ``request_count`` and the same pauses in sum
+    (``think_seconds``, seconds), so
+    that a session's duration tells what its requests took. The file has ``session_count``, as
+    ``session_log``."""
 
     request_count: int
     think_seconds: float
@@ -53,11 +55,14 @@ def parse_session_kinds(text: str) -> tuple[SessionKind, ...]:
         raise UnusableWorkload("there is no session in it")
     if len(alike) > MAX_SESSION_KINDS:
         raise UnusableWorkload(
-            f"its sessions are of {len(alike)} different lengths or pauses, and {MAX_SESSION_KINDS} are the "
+            f"its sessions are of {len(alike)} different lengths or pauses, and "
+            f"{MAX_SESSION_KINDS} are the "
             "most that can be told apart"
         )
     if longest := next((think for _, think in alike if think > MAX_THINK_SECONDS), None):
-        raise UnusableWorkload(f"a session pauses for {longest:g} s: {MAX_THINK_SECONDS:g} s are the most")
+        raise UnusableWorkload(
+            f"a session pauses for {longest:g} s: {MAX_THINK_SECONDS:g} s are the most"
+        )
     kinds = [
         SessionKind(calls, think, len(sessions), "\n\n".join(sessions) + "\n")
         for (calls, think), sessions in alike.items()
@@ -66,7 +71,7 @@ def parse_session_kinds(text: str) -> tuple[SessionKind, ...]:
 
 
 def expand_visits(visits: Sequence[WeightedVisit], slot_count: int) -> tuple[WeightedVisit, ...]:
-    """Each visit as often as its weight says, ``most`` in all, evenly mixed from any place on."""
+    """Each visit as often as its weight says, ``slot_count`` in all, evenly mixed from any place on."""
     weights = [visit.weight for visit in visits]
     if all(weight == int(weight) for weight in weights):
         divisor = gcd(*map(int, weights))
@@ -101,7 +106,9 @@ def _split_sessions(text: str) -> list[list[str]]:
         elif not line.lstrip().startswith("#"):
             _check_path(line.split()[0])
             if line[0].isspace() and not sessions[-1]:
-                raise UnusableWorkload(f"a session begins with {line.strip()!r}, which belongs to a burst")
+                raise UnusableWorkload(
+                    f"a session begins with {line.strip()!r}, which belongs to a burst"
+                )
             sessions[-1].append(line.rstrip())
     return [session for session in sessions if session]
 

@@ -8,4 +8,4 @@ from autotune.measure.noise import Noise
 from autotune.measure.reading import Reading
 from autotune.target.slo import Slo
 
-__all__ = ["Capacity", "Estimate", "SearchLimits", "Noise", "Reading", "Slo", "search_peak"]
+__all__ = ["Capacity", "Estimate", "Noise", "Reading", "SearchLimits", "Slo", "search_peak"]

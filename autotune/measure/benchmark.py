@@ -25,7 +25,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from autotune.services.base import Settings
-from autotune.strict import split_lines
+from autotune.strict_parsing import split_lines
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,13 @@ def _build_unusable(reason: object) -> BenchmarkAnswer:
 def _build_value(answer: dict[str, Any]) -> BenchmarkAnswer:
     value, sd = _parse_number(answer["value"]), _parse_number(answer.get("sd"))
     if value is None:
-        return BenchmarkFault(f'"value" is not a finite number: {_shorten(json.dumps(answer["value"]))}')
+        return BenchmarkFault(
+            f'"value" is not a finite number: {_shorten(json.dumps(answer["value"]))}'
+        )
     if answer.get("sd") is not None and (sd is None or sd < 0):
-        return BenchmarkFault(f'"sd" is not a number of 0 or more: {_shorten(json.dumps(answer["sd"]))}')
+        return BenchmarkFault(
+            f'"sd" is not a number of 0 or more: {_shorten(json.dumps(answer["sd"]))}'
+        )
     return BenchmarkValue(value, sd)
 
 
@@ -107,7 +111,9 @@ def _shorten(text: str) -> str:
     return text if len(text) <= 120 else f"{text[:119]}…"
 
 
-_WATCHDOG_SCRIPT = 'while read -r group; do last=$group; done; [ "$last" -eq 0 ] || kill -s KILL -- "-$last"'
+_WATCHDOG_SCRIPT = (
+    'while read -r group; do last=$group; done; [ "$last" -eq 0 ] || kill -s KILL -- "-$last"'
+)
 
 
 class ProcessGroupWatchdog:
@@ -179,11 +185,17 @@ class Benchmark:
             except OSError as error:
                 return BenchmarkFault(f"cannot start {self._argv[0]}: {error.strerror}")
             if code is None:
-                return BenchmarkFault(f"it gave no answer within {self._timeout:g} s", _read_tail(stderr))
+                return BenchmarkFault(
+                    f"it gave no answer within {self._timeout:g} s", _read_tail(stderr)
+                )
             if code:
                 return BenchmarkFault(_describe_exit(code), _read_tail(stderr))
             answer = parse_answer(_read_text(printed))
-            return BenchmarkFault(answer.why, _read_tail(stderr)) if isinstance(answer, BenchmarkFault) else answer
+            return (
+                BenchmarkFault(answer.why, _read_tail(stderr))
+                if isinstance(answer, BenchmarkFault)
+                else answer
+            )
 
     def _run_command(
         self, trial: int, question_file: IO[bytes], printed: IO[bytes], stderr: IO[bytes]

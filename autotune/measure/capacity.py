@@ -28,14 +28,14 @@ import numpy as np
 
 from autotune.estimate import Estimate
 from autotune.measure import onset
-from autotune.measure.noise import NOISE_SDS, LOG_RATE_STEP, Noise
+from autotune.measure.noise import LOG_RATE_STEP, NOISE_SDS, Noise
 from autotune.measure.posterior import PeakPosterior, PosteriorSummary
 from autotune.measure.reading import Reading
 
 if TYPE_CHECKING:
     from autotune.target.slo import Slo
 
-__all__ = ["Capacity", "SearchLimits", "ReadingProbe", "search_peak"]
+__all__ = ["Capacity", "ReadingProbe", "SearchLimits", "search_peak"]
 
 DEFAULT_PRIOR_SD = 0.35  # sd of the log peak, if an expected peak comes without one
 ReadingProbe = Callable[[float, float], Reading]
@@ -46,15 +46,17 @@ ReadingProbe = Callable[[float, float], Reading]
 class SearchLimits:
     """Rates in requests/s, times in seconds.
 
-    - ``start``: first rate without an expected peak.
+    - ``start_rate``: first rate without an expected peak.
     - ``max_rate``: no probe exceeds it. ``min_rate``: an objective not met there is unmeetable.
-    - ``seconds``: length of a reading. It grows up to ``longest`` if a queue as long as the objective's
-      limit, or a few violations, need more time.
-    - ``overhead``: seconds of load before each reading counts (its warm-up), only for the accounting.
-    - ``load_seconds``, ``readings``: maximum effort of a search.
-    - ``screen``: give up below this chance of beating the incumbent. ``gate``: the same after the first
+    - ``reading_seconds``: length of a reading. It grows up to ``max_reading_seconds`` if a queue as
+      long as the objective's limit, or a few violations, need more time.
+    - ``overhead_seconds``: seconds of load before each reading counts (its warm-up), only for the
+      accounting.
+    - ``max_load_seconds``, ``max_readings``: maximum effort of a search.
+    - ``prune_probability``: give up below this chance of beating the incumbent.
+      ``early_prune_probability``: the same after the first
       two readings, which are taken at the expected rate, mostly the incumbent's.
-    - ``stalled_after``: stop once the sd is close to its target and this many readings have hardly
+    - ``max_stalled_readings``: stop once the sd is close to its target and this many readings have hardly
       narrowed it (0: never).
     """
 
@@ -81,7 +83,9 @@ class SearchLimits:
 CapacityVerdict = Literal["measured", "screened", "limited", "unmeetable", "unsettled"]
 MAX_RATE_KEY = "load.max_rate"  # limit of a search whose generator produced every load
 
-_LOG_STEP_UP: Final = 0.4  # log step above the first passed rate while nothing has failed; doubled ...
+_LOG_STEP_UP: Final = (
+    0.4  # log step above the first passed rate while nothing has failed; doubled ...
+)
 _MAX_STEP_UP: Final = 0.7  # ... up to this
 _HARDLY_WIDER: Final = 0.5
 _LOG_STEP_DOWN: Final = 0.2  # log step below the first failed rate while nothing has passed
@@ -91,12 +95,14 @@ _EARLY_PRUNE_READINGS: Final = 2  # readings before a configuration is compared 
 _SETTLED_SD_RATIO: Final = 0.46
 _STALLED_SD_RATIO, _NEAR_TARGET_RATIO = 0.9, 2.0  # share of an earlier sd; multiple of the target
 _MAX_READING_SD: Final = 0.2  # maximum error of a reading, in log rate
-_UNMEETABLE_RATE_RATIO: Final = 100.0  # an objective not met at this fraction of the first rate is unmeetable
+_UNMEETABLE_RATE_RATIO: Final = (
+    100.0  # an objective not met at this fraction of the first rate is unmeetable
+)
 
 
 @dataclass(frozen=True)
 class PeakSearch:
-    """The posterior so far and its readings. ``beat`` is the incumbent's capacity."""
+    """The posterior so far and its readings. ``incumbent`` is the incumbent's capacity."""
 
     slo: Slo
     limits: SearchLimits
@@ -184,11 +190,16 @@ class PeakSearch:
     @property
     def updated_noise(self) -> Noise:
         """The noise after the readings so far."""
-        return self.noise.learn(self.summary.noise_weights, len(self.valid_readings), self.summary.steal_effects)
+        return self.noise.learn(
+            self.summary.noise_weights, len(self.valid_readings), self.summary.steal_effects
+        )
 
     def next_rate(self) -> float:
         """Return the next rate: a point of the grid, or the highest allowed rate."""
-        origin, highest = self.posterior.log_rate_origin, max(self.max_useful_rate, self.limits.min_rate)
+        origin, highest = (
+            self.posterior.log_rate_origin,
+            max(self.max_useful_rate, self.limits.min_rate),
+        )
         nearest = round((self._next_log_rate() - origin) / LOG_RATE_STEP)
         top = floor((log(highest) - origin) / LOG_RATE_STEP + 1e-9)
         exact = nearest > top and highest == self.limits.max_rate
@@ -203,7 +214,10 @@ class PeakSearch:
             return log(self.first_rate)  # twice: one reading may have been disturbed
         if not failures:
             # The posterior's ``_HARDLY`` quantile, but at most ``step`` above the highest passed rate.
-            best, step = log(max(passes)), min(_LOG_STEP_UP * 2.0 ** (len(passes) - 1), _MAX_STEP_UP)
+            best, step = (
+                log(max(passes)),
+                min(_LOG_STEP_UP * 2.0 ** (len(passes) - 1), _MAX_STEP_UP),
+            )
             return min(max(self.summary.quantile(_HARDLY_WIDER), best + LOG_RATE_STEP), best + step)
         if not passes:
             down = _LOG_STEP_DOWN * 2.0 ** (len(failures) - 1)
@@ -230,7 +244,11 @@ class PeakSearch:
         if self._is_settled() or self._is_stalled():
             return "measured"
         spent = self.load_seconds >= self.limits.max_load_seconds
-        return self.give_up_verdict if spent or len(self.readings) >= self.limits.max_readings else None
+        return (
+            self.give_up_verdict
+            if spent or len(self.readings) >= self.limits.max_readings
+            else None
+        )
 
     @property
     def give_up_verdict(self) -> CapacityVerdict:
@@ -252,12 +270,17 @@ class PeakSearch:
         # The generator's limit is a guess. ``max_rate`` is exact, so the stack must sustain it.
         share = 1 - 1e-9 if self.max_useful_rate == self.limits.max_rate else 0.9
         reached = max(self.passed_rates, default=0.0) >= share * self.max_useful_rate
-        return reached and self.summary.probability_above(Estimate.from_value(self.max_useful_rate)) > 0.9
+        return (
+            reached
+            and self.summary.probability_above(Estimate.from_value(self.max_useful_rate)) > 0.9
+        )
 
     def _is_pruned(self) -> bool:
         if self.incumbent is None or len(self.valid_readings) < _EARLY_PRUNE_READINGS:
             return False
-        at_first = len(self.valid_readings) == _EARLY_PRUNE_READINGS and not self.passed_rates  # both at the incumbent's rate
+        at_first = (
+            len(self.valid_readings) == _EARLY_PRUNE_READINGS and not self.passed_rates
+        )  # both at the incumbent's rate
         gate = self.limits.early_prune_probability if at_first else self.limits.prune_probability
         return self.summary.probability_above(self.incumbent) < gate
 
@@ -266,7 +289,9 @@ class PeakSearch:
             return False
         # Expected error of one reading's log peak (sd), from capacity noise and low counts.
         rate = exp(self.summary.quantile(0.5))
-        grain = onset.reading_resolution(max(self.slo.allowed_violations, 1e-6) * rate * self.reading_seconds(rate))
+        grain = onset.reading_resolution(
+            max(self.slo.allowed_violations, 1e-6) * rate * self.reading_seconds(rate)
+        )
         squares = np.square(NOISE_SDS)[:, None] + np.minimum(grain, _MAX_READING_SD)[None, :] ** 2
         weights = self.summary.noise_weights
         spread = float(np.sum(weights * np.sqrt(squares)) / weights.sum())
@@ -281,7 +306,11 @@ class PeakSearch:
             or len(self.sd_history) <= stalled_after
         ):
             return False
-        return _STALLED_SD_RATIO * self.sd_history[-1 - stalled_after] <= self.sd_history[-1] <= _NEAR_TARGET_RATIO * self.target_sd
+        return (
+            _STALLED_SD_RATIO * self.sd_history[-1 - stalled_after]
+            <= self.sd_history[-1]
+            <= _NEAR_TARGET_RATIO * self.target_sd
+        )
 
 
 @dataclass(frozen=True)
@@ -289,12 +318,12 @@ class Capacity:
     """The long-run peak in requests/s, and its 90 % interval ``low`` to ``high``.
 
     ``sd`` belongs to the log of the peak. ``load_seconds`` is all load of the search, with warm-up
-    (``Limits.overhead``). ``noise`` is for the study's next search. Verdicts:
+    (``SearchLimits.overhead``). ``noise`` is for the study's next search. Verdicts:
 
     - ``measured``: the interval is narrow enough.
     - ``screened``: the configuration will hardly beat the incumbent. The values come from the readings
       so far.
-    - ``limited``: the load could not reach the peak because of ``limit`` (``MAX_RATE``, or the
+    - ``limited``: the load could not reach the peak because of ``limit`` (``MAX_RATE_KEY``, or the
       generator's report). The capacity is at least ``peak``, the highest rate that met the objective.
       ``high`` rests mostly on the prior.
     - ``unmeetable``: no rate tried meets the objective. ``peak`` and ``low`` are 0, ``high`` is the
@@ -327,15 +356,18 @@ def search_peak(
     """Return the highest rate at which ``probe`` stays within ``slo``.
 
     ``prior`` is the expected peak (a bare number is in requests/s), ``incumbent`` the peak to beat, and
-    ``noise`` the ``Capacity.noise`` of the study's last search. The search stops when the sd of the log
+    ``noise`` the ``CapacityOption.noise`` of the study's last search. The search stops when the sd of
+    the log
     peak is down to ``target_sd``, or when a further reading would narrow it by less than a tenth. It also
-    stops at ``limits``, and as soon as ``late`` returns true.
+    stops at ``limits``, and as soon as ``is_late`` returns true.
     """
     state = PeakSearch.start(
         slo,
         limits or SearchLimits(),
         target_sd,
-        prior=Estimate.from_value(prior, DEFAULT_PRIOR_SD) if isinstance(prior, int | float) else prior,
+        prior=Estimate.from_value(prior, DEFAULT_PRIOR_SD)
+        if isinstance(prior, int | float)
+        else prior,
         incumbent=_incumbent_estimate(incumbent),
         noise=noise or Noise(),
     )

@@ -34,7 +34,8 @@ def solve_mean_logit(fraction: Array, spread: Array) -> Array:
 
 
 def count_likelihood(violations: float, intended: float, centre: Array, spread: Array) -> Array:
-    """Return the likelihood of the mean logit ``centre`` and its sd ``spread`` given the counts.
+    """Return the likelihood of the mean logit ``solve_mean_logit`` and its sd ``spread`` given the
+    counts.
 
     As a function of the logit, a binomial likelihood has the mean and variance of the logarithm of a
     ratio of gamma variables. Averaged over a normal logit, it is close to a normal density with both

@@ -30,13 +30,21 @@ It is 1 if the CPU is the limit and is used evenly, 0 with idle CPU time, above 
 
 _STEAL_EFFECT_SD = 0.5  # sd of the first guess of the effect, which is 1
 _EFFECT_MEMORY_WEIGHT = 0.95  # weight of earlier trials for the effect: the CPUs stay the same
-_PRIOR_NOISE_SD, _PRIOR_NOISE_FACTOR = 0.045, 6.0  # first guess of the sd, and its possible error as a factor
+_PRIOR_NOISE_SD, _PRIOR_NOISE_FACTOR = (
+    0.045,
+    6.0,
+)  # first guess of the sd, and its possible error as a factor
 _DISTURBED_READING_SHARE = 0.06  # fraction of readings that are disturbed
-_MEAN_DISTURBANCE_LOSS = 0.3  # mean log capacity that a disturbance takes; exponential, so any loss is possible
+_MEAN_DISTURBANCE_LOSS = (
+    0.3  # mean log capacity that a disturbance takes; exponential, so any loss is possible
+)
 _NOISE_MEMORY_WEIGHT = 0.8  # weight of earlier trials against the first guess: machines change
 # FFT length: room for table and kernel, so that nothing wraps into the result.
 _FFT_LENGTH = 1600
-_LOSS_REACH_STEPS, _GAIN_REACH_STEPS = 380, 180  # kernel reach in steps towards less and towards more capacity
+_LOSS_REACH_STEPS, _GAIN_REACH_STEPS = (
+    380,
+    180,
+)  # kernel reach in steps towards less and towards more capacity
 
 
 def prior_noise_weights() -> Array:
@@ -54,11 +62,12 @@ def prior_noise_weights() -> Array:
 class Noise:
     """The spread of log capacity between readings of one configuration, as learned by a study.
 
-    Pass ``Capacity.noise`` from one search of a study to the next; the first starts with ``Noise()``.
-    ``weights`` contains a row for each of ``SIGMAS``, one after the other, with a weight for each shape
-    of onset. It is empty before the first search. Both are learned together, because a steep onset
+    Pass ``CapacityOption.noise`` from one search of a study to the next; the first starts with
+    ``Noise()``.
+    ``weights`` contains a row for each of ``NOISE_SDS``, one after the other, with a weight for each
+    shape of onset. It is empty before the first search. Both are learned together, because a steep onset
     scatters violations like a noisy machine. ``readings`` is the number of readings behind the weights.
-    ``effects`` are the weights of ``EFFECTS``, empty before the first CPU steal.
+    ``effects`` are the weights of ``STEAL_EFFECTS``, empty before the first CPU steal.
     """
 
     weights: tuple[float, ...] = ()
@@ -85,20 +94,25 @@ class Noise:
         guess = prior_noise_weights()[:, None, None] * shapes[None, :, :]
         if len(self.weights) != len(NOISE_SDS) * shapes.shape[0]:
             return np.asarray(guess)
-        return np.asarray(_NOISE_MEMORY_WEIGHT * self._weight_rows()[:, :, None] + (1.0 - _NOISE_MEMORY_WEIGHT) * guess)
+        return np.asarray(
+            _NOISE_MEMORY_WEIGHT * self._weight_rows()[:, :, None]
+            + (1.0 - _NOISE_MEMORY_WEIGHT) * guess
+        )
 
     def steal_prior(self) -> Array:
-        """Return the initial weights of ``EFFECTS``, mixed as in ``opening``."""
+        """Return the initial weights of ``STEAL_EFFECTS``, mixed as in ``build_prior``."""
         guess = np.exp(-0.5 * ((np.asarray(STEAL_EFFECTS) - 1.0) / _STEAL_EFFECT_SD) ** 2)
         guess /= guess.sum()
         if len(self.effects) != len(STEAL_EFFECTS):
             return np.asarray(guess)
-        return np.asarray(_EFFECT_MEMORY_WEIGHT * np.asarray(self.effects) + (1.0 - _EFFECT_MEMORY_WEIGHT) * guess)
+        return np.asarray(
+            _EFFECT_MEMORY_WEIGHT * np.asarray(self.effects) + (1.0 - _EFFECT_MEMORY_WEIGHT) * guess
+        )
 
     def learn(self, weights: Array, readings: int, effects: Array | None = None) -> Noise:
         """Return the noise after a search of ``readings`` readings that finished with ``weights``.
 
-        ``effects`` are its weights of ``EFFECTS``, if there was CPU steal.
+        ``effects`` are its weights of ``STEAL_EFFECTS``, if there was CPU steal.
         """
         share = (weights / weights.sum()).ravel().tolist()
         of_steal = self.effects if effects is None else tuple(effects.tolist())
@@ -110,7 +124,7 @@ class Noise:
 
 @cache
 def _build_loss_kernels() -> NDArray[np.complex128]:
-    """Return transforms of the density of a reading's capacity loss, a row for each of ``SIGMAS``."""
+    """Return transforms of the density of a reading's capacity loss, a row for each of ``NOISE_SDS``."""
     loss = LOG_RATE_STEP * np.arange(-_GAIN_REACH_STEPS, _LOSS_REACH_STEPS + 1)
     rows = []
     for sigma in NOISE_SDS:

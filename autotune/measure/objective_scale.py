@@ -4,8 +4,8 @@ A study compares peaks by their ratios. A user's own benchmark may return a time
 difference that crosses zero. The study's first value (the baseline's, if it has one) sets the scale:
 
 - If it is above zero, ratios count. The log of the score is the log of the value, or its negative if
-  values are minimized. Below ``TINY`` of the first value, the log continues as an inverse hyperbolic
-  sine, so that zero and negative values get a score too.
+  values are minimized. Below ``TINY_VALUE_RATIO`` of the first value, the log continues as an inverse
+  hyperbolic sine, so that zero and negative values get a score too.
 - Otherwise differences count, in units of the first value's size.
 
 Both are smooth, strictly monotone and invertible.
@@ -34,11 +34,12 @@ class ObjectiveScale:
         return self.reference > 0
 
     def log_score(self, value: float) -> float:
-        """Return the log of the score of ``value``."""
+        """Return the log of the score of ``value_for``."""
         return self._offset + self._sign * self._to_linear(value)
 
     def score(self, value: float) -> float:
-        """Return the score: ``value`` itself, if values are maximized and it is not tiny or negative."""
+        """Return the score: ``value_for`` itself, if values are maximized and it is not tiny or
+        negative."""
         return exp(max(-_MAX_EXPONENT, min(_MAX_EXPONENT, self.log_score(value))))
 
     def value_for(self, score: float) -> float:
@@ -48,16 +49,23 @@ class ObjectiveScale:
             return self.reference + self._unit * _sinh_bounded(place)
         if place >= log(TINY_VALUE_RATIO):
             return self.reference * exp(place)
-        return self.reference * TINY_VALUE_RATIO * (1.0 - _sinh_bounded(log(TINY_VALUE_RATIO) - place))
+        return (
+            self.reference * TINY_VALUE_RATIO * (1.0 - _sinh_bounded(log(TINY_VALUE_RATIO) - place))
+        )
 
     def log_score_sd(self, value: float, sd: float) -> float:
-        """Return the sd of the log score of ``value``, from the value's own ``sd``."""
+        """Return the sd of the log score of ``value_for``, from the value's own ``log_score_sd``."""
         if not self.compares_ratios:
             return sd / self._unit / cosh(asinh((value - self.reference) / self._unit))
         share = value / self.reference
         if share >= TINY_VALUE_RATIO:
             return sd / value
-        return sd / self.reference / TINY_VALUE_RATIO / sqrt(1.0 + (1.0 - share / TINY_VALUE_RATIO) ** 2)
+        return (
+            sd
+            / self.reference
+            / TINY_VALUE_RATIO
+            / sqrt(1.0 + (1.0 - share / TINY_VALUE_RATIO) ** 2)
+        )
 
     @property
     def _sign(self) -> float:
@@ -75,7 +83,11 @@ class ObjectiveScale:
         if not self.compares_ratios:
             return asinh((value - self.reference) / self._unit)
         share = value / self.reference
-        return log(share) if share >= TINY_VALUE_RATIO else log(TINY_VALUE_RATIO) - asinh(1.0 - share / TINY_VALUE_RATIO)
+        return (
+            log(share)
+            if share >= TINY_VALUE_RATIO
+            else log(TINY_VALUE_RATIO) - asinh(1.0 - share / TINY_VALUE_RATIO)
+        )
 
 
 def _sinh_bounded(x: float) -> float:

@@ -22,9 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.measure import logit_normal
-from autotune.measure.noise import TABLE_REACH_STEPS, LOG_RATE_STEP, Array
+from autotune.measure.noise import LOG_RATE_STEP, TABLE_REACH_STEPS, Array
 
-LOG_RATE_OFFSETS: Final[Array] = np.arange(-TABLE_REACH_STEPS, TABLE_REACH_STEPS + 1, dtype=np.float64) * LOG_RATE_STEP
+LOG_RATE_OFFSETS: Final[Array] = (
+    np.arange(-TABLE_REACH_STEPS, TABLE_REACH_STEPS + 1, dtype=np.float64) * LOG_RATE_STEP
+)
 """Log of rate over peak at which the shapes are tabulated."""
 
 
@@ -33,14 +35,15 @@ class OnsetShape:
     """One way in which violations start.
 
     - ``slope``: d log fraction / d log rate at the peak.
-    - ``floor``: part of the allowed fraction that occurs at any load.
-    - ``lead``: seconds of load before a reading counts (its warm-up). ``None`` is a server that grows no
-      backlog in overload but fails most requests.
-    - ``bursts``: violations come in a queue's busy periods, which take time to appear. Without bursts, a
-      reading shows the long-run fraction immediately.
-    - ``grades``: without bursts, 1 / variance of the log fraction beyond the counting noise.
+    - ``floor_share``: part of the allowed fraction that occurs at any load.
+    - ``lead_seconds``: seconds of load before a reading counts (its warm-up). ``None`` is a server
+      that grows no backlog in overload but fails most requests.
+    - ``is_bursty``: violations come in a queue's busy periods, which take time to appear. Without
+      bursts, a reading shows the long-run fraction immediately.
+    - ``precision``: without bursts, 1 / variance of the log fraction beyond the counting noise.
 
-    With bursts, ``floor`` is the part that is late only because of long services. A request that waited
+    With bursts, ``floor_share`` is the part that is late only because of long services. A request that
+    waited
     almost up to the limit may be late by its service, so violations rise gradually. With bursts and no
     floor, services are short compared with the limit.
     """
@@ -113,7 +116,10 @@ _SOFT_LOGIT_SD, _SOFT_LENGTH_EFFECT, _SOFT_DECAY_EFFECT, _SOFT_SPARE_EFFECT = 2.
 _SERVICE_TIME_POINTS = 5  # points of the distribution of service times
 _BURST_LOG_VARIANCE = 5.0  # variance of the log fraction in readings with few busy periods
 _EMPTY_SPREAD: Final[Array] = np.full(LOG_RATE_OFFSETS.size, np.nan)
-_MAX_EXPONENT, _MAX_SDS = 36.0, 8.5  # beyond this exponent, and beyond these sds, a chance is 0 or 1
+_MAX_EXPONENT, _MAX_SDS = (
+    36.0,
+    8.5,
+)  # beyond this exponent, and beyond these sds, a chance is 0 or 1
 _TIME_POINTS = 16  # points of a reading at which its fraction is averaged
 
 
@@ -126,7 +132,9 @@ def prior_shape_weights(log_peaks: Array, limit: float) -> Array:
     onset is steeper if more requests arrive within the limit.
     """
     slopes = np.array([shape.slope / (1.0 - shape.floor_share) for shape in ONSET_SHAPES])
-    part = np.array([_SLOPE_RATIO / (1.0 + _FLOOR_SLOPE_EFFECT * shape.floor_share) for shape in ONSET_SHAPES])
+    part = np.array(
+        [_SLOPE_RATIO / (1.0 + _FLOOR_SLOPE_EFFECT * shape.floor_share) for shape in ONSET_SHAPES]
+    )
     centre = np.clip(limit * part[:, None] * np.exp(log_peaks)[None, :], _MIN_SLOPE, _MAX_SLOPE)
     score = (np.log(slopes)[:, None] - np.log(centre)) / _LOG_SLOPE_SD
     weights = _PRIOR_WEIGHTS[:, None] * (np.exp(-0.5 * score**2) + _MIN_SHAPE_WEIGHT)
@@ -137,8 +145,10 @@ def prior_shape_weights(log_peaks: Array, limit: float) -> Array:
 class Onset:
     """The expected readings of one length for each shape, ``[shape, offset]``.
 
-    ``fraction`` is the expected fraction of violations, and NaN in abrupt overload, which leaves it open.
-    ``likeness`` is the correlation of any two requests of a reading, and NaN for the shapes in ``soft``.
+    ``violation_fraction`` is the expected fraction of violations, and NaN in abrupt overload, which
+    leaves it open.
+    ``correlation`` is the correlation of any two requests of a reading, and NaN for the shapes in
+    ``soft_onset``.
     """
 
     violation_fraction: Array
@@ -148,7 +158,8 @@ class Onset:
 
 @dataclass(frozen=True)
 class SoftOnset:
-    """Soft onset: the logit of a reading's fraction is normal with mean ``centre`` and sd ``spread``.
+    """Soft onset: the logit of a reading's fraction is normal with mean ``mean_logit`` and sd
+    ``logit_sd``.
 
     Both are ``[shape, offset]``, for the shapes that ``shapes`` marks.
     """
@@ -159,9 +170,13 @@ class SoftOnset:
 
 
 @lru_cache(maxsize=64)
-def compute_onset(allowed_share: float, limit: float, seconds: float, *, is_latency: bool = True) -> Onset:
-    """Return the expected readings of ``seconds``. Errors (not ``waits``) share no busy periods."""
-    shapes = ONSET_SHAPES if is_latency else [replace(shape, is_bursty=False) for shape in ONSET_SHAPES]
+def compute_onset(
+    allowed_share: float, limit: float, seconds: float, *, is_latency: bool = True
+) -> Onset:
+    """Return the expected readings of ``seconds``. Errors (not ``is_latency``) share no busy periods."""
+    shapes = (
+        ONSET_SHAPES if is_latency else [replace(shape, is_bursty=False) for shape in ONSET_SHAPES]
+    )
     rows = [_compute_row(shape, allowed_share, limit, seconds) for shape in shapes]
     fraction, likeness, spread = (np.asarray(table) for table in zip(*rows, strict=True))
     soft = ~np.isnan(spread[:, 0])
@@ -178,19 +193,26 @@ def reading_resolution(violations: float) -> Array:
     The capacity of the server does not vary, and ``violations`` are expected.
     """
     slopes = np.array([shape.slope for shape in ONSET_SHAPES])
-    rough = np.array([_BURST_LOG_VARIANCE if shape.is_bursty else 1.0 / shape.precision for shape in ONSET_SHAPES])
+    rough = np.array(
+        [
+            _BURST_LOG_VARIANCE if shape.is_bursty else 1.0 / shape.precision
+            for shape in ONSET_SHAPES
+        ]
+    )
     return np.asarray(np.sqrt(1.0 / max(violations, 0.1) + rough) / slopes)
 
 
 class _OnsetRow(NamedTuple):
-    """The fields of `Onset` for one shape, and the spread of `Soft`."""
+    """The fields of `Onset` for one shape, and the spread of `SoftOnset`."""
 
     violation_fraction: Array
     correlation: Array = _EMPTY_SPREAD
     logit_sd: Array = _EMPTY_SPREAD
 
 
-def _compute_row(shape: OnsetShape, allowed_share: float, limit: float, seconds: float) -> _OnsetRow:
+def _compute_row(
+    shape: OnsetShape, allowed_share: float, limit: float, seconds: float
+) -> _OnsetRow:
     if shape.is_bursty:
         return _compute_queue_row(shape, allowed_share, limit, seconds)
     floor = shape.floor_share * allowed_share
@@ -204,11 +226,16 @@ def _compute_row(shape: OnsetShape, allowed_share: float, limit: float, seconds:
         late = _late_probability(utilisation, decay, limit, shape.lead_seconds, seconds)
         late = np.maximum(late, _settled_late_probability(utilisation, decay, limit, seconds))
         fraction = floor + (1.0 - floor) * late
-    few, many = fraction / (fraction + shape.precision), (1.0 - fraction) / (1.0 - fraction + _OVERLOAD_PRECISION)
+    few, many = (
+        fraction / (fraction + shape.precision),
+        (1.0 - fraction) / (1.0 - fraction + _OVERLOAD_PRECISION),
+    )
     return _OnsetRow(fraction, np.where(fraction < 0.5, few, many))
 
 
-def _compute_queue_row(shape: OnsetShape, allowed_share: float, limit: float, seconds: float) -> _OnsetRow:
+def _compute_queue_row(
+    shape: OnsetShape, allowed_share: float, limit: float, seconds: float
+) -> _OnsetRow:
     """Return a queue's row: a request is late if wait plus exponential service exceeds the limit."""
     assert shape.lead_seconds is not None
     services = log(1.0 / (shape.floor_share * allowed_share)) if shape.floor_share else inf
@@ -221,19 +248,28 @@ def _compute_queue_row(shape: OnsetShape, allowed_share: float, limit: float, se
     nodes, weights = np.polynomial.legendre.leggauss(_SERVICE_TIME_POINTS)
     served = (nodes + 1.0) / 2.0  # share of the limit
     weights = weights / 2.0 * services * np.exp(-services * served)
-    waits = [_late_probability(utilisation, decay, limit, shape.lead_seconds, seconds, 1.0 - part) for part in served]
+    waits = [
+        _late_probability(utilisation, decay, limit, shape.lead_seconds, seconds, 1.0 - part)
+        for part in served
+    ]
     fraction = np.minimum(np.exp(-services) + weights @ np.array(waits), 1.0)
     below = np.clip(decay * (1.0 - utilisation), 0.0, 14.0)
-    spread = _SOFT_LOGIT_SD * (60.0 * limit / seconds) ** _SOFT_LENGTH_EFFECT * (decay / 30.0) ** _SOFT_DECAY_EFFECT
-    spread = np.minimum(spread * np.exp(-_SOFT_SPARE_EFFECT * (below - spare)), logit_normal.MAX_LOGIT_SD)
+    spread = (
+        _SOFT_LOGIT_SD
+        * (60.0 * limit / seconds) ** _SOFT_LENGTH_EFFECT
+        * (decay / 30.0) ** _SOFT_DECAY_EFFECT
+    )
+    spread = np.minimum(
+        spread * np.exp(-_SOFT_SPARE_EFFECT * (below - spare)), logit_normal.MAX_LOGIT_SD
+    )
     return _OnsetRow(fraction, logit_sd=spread)
 
 
 def _spare_at_peak(allowed_share: float, service_times: float) -> tuple[float, float]:
     """Return spare utilisation at the peak times the decay of waits, and its effect on log fraction.
 
-    Per limit's length, waits decay at ``spare`` and services at ``services``. Their sum exceeds the limit
-    with chance ``(services exp(-spare) - spare exp(-services)) / (services - spare)``.
+    Per limit's length, waits decay at ``spare`` and services at ``service_times``. Their sum exceeds
+    the limit with chance ``(services exp(-spare) - spare exp(-services)) / (services - spare)``.
     """
     if service_times == inf:
         return log(1.0 / allowed_share), 1.0
@@ -246,16 +282,24 @@ def _spare_at_peak(allowed_share: float, service_times: float) -> tuple[float, f
     for _ in range(60):
         spare = (low + high) / 2.0
         low, high = (spare, high) if late(spare) > allowed_share else (low, spare)
-    growth = (-service_times * exp(-spare) - own) / (service_times - spare) + allowed_share / (service_times - spare)
+    growth = (-service_times * exp(-spare) - own) / (service_times - spare) + allowed_share / (
+        service_times - spare
+    )
     return spare, -growth / allowed_share
 
 
 def _late_probability(
-    utilisation: Array, decay: float, limit: float, lead_seconds: float, seconds: float, limit_share: float = 1.0
+    utilisation: Array,
+    decay: float,
+    limit: float,
+    lead_seconds: float,
+    seconds: float,
+    limit_share: float = 1.0,
 ) -> Array:
-    """Return the mean chance of a wait above ``part`` of ``limit`` in ``seconds`` after ``lead``.
+    """Return the mean chance of a wait above ``limit_share`` of ``limit`` in ``seconds`` after
+    ``lead_seconds``.
 
-    ``lead`` is seconds of load before. In the long run, a wait exceeds ``limit`` with chance
+    ``lead_seconds`` is seconds of load before. In the long run, a wait exceeds ``limit`` with chance
     ``exp(-decay * spare utilisation)``.
     """
     # `check` and `plan` do not measure and need not load this.
@@ -274,7 +318,9 @@ def _late_probability(
     return late
 
 
-def _settled_late_probability(utilisation: Array, decay: float, limit: float, seconds: float) -> Array:
+def _settled_late_probability(
+    utilisation: Array, decay: float, limit: float, seconds: float
+) -> Array:
     """Return the chance of a wait above ``limit`` if the long-run fraction shows immediately.
 
     Close to utilisation 1, no queue grows that long in ``seconds``, so spare utilisation has a minimum.
@@ -283,7 +329,9 @@ def _settled_late_probability(utilisation: Array, decay: float, limit: float, se
     return np.asarray(np.exp(-decay * spare))
 
 
-def _busy_period_correlation(utilisation: Array, decay: float, limit: float, seconds: float) -> Array:
+def _busy_period_correlation(
+    utilisation: Array, decay: float, limit: float, seconds: float
+) -> Array:
     """Return the likeness of the requests in a reading of a queue with short services.
 
     It falls with the number of relaxation times in the reading. The relaxation time of the reflected

@@ -18,7 +18,14 @@ import numpy as np
 
 from autotune.estimate import SDS_WITHIN_90, Estimate
 from autotune.measure import logit_normal, onset
-from autotune.measure.noise import STEAL_EFFECTS, TABLE_REACH_STEPS, LOG_RATE_STEP, Array, Noise, average_over_loss
+from autotune.measure.noise import (
+    LOG_RATE_STEP,
+    STEAL_EFFECTS,
+    TABLE_REACH_STEPS,
+    Array,
+    Noise,
+    average_over_loss,
+)
 
 if TYPE_CHECKING:
     from autotune.measure.reading import Reading
@@ -41,7 +48,9 @@ def shape_likelihood(violations: float, intended: float, expected: onset.Onset) 
     else:
         fitted = np.empty_like(open_ended)
         fitted[~soft.shapes] = _beta_binomial(violations, intended, beta)
-        fitted[soft.shapes] = logit_normal.count_likelihood(violations, intended, soft.mean_logit, soft.logit_sd)
+        fitted[soft.shapes] = logit_normal.count_likelihood(
+            violations, intended, soft.mean_logit, soft.logit_sd
+        )
     fitted = (1.0 - open_ended) * fitted + open_ended * failing
     return np.asarray((1.0 - _OUTLIER_SHARE) * fitted + _OUTLIER_SHARE * anything)
 
@@ -49,7 +58,9 @@ def shape_likelihood(violations: float, intended: float, expected: onset.Onset) 
 def flat_likelihood(violations: float, intended: float, allowed_share: float) -> Array:
     """Return the likelihood of the servers ``onset.FLAT`` given the counts."""
     share = np.minimum(onset.FLAT_FRACTIONS * allowed_share, 1.0 - 1e-4)
-    return _beta_binomial(violations, intended, _build_beta(share, share / (share + _OVERLOAD_PRECISION)))
+    return _beta_binomial(
+        violations, intended, _build_beta(share, share / (share + _OVERLOAD_PRECISION))
+    )
 
 
 def lower_bound_likelihood(violations: float, intended: float, fraction: Array) -> Array:
@@ -57,7 +68,9 @@ def lower_bound_likelihood(violations: float, intended: float, fraction: Array) 
     counted = min(max(violations / intended, 1e-9), 1.0 - 0.5 / (intended + 1.0))
     part = np.clip(np.where(np.isnan(fraction), 1.0, fraction), 1e-9, 1.0 - 1e-9)
     excess = np.log(part / (1.0 - part)) - log(counted / (1.0 - counted))
-    return _OUTLIER_SHARE + (1.0 - _OUTLIER_SHARE) / (1.0 + np.exp(-np.clip(2.0 * excess, -60.0, 60.0)))
+    return _OUTLIER_SHARE + (1.0 - _OUTLIER_SHARE) / (
+        1.0 + np.exp(-np.clip(2.0 * excess, -60.0, 60.0))
+    )
 
 
 def _exceedance_probability(share: float, expected: onset.Onset) -> Array:
@@ -69,7 +82,9 @@ def _exceedance_probability(share: float, expected: onset.Onset) -> Array:
     within = betainc(weight * fraction, weight * (1.0 - fraction), share)
     beyond = np.where(np.isnan(within), 0.0, 1.0 - within)
     if (soft := expected.soft_onset) is not None:
-        beyond[soft.shapes] = logit_normal.exceedance_probability(share, soft.mean_logit, soft.logit_sd)
+        beyond[soft.shapes] = logit_normal.exceedance_probability(
+            share, soft.mean_logit, soft.logit_sd
+        )
     return np.asarray(beyond)
 
 
@@ -101,7 +116,10 @@ def _count_independent_terms(expected: onset.Onset) -> tuple[Array, _BetaTable]:
     fraction = np.where(left_open, 0.5, expected.violation_fraction)
     likeness = np.where(left_open, 0.5, expected.correlation)
     if expected.soft_onset is not None:
-        fraction, likeness = fraction[~expected.soft_onset.shapes], likeness[~expected.soft_onset.shapes]
+        fraction, likeness = (
+            fraction[~expected.soft_onset.shapes],
+            likeness[~expected.soft_onset.shapes],
+        )
     return open_ended, _build_beta(fraction, likeness)
 
 
@@ -112,11 +130,18 @@ def _beta_binomial(violations: float, intended: float, beta: _BetaTable) -> Arra
     orders = (
         gammaln(intended + 1.0) - gammaln(violations + 1.0) - gammaln(intended - violations + 1)
     )
-    chances = betaln(violations + beta.violation_parameter, intended - violations + beta.success_parameter) - beta.log_beta
+    chances = (
+        betaln(
+            violations + beta.violation_parameter, intended - violations + beta.success_parameter
+        )
+        - beta.log_beta
+    )
     return np.asarray(np.exp(np.maximum(orders + chances, -600.0)))
 
 
-_PRIOR_FREEDOM = 3.0  # degrees of freedom of the prior: a peak three times the expected one is plausible
+_PRIOR_FREEDOM = (
+    3.0  # degrees of freedom of the prior: a peak three times the expected one is plausible
+)
 _FLAT_PRIOR_SHARE = 0.05  # share of the prior that is flat over all rates
 _UNMEETABLE_PRIOR = 0.03  # prior chance that no rate at all meets the objective
 # Peaks this many nats below the best are dropped: about eight readings would not revive them.
@@ -130,8 +155,8 @@ _LOG_SECONDS_STEP = 0.1  # log step of a reading's seconds, so that readings sha
 class ViolationCounts:
     """A reading against lateness or errors, whichever part of the SLO it comes closest to violating.
 
-    It counts ``violations`` out of ``intended``, and the SLO allows the fraction ``allowed``. ``errors``
-    is true if the part is errors.
+    It counts ``violations`` out of ``intended``, and the SLO allows the fraction ``allowed_share``.
+    ``are_errors`` is true if the part is errors.
     """
 
     violations: float
@@ -148,17 +173,20 @@ def worst_slo_counts(reading: Reading, slo: Slo) -> ViolationCounts:
     if reading.intended <= 0:
         return ViolationCounts(1.0, 1.0, late)
     if min(reading.error_count, n) / broken > violations / late:
-        return ViolationCounts(float(min(reading.error_count, n)), float(n), broken, are_errors=True)
+        return ViolationCounts(
+            float(min(reading.error_count, n)), float(n), broken, are_errors=True
+        )
     return ViolationCounts(float(violations), float(n), late)
 
 
 @dataclass(frozen=True)
 class PeakPosterior:
-    """Log weights ``[effect, sigma, shape, log peak]`` on a grid that starts at ``origin``.
+    """Log weights ``[effect, sigma, shape, log peak]`` on a grid that starts at ``log_rate_origin``.
 
-    ``flat`` are the log weights of the servers without a peak, ``onset.FLAT``. ``effects`` are the log
-    weights of `noise.EFFECTS`, the effect of CPU steal on the capacity. Before the first steal, ``live``
-    has a single level for all effects.
+    ``unmeetable_weights`` are the log weights of the servers without a peak, ``onset.FLAT``.
+    ``steal_effects`` are the log
+    weights of `noise.EFFECTS`, the effect of CPU steal on the capacity. Before the first steal,
+    ``weights`` has a single level for all effects.
     """
 
     log_rate_origin: float
@@ -179,8 +207,8 @@ class PeakPosterior:
     ) -> PeakPosterior:
         """Return the posterior before any reading: peaks from ``lowest`` to ``highest``.
 
-        ``through`` is a point of the grid. ``prior`` is the expected peak. Its tails are heavy: a peak
-        several times higher or lower costs a few readings more.
+        ``expected_log_rate`` is a point of the grid. ``prior`` is the expected peak. Its tails are
+        heavy: a peak several times higher or lower costs a few readings more.
         """
         below = floor(log(expected_log_rate / lowest) / LOG_RATE_STEP)
         origin = log(expected_log_rate) - below * LOG_RATE_STEP
@@ -192,10 +220,14 @@ class PeakPosterior:
                 raise ValueError("the prior needs a positive sd")
             score = (peaks - prior.log_mean) / prior.sd
             student = (1.0 + score**2 / _PRIOR_FREEDOM) ** (-(_PRIOR_FREEDOM + 1.0) / 2.0)
-            density = _FLAT_PRIOR_SHARE * density + (1.0 - _FLAT_PRIOR_SHARE) * student / student.sum()
+            density = (
+                _FLAT_PRIOR_SHARE * density + (1.0 - _FLAT_PRIOR_SHARE) * student / student.sum()
+            )
         shapes = onset.prior_shape_weights(peaks, slo.limit)
         live = np.log((1.0 - _UNMEETABLE_PRIOR) * density * noise.build_prior(shapes))[None]
-        flat = np.full(onset.FLAT_FRACTIONS.size, log(_UNMEETABLE_PRIOR / onset.FLAT_FRACTIONS.size))
+        flat = np.full(
+            onset.FLAT_FRACTIONS.size, log(_UNMEETABLE_PRIOR / onset.FLAT_FRACTIONS.size)
+        )
         return cls(origin, live, flat, np.log(noise.steal_prior()))
 
     def with_reading(self, reading: Reading, slo: Slo) -> PeakPosterior:
@@ -205,34 +237,53 @@ class PeakPosterior:
         counts = worst_slo_counts(reading, slo)
         grain = round(log(max(reading.seconds, 0.05)) / _LOG_SECONDS_STEP)
         expected = onset.compute_onset(
-            counts.allowed_share, slo.limit, exp(grain * _LOG_SECONDS_STEP), waits=not counts.are_errors
+            counts.allowed_share,
+            slo.limit,
+            exp(grain * _LOG_SECONDS_STEP),
+            waits=not counts.are_errors,
         )
         if reading.truncated:  # it failed, even if it counted few violations
             least = min(3.0 * counts.allowed_share, 0.5) * counts.intended
             violations = max(counts.violations, least)
             flat = lower_bound_likelihood(
-                violations, counts.intended, np.minimum(onset.FLAT_FRACTIONS * counts.allowed_share, 1.0)
+                violations,
+                counts.intended,
+                np.minimum(onset.FLAT_FRACTIONS * counts.allowed_share, 1.0),
             )
             fits = lower_bound_likelihood(violations, counts.intended, expected.violation_fraction)
-            fits = np.maximum(fits, _exceedance_probability(min(violations / counts.intended, _EARLY_END_SHARE), expected))
+            fits = np.maximum(
+                fits,
+                _exceedance_probability(
+                    min(violations / counts.intended, _EARLY_END_SHARE), expected
+                ),
+            )
         else:
             flat = flat_likelihood(counts.violations, counts.intended, counts.allowed_share)
             fits = shape_likelihood(counts.violations, counts.intended, expected)
         flat = self.unmeetable_weights + np.log(flat)
-        live = self._with_steal_losses(average_over_loss(fits), log(reading.rate) - self.log_rate_origin, reading.stolen)
+        live = self._with_steal_losses(
+            average_over_loss(fits), log(reading.rate) - self.log_rate_origin, reading.stolen
+        )
         best = live.max(axis=(0, 1, 2))
         top = max(float(best.max()), float(flat.max()))
         likely = np.flatnonzero(best > top - _NEGLIGIBLE_NATS)
         first, last = (int(likely[0]), int(likely[-1]) + 1) if likely.size else (0, best.size)
         origin = self.log_rate_origin + LOG_RATE_STEP * first
-        return replace(self, log_rate_origin=origin, weights=live[..., first:last] - top, unmeetable_weights=flat - top)
+        return replace(
+            self,
+            log_rate_origin=origin,
+            weights=live[..., first:last] - top,
+            unmeetable_weights=flat - top,
+        )
 
     def _with_steal_losses(self, table: Array, rate: float, stolen_share: float) -> Array:
-        """Return ``live`` with the likelihoods of a reading ``rate`` (log) above ``origin``.
+        """Return ``weights`` with the likelihoods of a reading ``rate`` (log) above ``log_rate_origin``.
 
-        ``stolen`` is its CPU steal. Each effect makes it a reading of a lower capacity.
+        ``stolen_share`` is its CPU steal. Each effect makes it a reading of a lower capacity.
         """
-        losses = [-log(max(1.0 - effect * stolen_share, _MIN_CAPACITY_SHARE)) for effect in STEAL_EFFECTS]
+        losses = [
+            -log(max(1.0 - effect * stolen_share, _MIN_CAPACITY_SHARE)) for effect in STEAL_EFFECTS
+        ]
         offsets = [round(rate / LOG_RATE_STEP) + round(loss / LOG_RATE_STEP) for loss in losses]
         live = self.weights
         table = _log_columns(table, live.shape[3], offsets)
@@ -261,10 +312,10 @@ class PeakPosterior:
 class PosteriorSummary:
     """Marginals of a posterior.
 
-    - ``below``: distribution function of log peak on its grid.
-    - ``noises``: weights ``[sigma, shape]``.
-    - ``unmeetable``: chance that there is no peak, which the other marginals leave out.
-    - ``effects``: weights of `noise.EFFECTS`, after CPU steal.
+    - ``cumulative_probability``: distribution function of log peak on its grid.
+    - ``noise_weights``: weights ``[sigma, shape]``.
+    - ``unmeetable_probability``: chance that there is no peak, which the other marginals leave out.
+    - ``steal_effects``: weights of `noise.EFFECTS`, after CPU steal.
     """
 
     log_rate_origin: float
@@ -278,14 +329,25 @@ class PosteriorSummary:
         at = int(np.searchsorted(self.cumulative_probability, q))
         if at == 0:
             return self.log_rate_origin
-        low, high = float(self.cumulative_probability[at - 1]), float(self.cumulative_probability[at])
-        return self.log_rate_origin + LOG_RATE_STEP * (at - 0.5 + (q - low) / max(high - low, 1e-12))
+        low, high = (
+            float(self.cumulative_probability[at - 1]),
+            float(self.cumulative_probability[at]),
+        )
+        return self.log_rate_origin + LOG_RATE_STEP * (
+            at - 0.5 + (q - low) / max(high - low, 1e-12)
+        )
 
     def probability_above(self, rate: Estimate) -> float:
         """Return the chance that the peak exceeds ``rate``."""
         density = np.diff(self.cumulative_probability, prepend=0.0)
-        gap = self.log_rate_origin + LOG_RATE_STEP * np.arange(self.cumulative_probability.size) - rate.log_mean
-        weight = 1.0 / (1.0 + np.exp(-np.clip(1.702 * gap / max(rate.sd, LOG_RATE_STEP / 2), -60.0, 60.0)))
+        gap = (
+            self.log_rate_origin
+            + LOG_RATE_STEP * np.arange(self.cumulative_probability.size)
+            - rate.log_mean
+        )
+        weight = 1.0 / (
+            1.0 + np.exp(-np.clip(1.702 * gap / max(rate.sd, LOG_RATE_STEP / 2), -60.0, 60.0))
+        )
         return float(np.dot(density, weight))
 
     @property
@@ -295,7 +357,7 @@ class PosteriorSummary:
 
 
 def _log_columns(table: Array, size: int, offsets: Sequence[int]) -> Array:
-    """Return the logarithms of the few columns that ``_added`` takes for ``size`` peaks."""
+    """Return the logarithms of the few columns that ``_add_columns`` takes for ``size`` peaks."""
     logarithms = np.empty_like(table)
     first, last = min(offsets) + TABLE_REACH_STEPS - size + 1, max(offsets) + TABLE_REACH_STEPS + 1
     for columns in (slice(1), slice(max(first, 0), max(last, 0)), slice(-1, None)):
@@ -304,7 +366,7 @@ def _log_columns(table: Array, size: int, offsets: Sequence[int]) -> Array:
 
 
 def _add_columns(weights: Array, table: Array, offset: int) -> Array:
-    """Return ``live`` plus, for each grid point, the column of ``table`` for its distance.
+    """Return ``weights`` plus, for each grid point, the column of ``table`` for its distance.
 
     The distance is from a reading ``offset`` steps above the first point. Beyond its ends, the table
     keeps its last values.

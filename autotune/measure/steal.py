@@ -33,11 +33,19 @@ class CpuSteal:
     def usual_steal(self) -> float | None:
         """The usual fraction of steal; ``None`` before the first reading."""
         last = len(self.steal_history) - 1
-        return sorted(self.steal_history)[int(USUAL_STEAL_QUANTILE * last)] if self.steal_history else None
+        return (
+            sorted(self.steal_history)[int(USUAL_STEAL_QUANTILE * last)]
+            if self.steal_history
+            else None
+        )
 
     def with_reading(self, hosts: Mapping[str, HostUsage]) -> CpuSteal:
         """Return the steal with one more reading; ``hosts`` is their usage during it."""
-        return CpuSteal((*self.steal_history, find_worst_steal(hosts)[1])[-MAX_REMEMBERED_READINGS:]) if hosts else self
+        return (
+            CpuSteal((*self.steal_history, find_worst_steal(hosts)[1])[-MAX_REMEMBERED_READINGS:])
+            if hosts
+            else self
+        )
 
     def excess_steal(self, hosts: Mapping[str, HostUsage]) -> float:
         """Return the steal above the usual level, on the host that lost most."""

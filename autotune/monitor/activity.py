@@ -8,9 +8,9 @@ from statistics import fmean
 
 from autotune.deploy.stack import ServiceInstance
 from autotune.monitor.counters import ServerCounters, find_counter_query
+from autotune.monitor.host_watch import Observations, WatchedHost
 from autotune.monitor.process_table import ServiceProcesses
-from autotune.monitor.procfs import ListenQueue, HostSample
-from autotune.monitor.watch import Observations, WatchedHost
+from autotune.monitor.procfs import HostSample, ListenQueue
 from autotune.services.base import Endpoint, Role
 from autotune.services.diagnosis import BUSY_WORKERS, InstanceActivity
 
@@ -23,11 +23,11 @@ class HostActivity:
     """A host over a reading.
 
     - ``cpu``: fractions of all CPUs that the kernel shows, 0 … 1, by kind.
-    - ``cpus``: number of CPUs that the host may use. ``used``: number of CPUs used, only with a quota,
-      as in a container, where the kernel shows the whole machine.
-    - ``running``: mean number of runnable threads. ``memory``: highest fraction in use.
+    - ``cpus``: number of CPUs that the host may use. ``quota_used_share``: number of CPUs used, only
+      with a quota, as in a container, where the kernel shows the whole machine.
+    - ``running_processes``: mean number of runnable threads. ``memory``: highest fraction in use.
     - ``descriptors``: fraction of fs.file-max. ``retransmits``: fraction of segments sent again.
-    - ``network``: bytes/s. ``link``: utilisation of the busiest link, if known.
+    - ``network``: bytes/s. ``link_share``: utilisation of the busiest link, if known.
     """
 
     name: str
@@ -83,7 +83,9 @@ def compute_host_activity(
         context_switches=(last.context_switches - first.context_switches) / passed,
         memory=max(map(_memory_in_use, samples)),
         swapped_bytes=max(0, first.memory.get("SwapFree", 0) - last.memory.get("SwapFree", 0)),
-        descriptors=max(s.open_files[0] / s.open_files[1] if s.open_files else 0.0 for s in samples),
+        descriptors=max(
+            s.open_files[0] / s.open_files[1] if s.open_files else 0.0 for s in samples
+        ),
         sockets=max(s.sockets.get("inuse", 0) for s in samples),
         time_wait=max(s.sockets.get("tw", 0) for s in samples),
         listen_drops=_counter_growth(first.tcp, last.tcp, "ListenDrops"),
@@ -93,7 +95,9 @@ def compute_host_activity(
     )
 
 
-def compute_instance_activity(instance: ServiceInstance, observations: Observations, seconds: float) -> InstanceActivity:
+def compute_instance_activity(
+    instance: ServiceInstance, observations: Observations, seconds: float
+) -> InstanceActivity:
     """Return a service's activity; values that were not observed are zero or ``None``."""
     every = observations.samples.get(instance.placement.host, ())
     samples = select_samples(every, seconds)
@@ -122,10 +126,14 @@ def compute_instance_activity(instance: ServiceInstance, observations: Observati
     queues = [queue for s in samples if (queue := find_queue(instance, s.queues))]
     working = [a.values[BUSY_WORKERS] for a in answers if a and BUSY_WORKERS in a.values]
     # The first sample precedes the load, and the last one follows it.
-    return _add_socket_activity(_add_process_activity(activity, at), queues[1:-1] or queues, working[1:-1] or working)
+    return _add_socket_activity(
+        _add_process_activity(activity, at), queues[1:-1] or queues, working[1:-1] or working
+    )
 
 
-def _add_process_activity(activity: InstanceActivity, processes_by_time: Mapping[float, ServiceProcesses]) -> InstanceActivity:
+def _add_process_activity(
+    activity: InstanceActivity, processes_by_time: Mapping[float, ServiceProcesses]
+) -> InstanceActivity:
     groups = tuple(processes_by_time.values())
     limits = [g.descriptor_limit for g in groups if g.descriptor_limit]
     return replace(
@@ -143,7 +151,8 @@ def _add_process_activity(activity: InstanceActivity, processes_by_time: Mapping
 def _add_socket_activity(
     activity: InstanceActivity, queues: Sequence[ListenQueue], in_flight: Sequence[float]
 ) -> InstanceActivity:
-    """Return the activity with its socket; ``working`` are the service's counts of requests in flight."""
+    """Return the activity with its socket; ``in_flight`` are the service's counts of requests in
+    flight."""
     crowded = [queue for queue in queues if queue.waiting]
     return replace(
         activity,
@@ -152,7 +161,9 @@ def _add_socket_activity(
         backlog=queues[-1].backlog if queues else None,
         accepted_connections=fmean(in_flight or [float(q.accepted_count) for q in queues] or [0.0]),
         queued_fraction=len(crowded) / len(queues) if queues else 0.0,
-        accepted_when_queued=max(in_flight) if in_flight else fmean([q.accepted_count for q in crowded] or [0]),
+        accepted_when_queued=max(in_flight)
+        if in_flight
+        else fmean([q.accepted_count for q in crowded] or [0]),
     )
 
 
@@ -190,7 +201,9 @@ def find_queue(instance: ServiceInstance, queues: Sequence[ListenQueue]) -> List
     )
 
 
-def compute_counter_growth(answers: Sequence[ServerCounters], levels: frozenset[str]) -> dict[str, float]:
+def compute_counter_growth(
+    answers: Sequence[ServerCounters], levels: frozenset[str]
+) -> dict[str, float]:
     """Return the growth of counters, and the maximum of ``levels``, which rise and fall."""
     if not answers:
         return {}
@@ -203,8 +216,15 @@ def compute_counter_growth(answers: Sequence[ServerCounters], levels: frozenset[
     }
 
 
-def _compute_rate(processes_by_time: Mapping[float, ServiceProcesses], read_total: Callable[[ServiceProcesses], float | None]) -> float | None:
-    values = [(when, value) for when, group in processes_by_time.items() if (value := read_total(group)) is not None]
+def _compute_rate(
+    processes_by_time: Mapping[float, ServiceProcesses],
+    read_total: Callable[[ServiceProcesses], float | None],
+) -> float | None:
+    values = [
+        (when, value)
+        for when, group in processes_by_time.items()
+        if (value := read_total(group)) is not None
+    ]
     if len(values) < 2:
         return None
     (begun, first), (ended, last) = values[0], values[-1]
@@ -218,7 +238,9 @@ def _counter_growth(first: Mapping[str, int], last: Mapping[str, int], name: str
 def _quota_used_share(first: HostSample, last: HostSample, cpus: float) -> float | None:
     if first.quota_cpu_seconds is None or last.quota_cpu_seconds is None:
         return None
-    used = (last.quota_cpu_seconds - first.quota_cpu_seconds) / max(last.uptime - first.uptime, 1e-6)
+    used = (last.quota_cpu_seconds - first.quota_cpu_seconds) / max(
+        last.uptime - first.uptime, 1e-6
+    )
     # With cgroup v1, the account may cover the whole machine instead of the limited group.
     return used if used <= 1.25 * cpus else None
 

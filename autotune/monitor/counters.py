@@ -13,7 +13,7 @@ from autotune.deploy.private_servers import open_unix_connection
 from autotune.deploy.stack import ServiceInstance
 from autotune.services.diagnosis import CounterQuery
 from autotune.services.registry import find_diagnosis
-from autotune.strict import parse_decimal, split_lines
+from autotune.strict_parsing import parse_decimal, split_lines
 from autotune.transports.base import Transport
 
 TIMEOUT_SECONDS = 0.5  # seconds; a slower server counts as unanswered
@@ -48,7 +48,9 @@ class CounterReader:
     @property
     def is_cheap(self) -> bool:
         """True if frequent reads cost almost nothing, unlike a command on the server's host."""
-        return self._connection is not None or (self._query.is_local_only and not self._by_command_alone)
+        return self._connection is not None or (
+            self._query.is_local_only and not self._by_command_alone
+        )
 
     @property
     def command_interval(self) -> float | None:
@@ -65,7 +67,9 @@ class CounterReader:
             data = b""
         if not data and by_command and self._transport is not None:
             with contextlib.suppress(KeyError):  # the target may not set that program's path
-                answer = self._transport.run(self._query.build_command(self.part.placement), timeout=5.0)
+                answer = self._transport.run(
+                    self._query.build_command(self.part.placement), timeout=5.0
+                )
                 data = answer.stdout.encode() if answer.ok else b""
         if not data:
             return None

@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from autotune.strict import is_uint, split_lines, parse_uint
+from autotune.strict_parsing import is_uint, parse_uint, split_lines
 
 TICKS_PER_SECOND = 100.0
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
@@ -20,8 +20,8 @@ class ServiceProcesses:
     """The processes of one service.
 
     ``workers`` excludes masters. ``cpu`` is CPU seconds since their start, with exited children.
-    ``delay`` is seconds of waiting for a CPU. ``rss`` is the largest process in bytes. ``descriptors`` is
-    the largest number that one process has open.
+    ``scheduling_delay`` is seconds of waiting for a CPU. ``max_rss`` is the largest process in bytes.
+    ``descriptors`` is the largest number that one process has open.
     """
 
     workers: int = 0
@@ -54,7 +54,7 @@ class ProcessOwners:
 class ProcessStat:
     """One line of ``/proc/PID/stat``; times in seconds, memory in bytes.
 
-    ``ended`` is the CPU time of exited children.
+    ``children_cpu`` is the CPU time of exited children.
     """
 
     pid: int
@@ -75,7 +75,9 @@ def parse_process_stat(text: str) -> ProcessStat | None:
     fields = tail.split()
     if len(fields) < 22 or not is_uint(pid):
         return None
-    user, system, ended_user, ended_system = (parse_uint(ticks) / TICKS_PER_SECOND for ticks in fields[11:15])
+    user, system, ended_user, ended_system = (
+        parse_uint(ticks) / TICKS_PER_SECOND for ticks in fields[11:15]
+    )
     return ProcessStat(
         pid=parse_uint(pid),
         program=name,
@@ -98,16 +100,24 @@ def sum_by_service(files: Mapping[str, str], owners: ProcessOwners) -> dict[str,
             continue
         if (read := parse_process_stat(text)) and (name := owners.find_owner(read)):
             members.setdefault(name, []).append((read, directory))
-    return {name: _sum_processes(members_of_service, files) for name, members_of_service in members.items()}
+    return {
+        name: _sum_processes(members_of_service, files)
+        for name, members_of_service in members.items()
+    }
 
 
-def _sum_processes(members: list[tuple[ProcessStat, str]], files: Mapping[str, str]) -> ServiceProcesses:
+def _sum_processes(
+    members: list[tuple[ProcessStat, str]], files: Mapping[str, str]
+) -> ServiceProcesses:
     processes = [read for read, _ in members]
     parents = {p.parent for p in processes}
     workers = [p for p in processes if p.pid not in parents] or processes
     scheduled = [_parse_schedstat(files.get(f"{path}/schedstat", "")) for _, path in members]
     delays = [times[1] for times in scheduled if times]
-    opened, allowed = dict(_parse_numbers(files, OPEN_FILES_SECTION, " ")), dict(_parse_numbers(files, FILE_LIMIT_SECTION, ":"))
+    opened, allowed = (
+        dict(_parse_numbers(files, OPEN_FILES_SECTION, " ")),
+        dict(_parse_numbers(files, FILE_LIMIT_SECTION, ":")),
+    )
     # Before Linux 6.2 the directory's size is not the number of descriptors.
     fullest = max((path for _, path in members), key=lambda path: opened.get(f"{path}/fd", 0))
     return ServiceProcesses(
@@ -122,7 +132,9 @@ def _sum_processes(members: list[tuple[ProcessStat, str]], files: Mapping[str, s
     )
 
 
-def _parse_numbers(files: Mapping[str, str], name: str, separator: str) -> Iterator[tuple[str, int]]:
+def _parse_numbers(
+    files: Mapping[str, str], name: str, separator: str
+) -> Iterator[tuple[str, int]]:
     """Yield path and number of ``path 12`` or ``path:Max open files  1024  4096  files`` lines."""
     for line in split_lines(files.get(name, "")):
         path, _, rest = line.partition(separator)

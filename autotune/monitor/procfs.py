@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from autotune.monitor.process_table import ProcessOwners, ServiceProcesses, sum_by_service
-from autotune.strict import parse_decimal, is_uint, split_lines, parse_uint
+from autotune.strict_parsing import is_uint, parse_decimal, parse_uint, split_lines
 
 TICKS_PER_SECOND = 100.0  # USER_HZ, which Linux fixes at 100 for user space
 MEMORY_FIELDS = ("MemTotal", "MemAvailable", "SwapTotal", "SwapFree")
@@ -53,7 +53,7 @@ _CONNECTED_STATE = "03"  # SS_CONNECTED; a waiting connection is SS_CONNECTING
 class ListenQueue:
     """A listening socket: its connections ``waiting`` to be accepted, and its backlog if known.
 
-    For a unix socket, ``accepted`` is the number of accepted connections that are still open.
+    For a unix socket, ``accepted_count`` is the number of accepted connections that are still open.
     """
 
     address: str
@@ -64,14 +64,14 @@ class ListenQueue:
 
 @dataclass(frozen=True)
 class HostSample:
-    """One sample of one host, ``at`` seconds on its own monotonic clock (time since boot).
+    """One sample of one host, ``uptime`` seconds on its own monotonic clock (time since boot).
 
     - ``cpu``: seconds by kind over all CPUs that the kernel shows; in a container, the whole machine's.
-    - ``used``: CPU seconds of the host's own control group, only with a quota. ``throttled``: seconds
-      that the quota made it wait.
+    - ``quota_cpu_seconds``: CPU seconds of the host's own control group, only with a quota.
+      ``throttled_seconds``: seconds that the quota made it wait.
     - ``memory``: bytes. Keys with ``Group`` belong to the control group.
     - ``tcp``: the kernel's counters by their own names.
-    - ``network``: bytes in and out by interface. ``link``: bytes/s of the interface.
+    - ``network``: bytes in and out by interface. ``link_speeds``: bytes/s of the interface.
     """
 
     uptime: float
@@ -98,23 +98,36 @@ def build_sample(texts: Mapping[str, str], owners: ProcessOwners) -> HostSample:
     files = texts.get("/proc/sys/fs/file-nr", "").split()
     return HostSample(
         uptime=_first_number(texts.get("/proc/uptime", "")),
-        cpu={k: parse_uint(v) / TICKS_PER_SECOND for k, v in zip(CPU_KINDS, stat.get("cpu", ()), strict=False)},
+        cpu={
+            k: parse_uint(v) / TICKS_PER_SECOND
+            for k, v in zip(CPU_KINDS, stat.get("cpu", ()), strict=False)
+        },
         running=_read_single(stat, "procs_running"),
         context_switches=_read_single(stat, "ctxt"),
         load=_first_number(texts.get("/proc/loadavg", "")),
-        memory={name: parse_uint(memory[name][0], 1024) for name in MEMORY_FIELDS if memory.get(name)}
+        memory={
+            name: parse_uint(memory[name][0], 1024) for name in MEMORY_FIELDS if memory.get(name)
+        }
         | _read_group_memory(texts),
         tcp=_parse_counters(texts.get("/proc/net/snmp", "") + texts.get("/proc/net/netstat", "")),
-        sockets=_count_sockets(texts.get("/proc/net/sockstat", ""), texts.get("/proc/net/sockstat6", "")),
-        network={name: parse_uint(row[0]) + parse_uint(row[8]) for name, row in interfaces.items()
-                 if len(row) >= 9 and is_uint(row[0])},
+        sockets=_count_sockets(
+            texts.get("/proc/net/sockstat", ""), texts.get("/proc/net/sockstat6", "")
+        ),
+        network={
+            name: parse_uint(row[0]) + parse_uint(row[8])
+            for name, row in interfaces.items()
+            if len(row) >= 9 and is_uint(row[0])
+        },
         link_speeds=_parse_link_speeds(texts),
         open_files=(parse_uint(files[0]), parse_uint(files[2])) if len(files) == 3 else None,
         quota_cpu_seconds=_read_quota_cpu(texts),
         throttled_seconds=_read_throttled_seconds(texts),
-        queues=(*parse_ss(texts.get(SS_COMMAND, "")), *parse_unix_queues(texts.get("/proc/net/unix", ""))),
+        queues=(
+            *parse_ss(texts.get(SS_COMMAND, "")),
+            *parse_unix_queues(texts.get("/proc/net/unix", "")),
+        ),
         processes=sum_by_service(texts, owners),
-    )  # fmt: skip
+    )
 
 
 def parse_ss(text: str) -> Iterator[ListenQueue]:
@@ -123,7 +136,9 @@ def parse_ss(text: str) -> Iterator[ListenQueue]:
         fields = line.split()
         numeric = all(map(is_uint, fields[1:3]))
         if len(fields) >= 5 and fields[0] == "LISTEN" and numeric:
-            yield ListenQueue(":" + fields[3].rpartition(":")[2], parse_uint(fields[1]), parse_uint(fields[2]))
+            yield ListenQueue(
+                ":" + fields[3].rpartition(":")[2], parse_uint(fields[1]), parse_uint(fields[2])
+            )
 
 
 def parse_unix_queues(text: str) -> Iterator[ListenQueue]:
@@ -226,7 +241,10 @@ def _read_group_memory(texts: Mapping[str, str]) -> dict[str, int]:
         used = texts.get(f"/sys/fs/cgroup/{current}", "").strip()
         if is_uint(allowed) and is_uint(used) and parse_uint(allowed) < _UNLIMITED_BYTES:
             given_up = _read_single(_split_rows(texts.get(f"/sys/fs/cgroup/{stat}", "")), idle)
-            return {"GroupLimit": parse_uint(allowed), "GroupUsed": max(0, parse_uint(used) - given_up)}
+            return {
+                "GroupLimit": parse_uint(allowed),
+                "GroupUsed": max(0, parse_uint(used) - given_up),
+            }
     return {}
 
 

@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 
 from autotune.monitor.process_table import FILE_LIMIT_SECTION, OPEN_FILES_SECTION, ProcessOwners
 from autotune.monitor.procfs import SAMPLED_FILES, SS_COMMAND, HostSample, build_sample
-from autotune.strict import split_lines
-from autotune.transports import waiting
+from autotune.strict_parsing import split_lines
+from autotune.transports import wait_notices
 from autotune.transports.base import Transport
-from autotune.transports.temporary import LOCK_SCRIPT
+from autotune.transports.temporary_files import LOCK_SCRIPT
 
 MAX_LOG_BYTES = 1 << 20  # bytes of a log: an overloaded server writes thousands of similar lines
 KILL_AFTER_SECONDS = 15.0  # seconds beyond its planned end until it is killed
@@ -141,7 +141,7 @@ kill -TERM "$pid"
 
 @dataclass(frozen=True)
 class StreamResult:
-    """The samples, the CPU seconds that they took on the host (``cost``), and new text by log."""
+    """The samples, the CPU seconds that they took on the host (``cpu_seconds``), and new text by log."""
 
     samples: tuple[HostSample, ...] = ()
     cpu_seconds: float = 0.0
@@ -175,12 +175,24 @@ class SampleStream:
     def run(self) -> StreamResult:
         """Return the parsed output after the command has exited. Raises ``HostUnreachable``."""
         argv = (
-            "sh", "-c", _START_SCRIPT, "sh", _STREAM_SCRIPT, "sh", str(round(self._seconds / self._interval)),
-            f"{self._interval + self._later:.3f}", str(self._interval),
-            " ".join(self._owners.programs), self._whoami, "\n".join(self._logs), *SAMPLED_FILES,
-        )  # fmt: skip
-        with waiting.about("its usage during a reading", usual=self._seconds):
-            done = self._transport.run(argv, timeout=self._seconds + KILL_AFTER_SECONDS, env={"LC_ALL": "C"})
+            "sh",
+            "-c",
+            _START_SCRIPT,
+            "sh",
+            _STREAM_SCRIPT,
+            "sh",
+            str(round(self._seconds / self._interval)),
+            f"{self._interval + self._later:.3f}",
+            str(self._interval),
+            " ".join(self._owners.programs),
+            self._whoami,
+            "\n".join(self._logs),
+            *SAMPLED_FILES,
+        )
+        with wait_notices.about("its usage during a reading", usual=self._seconds):
+            done = self._transport.run(
+                argv, timeout=self._seconds + KILL_AFTER_SECONDS, env={"LC_ALL": "C"}
+            )
         return parse_stream(done.stdout, self._owners)
 
     def stop(self) -> None:

@@ -35,7 +35,9 @@ ESSENTIAL_PROBABILITY = 0.02  # below this, a change matters for certain
 MIN_SET_MEASUREMENTS, MAX_SET_MEASUREMENTS = 4, 16  # measurements of one set
 WINNER_MEASUREMENTS = 8  # measurements of the winner, before anything is compared with it
 POSTERIOR_DRAWS = 200
-ESTIMATION_SHARE = 0.75  # of the measurements left after screening estimate effects, the others verify
+ESTIMATION_SHARE = (
+    0.75  # of the measurements left after screening estimate effects, the others verify
+)
 AGREEMENT_SHARE = 0.9  # of the draws must agree about each change before estimation ends early
 OUTLIER_SDS = 4.0  # sds below what all others predict: such a measurement is disregarded
 OUTLIER_ROUNDS = 4
@@ -93,7 +95,9 @@ class EffectRegression:
         sd = np.array([LEVEL_SD, *(MODEL_SD_FACTOR * self.predicted[n].sd for n in names)])
         sound = np.ones(len(log_peaks), bool)
         for _ in range(OUTLIER_ROUNDS):
-            fitted, covariance = _bayesian_regression(design[sound], log_peaks[sound], mean, sd, self.noise)
+            fitted, covariance = _bayesian_regression(
+                design[sound], log_peaks[sound], mean, sd, self.noise
+            )
             spread = np.sqrt(np.einsum("ij,jk,ik->i", design, covariance, design) + self.noise**2)
             still_sound = log_peaks - design @ fitted > -OUTLIER_SDS * spread
             if (still_sound == sound).all():
@@ -169,7 +173,11 @@ class Ablation:
             self._verify_largest_set(removable)
         except MeasurementsSpent:
             # Sets measured too seldom to verify are dropped if that is likely to be right.
-            likely = [s for s in self._regression.reverted_sets if self._drop_probability(s) > FINAL_DROP_PROBABILITY]
+            likely = [
+                s
+                for s in self._regression.reverted_sets
+                if self._drop_probability(s) > FINAL_DROP_PROBABILITY
+            ]
             self._reverted = max((self._reverted, *likely), key=len)
         return self._build_result()
 
@@ -183,12 +191,21 @@ class Ablation:
         for name in ranked:
             change = frozenset({name})
             for _ in range(2):
-                if self._drop_probability(change) >= ESSENTIAL_PROBABILITY and change not in self._log_peaks:
+                if (
+                    self._drop_probability(change) >= ESSENTIAL_PROBABILITY
+                    and change not in self._log_peaks
+                ):
                     self._measure_set(change)
-                elif change in self._log_peaks and self._drop_probability(change) < ESSENTIAL_PROBABILITY:
+                elif (
+                    change in self._log_peaks
+                    and self._drop_probability(change) < ESSENTIAL_PROBABILITY
+                ):
                     self._measure_set(change)
                     break
-            if change not in self._failed and self._drop_probability(change) >= ESSENTIAL_PROBABILITY:
+            if (
+                change not in self._failed
+                and self._drop_probability(change) >= ESSENTIAL_PROBABILITY
+            ):
                 removable.append(name)
         return removable
 
@@ -203,7 +220,7 @@ class Ablation:
             self._measure_set(frozenset(removable) - half)
 
     def _draws_agree(self) -> bool:
-        """Whether ``AGREED`` of the posterior's draws agree on each change: droppable or not."""
+        """Whether ``AGREEMENT_SHARE`` of the posterior's draws agree on each change: droppable or not."""
         draws = self._regression.fit_effects().draw_losses(POSTERIOR_DRAWS, self._rng)
         dropped = np.mean([select_affordable(draw, self._limit) for draw in draws], axis=0)
         return bool((np.maximum(dropped, 1.0 - dropped) >= AGREEMENT_SHARE).all())
@@ -235,7 +252,9 @@ class Ablation:
                 count = len(self._log_peaks.get(wider, ()))
                 loss, sd = self._measured_loss(wider) if count else (0.0, 1.0)
                 probability = float(ndtr((self._limit - loss) / sd))
-                clear = probability < ESSENTIAL_PROBABILITY or (count > 1 and probability > DROP_PROBABILITY)
+                clear = probability < ESSENTIAL_PROBABILITY or (
+                    count > 1 and probability > DROP_PROBABILITY
+                )
                 if count and (clear or count >= MAX_SET_MEASUREMENTS):
                     break
                 self._measure_set(wider, with_regression=False)
@@ -248,7 +267,11 @@ class Ablation:
             count = len(self._log_peaks.get(reverted, ()))
             if count >= MIN_SET_MEASUREMENTS:
                 probability = self._drop_probability(reverted)
-                if probability > DROP_PROBABILITY or probability < KEEP_PROBABILITY or count >= MAX_SET_MEASUREMENTS:
+                if (
+                    probability > DROP_PROBABILITY
+                    or probability < KEEP_PROBABILITY
+                    or count >= MAX_SET_MEASUREMENTS
+                ):
                     return probability > FINAL_DROP_PROBABILITY
             fewer = count <= len(self._log_peaks[frozenset()])
             self._measure_set(reverted if fewer else frozenset())
@@ -288,7 +311,9 @@ class Ablation:
             loss, sd = self._measured_loss(reverted)
         ranked = sorted(self._predicted, key=self._expected_loss, reverse=True)
         kept = tuple(name for name in ranked if name not in reverted)
-        measured = {name for reverted_set in self._regression.reverted_sets for name in reverted_set}
+        measured = {
+            name for reverted_set in self._regression.reverted_sets for name in reverted_set
+        }
         return AblationResult(
             kept, tuple(sorted(reverted)),
             1 - loss / self._gain, 1 - (loss + SDS_WITHIN_90 * sd) / self._gain,

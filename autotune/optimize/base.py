@@ -59,8 +59,8 @@ def strip_numpy_types(values: Mapping[str, object]) -> dict[str, Value]:
 
 @dataclass(frozen=True)
 class SamplerTask:
-    """A sampler's task. ``trials``: configurations the budget allows, presets included.
-    ``several``: more than one is measured at a time."""
+    """A sampler's task. ``trial_budget``: configurations the budget allows, presets included.
+    ``has_several_beds``: more than one is measured at a time."""
 
     space: SearchSpace
     trial_budget: int = 40
@@ -81,8 +81,8 @@ class Narrowing(BaseSampler):
 
 
 class SpaceSampler(Narrowing):
-    """Base of samplers that suggest the whole space at once, in ``sample_relative``. ``_apart`` is a part
-    of their seed: reseeded, they differ from those of other processes."""
+    """Base of samplers that suggest the whole space at once, in ``sample_relative``. ``_seed_offset``
+    is a part of their seed: reseeded, they differ from those of other processes."""
 
     _seed_offset: tuple[int, ...] = ()
 

@@ -3,7 +3,7 @@
 Measurements come in the order A B B A A B B A …, so that steady drift cancels.
 Each neighbouring pair gives one log-ratio. The spread of these is estimated with the peak searches' own
 uncertainty as a prior (scaled inverse-chi-square, ``PRIOR_WEIGHT`` pairs' worth), so that pairs which
-happen to agree do not look certain; the interval is Student's. Fewer than ``LEAST_PAIRS`` prove
+happen to agree do not look certain; the interval is Student's. Fewer than ``MIN_PAIRS`` prove
 nothing: they do not show how much such pairs differ.
 A measurement far below the median of its side was disturbed: its pair is left out.
 """
@@ -28,12 +28,14 @@ MIN_PAIRS = 3
 CLAIM_COVERAGE = 0.95
 OUTLIER_SDS = 4.0  # sds below the median of its side, or from one repeat to the next
 MIN_OUTLIER_DIFFERENCE = 0.15  # and at least this difference of logarithms
-DISAGREEMENT_PROBABILITY = 0.05  # test beds disagree if equal ones would differ as much with a chance below this
+DISAGREEMENT_PROBABILITY = (
+    0.05  # test beds disagree if equal ones would differ as much with a chance below this
+)
 
 
 @dataclass(frozen=True)
 class SideMeasurement:
-    """One peak in requests/s, of the ``winner`` or the baseline."""
+    """One peak in requests/s, of the ``is_winner`` or the baseline."""
 
     is_winner: bool
     peak: Estimate
@@ -54,7 +56,9 @@ def is_winner_turn(index: int) -> bool:
     return index % 4 in (1, 2)
 
 
-def compute_gain(measurements: Sequence[SideMeasurement], coverage: float = INTERVAL_COVERAGE) -> Gain | None:
+def compute_gain(
+    measurements: Sequence[SideMeasurement], coverage: float = INTERVAL_COVERAGE
+) -> Gain | None:
     """The gain after these measurements, in the order taken; ``None`` before the first pair."""
     ratios = _undisturbed_ratios(measurements)
     return _compute_interval(ratios, len(ratios), coverage) if ratios else None
@@ -97,7 +101,7 @@ class BedConfirmation:
     """The alternating measurements of several test beds, whole pairs each.
 
     Pairs are within a bed, so that its offset cancels. Where the gains of beds differ by more than
-    their pairs scatter (Cochran's Q), they ``disagree``: then each bed counts as one observation,
+    their pairs scatter (Cochran's Q), they ``beds_disagree``: then each bed counts as one observation,
     and the interval is wide, for there are few of them.
     """
 
@@ -126,7 +130,9 @@ class BedConfirmation:
         ratios = [ratio for each in self._pair_ratios() for ratio in each]
         if not ratios:
             return None
-        return _compute_interval(self._mean_ratios() if self.beds_disagree else ratios, len(ratios), coverage)
+        return _compute_interval(
+            self._mean_ratios() if self.beds_disagree else ratios, len(ratios), coverage
+        )
 
     @property
     def is_proven(self) -> bool:
@@ -136,12 +142,16 @@ class BedConfirmation:
 
     @property
     def is_decided(self) -> bool:
-        """As the function `decided`, once two beds (or the only one) have a pair each."""
+        """As the function `is_decided`, once two beds (or the only one) have a pair each."""
         enough = len(self.gain_by_bed) >= min(2, len(self.measured))
         return enough and _decides_early(self.compute_gain(EARLY_COVERAGE))
 
     def _pair_ratios(self) -> list[list[Estimate]]:
-        return [ratios for measured in self.measured.values() if (ratios := _undisturbed_ratios(measured))]
+        return [
+            ratios
+            for measured in self.measured.values()
+            if (ratios := _undisturbed_ratios(measured))
+        ]
 
     def _mean_ratios(self) -> list[Estimate]:
         """The mean log-ratio of each bed, its sd by the scatter of all beds' pairs."""
@@ -159,7 +169,10 @@ class BedConfirmation:
 
 def _undisturbed_ratios(measurements: Sequence[SideMeasurement]) -> list[Estimate]:
     """Winner over baseline, of each pair in which nothing was disturbed."""
-    lowest = {side: find_outlier_threshold([m.peak for m in measurements if m.is_winner is side]) for side in (True, False)}
+    lowest = {
+        side: find_outlier_threshold([m.peak for m in measurements if m.is_winner is side])
+        for side in (True, False)
+    }
     ratios = []
     for first, second in zip(measurements[::2], measurements[1::2], strict=False):
         winner, baseline = (first, second) if first.is_winner else (second, first)
@@ -169,10 +182,13 @@ def _undisturbed_ratios(measurements: Sequence[SideMeasurement]) -> list[Estimat
 
 
 def repeat_sd(log_differences: Sequence[float]) -> float:
-    """Sd of one measurement's logarithm, by ``steps``: the difference of each repeat of a configuration
+    """Sd of one measurement's logarithm, by ``log_differences``: the difference of each repeat of a
+    configuration
     from the measurement before. Steps to or from a disturbed measurement are left out, as in pairs."""
     # Half of the steps are within ``deviations(0.5)`` sds, so the quotient is the sd of a step.
-    most = _outlier_difference(median(abs(step) for step in log_differences) / normal_half_width(0.5))
+    most = _outlier_difference(
+        median(abs(step) for step in log_differences) / normal_half_width(0.5)
+    )
     return sqrt(fmean(step**2 for step in log_differences if abs(step) <= most) / 2)
 
 

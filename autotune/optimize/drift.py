@@ -26,11 +26,11 @@ _LEVEL_VARIANCE = 4.0  # variance of the level, which is unknown
 
 @dataclass(frozen=True)
 class StudyDrift:
-    """``chance`` that there is any; ``total`` is the change from the first place to the last.
+    """``probability`` that there is any; ``total_change`` is the change from the first place to the last.
 
     ``shifts`` are the factors by which a peak measured at a place was too high, in today's terms. Their
     sds are relative to the other places: an error that all places share does not change their order.
-    ``beds``: the sd of the error that all shifts of a test bed share, where there are several.
+    ``bed_sds``: the sd of the error that all shifts of a test bed share, where there are several.
     """
 
     shifts: dict[int, Estimate]
@@ -44,16 +44,23 @@ class StudyDrift:
         return self.probability > 0.95
 
     def __str__(self) -> str:
-        change, half = 100 * (self.total_change.value - 1), 100 * SDS_WITHIN_90 * self.total_change.sd
+        change, half = (
+            100 * (self.total_change.value - 1),
+            100 * SDS_WITHIN_90 * self.total_change.sd,
+        )
         return f"the reference changed by {change:+.0f} % ± {half:.0f} % during the study"
 
 
 EMPTY_DRIFT = StudyDrift({}, 0.0, Estimate(0.0, 0.0))
 
 
-def estimate_drift(reference: Mapping[int, Estimate], trial_numbers: Sequence[int], noise: float = MEASUREMENT_LOG_SD) -> StudyDrift:
-    """The shift at each of ``places`` (numbers of trials), relative to the last of them, from what the
-    ``reference`` was measured to carry at some of them."""
+def estimate_drift(
+    reference: Mapping[int, Estimate],
+    trial_numbers: Sequence[int],
+    noise: float = MEASUREMENT_LOG_SD,
+) -> StudyDrift:
+    """The shift at each of ``trial_numbers`` (numbers of trials), relative to the last of them, from
+    what the ``reference`` was measured to carry at some of them."""
     if len(reference) < MIN_REFERENCES or not trial_numbers:
         return EMPTY_DRIFT
     at = np.array([float(place) for place in reference])
@@ -85,7 +92,8 @@ def estimate_drift(reference: Mapping[int, Estimate], trial_numbers: Sequence[in
     spread = weights @ np.array(squares) - (mean - reference_weights @ mean) ** 2
     sd = np.sqrt(np.maximum(spread, 0.0))
     shifts = {
-        place: Estimate(float(mean[i] - mean[-1]), float(sd[i])) for i, place in enumerate(trial_numbers)
+        place: Estimate(float(mean[i] - mean[-1]), float(sd[i]))
+        for i, place in enumerate(trial_numbers)
     }
     changed = float(mean[-1] - mean[-2])
     unsure = sqrt(max(float(weights @ np.array(totals)) - changed**2, 0.0))
@@ -95,7 +103,8 @@ def estimate_drift(reference: Mapping[int, Estimate], trial_numbers: Sequence[in
 def _drift_posterior(
     strength: float, positions: Array, log_means: Array, variances: Array, query_positions: Array
 ) -> tuple[float, Array, Array]:
-    """Log evidence of one strength, and mean and covariance of the drift at the places ``queried``."""
+    """Log evidence of one strength, and mean and covariance of the drift at the places
+    ``query_positions``."""
     total = _LEVEL_VARIANCE + _covariance(strength, positions, positions) + np.diag(variances)
     centred = log_means - log_means.mean()
     inverse = np.linalg.inv(total)

@@ -55,12 +55,14 @@ class RangeEdge:
 def compute_effects(surrogate: SurrogateModel) -> dict[str, float]:
     """Parameter → standard deviation of its effect over what was measured, as a log ratio."""
     alpha = surrogate.log_peak_model.observation_weights
-    deviations = {name: float((part.T @ alpha).std()) for name, part in _parameter_covariances(surrogate)}
+    deviations = {
+        name: float((part.T @ alpha).std()) for name, part in _parameter_covariances(surrogate)
+    }
     return dict(sorted(deviations.items(), key=lambda item: -item[1]))
 
 
 def compute_effect_sds(surrogate: SurrogateModel) -> dict[str, float]:
-    """Parameter → posterior sd of its ``effects``, along the shape of its posterior mean."""
+    """Parameter → posterior sd of its ``compute_effects``, along the shape of its posterior mean."""
     process, points = surrogate.log_peak_model, _distinct_configurations(surrogate)
     sds = {}
     for d, (name, part) in enumerate(_parameter_covariances(surrogate)):
@@ -75,11 +77,18 @@ def compute_effect_sds(surrogate: SurrogateModel) -> dict[str, float]:
     return sds
 
 
-def find_interacting_pairs(surrogate: SurrogateModel, max_pairs: int = MAX_PAIRS) -> tuple[InteractingPair, ...]:
+def find_interacting_pairs(
+    surrogate: SurrogateModel, max_pairs: int = MAX_PAIRS
+) -> tuple[InteractingPair, ...]:
     """The strongest interactions, those with an effect of at least one percent."""
     process = surrogate.log_peak_model
     interactions = [
-        InteractingPair(first, second, process.interaction_weight * float(((left * right).T @ process.observation_weights).std()))
+        InteractingPair(
+            first,
+            second,
+            process.interaction_weight
+            * float(((left * right).T @ process.observation_weights).std()),
+        )
         for (first, left), (second, right) in combinations(_parameter_covariances(surrogate), 2)
     ]
     ranked = sorted(interactions, key=lambda pair: -pair.effect)[:max_pairs]
@@ -87,10 +96,12 @@ def find_interacting_pairs(surrogate: SurrogateModel, max_pairs: int = MAX_PAIRS
 
 
 def find_range_edges(surrogate: SurrogateModel, best_point: GridPoints) -> tuple[RangeEdge, ...]:
-    """Numbers whose value in ``best`` is at an end of the range towards which the model climbs, if the
-    interval of their effect leaves out zero."""
+    """Numbers whose value in ``best_point`` is at an end of the range towards which the model climbs,
+    if the interval of their effect leaves out zero."""
     too_narrow, sds = [], compute_effect_sds(surrogate)
-    clear = {name for name, e in compute_effects(surrogate).items() if e > SDS_WITHIN_90 * sds[name]}
+    clear = {
+        name for name, e in compute_effects(surrogate).items() if e > SDS_WITHIN_90 * sds[name]
+    }
     for d, axis in enumerate(surrogate.grid.axes):
         unmoved = best_point[d] == surrogate.grid.baseline[d]
         if not axis.is_ordered or unmoved or axis.dimension.name not in clear:
@@ -137,7 +148,8 @@ def _parameter_covariances(surrogate: SurrogateModel) -> Iterator[tuple[str, Arr
 
 
 def build_view(surrogate: SurrogateModel, anova: Mapping[str, float]) -> dict[str, Any]:
-    """As JSON: ``importance`` (``effect`` and its ``sd`` are of a log ratio), ``pairs``, ``edges``, and
+    """As JSON: ``importance`` (``effect`` and its ``sd`` are of a log ratio),
+    ``find_interacting_pairs``, ``find_range_edges``, and
     ``slices`` of the parameters that matter most, through the configuration believed to be the best:
     ``x``, ``mean`` and the 90 % band ``low`` to ``high``, as peaks."""
     best = surrogate.observations.points[surrogate.best_index()]

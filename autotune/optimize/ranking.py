@@ -11,11 +11,13 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
-from autotune.estimate import MIN_LOG_SD, MEASUREMENT_LOG_SD, Estimate
+from autotune.estimate import MEASUREMENT_LOG_SD, MIN_LOG_SD, Estimate
 from autotune.services.base import Settings, Value
 from autotune.space.space import SearchSpace
 
-REPLACE_PRESET_PROBABILITY = 0.8  # probability at which another configuration takes the place of the best preset
+REPLACE_PRESET_PROBABILITY = (
+    0.8  # probability at which another configuration takes the place of the best preset
+)
 DECIDED_PROBABILITY = 0.95  # probability at which two configurations need no further comparison
 
 
@@ -36,16 +38,23 @@ def find_winner(
     repeats: Mapping[int, Sequence[Estimate]],
     presets: Container[int] = (),
 ) -> int | None:
-    """The trial with the highest pooled peak if `SURE` to beat the best of ``presets``, else that."""
+    """The trial with the highest pooled peak if `REPLACE_PRESET_PROBABILITY` to beat the best of
+    ``presets``, else that."""
     estimates = pool_peaks(first_peaks, repeats)
     leader = next(iter(estimates), None)
     preset = next((trial for trial in estimates if trial in presets), None)
     if leader is None or preset is None:
         return leader
-    return leader if probability_better(estimates[leader], estimates[preset]) >= REPLACE_PRESET_PROBABILITY else preset
+    return (
+        leader
+        if probability_better(estimates[leader], estimates[preset]) >= REPLACE_PRESET_PROBABILITY
+        else preset
+    )
 
 
-def find_rivals(estimates: Mapping[int, Estimate], presets: Container[int]) -> tuple[int, int] | None:
+def find_rivals(
+    estimates: Mapping[int, Estimate], presets: Container[int]
+) -> tuple[int, int] | None:
     """The trial that leads ``estimates`` (the best first), and the one that it must beat: the best of
     ``presets``, or else the second best. ``None`` where a preset leads: it needs no proof to win."""
     leader, *others = estimates or (None,)
@@ -86,7 +95,10 @@ MIN_SHARED_CHANGES = 0.5
 
 
 def transfer_settings(
-    ranked: Sequence[Settings], baseline: Settings, space: SearchSpace, max_settings: int = MAX_TRANSFERRED
+    ranked: Sequence[Settings],
+    baseline: Settings,
+    space: SearchSpace,
+    max_settings: int = MAX_TRANSFERRED,
 ) -> tuple[dict[str, Value], ...]:
     """Values for this space from the configurations of another study, best first.
 

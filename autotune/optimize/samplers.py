@@ -18,14 +18,20 @@ from optuna.trial import FrozenTrial, TrialState
 
 from autotune import plugins
 from autotune.errors import AutotuneError
-from autotune.optimize.base import Narrowing, SpaceSampler, SamplerTask, build_distributions, clip_to_dimensions
+from autotune.optimize.base import (
+    Narrowing,
+    SamplerTask,
+    SpaceSampler,
+    build_distributions,
+    clip_to_dimensions,
+)
 from autotune.optimize.gp.grid import GridAxis
 from autotune.optimize.gp.sampler import GpSampler
-from autotune.optimize.gp.surrogate import to_logarithms, is_feasible_trial
+from autotune.optimize.gp.surrogate import is_feasible_trial, to_logarithms
 from autotune.services.base import Settings, Value
 from autotune.space.dimension import Dimension
 from autotune.space.space import InfeasibleRule, SearchSpace
-from autotune.target.messages import suggest_name, format_count
+from autotune.target.messages import format_count, suggest_name
 
 SKOPT_SURROGATES = {"skopt-gp": "GP", "skopt-et": "ET", "skopt-rf": "RF"}
 INITIAL_POINTS = 8
@@ -54,13 +60,19 @@ class SkoptSampler(SpaceSampler):
         done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         dimensions = self._task.space.tunable_dimensions
         complete = [{**self._task.space.baseline, **t.params} for t in done]
-        points = [[_encode_value(d, d.clip(params[d.name])) for d in dimensions] for params in complete]
+        points = [
+            [_encode_value(d, d.clip(params[d.name])) for d in dimensions] for params in complete
+        ]
         values = [t.value for t in done if t.value is not None]
         with warnings.catch_warnings():
             # About skopt's own internals: deprecated calls, and fits that did not quite converge.
             warnings.simplefilter("ignore")
-            suggested = self._suggest_point(points, [-float(height) for height in to_logarithms(values)])
-        return {d.name: _decode_value(d, value) for d, value in zip(dimensions, suggested, strict=True)}
+            suggested = self._suggest_point(
+                points, [-float(height) for height in to_logarithms(values)]
+            )
+        return {
+            d.name: _decode_value(d, value) for d, value in zip(dimensions, suggested, strict=True)
+        }
 
     def _suggest_point(self, points: list[list[Any]], losses: list[float]) -> Sequence[Any]:
         from skopt import Optimizer
@@ -91,7 +103,10 @@ class SkoptSampler(SpaceSampler):
 
     def _is_allowed(self, point: Sequence[Any]) -> bool:
         space = self._task.space
-        values = {d.name: _decode_value(d, value) for d, value in zip(space.tunable_dimensions, point, strict=True)}
+        values = {
+            d.name: _decode_value(d, value)
+            for d, value in zip(space.tunable_dimensions, point, strict=True)
+        }
         try:
             return not space.build_candidate(values).repairs
         except InfeasibleRule:
@@ -184,7 +199,10 @@ class HillClimbSampler(SpaceSampler):
         movable = [axis for axis in axes if axis.dimension.name in active and len(axis.values) > 1]
         count = min(len(movable), int(rng.integers(1, self.MAX_CHANGES + 1)))
         moved = [movable[i] for i in rng.choice(len(movable), count, replace=False)]
-        return {**leader, **{axis.dimension.name: _draw_other_value(axis, leader, rng) for axis in moved}}
+        return {
+            **leader,
+            **{axis.dimension.name: _draw_other_value(axis, leader, rng) for axis in moved},
+        }
 
 
 def _draw_other_value(axis: GridAxis, leader: Settings, rng: np.random.Generator) -> Value:
@@ -198,7 +216,9 @@ def _best_searched_values(study: Study, space: SearchSpace) -> dict[str, Any]:
     done = study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
     usable = [trial for trial in done if is_feasible_trial(trial) and trial.value is not None]
     best = max(usable, key=lambda trial: trial.value or 0.0, default=None)
-    return clip_to_dimensions({**space.baseline, **(best.params if best else {})}, space.tunable_dimensions)
+    return clip_to_dimensions(
+        {**space.baseline, **(best.params if best else {})}, space.tunable_dimensions
+    )
 
 
 @dataclass(frozen=True)
@@ -260,7 +280,9 @@ def choose_sampler(name: str, task: SamplerTask) -> ChosenSampler:
         hint = suggest_name(name, ["auto", *SAMPLERS])
         raise AutotuneError(f"there is no sampler {name!r}", hint=hint)
     sampler, why = SAMPLERS[name](task), "the target asks for it"
-    if isinstance(sampler, GpSampler) or len(task.space.core_dimensions) == len(task.space.tunable_dimensions):
+    if isinstance(sampler, GpSampler) or len(task.space.core_dimensions) == len(
+        task.space.tunable_dimensions
+    ):
         return ChosenSampler(name, why, sampler)
     return ChosenSampler(name, f"{why}; {_describe_task(task)}", CoreFirstSampler(sampler, task))
 
@@ -268,7 +290,9 @@ def choose_sampler(name: str, task: SamplerTask) -> ChosenSampler:
 def _describe_task(task: SamplerTask) -> str:
     every, core = len(task.space.tunable_dimensions), len(task.space.core_dimensions)
     first = f", {core} of them first" if core < every else ""
-    return f"{format_count(task.trial_budget, 'trial')} of {format_count(every, 'parameter')}{first}"
+    return (
+        f"{format_count(task.trial_budget, 'trial')} of {format_count(every, 'parameter')}{first}"
+    )
 
 
 def _choose_automatically(task: SamplerTask) -> ChosenSampler:

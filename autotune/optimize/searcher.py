@@ -19,18 +19,24 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from autotune.estimate import Estimate
-from autotune.optimize.base import Narrowing, SamplerTask, build_distributions, clip_to_dimensions, strip_numpy_types
+from autotune.optimize.base import (
+    Narrowing,
+    SamplerTask,
+    build_distributions,
+    clip_to_dimensions,
+    strip_numpy_types,
+)
 from autotune.optimize.drift import EMPTY_DRIFT, StudyDrift
 from autotune.optimize.gp.scale import decompress
 from autotune.optimize.gp.surrogate import (
+    BED_DRIFT_KEY,
     DRIFT_KEY,
     FEASIBLE_KEY,
     NO_TRIAL,
-    BED_DRIFT_KEY,
     SurrogateModel,
     collect_observations,
-    read_shifts,
     is_feasible_trial,
+    read_shifts,
 )
 from autotune.optimize.importance import build_view
 from autotune.optimize.ranking import PosteriorPeaks
@@ -182,7 +188,9 @@ class Searcher:
         """The model of the space, from everything recorded; something must have worked."""
         self._store_drift(drift)
         trials = self._study.get_trials(deepcopy=False)
-        observations = collect_observations(self._task.grid, trials, NO_TRIAL, read_shifts(self._study))
+        observations = collect_observations(
+            self._task.grid, trials, NO_TRIAL, read_shifts(self._study)
+        )
         return SurrogateModel.fit(self._task.grid, observations)
 
     def compute_importance(self) -> dict[str, float]:
@@ -204,8 +212,11 @@ class Searcher:
             if noted != self._study.user_attrs.get(name, {}):
                 self._study.set_user_attr(name, noted)
 
-    def record_outcome(self, suggestion_number: int | None, values: Settings, outcome: Outcome) -> None:
-        """Record a configuration's outcome, suggested (``asked``) or not; a second call does nothing.
+    def record_outcome(
+        self, suggestion_number: int | None, values: Settings, outcome: Outcome
+    ) -> None:
+        """Record a configuration's outcome, suggested (``suggestion_number``) or not; a second call
+        does nothing.
 
         A configuration that the sampler never suggested, or whose suggestion was discarded, enters
         as a finished trial of its own: the sampler learns from it all the same.
@@ -215,7 +226,9 @@ class Searcher:
         worst = INFEASIBLE_SHARE * self._lowest if self._lowest < inf else 0.0
         value, violation = (worst, 1.0) if outcome.peak is None else (outcome.peak, -1.0)
         suggested = None if suggestion_number is None else self._find_pending(suggestion_number)
-        if suggested and strip_numpy_types(suggested.params) != clip_to_dimensions(values, self._dimensions):
+        if suggested and strip_numpy_types(suggested.params) != clip_to_dimensions(
+            values, self._dimensions
+        ):
             # Other values took effect than those suggested.
             self.discard(suggestion_number)
             suggested = None
@@ -233,7 +246,9 @@ class Searcher:
         """The suggestion of this number, if it has no outcome yet."""
         trials = self._study.get_trials(deepcopy=False)
         return (
-            trials[suggestion_number] if suggestion_number < len(trials) and not trials[suggestion_number].state.is_finished() else None
+            trials[suggestion_number]
+            if suggestion_number < len(trials) and not trials[suggestion_number].state.is_finished()
+            else None
         )
 
     def _tell_outcome(
@@ -268,7 +283,9 @@ class Searcher:
 
     def discard(self, suggestion_number: int | None) -> None:
         """Discard a suggestion, by its number, that is not to be measured or that says nothing."""
-        if suggestion_number is not None and suggestion_number < len(self._study.get_trials(deepcopy=False)):
+        if suggestion_number is not None and suggestion_number < len(
+            self._study.get_trials(deepcopy=False)
+        ):
             self._study.tell(suggestion_number, state=TrialState.FAIL, skip_if_finished=True)
 
     def discard_pending(self) -> None:

@@ -43,8 +43,8 @@ MODEL_DRAWS = 400
 
 @dataclass(frozen=True)
 class SimplifiedWinner:
-    """``settings`` with the ``reverted`` parameters as they are in the baseline; ``probability`` that
-    this costs next to nothing, by the model."""
+    """``settings`` with the ``revert_changes`` parameters as they are in the baseline; ``probability``
+    that this costs next to nothing, by the model."""
 
     settings: Settings
     reverted: tuple[str, ...]
@@ -59,7 +59,7 @@ def simplify_winner(
     rejected: Sequence[Collection[str]] = (),
 ) -> SimplifiedWinner:
     """What to measure next: ``winner`` with more changes reverted than were ``accepted``, and no set
-    that includes one of ``refused``. Nothing more is ``reverted`` where no set is promising."""
+    that includes one of ``rejected``. Nothing more is ``revert_changes`` where no set is promising."""
     changed = [d.name for d in space.tunable_dimensions if winner[d.name] != space.baseline[d.name]]
     chosen, probability, value = frozenset(accepted), 1.0, (False, 0.0)
     first = chosen | _find_unimportant(space, winner, changed)
@@ -83,7 +83,9 @@ def simplify_winner(
     return SimplifiedWinner(revert_changes(space, winner, chosen), order, probability)
 
 
-def _find_unimportant(space: SearchSpace, winner: Settings, changed: Sequence[str]) -> frozenset[str]:
+def _find_unimportant(
+    space: SearchSpace, winner: Settings, changed: Sequence[str]
+) -> frozenset[str]:
     """Changes that hardly matter by the guides, or have no effect under the winner's settings."""
     core = {dimension.name for dimension in space.tunable_dimensions if dimension.is_core}
     return frozenset(changed) - (core & space.active_parameters(winner))
@@ -101,7 +103,8 @@ def keep_probabilities(
     if not sets:
         return []
     log_peaks = _draw_log_peaks(
-        surrogate, [winner, space.baseline, *(revert_changes(space, winner, names) for names in sets)]
+        surrogate,
+        [winner, space.baseline, *(revert_changes(space, winner, names) for names in sets)],
     )
     gain = np.maximum(log_peaks[:, 0] - log_peaks[:, 1], 0.0)
     limit = np.maximum(-np.log1p(MAX_LOSS * np.expm1(-gain)), MIN_LOSS)
@@ -132,7 +135,7 @@ def _list_blocks(
     is_allowed: Callable[[frozenset[str]], bool],
 ) -> Iterator[frozenset[str]]:
     """Sets of changes to revert, each with those that were accepted. The last sets grow by one change
-    each, those that hardly matter first; a change that is not ``allowed`` in the set is skipped."""
+    each, those that hardly matter first; a change that is not ``is_allowed`` in the set is skipped."""
     dimensions = {d.name: d for d in space.tunable_dimensions}
     remaining = [name for name in changed if name not in accepted]
     if not remaining:
@@ -159,7 +162,10 @@ def _list_blocks(
 def _draw_log_peaks(surrogate: SurrogateModel, settings: Sequence[Settings]) -> Array:
     """The model's draws of the log peaks of these configurations: ``[draw, configuration]``."""
     points = surrogate.grid.reset_inactive(surrogate.grid.encode_all(list(settings)))
-    model, rng = surrogate.composite_model or surrogate.log_peak_model, np.random.default_rng(len(settings))
+    model, rng = (
+        surrogate.composite_model or surrogate.log_peak_model,
+        np.random.default_rng(len(settings)),
+    )
     drawn = model.sample(points, MODEL_DRAWS, rng)
     # Above the best that was measured, the scale is the logarithm itself.
     return np.where(drawn > 0, drawn, decompress(drawn))
@@ -177,7 +183,9 @@ def _build_rule_check(space: SearchSpace, winner: Settings) -> Callable[[frozens
     def keeps(rule: Rule, settings: Settings) -> bool:
         if not rule.applies(settings) or space.is_kept(rule, settings):
             return True
-        return rule.applies(winner) and space.relative_excess(rule, settings) <= space.relative_excess(rule, winner)
+        return rule.applies(winner) and space.relative_excess(
+            rule, settings
+        ) <= space.relative_excess(rule, winner)
 
     @cache
     def kept(names: frozenset[str]) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 from autotune.estimate import SDS_WITHIN_90
 from autotune.report import format as fmt
 from autotune.report.view import StudyView
-from autotune.study.records import State
+from autotune.study.study_state import State
 from autotune.target.messages import format_count
 
 
@@ -83,7 +83,9 @@ def build_bed_rows(view: StudyView) -> Iterator[tuple[str, ...]]:
         yield (
             name,
             str(bed["trials"]),
-            fmt.format_change_interval(offset["ratio"], offset["low"], offset["high"]) if offset else "–",
+            fmt.format_change_interval(offset["ratio"], offset["low"], offset["high"])
+            if offset
+            else "–",
             f"{100 * offset['noise']:.0f} %" if offset else "–",
             f"{fmt.format_change_interval(gain['ratio'], gain['low'], gain['high'])}, {pairs}"
             if gain

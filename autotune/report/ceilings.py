@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from autotune.loads.closed import CLOSED_LOOP_LABEL
+from autotune.loads.closed_load import CLOSED_LOOP_LABEL
 from autotune.report import format as fmt
-from autotune.study.records import CACHE_CEILING
+from autotune.study.study_state import CACHE_CEILING
 
 SCHEMA_VERSION = 1
 CeilingRecord = Mapping[str, Any]
@@ -66,7 +66,12 @@ def build_ceilings_table(record: CeilingRecord) -> dict[str, Any]:
             ]
             for ceiling in record["ceilings"]
         ]
-    return {"title": _format_title(record), "heads": heads, "rows": rows, "note": _format_share_note(record)}
+    return {
+        "title": _format_title(record),
+        "heads": heads,
+        "rows": rows,
+        "note": _format_share_note(record),
+    }
 
 
 def _format_title(record: CeilingRecord) -> str:

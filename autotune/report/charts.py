@@ -12,14 +12,21 @@ from autotune.report import timeline
 from autotune.report.diff import read_rendered_files
 from autotune.report.latency import LatencyCurve, fit_latency_curves
 from autotune.report.load_curve import PERCENTILES, average_host_usage, build_load_curve
-from autotune.report.objective import RequestUnits
-from autotune.report.parameters import DeclaredParameters, list_active_parameters, has_effect, list_changes, find_declared_parameters, find_parameter
+from autotune.report.parameters import (
+    DeclaredParameters,
+    find_declared_parameters,
+    find_parameter,
+    has_effect,
+    list_active_parameters,
+    list_changes,
+)
 from autotune.report.studies import Study
-from autotune.report.trials import VERDICT_TEXTS, describe_bottleneck, format_outcome
+from autotune.report.trial_outcomes import VERDICT_TEXTS, describe_bottleneck, format_outcome
+from autotune.report.units import RequestUnits
 from autotune.report.view import StudyView, build_trial_capacity
 from autotune.services.base import Value
 from autotune.study.ranking import MIN_CONFIGURATIONS, list_measured_trials
-from autotune.study.records import COUNTED_PHASES, Trial
+from autotune.study.study_state import COUNTED_PHASES, Trial
 from autotune.unified_diff import FileContents, format_file_diff
 
 ChartColumns = dict[str, list[float | None]]
@@ -46,7 +53,9 @@ def build_chart_data(view: StudyView) -> dict[str, Any]:
         "proven": view.verdict == "improved",
         "time": time.label,
         "unit": {
-            "name": units.unit, "suffix": units.unit_suffix, "from_zero": isinstance(units, RequestUnits)
+            "name": units.unit,
+            "suffix": units.unit_suffix,
+            "from_zero": isinstance(units, RequestUnits),
         },
         "quantity": units.quantity_name,
         "counted": sorted(map(str, COUNTED_PHASES)),
@@ -54,14 +63,18 @@ def build_chart_data(view: StudyView) -> dict[str, Any]:
         "steps": timeline.list_best_steps(view, time),
         "readings": timeline.build_reading_columns(view, time),
         "latency": {side: _build_percentile_curve(records) for side, records in readings.items()},
-        "fitted": {side: _build_fitted_curve(curve) for side, curve in fit_latency_curves(view).items()},
+        "fitted": {
+            side: _build_fitted_curve(curve) for side, curve in fit_latency_curves(view).items()
+        },
         "columns": [column["name"] for column in columns["parameters"][:MAX_TABLE_COLUMNS]],
         "hosts": {side: means for side, means in hosts.items() if means},
         "parameters": columns,
-        "trials": _build_trial_rows(view, [column["name"] for column in columns["parameters"][:MAX_TABLE_COLUMNS]]),
+        "trials": _build_trial_rows(
+            view, [column["name"] for column in columns["parameters"][:MAX_TABLE_COLUMNS]]
+        ),
         "ceilings": [dict(record) for record in view.state.ceilings],
         **_build_model_charts(view),
-    }  # fmt: skip
+    }
 
 
 def _build_percentile_curve(readings: Iterable[Mapping[str, Any]]) -> ChartColumns:
@@ -75,7 +88,8 @@ def _build_percentile_curve(readings: Iterable[Mapping[str, Any]]) -> ChartColum
         "rate": [round(step.pooled_reading.rate, 1) for step in steps],
         "requests": [step.pooled_reading.intended for step in steps],
         **{
-            f"p{percent:g}": [step.percentile_milliseconds(percent) for step in steps] for percent in PERCENTILES
+            f"p{percent:g}": [step.percentile_milliseconds(percent) for step in steps]
+            for percent in PERCENTILES
         },
     }
 
@@ -115,14 +129,19 @@ def _build_model_charts(view: StudyView) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _build_importance_rows(view: StudyView, effects: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+def _build_importance_rows(
+    view: StudyView, effects: Iterable[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
     """Return effects in per cent with their 90 % intervals (``null`` if none was recorded).
 
     Settings that always changed together cannot be separated: they form one row with summed effects.
     """
     groups: dict[tuple[int, ...], list[Mapping[str, Any]]] = {}
     for row in effects:
-        values = [trial.effective_settings.get(row["parameter"]) for trial in list_measured_trials(view.state)]
+        values = [
+            trial.effective_settings.get(row["parameter"])
+            for trial in list_measured_trials(view.state)
+        ]
         groups.setdefault(tuple(map(values.index, values)), []).append(row)
     rows = []
     for group in groups.values():
@@ -174,7 +193,9 @@ def _rank_settings(view: StudyView) -> dict[str, tuple[int, int]]:
     return {name: (int(name not in changed), place) for place, name in enumerate(names)}
 
 
-def _build_parameter_column(name: str, values: list[Value | None], declared_parameters: DeclaredParameters) -> dict[str, Any]:
+def _build_parameter_column(
+    name: str, values: list[Value | None], declared_parameters: DeclaredParameters
+) -> dict[str, Any]:
     parameter = find_parameter(name, declared_parameters=declared_parameters)
     numeric = all(
         value is None or (isinstance(value, int | float) and not isinstance(value, bool))
@@ -228,10 +249,14 @@ def _format_limit(finding: Mapping[str, Any]) -> str:
     return describe_bottleneck({key: finding.get(key) for key in ("tier", "service", "resource")})
 
 
-def _list_values(trial: Trial, columns: Sequence[str], declared_parameters: DeclaredParameters) -> list[Value | None]:
+def _list_values(
+    trial: Trial, columns: Sequence[str], declared_parameters: DeclaredParameters
+) -> list[Value | None]:
     in_place = trial.effective_settings
     values = [
-        in_place[name] if name in in_place and has_effect(name, in_place, declared_parameters) else None
+        in_place[name]
+        if name in in_place and has_effect(name, in_place, declared_parameters)
+        else None
         for name in columns
     ]
     return [fmt.format_setting(value) if isinstance(value, bool) else value for value in values]

@@ -9,18 +9,23 @@ from pathlib import Path, PurePath
 
 from autotune import foreign_files
 from autotune.errors import AutotuneError
-from autotune.masking import Outliner, mask_changed_lines, mask_secret_bytes, mask_nothing
+from autotune.masking import Outliner, mask_changed_lines, mask_nothing, mask_secret_bytes
 from autotune.report import format as fmt
-from autotune.report.parameters import NO_DECLARED, DeclaredParameters, list_changes, find_declared_parameters
+from autotune.report.parameters import (
+    NO_DECLARED,
+    DeclaredParameters,
+    find_declared_parameters,
+    list_changes,
+)
 from autotune.report.studies import Study
 from autotune.report.view import find_conclusion
-from autotune.services.registry import list_by_name, find_outliner
-from autotune.study import origin
-from autotune.study.records import State, Trial
+from autotune.services.registry import find_outliner, list_by_name
+from autotune.study import ownership
+from autotune.study.study_state import State, Trial
 from autotune.target.messages import find_nearest_name
-from autotune.target.read import read_recorded_target
+from autotune.target.read_target import read_recorded_target
 from autotune.terminal import StyledLine
-from autotune.transports.parallel import run_on_all
+from autotune.transports.parallel_hosts import run_on_all
 from autotune.unified_diff import FileContents, format_file_diff
 
 HOSTS_SIDE = "hosts"
@@ -46,7 +51,10 @@ def format_diff(
     before, after = find_trial(study.state, a), find_trial(study.state, b)
     if parameters:
         return format_parameter_diff(before, after, find_declared_parameters(study.target))
-    files = read_rendered_files(study.directory, before), read_rendered_files(study.directory, after)
+    files = (
+        read_rendered_files(study.directory, before),
+        read_rendered_files(study.directory, after),
+    )
     return format_file_diff(*files, f"trial-{before.number}", f"trial-{after.number}")
 
 
@@ -60,11 +68,11 @@ def read_host_files(study: Study, files: FileContents) -> dict[str, bytes]:
             "this study's private servers have stopped",
             hint="compare two trials instead, such as 0 and best",
         )
-    origin.check_own_study(
+    ownership.check_own_study(
         study.directory, "compare two trials instead: `autotune diff {study} baseline best`"
     )
     from autotune.deploy.host import read_contents
-    from autotune.transports.hosts import create_transport
+    from autotune.transports.target_hosts import create_transport
 
     paths: dict[str, dict[str, str]] = {}
     for name in files:
@@ -73,7 +81,8 @@ def read_host_files(study: Study, files: FileContents) -> dict[str, bytes]:
     target = read_recorded_target(study.directory)
     file = replace(target, document=replace(target.document, path=study.target_path))
     by_host = run_on_all(
-        [create_transport(file, host) for host in paths], lambda t: read_contents(t, list(paths[t.name]))
+        [create_transport(file, host) for host in paths],
+        lambda t: read_contents(t, list(paths[t.name])),
     ).unwrap()
     return {name: mask_changed_lines(content, files[name], _find_outliner(name, path))
             for host, present in by_host.items() for path, content in present.items()
@@ -97,7 +106,11 @@ def find_trial(state: State, name: str) -> Trial:
         if str(trial.number) == name.removeprefix("#"):
             return trial
     similar = find_nearest_name(name, ("baseline", "best"))
-    hint = f"did you mean {similar!r}? {_format_known_names(state)}" if similar else _format_known_names(state)
+    hint = (
+        f"did you mean {similar!r}? {_format_known_names(state)}"
+        if similar
+        else _format_known_names(state)
+    )
     raise AutotuneError(f"unknown trial {name!r}", hint=hint)
 
 
@@ -117,8 +130,12 @@ def read_rendered_files(directory: Path, trial: Trial) -> dict[str, bytes]:
     for number in (trial.number, trial.of):
         top = PurePath("configs", str(number))
         if number is not None and foreign_files.exists(directory, top):
-            contents = {path: foreign_files.read_bytes(directory, top / path, foreign_files.MAX_RECORD_BYTES)
-                        for path in foreign_files.list_files_below(directory, top)}  # fmt: skip
+            contents = {
+                path: foreign_files.read_bytes(
+                    directory, top / path, foreign_files.MAX_RECORD_BYTES
+                )
+                for path in foreign_files.list_files_below(directory, top)
+            }
             _check_digests(trial, directory / top, contents)
             return {path: mask_secret_bytes(content) for path, content in contents.items()}
     reason = f": {trial.failure}" if trial.failure else ""
@@ -140,10 +157,14 @@ def _check_digests(trial: Trial, directory: Path, contents: FileContents) -> Non
             )
 
 
-def format_parameter_diff(before: Trial, after: Trial, declared_parameters: DeclaredParameters = NO_DECLARED) -> str:
+def format_parameter_diff(
+    before: Trial, after: Trial, declared_parameters: DeclaredParameters = NO_DECLARED
+) -> str:
     """Return the settings that differ and have an effect in ``after``, as diff lines."""
     lines = []
-    for change in list_changes(before.effective_settings, after.effective_settings, declared_parameters):
+    for change in list_changes(
+        before.effective_settings, after.effective_settings, declared_parameters
+    ):
         if change.before is not None:
             lines.append(f"-{change.name}: {fmt.format_setting(change.before, change.unit)}\n")
         lines.append(f"+{change.name}: {fmt.format_setting(change.after, change.unit)}\n")

@@ -22,9 +22,9 @@ from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
 from autotune.measure.reading import Reading
 from autotune.report import format as fmt
-from autotune.report.trials import WARM_UP_PURPOSE
+from autotune.report.trial_outcomes import WARM_UP_PURPOSE
 from autotune.report.view import StudyView
-from autotune.study.store import reading_from_record
+from autotune.study.study_store import reading_from_record
 from autotune.target.slo import Slo
 
 AT_MOST_BOUND, MORE_THAN_BOUND = "at most", "more than"
@@ -50,7 +50,10 @@ class LatencyEstimate:
     def __str__(self) -> str:
         if self.bound:
             return f"{self.bound} {fmt.format_latency(self.seconds)}"
-        return f"{fmt.format_latency(self.seconds)} [{fmt.format_latency(self.low)}, {fmt.format_latency(self.high)}]"
+        return (
+            f"{fmt.format_latency(self.seconds)} [{fmt.format_latency(self.low)}, "
+            f"{fmt.format_latency(self.high)}]"
+        )
 
 
 @dataclass(frozen=True)
@@ -67,7 +70,9 @@ class LatencyCurve:
     def estimate_at(self, rate: float) -> LatencyEstimate:
         """Return the estimate of the percentile at ``rate`` requests/s."""
         if self.capacity is not None and rate > self.capacity.high:
-            return LatencyEstimate(self.limit_seconds, self.limit_seconds, self.limit_seconds, MORE_THAN_BOUND)
+            return LatencyEstimate(
+                self.limit_seconds, self.limit_seconds, self.limit_seconds, MORE_THAN_BOUND
+            )
         bands = (self.median, self.low, self.high)
         middle, low, high = (_interpolate(self.rates, band, rate) for band in bands)
         if rate < self.rates[0]:
@@ -103,9 +108,9 @@ def fit_latency_curves(view: StudyView) -> dict[str, LatencyCurve]:
 def fit_curve(
     records: Iterable[Mapping[str, Any]], slo: Slo, timeout_seconds: float, capacity: Peak | None
 ) -> LatencyCurve | None:
-    """Return the curve of a configuration's readings; ``None`` for fewer than ``LEAST`` readings.
+    """Return the curve of a configuration's readings; ``None`` for fewer than ``MIN_READINGS`` readings.
 
-    A percentile beyond all answers counts as ``given_up``, the request timeout in seconds.
+    A percentile beyond all answers counts as ``timeout_seconds``, the request timeout in seconds.
     """
     readings = [
         reading for record in records if record.get("purpose") != WARM_UP_PURPOSE and record["intended"]
@@ -121,7 +126,9 @@ def fit_curve(
     drawn = Random(len(points))  # noqa: S311  # a sample, not a secret
     half = max(MIN_READINGS, len(points) // 2)
     curves = [
-        _fit_log_curve(sorted(drawn.choices(points, k=half)), grid, _draw_capacity(anchor, drawn), slo)
+        _fit_log_curve(
+            sorted(drawn.choices(points, k=half)), grid, _draw_capacity(anchor, drawn), slo
+        )
         for _ in range(BOOTSTRAP_CURVES)
     ]
     spread = [sorted(column) for column in zip(*curves, strict=True)]
@@ -188,5 +195,6 @@ def _interpolate(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
 def estimate_latency_at(view: StudyView, rate: float) -> dict[str, tuple[LatencyEstimate, str]]:
     """Return the percentile at a rate in requests/s, and why it is uncertain, by side."""
     return {
-        label: (curve.estimate_at(rate), curve.describe_extrapolation(rate)) for label, curve in fit_latency_curves(view).items()
+        label: (curve.estimate_at(rate), curve.describe_extrapolation(rate))
+        for label, curve in fit_latency_curves(view).items()
     }

@@ -13,8 +13,8 @@ from statistics import fmean
 from typing import Any
 
 from autotune.measure.reading import Reading
-from autotune.report.trials import WARM_UP_PURPOSE
-from autotune.study.store import reading_from_record
+from autotune.report.trial_outcomes import WARM_UP_PURPOSE
+from autotune.study.study_store import reading_from_record
 from autotune.target.slo import Slo
 
 ReadingRecords = Iterable[Mapping[str, Any]]
@@ -28,7 +28,7 @@ READINGS_AT_CAPACITY = 3  # highest readings within the SLO, averaged per host
 
 @dataclass(frozen=True)
 class LoadStep:
-    """``pooled`` sums ``readings`` readings at about the same rate.
+    """``pooled_reading`` sums ``reading_count`` readings at about the same rate.
 
     Readings that were cut short after a clear failure form their own steps, and so do readings that
     are invalid for the server. Such steps have no goodput and no percentiles.
@@ -50,12 +50,20 @@ class LoadStep:
     @property
     def goodput(self) -> float | None:
         """Requests/s that were answered correctly and in time."""
-        return self.pooled_reading.goodput if self.is_complete and self.pooled_reading.seconds > 0 else None
+        return (
+            self.pooled_reading.goodput
+            if self.is_complete and self.pooled_reading.seconds > 0
+            else None
+        )
 
     def percentile_milliseconds(self, percent: float) -> float | None:
         """Return the milliseconds within which ``percent`` of *intended* requests were answered
         correctly; ``None`` if too few were, or if the step is not complete."""
-        return to_milliseconds(self.pooled_reading.percentile(percent / 100)) if self.is_complete else None
+        return (
+            to_milliseconds(self.pooled_reading.percentile(percent / 100))
+            if self.is_complete
+            else None
+        )
 
 
 def build_load_curve(readings: ReadingRecords) -> tuple[LoadStep, ...]:

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from autotune.errors import AutotuneError
-from autotune.strict import parse_uint
+from autotune.strict_parsing import parse_uint
 
 METRICS_PATH = "/metrics"
 CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -32,7 +32,8 @@ class MetricsServer(ThreadingHTTPServer):
     request_queue_size = MAX_CLIENTS
 
     def __init__(self, listen_address: str) -> None:
-        """Listen on ``where``: ``PORT`` on loopback, or ``ADDRESS:PORT``. Raises AutotuneError."""
+        """Listen on ``listen_address``: ``PORT`` on loopback, or ``ADDRESS:PORT``. Raises
+        AutotuneError."""
         self.text = ""
         self._free = threading.BoundedSemaphore(MAX_CLIENTS)
         try:
@@ -40,7 +41,9 @@ class MetricsServer(ThreadingHTTPServer):
         except OSError as error:
             why = (error.strerror or str(error)).lower()
             raise AutotuneError(f"--metrics-port {listen_address}: {why}", hint=PORT_HINT) from None
-        self._thread = threading.Thread(target=self.serve_forever, args=(SHUTDOWN_POLL_SECONDS,), daemon=True)
+        self._thread = threading.Thread(
+            target=self.serve_forever, args=(SHUTDOWN_POLL_SECONDS,), daemon=True
+        )
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -106,5 +109,7 @@ def _parse_address(listen_address: str) -> tuple[str, int]:
     except ValueError:
         number = -1
     if not 0 <= number < 2**16:
-        raise AutotuneError(f"--metrics-port {listen_address}: {port!r} is not a port", hint=PORT_HINT)
+        raise AutotuneError(
+            f"--metrics-port {listen_address}: {port!r} is not a port", hint=PORT_HINT
+        )
     return address or LOOPBACK_ADDRESS, number

@@ -15,20 +15,25 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from autotune import durable
-from autotune.report import text
+from autotune import durable_files
+from autotune.report import text_report as text
 from autotune.report.beds import build_bed_rows
 from autotune.report.ceilings import build_ceilings_table
 from autotune.report.charts import build_chart_data
-from autotune.report.front import list_apply_commands, build_cards, group_changes_by_tier, list_provenance
 from autotune.report.load_curve import has_host_usage
+from autotune.report.page_summary import (
+    build_cards,
+    group_changes_by_tier,
+    list_apply_commands,
+    list_provenance,
+)
 from autotune.report.studies import Study
-from autotune.report.trials import describe_bottleneck
+from autotune.report.trial_outcomes import describe_bottleneck
 from autotune.report.view import StudyView, build_study_view
 from autotune.report.warnings import collect_warnings
 from autotune.study.ranking import MIN_CONFIGURATIONS, list_measured_trials
-from autotune.study.records import format_reduction
-from autotune.target.shipped import find_shipped_directory
+from autotune.study.study_state import format_reduction
+from autotune.target.shipped_files import find_shipped_directory
 
 MAX_SHOWN_SETTINGS = 12  # settings that are not folded
 REFRESH_SECONDS = 20  # seconds between reloads while the study runs
@@ -44,7 +49,11 @@ def load_templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"code": mark_code, "breakable": add_word_breaks, "finding": describe_bottleneck}
+    environment.filters |= {
+        "code": mark_code,
+        "breakable": add_word_breaks,
+        "finding": describe_bottleneck,
+    }
     return environment
 
 
@@ -88,7 +97,7 @@ def write_atomically(path: Path, document: str) -> Path:
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     mode = 0o644 if path.parent.stat().st_mode & 0o005 else 0o600
-    durable.write_file(path, document.encode(), mode, sync=False)
+    durable_files.write_file(path, document.encode(), mode, sync=False)
     return path
 
 

@@ -12,9 +12,15 @@ from autotune.errors import AutotuneError
 from autotune.parameter_name import ParameterName, select_service_settings
 from autotune.report import format as fmt
 from autotune.services.base import Action, Effect, Parameter, Role, Service, Settings, Trait, Value
-from autotune.services.registry import ALL_SERVICES, DEPLOYMENTS, DEPLOYABLE_SERVICES, choice_name, services_of
+from autotune.services.registry import (
+    ALL_SERVICES,
+    DEPLOYABLE_SERVICES,
+    DEPLOYMENTS,
+    choice_name,
+    services_of,
+)
 from autotune.space.dimension import DEPLOYMENT_PARAMETER, is_deployment_choice
-from autotune.target.messages import suggest_name, is_same_value
+from autotune.target.messages import is_same_value, suggest_name
 from autotune.target.model import ParameterRule, Target
 
 DeclaredParameters = Mapping[str, ParameterRule]
@@ -57,9 +63,15 @@ def list_catalogue(service_name: str | None = None) -> dict[str, list[CatalogueE
         kinds.setdefault(service.name, []).append(service)
     if service_name is None:
         return {each: _merge_kinds(some) for each, some in kinds.items() if some[0].parameters}
-    each = DEPLOYABLE_SERVICES[service_name].name if service_name in DEPLOYABLE_SERVICES else service_name
+    each = (
+        DEPLOYABLE_SERVICES[service_name].name
+        if service_name in DEPLOYABLE_SERVICES
+        else service_name
+    )
     if each not in kinds:
-        raise AutotuneError(f"unknown service {service_name!r}", hint=suggest_name(service_name, sorted(kinds)))
+        raise AutotuneError(
+            f"unknown service {service_name!r}", hint=suggest_name(service_name, sorted(kinds))
+        )
     return {each: _merge_kinds(kinds[each])}
 
 
@@ -81,7 +93,8 @@ def build_catalogue_json(name: str | None = None) -> dict[str, Any]:
         "schema": 1,
         "services": {
             service: [
-                _build_entry_json(each.parameter) | {"deployments": list(each.deployments)} for each in entries
+                _build_entry_json(each.parameter) | {"deployments": list(each.deployments)}
+                for each in entries
             ]
             for service, entries in list_catalogue(name).items()
         },
@@ -164,7 +177,8 @@ def format_conditions(entry: CatalogueEntry) -> Iterator[str]:
     if entry.deployments:
         yield f"in {' and '.join(entry.deployments)} only"
     siblings = [
-        f"{other} is {' or '.join(map(fmt.format_setting, some))}" for other, some in entry.parameter.when
+        f"{other} is {' or '.join(map(fmt.format_setting, some))}"
+        for other, some in entry.parameter.when
     ]
     if siblings:
         yield f"has an effect only if {' and '.join(siblings)}"
@@ -199,7 +213,11 @@ def find_declared_parameters(target: Target) -> DeclaredParameters:
     return target.parameters if target.command is not None else NO_DECLARED
 
 
-def find_parameter(name: str, settings: Settings = NO_SETTINGS, declared_parameters: DeclaredParameters = NO_DECLARED) -> Parameter | None:
+def find_parameter(
+    name: str,
+    settings: Settings = NO_SETTINGS,
+    declared_parameters: DeclaredParameters = NO_DECLARED,
+) -> Parameter | None:
     """Return the catalogue's entry for ``tier.service.parameter``, or the target's own declaration.
 
     Two kinds of a service can share a name, such as Apache with processes or threads. The entry then
@@ -238,20 +256,31 @@ def _index_by_parameter(services: tuple[Service, ...]) -> dict[str, tuple[Servic
     return kinds
 
 
-def list_active_parameters(settings: Settings, declared_parameters: DeclaredParameters = NO_DECLARED) -> frozenset[str]:
+def list_active_parameters(
+    settings: Settings, declared_parameters: DeclaredParameters = NO_DECLARED
+) -> frozenset[str]:
     """Return the names of the parameters that have an effect under ``settings``."""
     return frozenset(name for name in settings if has_effect(name, settings, declared_parameters))
 
 
-def has_effect(name: str, settings: Settings, declared_parameters: DeclaredParameters = NO_DECLARED) -> bool:
+def has_effect(
+    name: str, settings: Settings, declared_parameters: DeclaredParameters = NO_DECLARED
+) -> bool:
     """True if the parameter has an effect under ``settings``."""
-    return _rule_conditions_hold(name, settings, declared_parameters) if declared_parameters else _catalogue_conditions_hold(name, settings)
+    return (
+        _rule_conditions_hold(name, settings, declared_parameters)
+        if declared_parameters
+        else _catalogue_conditions_hold(name, settings)
+    )
 
 
-def _rule_conditions_hold(name: str, settings: Settings, declared_parameters: DeclaredParameters) -> bool:
+def _rule_conditions_hold(
+    name: str, settings: Settings, declared_parameters: DeclaredParameters
+) -> bool:
     conditions = (declared_parameters[name].when or {}) if name in declared_parameters else {}
     return all(
-        settings.get(other) in values and _rule_conditions_hold(other, settings, declared_parameters)
+        settings.get(other) in values
+        and _rule_conditions_hold(other, settings, declared_parameters)
         for other, values in conditions.items()
     )
 
@@ -262,7 +291,10 @@ def _catalogue_conditions_hold(name: str, settings: Settings) -> bool:
     if parameter is None or is_deployment_choice(name):
         return True
     full = ParameterName.parse(name)
-    if any(settings.get(f"{full.service_prefix}.{other}") not in values for other, values in parameter.when):
+    if any(
+        settings.get(f"{full.service_prefix}.{other}") not in values
+        for other, values in parameter.when
+    ):
         return False
     roles = _roles_by_deployment(full.service).get(str(settings.get(choice_name(full.tier))))
     if roles is None:
@@ -280,10 +312,15 @@ def _roles_by_deployment(service: str) -> dict[str, set[Role]]:
     return roles if any(roles.values()) else {}
 
 
-def list_changes(before: Settings, after: Settings, declared_parameters: DeclaredParameters = NO_DECLARED) -> tuple[SettingChange, ...]:
+def list_changes(
+    before: Settings, after: Settings, declared_parameters: DeclaredParameters = NO_DECLARED
+) -> tuple[SettingChange, ...]:
     """Return the settings that differ and have an effect in ``after``."""
     return tuple(
-        SettingChange(name, before.get(name), value, find_parameter(name, after, declared_parameters))
+        SettingChange(
+            name, before.get(name), value, find_parameter(name, after, declared_parameters)
+        )
         for name, value in after.items()
-        if not is_same_value(before.get(name), value) and has_effect(name, after, declared_parameters)
+        if not is_same_value(before.get(name), value)
+        and has_effect(name, after, declared_parameters)
     )

@@ -11,17 +11,23 @@ from pathlib import Path
 from typing import Concatenate, ParamSpec, Protocol, Self, TextIO, TypeVar
 
 from autotune import terminal
-from autotune.deploy.deployed import DeployResult
+from autotune.deploy.deploy_result import DeployResult
 from autotune.errors import AutotuneError
 from autotune.measure.reading import Reading
 from autotune.measure.steal import HIGH_STEAL_SHARE
-from autotune.measure.warmup import WarmUpResult
+from autotune.measure.warm_up import WarmUpResult
 from autotune.report import format as fmt
-from autotune.report.trials import VERDICT_TEXTS, WARM_UP_PURPOSE, format_trial_label, format_outcome, is_unusable
+from autotune.report.trial_outcomes import (
+    VERDICT_TEXTS,
+    WARM_UP_PURPOSE,
+    format_outcome,
+    format_trial_label,
+    is_unusable,
+)
 from autotune.report.view import StudyOutlook, build_outlook
 from autotune.services.base import Action
-from autotune.study.context import ProgressReporter
-from autotune.study.records import COUNTED_PHASES, Phase, State, Trial
+from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
+from autotune.study.trial_context import ProgressReporter
 from autotune.target.messages import format_count
 from autotune.target.model import Budget, Target
 from autotune.target.slo import Slo
@@ -71,8 +77,8 @@ class PlainProgress:
     """Lines for logs, pipes and simple terminals: the news, and counts of the other trials.
 
     A new leader, a new cause of failure and the first trial of a phase each get a line. So does the
-    ``EVERY``th trial without a line. Each line counts the trials since the previous line. With
-    ``verbose``, every trial and every reading gets a line.
+    ``MAX_TRIALS_WITHOUT_LINE``th trial without a line. Each line counts the trials since the previous
+    line. With ``verbose``, every trial and every reading gets a line.
     """
 
     def __init__(
@@ -106,11 +112,16 @@ class PlainProgress:
     @ignore_errors
     def on_reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
         self._under_steal += reading.stolen > HIGH_STEAL_SHARE
-        self._print_detail(f"{purpose:8}{format_reading_line(reading, purpose, self._target.slo.build_slo)}")
+        self._print_detail(
+            f"{purpose:8}{format_reading_line(reading, purpose, self._target.slo.build_slo)}"
+        )
 
     @ignore_errors
     def on_trial_end(self, trial: Trial) -> None:
-        now, phase = build_outlook(self._target, self._state()), PHASE_LABELS.get(trial.phase, trial.phase)
+        now, phase = (
+            build_outlook(self._target, self._state()),
+            PHASE_LABELS.get(trial.phase, trial.phase),
+        )
         leads = now.leader is not None and now.leader.number == trial.number
         cause = trial.failure or ("unmeetable" if is_unusable(trial) else "")
         new_cause = bool(cause) and cause not in self._causes
@@ -127,7 +138,11 @@ class PlainProgress:
         """Return counts of the trials and of the CPU steal since the last line."""
         kinds = Counter(_format_outcome(trial) for trial in self._unsaid)
         counts = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-        steal = f"CPU steal in {format_count(self._under_steal, 'reading')}" if self._under_steal else ""
+        steal = (
+            f"CPU steal in {format_count(self._under_steal, 'reading')}"
+            if self._under_steal
+            else ""
+        )
         return [text for text in (f"(since last line: {counts})" if counts else "", steal) if text]
 
     @ignore_errors
@@ -250,7 +265,7 @@ class PageWriter:
     def _write_metrics(self) -> None:
         if not self._publish:
             return
-        from autotune.report.numbers import format_metrics
+        from autotune.report.csv_and_metrics import format_metrics
         from autotune.report.studies import open_study
         from autotune.report.view import build_study_view
 

@@ -10,12 +10,12 @@ from typing import Any, TextIO
 from autotune import terminal
 from autotune.report import format as fmt
 from autotune.report.beds import summarize_beds
-from autotune.report.objective import RequestUnits, Units, ValueUnits
 from autotune.report.studies import Study, open_study
-from autotune.report.text import format_headline
-from autotune.report.trials import format_outcome_counts
+from autotune.report.text_report import format_headline
+from autotune.report.trial_outcomes import format_outcome_counts
+from autotune.report.units import RequestUnits, Units, ValueUnits
 from autotune.report.view import MeasuredConfiguration, StudyView, build_capacity, build_study_view
-from autotune.study.records import APPLY_PURPOSE, Phase, Trial
+from autotune.study.study_state import APPLY_PURPOSE, Phase, Trial
 from autotune.target.messages import format_count
 
 SCHEMA_VERSION = 1
@@ -37,8 +37,13 @@ def build_status(view: StudyView) -> dict[str, Any]:
     over = state.verdict or state.list_finished(Phase.MEASURE)
     holder = view.study.running_process
     running = {t.bed: t for t in state.list_running()}
-    of_beds = {bed: {**each, "trial": _summarize_running_trial(view.study, [running[bed]] if bed in running else [])}
-               for bed, each in summarize_beds(view)["each"].items()}  # fmt: skip
+    of_beds = {
+        bed: {
+            **each,
+            "trial": _summarize_running_trial(view.study, [running[bed]] if bed in running else []),
+        }
+        for bed, each in summarize_beds(view)["each"].items()
+    }
     return {
         "schema": SCHEMA_VERSION,
         "study": view.name,
@@ -98,7 +103,9 @@ def _summarize_side(side: MeasuredConfiguration | None, units: Units) -> dict[st
         return None
     nothing = isinstance(units, RequestUnits) and side.best_estimate is None
     numbers = (
-        dict.fromkeys(("peak", "low", "high"), 0.0) if nothing else build_capacity(side.best_estimate, units)
+        dict.fromkeys(("peak", "low", "high"), 0.0)
+        if nothing
+        else build_capacity(side.best_estimate, units)
     )
     limit = side.best_estimate.limit if side.best_estimate else None
     return {"trial": side.trial.number, **numbers, "limit": limit}
@@ -140,7 +147,7 @@ def watch_status(
 ) -> None:
     """Print the status of the study whenever it changes, until the study finishes or stops.
 
-    ``look`` returns the study's directory, up to date. A terminal is redrawn in place. Raises
+    ``find_directory`` returns the study's directory, up to date. A terminal is redrawn in place. Raises
     AutotuneError for a damaged study.
     """
     before = ""
@@ -163,18 +170,30 @@ def _format_lines(view: StudyView, status_document: Mapping[str, Any]) -> Iterat
         yield f"{view.name}: a configuration was {purpose}"
         yield f"  next      autotune {command} {view.name}"
         return
-    state = "stopped (no process holds the lock)" if status_document["state"] == "stopped" else status_document["state"]
-    yield f"{view.name}: {state}" + (f", {status_document['holder']}" if status_document["holder"] else "")
+    state = (
+        "stopped (no process holds the lock)"
+        if status_document["state"] == "stopped"
+        else status_document["state"]
+    )
+    yield f"{view.name}: {state}" + (
+        f", {status_document['holder']}" if status_document["holder"] else ""
+    )
     if status_document["verdict"]:
         yield f"  verdict   {format_headline(view)}"
     for bed, each in status_document.get("beds", {}).items():
         running = status_document["state"] == "running"
-        doing = _format_running_trial(each["trial"], units, running=running) if each["trial"] else "idle"
+        doing = (
+            _format_running_trial(each["trial"], units, running=running)
+            if each["trial"]
+            else "idle"
+        )
         doing = (each["set_aside"] and f"removed from the study: {each['set_aside']}") or doing
         pace = f", {each['per_hour']:g} per hour" if each["per_hour"] else ""
         yield f"  bed {bed:6}{format_count(each['trials'], 'trial')}{pace}; now {doing}"
     if status_document["trial"] and "beds" not in status_document:
-        yield f"  now       {_format_running_trial(status_document['trial'], units, running=status_document['state'] == 'running')}"
+        is_running = status_document["state"] == "running"
+        trial_line = _format_running_trial(status_document["trial"], units, running=is_running)
+        yield f"  now       {trial_line}"
     kinds = ", ".join(format_outcome_counts(view.trial_counts))
     yield f"  trials    {trials['done']} of {trials['budget']}: {kinds}"
     if any(proof.values()):
@@ -187,10 +206,19 @@ def _format_lines(view: StudyView, status_document: Mapping[str, Any]) -> Iterat
         yield f"  answers   {shares}, such as {answers['example']}"
     yield f"  baseline  {_format_peak(status_document['baseline'], units)}"
     if status_document["best"] or not status_document["verdict"]:
-        change = f", {status_document['change']} over the baseline" if status_document["change"] else ""
-        claim = f"{change} (not yet proven)" if status_document["best"] and not status_document["verdict"] else ""
+        change = (
+            f", {status_document['change']} over the baseline" if status_document["change"] else ""
+        )
+        claim = (
+            f"{change} (not yet proven)"
+            if status_document["best"] and not status_document["verdict"]
+            else ""
+        )
         yield f"  best      {_format_peak(status_document['best'], units)}{claim}"
-    spent, left = fmt.format_duration(status_document["seconds"]["elapsed"]), status_document["seconds"]["left"]
+    spent, left = (
+        fmt.format_duration(status_document["seconds"]["elapsed"]),
+        status_document["seconds"]["left"],
+    )
     yield f"  time      {spent} spent" + (
         "" if left is None else f", about {fmt.format_duration(left)} left"
     )

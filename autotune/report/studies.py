@@ -14,16 +14,16 @@ from typing import Any
 
 from autotune import foreign_files
 from autotune.errors import AutotuneError
-from autotune.report.trials import ReadingCounts, count_readings
+from autotune.report.trial_outcomes import ReadingCounts, count_readings
 from autotune.services.registry import add_declared
-from autotune.strict import parse_json
+from autotune.strict_parsing import parse_json
 from autotune.study import journal
 from autotune.study.directory import EVENTS_FILE, WORKERS_FILE, describe_lock_holder, is_locked
-from autotune.study.records import State, replay_records
-from autotune.study.shapes import CALL_PURPOSE
-from autotune.study.store import READINGS_FILE, load_readings
+from autotune.study.record_shapes import CALL_PURPOSE
+from autotune.study.study_state import State, replay_records
+from autotune.study.study_store import READINGS_FILE, load_readings
 from autotune.target.model import Target
-from autotune.target.read import TARGET_FILE_NAME, read_recorded_target
+from autotune.target.read_target import TARGET_FILE_NAME, read_recorded_target
 
 
 @dataclass(frozen=True)
@@ -62,12 +62,16 @@ class Study:
     @cached_property
     def readings(self) -> tuple[Mapping[str, Any], ...]:
         """Every reading of load, in the order taken. Raises AutotuneError."""
-        return tuple(record for record in self._all_readings if record.get("purpose") != CALL_PURPOSE)
+        return tuple(
+            record for record in self._all_readings if record.get("purpose") != CALL_PURPOSE
+        )
 
     @cached_property
     def command_calls(self) -> tuple[Mapping[str, Any], ...]:
         """Every call of a benchmark command, in order. Raises AutotuneError."""
-        return tuple(record for record in self._all_readings if record.get("purpose") == CALL_PURPOSE)
+        return tuple(
+            record for record in self._all_readings if record.get("purpose") == CALL_PURPOSE
+        )
 
     @cached_property
     def _all_readings(self) -> tuple[Mapping[str, Any], ...]:
@@ -130,5 +134,6 @@ def _wrap_read_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise AutotuneError(
-            f"{path} cannot be read: {(error.strerror or str(error)).lower()}", hint=journal.DAMAGED_HINT
+            f"{path} cannot be read: {(error.strerror or str(error)).lower()}",
+            hint=journal.DAMAGED_HINT,
         ) from error

@@ -13,10 +13,10 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from autotune.report.load_curve import to_milliseconds
-from autotune.report.trials import WARM_UP_PURPOSE, format_trial_label, format_outcome
+from autotune.report.trial_outcomes import WARM_UP_PURPOSE, format_outcome, format_trial_label
 from autotune.report.view import StudyView, build_trial_capacity
-from autotune.study.records import COUNTED_PHASES, Phase, Trial
-from autotune.study.store import reading_from_record
+from autotune.study.study_state import COUNTED_PHASES, Phase, Trial
+from autotune.study.study_store import reading_from_record
 from autotune.target.slo import Slo
 
 # Share of an interval's lower end. The posterior treats violations below it as one-sided noise.
@@ -26,8 +26,8 @@ RecordStream = Iterable[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class TimeAxis:
-    """``axis`` is the label of the time axis. ``seconds`` returns the seconds until a moment (ISO 8601,
-    as in the journals)."""
+    """``label`` is the label of the time axis. ``seconds_until`` returns the seconds until a moment
+    (ISO 8601, as in the journals)."""
 
     label: str
     seconds_until: Callable[[str], float]
@@ -43,7 +43,7 @@ def select_time_axis(view: StudyView) -> TimeAxis:
 def build_load_time_axis(readings: RecordStream) -> TimeAxis:
     """Return a clock of the load seconds sent so far: a model has no other time.
 
-    ``readings`` are the readings of a study, in the order taken.
+    ``build_reading_columns`` are the readings of a study, in the order taken.
     """
     in_order = list(readings)
     # The wall clock can be set back during a study.
@@ -115,7 +115,10 @@ def list_best_steps(view: StudyView, time: TimeAxis) -> list[dict[str, Any]]:
         if peak is None or not peak.is_feasible or peak.peak <= highest or not ended[trial.number]:
             continue
         highest = peak.peak
-        at, amount = time.seconds_until(ended[trial.number]), units.round_value(units.from_peak(highest))
+        at, amount = (
+            time.seconds_until(ended[trial.number]),
+            units.round_value(units.from_peak(highest)),
+        )
         steps.append({"at": at, "peak": amount, "trial": trial.number})
     return steps
 
@@ -158,5 +161,7 @@ def classify_reading(reading: Mapping[str, Any], trial: Trial | None, slo: Slo) 
     if slo.is_met(reading_from_record(reading)):
         return "met"
     peak = trial.peak if trial else None
-    below = peak is not None and peak.is_feasible and reading["rate"] < peak.low * (1 - DISTURBED_SHARE)
+    below = (
+        peak is not None and peak.is_feasible and reading["rate"] < peak.low * (1 - DISTURBED_SHARE)
+    )
     return "disturbed" if below else "broken"

@@ -12,12 +12,12 @@ from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
 from autotune.optimize.confirmation import MIN_PAIRS, Gain, find_outlier_threshold
 from autotune.report import format as fmt
-from autotune.report.objective import RequestUnits, Units, select_units
-from autotune.report.parameters import SettingChange, list_changes, find_declared_parameters
+from autotune.report.parameters import SettingChange, find_declared_parameters, list_changes
 from autotune.report.studies import Study
-from autotune.report.trials import count_by_outcome
+from autotune.report.trial_outcomes import count_by_outcome
+from autotune.report.units import RequestUnits, Units, select_units
 from autotune.study import ranking, schedule
-from autotune.study.records import Phase, State, Trial
+from autotune.study.study_state import Phase, State, Trial
 from autotune.target.model import Budget, Target
 
 STOPPED_VERDICT = "stopped"
@@ -25,7 +25,7 @@ STOPPED_VERDICT = "stopped"
 
 @dataclass(frozen=True)
 class MeasuredConfiguration:
-    """The baseline or the best. ``repeats`` are the trials that measured it after selection."""
+    """The baseline or the best. ``list_repeats`` are the trials that measured it after selection."""
 
     trial: Trial
     repeats: tuple[Trial, ...]
@@ -42,12 +42,13 @@ class MeasuredConfiguration:
 
     @property
     def best_estimate(self) -> Peak | None:
-        """``fresh`` if there is one, else ``own``, which proves nothing if it was selected by it."""
+        """``repeated_peak`` if there is one, else ``selection_peak``, which proves nothing if it was
+        selected by it."""
         return self.repeated_peak or self.selection_peak
 
     @property
     def repeat_count(self) -> int:
-        """The number of measurements that ``fresh`` pools."""
+        """The number of measurements that ``repeated_peak`` pools."""
         return len(self._feasible_repeats)
 
     @property
@@ -84,7 +85,11 @@ class Conclusion:
 
 def find_conclusion(state: State) -> Conclusion:
     """Return the study's conclusion, or the interim result before the verdict."""
-    verdict = state.verdict or {"verdict": STOPPED_VERDICT, "best": ranking.find_best_trial(state), "gain": None}
+    verdict = state.verdict or {
+        "verdict": STOPPED_VERDICT,
+        "best": ranking.find_best_trial(state),
+        "gain": None,
+    }
     baseline, gain = ranking.find_baseline(state), verdict["gain"]
     return Conclusion(
         verdict["verdict"],
@@ -138,7 +143,7 @@ def pool_peaks(peaks: Sequence[Peak]) -> Peak | None:
 class StudyOutlook:
     """The state of a running study. ``leader`` sustains the highest rate so far; this is not proven.
 
-    The leader may be the baseline. ``counted`` is the number of finished trials in the budget.
+    The leader may be the baseline. ``trial_count`` is the number of finished trials in the budget.
     ``seconds_left`` is estimated from the trials so far and never exceeds the time left in the budget.
     """
 
@@ -160,7 +165,11 @@ class StudyOutlook:
         """Return the best so far, its gain over the baseline, and the time left."""
         requests = isinstance(self.units, RequestUnits) and self.baseline is not None
         best = "nothing meets the SLO yet" if requests else "nothing measured yet"
-        if self.leader is not None and self.leader.peak is not None and self.leader.peak.is_feasible:
+        if (
+            self.leader is not None
+            and self.leader.peak is not None
+            and self.leader.peak.is_feasible
+        ):
             lead = f", {self.lead_text}" if self.lead_text else ""
             amount = self.units.format_short(self.units.from_peak(self.leader.peak.peak))
             best = f"best {amount} (#{self.leader.number}{lead})"
@@ -208,9 +217,9 @@ class StudyView:
       overstate the capacity.
     - ``gain``: best over baseline from ``units.gain``; ``None`` until it is confirmed.
     - ``bottlenecks``: the newest finding by ``baseline`` and ``best``.
-    - ``trials``: the number of trials in the budget, by outcome.
+    - ``trial_counts``: the number of trials in the budget, by outcome.
     - ``changes``: the settings that turn the baseline into the best and have an effect.
-    - ``seconds``: the time by use; the parts add up to ``total``.
+    - ``seconds_by_activity``: the time by use; the parts add up to ``total``.
     """
 
     study: Study
@@ -246,27 +255,37 @@ class StudyView:
     def readings_by_side(self) -> dict[str, list[Mapping[str, Any]]]:
         """Return the readings of baseline and best, with their repeats. Raises AutotuneError."""
         return {
-            label: [reading for reading in self.study.readings if reading["trial"] in side.trial_numbers]
+            label: [
+                reading for reading in self.study.readings if reading["trial"] in side.trial_numbers
+            ]
             for label, side in self.conclusion.sides.items()
         }
 
 
 def build_study_view(study: Study) -> StudyView:
     """Return the view of a study. Readings are loaded only when something needs them."""
-    state, now, concluded = study.state, build_outlook(study.target, study.state), find_conclusion(study.state)
+    state, now, concluded = (
+        study.state,
+        build_outlook(study.target, study.state),
+        find_conclusion(study.state),
+    )
     baseline, best, gain = concluded.baseline, concluded.best, concluded.gain
     estimates = {
         "baseline": baseline.best_estimate if baseline else None,
         "best": best.repeated_peak if best else None,
     }
     before = estimates["baseline"]
-    findings = {label: _find_newest_bottleneck(state, side) for label, side in concluded.sides.items()}
+    findings = {
+        label: _find_newest_bottleneck(state, side) for label, side in concluded.sides.items()
+    }
     own = find_declared_parameters(study.target)
     return StudyView(
         study=study,
         conclusion=concluded,
         outlook=now,
-        capacities={label: build_capacity(estimate, now.units) for label, estimate in estimates.items()},
+        capacities={
+            label: build_capacity(estimate, now.units) for label, estimate in estimates.items()
+        },
         gain=now.units.build_gain(gain, before.peak) if gain and before else None,
         bottlenecks={label: finding for label, finding in findings.items() if finding},
         trial_counts=count_by_outcome(state),
@@ -298,7 +317,9 @@ def build_trial_capacity(trial: Trial, units: Units) -> dict[str, float | None]:
 
 def _find_newest_bottleneck(state: State, side: MeasuredConfiguration) -> dict[str, Any] | None:
     """Return the newest finding about a configuration, from any of its measurements."""
-    findings = [state.bottlenecks[number] for number in side.trial_numbers if number in state.bottlenecks]
+    findings = [
+        state.bottlenecks[number] for number in side.trial_numbers if number in state.bottlenecks
+    ]
     return {k: v for k, v in findings[-1].items() if k != "event"} if findings else None
 
 

@@ -8,13 +8,13 @@ from math import log
 from statistics import stdev
 
 from autotune.environments.peak import LIMITED_VERDICT
-from autotune.loads.answers import ENOUGH_ANSWERS
-from autotune.measure.warmup import MAX_WINDOWS
+from autotune.loads.answer_validation import ENOUGH_ANSWERS
+from autotune.measure.warm_up import MAX_WINDOWS
 from autotune.optimize.confirmation import MIN_PAIRS
 from autotune.report import format as fmt
-from autotune.report.trials import is_unusable
+from autotune.report.trial_outcomes import is_unusable
 from autotune.report.view import STOPPED_VERDICT, StudyView
-from autotune.study.records import Trial
+from autotune.study.study_state import Trial
 from autotune.target.messages import format_count
 
 MAX_LOG_SCATTER = 0.05  # sd of log peaks of one configuration, as a quiet machine has it
@@ -34,45 +34,105 @@ class WarningKind:
     remedy: str
 
 
-WARNING_KINDS = {kind.code: kind for kind in (
-    WarningKind("simulated", "The stack is a model. No host was measured.",
-        "remove `simulated:` from the target to measure real hosts"),
-    WarningKind("insecure", "Certificates were not checked, so another server may have responded.",
-        "name the authority that signed the certificate: `load: {ca: FILE}`"),
-    WarningKind("wrong-answers", "Responses under load differ from the expected response. They count as"
-        " errors.", "if these responses are correct, set `load: {expect: {body: …}}`"),
-    WarningKind("few-answers", "Few whole responses were checked, so wrong ones may be unnoticed.",
-        "raise `budget.time`, or use a generator that checks every response"),
-    WarningKind("not-remeasured", "The best capacity was measured once, during the search. Such values"
-        " are about a tenth too high.", "raise `budget.time`, so that time is left for the proof"),
-    WarningKind("few-pairs", "The gain comes from too few alternating pairs for a reliable interval.",
-        "raise `budget.time`, or lower `budget.trials`"),
-    WarningKind("few-repeats", "Few measurements confirm that the best configuration meets the SLO.",
-        f"export it, then run `autotune measure TARGET --config EXPORT --repeat {MIN_PAIRS}`"),
-    WarningKind("unsettled", "Some measurements behind the verdict did not converge. The interval is"
-        " wider, but valid.", "reduce other load on the hosts"),
-    WarningKind("noisy", "Repeated measurements of one configuration differ more than on an idle host.",
-        "stop other work on the hosts, and run the load generator on another host"),
-    WarningKind("drift", "The capacity of the baseline changed during the study. The gain is still valid;"
-        " the search may have been misled.", "repeat the study on hosts without other work"),
-    WarningKind("took-effect-differently", "An effective value differs from the requested one. The"
-        " capacity was measured with the effective value.",
-        "find the limit on the host that caps the setting"),
-    WarningKind("bound-by-rule", "A constraint of the target limited values of the best configuration.",
-        "relax the constraint if it is stricter than necessary"),
-    WarningKind("warm-up-cut-short", "The warm-up ended before latencies were stable.",
-        "check that the data set fits the cache: a cold cache lowers the capacity"),
-    WarningKind("cpu-steal", "The hypervisor took CPU time from the hosts during many readings.",
-        "repeat at a quieter time, or use hosts with dedicated CPUs"),
-    WarningKind(LIMITED_VERDICT, "The load could not be raised up to the capacity. The true capacity is higher.",
-        "raise `load.max_rate`, or add hosts to `load.hosts`"),
-    WarningKind("many-failed", "Many trials failed, so the search learned little.",
-        "narrow the ranges that the failures name, under `parameters:`"),
-    WarningKind("few-trials", "The time ended before half of the configurations were measured.",
-        "raise `budget.time`"),
-    WarningKind("time-not-loading", "Restarts and other overhead took much of the time.",
-        "restarts take most of it: fix the parameters that need one (`fixed:`)"),
-)}  # fmt: skip
+WARNING_KINDS = {
+    kind.code: kind
+    for kind in (
+        WarningKind(
+            "simulated",
+            "The stack is a model. No host was measured.",
+            "remove `simulated:` from the target to measure real hosts",
+        ),
+        WarningKind(
+            "insecure",
+            "Certificates were not checked, so another server may have responded.",
+            "name the authority that signed the certificate: `load: {ca: FILE}`",
+        ),
+        WarningKind(
+            "wrong-answers",
+            "Responses under load differ from the expected response. They count as errors.",
+            "if these responses are correct, set `load: {expect: {body: …}}`",
+        ),
+        WarningKind(
+            "few-answers",
+            "Few whole responses were checked, so wrong ones may be unnoticed.",
+            "raise `budget.time`, or use a generator that checks every response",
+        ),
+        WarningKind(
+            "not-remeasured",
+            "The best capacity was measured once, during the search. Such values"
+            " are about a tenth too high.",
+            "raise `budget.time`, so that time is left for the proof",
+        ),
+        WarningKind(
+            "few-pairs",
+            "The gain comes from too few alternating pairs for a reliable interval.",
+            "raise `budget.time`, or lower `budget.trials`",
+        ),
+        WarningKind(
+            "few-repeats",
+            "Few measurements confirm that the best configuration meets the SLO.",
+            f"export it, then run `autotune measure TARGET --config EXPORT --repeat {MIN_PAIRS}`",
+        ),
+        WarningKind(
+            "unsettled",
+            "Some measurements behind the verdict did not converge. The interval is"
+            " wider, but valid.",
+            "reduce other load on the hosts",
+        ),
+        WarningKind(
+            "noisy",
+            "Repeated measurements of one configuration differ more than on an idle host.",
+            "stop other work on the hosts, and run the load generator on another host",
+        ),
+        WarningKind(
+            "drift",
+            "The capacity of the baseline changed during the study. The gain is still valid;"
+            " the search may have been misled.",
+            "repeat the study on hosts without other work",
+        ),
+        WarningKind(
+            "took-effect-differently",
+            "An effective value differs from the requested one. The"
+            " capacity was measured with the effective value.",
+            "find the limit on the host that caps the setting",
+        ),
+        WarningKind(
+            "bound-by-rule",
+            "A constraint of the target limited values of the best configuration.",
+            "relax the constraint if it is stricter than necessary",
+        ),
+        WarningKind(
+            "warm-up-cut-short",
+            "The warm-up ended before latencies were stable.",
+            "check that the data set fits the cache: a cold cache lowers the capacity",
+        ),
+        WarningKind(
+            "cpu-steal",
+            "The hypervisor took CPU time from the hosts during many readings.",
+            "repeat at a quieter time, or use hosts with dedicated CPUs",
+        ),
+        WarningKind(
+            LIMITED_VERDICT,
+            "The load could not be raised up to the capacity. The true capacity is higher.",
+            "raise `load.max_rate`, or add hosts to `load.hosts`",
+        ),
+        WarningKind(
+            "many-failed",
+            "Many trials failed, so the search learned little.",
+            "narrow the ranges that the failures name, under `parameters:`",
+        ),
+        WarningKind(
+            "few-trials",
+            "The time ended before half of the configurations were measured.",
+            "raise `budget.time`",
+        ),
+        WarningKind(
+            "time-not-loading",
+            "Restarts and other overhead took much of the time.",
+            "restarts take most of it: fix the parameters that need one (`fixed:`)",
+        ),
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -135,20 +195,25 @@ def _warn_of_answers(view: StudyView) -> Iterator[StudyWarning]:
         trials = [number for number, of in counts.items() if of.example]
         share = 100 * wrong / looked_at
         yield _build_warning(
-            "wrong-answers", wrong, 0,
+            "wrong-answers",
+            wrong,
+            0,
             f"{share:.2g} % of {looked_at:,} checked responses were wrong, in "
-            f"{format_count(len(trials), 'trial')} ({fmt.format_first_numbers(trials)}). Example: {examples[0]}",
-        )  # fmt: skip
+            f"{format_count(len(trials), 'trial')} ({fmt.format_first_numbers(trials)}). Example: "
+            f"{examples[0]}",
+        )
     few = [number for number, of in counts.items() if of.readings and of.looked_at < ENOUGH_ANSWERS]
     exact = view.state.answers == ()
     if few and not exact:
         fewest = min(counts[number].looked_at for number in few)
         unseen = 100 * (1 - 0.05 ** (1 / fewest))
         yield _build_warning(
-            "few-answers", fewest, ENOUGH_ANSWERS,
+            "few-answers",
+            fewest,
+            ENOUGH_ANSWERS,
             f"only {fewest} responses were checked in some of {format_count(len(few), 'trial')} "
             f"({fmt.format_first_numbers(few)}): up to {unseen:.2g} % wrong responses may be unnoticed",
-        )  # fmt: skip
+        )
 
 
 def _warn_of_proof(view: StudyView) -> Iterator[StudyWarning]:
@@ -156,23 +221,25 @@ def _warn_of_proof(view: StudyView) -> Iterator[StudyWarning]:
     best, gain, units = view.conclusion.best, view.conclusion.gain, view.units
     if best is not None and best.repeated_peak is None and best.selection_peak is not None:
         yield _build_warning(
-            "not-remeasured", 0, 1,
-            f"the {units.format_amount(units.from_peak(best.selection_peak.peak))} of trial {best.trial.number} were measured "
+            "not-remeasured",
+            0,
+            1,
+            f"the {units.format_amount(units.from_peak(best.selection_peak.peak))} of trial "
+            f"{best.trial.number} were measured "
             "once, during the search; such values are about a tenth too high",
-            f"`autotune resume {view.name}` measures it again" if view.verdict == STOPPED_VERDICT else "",
-        )  # fmt: skip
+            f"`autotune resume {view.name}` measures it again"
+            if view.verdict == STOPPED_VERDICT
+            else "",
+        )
     if gain is not None and gain.pairs < MIN_PAIRS:
         yield _build_warning(
-            "few-pairs", gain.pairs, MIN_PAIRS,
+            "few-pairs",
+            gain.pairs,
+            MIN_PAIRS,
             f"the gain comes from {format_count(gain.pairs, 'alternating pair')}; "
             f"a reliable interval needs {MIN_PAIRS}",
-        )  # fmt: skip
-    if (
-        gain is None
-        and view.verdict == "improved"
-        and best
-        and 0 < best.repeat_count < MIN_PAIRS
-    ):
+        )
+    if gain is None and view.verdict == "improved" and best and 0 < best.repeat_count < MIN_PAIRS:
         yield _build_warning(
             "few-repeats", best.repeat_count, MIN_PAIRS,
             f"only {format_count(best.repeat_count, 'later measurement')} confirmed that the best "
@@ -192,24 +259,34 @@ def _warn_of_noise(view: StudyView) -> Iterator[StudyWarning]:
     numbers = [trial.number for trial in trials if trial.peak and trial.peak.verdict == "unsettled"]
     if numbers:
         yield _build_warning(
-            "unsettled", len(numbers), 0,
+            "unsettled",
+            len(numbers),
+            0,
             f"{len(numbers)} of the {len(trials)} measurements behind the verdict did "
-            f"not converge (trials {fmt.format_first_numbers(numbers)}); the interval is wider, but valid",
-        )  # fmt: skip
+            f"not converge (trials {fmt.format_first_numbers(numbers)}); the interval is wider, "
+            "but valid",
+        )
     for label, side in view.conclusion.sides.items():
         peaks = [t.peak.peak for t in side.repeats if t.peak and t.peak.is_feasible]
         spread = stdev(map(log, peaks)) if len(peaks) >= MIN_PAIRS else 0.0
         if spread > MAX_LOG_SCATTER:
             yield _build_warning(
-                "noisy", round(spread, 4), MAX_LOG_SCATTER,
+                "noisy",
+                round(spread, 4),
+                MAX_LOG_SCATTER,
                 f"{len(peaks)} measurements of the {label} vary by {100 * spread:.1f} %; "
                 f"idle hosts vary by up to {100 * MAX_LOG_SCATTER:g} %",
-            )  # fmt: skip
+            )
 
 
 def _warn_of_drift(view: StudyView) -> Iterator[StudyWarning]:
     side = view.conclusion.baseline
-    if side is None or side.selection_peak is None or side.repeated_peak is None or not side.selection_peak.is_feasible:
+    if (
+        side is None
+        or side.selection_peak is None
+        or side.repeated_peak is None
+        or not side.selection_peak.is_feasible
+    ):
         return
     drift = side.repeated_peak.peak / side.selection_peak.peak - 1
     if abs(drift) > MAX_DRIFT_SHARE:
@@ -250,11 +327,16 @@ def _warn_of_readings(view: StudyView) -> Iterator[StudyWarning]:
     if cold:
         affected = sorted({trial.number for trial in _list_verdict_trials(view)}.intersection(cold))
         yield _build_warning(
-            "warm-up-cut-short", len(cold), 0,
-            f"latencies of {format_count(len(cold), 'trial')} were not stable after {MAX_WINDOWS} windows "
+            "warm-up-cut-short",
+            len(cold),
+            0,
+            f"latencies of {format_count(len(cold), 'trial')} were not stable after {MAX_WINDOWS} "
+            "windows "
             "of warm-up"
-            + (f"; the verdict uses trial {fmt.format_first_numbers(affected)}" if affected else ""),
-        )  # fmt: skip
+            + (
+                f"; the verdict uses trial {fmt.format_first_numbers(affected)}" if affected else ""
+            ),
+        )
     discarded = sum(of.disturbed for of in counts.values())
     disturbed = discarded + sum(of.stolen for of in counts.values())
     total = sum(of.readings + of.warmed for of in counts.values()) + discarded
@@ -268,10 +350,13 @@ def _warn_of_readings(view: StudyView) -> Iterator[StudyWarning]:
     limited = [number for number, peak in peaks.items() if peak and peak.is_load_limited]
     if limited:
         yield _build_warning(
-            LIMITED_VERDICT, len(limited), 0,
+            LIMITED_VERDICT,
+            len(limited),
+            0,
             f"the load did not reach the capacity in {format_count(len(limited), 'trial')} "
-            f"({fmt.format_first_numbers(limited)}); `load.max_rate`: {fmt.format_rate(view.target.load.max_rate)} requests/s",
-        )  # fmt: skip
+            f"({fmt.format_first_numbers(limited)}); `load.max_rate`: "
+            f"{fmt.format_rate(view.target.load.max_rate)} requests/s",
+        )
 
 
 def _warn_of_trials(view: StudyView) -> Iterator[StudyWarning]:
@@ -280,9 +365,11 @@ def _warn_of_trials(view: StudyView) -> Iterator[StudyWarning]:
     # If all trials failed, the verdict is enough.
     if MAX_FAILED_SHARE * tried < failed < tried:
         yield _build_warning(
-            "many-failed", failed, round(MAX_FAILED_SHARE * tried, 1),
+            "many-failed",
+            failed,
+            round(MAX_FAILED_SHARE * tried, 1),
             f"{failed} of {format_count(tried, 'trial')} failed, so the search learned little",
-        )  # fmt: skip
+        )
     if view.verdict != STOPPED_VERDICT and tried < MIN_TRIED_SHARE * allowed:
         yield _build_warning(
             "few-trials", tried, MIN_TRIED_SHARE * allowed,
@@ -297,7 +384,10 @@ def _warn_of_time(view: StudyView) -> Iterator[StudyWarning]:
     idle = total - view.state.average_seconds.get("load", 0.0)
     if total and idle / total > MAX_IDLE_SHARE:
         yield _build_warning(
-            "time-not-loading", round(idle / total, 3), MAX_IDLE_SHARE,
-            f"{fmt.format_share(idle, total)} of wall-clock time was overhead (target ≤ {100 * MAX_IDLE_SHARE:g} %); "
+            "time-not-loading",
+            round(idle / total, 3),
+            MAX_IDLE_SHARE,
+            f"{fmt.format_share(idle, total)} of wall-clock time was overhead (target ≤ "
+            f"{100 * MAX_IDLE_SHARE:g} %); "
             'see "Time" in the report',
-        )  # fmt: skip
+        )

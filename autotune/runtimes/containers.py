@@ -21,39 +21,50 @@ from autotune.deploy.host_commands import Command, run_required
 from autotune.deploy.host_state import ObservedUnit, ServiceManager, wrap_parse_errors
 from autotune.deploy.managed_hosts import ManagedHosts
 from autotune.deploy.programs import find_installed_programs
-from autotune.deploy.runtime import ValidationCases, RuntimeLayout, ProgramUser, NoteCallback, Runtime
+from autotune.deploy.runtime import (
+    NoteCallback,
+    ProgramUser,
+    Runtime,
+    RuntimeLayout,
+    ValidationCases,
+)
 from autotune.deploy.stack import ServiceInstance, Stack, StackContext, build_stack
 from autotune.masking import has_placeholder
 from autotune.services.base import (
+    AdoptedConfig,
     Argv,
     ConfigFile,
-    AdoptedConfig,
+    Placement,
     Service,
     Settings,
-    Placement,
     TrialStart,
     resolve_config_files,
 )
 from autotune.services.config_files import unpack_tree
 from autotune.space.facts import HostFacts
-from autotune.strict import split_lines, parse_uint
+from autotune.strict_parsing import parse_uint, split_lines
 from autotune.target.model import Target
-from autotune.target.read import TargetFile
+from autotune.target.read_target import TargetFile
 from autotune.transports.base import Transport
 from autotune.transports.facts import read_facts
-from autotune.transports.hosts import create_transports
-from autotune.transports.parallel import run_on_all
+from autotune.transports.parallel_hosts import run_on_all
+from autotune.transports.target_hosts import create_transports
 
 FILES_DIRECTORY = "/var/lib/autotune-containers"
 VALIDATION_DIRECTORY = "/run/autotune-check"
-VALIDATION_SECONDS, TRIAL_START_SECONDS = 30, 3  # s: limit of a check, and the time that a server must run in a trial start
+VALIDATION_SECONDS, TRIAL_START_SECONDS = (
+    30,
+    3,
+)  # s: limit of a check, and the time that a server must run in a trial start
 RUNNING_STATES = frozenset({"running", "restarting"})
 
 
 def parse_units(names: tuple[str, ...], text: str) -> dict[str, ObservedUnit]:
     """Parse the output of ``units`` for ``names``. Raises AutotuneError for invalid output."""
     with wrap_parse_errors("containers", text):
-        return {name: _parse_unit(line) for name, line in zip(names, split_lines(text), strict=True)}
+        return {
+            name: _parse_unit(line) for name, line in zip(names, split_lines(text), strict=True)
+        }
 
 
 def _parse_unit(line: str) -> ObservedUnit:
@@ -92,7 +103,10 @@ class ContainerLayout(RuntimeLayout):
         for part in active:
             services.setdefault(part.placement.unit, []).append(part)
         return {
-            unit: (f"{parts[0].placement.directory}/override.json", _format_override(unit, parts, settings))
+            unit: (
+                f"{parts[0].placement.directory}/override.json",
+                _format_override(unit, parts, settings),
+            )
             for unit, parts in services.items()
         }
 
@@ -110,7 +124,9 @@ def _format_override(unit: str, instances: Sequence[ServiceInstance], settings: 
     """
     paths = [(part.placement, file.path) for part in instances
              for file in resolve_config_files(part.service, part.placement)]  # fmt: skip
-    keys: dict[str, object] = {"volumes": [f"{_host_path(*place)}:{place[1]}:ro" for place in paths]}
+    keys: dict[str, object] = {
+        "volumes": [f"{_host_path(*place)}:{place[1]}:ro" for place in paths]
+    }
     for part in instances:
         keys |= part.service.build_container_limits(part.placement, settings)
     signals = [part.service.reload_signal for part in instances if part.service.reload_signal]
@@ -124,24 +140,46 @@ def _run_inside_command(placement: Placement, argv: Argv) -> Argv:
     return ("inside", placement.unit, *argv)
 
 
-def _run_aside_command(placement: Placement, validation: Argv | TrialStart, mounted_paths: Mapping[str, str]) -> Argv:
+def _run_aside_command(
+    placement: Placement, validation: Argv | TrialStart, mounted_paths: Mapping[str, str]
+) -> Argv:
     """Return the arguments that let the software check files in a copy of the running container.
 
-    ``places`` maps paths in the container to paths on the host.
+    ``mounted_paths`` maps paths in the container to paths on the host.
     """
-    argv, starts = (validation.argv, ("starts",)) if isinstance(validation, TrialStart) else (validation, ())
+    argv, starts = (
+        (validation.argv, ("starts",)) if isinstance(validation, TrialStart) else (validation, ())
+    )
     mounts = [f"--volume={place}:{path}:ro" for path, place in mounted_paths.items()]
     seconds = str(TRIAL_START_SECONDS if starts else VALIDATION_SECONDS)
-    return ("aside", *starts, placement.unit, seconds, *mounts, "--entrypoint", argv[0], "--", *argv[1:])
+    return (
+        "aside",
+        *starts,
+        placement.unit,
+        seconds,
+        *mounts,
+        "--entrypoint",
+        argv[0],
+        "--",
+        *argv[1:],
+    )
 
 
-def _validation_command(placement: Placement, validation: Argv | TrialStart, files: Sequence[str], changed_files: Sequence[str]) -> Argv:
+def _validation_command(
+    placement: Placement,
+    validation: Argv | TrialStart,
+    files: Sequence[str],
+    changed_files: Sequence[str],
+) -> Argv:
     """Return the command that checks all files of a part together, with staged versions of changed
     ones.
     """
     places = {path: _host_path(placement, path) for path in files}
-    return _run_aside_command(placement, validation, {p: staged_path(place) if p in changed_files else place
-                              for p, place in places.items()})  # fmt: skip
+    return _run_aside_command(
+        placement,
+        validation,
+        {p: staged_path(place) if p in changed_files else place for p, place in places.items()},
+    )
 
 
 SERVICE_MANAGER = ServiceManager(
@@ -167,7 +205,12 @@ class Containers(Runtime):
                 hint="add for example `project: {name: shop, files: /srv/shop/compose.yaml}`",
             )  # fmt: skip
         for name, tier in file.target.tiers.items():
-            if len(tier.service) > 1 or tier.app or tier.local_cache or not file.target.edits_host_files(name):
+            if (
+                len(tier.service) > 1
+                or tier.app
+                or tier.local_cache
+                or not file.target.edits_host_files(name)
+            ):
                 raise file.document.build_error(
                     ["tiers", name], f"tier {name}: its image determines the software, and its own "
                     "files are edited", hint="use one `service:` without `app:`, `local_cache:`, "
@@ -175,7 +218,9 @@ class Containers(Runtime):
                 )  # fmt: skip
         return create_transports(file)
 
-    def read_facts(self, target: Target, transports: Mapping[str, Transport]) -> dict[str, HostFacts]:
+    def read_facts(
+        self, target: Target, transports: Mapping[str, Transport]
+    ) -> dict[str, HostFacts]:
         return read_facts(target, transports)
 
     def find_programs(
@@ -205,11 +250,18 @@ class Containers(Runtime):
         programs: Mapping[str, Mapping[str, str]],
         adopted_configs: Mapping[str, AdoptedConfig],
     ) -> Stack:
-        context = StackContext(FILES_DIRECTORY, {}, programs, facts, installed=True, adopted=adopted_configs)
+        context = StackContext(
+            FILES_DIRECTORY, {}, programs, facts, installed=True, adopted=adopted_configs
+        )
         stack = build_stack(file.target, context)
-        return replace(stack, instances=tuple(_place_in_container(file.target, part) for part in stack.instances))
+        return replace(
+            stack,
+            instances=tuple(_place_in_container(file.target, part) for part in stack.instances),
+        )
 
-    def read_isolated_files(self, transport: Transport, instances: Sequence[ServiceInstance]) -> dict[str, bytes]:
+    def read_isolated_files(
+        self, transport: Transport, instances: Sequence[ServiceInstance]
+    ) -> dict[str, bytes]:
         places = [(part.placement, file.path) for part in instances
                   for file in resolve_config_files(part.service, part.placement)]  # fmt: skip
         commands = [Command(("packed", site.unit, path), required=True) for site, path in places]
@@ -225,14 +277,23 @@ class Containers(Runtime):
 
     def _fill_masked_files(self, transport: Transport, cases: ValidationCases) -> ValidationCases:
         """Return the cases with masked values replaced by those in the services' own files."""
-        masked = [(part, files) for part, files in cases if any(map(has_placeholder, files.values()))]
+        masked = [
+            (part, files) for part, files in cases if any(map(has_placeholder, files.values()))
+        ]
         inside = self.read_isolated_files(transport, [part for part, _ in masked]) if masked else {}
         return [
-            (part, fill_secrets(part, files, {p: inside.get(_host_path(part.placement, p)) for p in files}))
+            (
+                part,
+                fill_secrets(
+                    part, files, {p: inside.get(_host_path(part.placement, p)) for p in files}
+                ),
+            )
             for part, files in cases
         ]
 
-    def find_validation_errors(self, transport: Transport, cases: ValidationCases) -> list[str | None]:
+    def find_validation_errors(
+        self, transport: Transport, cases: ValidationCases
+    ) -> list[str | None]:
         commands: list[Command] = []
         asked: list[int | None] = []
         # unique, because another tuner may run the same check
@@ -241,7 +302,9 @@ class Containers(Runtime):
         for number, (part, files) in enumerate(cases):
             places = {path: f"{place}/{number}{path}" for path in files}
             how = part.service.build_validation(part.placement, files)
-            commands += [_build_stage_command(places[path], content) for path, content in files.items()]
+            commands += [
+                _build_stage_command(places[path], content) for path, content in files.items()
+            ]
             asked.append(len(commands) if how else None)
             commands += [Command(_run_aside_command(part.placement, how, places))] if how else []
         commands += [Command(("rm", "-rf", "--", place)), Command(("rmdir", VALIDATION_DIRECTORY))]
@@ -267,7 +330,9 @@ class Containers(Runtime):
     def create_hosts(
         self, stack: Stack, transports: Mapping[str, Transport], study: Path, note: NoteCallback
     ) -> ManagedHosts:
-        return ManagedHosts([transports[host] for host in stack.hosts], study, note, SERVICE_MANAGER)
+        return ManagedHosts(
+            [transports[host] for host in stack.hosts], study, note, SERVICE_MANAGER
+        )
 
     def build_archive_command(self, target: Target, tier: str, paths: Sequence[str]) -> Argv:
         return ("packed", _unit_name(target, tier), *paths)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from autotune import durable
+from autotune import durable_files
 from autotune.deploy import private_servers, run_directories
 from autotune.deploy.host_state import (
     FileState,
@@ -22,26 +22,33 @@ from autotune.deploy.host_state import (
 from autotune.deploy.private_servers import ProcessFailed, ServerProcess
 from autotune.deploy.programs import find_local_programs
 from autotune.deploy.runtime import (
-    ValidationCases,
     ConfigurationCheck,
     InvalidConfiguration,
-    RuntimeLayout,
-    ProgramUser,
     NoteCallback,
+    ProgramUser,
     Runtime,
     RuntimeHost,
+    RuntimeLayout,
+    ValidationCases,
     describe_draining,
 )
 from autotune.deploy.stack import ServiceInstance, Stack, StackContext, build_stack
 from autotune.errors import AutotuneError
-from autotune.services.base import Action, Argv, ConfigFile, AdoptedConfig, TrialStart, resolve_config_files
+from autotune.services.base import (
+    Action,
+    AdoptedConfig,
+    Argv,
+    ConfigFile,
+    TrialStart,
+    resolve_config_files,
+)
 from autotune.space.facts import HostFacts
 from autotune.target.model import Target
-from autotune.target.read import TargetFile
+from autotune.target.read_target import TargetFile
 from autotune.transports.base import Transport
 from autotune.transports.facts import read_host_facts
 from autotune.transports.local import LocalTransport
-from autotune.transports.parallel import HostResults
+from autotune.transports.parallel_hosts import HostResults
 
 START_TIMEOUT_SECONDS = 15.0
 T = TypeVar("T")
@@ -60,7 +67,9 @@ class PrivateLayout(RuntimeLayout):
         return file.mode
 
     def unit_for(self, instance: ServiceInstance) -> str | None:
-        return instance.name if instance.service.get_socket(instance.placement) is not None else None
+        return (
+            instance.name if instance.service.get_socket(instance.placement) is not None else None
+        )
 
 
 LAYOUT = PrivateLayout()
@@ -75,7 +84,9 @@ class Embedded(Runtime):
     def create_transports(self, file: TargetFile) -> dict[str, Transport]:
         return {name: LocalTransport(name) for name in file.target.hosts}
 
-    def read_facts(self, target: Target, transports: Mapping[str, Transport]) -> dict[str, HostFacts]:
+    def read_facts(
+        self, target: Target, transports: Mapping[str, Transport]
+    ) -> dict[str, HostFacts]:
         here = read_host_facts(LocalTransport())
         return {name: here.limited_to(host) for name, host in target.hosts.items()}
 
@@ -100,12 +111,16 @@ class Embedded(Runtime):
         ports = private_servers.allocate_ports(file)
         return build_stack(file.target, StackContext(directory, ports, programs, facts, *owner))
 
-    def find_validation_errors(self, transport: Transport, cases: ValidationCases) -> list[str | None]:
+    def find_validation_errors(
+        self, transport: Transport, cases: ValidationCases
+    ) -> list[str | None]:
         return [_find_validation_error(part, files, transport) for part, files in cases]
 
     def describe_hosts(self, stack: Stack, transports: Mapping[str, Transport]) -> tuple[str, ...]:
         """Return the addresses on which servers would listen."""
-        endpoints = (str(part.placement.listen) for part in stack.instances if part.service.programs)
+        endpoints = (
+            str(part.placement.listen) for part in stack.instances if part.service.programs
+        )
         return (f"ports: {', '.join(dict.fromkeys(endpoints))}",)
 
     def make_run_directory(self, study: Path) -> str:
@@ -135,7 +150,9 @@ class ProcessHosts:
     def __getitem__(self, name: str) -> ProcessHost:
         return self._hosts[name]
 
-    def run_on_hosts(self, names: Iterable[str], work: Callable[[RuntimeHost], T]) -> HostResults[T]:
+    def run_on_hosts(
+        self, names: Iterable[str], work: Callable[[RuntimeHost], T]
+    ) -> HostResults[T]:
         """Run ``work`` on one host after another, in dependency order of the tiers."""
         gathered: HostResults[T] = HostResults()
         for name in names:
@@ -173,7 +190,10 @@ class ProcessHost:
         """Do nothing: the study's lock is held, and no process survives a reboot."""
 
     def back_up(
-        self, desired: HostState, created_files: Iterable[str] = (), checks: Sequence[ConfigurationCheck] = ()
+        self,
+        desired: HostState,
+        created_files: Iterable[str] = (),
+        checks: Sequence[ConfigurationCheck] = (),
     ) -> None:
         """Do nothing: all files below the run directory belong to the study."""
 
@@ -190,13 +210,19 @@ class ProcessHost:
         ]
         return self.observe(desired), [f"{done.stdout}\n{done.stderr}" for done in answers]
 
-    def stage(self, desired: HostState, plan: HostPlan, checks: Sequence[ConfigurationCheck] = ()) -> None:
+    def stage(
+        self, desired: HostState, plan: HostPlan, checks: Sequence[ConfigurationCheck] = ()
+    ) -> None:
         for check in checks:
-            refusal = _find_validation_error(check.instance, check.files, self.transport, check.method)
+            refusal = _find_validation_error(
+                check.instance, check.files, self.transport, check.method
+            )
             if refusal is not None:
                 raise InvalidConfiguration(f"{check.instance.name}: {refusal}")
 
-    def select_restorable(self, original: HostState, observed: ObservedHost) -> tuple[HostState, list[str]]:
+    def select_restorable(
+        self, original: HostState, observed: ObservedHost
+    ) -> tuple[HostState, list[str]]:
         return original, []  # no state existed before the study
 
     def discard_staged(self, plan: HostPlan) -> None:
@@ -238,8 +264,13 @@ class ProcessHost:
         )
 
     def _apply_action(self, instance: ServiceInstance, action: Action, desired: HostState) -> None:
-        files = {name: desired.files[path].content or b"" for path, name in _map_paths(instance).items()}
-        argv, place = instance.service.build_start_command(instance.placement, files), instance.service.get_socket(instance.placement)
+        files = {
+            name: desired.files[path].content or b"" for path, name in _map_paths(instance).items()
+        }
+        argv, place = (
+            instance.service.build_start_command(instance.placement, files),
+            instance.service.get_socket(instance.placement),
+        )
         assert argv is not None
         assert place is not None
         running = self._running.get(instance.name)
@@ -249,10 +280,15 @@ class ProcessHost:
                 self._note(describe_draining(self.name, instance.name, left))
         else:
             self._stop(instance.name)
-            running = private_servers.start_server(instance.service.name, argv, Path(instance.placement.directory))
+            running = private_servers.start_server(
+                instance.service.name, argv, Path(instance.placement.directory)
+            )
             self._running[instance.name] = running
         private_servers.wait_until(
-            lambda: private_servers.is_accepting(running, place), running, START_TIMEOUT_SECONDS, "starting"
+            lambda: private_servers.is_accepting(running, place),
+            running,
+            START_TIMEOUT_SECONDS,
+            "starting",
         )
 
     def _stop(self, name: str) -> None:
@@ -261,7 +297,10 @@ class ProcessHost:
 
 
 def _find_validation_error(
-    instance: ServiceInstance, files: Files, transport: Transport, validation: Argv | TrialStart | None = None
+    instance: ServiceInstance,
+    files: Files,
+    transport: Transport,
+    validation: Argv | TrialStart | None = None,
 ) -> str | None:
     """Return the software's objection to ``files``, checked in a temporary directory, or ``None``."""
     validation = validation or instance.service.build_validation(instance.placement, files)
@@ -279,7 +318,9 @@ def _stage_files(instance: ServiceInstance, files: Files) -> Iterator[Path]:
     """Create a temporary directory next to the part's own with its new files."""
     directory = Path(instance.placement.directory)
     staging = directory.with_name(f".staging.{directory.name}")
-    modes = {file.path: file.mode for file in resolve_config_files(instance.service, instance.placement)}
+    modes = {
+        file.path: file.mode for file in resolve_config_files(instance.service, instance.placement)
+    }
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)
     try:
@@ -290,13 +331,18 @@ def _stage_files(instance: ServiceInstance, files: Files) -> Iterator[Path]:
         shutil.rmtree(staging, ignore_errors=True)
 
 
-def _find_start_failure(instance: ServiceInstance, trial_start: TrialStart, staging: Path) -> str | None:
+def _find_start_failure(
+    instance: ServiceInstance, trial_start: TrialStart, staging: Path
+) -> str | None:
     if instance.placement.user:
         shutil.chown(staging, instance.placement.user, instance.placement.group)
     running = private_servers.start_server(instance.service.name, trial_start.argv, staging)
     try:
         private_servers.wait_until(
-            lambda: private_servers.is_accepting(running, trial_start.socket), running, 10.0, "starting on trial"
+            lambda: private_servers.is_accepting(running, trial_start.socket),
+            running,
+            10.0,
+            "starting on trial",
         )
     except ProcessFailed as error:
         return error.message
@@ -323,7 +369,7 @@ def _write_file(path: Path, state: FileState) -> None:
     """Write a file atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     mode = 0o644 if state.mode is None else state.mode
-    durable.write_file(path, state.content or b"", mode, sync=False)
+    durable_files.write_file(path, state.content or b"", mode, sync=False)
 
 
 def _observe_file(path: Path) -> ObservedFile:

@@ -6,21 +6,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from autotune.deploy.host import validate_cases
-from autotune.deploy.host_lock import read_lock, current_holder, find_stale_reason
+from autotune.deploy.host_lock import current_holder, find_stale_reason, read_lock
 from autotune.deploy.host_state import ObservedUnit, ServiceManager, wrap_parse_errors
 from autotune.deploy.managed_hosts import ManagedHosts
 from autotune.deploy.programs import find_installed_programs
-from autotune.deploy.runtime import ValidationCases, RuntimeLayout, ProgramUser, NoteCallback, Runtime
+from autotune.deploy.runtime import (
+    NoteCallback,
+    ProgramUser,
+    Runtime,
+    RuntimeLayout,
+    ValidationCases,
+)
 from autotune.deploy.stack import Stack, StackContext, build_stack
 from autotune.services.base import AdoptedConfig
 from autotune.space.facts import HostFacts
-from autotune.strict import split_lines, parse_uint
+from autotune.strict_parsing import parse_uint, split_lines
 from autotune.target.model import Target
-from autotune.target.read import TargetFile
+from autotune.target.read_target import TargetFile
 from autotune.transports.base import Transport
 from autotune.transports.facts import read_facts
-from autotune.transports.hosts import create_transports
-from autotune.transports.parallel import run_on_all
+from autotune.transports.parallel_hosts import run_on_all
+from autotune.transports.target_hosts import create_transports
 
 # Account of Debian's web servers and PHP, and the directory for configuration checks on a host.
 WEB_ACCOUNT = ("www-data", "www-data")
@@ -56,7 +62,9 @@ class UnitLayout(RuntimeLayout):
 
     def unit_defined_by(self, path: str) -> str | None:
         return (
-            path.removeprefix(UNIT_DIRECTORY).partition(".d/")[0] if path.startswith(UNIT_DIRECTORY) else None
+            path.removeprefix(UNIT_DIRECTORY).partition(".d/")[0]
+            if path.startswith(UNIT_DIRECTORY)
+            else None
         )
 
 
@@ -75,7 +83,9 @@ class Systemd(Runtime):
     def create_transports(self, file: TargetFile) -> dict[str, Transport]:
         return create_transports(file)
 
-    def read_facts(self, target: Target, transports: Mapping[str, Transport]) -> dict[str, HostFacts]:
+    def read_facts(
+        self, target: Target, transports: Mapping[str, Transport]
+    ) -> dict[str, HostFacts]:
         return read_facts(target, transports, units=True)
 
     def find_programs(
@@ -97,10 +107,20 @@ class Systemd(Runtime):
         adopted_configs: Mapping[str, AdoptedConfig],
     ) -> Stack:
         """Return the stack. No file is private, so ``directory`` stays empty."""
-        context = StackContext(VALIDATION_DIRECTORY, {}, programs, facts, *WEB_ACCOUNT, installed=True, adopted=adopted_configs)
+        context = StackContext(
+            VALIDATION_DIRECTORY,
+            {},
+            programs,
+            facts,
+            *WEB_ACCOUNT,
+            installed=True,
+            adopted=adopted_configs,
+        )
         return build_stack(file.target, context)
 
-    def find_validation_errors(self, transport: Transport, cases: ValidationCases) -> list[str | None]:
+    def find_validation_errors(
+        self, transport: Transport, cases: ValidationCases
+    ) -> list[str | None]:
         return validate_cases(transport, cases)
 
     def describe_hosts(self, stack: Stack, transports: Mapping[str, Transport]) -> Iterator[str]:

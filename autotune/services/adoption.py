@@ -9,16 +9,16 @@ from posixpath import dirname
 
 from autotune.services.base import Role
 from autotune.services.config_files import Config, FileTree
-from autotune.services.directives import ValueCheck, AdoptionResult, Tunable, map_directives
-from autotune.services.understood import VisibleDirectives
-from autotune.strict import is_uint
+from autotune.services.directives import AdoptionResult, Tunable, ValueCheck, map_directives
+from autotune.services.visible_directives import VisibleDirectives
+from autotune.strict_parsing import is_uint
 
 _HOSTNAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]*(\.[A-Za-z0-9][A-Za-z0-9-]*)+")
 
 
 @dataclass(frozen=True)
 class Listener:
-    """A program at a TCP port. ``local`` is true on loopback only. Unknown programs have an empty
+    """A program at a TCP port. ``is_local`` is true on loopback only. Unknown programs have an empty
     name.
     """
 
@@ -57,11 +57,12 @@ class RunningHost:
 class RunningService:
     """A service that a host runs.
 
-    ``key`` is the registry's key. ``kind`` is the tier's kind: lb, http_cache, web, app, cache,
-    store or db. ``port`` is the TCP port; ``listen`` is a socket or address if the port is not
-    enough. ``behind`` lists the servers it forwards to as ``host:port``. ``gateway`` is the
+    ``key`` is the registry's key. ``tier_kind`` is the tier's kind: lb, http_cache, web, app, cache,
+    store or db. ``port`` is the TCP port; ``listen_address`` is a socket or address if the port is not
+    enough. ``backends`` lists the servers it forwards to as ``host:port``. ``gateway_protocol`` is the
     protocol to an application server. ``role`` is its role in the deployment. ``tls`` is true if
-    ``port`` speaks TLS, used only without a plain port. ``site`` is the served host name. ``loses``
+    ``port`` speaks TLS, used only without a plain port. ``hostname`` is the served host name.
+    ``restart_loss``
     describes the data that a restart loses, or is empty. ``unit`` is the unit if it or its main
     file differs from Debian's.
     """
@@ -97,8 +98,10 @@ class DistributionLayout:
 
     def for_instance(self, version: str = "", name: str = "") -> DistributionLayout:
         """Return the layout of one instance with its version and name filled in."""
-        unit, main, programs = (place.format(version=version, name=name)
-                                for place in (self.unit, self.main_file, self.program_directory))  # fmt: skip
+        unit, main, programs = (
+            place.format(version=version, name=name)
+            for place in (self.unit, self.main_file, self.program_directory)
+        )
         return DistributionLayout(self.distributions, unit, main, programs, version, name)
 
     def match_instance(self, text: str) -> DistributionLayout | None:
@@ -135,8 +138,12 @@ class DistributionLayouts(tuple[DistributionLayout, ...]):
         runs.
         """
         running = [layout for layout in self if host.is_active(layout.unit)]
-        present = (layout for layout in running if host.tree.resolve(layout.main_file) in host.tree.files)
-        return next(present, None) or next((its for its in running if not its.unit_unless_debian), None)
+        present = (
+            layout for layout in running if host.tree.resolve(layout.main_file) in host.tree.files
+        )
+        return next(present, None) or next(
+            (its for its in running if not its.unit_unless_debian), None
+        )
 
     @property
     def other_units(self) -> tuple[str, ...]:
@@ -158,12 +165,12 @@ TunablesFunction = Callable[[RunningService], Iterable[Tunable]]
 class Adoption:
     """How to detect a service on a host and make its own files tunable.
 
-    ``known_as`` is its display name. ``units`` are systemd units (names or patterns), and
-    ``elsewhere`` units of other distributions. ``paths`` are its configuration files and
-    directories below ``/`` (names or shell patterns). ``version`` is a shell line that prints name
-    and version, and may test ``runs UNIT``. ``find`` yields running services, or reasons why one is
-    not tuned. ``tunables`` are its parameters if each is a separate directive; otherwise ``tune``
-    maps them. ``understood`` decides which words of its files may be shown.
+    ``title`` is its display name. ``units`` are systemd units (names or patterns), and
+    ``other_units`` units of other distributions. ``paths`` are its configuration files and
+    directories below ``/`` (names or shell patterns). ``version_script`` is a shell line that prints name
+    and version, and may test ``runs UNIT``. ``find_services`` yields running services, or reasons why
+    one is not tuned. ``list_tunables`` are its parameters if each is a separate directive; otherwise
+    ``tune_parameters`` maps them. ``visible`` decides which words of its files may be shown.
     """
 
     title: str
@@ -177,7 +184,8 @@ class Adoption:
     list_tunables: TunablesFunction = lambda _: ()
 
     def adopt(self, running: RunningService, accepts: ValueCheck) -> AdoptionResult:
-        """Map a service that ``find`` returned to its tunable parameters and their current values."""
+        """Map a service that ``find_services`` returned to its tunable parameters and their current
+        values."""
         if self.tune_parameters is not None:
             return self.tune_parameters(running, accepts)
         return map_directives(running.config, self.list_tunables(running), accepts)
@@ -188,7 +196,7 @@ def with_http_port(
 ) -> RunningService | str:
     """Return ``running`` with its port, or the reason why it is not adopted.
 
-    ``listening`` contains HTTP addresses, each with a flag for TLS. The first TCP port without TLS
+    ``addresses`` contains HTTP addresses, each with a flag for TLS. The first TCP port without TLS
     is used, else the first with TLS.
     """
     ports = [(int(port), tls) for address, tls in addresses

@@ -10,21 +10,34 @@ from fnmatch import fnmatchcase
 from typing import Any, ClassVar
 
 from autotune.services import unit_environment, unit_files
-from autotune.services.adoption import Adoption, RunningHost, RunningService, TunablesFunction, TuneFunction
-from autotune.services.base import Argv, Endpoint, ResourceNeeds, Role, Service, Placement
+from autotune.services.adoption import (
+    Adoption,
+    RunningHost,
+    RunningService,
+    TunablesFunction,
+    TuneFunction,
+)
+from autotune.services.base import Argv, Endpoint, Placement, ResourceNeeds, Role, Service
 from autotune.services.config_files import MAX_PATH_BYTES, Config, Directive, PlacedDirective, Word
 from autotune.services.diagnosis import (
     BUSY_WORKERS,
     Diagnosis,
     Resource,
     WorkerPool,
-    command_query,
     build_counter_rule,
+    command_query,
 )
-from autotune.services.directives import NUMBER, ValueCheck, AdoptionResult, Tunable, merge_results, map_directives
-from autotune.services.understood import VisibleDirectives
-from autotune.services.unit_environment import UnitEnvironment, EnvironmentSetting
-from autotune.strict import is_uint, parse_json
+from autotune.services.directives import (
+    NUMBER,
+    AdoptionResult,
+    Tunable,
+    ValueCheck,
+    map_directives,
+    merge_results,
+)
+from autotune.services.unit_environment import EnvironmentSetting, UnitEnvironment
+from autotune.services.visible_directives import VisibleDirectives
+from autotune.strict_parsing import is_uint, parse_json
 
 # Perl around ``find_stats``. $text is the server's file without comments. ``find_stats`` sets
 # $place to a unix socket or host:port, and may set the $request.
@@ -62,13 +75,17 @@ def explain_socket_unit(host: RunningHost, unit: str) -> str:
     """Return the reason why the connection queue is not tuned, or empty if the server opens its
     socket.
     """
-    return "its socket unit sets it with `Backlog=`" if unit_files.find_socket_address(host.tree, unit) else ""
+    return (
+        "its socket unit sets it with `Backlog=`"
+        if unit_files.find_socket_address(host.tree, unit)
+        else ""
+    )
 
 
 class AppServer(Service):
     """A server whose worker, process or thread, is occupied until a request is answered.
 
-    ``find_stats`` is Perl that finds the address of the stats in the server's file.
+    ``stats_script`` is Perl that finds the address of the stats in the server's file.
     """
 
     role = Role.APP
@@ -81,13 +98,19 @@ class AppServer(Service):
     def build_stats_command(self, placement: Placement) -> Argv:
         """Return the command that prints the server's stats on its host."""
         modules = ("-MIO::Socket::UNIX", "-MIO::Socket::INET")
-        return ("perl", *modules, "-e", _READ_FILE_SCRIPT + self.stats_script + _QUERY_SCRIPT, self.config_path(placement))
+        return (
+            "perl",
+            *modules,
+            "-e",
+            _READ_FILE_SCRIPT + self.stats_script + _QUERY_SCRIPT,
+            self.config_path(placement),
+        )
 
 
 def build_needs(processes: str, threads: str, source: str) -> ResourceNeeds:
     """Return the needs of a server with one managing process and ``processes`` workers.
 
-    ``at_work`` is the total number of threads.
+    ``threads`` is the total number of threads.
     """
     return ResourceNeeds(
         workers=threads,
@@ -125,13 +148,20 @@ def build_diagnosis(
     """Return the diagnosis of a server.
 
     ``processes`` and ``threads`` are the parameters for the number of processes and of threads in
-    each. ``ended`` describes terminated workers: counter or kind of complaint, pattern of log
+    each. ``killed_workers`` describes terminated workers: counter or kind of complaint, pattern of log
     lines, and text after the count. ``counters`` parses the stats.
     """
     kind, line, why = killed_workers
-    pool = WorkerPool(processes_parameter=processes, threads_parameter=threads, increase_advice=f"raise {processes}, or {threads}")
+    pool = WorkerPool(
+        processes_parameter=processes,
+        threads_parameter=threads,
+        increase_advice=f"raise {processes}, or {threads}",
+    )
     query = counters and command_query(
-        build_command=service.build_stats_command, level_names=frozenset({BUSY_WORKERS}), parse_counters=counters, interval_seconds=2.0
+        build_command=service.build_stats_command,
+        level_names=frozenset({BUSY_WORKERS}),
+        parse_counters=counters,
+        interval_seconds=2.0,
     )
     return Diagnosis(
         counter_query=query,
@@ -216,7 +246,10 @@ def _find_running(
 
 
 def tune_parameters(
-    config: Config, environment: UnitEnvironment, locations: Mapping[str, ParameterLocation], accepts: ValueCheck
+    config: Config,
+    environment: UnitEnvironment,
+    locations: Mapping[str, ParameterLocation],
+    accepts: ValueCheck,
 ) -> AdoptionResult:
     """Tune every parameter in its place. Of parameters that share a number, only the first is
     tuned.
@@ -226,7 +259,9 @@ def tune_parameters(
     for name, place in locations.items():
         owner = name
         if isinstance(place, Word | EnvironmentSetting):
-            number = (place.variable, place.option) if isinstance(place, EnvironmentSetting) else place
+            number = (
+                (place.variable, place.option) if isinstance(place, EnvironmentSetting) else place
+            )
             owner = owners.setdefault(number, name)
         if isinstance(place, str) or owner != name:
             same = f"it shares its value with {owner}"

@@ -209,10 +209,10 @@ class Placement:
     Paths in files are relative to ``directory``, the processes' working directory. This keeps
     socket paths short in deep study directories. Paths of the distribution's units are absolute,
     and a trial start may write to ``directory``. ``uses`` lists all services that the tier's
-    application calls, ``caches`` and ``stores`` those with that role. ``local`` is the address of
+    application calls, ``caches`` and ``stores`` those with that role. ``local_cache`` is the address of
     the host's local cache, if the tier may have one. ``user`` is the account of the processes, or
     ``None`` for the account that starts them. ``installed`` is true for the distribution's units
-    and false for private processes. ``own`` is set if templates made from the host's files replace
+    and false for private processes. ``adopted`` is set if templates made from the host's files replace
     the service's templates. ``unit`` is set if the unit is not the distribution's.
     """
 
@@ -299,10 +299,11 @@ class ResourceNeeds:
 class StoreLoader:
     """Commands that fill a store on its own host, so that no pair crosses the network.
 
-    ``recorded`` prints the mark of the latest ``record(mark)``. ``write(first, count, mean)``
+    ``read_mark_command`` prints the mark of the latest ``build_mark_commands(mark)``.
+    ``build_write_command(first, count, mean)``
     writes ``count`` pairs from key number ``first``, with values of ``mean`` bytes. If the output
-    is ``busy``, the store is still loading and the command must be repeated. ``read(keys)`` prints
-    one value per line.
+    is ``busy_text``, the store is still loading and the command must be repeated.
+    ``build_read_command(keys)`` prints one value per line.
     """
 
     read_mark_command: Argv
@@ -313,7 +314,9 @@ class StoreLoader:
 
 
 # Hint for a file that would lose entries because autotune replaces it.
-FILE_REPLACED_HINT = "remove `replace: true` to edit the file, or add the entries to your own template"
+FILE_REPLACED_HINT = (
+    "remove `replace: true` to edit the file, or add the entries to your own template"
+)
 
 
 @dataclass(frozen=True)
@@ -322,33 +325,35 @@ class Service:
 
     Services override the attributes and methods that apply to them; the defaults do nothing.
 
-    ``programs`` maps names in ``Site.programs`` to executables, and the first existing one is used.
-    ``packages`` are Debian packages of these programs; ``elsewhere`` names another source.
-    ``at_most`` contains pairs (a, b) with a ≤ b, parameters or expressions; ``a`` is lowered in a
+    ``programs`` maps names in ``Placement.programs`` to executables, and the first existing one is used.
+    ``packages`` are Debian packages of these programs; ``package_source`` names another source.
+    ``ordering_rules`` contains pairs (a, b) with a ≤ b, parameters or expressions; ``a`` is lowered in a
     candidate that violates it. ``runs_when`` lists values of its own parameters, by bare name,
     under which it runs.
 
-    ``config`` contains the path of its configuration file for private processes and the
+    ``config_paths`` contains the path of its configuration file for private processes and the
     distribution. ``template`` is the file's template, with ``{role}`` if it depends on the role.
     ``unit_name`` is the distribution's systemd unit.
 
     ``deployment`` is its name in a tier's ``service:``. ``role`` is its function there. ``port`` is
-    the default port under the distribution's unit. An application server has a ``gateway`` instead,
-    its protocol. Each service with that protocol in ``gateways`` forms a deployment with it
+    the default port under the distribution's unit. An application server has a ``gateway_protocol``
+    instead,
+    its protocol. Each service with that protocol in ``gateway_protocols`` forms a deployment with it
     (``nginx+php-fpm``). ``application`` is the name in a tier's ``app:`` for files that an
     application server runs.
 
-    A ``per_deployment`` host service exists once per deployment, see ``beside``. A ``contained``
+    A ``per_deployment`` host service exists once per deployment, see ``for_deployment``. A
+    ``isolated_only``
     service exists only on runtimes that isolate services from their hosts. ``interpreter`` is the
     build of the language interpreter, whose settings are a separate service. ``runs_application``
     is true if a request occupies a process until it is answered.
 
     ``reload_keeps_processes`` is true if processes survive a reload and reread their files.
     ``forgets_on_restart`` is true if a restart empties it, so it needs a warm-up. ``keeps_data`` is
-    true if its data belong to the user, so it never runs privately or as a choice. ``protocol`` is
+    true if its data belong to the user, so it never runs privately or as a choice. ``load_protocol`` is
     the protocol of load generators for this service alone. ``unit_nofile`` is LimitNOFILE in the
-    distribution's unit, and ``limits_template`` the drop-in that changes it. ``serving`` lists the
-    processes that serve requests, if the named programs only manage them.
+    distribution's unit, and ``limits_template`` the drop-in that changes it. ``serving_processes``
+    lists the processes that serve requests, if the named programs only manage them.
     """
 
     name: ClassVar[str]
@@ -405,7 +410,9 @@ class Service:
 
     def config_path(self, placement: Placement) -> str:
         """Return the path of its configuration file."""
-        return (placement.adopted and placement.adopted.main) or placement.choose(*self.config_paths)
+        return (placement.adopted and placement.adopted.main) or placement.choose(
+            *self.config_paths
+        )
 
     def list_config_files(self, placement: Placement) -> tuple[ConfigFile, ...]:
         template = self.template.format(role=placement.role)
@@ -419,15 +426,19 @@ class Service:
         """Return the kernel values (``net.core.somaxconn``) that it sets on its host."""
         return {}
 
-    def build_container_limits(self, placement: Placement, settings: Settings) -> Mapping[str, Value]:
-        """Return what a ``contained`` service adds to the definition of its unit."""
+    def build_container_limits(
+        self, placement: Placement, settings: Settings
+    ) -> Mapping[str, Value]:
+        """Return what a ``isolated_only`` service adds to the definition of its unit."""
         return {}
 
     def get_unit(self, placement: Placement) -> str | None:
         """Return the systemd unit that runs it, or ``None`` for a service without processes."""
         return (placement.adopted and placement.adopted.unit) or self.unit_name or None
 
-    def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | TrialStart | None:
+    def build_validation(
+        self, placement: Placement, files: Mapping[str, bytes]
+    ) -> Argv | TrialStart | None:
         """Return the software's own validation of files in the working directory."""
         return None
 
@@ -445,11 +456,14 @@ class Service:
         """Return the commands that print effective values."""
         return ()
 
-    def build_unpersisted_check(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
-        """Return a root command that prints settings that a restart with ``files`` would lose.
+    def build_unpersisted_check(
+        self, placement: Placement, files: Mapping[str, bytes]
+    ) -> Argv | None:
+        """Return a root command that prints settings that a restart with ``list_config_files`` would
+        lose.
 
         The first output line is the problem, and the second one a command to fix it. The output is
-        empty if ``files`` contains everything.
+        empty if ``list_config_files`` contains everything.
         """
         return None
 
@@ -459,7 +473,9 @@ class Service:
         """
         return self
 
-    def recommend_settings(self, facts: Mapping[str, float], current_settings: Settings) -> Settings:
+    def recommend_settings(
+        self, facts: Mapping[str, float], current_settings: Settings
+    ) -> Settings:
         """Return the settings that a published tool advises, by bare parameter name.
 
         ``facts`` are host facts (see `HostFacts.names`). The result is empty if no such tool
@@ -475,7 +491,9 @@ class Service:
         """Return the commands that fill a store, or ``None`` for a service without data."""
         return None
 
-    def build_prefill_command(self, placement: Placement, pairs: Mapping[str, str]) -> tuple[Argv, bytes] | None:
+    def build_prefill_command(
+        self, placement: Placement, pairs: Mapping[str, str]
+    ) -> tuple[Argv, bytes] | None:
         """Return the command that writes pairs into a cache in order, and its input.
 
         The result is ``None`` if only clients can fill the cache. The command prints text once all
@@ -486,4 +504,8 @@ class Service:
 
 def resolve_config_files(service: Service, placement: Placement) -> tuple[ConfigFile, ...]:
     """Return the files of a service on a site, or the host's own files if they are adopted."""
-    return service.list_config_files(placement) if placement.adopted is None else placement.adopted.files
+    return (
+        service.list_config_files(placement)
+        if placement.adopted is None
+        else placement.adopted.files
+    )

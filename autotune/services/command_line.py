@@ -9,15 +9,15 @@ from posixpath import basename
 
 from autotune.services import unit_files
 from autotune.services.base import Argv
-from autotune.services.config_files import Config, Directive, PlacedDirective, FileTree, Word
+from autotune.services.config_files import Config, Directive, FileTree, PlacedDirective, Word
 from autotune.services.directives import (
-    ValueCheck,
     AdoptionResult,
     FilePosition,
     Tunable,
-    render_edits,
-    map_directives,
+    ValueCheck,
     add_new_file,
+    map_directives,
+    render_edits,
 )
 
 EXEC_START = "ExecStart"
@@ -65,7 +65,9 @@ def find_command_end(config: Config) -> list[FilePosition]:
     return [placed.end_position for placed in config.find_all(EXEC_START)[-1:]]
 
 
-def tune_options(config: Config, tunables: Iterable[Tunable], accepts: ValueCheck, drop_in: str) -> AdoptionResult:
+def tune_options(
+    config: Config, tunables: Iterable[Tunable], accepts: ValueCheck, drop_in: str
+) -> AdoptionResult:
     """Tune each option in the command, or append it.
 
     A package's unit is not changed; a drop-in repeats its command.

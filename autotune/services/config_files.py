@@ -17,7 +17,7 @@ from itertools import count, takewhile
 from posixpath import dirname, join, normpath
 
 from autotune import config_text
-from autotune.strict import is_uint
+from autotune.strict_parsing import is_uint
 
 # Bytes, as in Linux's limits.h. Longer patterns are ignored, because matching may take quadratic
 # time.
@@ -98,7 +98,9 @@ class FileTree:
     @property
     def unread_targets(self) -> tuple[str, ...]:
         """Return the ends of followed links that are not in this tree."""
-        ends = dict.fromkeys(way.target for way in map(self._follow, self.links) if not way.shared_directory)
+        ends = dict.fromkeys(
+            way.target for way in map(self._follow, self.links) if not way.shared_directory
+        )
         return tuple(end for end in ends if not self._contains(end))
 
     def merge(self, other: FileTree) -> FileTree:
@@ -111,7 +113,9 @@ class FileTree:
 
     def _is_broken(self, path: str) -> bool:
         way = self._follow(path)
-        return bool(way.last_link) and (bool(way.shared_directory) or not self._contains(way.target))
+        return bool(way.last_link) and (
+            bool(way.shared_directory) or not self._contains(way.target)
+        )
 
     def _follow(self, path: str) -> _ResolvedPath:
         done, link = "/", ""
@@ -136,7 +140,9 @@ class FileTree:
         """
         if not self.directories:
             return ""
-        return next((each for each in list_ancestors(directory) if not self.directories.get(each)), "")
+        return next(
+            (each for each in list_ancestors(directory) if not self.directories.get(each)), ""
+        )
 
     def read_text(self, path: str) -> str:
         """Return the text of a file by its real path. Raises Unreadable or KeyError."""
@@ -168,7 +174,7 @@ class FileTree:
 
 
 def unpack_tree(archive: bytes, root: str = "/") -> FileTree:
-    """Return the tree in a tar archive with names relative to ``above``. Raises tarfile.TarError."""
+    """Return the tree in a tar archive with names relative to ``root``. Raises tarfile.TarError."""
     files, links, modes = dict[str, bytes](), dict[str, str](), dict[str, int]()
     directories = dict[str, bool]()
     with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
@@ -209,7 +215,7 @@ def strip_word(text: str, start: int) -> Word:
 
 @dataclass(frozen=True)
 class Directive:
-    """A directive. ``within`` lists the enclosing blocks from the outside, each as words."""
+    """A directive. ``blocks`` lists the enclosing blocks from the outside, each as words."""
 
     name: Word
     arguments: tuple[Word, ...] = ()
@@ -228,7 +234,8 @@ def build_syntax_error(text: str, position: int, message: str) -> ConfigSyntaxEr
 
 
 def tokenize(text: str, pattern: re.Pattern[str], error_message: str) -> Iterator[re.Match[str]]:
-    """Yield the tokens of a text by ``pattern``. Raises Unreadable with ``what`` for other text."""
+    """Yield the tokens of a text by ``pattern``. Raises Unreadable with ``error_message`` for other
+    text."""
     place = 0
     while place < len(text):
         token = pattern.match(text, place)
@@ -275,7 +282,7 @@ class PlacedDirective:
 class Config:
     """Parsed configuration of a service.
 
-    ``unread`` maps files that are not changed to the reason. ``any_case`` ignores the case of
+    ``unread_files`` maps files that are not changed to the reason. ``ignores_case`` ignores the case of
     names.
     """
 
@@ -295,7 +302,7 @@ class Config:
         return words[-1] if words else default
 
     def last_number(self, name: str, default: int) -> int:
-        """Return `last` as a whole number, or ``default``."""
+        """Return `last_word` as a whole number, or ``default``."""
         word = self.last_word(name)
         return int(word) if is_uint(word) else default
 
@@ -324,9 +331,10 @@ def read_config(
     *,
     relative_to_includer: bool = False,
 ) -> Config:
-    """Read ``main`` and the files that it ``includes``. Unreadable files are in `unread`.
+    """Read ``main`` and the files that it ``find_include``. Unreadable files are in `unread`.
 
-    Includes are relative to the directory of ``main`` or, with ``beside``, of the including file.
+    Includes are relative to the directory of ``main`` or, with ``relative_to_includer``, of the
+    including file.
     """
     texts, unread = dict[str, str](), dict[str, str]()
     followed = count()
@@ -352,7 +360,9 @@ def read_config(
             if (pattern := find_include(directive)) is not None:
                 place = join(dirname(path if relative_to_includer else main), pattern)
                 matching = tree.glob(place)
-                unread.update({each: tree.explain_missing(each) for each in tree.find_broken_links(place)})
+                unread.update(
+                    {each: tree.explain_missing(each) for each in tree.find_broken_links(place)}
+                )
                 optional = "*" in place or directive.name.text.lower() in _OPTIONAL_INCLUDES
                 if not matching and not optional and place not in unread:
                     unread[place] = f"{path} includes this file, but it was not read"

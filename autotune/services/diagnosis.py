@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 
-from autotune.services.base import Argv, Role, Settings, Placement
+from autotune.services.base import Argv, Placement, Role, Settings
 
 # Confidence of a rule by how directly it observes the cause.
 REPORTED, MEASURED, INFERRED = 0.95, 0.85, 0.7
@@ -46,12 +46,14 @@ class Resource(enum.StrEnum):
 class InstanceActivity:
     """Activity of a service on a host over a reading.
 
-    ``cpu`` is in CPUs. ``delay`` is the time (s/s) that its processes were runnable without a CPU.
-    ``waiting`` and ``accepted`` are mean connections at its socket. ``queued`` is the share of
-    samples with waiting connections, and ``occupied`` the mean accepted in those samples. If a
-    server reports its workers, ``accepted`` is the mean number of busy workers, and ``occupied``
-    the largest. ``answers`` and ``unanswered`` count successful and failed queries of its counters.
-    ``refused`` is the refusal.
+    ``cpu`` is in CPUs. ``cpu_delay`` is the time (s/s) that its processes were runnable without a CPU.
+    ``waiting_connections`` and ``accepted_connections`` are mean connections at its socket.
+    ``queued_fraction`` is the share of
+    samples with waiting connections, and ``accepted_when_queued`` the mean accepted in those samples.
+    If a server reports its workers, ``accepted_connections`` is the mean number of busy workers, and
+    ``accepted_when_queued``
+    the largest. ``answered_queries`` and ``unanswered_queries`` count successful and failed queries of
+    its counters. ``refusal`` is the refusal.
     """
 
     name: str
@@ -89,8 +91,9 @@ class InstanceActivity:
 class InstanceReading:
     """One service on one host during one reading, as input of the service's rules.
 
-    ``settings`` are its own by bare name. ``failed`` counts failed requests, and ``mostly_errors``
-    is true if they outnumber late ones. ``idle`` is the idle share of the host's CPU time, if
+    ``settings`` are its own by bare name. ``failed_requests`` counts failed requests, and
+    ``errors_dominate``
+    is true if they outnumber late ones. ``idle_fraction`` is the idle share of the host's CPU time, if
     known.
     """
 
@@ -108,7 +111,11 @@ class InstanceReading:
     @property
     def idle_clause(self) -> str:
         """Return the idle CPU share as the end of a sentence."""
-        return "" if self.idle_fraction is None else f" while {self.idle_fraction:.0%} of the CPU was idle"
+        return (
+            ""
+            if self.idle_fraction is None
+            else f" while {self.idle_fraction:.0%} of the CPU was idle"
+        )
 
 
 @dataclass(frozen=True)
@@ -127,10 +134,11 @@ DiagnosisRule = Callable[[InstanceReading], ResourceShortage | None]
 class CounterQuery:
     """How to query a server's counters, at a socket and by a command, and parse its response.
 
-    ``names`` are the numeric counters, ``levels`` those that rise and fall. ``more`` parses
-    counters in other formats. ``at_home`` is true if only its own host may query it and an open
-    connection would occupy a worker. ``socket`` is the unix socket used instead of the port, as a
-    path or a name in the site's directory. ``every`` is the interval of the command in seconds
+    ``counter_names`` are the numeric counters, ``level_names`` those that rise and fall.
+    ``parse_counters`` parses
+    counters in other formats. ``is_local_only`` is true if only its own host may query it and an open
+    connection would occupy a worker. ``find_socket`` is the unix socket used instead of the port, as a
+    path or a name in the site's directory. ``interval_seconds`` is the interval of the command in seconds
     during a reading; with 0 it runs only before and after.
     """
 
@@ -147,7 +155,11 @@ class CounterQuery:
 
 # For servers that only a command can query, because their port serves clients.
 command_query = partial(
-    CounterQuery, request=b"", is_complete=lambda _: True, counter_names=frozenset(), is_local_only=True
+    CounterQuery,
+    request=b"",
+    is_complete=lambda _: True,
+    counter_names=frozenset(),
+    is_local_only=True,
 )
 
 
@@ -155,9 +167,10 @@ command_query = partial(
 class ClientLimit:
     """The parameter that limits a server's clients.
 
-    ``refused`` and ``closed`` are counters or kinds of complaints: rejected connections, and pauses
-    in accepting. ``queues`` is true if clients beyond the limit wait. ``instead`` is text that
-    names other moves.
+    ``refused_counter`` and ``closed_counter`` are counters or kinds of complaints: rejected
+    connections, and pauses
+    in accepting. ``queues_excess`` is true if clients beyond the limit wait. ``alternative_advice`` is
+    text that names other moves.
     """
 
     parameter: str
@@ -180,11 +193,13 @@ class LookupCounters:
 class Diagnosis:
     """All diagnosis data of a service. ``None`` means not available.
 
-    ``log`` returns the path of its error log, or the systemd unit of its journal. ``complaints``
-    are patterns of log lines by kind, in addition to the common ones. ``moves`` are recommended by
+    ``find_log`` returns the path of its error log, or the systemd unit of its journal.
+    ``complaint_patterns``
+    are patterns of log lines by kind, in addition to the common ones. ``recommended_changes`` are
+    recommended by
     resource: parameters with a direction (`+` more, `-` less), or a choice. Moves of a host service
     help any service on that host. Less work for the CPU in a service helps all services of its
-    tier. ``threads`` is the parameter for the number of threads that do all its work.
+    tier. ``threads_parameter`` is the parameter for the number of threads that do all its work.
     ``refusal_rules`` detect rejected requests, ``worker_rules`` occupied workers, and ``cache_rules``
     a cache that is too small.
     """
@@ -204,10 +219,12 @@ class Diagnosis:
 EMPTY_DIAGNOSIS = Diagnosis(counter_query=None, find_log=None, recommended_changes={})
 
 
-def build_counter_rule(counter: str, explanation: str, resource: Resource = Resource.WORKERS) -> DiagnosisRule:
+def build_counter_rule(
+    counter: str, explanation: str, resource: Resource = Resource.WORKERS
+) -> DiagnosisRule:
     """Return a rule for a counter, or a kind of complaint, that shows by itself what ran out.
 
-    Its evidence is the count and ``why``.
+    Its evidence is the count and ``explanation``.
     """
 
     def rule(reading: InstanceReading) -> ResourceShortage | None:
@@ -238,16 +255,24 @@ def build_evidence_rule(
 
 
 def build_ratio_rule(
-    counter: str, reference_counter: str, min_share: float, min_count: int, resource: Resource, event: str, advice: str
+    counter: str,
+    reference_counter: str,
+    min_share: float,
+    min_count: int,
+    resource: Resource,
+    event: str,
+    advice: str,
 ) -> DiagnosisRule:
-    """Return a rule for a counter of at least ``least`` and at least ``share`` of the counter
-    ``of``.
+    """Return a rule for a counter of at least ``min_count`` and at least ``min_share`` of the counter
+    ``reference_counter``.
     """
     return build_evidence_rule(
         resource,
         INFERRED,
         lambda c: c[counter] >= max(min_count, min_share * c[reference_counter]),
-        lambda c: f"{c[counter]:.0f} {event}, {reference_counter} {c[reference_counter]:.0f}: {advice}",
+        lambda c: (
+            f"{c[counter]:.0f} {event}, {reference_counter} {c[reference_counter]:.0f}: {advice}"
+        ),
     )
 
 
@@ -255,10 +280,12 @@ def build_ratio_rule(
 class WorkerPool:
     """A pool of workers that each handle one request.
 
-    ``processes`` and ``threads`` (per process) are the parameters that limit their number. ``more``
-    helps if all run, ``sooner`` if they start on demand but too slowly, ``let_go`` if kept
-    connections occupy them. ``asked`` is true if a worker answers state queries. ``logged``
-    contains the kind of complaint for an exhausted pool, and its text.
+    ``processes_parameter`` and ``threads_parameter`` (per process) are the parameters that limit their
+    number. ``increase_advice``
+    helps if all run, ``faster_start_advice`` if they start on demand but too slowly,
+    ``keepalive_advice`` if kept
+    connections occupy them. ``answers_queries`` is true if a worker answers state queries.
+    ``log_complaint`` contains the kind of complaint for an exhausted pool, and its text.
     """
 
     processes_parameter: str
@@ -282,16 +309,24 @@ class WorkerPool:
             busy, confidence = f"{activity.accepted_connections:.1f} requests for all", INFERRED
         if not (activity.workers and confidence):
             return None
-        move = self.keepalive_advice if activity.counters.get(KEEPALIVE_WORKERS, 0.0) > 0.5 * there else self.increase_advice
+        move = (
+            self.keepalive_advice
+            if activity.counters.get(KEEPALIVE_WORKERS, 0.0) > 0.5 * there
+            else self.increase_advice
+        )
         if there < FULL_FRACTION * most:
             move = f"they start too slowly: {self.faster_start_advice}"
         evidence = (
-            f"{busy} of {there} {self.worker_noun}, {most} allowed, and {activity.waiting_connections:.0f}"
-            f" connections waited at the socket (up to {activity.max_waiting}){reading.idle_clause}: {move}"
+            f"{busy} of {there} {self.worker_noun}, {most} allowed, and "
+            f"{activity.waiting_connections:.0f}"
+            " connections waited at the socket (up to "
+            f"{activity.max_waiting}){reading.idle_clause}: {move}"
         )
         return ResourceShortage(Resource.WORKERS, evidence, confidence)
 
-    def _find_busy_evidence(self, activity: InstanceActivity, running: int, max_workers: int) -> tuple[str, float]:
+    def _find_busy_evidence(
+        self, activity: InstanceActivity, running: int, max_workers: int
+    ) -> tuple[str, float]:
         """Return the evidence that no worker is free, and its confidence, or 0 if one may be free."""
         kept = activity.counters.get(KEEPALIVE_WORKERS, 0.0)
         if activity.queued_fraction < MIN_QUEUED_FRACTION:
@@ -305,7 +340,15 @@ class WorkerPool:
             return f"{round(activity.accepted_when_queued, 1):g} busy{held}", MEASURED
         # A TCP port does not show accepted connections, and a truncated reading ends before the
         # next query. A free worker accepts immediately if it gets CPU time.
-        unseen = activity.answered_queries <= QUERIES_OUTSIDE_LOAD if activity.answered_queries else not activity.accepted_when_queued
-        if unseen and running >= FULL_FRACTION * max_workers and activity.waiting_connections >= NEGLIGIBLE_WAITING * running:
+        unseen = (
+            activity.answered_queries <= QUERIES_OUTSIDE_LOAD
+            if activity.answered_queries
+            else not activity.accepted_when_queued
+        )
+        if (
+            unseen
+            and running >= FULL_FRACTION * max_workers
+            and activity.waiting_connections >= NEGLIGIBLE_WAITING * running
+        ):
             return "none free", INFERRED
         return "", 0.0

@@ -9,11 +9,15 @@ from dataclasses import dataclass, field
 
 from autotune.services.base import Parameter, Value
 from autotune.services.config_files import Config, PlacedDirective
-from autotune.target.units import SIZE_UNITS
+from autotune.target.quantities import SIZE_UNITS
 
 _SECONDS_BY_UNIT = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
-_MICROSECONDS_BY_UNIT = {"us": 1, "": 1000, "ms": 1000,
-                 **{unit: seconds * 10**6 for unit, seconds in _SECONDS_BY_UNIT.items() if unit}}  # fmt: skip
+_MICROSECONDS_BY_UNIT = {
+    "us": 1,
+    "": 1000,
+    "ms": 1000,
+    **{unit: seconds * 10**6 for unit, seconds in _SECONDS_BY_UNIT.items() if unit},
+}
 _BYTES_BY_UNIT = {"": 1, **dict.fromkeys("kK", 2**10), **dict.fromkeys("mM", 2**20)}
 # Text that a template would interpret as its syntax, and carriage returns that it would drop.
 _TEMPLATE_SYNTAX_PATTERN = re.compile(r"\{*\r|\{+[{%#]")
@@ -26,8 +30,8 @@ _AMOUNT_PATTERN = re.compile(r"([0-9]{1,15})([A-Za-z]*)")
 class Notation:
     """Conversion between text and values.
 
-    ``read`` returns the value of a text, or ``None`` without an exact value. ``write`` returns the
-    template expression for a variable name.
+    ``parse`` returns the value of a text, or ``None`` without an exact value. ``build_expression``
+    returns the template expression for a variable name.
     """
 
     parse: Callable[[str], Value | None]
@@ -42,7 +46,12 @@ class Notation:
         digits = _DIGITS_PATTERN.match(written)
         # 0 may lack a unit, but other numbers need one.
         bare = value != 0 or self.build_expression(variable) == variable
-        if digits and bare and digits[0] == str(value) and written[digits.end() :] in _REUSABLE_SUFFIXES:
+        if (
+            digits
+            and bare
+            and digits[0] == str(value)
+            and written[digits.end() :] in _REUSABLE_SUFFIXES
+        ):
             return digits.end(), f"{{{{ {variable} }}}}"
         if isinstance(value, str) and value in (written, written[1:-1]):
             before, after = written.split(value, 1)  # quotes, or nothing
@@ -62,8 +71,10 @@ def _parse_number(text: str) -> Value | None:
     return int(text) if _DIGITS_PATTERN.fullmatch(text) else None
 
 
-def _build_amount_parser(units: Mapping[str, int], base_units: int = 1) -> Callable[[str], Value | None]:
-    """Return a parser of amounts in any of ``units``, as whole multiples of ``counted`` base units."""
+def _build_amount_parser(
+    units: Mapping[str, int], base_units: int = 1
+) -> Callable[[str], Value | None]:
+    """Return a parser of amounts in any of ``units``, as whole multiples of ``base_units`` base units."""
 
     def read(text: str) -> Value | None:
         amount = _AMOUNT_PATTERN.fullmatch(text)
@@ -78,7 +89,9 @@ def _build_amount_parser(units: Mapping[str, int], base_units: int = 1) -> Calla
 def build_size_notation(unit: str) -> Notation:
     """Return the notation of whole ``KB`` or ``MB``, written with K, M or G, or in bytes."""
     units = {**_BYTES_BY_UNIT, **dict.fromkeys("gG", 2**30)}
-    return Notation(_build_amount_parser(units, SIZE_UNITS[unit]), lambda name: f'{name} ~ "{unit[0]}"')
+    return Notation(
+        _build_amount_parser(units, SIZE_UNITS[unit]), lambda name: f'{name} ~ "{unit[0]}"'
+    )
 
 
 def build_switch_notation(on: str, off: str) -> Notation:
@@ -92,10 +105,14 @@ def build_switch_notation(on: str, off: str) -> Notation:
 
 NUMBER = Notation(_parse_number)
 SIGNED_NUMBER = Notation(lambda text: int(text) if re.fullmatch(r"-?[0-9]{1,15}", text) else None)
-REAL_NUMBER = Notation(lambda text: float(text) if re.fullmatch(r"[0-9]{1,15}(\.[0-9]+)?", text) else None)
+REAL_NUMBER = Notation(
+    lambda text: float(text) if re.fullmatch(r"[0-9]{1,15}(\.[0-9]+)?", text) else None
+)
 SECONDS = Notation(_build_amount_parser(_SECONDS_BY_UNIT))
 SECONDS_WITH_SUFFIX = Notation(SECONDS.parse, lambda name: f'{name} ~ "s"')
-MILLISECONDS = Notation(_build_amount_parser(_MICROSECONDS_BY_UNIT, 1000), lambda name: f'{name} ~ "ms"')
+MILLISECONDS = Notation(
+    _build_amount_parser(_MICROSECONDS_BY_UNIT, 1000), lambda name: f'{name} ~ "ms"'
+)
 KILOBYTES = Notation(_build_amount_parser(_BYTES_BY_UNIT, 2**10), lambda name: f'{name} ~ "k"')
 WORD = Notation(str)
 QUOTED_WORD = Notation(lambda text: text[1:-1] if text[:1] + text[-1:] in ('""', "''") else text)
@@ -105,10 +122,12 @@ CAPITAL_ON_OFF = Notation(ON_OFF.parse, lambda name: f'("On" if {name} else "Off
 YES_NO = build_switch_notation("yes", "no")
 
 
-def select_notation(parameter: Parameter, switch_notation: Notation, **unit_notations: Notation) -> Notation:
+def select_notation(
+    parameter: Parameter, switch_notation: Notation, **unit_notations: Notation
+) -> Notation:
     """Return the notation of a parameter by its type.
 
-    ``switch`` applies to booleans, and ``units`` to numbers with a unit.
+    ``switch_notation`` applies to booleans, and ``unit_notations`` to numbers with a unit.
     """
     if isinstance(parameter.stock, bool):
         return switch_notation
@@ -151,11 +170,11 @@ class Edit:
 
 @dataclass(frozen=True)
 class DirectiveInsertion:
-    """How to add a missing directive: its value between ``before`` and ``after`` at each of
-    ``places``.
+    """How to add a missing directive: its value between ``text_before`` and ``text_after`` at each of
+    ``positions``.
 
     ``default`` is the software's value without the directive; at that value autotune writes no
-    line. Without ``places`` the parameter is not tuned. ``condition`` starts with another
+    line. Without ``positions`` the parameter is not tuned. ``condition`` starts with another
     parameter's name and replaces the comparison with the default.
     """
 
@@ -170,9 +189,9 @@ class DirectiveInsertion:
 class Tunable:
     """A parameter's directive.
 
-    ``blocks`` restricts it to these enclosing blocks. ``last`` is true if the last occurrence takes
-    effect. ``left`` is the reason why it is not tuned. ``also`` returns related edits for its
-    value.
+    ``blocks`` restricts it to these enclosing blocks. ``last_wins`` is true if the last occurrence takes
+    effect. ``skip_reason`` is the reason why it is not tuned. ``extra_edits`` returns related edits
+    for its value.
     """
 
     parameter: str
@@ -188,7 +207,7 @@ class Tunable:
 
 @dataclass(frozen=True)
 class AdoptionResult:
-    """Result of adoption. ``values`` is the baseline, and ``left`` maps other parameters to
+    """Result of adoption. ``values`` is the baseline, and ``skipped`` maps other parameters to
     reasons.
     """
 
@@ -197,7 +216,9 @@ class AdoptionResult:
     skipped: dict[str, str] = field(default_factory=dict)
 
 
-def map_directives(config: Config, tunables: Iterable[Tunable], accepts: ValueCheck) -> AdoptionResult:
+def map_directives(
+    config: Config, tunables: Iterable[Tunable], accepts: ValueCheck
+) -> AdoptionResult:
     """Map each parameter to its directive.
 
     Only the outermost occurrences count. They must agree, unless `Tunable.last` selects the last
@@ -219,7 +240,8 @@ def _map_directive(
     counting = [
         placed
         for placed in config.find_all(tunable.directive)
-        if (tunable.blocks is None or placed.block in tunable.blocks) and tunable.is_considered(placed)
+        if (tunable.blocks is None or placed.block in tunable.blocks)
+        and tunable.is_considered(placed)
     ]
     depth = min((placed.directive.depth for placed in counting), default=0)
     outermost = [placed for placed in counting if placed.directive.depth == depth]
@@ -237,10 +259,13 @@ def merge_results(*results: AdoptionResult) -> AdoptionResult:
     return adopted
 
 
-def _map_present(tunable: Tunable, places: list[PlacedDirective], accepts: ValueCheck) -> AdoptionResult:
+def _map_present(
+    tunable: Tunable, places: list[PlacedDirective], accepts: ValueCheck
+) -> AdoptionResult:
     name = tunable.parameter
     values = {
-        _parse_quoted(tunable.notation, placed.words[0] if placed.words else "") for placed in places
+        _parse_quoted(tunable.notation, placed.words[0] if placed.words else "")
+        for placed in places
     }
     if len(values) > 1:
         return AdoptionResult(skipped={name: f"`{tunable.directive}` occurs with several values"})
@@ -249,7 +274,9 @@ def _map_present(tunable: Tunable, places: list[PlacedDirective], accepts: Value
         written = " ".join(places[0].words[:1])
         why = f"`{tunable.directive} {written}` is not a valid baseline value"
         return AdoptionResult(skipped={name: why})
-    return AdoptionResult(tuple(_replace_value(tunable, placed, value) for placed in places), {name: value})
+    return AdoptionResult(
+        tuple(_replace_value(tunable, placed, value) for placed in places), {name: value}
+    )
 
 
 def _parse_quoted(notation: Notation, written: str) -> Value | None:
@@ -266,7 +293,9 @@ def _replace_value(tunable: Tunable, placed: PlacedDirective, value: Value) -> E
     return Edit(placed.path, start, start + length, text)
 
 
-def _map_absent(tunable: Tunable, accepts: ValueCheck, mapped_values: Mapping[str, Value]) -> AdoptionResult:
+def _map_absent(
+    tunable: Tunable, accepts: ValueCheck, mapped_values: Mapping[str, Value]
+) -> AdoptionResult:
     absent, name = tunable.insertion, tunable.parameter
     if absent is None or not absent.positions:
         return AdoptionResult(skipped={name: f"`{tunable.directive}` is missing"})
@@ -277,12 +306,18 @@ def _map_absent(tunable: Tunable, accepts: ValueCheck, mapped_values: Mapping[st
         why = f"the default of `{tunable.directive}` is outside the catalogue's range"
         return AdoptionResult(skipped={name: why})
     end = absent.text_after and format_literal(absent.text_after)
-    parts = filter(None, (format_literal(absent.text_before), tunable.notation.build_expression(name), end))
+    parts = filter(
+        None, (format_literal(absent.text_before), tunable.notation.build_expression(name), end)
+    )
     condition = absent.condition or f"{name} != {format_literal(absent.default)}"
-    return AdoptionResult(insert_expression(absent.positions, " ~ ".join(parts), condition), {name: absent.default})
+    return AdoptionResult(
+        insert_expression(absent.positions, " ~ ".join(parts), condition), {name: absent.default}
+    )
 
 
-def insert_expression(places: Iterable[FilePosition], text: str, condition: str) -> tuple[Edit, ...]:
+def insert_expression(
+    places: Iterable[FilePosition], text: str, condition: str
+) -> tuple[Edit, ...]:
     """Return edits that insert the result of the expression ``text`` at ``places`` if ``condition``
     holds.
     """
@@ -290,11 +325,13 @@ def insert_expression(places: Iterable[FilePosition], text: str, condition: str)
     return tuple(Edit.insert_text(position, line) for position in places)
 
 
-def add_new_file(path: str, text: str, values: Mapping[str, Value], insert_at: int = 0) -> AdoptionResult:
+def add_new_file(
+    path: str, text: str, values: Mapping[str, Value], insert_at: int = 0
+) -> AdoptionResult:
     """Return a template for a file that is missing on the host.
 
     The file stays absent while all its parameters have their ``values``. For an existing file,
-    ``place`` is the end of its text.
+    ``insert_at`` is the end of its text.
     """
     changed = " or ".join(f"{name} != {format_literal(value)}" for name, value in values.items())
     block = f"{{% if {changed} %}}\n{text}{{% endif %}}" if changed else ""
@@ -320,7 +357,9 @@ def render_edits(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
 
 def _escape_text(text: str) -> str:
     """Return text that a template renders unchanged."""
-    return _TEMPLATE_SYNTAX_PATTERN.sub(lambda ours: '{{ "' + ours[0].replace("\r", "\\r") + '" }}', text)
+    return _TEMPLATE_SYNTAX_PATTERN.sub(
+        lambda ours: '{{ "' + ours[0].replace("\r", "\\r") + '" }}', text
+    )
 
 
 # -- insertion points ------------------------------------------------------------------------------
@@ -353,7 +392,7 @@ def find_directive_start(config: Config, name: str) -> list[FilePosition]:
 
 
 def find_line_end(config: Config, *names: str, must_be_only: bool = False) -> list[FilePosition]:
-    """Return the line end of the first directive of these names, or of the ``only`` one."""
+    """Return the line end of the first directive of these names, or of the ``must_be_only`` one."""
     heads = [placed for name in names for placed in config.find_all(name)]
     if not heads or (must_be_only and len(heads) > 1):
         return []

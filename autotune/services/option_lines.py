@@ -7,12 +7,25 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 from autotune.services import unit_environment
-from autotune.services.adoption import Adoption, DistributionLayout, DistributionLayouts, RunningHost, RunningService
+from autotune.services.adoption import (
+    Adoption,
+    DistributionLayout,
+    DistributionLayouts,
+    RunningHost,
+    RunningService,
+)
 from autotune.services.base import Service
-from autotune.services.config_files import Config, Directive, IncludeParser, Word, read_config, parse_include
+from autotune.services.config_files import (
+    Config,
+    Directive,
+    IncludeParser,
+    Word,
+    parse_include,
+    read_config,
+)
 from autotune.services.directives import YES_NO, Tunable, append_line, select_notation
-from autotune.services.understood import VisibleDirectives
-from autotune.strict import is_uint
+from autotune.services.visible_directives import VisibleDirectives
+from autotune.strict_parsing import is_uint
 
 _JOINED_OPTION_PATTERN = re.compile(r"(?P<name>--[\w-]+(?==)|-[a-zA-Z](?=\d))=?(?P<value>.+)")
 _WORD_PATTERN = re.compile(r""""(?:\\.|[^"\\\n])*"|'[^'\n]*'|[^\s]+""")
@@ -21,7 +34,7 @@ _WORD_PATTERN = re.compile(r""""(?:\\.|[^"\\\n])*"|'[^'\n]*'|[^\s]+""")
 def parse_directives(text: str, aliases: Mapping[str, str] | None = None) -> tuple[Directive, ...]:
     """Return every option. A comment is a whole line, or the rest of one after a space.
 
-    Names ignore case, except for command options (`-x`). ``called`` maps aliases of an option to
+    Names ignore case, except for command options (`-x`). ``aliases`` maps aliases of an option to
     its name here.
     """
     directives: list[Directive] = []
@@ -62,12 +75,18 @@ def build_adoption(
 ) -> Adoption:
     """Return the adoption of a service with one such file.
 
-    ``options`` maps options to parameters. ``port`` and ``address`` are the options for its
-    listening address, and ``version`` is a command that prints its version. ``loses`` returns the
-    data that a restart loses, ``others`` contains layouts of other distributions, and ``called``
+    ``options`` maps options to parameters. ``port_option`` and ``address_option`` are the options for its
+    listening address, and ``version_script`` is a command that prints its version. ``describe_loss``
+    returns the
+    data that a restart loses, ``other_layouts`` contains layouts of other distributions, and ``aliases``
     maps aliases of options.
     """
-    layouts = DistributionLayouts((DistributionLayout("Debian, Ubuntu", service.unit_name, service.config_paths[1]), *other_layouts))
+    layouts = DistributionLayouts(
+        (
+            DistributionLayout("Debian, Ubuntu", service.unit_name, service.config_paths[1]),
+            *other_layouts,
+        )
+    )
 
     def find(host: RunningHost) -> Iterator[RunningService | str]:
         if layout := layouts.select_for_host(host):
@@ -75,9 +94,18 @@ def build_adoption(
             if command and layout.main_file not in command:
                 yield f"{service.title} is not tuned: {layout.unit} does not read {layout.main_file}"
                 return
-            config = read_config(host.tree, layout.main_file, partial(parse_directives, aliases=aliases), find_include)
+            config = read_config(
+                host.tree,
+                layout.main_file,
+                partial(parse_directives, aliases=aliases),
+                find_include,
+            )
             by_command = ["", *unit_environment.find_option_values(command, f"--{port_option}")][-1]
-            listens = int(by_command) if is_uint(by_command) else config.last_number(port_option, service.port)
+            listens = (
+                int(by_command)
+                if is_uint(by_command)
+                else config.last_number(port_option, service.port)
+            )
             yield RunningService(
                 host=host, key=service.key, config=config, tier_kind=service.role, port=listens,
                 listen_address=_find_address(config, address_option), restart_loss=describe_loss(config),
@@ -95,7 +123,9 @@ def build_adoption(
             stock, notation = parameters[name].stock, select_notation(parameters[name], YES_NO)
             absent = append_line(running.config, stock, f"{option} ")
             left = f"the command of {unit} sets `--{option}`" if f"--{option}" in command else ""
-            yield Tunable(name, option, notation, insertion=absent, last_wins=True, skip_reason=left)
+            yield Tunable(
+                name, option, notation, insertion=absent, last_wins=True, skip_reason=left
+            )
 
     return Adoption(
         title=service.title,

@@ -6,9 +6,9 @@ import contextlib
 import re
 from collections.abc import Callable, Mapping
 
-from autotune.services.base import Parameter, Readback, Settings, Placement, Value
-from autotune.services.config_files import Directive, DirectiveParser, ConfigSyntaxError
-from autotune.target.units import SIZE_UNITS
+from autotune.services.base import Parameter, Placement, Readback, Settings, Value
+from autotune.services.config_files import ConfigSyntaxError, Directive, DirectiveParser
+from autotune.target.quantities import SIZE_UNITS
 
 Parser = Callable[[str], Settings]
 
@@ -30,7 +30,7 @@ def build_config_parser(
     """Return a parser of a configuration that a program prints.
 
     ``names`` maps directives to parameters. The first of the outermost occurrences counts.
-    ``meaning`` converts its word, without quotes, to a value, or to ``None`` if that is impossible.
+    ``parse_value`` converts its word, without quotes, to a value, or to ``None`` if that is impossible.
     """
 
     def parse(text: str) -> Settings:
@@ -71,10 +71,14 @@ def build_backlog_parser(name: str = "backlog") -> Parser:
     return parse
 
 
-def build_backlog_readback(placement: Placement, name: str = "backlog", socket: str = "") -> Readback:
+def build_backlog_readback(
+    placement: Placement, name: str = "backlog", socket: str = ""
+) -> Readback:
     """Return the command that reads the backlog granted by the kernel from the listening socket.
 
     The socket is a unix ``socket``, or the one of the site's port.
     """
-    asked = ("-lxH", f"src unix:{socket}") if socket else ("-ltnH", f"sport = :{placement.listen.port}")
+    asked = (
+        ("-lxH", f"src unix:{socket}") if socket else ("-ltnH", f"sport = :{placement.listen.port}")
+    )
     return Readback(("ss", *asked), build_backlog_parser(name))

@@ -10,18 +10,18 @@ from typing import ClassVar
 from autotune.services.base import (
     FILE_REPLACED_HINT,
     Argv,
-    StoreLoader,
+    Placement,
     Readback,
     Role,
     Service,
     Settings,
-    Placement,
+    StoreLoader,
     accept_queue,
     on_restart,
 )
 from autotune.services.diagnosis import ClientLimit, CounterQuery
 from autotune.services.readback import Parser, build_backlog_readback, parse_number
-from autotune.strict import is_uint, split_lines
+from autotune.strict_parsing import is_uint, split_lines
 
 DATA_SET_KEY = "autotune:data-set"
 # Deterministic, because a block's first key seeds its random numbers.
@@ -92,12 +92,23 @@ done
 
 def _main_file(placement: Placement, default: str) -> str:
     """Return the file that a server reads first."""
-    return placement.adopted.files[0].path if placement.adopted and placement.adopted.files else default
+    return (
+        placement.adopted.files[0].path
+        if placement.adopted and placement.adopted.files
+        else default
+    )
 
 
 def _build_client_command(placement: Placement, *command: str) -> Argv:
     address = placement.adopted_address or placement.listen.host
-    asked = (placement.programs["redis-cli"], "-h", address, "-p", str(placement.listen.port), *command)
+    asked = (
+        placement.programs["redis-cli"],
+        "-h",
+        address,
+        "-p",
+        str(placement.listen.port),
+        *command,
+    )
     if placement.adopted is None or not placement.adopted.files:
         return asked
     return ("sh", "-c", _WITH_AUTH_SCRIPT, "sh", _main_file(placement, ""), *asked)
@@ -120,7 +131,7 @@ clients = partial(on_restart, "maxclients", "Maximum concurrent clients. More ar
 
 
 class RedisProtocolServer(Service):
-    """A store that ``redis-cli`` queries. ``in_effect`` maps the server's option names to
+    """A store that ``redis-cli`` queries. ``parameters_by_option`` maps the server's option names to
     parameters.
     """
 
@@ -135,15 +146,31 @@ class RedisProtocolServer(Service):
             build_backlog_readback(placement, "tcp_backlog"),
         )
 
-    def build_unpersisted_check(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
+    def build_unpersisted_check(
+        self, placement: Placement, files: Mapping[str, bytes]
+    ) -> Argv | None:
         """Return a check for passwords that no file contains.
 
         `CONFIG SET` may have changed the password, and replacing a file may drop its password.
         """
-        file, client = _main_file(placement, self.config_path(placement)), placement.programs["redis-cli"]
-        open_to_all = placement.adopted is None and not any(map(_PROTECTED_PATTERN.search, files.values()))
-        return ("sh", "-c", _UNPERSISTED_SCRIPT, "sh", file, client, placement.listen.host, str(placement.listen.port),
-                "whole" if open_to_all else "")  # fmt: skip
+        file, client = (
+            _main_file(placement, self.config_path(placement)),
+            placement.programs["redis-cli"],
+        )
+        open_to_all = placement.adopted is None and not any(
+            map(_PROTECTED_PATTERN.search, files.values())
+        )
+        return (
+            "sh",
+            "-c",
+            _UNPERSISTED_SCRIPT,
+            "sh",
+            file,
+            client,
+            placement.listen.host,
+            str(placement.listen.port),
+            "whole" if open_to_all else "",
+        )
 
     def build_loader(self, placement: Placement) -> StoreLoader:
         """Return a loader that writes pairs with a script in the store, so memory use stays

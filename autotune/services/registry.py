@@ -16,14 +16,14 @@ from typing import Protocol
 
 from autotune import plugins, services
 from autotune.masking import Outliner
-from autotune.services import declared
+from autotune.services import declared_service as declared
 from autotune.services.adoption import Adoption
 from autotune.services.base import Conditions, Role, Service
 from autotune.services.diagnosis import EMPTY_DIAGNOSIS, Diagnosis
 from autotune.services.reference import Reference
-from autotune.services.understood import VisibleDirectives
+from autotune.services.visible_directives import VisibleDirectives
+from autotune.target.declared_service import ServiceSpec
 from autotune.target.model import Target
-from autotune.target.service import ServiceSpec
 
 
 def _load_shipped() -> Iterator[Service]:
@@ -67,7 +67,9 @@ def _add_services(services: Iterable[Service]) -> None:
     """Add services to the tables above. Each replaces an earlier one with the same key."""
     by_key = {service.key: service for service in (*ALL_SERVICES, *services)}
     ALL_SERVICES[:] = sorted(by_key.values(), key=lambda s: (list(Role).index(s.role), s.key))
-    DEPLOYABLE_SERVICES.update((s.key, s) for s in ALL_SERVICES if s.deployment or s.gateway_protocol)
+    DEPLOYABLE_SERVICES.update(
+        (s.key, s) for s in ALL_SERVICES if s.deployment or s.gateway_protocol
+    )
     APPLICATIONS.update((s.application, s) for s in ALL_SERVICES if s.application)
     for deployment, port, together in _list_deployments():
         DEPLOYMENTS[deployment], DEPLOYMENT_PORTS[deployment] = together, port
@@ -76,12 +78,18 @@ def _add_services(services: Iterable[Service]) -> None:
 _add_services(_load_shipped())
 _add_services([*_load_plugins()])
 # Names that a target's own services cannot use.
-RESERVED_NAMES = frozenset((*DEPLOYMENTS, *(name for s in ALL_SERVICES for name in (s.key, s.name))))
+RESERVED_NAMES = frozenset(
+    (*DEPLOYMENTS, *(name for s in ALL_SERVICES for name in (s.key, s.name)))
+)
 
 
 def add_declared(specs: Mapping[str, ServiceSpec]) -> None:
     """Add the services that a target declares, except for names of shipped services."""
-    _add_services(declared.build_service(name, spec) for name, spec in specs.items() if name not in RESERVED_NAMES)
+    _add_services(
+        declared.build_service(name, spec)
+        for name, spec in specs.items()
+        if name not in RESERVED_NAMES
+    )
     find_diagnosis.cache_clear()
 
 
@@ -95,7 +103,9 @@ def list_by_role(role: Role) -> tuple[Service, ...]:
     return tuple(service for service in ALL_SERVICES if service.role is role)
 
 
-def select_companions(services: tuple[Service, ...], host_services: Iterable[Service]) -> Iterator[Service]:
+def select_companions(
+    services: tuple[Service, ...], host_services: Iterable[Service]
+) -> Iterator[Service]:
     """Yield the host services for these services, which run together in one deployment."""
     for service in host_services:
         if service.per_deployment and (own := service.for_deployment(services)):
@@ -109,7 +119,9 @@ def list_by_name(name: str) -> tuple[Service, ...]:
 
 def any_speaks_protocol(deployments: Iterable[str], protocol: str) -> bool:
     """True if load generators for ``protocol`` can query one of these deployments."""
-    return any(service.load_protocol == protocol for d in deployments for service, _ in services_of(d))
+    return any(
+        service.load_protocol == protocol for d in deployments for service, _ in services_of(d)
+    )
 
 
 def find_declaration(service: Service, name: str) -> object:
@@ -152,7 +164,9 @@ def references() -> dict[str, Reference]:
 
 def list_programs() -> tuple[Adoption, ...]:
     """Return one adoption per program, so services that are found together are searched once."""
-    return tuple({adoption.find_services: adoption for adoption in map_adoptions().values()}.values())
+    return tuple(
+        {adoption.find_services: adoption for adoption in map_adoptions().values()}.values()
+    )
 
 
 @cache
@@ -254,5 +268,7 @@ def _iterate_services(tier: TierLike) -> Iterator[tuple[Service, Role, str]]:
         yield from ((service, Role.LOCAL_CACHE, "") for service in list_by_role(Role.LOCAL_CACHE))
     for deployment in tier.service:
         services = tuple(service for service, _ in services_of(deployment))
-        yield from ((service, Role.HOST, deployment) for service in select_companions(services, of_host))
+        yield from (
+            (service, Role.HOST, deployment) for service in select_companions(services, of_host)
+        )
         yield from ((service, role, deployment) for service, role in services_of(deployment))

@@ -16,29 +16,37 @@ from autotune.services.command_line import unquote_word
 from autotune.services.config_files import Config, FileTree, Word
 from autotune.services.directives import (
     NUMBER,
-    ValueCheck,
     AdoptionResult,
     Edit,
-    render_edits,
-    merge_results,
-    format_literal,
+    ValueCheck,
     add_new_file,
+    format_literal,
+    merge_results,
+    render_edits,
 )
-from autotune.strict import is_uint
+from autotune.strict_parsing import is_uint
 
 # Usual directories of applications and environment files.
 APPLICATION_DIRECTORIES = ("srv/*", "srv/*/*", "opt/*", "opt/*/*", "var/www/*",
           "var/www/*/*", "home/*/*", "home/*/*/*")  # fmt: skip
-ENVIRONMENT_FILES = ("etc/default/*", "etc/*.env", "etc/*/*.env",
-         *(f"{place}/{name}" for place in APPLICATION_DIRECTORIES for name in (".env", "*.env")))  # fmt: skip
-_LINE_PATTERN = re.compile(r"(?m)^[ \t]*(?:export[ \t]+)?(?P<name>\w+)[ \t]*=[ \t]*(?P<value>[^\n]*)$")
+ENVIRONMENT_FILES = (
+    "etc/default/*",
+    "etc/*.env",
+    "etc/*/*.env",
+    *(f"{place}/{name}" for place in APPLICATION_DIRECTORIES for name in (".env", "*.env")),
+)
+_LINE_PATTERN = re.compile(
+    r"(?m)^[ \t]*(?:export[ \t]+)?(?P<name>\w+)[ \t]*=[ \t]*(?P<value>[^\n]*)$"
+)
 _VARIABLE_PATTERN = re.compile(r"\$\{?(\w+)\}?")
-_PLAIN_TEXT_PATTERN = re.compile(r"""[^"'\\%\n]*""")  # text with the same meaning with and without quotes
+_PLAIN_TEXT_PATTERN = re.compile(
+    r"""[^"'\\%\n]*"""
+)  # text with the same meaning with and without quotes
 
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable. ``place`` is the offset of its value in the file at ``path``."""
+    """A variable. ``position`` is the offset of its value in the file at ``path``."""
 
     value: str
     path: str
@@ -47,7 +55,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class UnitEnvironment:
-    """A unit's environment. ``texts`` are the unit's files, ``unread`` its unreadable environment
+    """A unit's environment. ``texts`` are the unit's files, ``unread_files`` its unreadable environment
     files.
     """
 
@@ -147,7 +155,9 @@ def build_config(environment: UnitEnvironment, main: str) -> Config:
     return Config(main, {environment.drop_in_path: "", **environment.texts})
 
 
-def tune_variables(environment: UnitEnvironment, settings: Iterable[EnvironmentSetting], accepts: ValueCheck) -> AdoptionResult:
+def tune_variables(
+    environment: UnitEnvironment, settings: Iterable[EnvironmentSetting], accepts: ValueCheck
+) -> AdoptionResult:
     """Tune variables in the host's own unit files, else in a drop-in."""
     parts: list[AdoptionResult] = []
     lines, values = "", dict[str, Value]()
@@ -190,7 +200,9 @@ def _build_pieces(
     return adopted, pieces
 
 
-def _build_piece(environment: UnitEnvironment, setting: EnvironmentSetting) -> tuple[Value | None, tuple[int, int, str]]:
+def _build_piece(
+    environment: UnitEnvironment, setting: EnvironmentSetting
+) -> tuple[Value | None, tuple[int, int, str]]:
     """Return the current value, and the part of the variable's text that follows the parameter.
 
     The part includes its template text.
@@ -216,7 +228,9 @@ def _build_piece(environment: UnitEnvironment, setting: EnvironmentSetting) -> t
     return setting.default, (len(text), len(text), f'{{{{ {own} if {condition} else "" }}}}')
 
 
-def _find_skip_reason(environment: UnitEnvironment, setting: EnvironmentSetting, value: Value | None) -> str:
+def _find_skip_reason(
+    environment: UnitEnvironment, setting: EnvironmentSetting, value: Value | None
+) -> str:
     """Return the reason why a setting is not tuned, or an empty string."""
     name, variable = setting.variable, environment.variables.get(setting.variable)
     if variable is None and environment.unread_files:

@@ -53,7 +53,9 @@ fi
 exec systemd-run --quiet --pipe --wait --collect "$@" "$option"
 """
 # Prints the words of $unit's command, separated by spaces.
-UNIT_COMMAND_SCRIPT = r"""systemctl show -P ExecStart -- "$unit" | sed 's/.*argv\[\]=//; s/ ; .*//; q'"""
+UNIT_COMMAND_SCRIPT = (
+    r"""systemctl show -P ExecStart -- "$unit" | sed 's/.*argv\[\]=//; s/ ; .*//; q'"""
+)
 # Prints the words of $unit's main process, each followed by NUL. A process that changed its title
 # no longer shows them, so the unit's command is used instead.
 PROCESS_COMMAND_SCRIPT = rf"""
@@ -90,7 +92,11 @@ def find_exec_start(tree: FileTree, unit: str) -> tuple[str, Directive] | None:
 
 def list_unit_files(tree: FileTree, unit: str) -> tuple[str, ...]:
     """Return a unit's own file, and its drop-ins in systemd's order."""
-    own = [path for place in UNIT_DIRECTORIES if (path := tree.resolve(f"{place}/{unit}")) in tree.files]
+    own = [
+        path
+        for place in UNIT_DIRECTORIES
+        if (path := tree.resolve(f"{place}/{unit}")) in tree.files
+    ]
     drop_ins = {basename(path): path for place in reversed(UNIT_DIRECTORIES)
                 for path in tree.glob(f"{place}/{unit}.d/*.conf")}  # fmt: skip
     return (*own[:1], *(drop_ins[name] for name in sorted(drop_ins)))
@@ -98,13 +104,21 @@ def list_unit_files(tree: FileTree, unit: str) -> tuple[str, ...]:
 
 def find_unreadable_links(tree: FileTree, unit: str) -> tuple[str, ...]:
     """Return links among its drop-ins that were not read."""
-    return tuple(path for place in UNIT_DIRECTORIES for path in tree.find_broken_links(f"{place}/{unit}.d/*.conf"))
+    return tuple(
+        path
+        for place in UNIT_DIRECTORIES
+        for path in tree.find_broken_links(f"{place}/{unit}.d/*.conf")
+    )
 
 
 def find_option(tree: FileTree, unit: str, name: str) -> str:
     """Return the first word of an option's last value in a unit, or an empty string."""
-    lines = [line for path in list_unit_files(tree, unit) for line in parse_directives(tree.read_text(path))
-             if line.name.text == name and line.arguments]  # fmt: skip
+    lines = [
+        line
+        for path in list_unit_files(tree, unit)
+        for line in parse_directives(tree.read_text(path))
+        if line.name.text == name and line.arguments
+    ]
     return lines[-1].arguments[0].text if lines else ""
 
 

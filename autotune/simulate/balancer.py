@@ -2,7 +2,7 @@
 
 Its configuration has two effects. It costs CPU on the balancer's own hosts. It also decides how evenly
 the web tier gets requests. Too few connections leave web workers idle between two requests, and too many
-make the workers contend. ``Balancer.evenness`` is the share of the web tier's capacity that remains.
+make the workers contend. ``BalancerModel.evenness`` is the share of the web tier's capacity that remains.
 
 The shapes follow the curves in Wajahat, Masood, Sau, Gandhi (IGSC 2017,
 doi:10.1109/IGCC.2017.8323580): an optimum with a slope on both sides. It results from the number of
@@ -26,7 +26,9 @@ APACHE_CPU_SECONDS = 0.00115
 NGINX_NEEDED_CONNECTIONS = 2690.0
 EPOLL_CONNECTION_FACTOR = 1.566
 NGINX_SLOT_COST = 6e-5  # cost of each entry in a worker's table of connections
-NGINX_REFERENCE_SHARE = 0.8915  # share left at 1500 connections by the constants above, for evenness 1
+NGINX_REFERENCE_SHARE = (
+    0.8915  # share left at 1500 connections by the constants above, for evenness 1
+)
 # Cost of each event method per thousand idle connections.
 SCAN_COSTS = {"epoll": 0.0, "poll": 0.055, "select": 0.07}
 SELECT_LIMIT = 1024  # FD_SETSIZE: nginx refuses to start with more
@@ -44,8 +46,8 @@ THREAD_BYTES = 2**18
 class BalancerModel:
     """The balancer's own station, and the share of the web tier's capacity that it leaves.
 
-    ``backlog`` connections can wait to be accepted. ``memory`` is the worst case in bytes. ``refused``
-    is the reason why the software would not start.
+    ``backlog_size`` connections can wait to be accepted. ``memory_bytes`` is the worst case in bytes.
+    ``refusal_reason`` is the reason why the software would not start.
     """
 
     station: QueueStation
@@ -68,9 +70,19 @@ def _build_nginx(hosts: TierHosts, settings: Settings, *, web_epoll: bool) -> Ba
     use = hosts.read_text(settings, "nginx.use", "epoll")
     # A request holds two connections: to the client and to the web tier.
     slots = workers * min(connections, hosts.nofile) / 2.0
-    needs = NGINX_NEEDED_CONNECTIONS * (EPOLL_CONNECTION_FACTOR if web_epoll else 1.0) * hosts.cpus / 8.0
+    needs = (
+        NGINX_NEEDED_CONNECTIONS
+        * (EPOLL_CONNECTION_FACTOR if web_epoll else 1.0)
+        * hosts.cpus
+        / 8.0
+    )
     table = 1.0 + connections * NGINX_SLOT_COST + SCAN_COSTS[use] * connections / 1000.0
-    evenness = served_share(needs, slots) / table / NGINX_REFERENCE_SHARE * _minor_effect_factor(hosts, settings)
+    evenness = (
+        served_share(needs, slots)
+        / table
+        / NGINX_REFERENCE_SHARE
+        * _minor_effect_factor(hosts, settings)
+    )
     work = NGINX_CPU_SECONDS * table / 1.09
     active = min(workers, hosts.cpus) / (1.0 + 0.02 * max(0.0, workers / hosts.cpus - 1.0))
     refused = use == "select" and connections > SELECT_LIMIT

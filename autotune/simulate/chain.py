@@ -14,9 +14,15 @@ from autotune.measure.reading import Reading
 from autotune.services.base import Settings
 from autotune.services.diagnosis import Resource
 from autotune.simulate.balancer import build_balancer
-from autotune.simulate.station import BURSTINESS, TimeMoments, QueueStation
+from autotune.simulate.station import BURSTINESS, QueueStation, TimeMoments
 from autotune.simulate.topology import ChainTopology
-from autotune.simulate.web import build_backing, count_missed_keys, memory_success_share, uses_epoll, build_web
+from autotune.simulate.web import (
+    build_backing,
+    build_web,
+    count_missed_keys,
+    memory_success_share,
+    uses_epoll,
+)
 from autotune.target.slo import Slo
 
 Array = NDArray[np.float64]
@@ -29,11 +35,11 @@ BURST_SECONDS = 0.004  # a burst delivers the requests of this period at once
 class StationChain:
     """Stations in a row; a request visits each once.
 
-    - ``fixed``: time in seconds that does not depend on the load.
-    - ``backlog``: number of connections that can wait to be accepted.
-    - ``missed``: keys of a request that are not cached.
-    - ``lost``: share of the requests that fail at any rate, by kind.
-    - ``refused``: why the configuration would not start.
+    - ``fixed_seconds``: time in seconds that does not depend on the load.
+    - ``backlog_size``: number of connections that can wait to be accepted.
+    - ``missed_keys``: keys of a request that are not cached.
+    - ``lost_shares``: share of the requests that fail at any rate, by kind.
+    - ``refusal_reason``: why the configuration would not start.
     """
 
     stations: tuple[QueueStation, ...]
@@ -50,7 +56,11 @@ class StationChain:
     def error_shares(self, rate: float) -> dict[str, float]:
         """Return the fractions of the requests that fail outright, by kind."""
         dropped = exp(-self.backlog_size / max(rate * BURST_SECONDS, 1e-9))
-        return {**self.lost_shares, "connection refused": dropped} if dropped > 1e-7 else self.lost_shares
+        return (
+            {**self.lost_shares, "connection refused": dropped}
+            if dropped > 1e-7
+            else self.lost_shares
+        )
 
     def request_time(self, rate: float, seconds: float | None = None) -> TimeMoments:
         """Return the mean and variance of a request's time, without the growth of unstable queues.
@@ -59,7 +69,11 @@ class StationChain:
         """
         mean, variance = self.fixed_seconds, (0.3 * self.fixed_seconds) ** 2
         for station in self.stations:
-            cap = 1.0 if seconds is None else 1.0 - 0.5 * sqrt(BURSTINESS / (station.max_rate * seconds))
+            cap = (
+                1.0
+                if seconds is None
+                else 1.0 - 0.5 * sqrt(BURSTINESS / (station.max_rate * seconds))
+            )
             spent = station.time_spent(rate, max(0.0, cap))
             mean, variance = mean + spent.mean, variance + spent.variance
         return TimeMoments(mean, variance)
@@ -96,7 +110,9 @@ class StationChain:
         """
         if self.refusal_reason or self._log_strain(1.0, slo) > 0.0:
             return 0.0
-        return _find_root(lambda rate: self._log_strain(rate, slo), 1.0, self.slowest_station.max_rate)
+        return _find_root(
+            lambda rate: self._log_strain(rate, slo), 1.0, self.slowest_station.max_rate
+        )
 
     def _log_strain(self, rate: float, slo: Slo) -> float:
         """Return the log of violations over their limit; 0 at the peak, rising with the rate."""
@@ -134,7 +150,9 @@ def build_chain(topology: ChainTopology, settings: Settings) -> StationChain:
     pages = build_web(topology.web, settings, caches=caches, misses=missed, evenness=evenness)
     processes = pages.process_count * topology.web.count
     behind = build_backing(topology, settings, processes=processes, missed_keys=missed)
-    killed = 1.0 - memory_success_share(topology.web, pages.memory_bytes) * memory_success_share(topology.lb, front.memory_bytes)
+    killed = 1.0 - memory_success_share(topology.web, pages.memory_bytes) * memory_success_share(
+        topology.lb, front.memory_bytes
+    )
     lost = {"killed": killed, "no connection to the cache": behind.unconnected_share}
     return StationChain(
         (front.station, pages.station, behind.cache, behind.store),
@@ -168,7 +186,9 @@ def diagnose_search(
     return find_bottleneck(topology, build_chain(topology, settings), rate, slo)
 
 
-def find_bottleneck(topology: ChainTopology, chain: StationChain, rate: float, slo: Slo) -> Bottleneck:
+def find_bottleneck(
+    topology: ChainTopology, chain: StationChain, rate: float, slo: Slo
+) -> Bottleneck:
     """Return the bottleneck at ``rate`` requests/s, with the model's figures as evidence."""
     failing = chain.error_shares(rate)
     tiers = (topology.lb, topology.web, topology.cache, topology.store)
@@ -183,7 +203,8 @@ def find_bottleneck(topology: ChainTopology, chain: StationChain, rate: float, s
         hosts = next(tier for tier in tiers if tier.tier == station.tier)
         service, resource = station.service, station.resource
         evidence = (
-            f"{station.limit_reason}: {100 * min(1.0, station.utilisation(rate)):.0f} % at {rate:,.0f} requests/s, "
+            f"{station.limit_reason}: {100 * min(1.0, station.utilisation(rate)):.0f} % at "
+            f"{rate:,.0f} requests/s, "
             f"100 % at {station.max_rate:,.0f} (modelled)"
         )
     return Bottleneck(hosts.tier, service, hosts.host_names[0], resource, evidence, 1.0)

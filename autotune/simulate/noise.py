@@ -13,17 +13,20 @@ import numpy as np
 
 CORRELATION_SECONDS = 45.0  # seconds over which the correlated half of the noise changes
 SWING_SECONDS = 2400.0  # seconds of one slow rise and fall
-MIN_DISTURBED_SHARE, MAX_DISTURBED_SHARE = 0.45, 0.80  # share of the capacity left to a disturbed reading
+MIN_DISTURBED_SHARE, MAX_DISTURBED_SHARE = (
+    0.45,
+    0.80,
+)  # share of the capacity left to a disturbed reading
 
 
 @dataclass(frozen=True)
 class NoiseModel:
     """Noise of a simulated stack.
 
-    - ``noise``: sd of the log capacity between readings. Readings close in time share half of the
+    - ``reading_sd``: sd of the log capacity between readings. Readings close in time share half of the
       variance.
-    - ``drift``: amplitude of a slow swing, as a fraction of the capacity.
-    - ``outliers``: fraction of disturbed readings. A disturbance only lowers the capacity.
+    - ``drift_sd``: amplitude of a slow swing, as a fraction of the capacity.
+    - ``outlier_share``: fraction of disturbed readings. A disturbance only lowers the capacity.
     - ``level``: capacity of the whole stack relative to the model. It differs between test beds.
     """
 
@@ -34,8 +37,11 @@ class NoiseModel:
     level: float = 1.0
 
     def capacity_factor(self, seconds: float, rng: np.random.Generator) -> float:
-        """Return the factor on the capacity for a reading ``at`` seconds into the study."""
-        loose, shared = self.reading_sd / sqrt(2.0) * rng.standard_normal(), self._correlated_normal(seconds)
+        """Return the factor on the capacity for a reading ``seconds`` seconds into the study."""
+        loose, shared = (
+            self.reading_sd / sqrt(2.0) * rng.standard_normal(),
+            self._correlated_normal(seconds),
+        )
         disturbed = rng.random() < self.outlier_share
         disturbed_share = rng.uniform(MIN_DISTURBED_SHARE, MAX_DISTURBED_SHARE)
         swing = self.drift_sd * sin(2.0 * pi * seconds / SWING_SECONDS + 2.4 * self.seed)

@@ -8,8 +8,8 @@ from functools import partial
 
 import numpy as np
 
-from autotune.deploy.deployed import DeployResult, DeployFailed, Fleet, build_host_records
-from autotune.deploy.desired_state import changed_parameters, build_desired_state
+from autotune.deploy.deploy_result import DeployFailed, DeployResult, Fleet, build_host_records
+from autotune.deploy.desired_state import build_desired_state, changed_parameters
 from autotune.deploy.runtime import installed_layout
 from autotune.deploy.stack import ServiceInstance, Stack
 from autotune.measure.reading import Reading
@@ -30,9 +30,10 @@ FINE_BINS_SECONDS, COARSE_BIN_SECONDS = 0.1, 0.02
 class SimulatedStack:
     """A chain that is deployed, loaded and observed in virtual time.
 
-    ``now`` is the virtual time in seconds, ``readings`` the number of readings. A resumed study continues
-    both from its last values. Requests time out after ``timeout`` seconds. ``hits`` and ``misses`` are
-    the cache's counters.
+    ``virtual_seconds`` is the virtual time in seconds, ``reading_count`` the number of readings. A
+    resumed study continues
+    both from its last values. Requests time out after ``timeout`` seconds. ``cache_hits`` and
+    ``cache_misses`` are the cache's counters.
     """
 
     topology: ChainTopology
@@ -46,8 +47,16 @@ class SimulatedStack:
 
     def __post_init__(self) -> None:
         self._chain: StationChain | None = None
-        edges = {*np.arange(1, round(FINE_BINS_SECONDS * 1000) + 1) / 1000.0, self.slo.limit, self.timeout}
-        edges |= set(np.arange(FINE_BINS_SECONDS + COARSE_BIN_SECONDS, self.timeout, COARSE_BIN_SECONDS).round(6).tolist())
+        edges = {
+            *np.arange(1, round(FINE_BINS_SECONDS * 1000) + 1) / 1000.0,
+            self.slo.limit,
+            self.timeout,
+        }
+        edges |= set(
+            np.arange(FINE_BINS_SECONDS + COARSE_BIN_SECONDS, self.timeout, COARSE_BIN_SECONDS)
+            .round(6)
+            .tolist()
+        )
         self._edges: Array = np.array(sorted(e for e in edges if e <= self.timeout), dtype=float)
 
     def deploy(self, settings: Settings) -> str | None:
@@ -60,13 +69,15 @@ class SimulatedStack:
     def take_reading(
         self, rate: float, seconds: float, ramp_seconds: float = RAMP_SECONDS
     ) -> tuple[Reading, dict[str, HostUsage]]:
-        """Return one reading after ``ramp`` seconds of load, and the usage of the hosts."""
+        """Return one reading after ``ramp_seconds`` seconds of load, and the usage of the hosts."""
         assert self._chain is not None, "nothing is deployed"
         rng = self.noise.reading_rng(self.reading_count)
         self.reading_count += 1
         # Lower capacity is equivalent to more load on the full capacity.
         offered = rate / self.noise.capacity_factor(self.virtual_seconds, rng)
-        truncated = ramp_seconds > 0 and bool(self._late_shares(offered, ramp_seconds)[self._limit_bin] > RUNAWAY_VIOLATION_SHARE)
+        truncated = ramp_seconds > 0 and bool(
+            self._late_shares(offered, ramp_seconds)[self._limit_bin] > RUNAWAY_VIOLATION_SHARE
+        )
         counted = ramp_seconds if truncated else seconds
         beyond = self._late_shares(offered, counted)
         reading = self._build_reading(rate, offered, counted, beyond, rng, truncated=truncated)
@@ -130,9 +141,15 @@ def _host_usages(
     usage: dict[str, HostUsage] = {}
     tiers = (topology.lb, topology.web, topology.cache, topology.store)
     for hosts, station in zip(tiers, chain.stations, strict=True):
-        backlog = max(0.0, station.utilisation(offered_rate) - 1.0) * station.max_rate * seconds / 2.0
+        backlog = (
+            max(0.0, station.utilisation(offered_rate) - 1.0) * station.max_rate * seconds / 2.0
+        )
         inside = min(offered_rate, station.max_rate) * station.time_spent(offered_rate, 0.995).mean
-        busy = min(1.0, offered_rate * station.service_seconds / hosts.total_cpus, station.utilisation(offered_rate))
+        busy = min(
+            1.0,
+            offered_rate * station.service_seconds / hosts.total_cpus,
+            station.utilisation(offered_rate),
+        )
         load = (inside + backlog) / hosts.count
         each = HostUsage(
             cpu=round(busy, 4), steal=0.0, load=round(load, 2), running=round(load, 2), memory=0.0,
@@ -169,7 +186,9 @@ class SimulatedFleet(Fleet):
         actions = {part.name: self._action(part, settings) for part in desired.instances}
         self._stack.virtual_seconds += max(ACTION_SECONDS[action] for action in actions.values())
         self._in_place = dict(settings)
-        return DeployResult(desired.files, actions, dict(settings), hosts=build_host_records(desired, {}))
+        return DeployResult(
+            desired.files, actions, dict(settings), hosts=build_host_records(desired, {})
+        )
 
     def restore(self) -> None:
         """No host was changed, so there is nothing to restore."""

@@ -22,10 +22,11 @@ class TimeMoments(NamedTuple):
 
 @dataclass(frozen=True)
 class QueueStation:
-    """``servers`` that serve at most ``rate`` requests/s together; a request takes ``work`` seconds.
+    """``servers`` that serve at most ``max_rate`` requests/s together; a request takes
+    ``service_seconds`` seconds.
 
     The rate is lower than servers over work if another resource is short. ``resource`` runs out if this
-    station is the slowest of a chain, and ``why`` is its description.
+    station is the slowest of a chain, and ``limit_reason`` is its description.
     """
 
     tier: str
@@ -37,20 +38,21 @@ class QueueStation:
     limit_reason: str = "CPUs busy"
 
     def utilisation(self, offered_rate: float) -> float:
-        """Return the utilisation at ``offered`` requests/s; above 1, the queue grows."""
+        """Return the utilisation at ``offered_rate`` requests/s; above 1, the queue grows."""
         return offered_rate / self.max_rate
 
     def time_spent(self, offered_rate: float, max_utilisation: float = 1.0) -> TimeMoments:
-        """Return the time spent here below saturation; ``cap`` limits the utilisation.
+        """Return the time spent here below saturation; ``max_utilisation`` limits the utilisation.
 
-        The mean wait is Sakasegawa's approximation of M/M/c (1977) times ``BURST``. A request waits
+        The mean wait is Sakasegawa's approximation of M/M/c (1977) times ``BURSTINESS``. A request waits
         with probability ``waits``, and then for an exponentially distributed time.
         """
         use = min(self.utilisation(offered_rate), max_utilisation)
         waits = use ** (sqrt(2.0 * (self.servers + 1.0)) - 1.0)
         wait = BURSTINESS / (self.max_rate * max(1.0 - use, 1e-6))
         return TimeMoments(
-            waits * wait + self.service_seconds, (2.0 - waits) * waits * wait * wait + self.service_seconds * self.service_seconds
+            waits * wait + self.service_seconds,
+            (2.0 - waits) * waits * wait * wait + self.service_seconds * self.service_seconds,
         )
 
 

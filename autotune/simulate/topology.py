@@ -10,7 +10,7 @@ from autotune.services.base import Role, Settings
 from autotune.services.registry import DEPLOYMENTS
 from autotune.space.facts import HostFacts
 from autotune.target.model import Data
-from autotune.target.read import TargetFile
+from autotune.target.read_target import TargetFile
 
 GIB = 2**30
 
@@ -79,8 +79,8 @@ def build_topology(file: TargetFile, facts: Mapping[str, HostFacts]) -> ChainTop
             raise file.document.build_error(
                 ["tiers", name],
                 f"tier {name} cannot be simulated: {what}",
-                hint=f"the model consists of {', '.join(TIER_TITLES.values())}. Remove `simulated:` to use "
-                "other hosts",
+                hint=f"the model consists of {', '.join(TIER_TITLES.values())}. "
+                "Remove `simulated:` to use other hosts",
             )
         machines = [facts[host] for host in tier.hosts]
         tiers[field] = TierHosts(

@@ -9,7 +9,7 @@ from autotune.services.base import Settings
 from autotune.services.diagnosis import Resource
 from autotune.simulate.balancer import SCAN_COSTS, SELECT_LIMIT
 from autotune.simulate.station import QueueStation, served_share
-from autotune.simulate.topology import TierHosts, ChainTopology
+from autotune.simulate.topology import ChainTopology, TierHosts
 from autotune.target.model import Data
 
 PHP_CPU_SECONDS = 0.00101  # CPU seconds of one request: a multi-get of 100 keys, and the page
@@ -25,7 +25,11 @@ FPM_NEEDED_CHILDREN = 34.8
 FPM_SWITCH_COST = 0.115 / 75.0  # cost of a child's context switches
 NGINX_NEEDED_CONNECTIONS = 1409.0
 NGINX_SLOT_COST = 0.066 / 1800.0
-PROCESS_MANAGER_SHARES = {"static": 1.0, "dynamic": 0.985, "ondemand": 0.94}  # share left after forking
+PROCESS_MANAGER_SHARES = {
+    "static": 1.0,
+    "dynamic": 0.985,
+    "ondemand": 0.94,
+}  # share left after forking
 REPLACEMENT_REQUESTS = 15.0  # cost of a new process, in requests
 CHILD_BYTES = 15 * 2**20
 
@@ -39,8 +43,8 @@ CONNECTION_COST = 0.012
 class WebModel:
     """The tier's station, and its use of other tiers and of memory.
 
-    On each host, ``processes`` can hold a connection to each cache host. ``memory`` is the worst case
-    per host in bytes. ``refused`` is the reason why the software would not start.
+    On each host, ``process_count`` can hold a connection to each cache host. ``memory_bytes`` is the
+    worst case per host in bytes. ``refusal_reason`` is the reason why the software would not start.
     """
 
     station: QueueStation
@@ -57,32 +61,42 @@ def uses_epoll(hosts: TierHosts, settings: Settings) -> bool:
     )
 
 
-def build_web(hosts: TierHosts, settings: Settings, *, caches: int, misses: float, evenness: float) -> WebModel:
+def build_web(
+    hosts: TierHosts, settings: Settings, *, caches: int, misses: float, evenness: float
+) -> WebModel:
     """Return the web tier.
 
-    ``caches`` is the number of cache hosts. ``misses`` is the number of a request's keys that the store
-    answers. ``evenness`` is the share of the capacity that the balancer leaves.
+    ``caches`` is the number of cache hosts. ``count_missed_keys`` is the number of a request's keys
+    that the store answers. ``evenness`` is the share of the capacity that the balancer leaves.
     """
     if hosts.find_deployment(settings).startswith("apache"):
         return _build_prefork(hosts, settings, caches, misses, evenness)
     return _build_fpm(hosts, settings, caches, misses, evenness)
 
 
-def _build_station(hosts: TierHosts, service: str, rate: float, work: float, limit: str | None) -> QueueStation:
+def _build_station(
+    hosts: TierHosts, service: str, rate: float, work: float, limit: str | None
+) -> QueueStation:
     """Return the station; ``limit`` is the exhausted resource as text, ``None`` for CPU."""
     resource = Resource.WORKERS if limit else Resource.CPU
-    return QueueStation(hosts.tier, service, hosts.total_cpus, rate, work, resource, limit or "CPUs busy")
+    return QueueStation(
+        hosts.tier, service, hosts.total_cpus, rate, work, resource, limit or "CPUs busy"
+    )
 
 
 def _request_cpu_seconds(hosts: TierHosts, caches: int, processes: float, misses: float) -> float:
     """Return the CPU seconds of one request, with the contention between hosts."""
     together = (SINGLE_HOST_ADVANTAGE + hosts.count) / (SINGLE_HOST_ADVANTAGE + 1.0)
     connections = processes * hosts.count * caches / 1000.0
-    work = PHP_CPU_SECONDS * (1.0 + FAN_OUT_COST * (caches - 1) + CONNECTION_COST * connections**2 + 0.001 * misses)
+    work = PHP_CPU_SECONDS * (
+        1.0 + FAN_OUT_COST * (caches - 1) + CONNECTION_COST * connections**2 + 0.001 * misses
+    )
     return work * hosts.count / together
 
 
-def _build_prefork(hosts: TierHosts, settings: Settings, caches: int, misses: float, evenness: float) -> WebModel:
+def _build_prefork(
+    hosts: TierHosts, settings: Settings, caches: int, misses: float, evenness: float
+) -> WebModel:
     processes = hosts.read_number(settings, "apache.MaxRequestWorkers", 150)
     replaced = hosts.read_number(settings, "apache.MaxConnectionsPerChild", 0)
     enough = served_share(PREFORK_NEEDED_PROCESSES * hosts.cpus / 4.0, processes, PREFORK_SHARPNESS)
@@ -93,7 +107,9 @@ def _build_prefork(hosts: TierHosts, settings: Settings, caches: int, misses: fl
     return WebModel(station, processes, processes * CHILD_BYTES)
 
 
-def _build_fpm(hosts: TierHosts, settings: Settings, caches: int, misses: float, evenness: float) -> WebModel:
+def _build_fpm(
+    hosts: TierHosts, settings: Settings, caches: int, misses: float, evenness: float
+) -> WebModel:
     children = hosts.read_number(settings, "php_fpm.max_children", 5)
     workers = hosts.read_number(settings, "nginx.worker_processes", hosts.cpus)
     connections = hosts.read_number(settings, "nginx.worker_connections", 768)
@@ -105,7 +121,9 @@ def _build_fpm(hosts: TierHosts, settings: Settings, caches: int, misses: float,
     accepted = served_share(needs, workers * min(connections, hosts.nofile) / 2.0)
     weight = 1.0 + children / size * FPM_SWITCH_COST
     weight += connections * NGINX_SLOT_COST + SCAN_COSTS[use] * connections / 1000.0
-    weight *= _replacement_factor(hosts.read_number(settings, "php_fpm.max_requests", 0)) * (1.0 + FPM_SOCKET_COST)
+    weight *= _replacement_factor(hosts.read_number(settings, "php_fpm.max_requests", 0)) * (
+        1.0 + FPM_SOCKET_COST
+    )
     work = _request_cpu_seconds(hosts, caches, children, misses) * weight
     manager = PROCESS_MANAGER_SHARES[hosts.read_text(settings, "php_fpm.pm", "static")]
     refused = use == "select" and connections > SELECT_LIMIT
@@ -121,7 +139,8 @@ def _build_fpm(hosts: TierHosts, settings: Settings, caches: int, misses: float,
 
 
 def _replacement_factor(max_requests: float) -> float:
-    """Return the factor on the work of processes replaced ``after`` that many requests (0: never)."""
+    """Return the factor on the work of processes replaced ``max_requests`` that many requests (0:
+    never)."""
     return 1.0 + REPLACEMENT_REQUESTS / max_requests if max_requests else 1.0
 
 
@@ -146,9 +165,9 @@ STORE_KEY_SECONDS = 0.000008  # … and per key that the cache missed
 
 @dataclass(frozen=True)
 class BackingModel:
-    """The cache and the store, which gets ``misses`` keys of a request.
+    """The cache and the store, which gets ``missed_keys`` keys of a request.
 
-    ``unconnected`` is the share of web processes without a connection.
+    ``unconnected_share`` is the share of web processes without a connection.
     """
 
     cache: QueueStation
@@ -168,7 +187,9 @@ def count_missed_keys(cache: TierHosts, data: Data, settings: Settings) -> float
     return float(data.keys_per_request * (1.0 - cached ** (1.0 - data.skew)))
 
 
-def build_backing(topology: ChainTopology, settings: Settings, *, processes: float, missed_keys: float) -> BackingModel:
+def build_backing(
+    topology: ChainTopology, settings: Settings, *, processes: float, missed_keys: float
+) -> BackingModel:
     """Return cache and store for ``processes`` web processes, each connected to every cache host."""
     cache, store, data = topology.cache, topology.store, topology.data
     allowed = min(cache.read_number(settings, "memcached.connections", 1024), cache.nofile - 100.0)

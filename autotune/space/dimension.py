@@ -15,7 +15,7 @@ from autotune.target.messages import format_value, is_same_value
 from autotune.target.model import Tier
 
 BASELINE_NAME = "baseline"
-# Settings that are known by a name in any target, each an attribute of a dimension: `Space.preset`.
+# Settings that are known by a name in any target, each an attribute of a dimension: `SearchSpace.preset`.
 PRESET_NAMES = ("recommended", "advised", "published")
 NAMED_SETTINGS = (BASELINE_NAME, *PRESET_NAMES)
 MAX_VALUE = 2.0**63  # no parameter has values as large
@@ -30,10 +30,11 @@ DEPLOYMENT_PARAMETER = Parameter(
 class Dimension:
     """``name`` is ``tier.service.parameter``; ``baseline`` is its value unless the target says otherwise.
 
-    Either ``low`` and ``high`` are numbers (inclusive) or ``choices`` is not empty. ``when`` holds
+    Either ``low`` and ``high`` are numbers (inclusive) or ``choices`` is not empty. ``conditions`` holds
     the settings under which it has any effect. ``advised`` is what a published tool says for these
-    hosts, or else what is ``recommended``. A value that follows from others is ``derived``, an
-    expression over full names in base units. ``safe`` is the part of a range that no guide warns of.
+    hosts, or else what is ``recommended``. A value that follows from others is ``expression``, an
+    expression over full names in base units. ``safe_range`` is the part of a range that no guide warns
+    of.
     """
 
     name: str
@@ -120,7 +121,9 @@ class Dimension:
             return self
         low, high = self.bounds
         number = float(value)
-        return replace(self, low=self.to_number(min(low, number)), high=self.to_number(max(high, number)))
+        return replace(
+            self, low=self.to_number(min(low, number)), high=self.to_number(max(high, number))
+        )
 
     def fixed_at(self, value: Value) -> Dimension:
         """With ``value`` as the only one to choose."""
@@ -138,7 +141,7 @@ class Dimension:
         return round(number) if self.is_integer else number
 
     def round_towards(self, bound: float, number: float) -> Value:
-        """``number`` as a value of this kind, rounded towards ``end`` where it is a whole one."""
+        """``to_number`` as a value of this kind, rounded towards ``bound`` where it is a whole one."""
         if not self.is_integer:
             return number
         return math.floor(number) if bound <= number else math.ceil(number)
@@ -148,7 +151,7 @@ class Dimension:
 class AdoptedValues:
     """What was read from hosts' files that are edited in place, by parameters' full names.
 
-    ``values`` are what runs, the baseline; ``left`` is why a parameter is left as it is.
+    ``values`` are what runs, the baseline; ``skipped`` is why a parameter is left as it is.
     """
 
     values: Mapping[str, Value] = field(default_factory=dict)

@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
-from autotune.target.units import DURATION_UNITS, SIZE_UNITS
+from autotune.target.quantities import DURATION_UNITS, SIZE_UNITS
 
 MAX_WORDS = 250  # of a text: functions over an expression recurse as deeply as it is long
 # Facts of a tier or a host, written as a function of it: what is in the parentheses is a name.

@@ -13,8 +13,8 @@ class HostFacts:
     """``cpus`` may be a fraction (a limited machine); ``memory`` is in bytes.
 
     ``nofile`` is the most descriptors a process may ask for, ``somaxconn`` the most connections that
-    may wait at a socket, zero if it is not known. ``kernel`` are the kernel's settings
-    as they are, ``refused`` says why others cannot be set; both are read only where units run.
+    may wait at a socket, zero if it is not known. ``kernel_values`` are the kernel's settings
+    as they are, ``unsettable`` says why others cannot be set; both are read only where units run.
     """
 
     cpus: float

@@ -8,7 +8,12 @@ from dataclasses import replace
 from autotune.parameter_name import ParameterName
 from autotune.services.base import Settings
 from autotune.services.readback import parse_number
-from autotune.services.sysctl.service import AVAILABLE_CHOICES_KEYS, ALLOWED_CHOICES_KEYS, HOST_ONLY_KEY, Sysctl
+from autotune.services.sysctl.service import (
+    ALLOWED_CHOICES_KEYS,
+    AVAILABLE_CHOICES_KEYS,
+    HOST_ONLY_KEY,
+    Sysctl,
+)
 from autotune.space.dimension import Dimension
 from autotune.space.facts import HostFacts
 from autotune.target.model import Target
@@ -25,7 +30,10 @@ def with_host_value(dimension: Dimension, facts: HostFacts) -> Dimension:
         return replace(dimension.widened_for(int(current)), baseline=int(current))
     # The choices are those that the kernel has, and allows on this host.
     offered = facts.kernel_values.get(AVAILABLE_CHOICES_KEYS.get(key, ""), "").split()
-    if HOST_ONLY_KEY not in facts.kernel_values and ALLOWED_CHOICES_KEYS.get(key) in facts.kernel_values:
+    if (
+        HOST_ONLY_KEY not in facts.kernel_values
+        and ALLOWED_CHOICES_KEYS.get(key) in facts.kernel_values
+    ):
         allowed = facts.kernel_values[ALLOWED_CHOICES_KEYS[key]].split()
         offered = [choice for choice in offered if choice in allowed]
     choices = dict.fromkeys((current, *(offered or dimension.choices)))
@@ -71,7 +79,10 @@ def exclude_unsettable(
             left_out.setdefault((service, *why), []).append(dimension.parameter.name)
         elif not dimension.parameter.on_demand or dimension.name in target.parameters:
             remaining.append(dimension)
-    return tuple(remaining), (*_format_excluded(left_out), *_describe_differences(target, remaining, facts))
+    return tuple(remaining), (
+        *_format_excluded(left_out),
+        *_describe_differences(target, remaining, facts),
+    )
 
 
 def _format_excluded(excluded: Mapping[tuple[str, str, str], list[str]]) -> Iterator[str]:

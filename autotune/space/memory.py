@@ -9,7 +9,7 @@ from autotune.errors import TargetErrorCollector
 from autotune.services.base import Settings, Value
 from autotune.space.dimension import Dimension
 from autotune.space.rules import Rule, format_bytes
-from autotune.target.read import TargetFile
+from autotune.target.read_target import TargetFile
 
 # The keys of a rule that give a value, in the order in which they are looked at.
 VALUE_KEYS = ("fixed", "range", "choices", "default")
@@ -34,7 +34,9 @@ class HostMemory:
 def find_rule_host(rule: Rule) -> str | None:
     """The host whose memory a built-in rule is about."""
     names = [name for name in rule.comparison.right.names() if name.startswith("memory(")]
-    return names[0].removeprefix("memory(").removesuffix(")") if rule.is_built_in and names else None
+    return (
+        names[0].removeprefix("memory(").removesuffix(")") if rule.is_built_in and names else None
+    )
 
 
 def is_plausible(rule: Rule, facts: Mapping[str, float]) -> bool:

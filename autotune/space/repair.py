@@ -53,7 +53,9 @@ def repair_settings(
         if broken is None:
             return repair.settings, repair.bindings()
         repair.repair_rule(broken)
-    raise InfeasibleRule(f"no values keep the rules: {rules[0].format_arithmetic(repair.names)}", rules[0])
+    raise InfeasibleRule(
+        f"no values keep the rules: {rules[0].format_arithmetic(repair.names)}", rules[0]
+    )
 
 
 class _RepairState:
@@ -87,15 +89,21 @@ class _RepairState:
             movable.sort(key=lambda each: each[0].name in self._keep)
         for dimension, end in movable:
             if rule.is_kept(self._names_with(dimension, end)):
-                self._set_value(dimension, self._find_nearest_value(rule, dimension, end), arithmetic)
+                self._set_value(
+                    dimension, self._find_nearest_value(rule, dimension, end), arithmetic
+                )
                 return
         for dimension, end in movable:
-            if rule.relative_excess(self._names_with(dimension, end)) < rule.relative_excess(self.names):
+            if rule.relative_excess(self._names_with(dimension, end)) < rule.relative_excess(
+                self.names
+            ):
                 self._set_value(dimension, end, arithmetic)
                 return
         raise InfeasibleRule(arithmetic, rule)
 
-    def _list_movable(self, names: Iterable[str], bound_index: int) -> list[tuple[Dimension, float]]:
+    def _list_movable(
+        self, names: Iterable[str], bound_index: int
+    ) -> list[tuple[Dimension, float]]:
         """Numbers that are not at their lowest (0) or highest (1) value yet, with that value: the
         one furthest from it first, by the ratio of the two."""
 

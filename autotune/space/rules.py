@@ -1,7 +1,7 @@
 """Rules that every trial keeps: those of the target, and those that hold for any stack.
 
 Beside parameters and facts, a rule may name what a tier's services need together (``web.workers``: see
-`Needs`). There is one such rule for each of the tier's deployments, over that deployment's own
+`ResourceNeeds`). There is one such rule for each of the tier's deployments, over that deployment's own
 parameters, and it applies only while that deployment runs.
 """
 
@@ -15,7 +15,12 @@ from itertools import product
 
 from autotune.parameter_name import ParameterName
 from autotune.services.base import Conditions, ResourceNeeds, Settings, Value, conditions_hold
-from autotune.services.registry import TierService, choice_name, list_tier_services, list_target_services
+from autotune.services.registry import (
+    TierService,
+    choice_name,
+    list_target_services,
+    list_tier_services,
+)
 from autotune.space.dimension import Dimension
 from autotune.space.expression import (
     Comparison,
@@ -24,16 +29,21 @@ from autotune.space.expression import (
     NameValues,
     Number,
     Operation,
-    parse_expression,
     parse_comparison,
+    parse_expression,
 )
 from autotune.space.facts import HostFacts
 from autotune.target.model import Target, Tier
-from autotune.target.units import SIZE_UNITS
+from autotune.target.quantities import SIZE_UNITS
 
-# The fields of `Needs` that a rule may name for a whole tier, and the bytes of memory it occupies.
+# The fields of `ResourceNeeds` that a rule may name for a whole tier, and the bytes of memory it
+# occupies.
 OCCUPIED_MEMORY = "occupied"
-SIZE_NAMES = ({field.name for field in fields(ResourceNeeds)} | {OCCUPIED_MEMORY}) - {"rss", "source", "memory"}
+SIZE_NAMES = ({field.name for field in fields(ResourceNeeds)} | {OCCUPIED_MEMORY}) - {
+    "rss",
+    "source",
+    "memory",
+}
 # Of a host's memory; the rest is for the kernel, its buffers and other processes.
 MEMORY_SHARE = "80%"
 _NAME_PATTERN = re.compile(r"[A-Za-z_]\w*")
@@ -41,11 +51,11 @@ _NAME_PATTERN = re.compile(r"[A-Za-z_]\w*")
 
 @dataclass(frozen=True)
 class Rule:
-    """A comparison over searched parameters and facts, in force while ``when`` holds.
+    """A comparison over searched parameters and facts, in force while ``conditions`` holds.
 
-    ``text`` is how it was written; ``size`` says that its two sides are bytes, ``built_in`` that no
-    target wrote it. ``beyond`` is by how much the baseline's smaller side is larger, so positive if the
-    baseline breaks the rule: then candidates may break it by as much, and no more.
+    ``text`` is how it was written; ``is_size`` says that its two sides are bytes, ``is_built_in`` that no
+    target wrote it. ``baseline_excess`` is by how much the baseline's smaller side is larger, so
+    positive if the baseline breaks the rule: then candidates may break it by as much, and no more.
     """
 
     text: str
@@ -140,7 +150,11 @@ class RuleVocabulary:
         Raises KeyError with a name that means nothing.
         """
         target_comparison = target_comparison.with_replacements(self._sum_over_hosts)
-        sized = [t for t in self._target.tiers if any(f"{t}.{s}" in target_comparison.names() for s in SIZE_NAMES)]
+        sized = [
+            t
+            for t in self._target.tiers
+            if any(f"{t}.{s}" in target_comparison.names() for s in SIZE_NAMES)
+        ]
         choices = product(*(self._target.tiers[tier].service for tier in sized))
         return tuple(
             self._build_rule(target_comparison, dict(zip(sized, deployments, strict=True)))
@@ -148,7 +162,9 @@ class RuleVocabulary:
         )
 
     def _build_rule(self, target_comparison: Comparison, deployments: Mapping[str, str]) -> Rule:
-        comparison = target_comparison.with_replacements(lambda part: self._expand_size(part, deployments))
+        comparison = target_comparison.with_replacements(
+            lambda part: self._expand_size(part, deployments)
+        )
         comparison = comparison.with_replacements(self._expand_derived)
         names = sorted(comparison.names())
         for name in names:
@@ -174,7 +190,9 @@ class RuleVocabulary:
                 return Operation("*", (Name(name), count)) if symbol == "sum" else Name(name)
         return None
 
-    def _expand_size(self, operand: Expression, deployments: Mapping[str, str]) -> Expression | None:
+    def _expand_size(
+        self, operand: Expression, deployments: Mapping[str, str]
+    ) -> Expression | None:
         """A size of a tier as the sum over the services of its deployment."""
         if not isinstance(operand, Name) or operand.name in self._facts:
             return None
@@ -200,7 +218,7 @@ class RuleVocabulary:
 
 
 def find_size_expressions(tier_service: TierService, size: str) -> list[str]:
-    """What a service says of one of `SIZES`, over its own parameters; empty if it says nothing."""
+    """What a service says of one of `SIZE_NAMES`, over its own parameters; empty if it says nothing."""
     needs = tier_service.service.needs
     if size != OCCUPIED_MEMORY:
         return [text] if (text := getattr(needs, size)) else []
@@ -271,7 +289,9 @@ def list_order_rules(target: Target, dimensions: Iterable[Dimension]) -> Iterato
                 yield order
     for dimension in by_name.values():
         if dimension.expression is not None and dimension.high is not None:
-            yield parse_comparison(f"{dimension.expression} <= {dimension.high * dimension.unit_factor:.12g}")
+            yield parse_comparison(
+                f"{dimension.expression} <= {dimension.high * dimension.unit_factor:.12g}"
+            )
 
 
 def list_limit_rules(target: Target) -> Iterator[Comparison]:
@@ -288,7 +308,11 @@ def list_limit_rules(target: Target) -> Iterator[Comparison]:
 def _memory_rules(target: Target) -> Iterator[str]:
     """The worst case of all services on a host within its memory."""
     for host in target.hosts:
-        tiers = [n for n, t in target.tiers.items() if host in t.hosts and _states_size(n, t, OCCUPIED_MEMORY)]
+        tiers = [
+            n
+            for n, t in target.tiers.items()
+            if host in t.hosts and _states_size(n, t, OCCUPIED_MEMORY)
+        ]
         if tiers:
             occupied = " + ".join(f"{tier}.{OCCUPIED_MEMORY}" for tier in tiers)
             yield f"{occupied} <= {MEMORY_SHARE} of memory({host})"
@@ -299,7 +323,9 @@ def _connection_rules(target: Target) -> Iterator[str]:
     memcached has workers × web hosts of them.
     """
     for behind, tier in target.tiers.items():
-        users = [n for n, t in target.tiers.items() if behind in t.uses and _states_size(n, t, "workers")]
+        users = [
+            n for n, t in target.tiers.items() if behind in t.uses and _states_size(n, t, "workers")
+        ]
         if users and _states_size(behind, tier, "connections"):
             workers = " + ".join(f"{user}.workers * count({user}.hosts)" for user in users)
             yield f"{workers} <= {behind}.connections"

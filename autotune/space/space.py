@@ -7,33 +7,68 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from autotune.errors import AutotuneError, TargetErrorCollector, TargetError
-from autotune.services.base import Bound, Effect, Parameter, Role, Settings, Trait, Value, conditions_hold
-from autotune.services.registry import DEPLOYMENTS, TierService, services_of, list_tier_services
-from autotune.space import derived, kernel
-from autotune.space.caps import ParameterCap, Clamp, apply_caps, find_caps, narrow_dimension
-from autotune.space.declared import build_declared_dimensions, read_tried_first, parse_value
-from autotune.space.dimension import EMPTY_VALUES, Dimension, AdoptedValues, build_deployment_choice, list_deployments
-from autotune.space.expression import parse_expression, parse_comparison
+from autotune.errors import AutotuneError, TargetError, TargetErrorCollector
+from autotune.services.base import (
+    Bound,
+    Effect,
+    Parameter,
+    Role,
+    Settings,
+    Trait,
+    Value,
+    conditions_hold,
+)
+from autotune.services.registry import DEPLOYMENTS, TierService, list_tier_services, services_of
+from autotune.space import derived_values, kernel
+from autotune.space.dimension import (
+    EMPTY_VALUES,
+    AdoptedValues,
+    Dimension,
+    build_deployment_choice,
+    list_deployments,
+)
+from autotune.space.expression import parse_comparison, parse_expression
 from autotune.space.facts import HostFacts, find_common_facts
-from autotune.space.memory import HostMemory, MemoryCheck, find_rule_host, is_plausible, compute_memory_use
-from autotune.space.repair import RepairedValue, InfeasibleRule, repair_settings
-from autotune.space.rules import Rule, RuleVocabulary, convert_to_base, collect_rule_facts, list_limit_rules, list_order_rules
+from autotune.space.memory import (
+    HostMemory,
+    MemoryCheck,
+    compute_memory_use,
+    find_rule_host,
+    is_plausible,
+)
+from autotune.space.parameter_caps import (
+    Clamp,
+    ParameterCap,
+    apply_caps,
+    find_caps,
+    narrow_dimension,
+)
+from autotune.space.repair import InfeasibleRule, RepairedValue, repair_settings
+from autotune.space.rules import (
+    Rule,
+    RuleVocabulary,
+    collect_rule_facts,
+    convert_to_base,
+    list_limit_rules,
+    list_order_rules,
+)
+from autotune.space.target_values import build_declared_dimensions, parse_value, read_tried_first
 from autotune.target import runtimes
-from autotune.target.document import Location
-from autotune.target.messages import suggest_name, find_nearest_name
+from autotune.target.messages import find_nearest_name, suggest_name
 from autotune.target.model import ParameterRule, Scalar, Tier
-from autotune.target.read import TargetFile
+from autotune.target.read_target import TargetFile
+from autotune.target.yaml_document import Location
 
 FactsByHost = Mapping[str, HostFacts]
-__all__ = ["RepairedValue", "Candidate", "InfeasibleRule", "SearchSpace", "build_space"]
+__all__ = ["Candidate", "InfeasibleRule", "RepairedValue", "SearchSpace", "build_space"]
 
 
 @dataclass(frozen=True)
 class Candidate:
     """Complete settings of all tiers that keep every rule, and what had to be changed for that.
 
-    ``capped`` are parameters whose value has no effect of its own, so that another one is in its place.
+    ``capped_parameters`` are parameters whose value has no effect of its own, so that another one is
+    in its place.
     """
 
     settings: Settings
@@ -45,10 +80,10 @@ class Candidate:
 class SearchSpace:
     """``facts`` are names constraints may use beside parameters: ``web.memory``, ``count(web)``.
 
-    ``dropped`` says what was left out or cut because of these hosts, and which rules the baseline
+    ``excluded`` says what was left out or cut because of these hosts, and which rules the baseline
     breaks, a line each. ``try_first`` are configurations that the user asks to try first, as what they
-    change. ``caps`` limit the effective values of parameters, by their names. ``core_first``: what
-    is known to matter is searched before the rest.
+    change. ``caps`` limit the effective values of parameters, by their names. ``searches_core_first``:
+    what is known to matter is searched before the rest.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -68,7 +103,9 @@ class SearchSpace:
             for d in self.dimensions
             if d.expression is None
             and not d.is_fixed
-            and all(set(values) & set(choices_of.get(name, values)) for name, values in d.conditions)
+            and all(
+                set(values) & set(choices_of.get(name, values)) for name, values in d.conditions
+            )
         )
 
     @property
@@ -154,7 +191,8 @@ class SearchSpace:
         dimensions = tuple(narrow_dimension(d, applicable[d.name]) if d.name in applicable else d
                            for d in self.dimensions)  # fmt: skip
         limits = {
-            name: replace(self.caps.get(name, ParameterCap()), observed_clamp=c) for name, c in applicable.items()
+            name: replace(self.caps.get(name, ParameterCap()), observed_clamp=c)
+            for name, c in applicable.items()
         }
         return replace(self, dimensions=dimensions, caps={**self.caps, **limits})
 
@@ -215,7 +253,11 @@ class SearchSpace:
         if all(d.expression is None for d in self.dimensions):
             return settings
         names = self.to_names(settings)
-        following = {d.name: derived.compute_derived_value(d, names) for d in self.dimensions if d.expression}
+        following = {
+            d.name: derived_values.compute_derived_value(d, names)
+            for d in self.dimensions
+            if d.expression
+        }
         return {**settings, **following}
 
 
@@ -230,20 +272,29 @@ def _find_problem(dimensions: Mapping[str, Dimension], name: str, value: Value) 
     return ""
 
 
-def build_space(file: TargetFile, facts: FactsByHost, server: AdoptedValues = EMPTY_VALUES) -> SearchSpace:
+def build_space(
+    file: TargetFile, facts: FactsByHost, server: AdoptedValues = EMPTY_VALUES
+) -> SearchSpace:
     """The space of a target on hosts with these facts, and what runs there. Raises TargetError."""
     target = file.target
     if target.command is not None:
         every, left_out = build_declared_dimensions(file), tuple[str, ...]()
     else:
-        every, left_out = kernel.exclude_unsettable(target, build_dimensions(file, facts, server), facts)
+        every, left_out = kernel.exclude_unsettable(
+            target, build_dimensions(file, facts, server), facts
+        )
     named_facts = collect_rule_facts(target, facts)
     vocabulary = RuleVocabulary(target, every, named_facts)
     rules = _build_target_rules(file, vocabulary)
     for order in list_order_rules(target, every):
         rules += vocabulary.build_rules(order)
     space = SearchSpace(
-        every, tuple(rules), named_facts, left_out, read_tried_first(file, every), target.tune == "core"
+        every,
+        tuple(rules),
+        named_facts,
+        left_out,
+        read_tried_first(file, every),
+        target.tune == "core",
     )
     try:
         broken = space.build_candidate({}).repairs
@@ -254,7 +305,9 @@ def build_space(file: TargetFile, facts: FactsByHost, server: AdoptedValues = EM
         why = f"the baseline itself breaks a constraint: {broken[0].rule}"
         raise file.document.build_error(["constraints"], why)
     _check_deployments(file, space)
-    space = _add_builtin_rules(space, [vocabulary.build_rules(limit) for limit in list_limit_rules(target)])
+    space = _add_builtin_rules(
+        space, [vocabulary.build_rules(limit) for limit in list_limit_rules(target)]
+    )
     space = _limit_to_memory(file, space)
     _check_deployments(file, space)
     if target.command is None:
@@ -270,10 +323,11 @@ def _check_deployments(file: TargetFile, space: SearchSpace) -> None:
         except InfeasibleRule as error:
             chosen = ", ".join(f"{name} {value}" for name, value in deployment.items())
             raise file.document.build_error(
-                _find_rule_location(file, error.rule, deployment), f"with {chosen} nothing can satisfy {error}",
+                _find_rule_location(file, error.rule, deployment),
+                f"with {chosen} nothing can satisfy {error}",
                 hint=("" if error.rule.is_built_in else "relax the constraint, ")
                 + "widen the range, or take the software out of `service:`",
-            ) from None  # fmt: skip
+            ) from None
 
 
 def _find_rule_location(file: TargetFile, rule: Rule, deployment: Settings) -> Location:
@@ -299,7 +353,9 @@ def _add_builtin_rules(space: SearchSpace, limiting: Iterable[tuple[Rule, ...]])
         beyond = of_baseline.baseline_excess_for(numbers, parameters) if of_baseline else None
         constraints += (replace(rule, is_built_in=True, baseline_excess=beyond) for rule in rules)
         if of_baseline and not space.is_kept(of_baseline, baseline):
-            arithmetic = space.format_arithmetic(replace(of_baseline, baseline_excess=beyond), baseline)
+            arithmetic = space.format_arithmetic(
+                replace(of_baseline, baseline_excess=beyond), baseline
+            )
             dropped.append(
                 f"the baseline itself breaks a rule, which others may do no further: {arithmetic}"
             )
@@ -358,7 +414,9 @@ def build_dimensions(
         raise error
     by_name: dict[str, Dimension] = {}
     for tier_name, tier in file.target.tiers.items():
-        for dimension in build_tier_dimensions(tier_name, tier, find_common_facts(facts[host] for host in tier.hosts)):
+        for dimension in build_tier_dimensions(
+            tier_name, tier, find_common_facts(facts[host] for host in tier.hosts)
+        ):
             same = by_name.setdefault(dimension.name, dimension)
             if same is not dimension:
                 # The service plays two roles in the tier, and the parameter has an effect in either.
@@ -377,7 +435,7 @@ def build_dimensions(
         with mistakes.collect():
             by_name[name] = _apply_parameter_rule(file, by_name, name, rule, server)
     mistakes.raise_all()
-    return derived.resolve_derived(file, by_name)
+    return derived_values.resolve_derived(file, by_name)
 
 
 def _collect_advice(
@@ -412,7 +470,7 @@ def _apply_parameter_rule(
         # A dropped parameter keeps its baseline: files still need a value.
         return by_name[name].fixed_at(by_name[name].baseline)
     if rule.derive is not None:
-        return derived.derive_by_rule(file, by_name, by_name[name], rule.derive)
+        return derived_values.derive_by_rule(file, by_name, by_name[name], rule.derive)
     adjusted = _adjust_range(file, by_name[name], rule)
     if rule.range is None and rule.choices is None:
         return adjusted
@@ -434,7 +492,9 @@ def find_unknown_deployments(file: TargetFile) -> Iterator[TargetError]:
                 )
             elif any(part.keeps_data for part, _ in services_of(deployment)):
                 yield from _find_data_mismatch(file, name, tier, deployment)
-            elif not (tier.installed or all(part.can_run_privately for part, _ in services_of(deployment))):
+            elif not (
+                tier.installed or all(part.can_run_privately for part, _ in services_of(deployment))
+            ):
                 yield file.document.build_error(
                     ["tiers", name, "service", index],
                     f"{deployment} is a unit of its hosts, and runs in no other way",
@@ -466,10 +526,14 @@ def _find_data_mismatch(
     where, message = ["tiers", name, "service"], f"{deployment} runs where its data is"
     if not tier.installed:
         hint = f"`runtime: {runtimes.format_runtime_names(installed=True)}` tunes what the host has"
-        yield file.document.build_error(where, f"{message}, not as `runtime: {tier.runtime}`", hint=hint)
+        yield file.document.build_error(
+            where, f"{message}, not as `runtime: {tier.runtime}`", hint=hint
+        )
     if len(tier.service) > 1:
         hint = f"`service: {deployment}`, or a target for each"
-        yield file.document.build_error(where, f"{message}: another service has none of it", hint=hint)
+        yield file.document.build_error(
+            where, f"{message}: another service has none of it", hint=hint
+        )
 
 
 def build_tier_dimensions(name: str, tier: Tier, facts: HostFacts) -> Iterator[Dimension]:
@@ -481,10 +545,16 @@ def build_tier_dimensions(name: str, tier: Tier, facts: HostFacts) -> Iterator[D
         for parameter in place.service.parameters:
             if parameter.roles is None or place.role in parameter.roles:
                 dimension = _build_dimension(place, parameter, facts)
-                yield kernel.with_host_value(dimension, facts) if place.role is Role.HOST else dimension
+                yield (
+                    kernel.with_host_value(dimension, facts)
+                    if place.role is Role.HOST
+                    else dimension
+                )
 
 
-def _build_dimension(tier_service: TierService, parameter: Parameter, facts: HostFacts) -> Dimension:
+def _build_dimension(
+    tier_service: TierService, parameter: Parameter, facts: HostFacts
+) -> Dimension:
     prefix = f"{tier_service.name}."
     own = ((prefix + name, values) for name, values in parameter.when)
 
@@ -507,7 +577,7 @@ def _build_dimension(tier_service: TierService, parameter: Parameter, facts: Hos
         advised=value(parameter.recommended),
         published=parameter.published.get(tier_service.role),
         conditions=(*tier_service.when, *own),
-        expression=derived.catalogue_expression(parameter, prefix),
+        expression=derived_values.catalogue_expression(parameter, prefix),
         safe_range=(value(parameter.safe[0]), value(parameter.safe[1])) if parameter.safe else None,
     )
     if parameter.on_demand:
@@ -526,7 +596,9 @@ def _adjust_range(file: TargetFile, dimension: Dimension, rule: ParameterRule) -
         return dimension.fixed_at(read(rule.fixed, "fixed"))
     if rule.range is not None:
         if dimension.choices:
-            raise file.document.build_error([*place, "range"], f"{dimension.name} has choices, no range")
+            raise file.document.build_error(
+                [*place, "range"], f"{dimension.name} has choices, no range"
+            )
         low, high = (dimension.to_number(read(value, "range")) for value in rule.range)
         if low >= high:
             raise file.document.build_error(

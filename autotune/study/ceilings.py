@@ -13,20 +13,20 @@ from autotune.environments.load_meter import LoadMeter
 from autotune.environments.load_session import LoadSession
 from autotune.errors import AutotuneError
 from autotune.loads import closed_loop, memcaslap, mutilate
-from autotune.loads.answers import AnswerValidator
+from autotune.loads.answer_validation import AnswerValidator
 from autotune.loads.base import LoadError
-from autotune.loads.closed import ClosedLoopCeiling, ClosedLoopClients, ClosedLoopGenerator
+from autotune.loads.closed_load import ClosedLoopCeiling, ClosedLoopClients, ClosedLoopGenerator
+from autotune.loads.load_commands import UNKNOWN_RATE, LoadCommand, find_excess, run_together
 from autotune.loads.memcaslap import PROTOCOL, SHAPES, CacheCeiling, MemcaslapShape
-from autotune.loads.offer import UNKNOWN_RATE, LoadCommand, find_excess, run_together
 from autotune.loads.registry import CLOSED_LOOP_GENERATORS
 from autotune.services.base import Endpoint, Role, Settings
 from autotune.services.registry import any_speaks_protocol
-from autotune.strict import parse_uint
+from autotune.strict_parsing import parse_uint
 from autotune.study import trial as trials
-from autotune.study.context import ProgressReporter, TrialContext, begin_study, open_session
-from autotune.study.measuring import MeasurementRequest
-from autotune.study.records import CACHE_CEILING, MEASURE_PURPOSE, STACK_CEILING, Phase
+from autotune.study.measure_capacity import MeasurementRequest
 from autotune.study.schedule import MeasureStep
+from autotune.study.study_state import CACHE_CEILING, MEASURE_PURPOSE, STACK_CEILING, Phase
+from autotune.study.trial_context import ProgressReporter, TrialContext, begin_study, open_session
 from autotune.target.messages import suggest_name
 from autotune.target.model import Target
 from autotune.target.slo import Slo
@@ -35,7 +35,9 @@ from autotune.transports.base import Transport
 LOAD_SECONDS = 5.0
 WARM_UP_SECONDS = 1.0
 CLIENTS_PER_CACHE = 8  # of memcaslap for each cache host
-TIMEOUT_MARGIN_SECONDS = 15.0  # seconds a transport waits beyond what a program takes by its own account
+TIMEOUT_MARGIN_SECONDS = (
+    15.0  # seconds a transport waits beyond what a program takes by its own account
+)
 NOT_FOUND_STATUSES = (126, 127)
 MUTILATE_PROGRAM = "mutilate"
 ALLOW_UNPACED_SETTING = "`load: {unpaced: true}`"
@@ -64,7 +66,12 @@ class StackCeilings:
             }
             for c in self.ceilings
         ]
-        return {"of": STACK_CEILING, "generator": self.generator, "closed": True, "ceilings": ceilings}
+        return {
+            "of": STACK_CEILING,
+            "generator": self.generator,
+            "closed": True,
+            "ceilings": ceilings,
+        }
 
 
 @dataclass(frozen=True)
@@ -79,7 +86,7 @@ class CacheCeilings:
     def to_record(self) -> dict[str, Any]:
         """As it is kept: ``ceilings`` by object size, and ``how`` each was measured: ``rate`` in
         operations/s, ``gigabits`` in Gb/s, ``hits`` as a fraction of the gets, ``together`` keys
-        asked for at once; ``chain`` in keys/s."""
+        asked for at once; ``stack_key_rate`` in keys/s."""
         ceilings = [
             {
                 "objects": c.shape,
@@ -93,14 +100,20 @@ class CacheCeilings:
             for c in self.ceilings
         ]
         chain = round(self.stack_key_rate, 1)
-        return {"of": CACHE_CEILING, "servers": list(self.servers), "ceilings": ceilings, "chain": chain}
+        return {
+            "of": CACHE_CEILING,
+            "servers": list(self.servers),
+            "ceilings": ceilings,
+            "chain": chain,
+        }
 
 
 @dataclass(frozen=True)
 class CeilingRequest:
-    """What to measure: the caches of ``tier``, or the stack with each number of ``clients`` in turn.
+    """What to measure: the caches of ``tier``, or the stack with each number of ``client_counts`` in
+    turn.
 
-    ``unpaced``: programs that keep no rate may be used.
+    ``allow_unpaced``: programs that keep no rate may be used.
     """
 
     settings: Settings
@@ -121,11 +134,16 @@ def build_ceiling_request(
             "only a stack of servers has a ceiling to measure", hint="leave --closed and --tier out"
         )
     if cache_tier is None:
-        return CeilingRequest(request.settings, None, _parse_client_counts(concurrency), target.load.unpaced)
-    caches = [name for name, tier in target.tiers.items() if any_speaks_protocol(tier.service, PROTOCOL)]
+        return CeilingRequest(
+            request.settings, None, _parse_client_counts(concurrency), target.load.unpaced
+        )
+    caches = [
+        name for name, tier in target.tiers.items() if any_speaks_protocol(tier.service, PROTOCOL)
+    ]
     if cache_tier not in caches:
         raise AutotuneError(
-            f"tier {cache_tier!r} has no {PROTOCOL} to measure", hint=suggest_name(cache_tier, caches)
+            f"tier {cache_tier!r} has no {PROTOCOL} to measure",
+            hint=suggest_name(cache_tier, caches),
         )
     return CeilingRequest(request.settings, cache_tier, (), target.load.unpaced)
 
@@ -161,7 +179,9 @@ def measure_ceilings(
         return measured
 
 
-def _measure_stack(context: TrialContext, meter: LoadMeter, request: CeilingRequest) -> StackCeilings:
+def _measure_stack(
+    context: TrialContext, meter: LoadMeter, request: CeilingRequest
+) -> StackCeilings:
     """Load the target's own entry with each number of clients in turn."""
     meter.begin_measurement(is_deployed=False)
     context.session.fleet.deploy(context.space.build_candidate(request.settings).settings)
@@ -185,13 +205,23 @@ def _measure_stack(context: TrialContext, meter: LoadMeter, request: CeilingRequ
 
 def _find_closed_generator(host: Transport, *, allow_unpaced: bool) -> ClosedLoopGenerator:
     """The first closed-loop generator that the host has and the target allows. Raises LoadError."""
-    allowed = {name: load for name, load in CLOSED_LOOP_GENERATORS.items() if load.is_paced or allow_unpaced}
+    allowed = {
+        name: load
+        for name, load in CLOSED_LOOP_GENERATORS.items()
+        if load.is_paced or allow_unpaced
+    }
     for name, load in allowed.items():
         if _has_program(host, name):
             return load
     packages = " or ".join(package for load in allowed.values() for package in load.packages)
-    others = [name for name in CLOSED_LOOP_GENERATORS if name not in allowed and _has_program(host, name)]
-    more = f", or allow {' and '.join(others)}, which keeps no rate: {ALLOW_UNPACED_SETTING}" if others else ""
+    others = [
+        name for name in CLOSED_LOOP_GENERATORS if name not in allowed and _has_program(host, name)
+    ]
+    more = (
+        f", or allow {' and '.join(others)}, which keeps no rate: {ALLOW_UNPACED_SETTING}"
+        if others
+        else ""
+    )
     raise LoadError(
         f"{host.name} has no closed-loop generator: {', '.join(allowed)}",
         hint=f"install {packages} there{more}",
@@ -218,7 +248,9 @@ def _measure_caches(
     parts = meter.stack.instances_with_role(Role.CACHE)
     servers = tuple(part.placement.listen for part in parts if part.placement.tier == request.tier)
     ceilings: list[CacheCeiling | CachePeak] = []
-    alone = CacheLoadTest(servers, hosts, meter.slo, keys, meter.max_rate * keys, request.allow_unpaced)
+    alone = CacheLoadTest(
+        servers, hosts, meter.slo, keys, meter.max_rate * keys, request.allow_unpaced
+    )
     for ceiling in alone.measure_ceilings():
         outcome = ceiling.failure or f"{ceiling.rate:.0f} ops/s"
         context.progress.note(f"{ceiling.generator}, {ceiling.shape}: {outcome}")
@@ -228,19 +260,23 @@ def _measure_caches(
 
 def _check_paced_generator(hosts: Mapping[str, Transport], *, allow_unpaced: bool) -> None:
     """Raises LoadError if only a program that keeps no rate could load the caches."""
-    if not allow_unpaced and not all(_has_program(host, MUTILATE_PROGRAM) for host in hosts.values()):
+    if not allow_unpaced and not all(
+        _has_program(host, MUTILATE_PROGRAM) for host in hosts.values()
+    ):
         raise LoadError(
             f"the load hosts lack {MUTILATE_PROGRAM}, and memcaslap keeps no rate",
-            hint=f"build {MUTILATE_PROGRAM} there (scripts/build-mutilate), or allow memcaslap: {ALLOW_UNPACED_SETTING}",
+            hint=f"build {MUTILATE_PROGRAM} there (scripts/build-mutilate), or allow memcaslap: "
+            f"{ALLOW_UNPACED_SETTING}",
         )
 
 
 @dataclass(frozen=True)
 class CacheLoadTest:
-    """The ``servers`` of a tier, loaded from ``hosts`` by address, ``keys`` at once as in the stack.
+    """The ``servers`` of a tier, loaded from ``load_hosts`` by address, ``keys_per_request`` at once
+    as in the stack.
 
     ``max_rate`` is the most operations/s that they are offered: what the stack asks of them at its own
-    limit. ``unpaced``: memcaslap, which keeps no rate, may load them all the same.
+    limit. ``allow_unpaced``: memcaslap, which keeps no rate, may load them all the same.
     """
 
     servers: tuple[Endpoint, ...]
@@ -266,14 +302,18 @@ class CacheLoadTest:
             for small in SHAPES:
                 yield self._measure_with_memcaslap(small, master)
         at_once = f"{SHAPES[0].name}, {self.keys_per_request} at once"
-        yield self._measure_with_memcaslap(replace(SHAPES[0], name=at_once, keys_per_get=self.keys_per_request), master)
+        yield self._measure_with_memcaslap(
+            replace(SHAPES[0], name=at_once, keys_per_get=self.keys_per_request), master
+        )
 
     def _measure_with_mutilate(self) -> Iterator[CachePeak]:
         """The peak of each shape. Where the caches cannot be filled, stops there and gives the reason."""
         for shape in mutilate.SHAPES:
             objective = derive_cache_slo(self.slo)
             try:
-                yield measure_cache_peak(self.servers, shape, self.load_hosts, objective, self.max_rate)
+                yield measure_cache_peak(
+                    self.servers, shape, self.load_hosts, objective, self.max_rate
+                )
             except LoadError as error:
                 yield CachePeak(shape.name, MUTILATE_PROGRAM, failure=str(error))
                 return
@@ -286,7 +326,9 @@ class CacheLoadTest:
             return CacheCeiling(shape.name, keys_per_get=shape.keys_per_get, failure=failed)
         argv = memcaslap.build_command(self.servers, shape, CLIENTS_PER_CACHE, LOAD_SECONDS)
         bound = LOAD_SECONDS + TIMEOUT_MARGIN_SECONDS
-        command = LoadCommand(host, argv, UNKNOWN_RATE, 0.0, LOAD_SECONDS, bound, shape.build_config())
+        command = LoadCommand(
+            host, argv, UNKNOWN_RATE, 0.0, LOAD_SECONDS, bound, shape.build_config()
+        )
         (done,) = run_together([command], most)
         if done.returncode in NOT_FOUND_STATUSES:
             hint = f"sudo apt-get install {' '.join(memcaslap.PACKAGES)}"

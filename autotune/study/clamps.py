@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from autotune.services.base import Settings, Value
-from autotune.space.caps import UNLIMITED, Clamp, infer_clamp
+from autotune.space.parameter_caps import UNLIMITED, Clamp, infer_clamp
 
 
 class MeasuredTrial(Protocol):
@@ -77,7 +77,11 @@ def group_equal_configurations(trials: Iterable[MeasuredTrial]) -> dict[int, int
     groups: dict[frozenset[tuple[str, Value]], list[MeasuredTrial]] = {}
     for trial in tried:
         groups.setdefault(frozenset(trial.effective_settings.items()), []).append(trial)
-    clamped = (g for g in groups.values() if any(trial.clamped_parameters or trial.capped_parameters for trial in g))
+    clamped = (
+        g
+        for g in groups.values()
+        if any(trial.clamped_parameters or trial.capped_parameters for trial in g)
+    )
     return {
         trial.number: first.number
         for group in clamped

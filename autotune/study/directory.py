@@ -12,10 +12,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from autotune import durable, foreign_files
+from autotune import durable_files, foreign_files
 from autotune.errors import AutotuneError, LockedError
 from autotune.foreign_files import ForeignFileError
-from autotune.strict import parse_json
+from autotune.strict_parsing import parse_json
 from autotune.target.messages import find_nearest_name
 
 STUDIES_DIRECTORY = Path("studies")
@@ -26,12 +26,14 @@ LOCK_ATTEMPTS, LOCK_RETRY_SECONDS = 200, 0.005
 
 
 def find_study(
-    name: str, root: Path = STUDIES_DIRECTORY, fallback_hint: str = "`--studies DIRECTORY` names another place"
+    name: str,
+    root: Path = STUDIES_DIRECTORY,
+    fallback_hint: str = "`--studies DIRECTORY` names another place",
 ) -> Path:
     """The directory of the study called ``name`` (under ``root``) or at that path.
 
     Raises AutotuneError with the nearest name, with those of the studies under ``root``, or with the
-    hint ``otherwise``.
+    hint ``fallback_hint``.
     """
     for directory in (root / name, Path(name)):
         if foreign_files.has_file(directory, EVENTS_FILE):
@@ -45,7 +47,11 @@ def find_study(
 
 def find_free_directory(root: Path, name: str) -> Path:
     """``root/name``, or ``name-2``, ``name-3`` … where studies of that name exist already."""
-    return next(directory for directory in iterate_candidate_directories(root, name) if not directory.exists())
+    return next(
+        directory
+        for directory in iterate_candidate_directories(root, name)
+        if not directory.exists()
+    )
 
 
 def iterate_candidate_directories(root: Path, name: str) -> Iterator[Path]:
@@ -70,7 +76,7 @@ class StudyLock:
 
     def acquire(self) -> None:
         """Raises LockedError, naming the holder, when another process has it."""
-        durable.make_directory(self.path.parent, 0o700)
+        durable_files.make_directory(self.path.parent, 0o700)
         foreign_files.check_writable_path(self.path.parent, self.path.name)
         flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
         handle = os.open(self.path, flags, 0o600)
@@ -108,7 +114,9 @@ class StudyLock:
 def describe_lock_holder(path: Path) -> str | None:
     """Who wrote the lock, in words; ``None`` when nobody holds it."""
     try:
-        content = foreign_files.read_bytes(path.parent, path.name, foreign_files.MAX_SMALL_FILE_BYTES)
+        content = foreign_files.read_bytes(
+            path.parent, path.name, foreign_files.MAX_SMALL_FILE_BYTES
+        )
         record = parse_json(content)
         return f"process {record['pid']} on {record['host']} since {record['since']}"
     except (OSError, ValueError, KeyError, TypeError, ForeignFileError):
@@ -121,7 +129,9 @@ def is_locked(path: Path) -> bool:
     Raises ForeignFileError if it is anything but a file.
     """
     try:
-        with foreign_files.open_file(path.parent, path.name, foreign_files.MAX_SMALL_FILE_BYTES) as lock:
+        with foreign_files.open_file(
+            path.parent, path.name, foreign_files.MAX_SMALL_FILE_BYTES
+        ) as lock:
             return not _try_lock(lock.fileno(), fcntl.LOCK_SH)
     except FileNotFoundError:
         return False

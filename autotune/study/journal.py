@@ -9,9 +9,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from autotune import durable, foreign_files
+from autotune import durable_files, foreign_files
 from autotune.errors import AutotuneError
-from autotune.strict import parse_json
+from autotune.strict_parsing import parse_json
 
 Record = Mapping[str, Any]
 DAMAGED_HINT = "put the file back from a copy, or move the study's directory away"
@@ -23,24 +23,24 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        durable.make_directory(path.parent, 0o700)
+        durable_files.make_directory(path.parent, 0o700)
         foreign_files.check_writable_path(path.parent, path.name)
         self._cut_torn_line()
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
         self._file = os.open(path, flags, 0o600)
-        durable.sync_directory(path.parent)
+        durable_files.sync_directory(path.parent)
 
     def append(self, *records: Record) -> None:
         self.append_lines([encode_record(record) for record in records])
 
     def append_lines(self, lines: Iterable[bytes]) -> None:
-        """Append records that ``line`` has encoded."""
+        """Append records that ``encode_record`` has encoded."""
         content = b"".join(each + b"\n" for each in lines)
         if not content:
             return
         whole, written = os.fstat(self._file).st_size, 0
         try:
-            with durable.with_path(self.path):
+            with durable_files.with_path(self.path):
                 while written < len(content):
                     written += os.write(self._file, content[written:])
                 os.fsync(self._file)
@@ -101,7 +101,7 @@ def read_lines(path: Path, journal: BinaryIO) -> Iterator[bytes]:
 
 
 def parse_record(location: str, content: bytes) -> dict[str, Any]:
-    """The record on a line of a journal. Raises AutotuneError, naming ``where``, if it has none."""
+    """The record on a line of a journal. Raises AutotuneError, naming ``location``, if it has none."""
     try:
         record = parse_json(content)
     except ValueError:

@@ -17,10 +17,10 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from autotune.errors import AutotuneError
 from autotune.optimize.searcher import Searcher
-from autotune.study import storage
-from autotune.study.loop import sync_outcomes
-from autotune.study.records import State, replay_records
-from autotune.study.storage import SharedStudy, StudyDatabase
+from autotune.study import study_database
+from autotune.study.study_database import SharedStudy, StudyDatabase
+from autotune.study.study_loop import sync_outcomes
+from autotune.study.study_state import State, replay_records
 
 POLL_SECONDS = 2.0  # seconds between looks at what is new
 
@@ -33,7 +33,7 @@ def copy_in_background(
     poll_seconds: float = POLL_SECONDS,
 ) -> Iterator[None]:
     """Copy outcomes while the block runs, and the last ones when it ends, unless another worker does.
-    ``search`` makes a search in Optuna's tables."""
+    ``create_searcher`` makes a search in Optuna's tables."""
     ended = threading.Event()
 
     def run() -> None:
@@ -59,7 +59,7 @@ def _copy_outcomes(
     stop_event: threading.Event,
     poll_seconds: float,
 ) -> None:
-    """Write what is new until ``ended``, as the one worker that does."""
+    """Write what is new until ``stop_event``, as the one worker that does."""
     with database.claim_optuna_writer(study) as tables:
         if tables is None:
             return
@@ -67,7 +67,7 @@ def _copy_outcomes(
         searcher.discard_pending()
         while True:
             last = stop_event.is_set()
-            new = partial(storage.read_records_after, study=study.study_id, number=number)
+            new = partial(study_database.read_records_after, study=study.study_id, number=number)
             records = database.run_transaction(new)
             state, number = replay_records(records, state), number + len(records)
             sync_outcomes(searcher, state)

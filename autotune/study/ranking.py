@@ -15,11 +15,23 @@ from typing import Any
 
 from autotune.estimate import Estimate
 from autotune.optimize import ranking
-from autotune.optimize.beds import BedReading
-from autotune.optimize.confirmation import BedConfirmation, Gain, SideMeasurement, compute_gain, is_proven, repeat_sd
+from autotune.optimize.bed_differences import BedReading
+from autotune.optimize.confirmation import (
+    BedConfirmation,
+    Gain,
+    SideMeasurement,
+    compute_gain,
+    is_proven,
+    repeat_sd,
+)
 from autotune.optimize.drift import StudyDrift, estimate_drift
-from autotune.optimize.ranking import DECIDED_PROBABILITY, probability_better, pool_peaks, find_winner
-from autotune.study.records import COUNTED_PHASES, OPENING_PHASES, Phase, State, Trial
+from autotune.optimize.ranking import (
+    DECIDED_PROBABILITY,
+    find_winner,
+    pool_peaks,
+    probability_better,
+)
+from autotune.study.study_state import COUNTED_PHASES, OPENING_PHASES, Phase, State, Trial
 
 MIN_CONFIGURATIONS = 10  # configurations that a model needs to tell apart what mattered
 # A finalist must stand within so many sds of the leader.
@@ -44,7 +56,10 @@ def list_measured_trials(state: State) -> list[Trial]:
 def estimate_peaks(state: State, trials: Sequence[Trial]) -> list[tuple[int, Estimate]]:
     """Trials that met the objective, by the configuration they stand for, in their order; as an
     average test bed would have measured them."""
-    return [(state.configuration_number(trial), state.normalized_peak(trial)) for trial in select_feasible_trials(trials)]
+    return [
+        (state.configuration_number(trial), state.normalized_peak(trial))
+        for trial in select_feasible_trials(trials)
+    ]
 
 
 def _list_first_estimates(state: State, trials: Sequence[Trial]) -> dict[int, Estimate]:
@@ -65,7 +80,11 @@ def _pool_estimates(state: State, tried: Sequence[Trial]) -> Estimate:
 def estimate_candidates(state: State) -> dict[int, Estimate]:
     """All configurations but the baseline, as estimated before they are measured again."""
     baselines = {state.configuration_number(t) for t in state.list_finished(Phase.BASELINE)}
-    searched = [t for t in state.list_finished(*COUNTED_PHASES) if state.configuration_number(t) not in baselines]
+    searched = [
+        t
+        for t in state.list_finished(*COUNTED_PHASES)
+        if state.configuration_number(t) not in baselines
+    ]
     measured = _list_first_estimates(state, searched)
     if state.posterior is None:
         return measured
@@ -84,8 +103,13 @@ def find_incumbent(state: State) -> Estimate | None:
 
 def find_doubtful_pruning(state: State, min_probability: float) -> Trial | None:
     """A preset that was pruned against a peak which did not last: by what is known of the incumbent now,
-    it has at least this ``chance`` to beat it. Each is measured once more, whatever comes of it."""
-    again = {state.configuration_number(t) for t in state.list_started(*OPENING_PHASES) if t.of is not None}
+    it has at least this ``min_probability`` to beat it. Each is measured once more, whatever comes
+    of it."""
+    again = {
+        state.configuration_number(t)
+        for t in state.list_started(*OPENING_PHASES)
+        if t.of is not None
+    }
     pruned = [
         (trial, replace(state.normalized_peak(trial), sd=trial.peak.upper_sd))
         for trial in select_feasible_trials(state.list_finished(*OPENING_PHASES))
@@ -94,7 +118,9 @@ def find_doubtful_pruning(state: State, min_probability: float) -> Trial | None:
     # Most studies have none in doubt, and those of many beds ask often.
     to_beat = find_incumbent(state) if pruned else None
     doubtful = (
-        trial for trial, ceiling in pruned if to_beat and probability_better(ceiling, to_beat) >= min_probability
+        trial
+        for trial, ceiling in pruned
+        if to_beat and probability_better(ceiling, to_beat) >= min_probability
     )
     return next(doubtful, None)
 
@@ -135,13 +161,23 @@ def find_best_trial(state: State) -> int | None:
 
 def find_leader(state: State) -> int | None:
     """The trial that would win now, with all of its changes."""
-    return find_winner(estimate_candidates(state), _list_noisy_repeats(state, *FINAL_PHASES), _list_preset_trials(state))
+    return find_winner(
+        estimate_candidates(state),
+        _list_noisy_repeats(state, *FINAL_PHASES),
+        _list_preset_trials(state),
+    )
 
 
 def select_finalist_pair(state: State) -> tuple[int, int] | None:
     """`optimize.ranking.rivals` of the finalists; also ``None`` where nothing was measured again."""
     again = _list_noisy_repeats(state, Phase.FINALIST)
-    return ranking.find_rivals(pool_peaks(estimate_candidates(state), again), _list_preset_trials(state)) if again else None
+    return (
+        ranking.find_rivals(
+            pool_peaks(estimate_candidates(state), again), _list_preset_trials(state)
+        )
+        if again
+        else None
+    )
 
 
 def is_undecided(state: State, first: int, second: int) -> bool:
@@ -152,8 +188,13 @@ def is_undecided(state: State, first: int, second: int) -> bool:
 
 def is_clearly_worse(state: State, number: int, trial: Trial) -> bool:
     """Whether a configuration, as measured once more, clearly carries less than trial ``number``."""
-    estimate = pool_peaks(estimate_candidates(state), _list_noisy_repeats(state, *FINAL_PHASES))[number]
-    return probability_better(estimate, _add_study_noise(state, state.normalized_peak(trial))) >= DECIDED_PROBABILITY
+    estimate = pool_peaks(estimate_candidates(state), _list_noisy_repeats(state, *FINAL_PHASES))[
+        number
+    ]
+    return (
+        probability_better(estimate, _add_study_noise(state, state.normalized_peak(trial)))
+        >= DECIDED_PROBABILITY
+    )
 
 
 def _list_preset_trials(state: State) -> frozenset[int]:
@@ -167,7 +208,10 @@ def _list_preset_trials(state: State) -> frozenset[int]:
 def _list_noisy_repeats(state: State, *phases: Phase) -> dict[int, list[Estimate]]:
     """Measurements in the finals, as precise as one measurement of any configuration is."""
     repeats = _group_repeats(state, *phases)
-    return {number: [_add_study_noise(state, peak) for peak in peaks] for number, peaks in repeats.items()}
+    return {
+        number: [_add_study_noise(state, peak) for peak in peaks]
+        for number, peaks in repeats.items()
+    }
 
 
 def _group_repeats(state: State, *phases: Phase) -> dict[int, list[Estimate]]:
@@ -230,8 +274,14 @@ def find_reference(state: State) -> Trial | None:
     measure than a poor one.
     """
     if references := state.list_finished(Phase.REFERENCE):
-        return state.find_trial(state.configuration_number(references[0]))  # a series of one configuration
-    presets = [t for t in select_feasible_trials(state.list_finished(*OPENING_PHASES)) if t.peak and not t.peak.is_pruned]
+        return state.find_trial(
+            state.configuration_number(references[0])
+        )  # a series of one configuration
+    presets = [
+        t
+        for t in select_feasible_trials(state.list_finished(*OPENING_PHASES))
+        if t.peak and not t.peak.is_pruned
+    ]
     usable = presets or select_feasible_trials(state.list_finished(*COUNTED_PHASES))[:1]
     return max(usable, key=lambda t: state.normalized_peak(t).log_mean, default=None)
 
@@ -243,9 +293,15 @@ def estimate_study_drift(state: State) -> StudyDrift:
     if not state.beds:
         return drifts[None]
     strongest = max(drifts.values(), key=lambda drift: drift.probability)
-    return replace(strongest, bed_sds={bed: state.bed_offset(bed).sd for bed in state.beds}, shifts={
-        trial.number: _compute_shift(state, trial, drifts[trial.bed]) for trial in state.trials if trial.bed
-    })  # fmt: skip
+    return replace(
+        strongest,
+        bed_sds={bed: state.bed_offset(bed).sd for bed in state.beds},
+        shifts={
+            trial.number: _compute_shift(state, trial, drifts[trial.bed])
+            for trial in state.trials
+            if trial.bed
+        },
+    )
 
 
 def estimate_bed_drifts(state: State) -> dict[str | None, StudyDrift]:
@@ -299,16 +355,22 @@ def list_confirmations(
     """
     if state.beds and bed is None:
         return [
-            m for each in state.beds for m in keep_whole_pairs(list_confirmations(state, challenger, phase, each))
+            m
+            for each in state.beds
+            for m in keep_whole_pairs(list_confirmations(state, challenger, phase, each))
         ]
     believed = of_repeats = 0.0
     if not state.values:
         believed, of_repeats = _model_noise(state), _estimate_repeat_noise(state, *REPEATED_PHASES)
-    noisy = [(trial, _remove_bed_offset(state, trial).add_noise(believed))
-             for trial in select_feasible_trials(state.list_finished(phase)) if trial.bed == bed]  # fmt: skip
+    noisy = [
+        (trial, _remove_bed_offset(state, trial).add_noise(believed))
+        for trial in select_feasible_trials(state.list_finished(phase))
+        if trial.bed == bed
+    ]
     return [
         SideMeasurement(
-            state.configuration_number(trial) == challenger, replace(peak, sd=max(peak.sd, of_repeats))
+            state.configuration_number(trial) == challenger,
+            replace(peak, sd=max(peak.sd, of_repeats)),
         )
         for trial, peak in noisy
     ]
@@ -330,8 +392,8 @@ def _remove_bed_offset(state: State, trial: Trial) -> Estimate:
 @dataclass(frozen=True)
 class Verdict:
     """``gain`` comes from readings taken after the winner was chosen, or is ``None``; ``peaks_from``
-    are the phases whose measurements give the peak shown for ``best``. ``beds`` is the gain on each
-    test bed, where there are several, and ``disagree`` whether they differ by more than noise."""
+    are the phases whose measurements give the peak shown for ``find_best_trial``. ``beds`` is the gain
+    on each test bed, where there are several, and ``disagree`` whether they differ by more than noise."""
 
     verdict: str
     best: int | None
@@ -374,7 +436,12 @@ def decide_verdict(state: State) -> Verdict:
 
 def collect_bed_proof(state: State, challenger: int) -> BedConfirmation:
     """The proof so far, of each test bed."""
-    return BedConfirmation({bed: keep_whole_pairs(list_confirmations(state, challenger, bed=bed)) for bed in state.beds})
+    return BedConfirmation(
+        {
+            bed: keep_whole_pairs(list_confirmations(state, challenger, bed=bed))
+            for bed in state.beds
+        }
+    )
 
 
 def _decide_bed_verdict(state: State, challenger: int) -> Verdict:

@@ -14,14 +14,14 @@ from autotune.deploy.backup import BackupStore
 from autotune.deploy.host_state import ServiceManager
 from autotune.deploy.private_servers import stop_orphaned
 from autotune.errors import AutotuneError, LockedError, join_errors
-from autotune.study import origin
+from autotune.study import ownership
 from autotune.study.directory import EVENTS_FILE, describe_lock_holder, is_locked
-from autotune.study.store import read_first_record, load_state
+from autotune.study.study_store import load_state, read_first_record
 from autotune.target.beds import BEDS_DIRECTORY, bed_directory, needs_bed
-from autotune.target.read import TARGET_FILE_NAME, TargetFile, read_addresses
+from autotune.target.read_target import TARGET_FILE_NAME, TargetFile, read_addresses
 from autotune.target.runtimes import import_runtime
 from autotune.transports.base import Transport
-from autotune.transports.hosts import create_transports
+from autotune.transports.target_hosts import create_transports
 
 NOT_OWN_HINT = "move {study} out of the directory of studies; `run --from` uses its best settings"
 RestoreHosts = Callable[[Path, Mapping[str, Transport], ServiceManager], list[str]]
@@ -33,7 +33,7 @@ def restore_study(study: Path) -> list[str]:
     Raises LockedError while a living tuner holds it, AutotuneError for a study that this account did
     not begin here, and naming each host that could not be restored, after all others are.
     """
-    origin.check_own_study(study, origin.RESTORE_TARGET_HINT)
+    ownership.check_own_study(study, ownership.RESTORE_TARGET_HINT)
     _reject_running_studies([study])
     return _restore_unlocked(study)
 
@@ -49,7 +49,7 @@ def restore_target(target: Path, root: Path) -> list[str]:
     file = read_addresses(target)
     names = (name for name in foreign_files.list_names(root) if name.startswith(file.target.name))
     every = [root / name for name in names if _read_target_path(root / name) == target.resolve()]
-    studies = [study for study in every if origin.is_own_study(study)]
+    studies = [study for study in every if ownership.is_own_study(study)]
     others = [study for study in every if study not in studies]
     # The study that changed hosts last is restored first: its backup has what an earlier one had left
     # on purpose.
@@ -58,7 +58,9 @@ def restore_target(target: Path, root: Path) -> list[str]:
     refusals = [partial(_reject_foreign_study, study) for study in others]
     with TemporaryDirectory() as empty:
         own = _plan_host_restores(file, Path(empty) / file.target.name)
-        return _run_all_steps([*(partial(_restore_unlocked, study) for study in studies), *own, *refusals])
+        return _run_all_steps(
+            [*(partial(_restore_unlocked, study) for study in studies), *own, *refusals]
+        )
 
 
 def _plan_host_restores(file: TargetFile, study: Path) -> list[Callable[[], list[str]]]:
@@ -73,19 +75,21 @@ def _plan_host_restores(file: TargetFile, study: Path) -> list[Callable[[], list
 
 
 def _reject_foreign_study(study: Path) -> list[str]:
-    origin.check_own_study(study, NOT_OWN_HINT)
+    ownership.check_own_study(study, NOT_OWN_HINT)
     return []
 
 
 def _plan_bed_restores(
     file: TargetFile, study: Path, beds: Sequence[str], restore_hosts: RestoreHosts
 ) -> list[Callable[[], list[str]]]:
-    """``restore`` on each test bed, with its name before each line; without beds, on the hosts."""
+    """``restore_hosts`` on each test bed, with its name before each line; without beds, on the hosts."""
     if not beds:
         return [partial(_restore_over_transports, file, study, restore_hosts)]
 
     def on(bed: str) -> list[str]:
-        lines = _restore_over_transports(file.for_bed(bed), bed_directory(study, bed), restore_hosts)
+        lines = _restore_over_transports(
+            file.for_bed(bed), bed_directory(study, bed), restore_hosts
+        )
         return [f"bed {bed}: {line}" for line in lines]
 
     return [partial(on, bed) for bed in beds]
@@ -153,7 +157,9 @@ def _restore_hosts(study: Path) -> list[str]:
     # Paths in the target are relative to where it was read from.
     source = _read_target_path(study) or study / TARGET_FILE_NAME
     as_run = TargetFile(file.target, replace(file.document, path=source))
-    lines = _run_all_steps(_plan_bed_restores(as_run, study, _list_study_beds(study), managed_hosts.restore_study))
+    lines = _run_all_steps(
+        _plan_bed_restores(as_run, study, _list_study_beds(study), managed_hosts.restore_study)
+    )
     return [f"{study.name}: {line}" for line in lines]
 
 
@@ -171,7 +177,7 @@ def _restore_over_transports(
     study: Path,
     restore_hosts: RestoreHosts,
 ) -> list[str]:
-    """``restore``, with the transports of the hosts that a study of this target changes: those of
+    """``restore_hosts``, with the transports of the hosts that a study of this target changes: those of
     tiers, and those that make load."""
     target = file.target
     if target.simulated is not None:

@@ -22,21 +22,21 @@ from autotune.services.base import Settings
 from autotune.space.dimension import PRESET_NAMES
 from autotune.space.space import SearchSpace
 from autotune.study.ranking import (
-    find_baseline,
     baseline_meets_slo,
-    find_best_trial,
-    estimate_candidates,
-    list_confirmations,
-    select_finalists,
-    find_leader,
     collect_bed_proof,
+    estimate_candidates,
+    find_baseline,
+    find_best_trial,
     find_doubtful_pruning,
+    find_leader,
     find_reference,
-    select_finalist_pair,
     is_undecided,
+    list_confirmations,
     select_feasible_trials,
+    select_finalist_pair,
+    select_finalists,
 )
-from autotune.study.records import COUNTED_PHASES, OPENING_PHASES, Phase, State, Trial
+from autotune.study.study_state import COUNTED_PHASES, OPENING_PHASES, Phase, State, Trial
 from autotune.target.model import Budget
 
 # Configurations measured again at the end: at least so many, more where there is time and they are
@@ -54,8 +54,12 @@ MIN_MEASUREMENT_SECONDS = 15.0  # of a measurement: in less, nothing is learned
 # What the least number of pairs and one block of changes need is kept in any case, up to this share.
 MIN_PROOF_SECONDS = (2 * confirmation.MIN_PAIRS + 1) * MIN_MEASUREMENT_SECONDS
 MAX_PROOF_SHARE = 0.6
-MAX_SHORTENING_FACTOR = 3.0  # a measurement can be cut short to the average time of one divided by this
-MAX_OVERRUN_FACTOR = 1.05  # of the time: a pair begins only if it can be expected to end within this
+MAX_SHORTENING_FACTOR = (
+    3.0  # a measurement can be cut short to the average time of one divided by this
+)
+MAX_OVERRUN_FACTOR = (
+    1.05  # of the time: a pair begins only if it can be expected to end within this
+)
 MAX_PAIRS = 6
 MAX_RUNNER_UP_PAIRS = 2
 # Blocks of a winner's changes that are measured reverted: how many the search leaves time for, how many
@@ -69,8 +73,8 @@ MAX_OPENING_SHARE = 0.5
 
 @dataclass(frozen=True)
 class MeasureStep:
-    """Measure these settings; ``suggested`` are the values that came from the sampler. ``repeats`` is
-    the trial that this one repeats, where another test bed did not end it."""
+    """Measure these settings; ``suggested`` are the values that came from the sampler.
+    ``replaced_trial`` is the trial that this one repeats, where another test bed did not end it."""
 
     phase: Phase
     settings: Settings
@@ -138,7 +142,12 @@ def _plan_interrupted(state: State, bed: str | None) -> ScheduleStep | None:
     last = next((trial for trial in reversed(state.trials) if trial.bed == bed), None)
     if last is not None and not last.is_finished and last.number not in state.repeated_numbers:
         return MeasureStep(
-            last.phase, last.settings, last.of, last.asked, last.suggested, replaced_trial=last.repeats
+            last.phase,
+            last.settings,
+            last.of,
+            last.asked,
+            last.suggested,
+            replaced_trial=last.repeats,
         )
     for trial in _find_abandoned_trials(state):
         return MeasureStep(
@@ -189,7 +198,10 @@ def _plan_opening(
     tried, clamped = list[Settings](), space.with_clamps(state.clamps)
     effects: list[Settings] = []  # of those tried
     for phase, settings in _iterate_presets(space):
-        acts, effect = select_active_settings(settings, space), select_active_settings(clamped.get_effective(settings), space)
+        acts, effect = (
+            select_active_settings(settings, space),
+            select_active_settings(clamped.get_effective(settings), space),
+        )
         if acts in tried:
             continue
         new = (phase, _select_deployment(settings, space)) not in done and effect not in effects
@@ -251,7 +263,9 @@ def _plan_preset_repeat(state: State) -> ScheduleStep | None:
     """A preset whose pruning a later measurement of the incumbent has put in doubt: what a study ends
     with is compared with the best preset, so that one must be known."""
     pruned = find_doubtful_pruning(state, SearchLimits.early_prune_probability)
-    return MeasureStep(pruned.phase, pruned.settings, source_trial=pruned.number) if pruned else None
+    return (
+        MeasureStep(pruned.phase, pruned.settings, source_trial=pruned.number) if pruned else None
+    )
 
 
 def _plan_reference(state: State, bed: str | None) -> ScheduleStep | None:
@@ -265,7 +279,9 @@ def _plan_reference(state: State, bed: str | None) -> ScheduleStep | None:
     screened = sum(t.peak is None or t.peak.is_pruned for t in since)
     if len(since) - screened + screened / PRUNED_TRIALS_DIVISOR < REFERENCE_INTERVAL_TRIALS:
         return None
-    return MeasureStep(Phase.REFERENCE, chosen.settings, source_trial=state.configuration_number(chosen))
+    return MeasureStep(
+        Phase.REFERENCE, chosen.settings, source_trial=state.configuration_number(chosen)
+    )
 
 
 def _plan_ranking(state: State) -> ScheduleStep | None:
@@ -292,7 +308,9 @@ def compute_reserve_seconds(state: State, budget: Budget) -> float:
 
 def max_reserve_seconds(budget: Budget) -> float:
     """Seconds that are kept from the search, at most."""
-    return max(MAX_RESERVE_SHARE * budget.time, min(MIN_PROOF_SECONDS, MAX_PROOF_SHARE * budget.time))
+    return max(
+        MAX_RESERVE_SHARE * budget.time, min(MIN_PROOF_SECONDS, MAX_PROOF_SHARE * budget.time)
+    )
 
 
 def min_proof_seconds(state: State) -> float:
@@ -321,10 +339,18 @@ def compute_time_limit(state: State, phase: Phase, budget: Budget, elapsed: floa
     if phase in COUNTED_PHASES or phase is Phase.REFERENCE:
         # The first must leave time for at least one more, which may be better.
         first = max(max_reserve_seconds(budget), MIN_PROOF_SECONDS + 2 * MIN_MEASUREMENT_SECONDS)
-        kept = compute_reserve_seconds(state, budget) if state.list_finished(*COUNTED_PHASES) else first
+        kept = (
+            compute_reserve_seconds(state, budget)
+            if state.list_finished(*COUNTED_PHASES)
+            else first
+        )
         return max(MIN_MEASUREMENT_SECONDS, left - kept)
     # Where time is short, a block of changes gets no more than each measurement of the proof.
-    return max(MIN_MEASUREMENT_SECONDS, left - min_proof_seconds(state), left * MIN_MEASUREMENT_SECONDS / MIN_PROOF_SECONDS)
+    return max(
+        MIN_MEASUREMENT_SECONDS,
+        left - min_proof_seconds(state),
+        left * MIN_MEASUREMENT_SECONDS / MIN_PROOF_SECONDS,
+    )
 
 
 def _plan_finals(state: State, budget: Budget, elapsed: float) -> ScheduleStep | None:
@@ -341,7 +367,9 @@ def _plan_finals(state: State, budget: Budget, elapsed: float) -> ScheduleStep |
     # Measuring one finalist alone again would decide nothing.
     for number in select_finalists(state, most, MIN_FINALISTS) if most >= MIN_FINALISTS else ():
         if number not in measured:
-            return MeasureStep(Phase.FINALIST, state.find_trial(number).settings, source_trial=number)
+            return MeasureStep(
+                Phase.FINALIST, state.find_trial(number).settings, source_trial=number
+            )
     return None
 
 
@@ -349,7 +377,12 @@ def _plan_simplification(state: State, budget: Budget, elapsed: float) -> Schedu
     """The winner without changes that have no effect by the model, block by block, before its proof."""
     number, last = find_leader(state), state.simplified
     measured = len(state.list_started(Phase.SIMPLIFIED))
-    if number is None or state.posterior is None or state.list_started(Phase.CONFIRM) or state.values:
+    if (
+        number is None
+        or state.posterior is None
+        or state.list_started(Phase.CONFIRM)
+        or state.values
+    ):
         return None
     if not baseline_meets_slo(state):
         return None
@@ -357,14 +390,18 @@ def _plan_simplification(state: State, budget: Budget, elapsed: float) -> Schedu
         return SimplifyStep(number)
     needed = average_trial_seconds(state) + min_proof_seconds(state)
     # The first block, of what guides say hardly matters, even if the proof must be cut short for it.
-    needed = needed if measured else min(needed, max(MIN_PROOF_SECONDS, needed / MAX_SHORTENING_FACTOR))
+    needed = (
+        needed if measured else min(needed, max(MIN_PROOF_SECONDS, needed / MAX_SHORTENING_FACTOR))
+    )
     latest = budget.time * (1.0 if measured else MAX_OVERRUN_FACTOR)
     if not last["reverted"] or measured >= MAX_BLOCKS or elapsed + needed > latest:
         return None
     return MeasureStep(Phase.SIMPLIFIED, last["settings"], source_trial=number)
 
 
-def _plan_confirmation(state: State, budget: Budget, elapsed: float, bed: str | None) -> ScheduleStep | None:
+def _plan_confirmation(
+    state: State, budget: Budget, elapsed: float, bed: str | None
+) -> ScheduleStep | None:
     """The winner and the baseline in turn, one pair at least."""
     stock, challenger = find_baseline(state), find_best_trial(state)
     if stock is None or challenger is None or stock.peak is None or not stock.peak.is_feasible:
@@ -376,8 +413,14 @@ def _plan_confirmation(state: State, budget: Budget, elapsed: float, bed: str | 
     latest = budget.time if proven else min(budget.time + pair, MAX_OVERRUN_FACTOR * budget.time)
     over = elapsed + pair >= latest and len(measured) >= 2
     over = over or _count_started_pairs(state, Phase.CONFIRM, measured) >= MAX_PAIRS
-    decided = collect_bed_proof(state, challenger).is_decided if bed else confirmation.is_decided(measured)
-    return _plan_alternation(state, Phase.CONFIRM, challenger, stock.number, bed, is_over=over or decided)
+    decided = (
+        collect_bed_proof(state, challenger).is_decided
+        if bed
+        else confirmation.is_decided(measured)
+    )
+    return _plan_alternation(
+        state, Phase.CONFIRM, challenger, stock.number, bed, is_over=over or decided
+    )
 
 
 def _plan_runner_up(
@@ -408,7 +451,7 @@ def _count_started_pairs(state: State, phase: Phase, measured: Sequence[SideMeas
 def _plan_alternation(
     state: State, phase: Phase, first: int, second: int, bed: str | None, *, is_over: bool
 ) -> ScheduleStep | None:
-    """The next of two trials' configurations, in alternation until it is ``over``.
+    """The next of two trials' configurations, in alternation until it is ``is_over``.
 
     An odd one out is always paired: half a pair says nothing. Each test bed has pairs of its own.
     """

@@ -12,33 +12,33 @@ from optuna.storages import BaseStorage
 
 from autotune import foreign_files
 from autotune.environments.base import Environment, prepare
-from autotune.environments.beds import MultiBedEnvironment
-from autotune.environments.beds import prepare as prepare_beds
+from autotune.environments.multi_bed import MultiBedEnvironment
+from autotune.environments.multi_bed import prepare as prepare_beds
 from autotune.errors import AutotuneError, TargetError
 from autotune.loads.registry import compute_request_digests
 from autotune.optimize.ranking import transfer_settings
 from autotune.optimize.searcher import Searcher
 from autotune.optimize.storage import open_sqlite, translate_storage_errors
-from autotune.study import journal, loop, origin, ranking
-from autotune.study.beds import run_bed_workers as tune_on_beds
-from autotune.study.context import (
-    ProgressReporter,
-    TrialContext,
-    open_locked_store,
-    begin_study,
-    open_session,
-    record_study_start,
-    collect_versions,
-)
+from autotune.study import journal, ownership, ranking, study_loop
+from autotune.study.bed_workers import run_bed_workers as tune_on_beds
 from autotune.study.directory import EVENTS_FILE
 from autotune.study.ranking import Verdict
-from autotune.study.recorded import RecordedEnvironment
-from autotune.study.records import APPLY_PURPOSE, MEASURE_PURPOSE
-from autotune.study.store import StudyStore, read_first_record, load_state
+from autotune.study.recorded_environment import RecordedEnvironment
+from autotune.study.study_state import APPLY_PURPOSE, MEASURE_PURPOSE
+from autotune.study.study_store import StudyStore, load_state, read_first_record
+from autotune.study.trial_context import (
+    ProgressReporter,
+    TrialContext,
+    begin_study,
+    collect_versions,
+    open_locked_store,
+    open_session,
+    record_study_start,
+)
 from autotune.target.beds import select_beds
 from autotune.target.messages import format_count
-from autotune.target.read import TargetFile, read_target, read_recorded_target
-from autotune.target.write import list_differences
+from autotune.target.read_target import TargetFile, read_recorded_target, read_target
+from autotune.target.write_target import list_differences
 
 OPTUNA_FILE = "study.db"
 EXPLAIN_HINT = "`autotune report {study}` shows what the study found; explain it where it was begun"
@@ -77,7 +77,7 @@ def _record_earlier_leaders(
     environment: Environment, store: StudyStore, progress: ProgressReporter, earlier_study: Path
 ) -> None:
     """Put the leaders of an earlier study on record, to be tried first."""
-    with origin.guard_foreign_records(earlier_study):
+    with ownership.guard_foreign_records(earlier_study):
         state = load_state(earlier_study)
         stock = ranking.find_baseline(state)
         estimates = ranking.estimate_candidates(state)
@@ -94,11 +94,14 @@ def _record_earlier_leaders(
 
 def prepare_unfinished(directory: Path, beds: str | None = None) -> Environment:
     """The environment of a study that can be continued, on today's hosts; ``beds`` are the test beds
-    that `--beds` names, ``None`` all that the study has. Raises as `finished` does, and AutotuneError
-    for a study that is finished, is only read, or is no study."""
+    that `--beds` names, ``None`` all that the study has. Raises as `prepare_existing` does, and
+    AutotuneError for a study that is finished, is only read, or is no study."""
     state, name = load_state(directory), shlex.quote(directory.name)
     if state.purpose:
-        again = {APPLY_PURPOSE: f"autotune restore {name}", MEASURE_PURPOSE: "autotune measure TARGET"}
+        again = {
+            APPLY_PURPOSE: f"autotune restore {name}",
+            MEASURE_PURPOSE: "autotune measure TARGET",
+        }
         raise AutotuneError(
             f"{directory.name} is no study: a configuration was {state.purpose}",
             hint=again.get(state.purpose),
@@ -108,7 +111,7 @@ def prepare_unfinished(directory: Path, beds: str | None = None) -> Environment:
             f"study {directory.name} is finished",
             hint=f"autotune report {name}",
         )
-    origin.check_own_study(directory, origin.NEW_STUDY_HINT)
+    ownership.check_own_study(directory, ownership.NEW_STUDY_HINT)
     return prepare_existing(directory, beds)
 
 
@@ -118,7 +121,7 @@ def prepare_existing(directory: Path, beds: str | None = None) -> Environment:
     Raises TargetError when the target has changed so that earlier readings no longer apply to it,
     AutotuneError where a parameter is tuned today that the study has no values of.
     """
-    origin.check_own_study(directory, EXPLAIN_HINT)
+    ownership.check_own_study(directory, EXPLAIN_HINT)
     environment = _prepare_environment(directory, beds)
     trials = load_state(directory).trials
     recorded = trials[0].settings if trials else environment.space.baseline
@@ -188,7 +191,9 @@ def open_search(environment: Environment, directory: Path) -> Iterator[Searcher]
 
     Raises AutotuneError for a storage that cannot be used, OSError if the disk is full.
     """
-    path = foreign_files.check_writable_path(directory, OPTUNA_FILE, foreign_files.MAX_DATABASE_BYTES)
+    path = foreign_files.check_writable_path(
+        directory, OPTUNA_FILE, foreign_files.MAX_DATABASE_BYTES
+    )
     with translate_storage_errors(path):
         path.touch(mode=0o600)
         with open_sqlite(path) as storage:
@@ -216,7 +221,9 @@ def create_searcher(
     )
 
 
-def _run_on_beds(environment: MultiBedEnvironment, store: StudyStore, progress: ProgressReporter) -> None:
+def _run_on_beds(
+    environment: MultiBedEnvironment, store: StudyStore, progress: ProgressReporter
+) -> None:
     with open_search(environment, store.directory) as asking:
         progress.note(f"sampler {asking.chosen.name}: {asking.chosen.reason}")
         tune_on_beds(environment, store, asking, environment.file.target.budget, progress)
@@ -225,7 +232,7 @@ def _run_on_beds(environment: MultiBedEnvironment, store: StudyStore, progress: 
 def _run_search(environment: Environment, context: TrialContext, directory: Path) -> Verdict:
     with _open_timed_search(environment, context, directory) as asking:
         context.progress.note(f"sampler {asking.chosen.name}: {asking.chosen.reason}")
-        return loop.run_study_loop(context, asking, environment.file.target.budget)
+        return study_loop.run_study_loop(context, asking, environment.file.target.budget)
 
 
 @contextmanager

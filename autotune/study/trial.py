@@ -7,17 +7,22 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any
 
-from autotune.deploy.deployed import DeployResult
+from autotune.deploy.deploy_result import DeployResult
 from autotune.diagnose.diagnosis import WatchedReading
-from autotune.environments.evaluation import Evaluation, EvaluationRequest, FailedEvaluation, Measurement
+from autotune.environments.evaluation import (
+    Evaluation,
+    EvaluationRequest,
+    FailedEvaluation,
+    Measurement,
+)
 from autotune.errors import AutotuneError
 from autotune.estimate import Estimate
 from autotune.measure.benchmark import BenchmarkAnswer
-from autotune.measure.warmup import WarmUpResult
+from autotune.measure.warm_up import WarmUpResult
 from autotune.space.space import InfeasibleRule
-from autotune.study.context import TrialContext
-from autotune.study.records import COUNTED_PHASES, Phase, State, Trial
 from autotune.study.schedule import MeasureStep
+from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
+from autotune.study.trial_context import TrialContext
 
 # Phases in which a configuration that will hardly beat the incumbent is not measured to the end.
 PRUNABLE_PHASES = COUNTED_PHASES - {Phase.BASELINE}
@@ -36,10 +41,14 @@ def run_trial(
 
     The trial is on record before anything changes, each reading before anything is concluded from
     it. A configuration that cannot be deployed or used is a recorded, infeasible trial. The trial may
-    take ``seconds``.
+    take ``max_seconds``.
     """
     trial = begin_trial(step, context)
-    return trial if trial.is_finished else measure_trial(trial, context, expected_peak, incumbent, max_seconds)
+    return (
+        trial
+        if trial.is_finished
+        else measure_trial(trial, context, expected_peak, incumbent, max_seconds)
+    )
 
 
 def begin_trial(step: MeasureStep, context: TrialContext) -> Trial:
@@ -53,7 +62,9 @@ def begin_trial(step: MeasureStep, context: TrialContext) -> Trial:
     try:
         # What was measured before is measured unchanged, even if more is known of its needs now.
         repeated = step.source_trial is not None or step.phase is Phase.BASELINE
-        candidate = (space.complete_unrepaired if repeated else space.build_candidate)(step.settings)
+        candidate = (space.complete_unrepaired if repeated else space.build_candidate)(
+            step.settings
+        )
     except InfeasibleRule as error:
         candidate = context.space.build_candidate({})
         trial = store.begin_trial(step.phase, candidate, **same)

@@ -31,7 +31,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Diagram:
-    """One diagram. ``main`` is false for diagrams of the hosts' load."""
+    """One diagram. ``is_main`` is false for diagrams of the hosts' load."""
 
     title: str
     x_label: str
@@ -97,31 +97,45 @@ def _list_quantities(sweep: SweepResults) -> Iterator[_PlottedQuantity]:
     if not sweep.plan.rates:
         yield _PlottedQuantity("Capacity within the SLO", "requests/s", lambda result: result.peak)
         return
-    yield _PlottedQuantity("Response time", "ms", lambda r: r.response and r.response.scale_by(1000.0))
+    yield _PlottedQuantity(
+        "Response time", "ms", lambda r: r.response and r.response.scale_by(1000.0)
+    )
     for tier in sweep.target.tiers:
-        yield _PlottedQuantity(f"Load average, {tier}", "load average", partial(_read_tier_load, tier), is_main=False)
+        yield _PlottedQuantity(
+            f"Load average, {tier}", "load average", partial(_read_tier_load, tier), is_main=False
+        )
 
 
 def _read_tier_load(tier: str, result: Result) -> Mean | None:
     return result.load.get(tier)
 
 
-def _build_diagram(sweep: SweepResults, quantity: _PlottedQuantity, host_counts: Mapping[str, int] | None) -> Diagram:
+def _build_diagram(
+    sweep: SweepResults, quantity: _PlottedQuantity, host_counts: Mapping[str, int] | None
+) -> Diagram:
     horizontal = find_horizontal_parameter(sweep)
     dots: dict[str, list[SeriesPoint]] = {}
     for result in sweep.results:
         if host_counts is not None and result.point.hosts != host_counts:
             continue
-        series = dots.setdefault(format_series_name(sweep, result, horizontal, is_only_series=bool(host_counts)), [])
+        series = dots.setdefault(
+            format_series_name(sweep, result, horizontal, is_only_series=bool(host_counts)), []
+        )
         if (dot := _build_point(sweep, result, horizontal, quantity.read_mean(result))) is not None:
             series.append(dot)
     x = horizontal or ("keys/s" if sweep.plan.keys > 1 else "requests/s answered")
-    title = f"{quantity.title}: {_format_host_counts(_select_varied_tiers(sweep, host_counts))}" if host_counts else quantity.title
+    title = (
+        f"{quantity.title}: {_format_host_counts(_select_varied_tiers(sweep, host_counts))}"
+        if host_counts
+        else quantity.title
+    )
     named = tuple(Series(name, tuple(of_series)) for name, of_series in dots.items())
     return Diagram(title, x, quantity.unit, named, quantity.is_main)
 
 
-def _build_point(sweep: SweepResults, result: Result, horizontal: str | None, y: Mean | None) -> SeriesPoint | None:
+def _build_point(
+    sweep: SweepResults, result: Result, horizontal: str | None, y: Mean | None
+) -> SeriesPoint | None:
     if y is None or result.failure:
         return None
     if horizontal is not None:
@@ -138,7 +152,7 @@ def format_series_name(
 ) -> str:
     """Return short names of everything that varies, except on the horizontal axis.
 
-    With ``alone``, the diagram's title already shows the host counts.
+    With ``is_only_series``, the diagram's title already shows the host counts.
     """
     labels = [
         str(label) if name == SERVICE_AXIS else f"{name.rpartition('.')[2]} {label}"

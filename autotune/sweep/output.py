@@ -10,7 +10,7 @@ from typing import Any
 from autotune.report.page import encode_json, encode_plotly, load_templates, write_atomically
 from autotune.services.base import Value
 from autotune.sweep import figures
-from autotune.sweep.figures import SeriesPoint, Diagram, Series
+from autotune.sweep.figures import Diagram, Series, SeriesPoint
 from autotune.sweep.results import Result, SweepResults
 
 SCHEMA_VERSION = 1
@@ -79,7 +79,11 @@ def _format_lines(sweep: SweepResults) -> Iterator[str]:
     for panel in (panel for panel in figures.build_diagrams(sweep) if panel.is_main):
         yield ""
         yield f"{panel.title} ({panel.y_label}), mean of {sweep.plan.repeat}"
-        yield from (_format_curves(panel) if figures.find_horizontal_parameter(sweep) is None else _format_grid(panel))
+        yield from (
+            _format_curves(panel)
+            if figures.find_horizontal_parameter(sweep) is None
+            else _format_grid(panel)
+        )
     failures = [result.failure for result in sweep.results if result.failure]
     if failures:
         yield ""

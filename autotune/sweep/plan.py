@@ -106,7 +106,9 @@ class PointMeasurement:
 def plan_from_record(record: Mapping[str, Any]) -> SweepPlan:
     """Return the plan from its JSON record."""
     axes = tuple(
-        SweepAxis(axis["name"], tuple(AxisValue(c["label"], c["settings"]) for c in axis["choices"]))
+        SweepAxis(
+            axis["name"], tuple(AxisValue(c["label"], c["settings"]) for c in axis["choices"])
+        )
         for axis in record["axes"]
     )
     fields = {
@@ -116,7 +118,9 @@ def plan_from_record(record: Mapping[str, Any]) -> SweepPlan:
     return SweepPlan(axes=axes, hosts=hosts, rates=tuple(record["rates"]), **fields)
 
 
-def order_measurements(plan: SweepPlan) -> Iterator[tuple[HostCounts, tuple[PointMeasurement, ...]]]:
+def order_measurements(
+    plan: SweepPlan,
+) -> Iterator[tuple[HostCounts, tuple[PointMeasurement, ...]]]:
     """Yield the measurements in order, in blocks with the same host counts.
 
     Every point is measured once before any point is repeated, so drift spreads over the whole figure.

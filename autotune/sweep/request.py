@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from autotune.errors import AutotuneError, UsageError
-from autotune.loads.offer import find_excess
+from autotune.loads.load_commands import find_excess
 from autotune.report import format as fmt
 from autotune.services.base import Value
 from autotune.space.dimension import Dimension
 from autotune.space.space import SearchSpace
-from autotune.strict import MAX_NUMBER, parse_decimal, parse_uint
-from autotune.sweep.plan import SERVICE_AXIS, SweepAxis, AxisValue, SweepPlan
-from autotune.target.document import YamlDocument, load_yaml
-from autotune.target.messages import suggest_name, format_count
-from autotune.target.read import TargetFile, read_target
-from autotune.target.units import parse_duration, convert_to_unit, parse_rate
+from autotune.strict_parsing import MAX_NUMBER, parse_decimal, parse_uint
+from autotune.sweep.plan import SERVICE_AXIS, AxisValue, SweepAxis, SweepPlan
+from autotune.target.messages import format_count, suggest_name
+from autotune.target.quantities import convert_to_unit, parse_duration, parse_rate
+from autotune.target.read_target import TargetFile, read_target
+from autotune.target.yaml_document import YamlDocument, load_yaml
 
 SWEEP_FILE_KEYS = ("title", "target", "over", "hosts", "with", "rates", "repeat", "seconds")
 MAX_RATE_HINT = "lower the rate, or raise `load: {max_rate: …}` in the target"
@@ -73,7 +73,9 @@ def _parse_request(document: YamlDocument) -> SweepRequest:
     return SweepRequest(
         title=str(document.root.get("title", document.path.stem)),
         over={name: _parse_values(document, name, written) for name, written in over.items()},
-        hosts={tier: _parse_counts(document, tier, counts) for tier, counts in entries("hosts").items()},
+        hosts={
+            tier: _parse_counts(document, tier, counts) for tier, counts in entries("hosts").items()
+        },
         settings=entries("with"),
         rates=value("rates", lambda written: tuple(map(parse_rate, _as_list(written))), []),
         repeat=value("repeat", _parse_repeat, 3),
@@ -123,12 +125,17 @@ def build_request(
     """
     file, written = read_sweep_file(path)
     base = written or SweepRequest()
-    ranges = _split_assignments("--over", over, "missing values", "NAME=LOW:HIGH:STEP or NAME=A,B,C")
+    ranges = _split_assignments(
+        "--over", over, "missing values", "NAME=LOW:HIGH:STEP or NAME=A,B,C"
+    )
     request = replace(
         base,
         over={**base.over, **{name: tuple(expand_values(values)) for name, values in ranges}},
         hosts={**base.hosts, **dict(map(_parse_host_counts, hosts or ()))},
-        settings={**base.settings, **dict(_split_assignments("--with", with_, "missing value", "NAME=VALUE"))},
+        settings={
+            **base.settings,
+            **dict(_split_assignments("--with", with_, "missing value", "NAME=VALUE")),
+        },
         rates=tuple(rates) if rates else base.rates,
         repeat=repeat or base.repeat,
     )
@@ -185,7 +192,10 @@ def expand_values(text: str) -> list[str]:
     if not rest:
         return [part.strip() for part in text.split(",") if part.strip()]
     try:
-        start, (end, step) = parse_decimal(low.strip()), (parse_decimal(word.strip()) for word in rest)
+        start, (end, step) = (
+            parse_decimal(low.strip()),
+            (parse_decimal(word.strip()) for word in rest),
+        )
     except ValueError:
         raise AutotuneError(f"{text!r} is not a range", hint="write LOW:HIGH:STEP") from None
     if step <= 0 or end < start or (end - start) / step > MAX_AXIS_VALUES:
@@ -209,7 +219,8 @@ def build_plan(file: TargetFile, request: SweepRequest, space: SearchSpace) -> S
         most = len(tiers[tier].hosts)
         if not counts or min(counts) < 1 or max(counts) > most:
             raise AutotuneError(
-                f"tier {tier}: expected numbers from 1 to {most} (the tier lists {format_count(most, 'host')})"
+                f"tier {tier}: expected numbers from 1 to {most} (the tier lists "
+                f"{format_count(most, 'host')})"
             )
     # Only the reference application has a known number of keys per request.
     reference = any(tier.app == "reference" for tier in tiers.values())
@@ -253,7 +264,9 @@ def build_axis(name: str, values: Sequence[object], space: SearchSpace) -> Sweep
         return SweepAxis(SERVICE_AXIS, _select_deployments(values, space))
     dimensions = {dimension.name: dimension for dimension in space.dimensions}
     if name not in dimensions:
-        raise AutotuneError(f"the target has no parameter {name!r}", hint=suggest_name(name, dimensions))
+        raise AutotuneError(
+            f"the target has no parameter {name!r}", hint=suggest_name(name, dimensions)
+        )
     typed = [parse_value(dimensions[name], value) for value in values]
     return SweepAxis(name, tuple(AxisValue(value, {name: value}) for value in typed))
 

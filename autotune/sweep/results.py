@@ -15,11 +15,11 @@ from scipy.special import stdtrit  # not scipy.stats: it takes a second to impor
 from autotune.measure.reading import Reading
 from autotune.services.registry import add_declared
 from autotune.study import journal
-from autotune.study.records import replay_records
-from autotune.study.store import reading_from_record, load_readings
-from autotune.sweep.plan import SWEEP_PURPOSE, SweepPlan, GridPoint, read_plan
+from autotune.study.study_state import replay_records
+from autotune.study.study_store import load_readings, reading_from_record
+from autotune.sweep.plan import SWEEP_PURPOSE, GridPoint, SweepPlan, read_plan
 from autotune.target.model import Target
-from autotune.target.read import read_recorded_target
+from autotune.target.read_target import read_recorded_target
 
 INTERVAL_COVERAGE = 0.90
 Record = Mapping[str, Any]
@@ -44,10 +44,11 @@ class Mean:
 class Result:
     """A point at one rate, or its capacity ``peak`` if ``rate`` is ``None``.
 
-    - ``response``: mean time of correct answers in seconds. ``throughput``: correct answers per second.
+    - ``mean_response_seconds``: mean time of correct answers in seconds. ``throughput``: correct
+      answers per second.
     - ``p50``, ``p99``: percentiles in seconds over all repeats together.
     - ``violations``: share of the requests that were late or failed. ``met``: whether they met the SLO.
-    - ``load``: load average of each tier's hosts. ``cpu``: busy share of their CPUs.
+    - ``load_results``: load average of each tier's hosts. ``cpu``: busy share of their CPUs.
     - ``failure``: why a point has no values, or why its values do not represent its rate. An overloaded
       reading is cut short before its queues reach their full length.
     - ``limit``: what kept the load below the capacity; ``peak`` is then a lower bound.
@@ -70,7 +71,7 @@ class Result:
 
 @dataclass(frozen=True)
 class SweepResults:
-    """The current results of a sweep; ``left`` measurements remain."""
+    """The current results of a sweep; ``remaining_measurements`` measurements remain."""
 
     name: str
     plan: SweepPlan
@@ -150,7 +151,10 @@ def _summarize_rate(
 
 
 def _summarize_capacity(
-    point: GridPoint, trials: Sequence[int], peaks: Mapping[int, Record], failures: Mapping[int, str]
+    point: GridPoint,
+    trials: Sequence[int],
+    peaks: Mapping[int, Record],
+    failures: Mapping[int, str],
 ) -> Result:
     """Return a point's capacity; ``peaks`` are the records of measurements, by trial."""
     records = [peaks[trial] for trial in trials if trial in peaks]

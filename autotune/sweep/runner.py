@@ -8,25 +8,36 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
-from autotune.deploy.deployed import DeployFailed
+from autotune.deploy.deploy_result import DeployFailed
 from autotune.environments.base import prepare
 from autotune.environments.load_session import SETTLED_WINDOWS, LoadSession
-from autotune.loads.offer import check_rate
+from autotune.loads.load_commands import check_rate
 from autotune.measure.reading import Reading
-from autotune.measure.warmup import run_warm_up
+from autotune.measure.warm_up import run_warm_up
 from autotune.report.format import format_share
 from autotune.space.space import InfeasibleRule
 from autotune.study import trial as trials
-from autotune.study.context import ProgressReporter, TrialContext, begin_study, open_session
-from autotune.study.records import Phase, Trial
 from autotune.study.schedule import MeasureStep
-from autotune.sweep.plan import SWEEP_PURPOSE, HostCounts, PointMeasurement, SweepPlan, GridPoint, order_measurements, read_finished_measurements, read_plan
-from autotune.target.read import TargetFile
+from autotune.study.study_state import Phase, Trial
+from autotune.study.trial_context import ProgressReporter, TrialContext, begin_study, open_session
+from autotune.sweep.plan import (
+    SWEEP_PURPOSE,
+    GridPoint,
+    HostCounts,
+    PointMeasurement,
+    SweepPlan,
+    order_measurements,
+    read_finished_measurements,
+    read_plan,
+)
+from autotune.target.read_target import TargetFile
 
 NO_FILES: Mapping[str, bytes] = {}
 
 
-def run_sweep(file: TargetFile, plan: SweepPlan | None, directory: Path, progress: ProgressReporter) -> None:
+def run_sweep(
+    file: TargetFile, plan: SweepPlan | None, directory: Path, progress: ProgressReporter
+) -> None:
     """Start a sweep, or continue the one in ``directory``, which contains its ``plan``.
 
     Recorded measurements are not repeated. An interrupted measurement starts again.
@@ -52,13 +63,17 @@ def run_sweep(file: TargetFile, plan: SweepPlan | None, directory: Path, progres
 def limit_hosts(file: TargetFile, host_counts: HostCounts) -> TargetFile:
     """Return the target with its tiers reduced to these numbers of hosts."""
     tiers = {
-        name: tier.model_copy(update={"hosts": tier.hosts[: host_counts.get(name, len(tier.hosts))]})
+        name: tier.model_copy(
+            update={"hosts": tier.hosts[: host_counts.get(name, len(tier.hosts))]}
+        )
         for name, tier in file.target.tiers.items()
     }
     return replace(file, target=file.target.model_copy(update={"tiers": tiers}))
 
 
-def _measure_point(context: TrialContext, plan: SweepPlan, point: GridPoint, measurement: PointMeasurement) -> None:
+def _measure_point(
+    context: TrialContext, plan: SweepPlan, point: GridPoint, measurement: PointMeasurement
+) -> None:
     outcome = ""
     if plan.rates:
         trial, outcome = _offer_rates(context, plan, point, measurement)
@@ -122,7 +137,9 @@ def _deploy_point(context: TrialContext, trial: Trial) -> str | None:
     return None
 
 
-def _load_at_rates(context: TrialContext, plan: SweepPlan, trial: Trial, measurement: PointMeasurement) -> str:
+def _load_at_rates(
+    context: TrialContext, plan: SweepPlan, trial: Trial, measurement: PointMeasurement
+) -> str:
     """Return the outcomes: ``SLO met at 200/s, 12 % late or failed at 1000/s``."""
     session, recorder = context.session, trials.TrialRecorder(context, trial)
     assert isinstance(session, LoadSession), "only stacks support fixed rates"
@@ -132,7 +149,9 @@ def _load_at_rates(context: TrialContext, plan: SweepPlan, trial: Trial, measure
     def probe(rate: float, seconds: float) -> Reading:
         return session.take_reading(rate, seconds, recorder, "warm-up").reading
 
-    run_warm_up(probe, session.meter.count_cache_lookups, max(plan.rates), max_rate=session.limits.max_rate)
+    run_warm_up(
+        probe, session.meter.count_cache_lookups, max(plan.rates), max_rate=session.limits.max_rate
+    )
     session.meter.end_warm_up(SETTLED_WINDOWS)
     session.meter.wait_until_drained()
     seed = f"{plan.seed} {measurement.point} {measurement.repeat}"
@@ -142,6 +161,8 @@ def _load_at_rates(context: TrialContext, plan: SweepPlan, trial: Trial, measure
         if session.slo.is_met(reading):
             outcome[rate] = f"SLO met at {rate:g}/s"
         else:
-            outcome[rate] = f"{format_share(reading.violation_fraction, 1)} late or failed at {rate:g}/s"
+            outcome[rate] = (
+                f"{format_share(reading.violation_fraction, 1)} late or failed at {rate:g}/s"
+            )
             session.meter.wait_until_drained()
     return ", ".join(outcome[rate] for rate in plan.rates)

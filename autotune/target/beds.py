@@ -34,7 +34,8 @@ def build_bed_target(target: Target, name: str) -> Target:
     """The target with the hosts, or the model, of one of its beds."""
     bed = target.beds[name]
     hosts = {
-        host: _fill_bed_name(described, name) for host, described in {**target.hosts, **bed.hosts}.items()
+        host: _fill_bed_name(described, name)
+        for host, described in {**target.hosts, **bed.hosts}.items()
     }
     load = target.load
     reached = {key: address.replace(BED_PLACEHOLDER, name)

@@ -22,8 +22,17 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
 from autotune.target import runtimes
-from autotune.target.expect import Expect
-from autotune.target.fields import (
+from autotune.target.declared_service import (
+    Answers,
+    Counters,
+    ServiceFile,
+    ServiceNeeds,
+    ServiceParameter,
+    ServiceSpec,
+    ServiceSpecs,
+)
+from autotune.target.expected_answer import Expect
+from autotune.target.field_types import (
     ADDRESS_PATTERN,
     COMPOSE_FILE_PATTERN,
     COMPOSE_NAME_PATTERN,
@@ -35,38 +44,29 @@ from autotune.target.fields import (
     URL_PATTERN,
     USER_PATTERN,
     Bytes,
-    Fraction,
-    TargetModel,
-    PositiveValidator,
-    NonEmptyTextList,
+    CommandArgument,
     FiniteNumber,
-    RatePerSecond,
+    Fraction,
+    NonEmptyTextList,
     Port,
+    PositiveValidator,
+    RatePerSecond,
     Scalar,
     Seconds,
-    TextList,
     StrictBoolean,
+    TargetModel,
     Text,
+    TextList,
     WholeNumber,
-    CommandArgument,
     error_at_key,
     min_duration_validator,
-    wrap_in_list,
     unknown_key_error,
+    wrap_in_list,
 )
-from autotune.target.rule import ParameterRule
+from autotune.target.parameter_rule import ParameterRule
+from autotune.target.quantities import parse_duration
 from autotune.target.runtimes import RuntimeName
-from autotune.target.service import (
-    Answers,
-    Counters,
-    ServiceFile,
-    ServiceNeeds,
-    ServiceParameter,
-    ServiceSpec,
-    ServiceSpecs,
-)
 from autotune.target.slo import Slo
-from autotune.target.units import parse_duration
 
 __all__ = [
     "Answers", "Bed", "Budget", "Counters", "Data", "Expect", "Host", "Load", "ParameterRule", "Scalar",
@@ -112,7 +112,9 @@ class Host(TargetModel):
             raise ValueError("'address' is missing; only a host with `transport: local` needs none")
         name, _, port = self.address.rpartition(":")
         if port.isdigit() and name and ":" not in name:
-            raise error_at_key("address", f"address: contains a port; write `address: {name}, port: {port}`")
+            raise error_at_key(
+                "address", f"address: contains a port; write `address: {name}, port: {port}`"
+            )
         if re.fullmatch(r"[0-9.]+|[0-9A-Fa-f.]*:[0-9A-Fa-f:.]*", self.address):
             _validate_ip_address(self.address)
         return self
@@ -294,7 +296,9 @@ class Budget(TargetModel):
 
     trials: Annotated[WholeNumber, Field(ge=3, le=10_000)] = 40
     """Number of configurations to measure, baseline and confirmation included."""
-    time: Annotated[Seconds, min_duration_validator("30s", " (the baseline alone takes that)")] = 2700.0
+    time: Annotated[Seconds, min_duration_validator("30s", " (the baseline alone takes that)")] = (
+        2700.0
+    )
     """Duration of the whole study."""
 
 
@@ -361,7 +365,9 @@ class SloSpec(TargetModel):
             raise ValueError("name one percentile and its limit, such as `p99: 50ms`")
         first, *more = percentiles
         if more:
-            raise error_at_key(more[0], f"only one percentile is allowed, and {first} is already given")
+            raise error_at_key(
+                more[0], f"only one percentile is allowed, and {first} is already given"
+            )
         percent = Decimal(first[1:])
         quantile = float(percent / 100)
         if not 0.5 <= quantile < 1:
@@ -439,10 +445,14 @@ class Target(TargetModel):
     """Name of the study."""
     slo: SloSpec = SloSpec.model_validate({"p99": "50ms"})
     """Latency objective, such as `{p99: 50ms, errors: 0.1%}`."""
-    hosts: Annotated[dict[Annotated[str, Field(pattern=NAME_PATTERN)], Host], _NAMED_MAPPING_FIELD] = Field(default={})
+    hosts: Annotated[
+        dict[Annotated[str, Field(pattern=NAME_PATTERN)], Host], _NAMED_MAPPING_FIELD
+    ] = Field(default={})
     """Hosts, by names that you choose."""
     ssh: Ssh = Ssh()
-    tiers: Annotated[dict[Annotated[str, Field(pattern=TIER_PATTERN)], Tier], _NAMED_MAPPING_FIELD] = Field(default={})
+    tiers: Annotated[
+        dict[Annotated[str, Field(pattern=TIER_PATTERN)], Tier], _NAMED_MAPPING_FIELD
+    ] = Field(default={})
     """Tiers of the stack, from the load balancer to the store."""
     project: Project | None = None
     """Compose project of tiers that run in containers."""

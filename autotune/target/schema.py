@@ -1,6 +1,6 @@
 """JSON Schema of the target file as users write it, for editors.
 
-``python -m autotune.target.schema`` writes it to ``schema.json`` beside this file.
+``python -m autotune.target.schema`` writes it to ``build_schema.json`` beside this file.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _set_defaults(model_class: type[BaseModel], properties: dict[str, Any]) -> N
 
 
 def format_schema() -> str:
-    """What ``schema.json`` contains."""
+    """What ``build_schema.json`` contains."""
     return json.dumps(build_schema(), indent=2, ensure_ascii=False) + "\n"
 
 

@@ -9,8 +9,8 @@ from typing import Protocol
 class LoadOutcome(Protocol):
     """Counts of the offered requests, of one reading or of several.
 
-    ``violations`` counts late, failed and unsent requests of the ``intended`` ones; ``error_count`` counts the
-    errors among them. ``truncated``: cut short on clear failure. ``is_valid``: neither
+    ``violations`` counts late, failed and unsent requests of the ``intended`` ones; ``error_count``
+    counts the errors among them. ``truncated``: cut short on clear failure. ``is_valid``: neither
     the load generator nor a disturbance of the hosts got in the way.
     """
 

@@ -83,9 +83,9 @@ class SshHost:
     """A host reached over SSH. ``None`` means the value in the SSH configuration, else the default.
 
     ``name`` appears in messages. ``address`` is a DNS name, an IP address or a ``Host`` of the SSH
-    configuration. ``config`` is the path for ``ssh -F``; ``None`` means ``~/.ssh/config`` and the
-    system's file. ``identity`` is the path of a private key that is offered before the agent's
-    keys. ``known_hosts`` is the path of the only file with known host keys. ``jump`` lists jump
+    configuration. ``config_file`` is the path for ``ssh -F``; ``None`` means ``~/.ssh/config`` and the
+    system's file. ``identity_file`` is the path of a private key that is offered before the agent's
+    keys. ``known_hosts`` is the path of the only file with known host keys. ``jump_host`` lists jump
     hosts as ``[user@]host[:port]``, separated by commas. ``connect_timeout`` is in seconds and
     applies to connection, greeting and authentication separately.
     """

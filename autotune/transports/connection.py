@@ -22,10 +22,10 @@ from paramiko.ssh_exception import (
 )
 
 from autotune.errors import AutotuneError
-from autotune.strict import is_uint
-from autotune.transports import hostkeys
+from autotune.strict_parsing import is_uint
+from autotune.transports import host_keys
 from autotune.transports.base import HostKeyRejected, HostUnreachable, SshHost
-from autotune.transports.hostkeys import CERTIFICATE_SUFFIX, HostKey, KnownKey, parse_certificate
+from autotune.transports.host_keys import CERTIFICATE_SUFFIX, HostKey, KnownKey, parse_certificate
 from autotune.transports.ssh_settings import read_ssh_settings
 
 _KEEPALIVE_SECONDS = 10  # s between keep-alive messages on an idle connection
@@ -38,7 +38,7 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 
 def open_connection(host: SshHost) -> Connection:
-    """Open a connection to ``host``. Raises ``HostUnreachable`` or ``HostKeyRefused``."""
+    """Open a connection to ``host``. Raises ``HostUnreachable`` or ``HostKeyRejected``."""
     connection = _build_connection(host, read_ssh_settings, ())
     try:
         with translate_errors(host, connection):
@@ -48,7 +48,9 @@ def open_connection(host: SshHost) -> Connection:
             sock = connection.transport.sock
             if isinstance(sock, socket.socket):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(_DEAD_PEER_SECONDS * 1000))
+                sock.setsockopt(
+                    socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(_DEAD_PEER_SECONDS * 1000)
+                )
     except BaseException:
         close_connection(connection)
         raise
@@ -65,7 +67,7 @@ def close_connection(connection: Connection) -> None:
 @contextlib.contextmanager
 def translate_errors(host: SshHost, connection: Connection) -> Iterator[None]:
     """Translate library errors during connection setup into errors with hints."""
-    where = f"{connection.user}@{hostkeys.known_hosts_name(connection.host, connection.port)}"
+    where = f"{connection.user}@{host_keys.known_hosts_name(connection.host, connection.port)}"
     port = "" if connection.port in (None, 22) else f"-p {connection.port} "
     by_hand = f"`ssh {port}{connection.user}@{connection.host}`"
     try:
@@ -134,7 +136,7 @@ def _build_connection(
     )
     files = find_known_hosts(host, options)
     alias = options.get("hostkeyalias")
-    name = alias or hostkeys.known_hosts_name(connection.host, connection.port)
+    name = alias or host_keys.known_hosts_name(connection.host, connection.port)
     policy = _HostKeyPolicy(host.name, name, alias or connection.host, files)
     connection.client = SSHClient()
     connection.client.set_missing_host_key_policy(policy)
@@ -204,14 +206,14 @@ class _HostKeyPolicy:
         certificate = parse_certificate(key.public_blob.key_blob) if key.public_blob else None
         reason = ""
         if certificate is not None:
-            hostkeys.reject_revoked(self.host, certificate.authority, entries)
+            host_keys.reject_revoked(self.host, certificate.authority, entries)
             refusal = certificate.find_rejection(self.principal, self.authorities())
             if refusal is None:
-                hostkeys.reject_revoked(self.host, offered, entries)
+                host_keys.reject_revoked(self.host, offered, entries)
                 return
             reason = f"; its certificate {certificate.name!r} was not accepted ({refusal})"
         try:
-            hostkeys.check_host_key(self.host, self.name, offered, entries, self.files[0])
+            host_keys.check_host_key(self.host, self.name, offered, entries, self.files[0])
         except HostKeyRejected as error:
             raise HostKeyRejected(error.message + reason, hint=error.hint) from None
 
@@ -232,9 +234,9 @@ class _HostKeyPolicy:
         return transport
 
     def known_keys(self) -> list[KnownKey]:
-        return hostkeys.find_known_keys(self.name, self.files)
+        return host_keys.find_known_keys(self.name, self.files)
 
     def authorities(self) -> list[KnownKey]:
         """Return the authorities for the host, on this port or any port."""
-        every = [*self.known_keys(), *hostkeys.find_known_keys(self.principal, self.files)]
+        every = [*self.known_keys(), *host_keys.find_known_keys(self.principal, self.files)]
         return [entry for entry in every if entry.is_authority]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from autotune.services.base import Argv
-from autotune.strict import parse_decimal, is_uint
+from autotune.strict_parsing import is_uint, parse_decimal
 from autotune.transports.base import Transport
 from autotune.transports.request import Request
 
@@ -44,7 +44,7 @@ def describe_answer(answer: CurlAnswer | str) -> str:
 
 def _list_options(request: Request) -> Iterator[tuple[str, str | None]]:
     """Yield curl's options (without dashes) and values, except the URL and the options of
-    ``sends``.
+    ``list_secret_options``.
     """
     yield "header", "Connection: close"
     yield ("http2" if request.http2 else "http1.1"), None
@@ -60,13 +60,18 @@ def _list_options(request: Request) -> Iterator[tuple[str, str | None]]:
 
 def build_arguments(request: Request) -> Argv:
     """Return the options of ``request`` as arguments."""
-    words = [w for name, value in _list_options(request) for w in (f"--{name}", value) if w is not None]
+    words = [
+        w for name, value in _list_options(request) for w in (f"--{name}", value) if w is not None
+    ]
     return (*words, *(("--output", "/dev/null") if request.method == "HEAD" else ()))
 
 
 def build_config_lines(request: Request) -> list[str]:
     """Return the options of ``request`` as lines of a curl configuration file."""
-    return [name if value is None else format_option(name, value) for name, value in _list_options(request)]
+    return [
+        name if value is None else format_option(name, value)
+        for name, value in _list_options(request)
+    ]
 
 
 def list_secret_options(request: Request) -> list[tuple[str, str]]:
@@ -84,7 +89,9 @@ def _format_config(options: Iterable[tuple[str, str]]) -> bytes:
     return "".join(f"{format_option(name, value)}\n" for name, value in options).encode()
 
 
-def send_request(transport: Transport, request: Request | str, timeout: float = 2.0) -> CurlAnswer | str:
+def send_request(
+    transport: Transport, request: Request | str, timeout: float = 2.0
+) -> CurlAnswer | str:
     """Return the response to one request, or to GET of a URL, or the reason for failure as text.
 
     Every call opens a new connection. Raises ``HostUnreachable`` if the host cannot be reached.
@@ -107,6 +114,8 @@ def send_request(transport: Transport, request: Request | str, timeout: float = 
     if not done.ok or not is_uint(status):
         return done.stderr.strip() or f"curl exited with status {done.returncode}"
     try:
-        return CurlAnswer(int(status), body.encode()[:_MAX_BODY_BYTES], parse_decimal(seconds), location)
+        return CurlAnswer(
+            int(status), body.encode()[:_MAX_BODY_BYTES], parse_decimal(seconds), location
+        )
     except ValueError as error:
         return f"unexpected output of curl: {error}"

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from autotune.errors import AutotuneError
 from autotune.services.sysctl.service import KERNEL_KEYS
 from autotune.space.facts import HostFacts
-from autotune.strict import is_uint, split_lines
+from autotune.strict_parsing import is_uint, split_lines
 from autotune.target.model import Target
 from autotune.transports.base import Transport
-from autotune.transports.parallel import run_on_all
+from autotune.transports.parallel_hosts import run_on_all
 
 DEFAULT_MAX_DESCRIPTORS = 1_048_576  # Linux's default for fs.nr_open
 
@@ -112,7 +112,9 @@ def _parse_cpu_quotas(rows: list[list[str]]) -> Iterator[float]:
     """Yield the CPUs that groups may use: quota divided by period (cgroups(7))."""
     for row in rows:
         match row:
-            case ["cpu.max" | "cpu.cfs", quota, period] if _is_positive(quota) and _is_positive(period):
+            case ["cpu.max" | "cpu.cfs", quota, period] if _is_positive(quota) and _is_positive(
+                period
+            ):
                 yield int(quota) / int(period)
 
 

@@ -10,9 +10,9 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from autotune import durable
+from autotune import durable_files
 from autotune.errors import AutotuneError
-from autotune.transports import waiting
+from autotune.transports import wait_notices
 from autotune.transports.base import Argv, CommandResult, HostUnreachable
 
 NOT_FOUND_STATUS = 127  # exit statuses of a shell for a command that could not start
@@ -54,10 +54,12 @@ class LocalTransport:
             )
         except OSError as error:
             # Report it as a shell does: the command failed, not the connection to the host.
-            status = NOT_FOUND_STATUS if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE_STATUS
+            status = (
+                NOT_FOUND_STATUS if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE_STATUS
+            )
             return CommandResult(tuple(argv), status, "", f"{error.filename}: {error.strerror}")
         try:
-            with waiting.command(self.name, argv, timeout):
+            with wait_notices.command(self.name, argv, timeout):
                 out, err = process.communicate(input, timeout=timeout)
         except subprocess.TimeoutExpired:
             _kill_session(process)
@@ -82,7 +84,7 @@ class LocalTransport:
             self._put_as_root(content, target, mode)
             return
         try:
-            durable.write_file(target, content, mode, keep_owner=True)
+            durable_files.write_file(target, content, mode, keep_owner=True)
         except OSError as error:
             raise AutotuneError(f"{path} cannot be written: {error.strerror}") from error
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from autotune.services.base import Argv, Endpoint
-from autotune.target.expect import ANY_2XX, Expect
-from autotune.transports.temporary import temporary_file_script
+from autotune.target.expected_answer import ANY_2XX, Expect
+from autotune.transports.temporary_files import temporary_file_script
 
 DEFAULT_PORTS = {"http": 80, "https": 443}
 # Arguments: the certificates, then the command. OpenSSL, Go and Rust programs read trusted
@@ -33,9 +33,9 @@ class TlsOptions:
 class Request:
     """A request to the target's entries, and the body that a correct response contains.
 
-    Connections go to ``endpoint`` and ``others`` in equal shares. ``host`` is the site's name for
-    the Host header, TLS and the certificate. It defaults to the address. Without ``expect``, a
-    response is correct if its status is in ``statuses`` and it meets ``checks``.
+    Connections go to ``endpoint`` and ``other_endpoints`` in equal shares. ``host`` is the site's name
+    for the Host header, TLS and the certificate. It defaults to the address. Without ``expected_body``, a
+    response is correct if its status is in ``statuses`` and it meets ``expectations``.
     """
 
     endpoint: Endpoint

@@ -16,14 +16,16 @@ from paramiko import Channel, ChannelException, SSHException
 
 from autotune.errors import AutotuneError
 from autotune.transports import connection as connections
-from autotune.transports import waiting
+from autotune.transports import wait_notices
 from autotune.transports.base import Argv, CommandResult, HostUnreachable, SshHost
 from autotune.transports.remote_shell import MarkedStream, OutputMarks, shell_script
 
 # concurrent sessions per connection; sshd allows ten by default (MaxSessions, sshd_config(5))
 _MAX_SESSIONS = 8
 _TRANSFER_SECONDS = 60.0  # s to transfer one file
-_FINAL_STATUS_SECONDS = 1.0  # s of grace to learn that the command ended or was killed at the last moment
+_FINAL_STATUS_SECONDS = (
+    1.0  # s of grace to learn that the command ended or was killed at the last moment
+)
 _KILLED_STATUS = 137  # exit status of a shell for a command killed by SIGKILL
 _CHUNK_BYTES = 1 << 16  # bytes per read
 _POLL_SECONDS = 0.1  # s between checks of state without a file descriptor
@@ -55,7 +57,7 @@ sync -- "$directory"
 
 
 def to_returncode(status: int) -> int:
-    """Convert a shell's exit status to ``Completed.returncode``: 128 + n means signal n."""
+    """Convert a shell's exit status to ``CommandResult.returncode``: 128 + n means signal n."""
     return 128 - status if 128 < status < 160 else status
 
 
@@ -66,7 +68,9 @@ class ConnectionLost(HostUnreachable):
 class CommandExchange:
     """A command's input and output over one SSH channel, without extra threads."""
 
-    def __init__(self, channel: Channel, content: bytes, deadline: float, marks: OutputMarks) -> None:
+    def __init__(
+        self, channel: Channel, content: bytes, deadline: float, marks: OutputMarks
+    ) -> None:
         self.channel, self.deadline = channel, deadline
         self.stdout, self.stderr = MarkedStream(marks), MarkedStream(marks)
         self._unsent = memoryview(content)
@@ -95,7 +99,9 @@ class CommandExchange:
                 if now > silent_since + _LINGER_SECONDS and idle_polls >= _MIN_IDLE_POLLS:
                     break
             # The descriptor does not signal free space for sending, so check again soon.
-            pause = min(0.002 if self._is_sending() else _POLL_SECONDS, max(0.0, self.deadline - now))
+            pause = min(
+                0.002 if self._is_sending() else _POLL_SECONDS, max(0.0, self.deadline - now)
+            )
             select.select([self.channel.fileno()], [], [], pause)
         return self._status()
 
@@ -203,7 +209,7 @@ class SshTransport:
         env: Mapping[str, str] | None = None,
     ) -> CommandResult:
         """Run a command and kill it at the timeout, unless sudo runs it as another user."""
-        with waiting.command(self.name, argv, timeout):
+        with wait_notices.command(self.name, argv, timeout):
             as_other = sudo and not self._is_root()
             script = shell_script(argv, timeout=timeout, sudo=as_other, cwd=cwd, env=env)
             return self._run(script, argv[0], input, timeout).decode(argv)
@@ -236,8 +242,13 @@ class SshTransport:
         return bool(self._live_connection().user == "root")
 
     def _transfer(self, argv: Argv, content: bytes | None, *, sudo: bool) -> _RawResult:
-        with waiting.about("transfer of a file"), waiting.command(self.name, argv, _TRANSFER_SECONDS):
-            script = shell_script(argv, timeout=_TRANSFER_SECONDS, sudo=sudo and not self._is_root())
+        with (
+            wait_notices.about("transfer of a file"),
+            wait_notices.command(self.name, argv, _TRANSFER_SECONDS),
+        ):
+            script = shell_script(
+                argv, timeout=_TRANSFER_SECONDS, sudo=sudo and not self._is_root()
+            )
             try:
                 return self._run(script, argv[0], content, _TRANSFER_SECONDS)
             except ConnectionLost:
@@ -246,7 +257,9 @@ class SshTransport:
     def _run(self, script: str, command: str, content: bytes | None, timeout: float) -> _RawResult:
         start, marks = time.monotonic(), OutputMarks()
         with self._sessions, self._channel(timeout) as channel:
-            exchange = CommandExchange(channel, content or b"", start + timeout + _FINAL_STATUS_SECONDS, marks)
+            exchange = CommandExchange(
+                channel, content or b"", start + timeout + _FINAL_STATUS_SECONDS, marks
+            )
             channel.settimeout(timeout)
             try:
                 channel.exec_command(marks.build_line(script))
@@ -347,5 +360,8 @@ class SshTransport:
     def _file_error(self, action: str, done: CommandResult) -> AutotuneError:
         hint = None
         if done.stderr.startswith("sudo:"):
-            hint = f"allow {self._live_connection().user} to run it with `sudo -n` on {self.name}, or log in as root"
+            hint = (
+                f"allow {self._live_connection().user} to run it with `sudo -n` on {self.name}, or log "
+                "in as root"
+            )
         return AutotuneError(f"{self.name}: {action}: {done.error_text}", hint=hint)

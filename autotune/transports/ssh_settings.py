@@ -14,7 +14,7 @@ from fabric import Config
 from paramiko import SSHConfig
 from paramiko.ssh_exception import ConfigParseError
 
-from autotune.strict import split_lines
+from autotune.strict_parsing import split_lines
 from autotune.transports.base import HostUnreachable, SshHost
 
 _TIMEOUT_SECONDS = 30.0  # for name resolution (CanonicalizeHostname) and commands (Match exec)
@@ -23,7 +23,9 @@ _USED_KEYS = frozenset({
     "hostkeyalias", "userknownhostsfile", "globalknownhostsfile",
 })  # fmt: skip
 # Directives that the library ignores or interprets differently from ssh.
-_UNSUPPORTED_PATTERN = re.compile(r"^\s*(?:include|match|canonical\w*)\b|\[", re.IGNORECASE | re.MULTILINE)
+_UNSUPPORTED_PATTERN = re.compile(
+    r"^\s*(?:include|match|canonical\w*)\b|\[", re.IGNORECASE | re.MULTILINE
+)
 _KEY_KINDS = ("rsa", "ecdsa", "ecdsa_sk", "ed25519", "ed25519_sk", "xmss", "dsa")
 _DEFAULT_IDENTITIES = frozenset(f"~/.ssh/id_{kind}" for kind in _KEY_KINDS)
 _UNSET_VALUES = {("proxycommand", "none"), ("proxyjump", "none")}
@@ -83,7 +85,8 @@ def _print_settings(host: SshHost) -> str:
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         raise HostUnreachable(
-            f"{host.name}: `{' '.join(words)} {host.address}` did not finish within {_TIMEOUT_SECONDS:g} s",
+            f"{host.name}: `{' '.join(words)} {host.address}` did not finish within "
+            f"{_TIMEOUT_SECONDS:g} s",
             hint="check Match exec and CanonicalizeHostname in the SSH configuration",
         ) from None
     if done.returncode != 0:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from autotune.loads.base import LoadGenerator
-from autotune.loads.closed import ClosedLoopGenerator
+from autotune.loads.closed_load import ClosedLoopGenerator
 from autotune.loads.reference import GENERATOR_REFERENCES, GeneratorReference
 from autotune.loads.registry import CLOSED_LOOP_GENERATORS, LOAD_GENERATORS
 from scripts.reference.markdown import listed, page, section, table

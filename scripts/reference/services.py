@@ -11,7 +11,13 @@ from autotune.report import parameters
 from autotune.services.adoption import Adoption
 from autotune.services.base import Action, Effect, Parameter, Role, Service
 from autotune.services.reference import Reference
-from autotune.services.registry import ALL_SERVICES, DEPLOYMENTS, map_adoptions, services_of, references
+from autotune.services.registry import (
+    ALL_SERVICES,
+    DEPLOYMENTS,
+    map_adoptions,
+    references,
+    services_of,
+)
 from scripts.reference.markdown import listed, page, section, table
 
 DIRECTORY = Path("docs") / "services"
@@ -112,7 +118,10 @@ def _facts(kinds: tuple[Service, ...]) -> Iterator[tuple[str, str]]:
     yield "Units", _units(kinds, adopted)
     yield "Default port", ", ".join(dict.fromkeys(str(s.port) for s in kinds if s.port))
     yield "Debian packages", listed(packages)
-    yield "Other sources", "; ".join(service.package_source for service in kinds if service.package_source)
+    yield (
+        "Other sources",
+        "; ".join(service.package_source for service in kinds if service.package_source),
+    )
     yield "Private server of a study", "yes" if all(s.can_run_privately for s in kinds) else "no"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from autotune.target import fields, units
+from autotune.target import field_types, quantities
 from autotune.target.schema import build_schema
 from scripts.reference.markdown import page, section, table
 
@@ -132,12 +132,12 @@ def _written(value: object) -> str:
 def _text(part: dict[str, Any]) -> str:
     pattern = part.get("pattern")
     for kind, text in AMOUNTS.items():
-        names = "|".join(sorted(units.UNITS_BY_KIND[kind], key=len, reverse=True))
-        if pattern == rf"^\s*{units.AMOUNT_REGEX}\s*({names})\s*$":
+        names = "|".join(sorted(quantities.UNITS_BY_KIND[kind], key=len, reverse=True))
+        if pattern == rf"^\s*{quantities.AMOUNT_REGEX}\s*({names})\s*$":
             return text
-    if pattern in (None, fields.TEXT_PATTERN, fields.ARGUMENT_PATTERN):
+    if pattern in (None, field_types.TEXT_PATTERN, field_types.ARGUMENT_PATTERN):
         return "text"
-    return fields.PATTERN_DESCRIPTIONS.get(pattern, "text")
+    return field_types.PATTERN_DESCRIPTIONS.get(pattern, "text")
 
 
 def _named(kind: str) -> str:

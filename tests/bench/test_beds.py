@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from autotune.study.ranking import Verdict
-from autotune.study.records import State
+from autotune.study.study_state import State
 from bench.beds import Study, efficiency
 
 VERDICT = Verdict("no-improvement", None, None)

@@ -7,7 +7,7 @@ import pytest
 from autotune.services.base import Settings
 from autotune.space.space import SearchSpace
 from autotune.study.ranking import find_leader
-from autotune.study.records import Phase
+from autotune.study.study_state import Phase
 from bench import stacks
 from bench.changes import changes, needed
 from bench.search import SEEN, Case, Probes

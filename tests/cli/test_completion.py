@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from autotune.cli import app
 from autotune.cli.completion import EXPORT_FORMATS
-from autotune.export.write import ALL_FORMATS as WRITTEN
+from autotune.export.writer import ALL_FORMATS as WRITTEN
 from tests.space.targets import FLEET
 from tests.test_cli import HEAVY
 

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from autotune.cli import app
-from autotune.study.store import load_readings
+from autotune.study.study_store import load_readings
 from tests.modelled import noisy
 
 CAP = 100.0  # requests/s; the model carries several times as many

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from autotune import errors, outcome
+from autotune import errors, exit_handling
 from autotune.cli import app
 
 ROOT = Path(__file__).parents[2]
@@ -63,7 +63,7 @@ def test_nothing_crashes_and_what_where_and_how_are_said(
     for name, content in mistake.get("files", {}).items():
         (directory / name).write_text(content)
     words = shlex.split(mistake.get("run", "check t.yaml"))
-    code = outcome.run_command(lambda: app(words, standalone_mode=False), as_json=False)
+    code = exit_handling.run_command(lambda: app(words, standalone_mode=False), as_json=False)
     printed = capsys.readouterr().err
     assert "Traceback" not in printed
     assert "hunter2" not in printed

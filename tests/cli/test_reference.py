@@ -19,7 +19,7 @@ from autotune.environments.peak import LIMITED_VERDICT
 from autotune.loads.reference import GENERATOR_REFERENCES
 from autotune.loads.registry import CLOSED_LOOP_GENERATORS, LOAD_GENERATORS
 from autotune.report import warnings
-from autotune.services.base import Endpoint, Role, Service, Placement, TrialStart
+from autotune.services.base import Endpoint, Placement, Role, Service, TrialStart
 from autotune.services.reference import STARTS
 from autotune.services.registry import ALL_SERVICES, references
 from scripts import reference_results
@@ -63,7 +63,9 @@ def program(argv: Sequence[str]) -> str:
     return Path(argv[0]).name.rstrip("0123456789.")
 
 
-@pytest.mark.parametrize("service", [s for s in ALL_SERVICES if s.role != Role.HOST], ids=lambda s: s.key)
+@pytest.mark.parametrize(
+    "service", [s for s in ALL_SERVICES if s.role != Role.HOST], ids=lambda s: s.key
+)
 def test_a_page_of_a_service_names_the_programs_that_check_and_show_it(service: Service) -> None:
     """Of scripts only the names inside are known, so those are not looked for."""
     site = Placement(

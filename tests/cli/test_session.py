@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.cli.options import ProgressOptions
-from autotune.cli.session import confirm, prepare_target, open_progress
+from autotune.cli.session import confirm, open_progress, prepare_target
 from autotune.errors import AutotuneError
 from autotune.report.studies import open_study
 

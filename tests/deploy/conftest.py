@@ -11,9 +11,9 @@ import pytest
 
 from autotune.deploy import run_directories
 from autotune.environments.base import prepare
-from autotune.study import context
-from autotune.study.context import TrialContext
-from autotune.target.read import read_target
+from autotune.study import trial_context
+from autotune.study.trial_context import TrialContext
+from autotune.target.read_target import read_target
 from tests.deploy.lab import Ground, renewed
 from tests.lab.shared import SharedLab
 
@@ -57,7 +57,9 @@ def opened(tmp_path: Path) -> Iterator[Opened]:
         path = tmp_path / "target.yaml"
         path.write_text(reduce(lambda text, change: text.replace(*change), changes, LOCAL))
         progress: Any = Silent()
-        with context.open_session(prepare(read_target(path)), tmp_path / name, progress) as bench:
+        with trial_context.open_session(
+            prepare(read_target(path)), tmp_path / name, progress
+        ) as bench:
             directory = run_directories.find_run_directory(tmp_path / name)
             assert directory is not None
             runs.append(directory.path)

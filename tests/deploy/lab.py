@@ -15,17 +15,17 @@ from autotune.deploy.deployment import Deployment
 from autotune.deploy.host_commands import Command, run_commands
 from autotune.deploy.managed_hosts import ManagedHosts
 from autotune.diagnose.context import Bottleneck
-from autotune.discovery.adopting import AdoptionSummary, adopt_hosts
+from autotune.discovery.target_writer import AdoptionSummary, adopt_hosts
 from autotune.environments.load_meter import LoadMeter
 from autotune.environments.stack import StackEnvironment, prepare
 from autotune.errors import AutotuneError
 from autotune.lab.lifecycle import build_ssh_host
 from autotune.lab.plan import derive_names
 from autotune.loads.base import LoadGenerator, Request
-from autotune.monitor.watch import build_watched_hosts
+from autotune.monitor.host_watch import build_watched_hosts
 from autotune.services.base import Action, Settings
 from autotune.services.diagnosis import Resource
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 from autotune.target.slo import Slo
 from autotune.transports.base import Transport
 from autotune.transports.local import LocalTransport
@@ -169,14 +169,18 @@ def diagnosed(
     They are taken again where they show another tier or resource: a busy machine may have no free port
     for a while, or no CPU time for the generator.
     """
-    hosts = build_watched_hosts(fleet.stack, dict.fromkeys(ground.transports, 2.0), ground.transports)
+    hosts = build_watched_hosts(
+        fleet.stack, dict.fromkeys(ground.transports, 2.0), ground.transports
+    )
     starved = fleet.deployed_settings
     meter = LoadMeter(
         load, request, slo, (LocalTransport(),), fleet.stack, hosts,
         timeout=2.0, max_rate=20_000.0, read_deployed_settings=lambda: starved,
     )  # fmt: skip
     return shown(
-        lambda: meter.find_bottleneck(starved, [meter.take_reading(rate, 2.0) for _ in range(2)]), tier, resource
+        lambda: meter.find_bottleneck(starved, [meter.take_reading(rate, 2.0) for _ in range(2)]),
+        tier,
+        resource,
     )
 
 

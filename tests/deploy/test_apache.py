@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.deployed import DeployFailed
+from autotune.deploy.deploy_result import DeployFailed
 from autotune.services.base import Action
-from autotune.study.context import TrialContext
+from autotune.study.trial_context import TrialContext
 from tests.answers import fetched
 from tests.deploy.conftest import Opened
 from tests.deploy.test_embedded import RIGHT, answer, fleet, settings
@@ -26,7 +26,9 @@ LB, WEB = "lb.here.apache", "web.here.apache"
 
 def masters(bench: TrialContext) -> dict[str, int]:
     """Tier → process id of its Apache's first process."""
-    sites = (part.placement for part in fleet(bench).stack.instances if part.service.name == "apache")
+    sites = (
+        part.placement for part in fleet(bench).stack.instances if part.service.name == "apache"
+    )
     return {
         site.tier: int(Path(site.directory, "apache.pid-of").read_text().split()[0])
         for site in sites

@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 
-from autotune.deploy.deployed import DeployFailed
+from autotune.deploy.deploy_result import DeployFailed
 from autotune.loads.base import Request
 from autotune.loads.registry import LOAD_GENERATORS
 from autotune.services.base import Action
@@ -64,9 +64,9 @@ def test_it_is_reloaded_restarted_read_back_and_starved(ground: Ground) -> None:
 
         wider = fleet.deploy(settings(fleet, **changed, lb__limits__nofile=20_000))
         assert "lb.limits.nofile" not in {d.parameter for d in wider.mismatches}
-        assert fleet.deploy(settings(fleet, **changed, lb__limits__nofile=20_000)).restarted_instances == (
-            frozenset()
-        )
+        assert fleet.deploy(
+            settings(fleet, **changed, lb__limits__nofile=20_000)
+        ).restarted_instances == (frozenset())
 
         # Five threads, of which each request takes one for 0.1 s.
         few = {"lb__apache__ServerLimit": 1, "lb__apache__ThreadsPerChild": 5,

@@ -6,15 +6,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from autotune.deploy.changes import (
-    HostChanges,
     CurrentHost,
+    HostChanges,
     UnitChange,
     compute_host_changes,
     find_current_settings,
 )
 from autotune.deploy.desired_state import DesiredState
 from autotune.deploy.host_state import FileState, ObservedFile, ObservedHost, ObservedUnit
-from autotune.study.plan import changes_to_json, format_changes
+from autotune.study.run_plan import changes_to_json, format_changes
 from tests.deploy.test_desired_state import CONF, FPM, NGINX, wanted
 
 

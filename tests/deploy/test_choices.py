@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.deployed import DeployFailed
+from autotune.deploy.deploy_result import DeployFailed
 from autotune.deploy.stack import ServiceInstance
 from autotune.services import option_lines
 from autotune.services.base import Action
 from autotune.services.readback import build_config_parser
-from autotune.study.context import TrialContext
+from autotune.study.trial_context import TrialContext
 from autotune.transports.local import LocalTransport
 from tests.deploy.conftest import Opened, processes_below
 from tests.deploy.lab import give_up_soon
@@ -32,7 +32,9 @@ def programs(bench: TrialContext, tier: str) -> set[str]:
 def stats(part: ServiceInstance) -> dict[str, object]:
     argv = (part.placement.programs["memcached-tool"], str(part.placement.listen), "stats")
     names = {"get_hits": "hits", "curr_connections": "connections"}
-    return dict(build_config_parser(option_lines.parse_directives, names)(LocalTransport().run(argv).stdout))
+    return dict(
+        build_config_parser(option_lines.parse_directives, names)(LocalTransport().run(argv).stdout)
+    )
 
 
 def test_a_deployment_that_answers_wrong_gives_its_place_back(
@@ -105,7 +107,9 @@ def test_items_overflow_to_disk_where_the_build_can(opened: Opened) -> None:
         deployed = fleet(bench).deploy(settings(bench, **on))
         assert answer(bench) == RIGHT
         assert deployed.effective["cache.memcached.ext_item_size"] == 128
-        site = next(p.placement for p in fleet(bench).stack.instances if p.placement.tier == "cache")
+        site = next(
+            p.placement for p in fleet(bench).stack.instances if p.placement.tier == "cache"
+        )
         assert Path(site.directory, "extstore").exists()
         again = fleet(bench).deploy(settings(bench))
         assert again.actions["cache.here.memcached"] is Action.RESTART

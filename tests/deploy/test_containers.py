@@ -21,18 +21,24 @@ from typing import Any
 
 import pytest
 
-from autotune.deploy.deployed import DeployFailed
+from autotune.deploy.deploy_result import DeployFailed
 from autotune.deploy.host_commands import STATE_DIRECTORY
 from autotune.deploy.host_state import HostState, ObservedHost, list_differences
 from autotune.discovery.host_reading import list_config_paths
 from autotune.environments.base import prepare
 from autotune.environments.stack import StackEnvironment
 from autotune.errors import AutotuneError
-from autotune.runtimes.containers import VALIDATION_DIRECTORY, SERVICE_MANAGER, FILES_DIRECTORY, RUNTIME, parse_units
+from autotune.runtimes.containers import (
+    FILES_DIRECTORY,
+    RUNTIME,
+    SERVICE_MANAGER,
+    VALIDATION_DIRECTORY,
+    parse_units,
+)
 from autotune.services.base import TrialStart
 from autotune.space.facts import HostFacts
 from autotune.target.model import Target
-from autotune.target.read import TargetFile, read_target
+from autotune.target.read_target import TargetFile, read_target
 from autotune.transports.base import CommandResult
 from autotune.transports.local import LocalTransport
 
@@ -135,7 +141,9 @@ def test_two_at_once_do_not_meet(tmp_path: Path) -> None:
     for transport in asked:
         with pytest.raises(AutotuneError):
             RUNTIME.find_validation_errors(transport, cases)
-    first, second = (set(re.findall(rf"{VALIDATION_DIRECTORY}/(\w+)", each.script)) for each in asked)
+    first, second = (
+        set(re.findall(rf"{VALIDATION_DIRECTORY}/(\w+)", each.script)) for each in asked
+    )
     assert len(first) == len(second) == 1
     assert first != second
 
@@ -187,7 +195,10 @@ def test_words_of_a_check_are_never_a_shell_s(tmp_path: Path) -> None:
         "aside", UNIT, "30", f"--volume={place}/a:/etc/a:ro",
         f"--volume={place}/.b.autotune-new:/etc/b:ro", "--entrypoint", "nginx", "--", "-t", "$(reboot)",
     )  # fmt: skip
-    assert SERVICE_MANAGER.validate_command(site, TrialStart(how, "s"), [], [])[:2] == ("aside", "starts")
+    assert SERVICE_MANAGER.validate_command(site, TrialStart(how, "s"), [], [])[:2] == (
+        "aside",
+        "starts",
+    )
 
 
 @pytest.mark.parametrize(
@@ -216,7 +227,10 @@ def test_kernels_and_units_of_hosts_are_not_tuned_for_containers(tmp_path: Path)
     from autotune.services.registry import list_target_services
 
     described: Target = target(tmp_path).target
-    assert {place.service.name for place in list_target_services(described)} == {"container", "nginx"}
+    assert {place.service.name for place in list_target_services(described)} == {
+        "container",
+        "nginx",
+    }
 
 
 # -- Podman ----------------------------------------------------------------------------------------

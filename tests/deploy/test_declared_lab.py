@@ -7,13 +7,13 @@ from textwrap import indent
 
 import pytest
 
-from autotune.deploy.deployed import DeployFailed
+from autotune.deploy.deploy_result import DeployFailed
 from autotune.environments.base import prepare
 from autotune.environments.stack import StackEnvironment
 from autotune.lab.plan import derive_names
 from autotune.parameter_name import select_service_settings
 from autotune.services.base import Action, Value
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 from tests.deploy.lab import Ground, News, acted, differing
 from tests.lab.shared import NETWORK
 
@@ -125,7 +125,9 @@ def test_a_script_of_one_s_own_applies_the_values(ground: Ground) -> None:
 def outcome(ground: Ground, service: str) -> tuple[list[str], list[Action]]:
     """The lines of the file with the changed values, and what was done; both are the host's own."""
     path = ground.directory / f"{service}.yaml"
-    text = TARGET.replace("CONFIG", str(derive_names(ground.lab).ssh_config)).replace("SERVICE", service)
+    text = TARGET.replace("CONFIG", str(derive_names(ground.lab).ssh_config)).replace(
+        "SERVICE", service
+    )
     path.write_text(text + indent(DECLARATION.read_text(), "    "))
     environment = prepare(read_target(path))
     assert isinstance(environment, StackEnvironment)

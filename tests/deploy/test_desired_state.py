@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotune.deploy.deployed import build_host_manifest
+from autotune.deploy.deploy_result import build_host_manifest
 from autotune.deploy.desired_state import (
     DesiredState,
     build_desired_state,
@@ -19,10 +19,10 @@ from autotune.deploy.stack import StackContext, build_stack
 from autotune.errors import AutotuneError
 from autotune.runtimes.systemd import RUNTIME
 from autotune.services.base import Action, Settings
-from autotune.services.registry import DEPLOYMENTS, DEPLOYMENT_PORTS, list_tier_services
+from autotune.services.registry import DEPLOYMENT_PORTS, DEPLOYMENTS, list_tier_services
 from autotune.space import space as spaces
 from autotune.space.facts import HostFacts
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 
 TARGET = """\
 name: fleet
@@ -39,7 +39,10 @@ tiers:
   store: {hosts: db1, service: redis}
 """
 FACTS = HostFacts(
-    cpus=2, memory=2**31, nofile=65536, kernel_values={"net.core.somaxconn": "4096", "vm.swappiness": "60"}
+    cpus=2,
+    memory=2**31,
+    nofile=65536,
+    kernel_values={"net.core.somaxconn": "4096", "vm.swappiness": "60"},
 )
 NGINX, FPM = "nginx.service", "php8.2-fpm.service"
 CONF, POOL = "/etc/nginx/nginx.conf", "/etc/php/8.2/fpm/php-fpm.conf"
@@ -58,15 +61,22 @@ def wanted(directory: Path, *changes: tuple[str, str], **changed: Any) -> Desire
     settings = spaces.build_space(file, facts).build_candidate(
         {name.replace("__", "."): value for name, value in changed.items()}
     ).settings  # fmt: skip
-    services = [p.service for name, tier in target.tiers.items() for p in list_tier_services(name, tier)]
+    services = [
+        p.service for name, tier in target.tiers.items() for p in list_tier_services(name, tier)
+    ]
     alternatives = {name: found for one in services for name, found in one.programs.items()}
     programs = {name: f"/usr/sbin/{found[0]}" for name, found in alternatives.items()}
     programs["php-fpm"] = "/usr/sbin/php-fpm8.2"
     installed = dict.fromkeys(target.hosts, programs)
     account = ("www-data", "www-data")
-    laid = build_stack(target, StackContext("/run/t", {}, installed, facts, *account, installed=True))
+    laid = build_stack(
+        target, StackContext("/run/t", {}, installed, facts, *account, installed=True)
+    )
     return build_desired_state(
-        settings, laid, lambda p: render_files(p.service, p.placement, settings, target.data), RUNTIME.layout
+        settings,
+        laid,
+        lambda p: render_files(p.service, p.placement, settings, target.data),
+        RUNTIME.layout,
     )
 
 
@@ -168,7 +178,9 @@ def test_what_a_change_needs(
 def test_parts_without_a_unit_of_their_own_went_through_what_they_caused(
     stock: DesiredState,
 ) -> None:
-    done = instance_actions(stock, {"web1": {FPM: Action.RELOAD}}, {"web1": {KV, "net.core.somaxconn"}})
+    done = instance_actions(
+        stock, {"web1": {FPM: Action.RELOAD}}, {"web1": {KV, "net.core.somaxconn"}}
+    )
     assert {part: action for part, action in done.items() if action} == {
         "web.web1.reference": Action.RELOAD,
         "web.web1.sysctl": Action.RELOAD,

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from autotune.deploy import dataset, run_directories
-from autotune.deploy.deployed import DeployFailed
+from autotune.deploy.deploy_result import DeployFailed
 from autotune.deploy.deployment import Deployment
 from autotune.environments.load_session import LoadSession, StackMeter
 from autotune.services.base import Action, Settings
-from autotune.study.context import TrialContext, stop_orphaned_servers
+from autotune.study.trial_context import TrialContext, stop_orphaned_servers
 from autotune.transports.local import LocalTransport
 from tests.answers import fetched
 from tests.deploy.conftest import ALL, SOME, Opened, processes_below
@@ -25,7 +25,9 @@ RIGHT = (200, b"found 0100 of 0100\n")
 
 def settings(bench: TrialContext, **changed: Any) -> Settings:
     """The baseline with some values changed; ``__`` stands for a dot."""
-    return bench.space.build_candidate({k.replace("__", "."): v for k, v in changed.items()}).settings
+    return bench.space.build_candidate(
+        {k.replace("__", "."): v for k, v in changed.items()}
+    ).settings
 
 
 def fleet(bench: TrialContext) -> Deployment:
@@ -90,13 +92,19 @@ def test_a_backlog_beyond_somaxconn_is_read_back_as_it_is(opened: Opened) -> Non
 def test_what_does_not_validate_changes_nothing(opened: Opened) -> None:
     with opened() as bench:
         fleet(bench).deploy(settings(bench))
-        before = {p.pid for p in processes_below(Path(fleet(bench).stack.instances[0].placement.directory))}
+        before = {
+            p.pid
+            for p in processes_below(Path(fleet(bench).stack.instances[0].placement.directory))
+        }
         broken = {**settings(bench), "lb.nginx.keepalive_timeout": "a while"}
         with pytest.raises(DeployFailed, match=r"keepalive_timeout.*invalid value"):
             fleet(bench).deploy(broken)
         with pytest.raises(DeployFailed, match="memcached"):
             fleet(bench).deploy({**settings(bench), "cache.memcached.threads": "none"})
-        after = {p.pid for p in processes_below(Path(fleet(bench).stack.instances[0].placement.directory))}
+        after = {
+            p.pid
+            for p in processes_below(Path(fleet(bench).stack.instances[0].placement.directory))
+        }
         assert before == after
         assert answer(bench) == RIGHT
         assert set(fleet(bench).deploy(settings(bench)).actions.values()) == {Action.NONE}
@@ -126,7 +134,9 @@ def test_a_server_that_died_is_started_again(opened: Opened) -> None:
     with opened() as bench:
         deployed = fleet(bench).deploy(settings(bench))
         assert deployed.actions["cache.here.memcached"] is Action.RESTART
-        site = next(p.placement for p in fleet(bench).stack.instances if p.service.name == "memcached")
+        site = next(
+            p.placement for p in fleet(bench).stack.instances if p.service.name == "memcached"
+        )
         for process in processes_below(Path(site.directory)):
             process.kill()
             process.wait()

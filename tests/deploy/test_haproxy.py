@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.deployed import DeployFailed
+from autotune.deploy.deploy_result import DeployFailed
 from autotune.services.base import Action
-from autotune.study.context import TrialContext
+from autotune.study.trial_context import TrialContext
 from tests.answers import fetched
 from tests.deploy.conftest import Opened
 from tests.deploy.test_embedded import RIGHT, answer, fleet, settings

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.deploy.deployed import DeployFailed
-from autotune.discovery.adopting import adopt_hosts
+from autotune.deploy.deploy_result import DeployFailed
+from autotune.discovery.target_writer import adopt_hosts
 from autotune.environments import stack
 from autotune.lab.plan import derive_names
 from autotune.loads.base import Request
 from autotune.loads.registry import LOAD_GENERATORS
 from autotune.services.base import Action, Value
 from autotune.services.diagnosis import Resource
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 from autotune.target.slo import Slo
 from tests.answers import fetched
 from tests.deploy.lab import Ground, News, acted, diagnosed, differing, settings

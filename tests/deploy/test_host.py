@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.deploy.backup import BackupStore
-from autotune.deploy.host import ManagedHost, staged_path, build_staged_check
+from autotune.deploy.host import ManagedHost, build_staged_check, staged_path
 from autotune.deploy.host_commands import Command, CommandFailed
 from autotune.deploy.host_state import FileState, HostState
 from autotune.services.base import TrialStart

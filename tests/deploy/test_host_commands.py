@@ -41,7 +41,9 @@ def test_what_is_printed_before_the_commands_is_not_theirs() -> None:
         def run(self, argv: Argv, *, input: bytes | None = None, **how: object) -> CommandResult:  # type: ignore[override]
             return super().run(argv, input=b"printf 'a lecture\\nof sudo'\n" + (input or b""))
 
-    found = run_commands(Lectured(Path("/nowhere")), [Command(("printf", "one")), Command(("true",))])
+    found = run_commands(
+        Lectured(Path("/nowhere")), [Command(("printf", "one")), Command(("true",))]
+    )
     assert [done.stdout for done in found] == ["one", ""]
 
 

@@ -17,7 +17,14 @@ import pytest
 
 from autotune.deploy import host_lock
 from autotune.deploy.host_commands import Command, run_commands
-from autotune.deploy.host_lock import LEASE_SECONDS, HostLock, LeaseRenewer, ObservedLock, current_holder, find_stale_reason
+from autotune.deploy.host_lock import (
+    LEASE_SECONDS,
+    HostLock,
+    LeaseRenewer,
+    ObservedLock,
+    current_holder,
+    find_stale_reason,
+)
 from autotune.errors import LOCKED_EXIT_CODE, LockedError
 from autotune.transports.base import CommandResult
 from tests.deploy.doubles import Here
@@ -270,14 +277,19 @@ def test_the_mutex_outlives_the_removal_of_its_directory(tmp_path: Path) -> None
         assert other.stdout is not None
         assert other.stdout.readline() == b"held\n"
         until_told = Command(("sh", "-c", f"until [ -e {tmp_path}/go ]; do sleep 0.02; done"))
-        waiting = threading.Thread(target=run_commands, args=(here, [until_told]), kwargs={"alone": True})
+        waiting = threading.Thread(
+            target=run_commands, args=(here, [until_told]), kwargs={"alone": True}
+        )
         waiting.start()
         time.sleep(0.3)
         mutex.unlink()
         home.rmdir()
         other.communicate(b"\n")
     deadline = time.monotonic() + 60
-    while not mutex.exists() or run_commands(here, [Command(("flock", "-n", str(mutex), "true"))])[0].ok:
+    while (
+        not mutex.exists()
+        or run_commands(here, [Command(("flock", "-n", str(mutex), "true"))])[0].ok
+    ):
         assert waiting.is_alive()
         assert time.monotonic() < deadline
     (tmp_path / "go").touch()

@@ -59,7 +59,10 @@ def observed(**changed: object) -> ObservedHost:
     ("how", "steps"),
     [
         ({}, HostPlan()),
-        ({"files": {CONF: file(b"old")}}, HostPlan(files_to_write=(CONF,), unit_actions={NGINX: Action.RELOAD})),
+        (
+            {"files": {CONF: file(b"old")}},
+            HostPlan(files_to_write=(CONF,), unit_actions={NGINX: Action.RELOAD}),
+        ),
         (
             {"files": {DROP_IN: ABSENT}},
             HostPlan(files_to_write=(DROP_IN,), unit_actions={NGINX: Action.RESTART}),

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.deployed import DeployFailed
+from autotune.deploy.deploy_result import DeployFailed
 from autotune.deploy.deployment import Deployment
-from autotune.discovery.adopting import adopt_hosts
+from autotune.discovery.target_writer import adopt_hosts
 from autotune.environments.stack import prepare
 from autotune.lab.lifecycle import build_ssh_host
 from autotune.lab.plan import derive_names
@@ -18,7 +18,7 @@ from autotune.loads.base import Request
 from autotune.loads.registry import LOAD_GENERATORS
 from autotune.services.base import Action
 from autotune.services.diagnosis import Resource
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 from autotune.target.slo import Slo
 from autotune.transports.ssh import SshTransport
 from tests.answers import fetched

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from autotune.deploy.deployed import DeployFailed
+from autotune.deploy.deploy_result import DeployFailed
 from autotune.loads.base import Request
 from autotune.loads.registry import LOAD_GENERATORS
 from autotune.target.slo import Slo
@@ -64,7 +64,9 @@ def test_its_environment_is_adopted_changed_refused_starved_and_restored(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     print(ground.sh("flweb", _SITE))
-    monkeypatch.setattr("autotune.monitor.watch.LAST_SAMPLE", 60.0)  # however busy this machine is
+    monkeypatch.setattr(
+        "autotune.monitor.host_watch.LAST_SAMPLE", 60.0
+    )  # however busy this machine is
     with ground.adopted(f"{NETWORK}.22", path="/") as (written, fleet):
         assert written.tier_summaries == (
             "lb: nginx on flweb, port 80; forwards to app",

@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.deployed import DeployFailed
+from autotune.deploy.deploy_result import DeployFailed
 from autotune.deploy.deployment import Deployment
 from autotune.environments.load_meter import LoadMeter
 from autotune.environments.stack import StackEnvironment, prepare
 from autotune.lab.plan import derive_names
 from autotune.loads.base import Request
-from autotune.loads.own import CustomGenerator
-from autotune.monitor.watch import build_watched_hosts
+from autotune.loads.custom_generator import CustomGenerator
+from autotune.monitor.host_watch import build_watched_hosts
 from autotune.services.base import Action
 from autotune.services.diagnosis import Resource
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 from autotune.target.slo import Slo
 from autotune.transports.local import LocalTransport
 from tests.answers import fetched
@@ -92,7 +92,9 @@ def reloads(ground: Ground) -> int:
 def test_the_pool_s_own_settings_are_changed_starved_and_put_back(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("autotune.monitor.watch.LAST_SAMPLE", 60.0)  # however busy this machine is
+    monkeypatch.setattr(
+        "autotune.monitor.host_watch.LAST_SAMPLE", 60.0
+    )  # however busy this machine is
     path = ground.directory / "shop.yaml"
     path.write_text(TARGET.replace("CONFIG", str(derive_names(ground.lab).ssh_config)))
     before = ground.pictures()
@@ -158,15 +160,25 @@ def starved(ground: Ground, environment: StackEnvironment, fleet: Deployment) ->
     """More scripts than there is memory for: they are compiled again for every request."""
     script = ground.directory / "asking.py"
     script.write_text(_ASKING)
-    hosts = build_watched_hosts(fleet.stack, dict.fromkeys(ground.transports, 2.0), environment.transports)
+    hosts = build_watched_hosts(
+        fleet.stack, dict.fromkeys(ground.transports, 2.0), environment.transports
+    )
     meter = LoadMeter(
         CustomGenerator((sys.executable, str(script), f"http://{NETWORK}.22/all.php")),
-        Request(fleet.stack.entry, "/all.php", RIGHT[1]), Slo(limit=2.0), (LocalTransport(),),
-        fleet.stack, hosts, timeout=60.0, max_rate=20_000.0, read_deployed_settings=lambda: fleet.deployed_settings,
-    )  # fmt: skip
+        Request(fleet.stack.entry, "/all.php", RIGHT[1]),
+        Slo(limit=2.0),
+        (LocalTransport(),),
+        fleet.stack,
+        hosts,
+        timeout=60.0,
+        max_rate=20_000.0,
+        read_deployed_settings=lambda: fleet.deployed_settings,
+    )
     # Counters that take longer than a few seconds to come are missing.
     bottleneck = shown(
-        lambda: meter.find_bottleneck(fleet.deployed_settings, [meter.take_reading(4.0, 1.0)]), "web", Resource.CACHE
+        lambda: meter.find_bottleneck(fleet.deployed_settings, [meter.take_reading(4.0, 1.0)]),
+        "web",
+        Resource.CACHE,
     )
     assert bottleneck.service == "php_ini"
     assert "raise opcache_memory_consumption" in bottleneck.evidence

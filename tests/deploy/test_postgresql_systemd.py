@@ -8,17 +8,17 @@ from contextlib import contextmanager
 
 import pytest
 
-from autotune.deploy.deployed import DeployResult, DeployFailed
+from autotune.deploy.deploy_result import DeployFailed, DeployResult
 from autotune.deploy.deployment import Deployment
 from autotune.environments.load_meter import LoadMeter
 from autotune.environments.stack import StackEnvironment, prepare
 from autotune.lab.plan import derive_names
 from autotune.loads.base import Request
-from autotune.loads.own import CustomGenerator
-from autotune.monitor.watch import build_watched_hosts
+from autotune.loads.custom_generator import CustomGenerator
+from autotune.monitor.host_watch import build_watched_hosts
 from autotune.services.base import Action
 from autotune.services.diagnosis import Resource
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 from autotune.target.slo import Slo
 from autotune.transports.local import LocalTransport
 from tests.deploy.lab import Ground, News, acted, differing, renewed, settings, shown
@@ -165,14 +165,18 @@ def starved(ground: Ground, environment: StackEnvironment, fleet: Deployment) ->
     """Twenty clients that are let in and stay, and twenty more that are not."""
     script = ground.directory / "clients.py"
     script.write_text(_CLIENTS)
-    hosts = build_watched_hosts(fleet.stack, dict.fromkeys(ground.transports, 2.0), ground.transports)
+    hosts = build_watched_hosts(
+        fleet.stack, dict.fromkeys(ground.transports, 2.0), ground.transports
+    )
     meter = LoadMeter(
         CustomGenerator((sys.executable, str(script), f"{NETWORK}.24", "20")),
         Request(fleet.stack.entry, "/", b""), Slo(limit=2.0), (LocalTransport(),), fleet.stack, hosts,
         timeout=60.0, max_rate=20_000.0, read_deployed_settings=lambda: fleet.deployed_settings,
     )  # fmt: skip
     bottleneck = shown(
-        lambda: meter.find_bottleneck(fleet.deployed_settings, [meter.take_reading(4.0, 5.0)]), "db", Resource.CONNECTIONS
+        lambda: meter.find_bottleneck(fleet.deployed_settings, [meter.take_reading(4.0, 5.0)]),
+        "db",
+        Resource.CONNECTIONS,
     )
     assert bottleneck.service == "postgresql"
     assert "its limit is 20 clients (it refused " in bottleneck.evidence

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from autotune.deploy.backup import HostBackup, decode_backup
-from autotune.deploy.host_commands import STATE_DIRECTORY, BACKUP_FILE
+from autotune.deploy.host_commands import BACKUP_FILE, STATE_DIRECTORY
 from autotune.deploy.managed_hosts import restore_hosts
 from autotune.errors import AutotuneError
 from autotune.lab import machine
@@ -145,7 +145,9 @@ def test_a_host_whose_power_is_cut_at_any_step_loses_nothing(
         start_lab(HOSTS, ground.lab)
         host.put(image)
         ended = f's/"pid": {os.getpid()},/"pid": {2**22 + 1},/'  # its tuner is gone, too
-        ground.sh(HOST, f"[ ! -e {STATE_DIRECTORY}/lock ] || sed -i '{ended}' {STATE_DIRECTORY}/lock")
+        ground.sh(
+            HOST, f"[ ! -e {STATE_DIRECTORY}/lock ] || sed -i '{ended}' {STATE_DIRECTORY}/lock"
+        )
         transport = SshTransport(build_ssh_host(ground.lab, HOST))
         restore_hosts(ground.directory / "lost", {HOST: transport}, SERVICE_MANAGER)
         transport.run(["sh", "-c", f"rm -rf {STATE_DIRECTORY}"])

@@ -24,20 +24,26 @@ from autotune.deploy.backup import BackupCheck, BackupStore, decode_backup
 from autotune.deploy.deployment import Deployment
 from autotune.deploy.desired_state import plan_host
 from autotune.deploy.host import ManagedHost, _build_backup_check
-from autotune.deploy.host_commands import STATE_DIRECTORY, APPLIED_BACKUP_FILE, BACKUP_FILE, Command, run_commands
+from autotune.deploy.host_commands import (
+    APPLIED_BACKUP_FILE,
+    BACKUP_FILE,
+    STATE_DIRECTORY,
+    Command,
+    run_commands,
+)
 from autotune.deploy.host_state import FileState, HostPlan, HostState
 from autotune.deploy.managed_hosts import (
     ManagedHosts,
-    restore_orphaned,
     restore_host,
     restore_hosts,
+    restore_orphaned,
     restore_study,
 )
 from autotune.deploy.runtime import ConfigurationCheck
 from autotune.deploy.stack import ServiceInstance
 from autotune.errors import AutotuneError
 from autotune.runtimes.systemd import SERVICE_MANAGER
-from autotune.services.base import Action, Endpoint, Role, Placement
+from autotune.services.base import Action, Endpoint, Placement, Role
 from autotune.services.registry import list_by_role
 from autotune.transports.base import CommandResult, HostUnreachable
 from tests.deploy.doubles import Here
@@ -288,7 +294,9 @@ def test_what_was_kept_and_what_was_killed_since_are_restored_by_one_restore(
     restore_hosts(tmp_path / "lost", {"here": here}, SERVICE_MANAGER)
     assert (tmp_path / "conf").read_text() == (tmp_path / "more").read_text() == "original\n"
     assert overwritten(tmp_path) == {}
-    assert killed.read_backup_copy(APPLIED_BACKUP_FILE) is killed.read_backup_copy(BACKUP_FILE) is None
+    assert (
+        killed.read_backup_copy(APPLIED_BACKUP_FILE) is killed.read_backup_copy(BACKUP_FILE) is None
+    )
 
 
 def test_originals_that_the_software_refuses_by_now_do_not_replace_what_works(
@@ -327,7 +335,8 @@ def test_options_of_a_program_are_validated_as_its_original_has_them(
     how = part.service.build_validation(site, {path: b"-m 64\n"})
     assert how is not None
     recorded = _build_backup_check(
-        ConfigurationCheck(part, how, {path: b""}, (path,)), HostState({path: FileState(b"-m 1 # M\n-d\n")})
+        ConfigurationCheck(part, how, {path: b""}, (path,)),
+        HostState({path: FileState(b"-m 1 # M\n-d\n")}),
     )
     assert recorded is not None
     assert recorded.argv == ("false", "-m", "1", "-s", "trial.sock")
@@ -531,7 +540,9 @@ def test_a_host_is_observed_when_what_a_lost_connection_left_is_over(
 ) -> None:
     host = locked("study")
     late = ("sh", "-c", f"touch {tmp_path}/begun; sleep 1; echo late >{tmp_path}/conf")
-    batch = threading.Thread(target=run_commands, args=(here, [Command(late)]), kwargs={"alone": True})
+    batch = threading.Thread(
+        target=run_commands, args=(here, [Command(late)]), kwargs={"alone": True}
+    )
     batch.start()
     while not (tmp_path / "begun").exists():
         time.sleep(0.01)

@@ -15,8 +15,8 @@ from autotune.account_key import state_directory
 from autotune.deploy import private_servers, run_directories
 from autotune.deploy.private_servers import PID_SUFFIX, stop_orphaned
 from autotune.deploy.run_directories import RunDirectory
-from autotune.study.context import stop_orphaned_servers
 from autotune.study.restore import restore_target
+from autotune.study.trial_context import stop_orphaned_servers
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from subprocess import PIPE
 
 import pytest
 
-from autotune.deploy.deployed import DeployFailed
+from autotune.deploy.deploy_result import DeployFailed
 from autotune.deploy.deployment import Deployment
 from autotune.deploy.host_commands import SUDOERS_RULE, Command, run_commands
 from autotune.deploy.managed_hosts import ManagedHosts, restore_hosts, restore_study

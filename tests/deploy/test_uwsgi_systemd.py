@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from autotune.deploy.deployed import DeployFailed
+from autotune.deploy.deploy_result import DeployFailed
 from autotune.deploy.deployment import Deployment
 from autotune.loads.base import Request
 from autotune.loads.registry import LOAD_GENERATORS
@@ -96,7 +96,9 @@ def test_an_ini_file_is_adopted_changed_refused_starved_and_restored(
     ground: Ground, monkeypatch: pytest.MonkeyPatch, site: str, socket: str
 ) -> None:
     print(ground.sh("flweb", site))
-    monkeypatch.setattr("autotune.monitor.watch.LAST_SAMPLE", 60.0)  # however busy this machine is
+    monkeypatch.setattr(
+        "autotune.monitor.host_watch.LAST_SAMPLE", 60.0
+    )  # however busy this machine is
     with ground.adopted(f"{NETWORK}.22", path="/") as (written, fleet):
         assert written.tier_summaries == (
             "lb: nginx on flweb, port 80; forwards to app",
@@ -126,6 +128,8 @@ def changed_and_starved(ground: Ground, fleet: Deployment) -> None:
 
     deployed(processes=1, threads=1)  # a request each 0.1 s
     request = Request(fleet.stack.entry, "/", RIGHT[1])
-    bottleneck = diagnosed(ground, fleet, LOAD_GENERATORS["httperf"], request, Slo(limit=0.6), 30.0, "app")
+    bottleneck = diagnosed(
+        ground, fleet, LOAD_GENERATORS["httperf"], request, Slo(limit=0.6), 30.0, "app"
+    )
     assert bottleneck.service == "uwsgi"
     assert "raise processes" in bottleneck.evidence

@@ -6,7 +6,7 @@ from functools import partial
 
 import pytest
 
-from autotune.deploy.deployed import DeployFailed
+from autotune.deploy.deploy_result import DeployFailed
 from autotune.deploy.deployment import Deployment
 from autotune.loads.base import Request
 from autotune.loads.registry import LOAD_GENERATORS
@@ -47,7 +47,9 @@ def test_debian_s_own_is_adopted_changed_refused_starved_and_restored(ground: Gr
     ground.sh("fllb", _CACHE)
     hosts = (f"{NETWORK}.21", f"{NETWORK}.22")
     with ground.adopted(*hosts, path="/slow.php") as (written, fleet):
-        assert written.tier_summaries[0] == "http_cache: varnish on fllb, port 6081; forwards to web"
+        assert (
+            written.tier_summaries[0] == "http_cache: varnish on fllb, port 6081; forwards to web"
+        )
         assert not [note for note in written.notes if "fllb" in note]
         assert "listening but not tuned on every host: sshd (22)" in written.notes
         changed_and_starved(ground, fleet)

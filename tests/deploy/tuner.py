@@ -28,10 +28,10 @@ from paramiko import Channel
 from autotune.deploy.managed_hosts import restore_study
 from autotune.environments.stack import prepare
 from autotune.runtimes.systemd import SERVICE_MANAGER
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 from autotune.transports.base import Argv, CommandResult
-from autotune.transports.hosts import create_transports
 from autotune.transports.ssh import SshTransport
+from autotune.transports.target_hosts import create_transports
 from tests.deploy.lab import News, settings
 
 CHANGES = (
@@ -87,7 +87,9 @@ def tune(target: Path, study: Path, watched: Watched | None) -> None:
 def restore(target: Path, study: Path, watched: Watched | None) -> None:
     file = read_target(target)
     used = {host for tier in file.target.tiers.values() for host in tier.hosts}
-    of_hosts = {name: transport for name, transport in create_transports(file).items() if name in used}
+    of_hosts = {
+        name: transport for name, transport in create_transports(file).items() if name in used
+    }
     print("open", flush=True)
     if watched:
         watched.begin()

@@ -18,11 +18,11 @@ from autotune.environments.stack import prepare
 from autotune.loads.base import Request
 from autotune.loads.registry import LOAD_GENERATORS
 from autotune.measure.steal import HIGH_STEAL_SHARE, CpuSteal
-from autotune.monitor.watch import build_watched_hosts
+from autotune.monitor.host_watch import build_watched_hosts
 from autotune.services.base import Value
 from autotune.services.registry import expected_body
 from autotune.space.space import SearchSpace
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 from tests.answers import fetched
 
 pytestmark = [pytest.mark.stack, pytest.mark.quiet]
@@ -201,7 +201,10 @@ def climb(stack: Started, first: float) -> list[WatchedReading]:
     rate, steal, patience = first, CpuSteal(), 20
     while sum(w.reading.violation_fraction > allowed for w in readings) < 2 and rate < HIGHEST:
         watched = stack.meter.take_reading(rate, SECONDS)
-        stormy = watched.reading.violation_fraction > allowed and steal.excess_steal(watched.hosts) > HIGH_STEAL_SHARE
+        stormy = (
+            watched.reading.violation_fraction > allowed
+            and steal.excess_steal(watched.hosts) > HIGH_STEAL_SHARE
+        )
         steal = steal.with_reading(watched.hosts)
         if stormy and patience:
             patience -= 1
@@ -216,7 +219,9 @@ def climb(stack: Started, first: float) -> list[WatchedReading]:
 def test_the_shortage_is_named(shortage: Shortage, tmp_path: Path) -> None:
     with started(shortage, tmp_path) as stack:
         readings = climb(stack, shortage.first)
-        found = stack.meter.find_bottleneck(stack.space.build_candidate(shortage.settings).settings, readings)
+        found = stack.meter.find_bottleneck(
+            stack.space.build_candidate(shortage.settings).settings, readings
+        )
     assert found is not None, [w.reading for w in readings]
     print(f"\n{found} (confidence {found.confidence:.2f})")
     assert (found.tier, found.service, found.resource) == shortage.verdict, found

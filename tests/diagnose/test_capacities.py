@@ -9,7 +9,13 @@ from typing import Any
 
 import pytest
 
-from autotune.diagnose.capacities import MIN_USED_SHARE, ResourceUse, pool_capacities, build_host_uses, list_uses
+from autotune.diagnose.capacities import (
+    MIN_USED_SHARE,
+    ResourceUse,
+    build_host_uses,
+    list_uses,
+    pool_capacities,
+)
 from autotune.diagnose.context import ReadingContext
 from autotune.environments.base import prepare
 from autotune.environments.simulated import ModelMeter, SimulatedEnvironment
@@ -19,7 +25,7 @@ from autotune.services.base import Role
 from autotune.services.diagnosis import InstanceActivity
 from autotune.simulate.stack import SimulatedStack
 from autotune.simulate.topology import ChainTopology
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 from autotune.target.slo import Slo
 
 REPOSITORY = Path(__file__).parents[2]
@@ -67,7 +73,9 @@ def test_each_part_says_what_it_carries_at_any_rate(rate: float) -> None:
 def test_what_is_hardly_used_is_known_less_well() -> None:
     told = pool_capacities(list_uses([context(100.0)], CALLS))
     assert told["cache.cpu"].sd > 2 * told["web.cpu"].sd
-    assert "store.cpu" not in pool_capacities([ResourceUse("store.cpu", ("store",), 9.0, MIN_USED_SHARE / 2, 0.1)])
+    assert "store.cpu" not in pool_capacities(
+        [ResourceUse("store.cpu", ("store",), 9.0, MIN_USED_SHARE / 2, 0.1)]
+    )
 
 
 def test_what_others_use_of_a_host_is_no_demand_of_requests() -> None:

@@ -10,7 +10,11 @@ import pytest
 from ruamel.yaml import YAML
 
 from autotune.diagnose.context import Bottleneck, ReadingContext
-from autotune.diagnose.diagnosis import select_bottleneck, find_first_bottleneck, list_recommended_changes
+from autotune.diagnose.diagnosis import (
+    find_first_bottleneck,
+    list_recommended_changes,
+    select_bottleneck,
+)
 from autotune.measure.reading import Reading
 from autotune.monitor.activity import HostActivity
 from autotune.services import registry
@@ -39,7 +43,9 @@ def part(name: str, values: dict[str, Any]) -> InstanceActivity:
     tier, role = TIERS[name]
     host = values.pop("host", "here")
     service = name.rpartition(".")[2]
-    runs = any(s.runs_application for s in registry.list_by_name(service) if role in (s.role, Role.APP))
+    runs = any(
+        s.runs_application for s in registry.list_by_name(service) if role in (s.role, Role.APP)
+    )
     return InstanceActivity(f"{tier}.{host}.{service}", tier, host, service, role, runs, **values)
 
 
@@ -137,7 +143,9 @@ def found(service: str, resource: Resource) -> dict[str, object]:
 
 
 def test_moves_name_parameters_of_the_tier_in_full() -> None:
-    assert list_recommended_changes(found("memcached", Resource.CACHE)) == ("web.memcached.memory+",)
+    assert list_recommended_changes(found("memcached", Resource.CACHE)) == (
+        "web.memcached.memory+",
+    )
     assert list_recommended_changes(found("php_fpm", Resource.WORKERS))[:2] == (
         "web.php_fpm.max_children+",
         "web.php_fpm.pm=static",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autotune.discovery import adoption
+from autotune.discovery import tier_adoption
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tiers import DiscoveredInstance, find_instances, group_tiers
 from autotune.masking import restore_secrets
@@ -16,7 +16,9 @@ from autotune.space.facts import HostFacts
 def filled(instance: DiscoveredInstance, service: str, path: str, text: str) -> str:
     """A rendered file of an instance's service with what was masked filled in, as it is deployed."""
     outliner = map_adoptions()[instance.services[service].key].visible.build_outliner(path)
-    return restore_secrets(text.encode(), instance.host.tree.files.get(path), path, outliner).decode()
+    return restore_secrets(
+        text.encode(), instance.host.tree.files.get(path), path, outliner
+    ).decode()
 
 
 FACTS = HostFacts(2, 4 * 2**30, 1024)
@@ -115,9 +117,9 @@ def store(text: str = "bind 10.0.0.4\nport 6379\nhz 10\n") -> DiscoveredHost:
     return host("db1", "10.0.0.4", {"/etc/redis/redis.conf": text}, "redis-server.service")
 
 
-def adopted(of: DiscoveredHost) -> adoption.AdoptedTier:
+def adopted(of: DiscoveredHost) -> tier_adoption.AdoptedTier:
     """The one tier that is found on a host, with what is tuned there."""
     (tier,) = group_tiers(find_instances(of)[0])
-    each = adoption.adopt_tier(tier)
-    adoption.check_templates(each)
+    each = tier_adoption.adopt_tier(tier)
+    tier_adoption.check_templates(each)
     return each

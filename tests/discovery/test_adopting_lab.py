@@ -13,18 +13,18 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.deployed import DeployFailed
-from autotune.discovery.adopting import AdoptionSummary, adopt_hosts
+from autotune.deploy.deploy_result import DeployFailed
+from autotune.discovery.target_writer import AdoptionSummary, adopt_hosts
 from autotune.environments.stack import prepare
 from autotune.errors import AutotuneError
 from autotune.lab.lifecycle import build_ssh_host
 from autotune.lab.plan import derive_names
 from autotune.masking import has_placeholder, restore_secrets
 from autotune.services.base import Action
-from autotune.services.registry import list_by_name, find_outliner
-from autotune.study import context
-from autotune.study.records import Phase
-from autotune.target.read import read_target
+from autotune.services.registry import find_outliner, list_by_name
+from autotune.study import trial_context
+from autotune.study.study_state import Phase
+from autotune.target.read_target import read_target
 from autotune.transports import curl
 from autotune.transports.local import LocalTransport
 from autotune.transports.ssh import SshTransport
@@ -112,7 +112,9 @@ def ground(lab: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Grou
 @pytest.fixture(scope="module")
 def written(ground: Ground) -> AdoptionSummary:
     before = ground.pictures()
-    made = adopt_hosts([ADDRESS], ground.directory / "mine.yaml", derive_names(ground.lab).ssh_config, None)
+    made = adopt_hosts(
+        [ADDRESS], ground.directory / "mine.yaml", derive_names(ground.lab).ssh_config, None
+    )
     assert differing(before, ground.pictures()) == []
     return made
 
@@ -261,7 +263,10 @@ def test_a_short_study_from_the_command_line(ground: Ground, written: AdoptionSu
     own = f"{original}\n".encode()
     assert has_placeholder(pool.read_bytes())
     (service,) = list_by_name("php_fpm")
-    assert restore_secrets(pool.read_bytes(), own, "www.conf", find_outliner(service, "www.conf")) == own
+    assert (
+        restore_secrets(pool.read_bytes(), own, "www.conf", find_outliner(service, "www.conf"))
+        == own
+    )
 
 
 def scripted(ground: Ground, text: str, *options: str) -> tuple[int, str]:
@@ -286,9 +291,12 @@ def autotune(*words: str) -> str:
 
 def exported(ground: Ground, written: AdoptionSummary) -> tuple[Path, str]:
     """The role of four edited directives, and the script of the host."""
-    environment, study = prepare(read_target(written.target_file)), ground.directory / "studies" / "one"
-    with context.open_session(environment, study, News()) as opened:  # type: ignore[arg-type]  # takes every call
-        context.begin_study(environment, opened, study)
+    environment, study = (
+        prepare(read_target(written.target_file)),
+        ground.directory / "studies" / "one",
+    )
+    with trial_context.open_session(environment, study, News()) as opened:  # type: ignore[arg-type]  # takes every call
+        trial_context.begin_study(environment, opened, study)
         settings = environment.space.build_candidate(FOUR)
         trial = opened.store.begin_trial(Phase.RECOMMENDED, settings)
         fleet = opened.session.fleet

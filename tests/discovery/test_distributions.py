@@ -8,14 +8,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.discovery.test_adoption import adopted, given_back, rendered
 
 from autotune.deploy import manifest
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tiers import find_instances
-from autotune.services.base import Endpoint, AdoptedConfig, Placement, Value
+from autotune.services.base import AdoptedConfig, Endpoint, Placement, Value
 from autotune.services.registry import DEPLOYABLE_SERVICES
 from tests.discovery.places import POOL, WEB_FILES, host
-from tests.discovery.test_adoption import adopted, given_back, rendered
 
 # RHEL 9: the distribution's nginx with PHP-FPM, and its httpd.
 FPM = {
@@ -130,7 +130,9 @@ def test_it_is_tuned_where_its_distribution_has_it(
     given_back(tier, found)
     own = tier.adopted_configs[part]
     assert (own.unit, own.main) == (unit, main)
-    assert manifest.parse_record(manifest.build_record(tier.adopted_configs)) == tier.adopted_configs
+    assert (
+        manifest.parse_record(manifest.build_record(tier.adopted_configs)) == tier.adopted_configs
+    )
     assert not {*tier.baseline_values} & {*tier.skipped}
     changes = {k: v for k, v in changed.items() if f"{service}.{k}" in tier.baseline_values}
     assert changes == changed

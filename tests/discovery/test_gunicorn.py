@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.deploy.templates import render_text
-from autotune.discovery import adoption
+from autotune.discovery import tier_adoption
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tiers import find_instances, group_tiers
 from autotune.services.config_files import FileTree
@@ -36,7 +36,7 @@ def host(command: str, conf: bytes = CONF, port: str = "8000", **files: str) -> 
     )  # fmt: skip
 
 
-def bare(tier: adoption.AdoptedTier) -> dict[str, object]:
+def bare(tier: tier_adoption.AdoptedTier) -> dict[str, object]:
     return {name.removeprefix("gunicorn."): value for name, value in tier.baseline_values.items()}
 
 
@@ -120,7 +120,7 @@ def test_a_unix_socket_is_where_nginx_sends_to(
     of = host(command, conf, shown, **{"/etc/nginx/nginx.conf": f"events {{}} http {{ {web} }}"})
     lb, app = group_tiers(find_instances(replace(of, units={"nginx.service": "active"}))[0])
     assert (lb.forwards_to, app.tier_kind) == ("app", "app")
-    assert adoption.adopt_tier(app).adopted_configs["app.web1.gunicorn"].listen == shown
+    assert tier_adoption.adopt_tier(app).adopted_configs["app.web1.gunicorn"].listen == shown
 
 
 SOCKET = "[Socket]\nListenStream=/run/shop.sock\n"

@@ -6,16 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.discovery.test_adoption import adopted, given_back, rendered
 
-from autotune.discovery.adopting import write_target
 from autotune.discovery.host_reading import DiscoveredHost
+from autotune.discovery.target_writer import write_target
 from autotune.discovery.tiers import find_instances
 from autotune.services.base import Value
 from autotune.services.registry import map_adoptions
 from autotune.space.facts import HostFacts
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 from tests.discovery.places import host, web
-from tests.discovery.test_adoption import adopted, given_back, rendered
 
 STYLES = Path(__file__).parent / "styles"
 SECTIONS = (STYLES / "haproxy-sections.cfg").read_text()
@@ -43,7 +43,11 @@ def test_what_a_file_with_several_sections_says() -> None:
     tier = adopted(found)["lb"]
     given_back(tier, found)
     assert tier.discovered_tier.port == 8080
-    assert tier.discovered_tier.instances[0].backends == ("10.0.0.2:80", "10.0.0.3:80", "10.0.0.4:80")
+    assert tier.discovered_tier.instances[0].backends == (
+        "10.0.0.2:80",
+        "10.0.0.3:80",
+        "10.0.0.4:80",
+    )
     assert tier.adopted_configs["lb.lb1.haproxy"].listen == "/run/haproxy/edge.sock"
     assert {name.removeprefix("haproxy."): value for name, value in tier.baseline_values.items()} == {
         "nbthread": 2, "maxconn": 4000, "server_maxconn": 30, "backlog": 2000,
@@ -91,7 +95,9 @@ def test_debian_s_own_file_with_a_site() -> None:
 
 
 def test_what_is_tuned_on_demand_keeps_its_value_in_the_target(tmp_path: Path) -> None:
-    write_target([balancer(DEBIAN.replace("50000", "30000") + FRONT)], tmp_path / "own.yaml", None, "/")
+    write_target(
+        [balancer(DEBIAN.replace("50000", "30000") + FRONT)], tmp_path / "own.yaml", None, "/"
+    )
     rules = read_target(tmp_path / "own.yaml").target.parameters
     assert rules["lb.haproxy.timeout_client"].fixed == 30_000
     assert rules["lb.haproxy.busy_polling"].fixed is False
@@ -126,9 +132,14 @@ def test_what_is_not_tuned_is_told(text: str, files: dict[str, str], why: str) -
 
 
 def test_a_frontend_with_tls_alone() -> None:
-    (found,), _ = find_instances(balancer(DEBIAN + FRONT.replace(":80\n\td", ":443 ssl crt x\n\td")))
+    (found,), _ = find_instances(
+        balancer(DEBIAN + FRONT.replace(":80\n\td", ":443 ssl crt x\n\td"))
+    )
     assert (found.port, found.tls, found.hostname) == (443, True, "")
 
 
 def test_one_that_does_not_run_is_not_there() -> None:
-    assert list(map_adoptions()["haproxy"].find_services(replace(balancer(DEBIAN + FRONT), units={}))) == []
+    assert (
+        list(map_adoptions()["haproxy"].find_services(replace(balancer(DEBIAN + FRONT), units={})))
+        == []
+    )

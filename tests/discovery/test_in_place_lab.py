@@ -16,9 +16,9 @@ from autotune.errors import TargetError
 from autotune.lab.lifecycle import build_ssh_host
 from autotune.lab.plan import derive_names
 from autotune.services.base import Action
-from autotune.study import context, start
-from autotune.study.records import Phase
-from autotune.target.read import read_target
+from autotune.study import start, trial_context
+from autotune.study.study_state import Phase
+from autotune.target.read_target import read_target
 from autotune.transports.ssh import SshTransport
 from tests.answers import fetched
 from tests.deploy.lab import Ground, News, acted, differing
@@ -169,7 +169,9 @@ def test_a_link_is_edited_at_its_target_and_keeps_its_bytes(ground: Ground) -> N
     fleet = bed.create_deployment(ground.directory / "linked", News().note)
     fleet.lock_hosts()
     try:
-        done = fleet.deploy(fleet.space.build_candidate({"web.nginx.worker_connections": 2000}).settings)
+        done = fleet.deploy(
+            fleet.space.build_candidate({"web.nginx.worker_connections": 2000}).settings
+        )
         assert done.effective.get("web.nginx.worker_connections") == 2000
         assert ground.sh(WEB, "readlink /etc/nginx/nginx.conf") == "/srv/git/main.conf"
         assert (
@@ -192,7 +194,9 @@ def test_a_cache_is_restarted_only_where_the_target_allows_it(ground: Ground) ->
         "cache: settings that need a restart are not tuned, because memcached stores items" in left
     )
     assert "`allow_data_loss: true`" in left
-    assert not [d.name for d in bed.space.tunable_dimensions if d.name.startswith("cache.memcached")]
+    assert not [
+        d.name for d in bed.space.tunable_dimensions if d.name.startswith("cache.memcached")
+    ]
     fleet = bed.create_deployment(ground.directory / "cache", News().note)
     fleet.lock_hosts()
     fleet.deploy(fleet.space.build_candidate({"web.nginx.worker_connections": 2000}).settings)
@@ -279,7 +283,9 @@ def test_a_cache_bound_to_one_address_is_bound_to_no_other_at_any_moment(ground:
     fleet.lock_hosts()
     try:
         with asked_meanwhile(bound, every=0.05) as sockets:
-            done = fleet.deploy(fleet.space.build_candidate({"cache.memcached.threads": 3}).settings)
+            done = fleet.deploy(
+                fleet.space.build_candidate({"cache.memcached.threads": 3}).settings
+            )
             assert done.effective["cache.memcached.threads"] == 3
             fleet.restore()
         places = [line.split()[3] for listening in sockets for line in listening.splitlines()]
@@ -332,8 +338,8 @@ def test_check_and_plan_speak_of_the_files_on_the_hosts(ground: Ground) -> None:
 def test_a_study_goes_on_with_what_it_found_and_its_winner_is_applied(ground: Ground) -> None:
     before, path = ground.pictures(), target(ground)
     environment, study = prepare(read_target(path)), ground.directory / "studies" / "one"
-    with context.open_session(environment, study, News()) as opened:  # type: ignore[arg-type]  # takes every call
-        context.begin_study(environment, opened, study)
+    with trial_context.open_session(environment, study, News()) as opened:  # type: ignore[arg-type]  # takes every call
+        trial_context.begin_study(environment, opened, study)
         settings = environment.space.build_candidate({"store.redis.hz": 20})
         trial = opened.store.begin_trial(Phase.RECOMMENDED, settings)
         opened.store.record_deployment(trial, opened.session.fleet.deploy(settings.settings))

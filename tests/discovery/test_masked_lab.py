@@ -14,13 +14,13 @@ from typing import Any
 import psutil
 import pytest
 
-from autotune.discovery.adopting import adopt_hosts
+from autotune.discovery.target_writer import adopt_hosts
 from autotune.environments.stack import prepare
 from autotune.lab.lifecycle import build_ssh_host
 from autotune.lab.plan import derive_names
-from autotune.study import context
-from autotune.study.records import Phase
-from autotune.target.read import read_target
+from autotune.study import trial_context
+from autotune.study.study_state import Phase
+from autotune.target.read_target import read_target
 from autotune.transports import curl
 from autotune.transports.local import LocalTransport
 from autotune.transports.ssh import SshTransport
@@ -115,8 +115,8 @@ def deployed(ground: Ground, target: Path) -> None:
     """
     bed, study = prepare(read_target(target)), ground.directory / "studies" / "mine"
     news: Any = News()
-    with context.open_session(bed, study, news) as bench:
-        context.begin_study(bed, bench, study)
+    with trial_context.open_session(bed, study, news) as bench:
+        trial_context.begin_study(bed, bench, study)
         for phase, changes in ((Phase.BASELINE, {}), (Phase.SEARCH, CHANGES)):
             candidate = bed.space.build_candidate(changes)
             trial = bench.store.begin_trial(phase, candidate)

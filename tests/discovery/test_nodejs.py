@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotune.deploy.templates import render_text
-from autotune.discovery import adoption
+from autotune.discovery import tier_adoption
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tiers import find_instances
 from autotune.services.adoption import Listener
@@ -37,7 +37,7 @@ def host(
     )  # fmt: skip
 
 
-def text_of(tier: adoption.AdoptedTier, **changed: object) -> str:
+def text_of(tier: tier_adoption.AdoptedTier, **changed: object) -> str:
     (file,) = tier.adopted_configs["app.web1.nodejs"].files
     values = {name.removeprefix("nodejs."): value for name, value in tier.baseline_values.items()}
     text = render_text(tier.templates[file.template], {**values, **changed})
@@ -56,7 +56,9 @@ def test_a_unit_of_the_user_s_is_edited_and_a_drop_in_has_the_rest() -> None:
     values = {"workers": 4, "uv_threadpool_size": 8, "max_semi_space_size": 64,
               "max_old_space_size": 700}  # fmt: skip
     instance = tier.discovered_tier.instances[0]
-    texts = {path: render_text(tier.templates[file.template], values) for path, file in files.items()}
+    texts = {
+        path: render_text(tier.templates[file.template], values) for path, file in files.items()
+    }
     unit, drop_in = (filled(instance, "nodejs", path, text) for path, text in texts.items())
     expected = ENVIRONMENT.replace("Y=2", "Y=4").replace("512", "700")
     expected = expected.replace("-maps", "-maps --max-semi-space-size=64")
@@ -80,7 +82,10 @@ def test_what_its_environment_does_not_say_is_named() -> None:
     tier = adopted(host("", listener=Listener("node", 3000, True)))
     assert "WEB_CONCURRENCY" in tier.skipped["nodejs.workers"]
     assert "`--max-old-space-size` is missing" in tier.skipped["nodejs.max_old_space_size"]
-    assert tier.baseline_values == {"nodejs.uv_threadpool_size": 4, "nodejs.max_semi_space_size": 16}
+    assert tier.baseline_values == {
+        "nodejs.uv_threadpool_size": 4,
+        "nodejs.max_semi_space_size": 16,
+    }
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.discovery.test_adoption import adopted, given_back, rendered
 
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tiers import find_instances, group_tiers
 from autotune.services.base import Value
 from tests.discovery.places import host, web
-from tests.discovery.test_adoption import adopted, given_back, rendered
 
 DEBIAN = (Path(__file__).parent / "styles" / "postgresql-debian.conf").read_text()
 ETC = "/etc/postgresql/15/main"
@@ -37,7 +37,9 @@ def test_what_its_files_say() -> None:
     given_back(tier, found)
     assert (tier.discovered_tier.deployment, tier.discovered_tier.port) == ("postgresql", 5433)
     assert tier.adopted_configs["db.db1.postgresql"].listen == "/var/run/postgresql"
-    values = {name.removeprefix("postgresql."): value for name, value in tier.baseline_values.items()}
+    values = {
+        name.removeprefix("postgresql."): value for name, value in tier.baseline_values.items()
+    }
     assert values == {
         "max_connections": 250, "shared_buffers": 3072, "work_mem": 8192, "maintenance_work_mem": 64,
         "effective_cache_size": 4096, "wal_buffers": 16, "min_wal_size": 80, "max_wal_size": 4096,
@@ -100,11 +102,13 @@ def test_one_that_is_down_or_has_no_socket_is_not_tuned() -> None:
 
 def test_who_calls_it_is_a_guess_unless_a_file_says_so() -> None:
     every = {
-        tier.name: tier for tier in group_tiers(m for h in (database(), web()) for m in find_instances(h)[0])
+        tier.name: tier
+        for tier in group_tiers(m for h in (database(), web()) for m in find_instances(h)[0])
     }
     assert (every["web"].uses, every["web"].assumed_uses) == (("db",), ("db",))
     spoken = web(pool="[www]\nlisten = /run/php/php8.2-fpm.sock\nenv[DB] = 10.0.0.4:5433\n")
     every = {
-        tier.name: tier for tier in group_tiers(m for h in (database(), spoken) for m in find_instances(h)[0])
+        tier.name: tier
+        for tier in group_tiers(m for h in (database(), spoken) for m in find_instances(h)[0])
     }
     assert (every["web"].uses, every["web"].assumed_uses) == (("db",), ())

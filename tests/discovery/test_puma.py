@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.deploy.templates import render_text
-from autotune.discovery import adoption
+from autotune.discovery import tier_adoption
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tiers import find_instances
 from autotune.services.config_files import FileTree
@@ -65,11 +65,11 @@ def host(
     )  # fmt: skip
 
 
-def bare(tier: adoption.AdoptedTier) -> dict[str, object]:
+def bare(tier: tier_adoption.AdoptedTier) -> dict[str, object]:
     return {name.removeprefix("puma."): value for name, value in tier.baseline_values.items()}
 
 
-def text_of(tier: adoption.AdoptedTier, path: str, **changed: object) -> str:
+def text_of(tier: tier_adoption.AdoptedTier, path: str, **changed: object) -> str:
     files = {file.path: file for file in tier.adopted_configs["app.web1.puma"].files}
     text = render_text(tier.templates[files[path].template], {**bare(tier), **changed})
     return filled(tier.discovered_tier.instances[0], "puma", path, text)

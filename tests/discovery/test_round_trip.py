@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.deploy.templates import render_text
-from autotune.services.apache_files import parse_directives as apache_directives
-from autotune.services.config_files import Directive, DirectiveParser, ConfigSyntaxError, Word
+from autotune.services.apache_config import parse_directives as apache_directives
+from autotune.services.config_files import ConfigSyntaxError, Directive, DirectiveParser, Word
 from autotune.services.directives import render_edits
 from autotune.services.nginx import syntax as nginx
 from autotune.services.php_fpm import syntax as ini

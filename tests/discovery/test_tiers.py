@@ -8,7 +8,9 @@ from tests.discovery.places import LB, SITE, cache, host, store, web
 
 
 def found(*hosts: DiscoveredHost) -> dict[str, DiscoveredTier]:
-    return {tier.name: tier for tier in group_tiers(m for one in hosts for m in find_instances(one)[0])}
+    return {
+        tier.name: tier for tier in group_tiers(m for one in hosts for m in find_instances(one)[0])
+    }
 
 
 def lb(text: str = LB) -> DiscoveredHost:

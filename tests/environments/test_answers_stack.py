@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from autotune.environments.answers import AnswerCheck
+from autotune.environments.answer_check import AnswerCheck
 from autotune.environments.load_meter import build_reading
 from autotune.errors import AutotuneError
 from autotune.loads.base import LoadSpec
 from autotune.loads.httperf import HttperfGenerator
 from autotune.loads.probes import ProbeAnswer
-from autotune.loads.take import take_reading
+from autotune.loads.reading_run import take_reading
 from autotune.measure.reading import Reading
 from autotune.services.base import Endpoint
 from autotune.target.slo import Slo
@@ -83,7 +83,12 @@ def read(check: AnswerCheck, endpoint: Endpoint, seconds: float = 2.0) -> Readin
     spec = LoadSpec(400.0, seconds, timeout=5.0, latency_limit=SLO.limit, ramp_seconds=0.0)
     request = Request(endpoint, "/")
     result = take_reading(
-        HttperfGenerator(), request, spec, LocalTransport(), max_rate=400.0, validator=check.validator
+        HttperfGenerator(),
+        request,
+        spec,
+        LocalTransport(),
+        max_rate=400.0,
+        validator=check.validator,
     )
     return build_reading(result, spec)
 

@@ -19,12 +19,12 @@ import pytest
 from autotune.cli import app
 from autotune.environments.command import prepare
 from autotune.errors import TargetError
-from autotune.outcome import run_command
+from autotune.exit_handling import run_command
 from autotune.report.charts import build_chart_data
 from autotune.report.studies import open_study
 from autotune.report.view import build_study_view
 from autotune.study import journal
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 from tests.printed import printed
 
 pytestmark = pytest.mark.long

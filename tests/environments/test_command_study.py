@@ -14,7 +14,12 @@ import pytest
 
 from autotune.environments.command import REFERENCE_CALLS, CommandSession
 from autotune.errors import AutotuneError
-from autotune.measure.benchmark import BenchmarkAnswer, BenchmarkFault, UnusableConfiguration, BenchmarkValue
+from autotune.measure.benchmark import (
+    BenchmarkAnswer,
+    BenchmarkFault,
+    BenchmarkValue,
+    UnusableConfiguration,
+)
 from autotune.optimize.searcher import Searcher
 from autotune.optimize.storage import open_sqlite
 from autotune.report.studies import open_study
@@ -23,12 +28,12 @@ from autotune.report.view import build_study_view
 from autotune.services.base import Settings
 from autotune.space.space import build_space
 from autotune.study import journal
-from autotune.study.context import TrialContext, read_history
-from autotune.study.loop import run_study_loop
 from autotune.study.ranking import Verdict
-from autotune.study.records import COUNTED_PHASES, Phase, State
-from autotune.study.store import StudyStore
-from autotune.target.read import read_target
+from autotune.study.study_loop import run_study_loop
+from autotune.study.study_state import COUNTED_PHASES, Phase, State
+from autotune.study.study_store import StudyStore
+from autotune.study.trial_context import TrialContext, read_history
+from autotune.target.read_target import read_target
 
 pytestmark = pytest.mark.long
 
@@ -184,7 +189,9 @@ def test_noise_is_learned_from_the_first_calls_or_told(tmp_path: Path) -> None:
     assert first is not None
     assert 0.002 < first.sd < 0.05
     told = study(
-        tmp_path / _made(tmp_path, "b"), lambda told, rng: BenchmarkValue(hill(told, rng), 3.0), trials=3
+        tmp_path / _made(tmp_path, "b"),
+        lambda told, rng: BenchmarkValue(hill(told, rng), 3.0),
+        trials=3,
     )
     assert told.asked.told[0] != told.asked.told[1]
     peak = told.state.trials[0].peak
@@ -211,7 +218,9 @@ def test_what_cannot_be_used_teaches_the_search(tmp_path: Path) -> None:
 
 
 def flaky(times: Iterator[bool]) -> Function:
-    return lambda told, rng: BenchmarkFault("exit code 3", "boom") if next(times, False) else hill(told, rng)
+    return lambda told, rng: (
+        BenchmarkFault("exit code 3", "boom") if next(times, False) else hill(told, rng)
+    )
 
 
 def test_a_fault_is_asked_about_once_more(tmp_path: Path) -> None:
@@ -240,7 +249,10 @@ def test_a_broken_benchmark_stops_the_study_and_is_mended(tmp_path: Path) -> Non
 
 
 def test_a_baseline_that_cannot_be_used_is_no_ratio(tmp_path: Path) -> None:
-    done = study(tmp_path, lambda told, rng: UnusableConfiguration("no") if told["x"] == 5 else hill(told, rng))
+    done = study(
+        tmp_path,
+        lambda told, rng: UnusableConfiguration("no") if told["x"] == 5 else hill(told, rng),
+    )
     assert done.verdict.verdict == "improved"
     assert done.report["gain"] is None
 

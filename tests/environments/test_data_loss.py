@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from autotune.environments.data_loss import list_editable_files
-from autotune.services.base import ConfigFile, AdoptedConfig
-from autotune.target.read import read_target
+from autotune.services.base import AdoptedConfig, ConfigFile
+from autotune.target.read_target import read_target
 
 PAPER = Path(__file__).parents[2] / "targets" / "paper.yaml"
 FILES = (ConfigFile("/etc/memcached.conf", "memcached.conf"),)
@@ -17,7 +17,11 @@ FILES = (ConfigFile("/etc/memcached.conf", "memcached.conf"),)
 @pytest.mark.parametrize(
     ("loses", "allowed", "expected"),
     [
-        ("items are only in memory", False, AdoptedConfig((), "", loses="items are only in memory")),
+        (
+            "items are only in memory",
+            False,
+            AdoptedConfig((), "", loses="items are only in memory"),
+        ),
         ("items are only in memory", True, AdoptedConfig(FILES, "")),
         ("", False, AdoptedConfig(FILES, "")),
     ],

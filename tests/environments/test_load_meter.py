@@ -8,8 +8,8 @@ from autotune.deploy.stack import Stack
 from autotune.environments.load_meter import LoadMeter
 from autotune.loads.base import LoadSpec, Request
 from autotune.loads.httperf import HttperfGenerator
+from autotune.monitor.host_watch import Observations, WatchedHost
 from autotune.monitor.procfs import HostSample
-from autotune.monitor.watch import Observations, WatchedHost
 from autotune.services.base import Endpoint
 from autotune.target.slo import Slo
 from autotune.transports.local import LocalTransport
@@ -26,7 +26,9 @@ def gauge(cpus: float) -> LoadMeter:
 
 
 def seen(*throttled: float) -> Observations:
-    samples = tuple(HostSample(uptime=float(at), throttled_seconds=value) for at, value in enumerate(throttled))
+    samples = tuple(
+        HostSample(uptime=float(at), throttled_seconds=value) for at, value in enumerate(throttled)
+    )
     return Observations(samples={"load1": samples})
 
 

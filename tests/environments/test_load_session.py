@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.deployed import DeployFailed
+from autotune.deploy.deploy_result import DeployFailed
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.load_session import (
     OVERLOAD_PEAK_FACTOR,
     RAMP_SECONDS,
-    SHORT_RAMP_SECONDS,
     SHORT_RAMP_INCREASE,
+    SHORT_RAMP_SECONDS,
     UNMEASURED_PEAK_SD,
     LoadSession,
     StackMeter,
@@ -25,12 +25,12 @@ from autotune.environments.load_session import (
 )
 from autotune.errors import AutotuneError, LockedError
 from autotune.estimate import Estimate
-from autotune.measure.warmup import WarmUpResult, WarmUpWindow
+from autotune.measure.warm_up import WarmUpResult, WarmUpWindow
 from autotune.monitor.activity import HostUsage
 from autotune.study import trial
-from autotune.study.records import Phase, Trial
 from autotune.study.schedule import MeasureStep
-from autotune.study.store import StudyStore, load_readings
+from autotune.study.study_state import Phase, Trial
+from autotune.study.study_store import StudyStore, load_readings
 from tests.study.simulated import FormulaFleet, context, flat
 
 CALM, STOLEN = 0.01, 0.2
@@ -140,7 +140,8 @@ def warm_up_result(*windows: tuple[float, bool], failed: float = 0.0) -> WarmUpR
     ("prior", "seen", "guess"),
     [
         # Nobody has measured it: somewhat above what it carried, if it carried anything.
-        (None, warm_up_result((200, False), (300, False)), Estimate.from_value(300 * OVERLOAD_PEAK_FACTOR, UNMEASURED_PEAK_SD)),
+        (None, warm_up_result((200, False), (300, False)),
+         Estimate.from_value(300 * OVERLOAD_PEAK_FACTOR, UNMEASURED_PEAK_SD)),
         (None, warm_up_result((200, True), (100, True)), None),
         # It kept up with what is expected: so it is expected.
         (EXPECTED, warm_up_result((600, False), (600, False)), EXPECTED),
@@ -188,7 +189,10 @@ def test_no_value_of_a_trial_that_was_interrupted_goes_on_record(
         made = context(store, flat, Interrupted(error), seed=3, pace=0.0)
         step = MeasureStep(Phase.BASELINE, made.space.baseline)
         if isinstance(error, DeployFailed):  # under load its own configuration is to blame
-            assert trial.run_trial(step, made, Estimate.from_value(1000.0, 0.3), None).failure == error.message
+            assert (
+                trial.run_trial(step, made, Estimate.from_value(1000.0, 0.3), None).failure
+                == error.message
+            )
         else:
             with pytest.raises(LockedError):
                 trial.run_trial(step, made, Estimate.from_value(1000.0, 0.3), None)
@@ -215,6 +219,8 @@ def test_a_ramp_comes_before_readings_of_rates_that_were_not_just_offered(tmp_pa
     before = (0.0, 0.0, True)
     for purpose, now in zip(purposes, taken, strict=True):
         offered = not before[2] and now[0] <= before[0] * (1 + SHORT_RAMP_INCREASE)
-        assert now[1] == (0.0 if purpose == "warm-up" else SHORT_RAMP_SECONDS if offered else RAMP_SECONDS)
+        assert now[1] == (
+            0.0 if purpose == "warm-up" else SHORT_RAMP_SECONDS if offered else RAMP_SECONDS
+        )
         before = now
     assert {ramp for _, ramp, _ in taken} == {0.0, SHORT_RAMP_SECONDS, RAMP_SECONDS}

@@ -11,7 +11,7 @@ import pytest
 
 from autotune.environments.stack import prepare
 from autotune.report.studies import open_study
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 from tests.printed import printed
 
 pytestmark = pytest.mark.stack

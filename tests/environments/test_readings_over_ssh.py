@@ -22,7 +22,7 @@ from autotune.lab.lifecycle import remove_lab
 from autotune.loads import load_host
 from autotune.services.base import Settings
 from autotune.services.diagnosis import Resource
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 from autotune.transports.base import Transport
 from tests.deploy.lab import shown
 from tests.undisturbed import undisturbed
@@ -92,7 +92,9 @@ def running(path: Path, study: Path) -> Iterator[tuple[StackEnvironment, StackMe
 
 
 def sysctls(transport: Transport) -> list[str]:
-    return transport.run(["sysctl", "-n", load_host.PORT_RANGE_KEY, load_host.PORT_REUSE_KEY]).stdout.split()
+    return transport.run(
+        ["sysctl", "-n", load_host.PORT_RANGE_KEY, load_host.PORT_REUSE_KEY]
+    ).stdout.split()
 
 
 def climb(bed: StackEnvironment, equipment: StackMeter, first: float) -> Bottleneck | None:
@@ -100,7 +102,10 @@ def climb(bed: StackEnvironment, equipment: StackMeter, first: float) -> Bottlen
     readings: list[WatchedReading] = []
     slo = bed.file.target.slo.build_slo
     rate = first
-    while sum(w.reading.violation_fraction > slo.allowed_violations for w in readings) < 2 and rate < HIGHEST:
+    while (
+        sum(w.reading.violation_fraction > slo.allowed_violations for w in readings) < 2
+        and rate < HIGHEST
+    ):
         readings.append(equipment.take_reading(rate, SECONDS))
         equipment.wait_until_drained()
         rate *= 1.7

@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 
-from autotune.deploy.deployed import DeployFailed
+from autotune.deploy.deploy_result import DeployFailed
 from autotune.environments.base import Environment, prepare
 from autotune.environments.evaluation import (
     Evaluation,
     EvaluationRequest,
     FailedEvaluation,
-    MeasurementHistory,
     Measurement,
+    MeasurementHistory,
 )
 from autotune.environments.load_session import LoadSession
 from autotune.services.base import Settings
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 
 PAPER = Path(__file__).parents[2] / "targets" / "paper.yaml"
 COMMAND = f"""

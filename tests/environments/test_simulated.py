@@ -14,9 +14,9 @@ from autotune.cli import app
 from autotune.environments.base import environment_module, prepare
 from autotune.errors import AutotuneError, TargetError
 from autotune.study import ranking, start
-from autotune.study.records import COUNTED_PHASES
-from autotune.study.store import load_readings, load_state
-from autotune.target.read import TargetFile, read_target
+from autotune.study.study_state import COUNTED_PHASES
+from autotune.study.study_store import load_readings, load_state
+from autotune.target.read_target import TargetFile, read_target
 from tests.modelled import noisy
 from tests.printed import printed
 

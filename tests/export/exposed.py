@@ -7,7 +7,7 @@ import subprocess
 from hashlib import sha256
 from pathlib import Path
 
-from autotune.deploy.deployed import OriginalHost
+from autotune.deploy.deploy_result import OriginalHost
 from autotune.export.host_files import HostFile, Hosts
 from autotune.export.scripts import build_script
 from autotune.unified_diff import find_hunks
@@ -22,7 +22,9 @@ case $1 in is-enabled) echo enabled ;; is-active) echo active ;; esac
 
 def of_file(conf: str, new: str, old: str | None = None) -> str:
     """The script for a whole file, or for an edit of ``old``."""
-    edits = None if old is None else find_hunks(old.encode(), new.encode(), old.encode(), new.encode())
+    edits = (
+        None if old is None else find_hunks(old.encode(), new.encode(), old.encode(), new.encode())
+    )
     file = HostFile(
         host="h1",
         tier="app",

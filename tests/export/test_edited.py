@@ -10,7 +10,7 @@ from random import Random
 
 import pytest
 
-from autotune.deploy.deployed import OriginalHost
+from autotune.deploy.deploy_result import OriginalHost
 from autotune.errors import AutotuneError
 from autotune.export.host_files import HostFile, Hosts, _check_words
 from autotune.export.scripts import _build_diff, build_script

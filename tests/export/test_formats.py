@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from autotune.deploy.deployed import OriginalHost
+from autotune.deploy.deploy_result import OriginalHost
 from autotune.deploy.host_state import format_sysctl_file
 from autotune.errors import AutotuneError
 from autotune.export import ansible as role
 from autotune.export.host_files import MODEL, Hosts, hosts_of
-from autotune.export.write import ALL_FORMATS, build_export, write_export
+from autotune.export.writer import ALL_FORMATS, build_export, write_export
 from autotune.report.studies import Study, open_study
 from autotune.target.model import Host, Ssh
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from autotune.errors import AutotuneError
-from autotune.export.write import build_export
+from autotune.export.writer import build_export
 from autotune.report.studies import Study, open_study
 
 pytestmark = pytest.mark.long

@@ -19,8 +19,8 @@ from autotune.environments.stack import StackEnvironment
 from autotune.lab.lifecycle import halt_host, start_lab
 from autotune.lab.plan import derive_names
 from autotune.services.base import Value
-from autotune.study import applying, context
-from autotune.study.records import Phase
+from autotune.study import apply_export, trial_context
+from autotune.study.study_state import Phase
 from tests.answers import fetched
 from tests.deploy.lab import Ground, News, differing, renewed
 from tests.lab.pictures import below, of_files
@@ -76,9 +76,11 @@ def exported(
     directory = ground.directory / "studies" / name
     recommended = bed.space.preset_settings("recommended", deployment)
     left_out = {name for name in recommended if ".sysctl." in name and kernel not in name}
-    candidate = bed.space.build_candidate({n: recommended[n] for n in recommended.keys() - left_out})
-    with context.open_session(bed, directory, News()) as bench:  # type: ignore[arg-type]  # takes every call
-        context.begin_study(bed, bench, directory)
+    candidate = bed.space.build_candidate(
+        {n: recommended[n] for n in recommended.keys() - left_out}
+    )
+    with trial_context.open_session(bed, directory, News()) as bench:  # type: ignore[arg-type]  # takes every call
+        trial_context.begin_study(bed, bench, directory)
         trial = bench.store.begin_trial(Phase.RECOMMENDED, candidate)
         bench.store.record_deployment(trial, bench.session.fleet.deploy(candidate.settings))
     assert differing(before, ground.pictures()) == []
@@ -91,7 +93,7 @@ def exported(
 def in_effect(ground: Ground, bed: StackEnvironment, export: Path) -> InEffect:
     """What `apply` reads back, host by host; changes nothing."""
     fleet = ground.fleet(bed, "reading")
-    wanted = fleet.build_desired_state(applying.read_applicable_settings(bed, export))
+    wanted = fleet.build_desired_state(apply_export.read_applicable_settings(bed, export))
     return {host: read_back_host(wanted, fleet.hosts[host])[1] for host in fleet.stack.hosts}
 
 

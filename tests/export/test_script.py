@@ -13,7 +13,7 @@ from shutil import which
 
 import pytest
 
-from autotune.deploy.deployed import OriginalHost
+from autotune.deploy.deploy_result import OriginalHost
 from autotune.export.host_files import HostFile, Hosts
 from autotune.export.scripts import build_script
 
@@ -168,7 +168,9 @@ def test_a_unit_is_reloaded_where_that_is_all_it_needs(
     file = HostFile("lb1", "lb", "/etc/nginx/nginx.conf", AFTER.encode(), 0o644, None,
                     {unit: "reload"}, digest)  # fmt: skip
     before = {"lb1": OriginalHost(units={unit: True})}
-    text = build_script("Trial 3", "lb1", Hosts((file,), {"lb1": {unit: True}}, {"lb1": {}}, before))
+    text = build_script(
+        "Trial 3", "lb1", Hosts((file,), {"lb1": {unit: True}}, {"lb1": {}}, before)
+    )
     assert f"\nreload {unit}\n" in machine.run(text, "--check").stdout
     done = machine.run(text, *options)
     assert done.returncode == 0, done.stderr

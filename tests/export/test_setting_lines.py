@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.discovery.test_adoption import rendered
 
 from autotune.deploy.stack import ServiceInstance
 from autotune.errors import AutotuneError
@@ -16,7 +17,6 @@ from autotune.report.studies import open_study
 from autotune.services.registry import ALL_SERVICES, list_by_name
 from autotune.unified_diff import Hunk, find_hunks
 from tests.deploy.test_desired_state import wanted
-from tests.discovery.test_adoption import rendered
 from tests.discovery.test_field import CASES, found_of, tier_of
 
 STUDY = Path(__file__).parents[1] / "report" / "studies" / "improved"
@@ -46,7 +46,9 @@ def check(part: ServiceInstance, *hunks: Hunk) -> None:
 
 
 @pytest.mark.parametrize(("service", "case"), EDITED)
-def test_edits_of_a_service_are_exported(part: ServiceInstance, service: str, case: dict[str, Any]) -> None:
+def test_edits_of_a_service_are_exported(
+    part: ServiceInstance, service: str, case: dict[str, Any]
+) -> None:
     found = found_of(case)
     tier = tier_of(found, case.get("deployment", service))
     before = {path: content.decode() for path, content in found.tree.files.items()}

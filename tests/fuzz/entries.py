@@ -16,13 +16,13 @@ from autotune.deploy import backup, host_lock, manifest
 from autotune.deploy.host_commands import Command, run_commands
 from autotune.deploy.host_state import parse_files, parse_sysctls
 from autotune.deploy.templates import render_text
-from autotune.diagnose.faults import find_answer_error
-from autotune.discovery.adoption import adopt_tier
+from autotune.diagnose.faulty_hosts import find_answer_error
 from autotune.discovery.host_reading import DiscoveredHost, _parse_backlogs, _unpack_tree
+from autotune.discovery.tier_adoption import adopt_tier
 from autotune.discovery.tiers import find_instances, group_tiers
 from autotune.environments.base import prepare
 from autotune.errors import AutotuneError
-from autotune.export.write import build_export
+from autotune.export.writer import build_export
 from autotune.loads import (
     access_log,
     answer_kind,
@@ -30,16 +30,21 @@ from autotune.loads import (
     memcaslap,
     mutilate,
     probes,
-    start,
+    start_times,
     workload,
 )
-from autotune.loads.base import LoadGenerator, LoadError, LoadResult, LoadSpec, LoadProcess, Request
-from autotune.loads.closed import AbGenerator, ClosedLoopClients, ClosedLoopGenerator, WrkGenerator
+from autotune.loads.base import LoadError, LoadGenerator, LoadProcess, LoadResult, LoadSpec, Request
+from autotune.loads.closed_load import (
+    AbGenerator,
+    ClosedLoopClients,
+    ClosedLoopGenerator,
+    WrkGenerator,
+)
+from autotune.loads.custom_generator import CustomGenerator
 from autotune.loads.httperf import HttperfGenerator
 from autotune.loads.httperf_sessions import SessionGenerator
 from autotune.loads.load_host import ClientPorts, fit_kernel_values
 from autotune.loads.oha import OhaGenerator
-from autotune.loads.own import CustomGenerator
 from autotune.masking import Outliner, mask_secrets, restore_secrets
 from autotune.measure import benchmark
 from autotune.monitor import counters, stream
@@ -49,7 +54,7 @@ from autotune.report.page import render_page
 from autotune.report.status import format_status
 from autotune.report.studies import open_study
 from autotune.report.summary import build_summary
-from autotune.report.text import format_report_lines
+from autotune.report.text_report import format_report_lines
 from autotune.report.view import build_study_view
 from autotune.runtimes import containers
 from autotune.runtimes.systemd import parse_units
@@ -57,7 +62,7 @@ from autotune.services import unit_files
 from autotune.services.adoption import RunningService
 from autotune.services.apache.diagnosis import count_workers
 from autotune.services.apache.service import Apache
-from autotune.services.apache_files import parse_directives as apache_directives
+from autotune.services.apache_config import parse_directives as apache_directives
 from autotune.services.apache_mod_php.service import ApacheModPhp
 from autotune.services.base import Endpoint
 from autotune.services.config_files import ConfigSyntaxError
@@ -68,7 +73,7 @@ from autotune.services.limits.service import parse_open_files
 from autotune.services.mariadb import service as mariadb
 from autotune.services.mariadb import syntax as mariadb_files
 from autotune.services.mariadb.service import parse_counters as mariadb_counters
-from autotune.services.memcached.service import parse_options, build_settings_parser
+from autotune.services.memcached.service import build_settings_parser, parse_options
 from autotune.services.nginx import syntax as nginx
 from autotune.services.nginx.service import parse_effective as nginx_in_effect
 from autotune.services.nodejs import service as nodejs
@@ -77,21 +82,22 @@ from autotune.services.php_fpm import syntax as ini
 from autotune.services.postgresql.adoption import parse_directives as postgresql_directives
 from autotune.services.postgresql.service import parse_effective as postgresql_in_effect
 from autotune.services.puma import service as puma
-from autotune.services.readback import build_config_parser, build_backlog_parser
+from autotune.services.readback import build_backlog_parser, build_config_parser
 from autotune.services.redis_protocol import _is_bulk_complete, build_pair_parser
-from autotune.services.registry import map_adoptions, find_diagnosis
+from autotune.services.registry import find_diagnosis, map_adoptions
 from autotune.services.sysctl.service import parse_effective as sysctl_in_effect
 from autotune.services.uwsgi import service as uwsgi
 from autotune.services.varnish import service as varnish
 from autotune.space import expression
 from autotune.study import ceilings
-from autotune.study.applying import read_exported_rss, read_exported_settings
+from autotune.study.apply_export import read_exported_rss, read_exported_settings
 from autotune.study.directory import describe_lock_holder
-from autotune.study.store import JournalTail, reading_from_record, load_readings, load_state
+from autotune.study.study_store import JournalTail, load_readings, load_state, reading_from_record
 from autotune.sweep import request as sweep_request
-from autotune.target import requests, units
-from autotune.target.read import read_target as read_target
-from autotune.transports import connection, curl, facts, hostkeys, ssh_settings
+from autotune.target import quantities
+from autotune.target import requests_file as requests
+from autotune.target.read_target import read_target
+from autotune.transports import connection, curl, facts, host_keys, ssh_settings
 from autotune.transports.base import Argv, CommandResult, SshHost
 from tests import test_withheld
 from tests.discovery import (
@@ -210,7 +216,9 @@ def counted(result: LoadResult) -> None:
     if min([result.intended, result.sent, *result.errors.values(), *result.histogram.values()]) < 0:
         raise Impossible("a count below 0 was accepted")
     if result.right_answers + result.error_count != result.intended:
-        raise Impossible(f"{result.right_answers} + {result.error_count} requests of {result.intended}")
+        raise Impossible(
+            f"{result.right_answers} + {result.error_count} requests of {result.intended}"
+        )
     if result.limited is None and result.intended > 1000 * PROCESS.request_count:
         raise Impossible(f"{result.intended} requests where {PROCESS.request_count} were ordered")
 
@@ -232,7 +240,9 @@ def _loads() -> Iterator[Entry]:
     order = LoadSpec(60, 1.0, latency_limit=0.050, timeout=0.4, seed=5)
     (started,) = sessions.build_processes(ORDER, order)
 
-    def generator(load: LoadGenerator, process: LoadProcess = PROCESS) -> Callable[[str], LoadResult]:
+    def generator(
+        load: LoadGenerator, process: LoadProcess = PROCESS
+    ) -> Callable[[str], LoadResult]:
         return lambda text: load.parse_checked(process, text, ORDER, SPEC)
 
     def closed(load: ClosedLoopGenerator) -> Callable[[str], Any]:
@@ -260,7 +270,9 @@ def _loads() -> Iterator[Entry]:
         check=counted,
         **never,
     )
-    yield Entry("oha", recorded(folder + "oha"), generator(OhaGenerator()), check=counted, weight=2, **never)
+    yield Entry(
+        "oha", recorded(folder + "oha"), generator(OhaGenerator()), check=counted, weight=2, **never
+    )
     yield Entry(
         "own generator",
         own,
@@ -271,10 +283,18 @@ def _loads() -> Iterator[Entry]:
         **never,
     )
     yield Entry(
-        "ab", recorded(folder + "closed", "ab-*"), closed(AbGenerator()), check=not_negative, **never
+        "ab",
+        recorded(folder + "closed", "ab-*"),
+        closed(AbGenerator()),
+        check=not_negative,
+        **never,
     )
     yield Entry(
-        "wrk", recorded(folder + "closed", "wrk-*"), closed(WrkGenerator()), check=not_negative, **never
+        "wrk",
+        recorded(folder + "closed", "wrk-*"),
+        closed(WrkGenerator()),
+        check=not_negative,
+        **never,
     )
     yield Entry(
         "memcaslap",
@@ -293,12 +313,23 @@ def _loads() -> Iterator[Entry]:
     )
     yield Entry("whole answers", (PROBED,), _probed, refusals=(LoadError,))
     yield Entry("pages", recorded(folder + "error-pages", "*.html"), _compared, **never)
-    yield Entry("uris", ("/a\n/b?c=d\n", "/a\0/b\0"), workload.parse_uris, refusals=(workload.UnusableWorkload,))
+    yield Entry(
+        "uris",
+        ("/a\n/b?c=d\n", "/a\0/b\0"),
+        workload.parse_uris,
+        refusals=(workload.UnusableWorkload,),
+    )
     yield Entry("k6 scripts", (SCRIPT,), _script, refusals=(workload.UnusableWorkload,), weight=0.5)
-    yield Entry("sessions", (SESSIONS,), workload.parse_session_kinds, refusals=(workload.UnusableWorkload,))
+    yield Entry(
+        "sessions", (SESSIONS,), workload.parse_session_kinds, refusals=(workload.UnusableWorkload,)
+    )
     yield Entry("ports of load hosts", (PORTS,), ClientPorts.parse, **never)
     yield Entry("kernel of load hosts", ("32768 60999|2|100", "1 2|0|9999999"), _fit, **never)
-    yield Entry("clock", ("1700000000000000000\n",), lambda text: start.read_host_clock(Answering(text)))
+    yield Entry(
+        "clock",
+        ("1700000000000000000\n",),
+        lambda text: start_times.read_host_clock(Answering(text)),
+    )
     yield Entry(
         "benchmark command",
         ('{"value": 812.5, "sd": 3}', '{"infeasible": "why"}'),
@@ -313,7 +344,9 @@ def _requests(desk: Desk, text: str) -> object:
     recorded = access_log.parse_access_log(text.splitlines())
     if not recorded.requests:
         return []
-    visits = requests.read_visits(desk.file("requests.yaml", recorded.format_request_file(text[:40])))
+    visits = requests.read_visits(
+        desk.file("requests.yaml", recorded.format_request_file(text[:40]))
+    )
     if [visit.path for visit in visits] != [
         path for (_, path), _ in recorded.requests.most_common()
     ]:
@@ -450,7 +483,7 @@ def _hosts(desk: Desk) -> Iterator[Entry]:
         "known_hosts",
         (KNOWN,),
         lambda t: [
-            hostkeys.find_known_keys(name, [desk.file("known_hosts", t)])
+            host_keys.find_known_keys(name, [desk.file("known_hosts", t)])
             for name in ("web1", "[web1]:2222")
         ],
         **never,
@@ -555,11 +588,15 @@ def _services() -> Iterator[Entry]:
         **unreadable,
     )
     yield Entry("apache files", own["apache"], apache_directives, **unreadable)
-    yield Entry("php files", (places.FPM, places.POOL, *own["ini"]), ini.parse_directives, **unreadable)
+    yield Entry(
+        "php files", (places.FPM, places.POOL, *own["ini"]), ini.parse_directives, **unreadable
+    )
     yield Entry("postgresql files", own["postgresql"], postgresql_directives, **unreadable)
     yield Entry("mariadb files", own["mariadb"], mariadb_files.parse_directives, **unreadable)
     yield Entry("haproxy files", own["haproxy"], haproxy_files.parse_directives, **unreadable)
-    yield Entry("units", (test_varnish.DEBIAN, test_varnish.EDITED), unit_files.parse_directives, **never)
+    yield Entry(
+        "units", (test_varnish.DEBIAN, test_varnish.EDITED), unit_files.parse_directives, **never
+    )
     yield Entry("lines of options", (options_text, store_text), option_lines, **unreadable)
     yield Entry("memcached's options", (options_text,), lambda t: parse_options(_bytes(t)))
     yield Entry("nginx -T", recorded(printed, "nginx*"), nginx_in_effect, **never)
@@ -577,7 +614,11 @@ def _services() -> Iterator[Entry]:
         recorded(printed, "apache*"),
         weight=0.3,
         **never,
-        parse=lambda t: (Apache()._parse_effective(t), ApacheModPhp()._parse_effective(t), count_workers(t)),
+        parse=lambda t: (
+            Apache()._parse_effective(t),
+            ApacheModPhp()._parse_effective(t),
+            count_workers(t),
+        ),
     )
     yield Entry("memcached-tool", recorded(printed, "memcached*"), build_settings_parser(), **never)
     yield Entry(
@@ -601,13 +642,24 @@ def _services() -> Iterator[Entry]:
     yield Entry(
         "varnish's answers",
         recorded(printed, "varnish*"),
-        lambda t: (varnish.parse_effective(t), varnish.parse_effective_storage(t), varnish.parse_counters(t)),
+        lambda t: (
+            varnish.parse_effective(t),
+            varnish.parse_effective_storage(t),
+            varnish.parse_counters(t),
+        ),
         **never,
     )
     for name, answer in (
         ("gunicorn", gunicorn.parse_effective),
         ("nodejs", nodejs.parse_effective),
-        ("puma", lambda t: (puma.parse_effective(t), puma.parse_effective_stats(t), puma.parse_counters(t))),
+        (
+            "puma",
+            lambda t: (
+                puma.parse_effective(t),
+                puma.parse_effective_stats(t),
+                puma.parse_counters(t),
+            ),
+        ),
         ("uwsgi", lambda t: (uwsgi.parse_effective(t), uwsgi.parse_counters(t))),
     ):
         yield Entry(f"{name}'s answers", recorded(printed, f"{name}*"), answer, **never)
@@ -695,7 +747,9 @@ def _adopted(host: DiscoveredHost) -> None:
         sane(adopted.baseline_values)
         for instance in tier.instances:
             for service, config in instance.configs.items():
-                for file in adopted.adopted_configs[f"{tier.name}.{instance.host.name}.{service}"].files:
+                for file in adopted.adopted_configs[
+                    f"{tier.name}.{instance.host.name}.{service}"
+                ].files:
                     template, text = adopted.templates[file.template], config.texts[file.path]
                     running = instance.services[service]
                     _same(template, text, file.path, adopted, service, running)
@@ -704,7 +758,7 @@ def _adopted(host: DiscoveredHost) -> None:
 def _same(
     template: str, text: str, path: str, adopted: Any, service: str, running: RunningService
 ) -> None:
-    from autotune.discovery.adoption import _select_baseline
+    from autotune.discovery.tier_adoption import _select_baseline
 
     outliner = map_adoptions()[running.key].visible.build_outliner(path)
     if render_text(template, _select_baseline(adopted, service)) != mask_secrets(text, outliner):
@@ -731,7 +785,10 @@ def _written(desk: Desk) -> Iterator[Entry]:
         "modelled targets", (desk.target.read_text(),), lambda t: _space(desk, t), weight=0.1
     )
     yield Entry(
-        "expressions", CONSTRAINTS[:3], lambda t: expression.parse_expression(t).names(), **value_error
+        "expressions",
+        CONSTRAINTS[:3],
+        lambda t: expression.parse_expression(t).names(),
+        **value_error,
     )
     yield Entry("comparisons", CONSTRAINTS, expression.parse_comparison, **value_error, weight=0.5)
     for name, seeds in (
@@ -740,8 +797,10 @@ def _written(desk: Desk) -> Iterator[Entry]:
         ("rate", ("2000/s", "600/min")),
         ("fraction", ("0.1%", "99.9 %")),
     ):
-        yield Entry(f"a {name}", seeds, getattr(units, name), **value_error)
-    yield Entry("in unit", ("8MB", "5s", "12"), lambda t: units.convert_to_unit(t, "MB"), **value_error)
+        yield Entry(f"a {name}", seeds, getattr(quantities, name), **value_error)
+    yield Entry(
+        "in unit", ("8MB", "5s", "12"), lambda t: quantities.convert_to_unit(t, "MB"), **value_error
+    )
     yield Entry("sweep files", sweeps, lambda t: _swept(desk, t), weight=0.2)
     yield Entry(
         "--over", ("100:500:100", "1.05:1.25:0.1", "a, b"), sweep_request.expand_values, check=_few

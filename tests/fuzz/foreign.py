@@ -20,7 +20,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from autotune import outcome
+from autotune import exit_handling
 from autotune.cli import app
 from autotune.deploy.private_servers import PID_SUFFIX
 from autotune.errors import BUG_EXIT_CODE
@@ -148,7 +148,9 @@ def _try(words: Sequence[str], result: Result, what: str) -> None:
             redirect_stdout(printed),
             redirect_stderr(errors),
         ):
-            code = outcome.run_command(lambda: app(command, standalone_mode=False), as_json=False)
+            code = exit_handling.run_command(
+                lambda: app(command, standalone_mode=False), as_json=False
+            )
     except Hang:
         code = "hang"
     except Exception as error:  # noqa: BLE001  # what a campaign is for
@@ -180,7 +182,9 @@ def _made_export(directory: Path) -> Path:
     out = directory / "exported"
     words = ["export", "improved", "--trial", "best", "--out", str(out), "--studies", str(RECORDED)]
     with redirect_stdout(io.StringIO()):
-        assert outcome.run_command(lambda: app(words, standalone_mode=False), as_json=False) == 0
+        assert (
+            exit_handling.run_command(lambda: app(words, standalone_mode=False), as_json=False) == 0
+        )
     return out
 
 

@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.lab.cgroups import CgroupHierarchy, cpu_bandwidth, find_hierarchies, group_limits, parse_mounts
+from autotune.lab.cgroups import (
+    CgroupHierarchy,
+    cpu_bandwidth,
+    find_hierarchies,
+    group_limits,
+    parse_mounts,
+)
 from autotune.lab.plan import LabHost
 
 PRIVATE = Path("/lab/cgroup")
@@ -117,7 +123,10 @@ HOST = LabHost("web1", "198.18.0.12", cpus=0.5, memory=256 << 20)
 def test_limits_are_written_where_their_controller_is(
     version: int, controllers: tuple[str, ...], written: dict[str, str]
 ) -> None:
-    assert group_limits(CgroupHierarchy(Path("/x"), version, controllers, is_mounted=True), HOST) == written
+    assert (
+        group_limits(CgroupHierarchy(Path("/x"), version, controllers, is_mounted=True), HOST)
+        == written
+    )
 
 
 def test_a_host_without_limits_has_none_written() -> None:

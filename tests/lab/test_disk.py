@@ -9,7 +9,7 @@ import pytest
 
 from autotune.errors import AutotuneError
 from autotune.lab import disk
-from autotune.lab.disk import AbsentPath, EmptyDirectory, DiskEntry, DiskFile, HostKeys, DiskLink
+from autotune.lab.disk import AbsentPath, DiskEntry, DiskFile, DiskLink, EmptyDirectory, HostKeys
 from autotune.lab.plan import LabHost, build_plan
 
 WEB1 = LabHost("web1", "198.18.0.12")

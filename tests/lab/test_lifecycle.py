@@ -13,7 +13,14 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import AutotuneError
-from autotune.lab.lifecycle import build_ssh_host, remove_lab, halt_host, ssh_command, list_host_status, start_lab
+from autotune.lab.lifecycle import (
+    build_ssh_host,
+    halt_host,
+    list_host_status,
+    remove_lab,
+    ssh_command,
+    start_lab,
+)
 from autotune.lab.plan import LabHost
 from tests import soak
 

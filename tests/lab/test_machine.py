@@ -12,8 +12,8 @@ import pytest
 from autotune.errors import AutotuneError, LockedError
 from autotune.lab import lock, machine, prerequisites
 from autotune.lab.cgroups import CgroupHierarchy
-from autotune.lab.lifecycle import require_lab, list_host_status, start_lab
-from autotune.lab.plan import LabHost, derive_names, build_plan
+from autotune.lab.lifecycle import list_host_status, require_lab, start_lab
+from autotune.lab.plan import LabHost, build_plan, derive_names
 
 LAB = build_plan([LabHost("web1", "198.18.0.12")], Path("/lab"))
 TREES = (

@@ -16,10 +16,10 @@ from autotune.lab import network
 from autotune.lab.plan import (
     LAB_NETWORK,
     LabHost,
-    decode_plan,
-    encode_plan,
-    derive_names,
     build_plan,
+    decode_plan,
+    derive_names,
+    encode_plan,
     read_plan,
     write_plan,
 )

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 
-from autotune.deploy.deployed import DeployResult
+from autotune.deploy.deploy_result import DeployResult
 from autotune.deploy.desired_state import build_desired_state, render_files
 from autotune.deploy.stack import Stack, StackContext, build_stack
 from autotune.discovery.host_reading import DiscoveredHost
-from autotune.discovery.in_place import build_host_templates
+from autotune.discovery.host_templates import build_host_templates
 from autotune.environments.data_loss import fix_restart_parameters
 from autotune.environments.stack import StackEnvironment, prepare
 from autotune.lab import plan, site, target_labs
-from autotune.lab.lifecycle import build_ssh_host, remove_lab, halt_host
+from autotune.lab.lifecycle import build_ssh_host, halt_host, remove_lab
 from autotune.lab.plan import LabHost
 from autotune.runtimes.systemd import RUNTIME
 from autotune.services.base import AdoptedConfig, Role, resolve_config_files
@@ -25,8 +25,8 @@ from autotune.services.limits.service import DROP_IN_PATH
 from autotune.services.registry import list_target_services
 from autotune.space import space as spaces
 from autotune.space.space import SearchSpace
-from autotune.target.read import TargetFile, read_target
-from autotune.target.shipped import find_shipped_directory
+from autotune.target.read_target import TargetFile, read_target
+from autotune.target.shipped_files import find_shipped_directory
 from autotune.transports.ssh import SshTransport
 from tests.deploy.lab import News, differing
 from tests.deploy.test_desired_state import FACTS
@@ -69,22 +69,35 @@ def stack(file: TargetFile, own: Mapping[str, AdoptedConfig]) -> Stack:
                  "php": "/usr/bin/php8.2", "php-fpm": "/usr/sbin/php-fpm8.2"}  # fmt: skip
     facts = dict.fromkeys(target.hosts, FACTS)
     programs, account = dict.fromkeys(target.hosts, paths), "www-data"
-    context = StackContext("/run/x", {}, programs, facts, account, account, installed=True, adopted=own)
+    context = StackContext(
+        "/run/x", {}, programs, facts, account, account, installed=True, adopted=own
+    )
     return build_stack(target, context)
 
 
 def hosts(file: TargetFile) -> dict[str, DiscoveredHost]:
     """As they are read, once the site is on them."""
     target, laid = file.target, stack(file, {})
-    settings = spaces.build_space(file, dict.fromkeys(target.hosts, FACTS)).build_candidate({}).settings
+    settings = (
+        spaces.build_space(file, dict.fromkeys(target.hosts, FACTS)).build_candidate({}).settings
+    )
     desired = build_desired_state(
-        settings, laid,
-        lambda part: render_files(part.service, part.placement, settings, target.data, find_shipped_directory("templates/lab")),
+        settings,
+        laid,
+        lambda part: render_files(
+            part.service,
+            part.placement,
+            settings,
+            target.data,
+            find_shipped_directory("templates/lab"),
+        ),
         RUNTIME.layout,
-    )  # fmt: skip
+    )
     described = {}
     for name in laid.hosts:
-        parts = [part for part in desired.instances_on(name) if part.placement.role is not Role.HOST]
+        parts = [
+            part for part in desired.instances_on(name) if part.placement.role is not Role.HOST
+        ]
         files = {path: content for part in parts
                  for path, content in desired.rendered_files[part.name].items()}  # fmt: skip
         running = {unit for part in parts if (unit := part.service.get_unit(part.placement))}
@@ -105,7 +118,10 @@ def test_the_shipped_lab_has_all_to_tune_in_its_own_files_but_limits_of_units() 
     file = read_target(SHIPPED)
     whole = spaces.build_space(file, dict.fromkeys(file.target.hosts, FACTS))
     space = edited(file)
-    for wide, narrow in ((whole.tunable_dimensions, space.tunable_dimensions), (whole.core_dimensions, space.core_dimensions)):
+    for wide, narrow in (
+        (whole.tunable_dimensions, space.tunable_dimensions),
+        (whole.core_dimensions, space.core_dimensions),
+    ):
         lost = {d.name for d in wide} - {d.name for d in narrow}
         assert lost == {f"{tier}.limits.nofile" for tier in file.target.tiers}
     # In whole files compression is on, and no parameter.

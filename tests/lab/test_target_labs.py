@@ -18,9 +18,9 @@ from autotune.cli import lab as commands
 from autotune.errors import AutotuneError
 from autotune.lab import keys, plan, prerequisites, target_labs
 from autotune.lab.plan import LabHost
-from autotune.target.read import read_target
-from autotune.transports.hosts import build_ssh_host, create_transports
-from autotune.transports.parallel import run_on_all
+from autotune.target.read_target import read_target
+from autotune.transports.parallel_hosts import run_on_all
+from autotune.transports.target_hosts import build_ssh_host, create_transports
 from tests.printed import printed
 
 Described = Callable[..., list[LabHost]]
@@ -61,13 +61,17 @@ def test_hosts_are_those_of_the_target_but_this_machine(target: Path) -> None:
 
 def test_the_shipped_lab_can_be_made_and_is_reached_where_it_is_kept() -> None:
     file = read_target(SHIPPED)
-    made = plan.build_plan(target_labs.build_lab_hosts(file.target), target_labs.LABS_DIRECTORY / file.target.name)
+    made = plan.build_plan(
+        target_labs.build_lab_hosts(file.target), target_labs.LABS_DIRECTORY / file.target.name
+    )
     assert {host.name for host in made.hosts} == set(file.target.hosts)
     assert build_ssh_host(file, "web1").config_file == str(made.names.ssh_config)
 
 
 def test_what_ssh_is_told_of_a_host() -> None:
-    made = plan.build_plan([LabHost("lb1", "198.18.0.10"), LabHost("web1", "198.18.0.12")], Path("/lab"))
+    made = plan.build_plan(
+        [LabHost("lb1", "198.18.0.10"), LabHost("web1", "198.18.0.12")], Path("/lab")
+    )
     config = SSHConfig.from_text(keys.format_ssh_config(made))
     for pattern in ("web1", "198.18.0.12"):
         found = config.lookup(pattern)

@@ -9,7 +9,7 @@ import tarfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from autotune.loads import start
+from autotune.loads import start_times
 from autotune.loads.httperf import sum_unit_gaps
 from autotune.services.base import Argv
 from autotune.transports.base import CommandResult
@@ -34,7 +34,9 @@ class Recorder:
     name: str
     ran: list[tuple[Argv, bytes | None]] = field(default_factory=list)
 
-    def run(self, argv: Argv, *, input: bytes | None = None, timeout: float = 30.0) -> CommandResult:
+    def run(
+        self, argv: Argv, *, input: bytes | None = None, timeout: float = 30.0
+    ) -> CommandResult:
         assert timeout > 0
         if argv[0] == "cat":
             return CommandResult(argv, 0, "", "")
@@ -71,11 +73,11 @@ def offered(hosts: Iterable[Recorder]) -> Iterator[Offered]:
 
 
 def _moment(argv: Argv) -> int:
-    return int(argv[4]) if argv[:1] == ("sh",) and argv[2] == start._WAIT_SCRIPT else 0
+    return int(argv[4]) if argv[:1] == ("sh",) and argv[2] == start_times._WAIT_SCRIPT else 0
 
 
 def _begin(argv: Argv, first: int) -> tuple[float, Argv]:
-    if argv[:2] == ("sh", "-c") and argv[2] == start._WAIT_SCRIPT:
+    if argv[:2] == ("sh", "-c") and argv[2] == start_times._WAIT_SCRIPT:
         return round((int(argv[4]) - first) / 1e9, 6), argv[5:]
     if argv[:2] == ("sh", "-c") and argv[2].startswith("sleep"):
         return float(argv[4]), argv[5:]

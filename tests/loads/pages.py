@@ -19,7 +19,9 @@ HTML, JSON = "text/html; charset=utf-8", "application/json"
 
 def answer(text: str, kind: str = HTML, status: int = 200) -> ProbeAnswer:
     """As it would be read of a long one."""
-    shown = text if len(text) <= HEAD_BYTES else text[:HEAD_BYTES] + ELISION_MARK + text[-TAIL_BYTES:]
+    shown = (
+        text if len(text) <= HEAD_BYTES else text[:HEAD_BYTES] + ELISION_MARK + text[-TAIL_BYTES:]
+    )
     return ProbeAnswer(status, len(text.encode()), shown, {"content-type": kind})
 
 

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from autotune.cli import app
 from autotune.errors import AutotuneError
 from autotune.loads import access_log
-from autotune.target import requests
+from autotune.target import requests_file
 
 LINES = r"""10.0.0.1 - - [22/Nov/2026:08:00:01 +0000] "GET /?p=12 HTTP/1.1" 200 5123 "-" "Mozilla (X11)"
 10.0.0.1 - bob jones [22/Nov/2026:08:00:01 +0000] "GET /?p=12 HTTP/1.1" 304 0 "-" "Mozilla \"x\""
@@ -70,7 +70,7 @@ def test_the_command_writes_what_a_target_reads(tmp_path: Path) -> None:
     assert ended.exit_code == 0, ended.output
     assert "4 requests for 3 pages" in ended.output
     assert "left out: 1 × answered with 404" in ended.output
-    visits = requests.read_visits(out)
+    visits = requests_file.read_visits(out)
     assert [(v.session_steps[0].method, v.path, v.weight) for v in visits] == [
         ("GET", "/?p=12", 2), ("GET", "/s?q=a", 1), ("HEAD", "/s?q=a", 1),
     ]  # fmt: skip
@@ -92,9 +92,13 @@ def test_a_log_that_is_cut_or_damaged_cannot_be_read(
 
 
 def test_the_name_of_a_log_stays_in_its_comment(tmp_path: Path) -> None:
-    written = access_log.parse_access_log(LINES).format_request_file("a\nrequests: [{path: /elsewhere}]\n#.log")
+    written = access_log.parse_access_log(LINES).format_request_file(
+        "a\nrequests: [{path: /elsewhere}]\n#.log"
+    )
     (tmp_path / "requests.yaml").write_text(written)
-    assert "/elsewhere" not in {visit.path for visit in requests.read_visits(tmp_path / "requests.yaml")}
+    assert "/elsewhere" not in {
+        visit.path for visit in requests_file.read_visits(tmp_path / "requests.yaml")
+    }
 
 
 @pytest.mark.parametrize(
@@ -103,8 +107,10 @@ def test_the_name_of_a_log_stays_in_its_comment(tmp_path: Path) -> None:
 def test_brackets_in_a_path_are_read_again(path: str, tmp_path: Path) -> None:
     lines = [f'10.0.0.1 - - [22/Nov/2026:08:00:01 +0000] "GET {path}{n} HTTP/1.1" 200 1'
              for n in range(99)]  # fmt: skip
-    (tmp_path / "requests.yaml").write_text(access_log.parse_access_log(lines).format_request_file("a.log"))
-    visits = requests.read_visits(tmp_path / "requests.yaml")
+    (tmp_path / "requests.yaml").write_text(
+        access_log.parse_access_log(lines).format_request_file("a.log")
+    )
+    visits = requests_file.read_visits(tmp_path / "requests.yaml")
     assert [visit.path for visit in visits] == [f"{path}{n}" for n in range(99)]
 
 

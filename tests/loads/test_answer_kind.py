@@ -127,6 +127,10 @@ def test_without_samples_there_is_no_reference() -> None:
 
 
 def test_a_page_without_stable_text_is_known_by_its_size() -> None:
-    known = ReferenceAnswer.from_samples([ProbeAnswer(200, 24, "ok: all 3 shards are up\n", {})] * 5)
+    known = ReferenceAnswer.from_samples(
+        [ProbeAnswer(200, 24, "ok: all 3 shards are up\n", {})] * 5
+    )
     assert find_difference(known, ProbeAnswer(200, 24, "ok: all 3 shards are up\n", {})) is None
-    assert find_difference(known, ProbeAnswer(200, 0, "", {})) is not None or known.size_range[0] < 256
+    assert (
+        find_difference(known, ProbeAnswer(200, 0, "", {})) is not None or known.size_range[0] < 256
+    )

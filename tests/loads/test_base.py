@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.loads.base import LoadResult, build_histogram, sum_results, drop_fastest
+from autotune.loads.base import LoadResult, build_histogram, drop_fastest, sum_results
 
 KINDS = ("5xx", "timeout", "refused", "not sent")
 EDGES = tuple(ms / 1000 for ms in (1, 2, 5, 51, 400))

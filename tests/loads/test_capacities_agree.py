@@ -13,10 +13,10 @@ import pytest
 from autotune.deploy.programs import find_local_programs
 from autotune.environments.load_meter import build_reading
 from autotune.loads.base import LoadSpec
+from autotune.loads.reading_run import take_reading
 from autotune.loads.registry import LOAD_GENERATORS
-from autotune.loads.take import take_reading
-from autotune.measure import Capacity, SearchLimits, Noise, Reading, Slo, search_peak
-from autotune.measure.warmup import wait_until_drained
+from autotune.measure import Capacity, Noise, Reading, SearchLimits, Slo, search_peak
+from autotune.measure.warm_up import wait_until_drained
 from autotune.services.php_fpm.service import PhpFpm
 from autotune.transports import curl
 from autotune.transports.local import LocalTransport
@@ -84,7 +84,9 @@ def capacity(generator: str, site: Site) -> Capacity:
 
     def probe(rate: float, seconds: float) -> Reading:
         spec = LoadSpec(rate, seconds, timeout=5.0, latency_limit=SLO.limit)
-        measured = build_reading(take_reading(LOAD_GENERATORS[generator], request, spec, HERE, max_rate=20_000.0), spec)
+        measured = build_reading(
+            take_reading(LOAD_GENERATORS[generator], request, spec, HERE, max_rate=20_000.0), spec
+        )
         if not SLO.is_met(measured):
             wait_until_drained(latency, SLO.limit)
         return measured

@@ -11,10 +11,10 @@ import pytest
 
 from autotune.loads import closed_loop, probes
 from autotune.loads.answer_kind import ReferenceAnswer
-from autotune.loads.answers import LoadPage, AnswerValidator
-from autotune.loads.closed import ClosedLoopCeiling, ClosedLoopClients, WrkGenerator
+from autotune.loads.answer_validation import AnswerValidator, LoadPage
+from autotune.loads.closed_load import ClosedLoopCeiling, ClosedLoopClients, WrkGenerator
 from autotune.services.base import Argv, Endpoint
-from autotune.target.requests import SessionStep
+from autotune.target.requests_file import SessionStep
 from autotune.transports.base import CommandResult
 from autotune.transports.request import Request
 from tests.loads.offered import Recorder
@@ -31,12 +31,16 @@ class Host(Recorder):
 
     every = 4
 
-    def run(self, argv: Argv, *, input: bytes | None = None, timeout: float = 30.0) -> CommandResult:
+    def run(
+        self, argv: Argv, *, input: bytes | None = None, timeout: float = 30.0
+    ) -> CommandResult:
         done = super().run(argv, input=input, timeout=timeout)
         return replace(done, stdout="curl" if "curl --config" in argv[2] else WRK)
 
 
-def measured(monkeypatch: pytest.MonkeyPatch, validator: AnswerValidator, every: int = 4) -> ClosedLoopCeiling:
+def measured(
+    monkeypatch: pytest.MonkeyPatch, validator: AnswerValidator, every: int = 4
+) -> ClosedLoopCeiling:
     def answers_of(_: CommandResult, requests: tuple[Request, ...]) -> list[probes.ProbeAnswer]:
         assert {request.path for request in requests} == {"/shop"}
         return [RIGHT if turn % every else WRONG for turn in range(len(requests))]
@@ -46,7 +50,9 @@ def measured(monkeypatch: pytest.MonkeyPatch, validator: AnswerValidator, every:
 
 
 def page(path: str, **more: Any) -> LoadPage:
-    return LoadPage(SessionStep(path=path), reference=ReferenceAnswer.from_samples([RIGHT] * 5), **more)
+    return LoadPage(
+        SessionStep(path=path), reference=ReferenceAnswer.from_samples([RIGHT] * 5), **more
+    )
 
 
 def test_answers_that_differ_in_kind_are_errors_of_the_ceiling(

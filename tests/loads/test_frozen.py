@@ -18,9 +18,9 @@ from pathlib import Path
 import pytest
 
 from autotune.loads.base import LoadResult, LoadSpec
-from autotune.loads.closed import CLOSED_LOOP_LABEL, ClosedLoopCeiling, ClosedLoopClients
+from autotune.loads.closed_load import CLOSED_LOOP_LABEL, ClosedLoopCeiling, ClosedLoopClients
+from autotune.loads.reading_run import take_reading
 from autotune.loads.registry import CLOSED_LOOP_GENERATORS, LOAD_GENERATORS
-from autotune.loads.take import take_reading
 from autotune.transports.local import LocalTransport
 from tests.loads.tls import Site, each, serving
 from tests.undisturbed import undisturbed
@@ -90,7 +90,9 @@ def test_an_open_loop_counts_all_who_came_meanwhile(tmp_path: Path, name: str) -
 
     def offered() -> tuple[Frozen, LoadResult]:
         with freezing(site, 1.0) as frozen:
-            result = take_reading(LOAD_GENERATORS[name], site.request(), spec, LocalTransport(), max_rate=20_000.0)
+            result = take_reading(
+                LOAD_GENERATORS[name], site.request(), spec, LocalTransport(), max_rate=20_000.0
+            )
         return frozen, result
 
     def late(result: LoadResult) -> float:

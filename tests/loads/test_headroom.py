@@ -6,7 +6,7 @@ import pytest
 
 from autotune.loads import headroom
 from autotune.loads.base import LoadError, LoadResult, LoadSpec
-from autotune.loads.headroom import Headroom, measure_host_headroom, find_shortfall
+from autotune.loads.headroom import Headroom, find_shortfall, measure_host_headroom
 from autotune.loads.registry import LOAD_GENERATORS
 from autotune.transports.local import LocalTransport
 from tests.ports import free_port
@@ -44,7 +44,9 @@ def test_the_generator_is_calibrated_and_leaves_nothing(tmp_path, monkeypatch) -
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     port = free_port()
     monkeypatch.setattr(headroom, "RATES", (20.0,))
-    found = measure_host_headroom(LOAD_GENERATORS["httperf"], LocalTransport(), port=port, max_rate=20_000.0)
+    found = measure_host_headroom(
+        LOAD_GENERATORS["httperf"], LocalTransport(), port=port, max_rate=20_000.0
+    )
     assert found.rate == 20 or found.stop_reason
     assert list(tmp_path.iterdir()) == []
     with socket.socket() as probe:
@@ -55,7 +57,9 @@ def test_the_generator_is_calibrated_and_leaves_nothing(tmp_path, monkeypatch) -
 @pytest.mark.quiet
 def test_the_generator_makes_what_any_reading_needs() -> None:
     assert (
-        measure_host_headroom(LOAD_GENERATORS["httperf"], LocalTransport(), port=free_port(), max_rate=20_000.0).rate
+        measure_host_headroom(
+            LOAD_GENERATORS["httperf"], LocalTransport(), port=free_port(), max_rate=20_000.0
+        ).rate
         >= 500
     )
 

@@ -10,8 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.loads.base import LoadResult, LoadSpec, LoadProcess, Request
-from autotune.loads.httperf import CLIENT_NUMBERS, HttperfGenerator, HttperfOutput, compute_mean_gap, sum_unit_gaps
+from autotune.loads.base import LoadProcess, LoadResult, LoadSpec, Request
+from autotune.loads.httperf import (
+    CLIENT_NUMBERS,
+    HttperfGenerator,
+    HttperfOutput,
+    compute_mean_gap,
+    sum_unit_gaps,
+)
 from autotune.services.base import Endpoint
 
 RECORDED = Path(__file__).parent / "fixtures" / "httperf"
@@ -169,7 +175,9 @@ def test_the_gaps_add_up_to_the_time_the_rate_asks_for(client, requests, rate) -
 
 def test_clients_send_at_different_moments_and_stray_as_poisson_arrivals_do() -> None:
     n = 1000
-    spans = [sum_unit_gaps(client, n) / n for client in range(0, CLIENT_NUMBERS, CLIENT_NUMBERS // 200)]
+    spans = [
+        sum_unit_gaps(client, n) / n for client in range(0, CLIENT_NUMBERS, CLIENT_NUMBERS // 200)
+    ]
     mean = sum(spans) / len(spans)
     sd = sqrt(sum((span - mean) ** 2 for span in spans) / (len(spans) - 1))
     assert len(set(spans)) == len(spans)

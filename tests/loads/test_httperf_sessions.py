@@ -11,10 +11,10 @@ import pytest
 from autotune.loads.base import LoadGenerator, LoadResult, LoadSpec, Request
 from autotune.loads.httperf import HttperfGenerator
 from autotune.loads.httperf_sessions import SessionGenerator, SessionProcess
-from autotune.loads.take import take_reading
+from autotune.loads.reading_run import take_reading
 from autotune.loads.workload import parse_session_kinds
 from autotune.services.base import Endpoint
-from autotune.target.requests import WeightedVisit
+from autotune.target.requests_file import WeightedVisit
 from autotune.transports.local import LocalTransport
 from tests.loads.server import recording
 
@@ -110,7 +110,9 @@ def test_kinds_make_the_rate_in_requests_together(rate: float, hosts: int) -> No
 def test_real_sessions_ask_for_what_the_file_says(load: LoadGenerator) -> None:
     with recording() as (endpoint, asked):
         spec = LoadSpec(40, 1.0, timeout=20.0, latency_limit=20.0, ramp_seconds=0.0)
-        result = take_reading(load, Request(endpoint, "/"), spec, LocalTransport(), max_rate=20_000.0)
+        result = take_reading(
+            load, Request(endpoint, "/"), spec, LocalTransport(), max_rate=20_000.0
+        )
     assert (result.intended, result.right_answers) == (40, 40)
     assert Counter(asked) == dict.fromkeys(("/s1", "/s2", "/img1", "/img2"), 10)
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from autotune.loads.base import LoadSpec
+from autotune.loads.reading_run import take_reading
 from autotune.loads.registry import LOAD_GENERATORS
-from autotune.loads.take import take_reading
-from autotune.target.requests import WeightedVisit
+from autotune.target.requests_file import WeightedVisit
 from autotune.transports import curl
 from autotune.transports.local import LocalTransport
 from autotune.transports.request import Request, TlsOptions
@@ -65,7 +65,10 @@ def test_the_probe_says_where_a_redirect_leads(site: Site) -> None:
 @pytest.mark.parametrize(
     ("generator", "http2"),
     # One that speaks HTTP/1.1 alone is refused when a target is read.
-    [*each(LOAD_GENERATORS, False), *each([name for name, load in LOAD_GENERATORS.items() if load.http2], True)],
+    [
+        *each(LOAD_GENERATORS, False),
+        *each([name for name, load in LOAD_GENERATORS.items() if load.http2], True),
+    ],
 )
 def test_a_generator_over_tls(site: Site, generator: str, http2: bool) -> None:
     load = LOAD_GENERATORS[generator]
@@ -108,7 +111,9 @@ def test_a_list_of_requests_is_asked_for_by_weight(site: Site, generator: str) -
         for page, weight in (("a", 3), ("b", 2), ("c", 1))
     )
     request = site.request(expect=None)
-    result = take_reading(LOAD_GENERATORS[generator].with_visits(visits), request, PATIENT, HERE, max_rate=20_000.0)
+    result = take_reading(
+        LOAD_GENERATORS[generator].with_visits(visits), request, PATIENT, HERE, max_rate=20_000.0
+    )
     assert (result.errors, result.right_answers) == ({}, 60)
     asked = Counter(line.split()[4] for line in site.asked() if f"/{generator}/" in line)
     assert set(asked) == {visit.path for visit in visits}
@@ -117,8 +122,17 @@ def test_a_list_of_requests_is_asked_for_by_weight(site: Site, generator: str) -
 
 
 def test_httperf_asks_for_posts(site: Site) -> None:
-    posts = (WeightedVisit(path="/w1"), WeightedVisit(path="/w2", method="POST", body='{"a": "b c\\n"}'))
-    result = take_reading(LOAD_GENERATORS["httperf"].with_visits(posts), site.request(), PATIENT, HERE, max_rate=20_000.0)
+    posts = (
+        WeightedVisit(path="/w1"),
+        WeightedVisit(path="/w2", method="POST", body='{"a": "b c\\n"}'),
+    )
+    result = take_reading(
+        LOAD_GENERATORS["httperf"].with_visits(posts),
+        site.request(),
+        PATIENT,
+        HERE,
+        max_rate=20_000.0,
+    )
     assert (result.errors, result.right_answers) == ({}, 60)
     lines = [line for line in site.asked() if "/w" in line]
     assert Counter(line.split()[0] for line in lines) == {"GET": 30, "POST": 30}
@@ -126,7 +140,9 @@ def test_httperf_asks_for_posts(site: Site) -> None:
 
 def test_a_certificate_of_nobody_known_is_no_throughput(site: Site, generator: str) -> None:
     """httperf looks at no certificate, so the probe before every trial does; others refuse it."""
-    result = take_reading(LOAD_GENERATORS[generator], site.request(tls=TlsOptions()), PATIENT, HERE, max_rate=20_000.0)
+    result = take_reading(
+        LOAD_GENERATORS[generator], site.request(tls=TlsOptions()), PATIENT, HERE, max_rate=20_000.0
+    )
     assert result.right_answers == (60 if generator == "httperf" else 0)
     assert result.right_answers + result.error_count == result.intended
 
@@ -140,7 +156,9 @@ def test_two_entries_share_the_load(tmp_path: Path, generator: str) -> None:
             sites.append(stack.enter_context(serving(tmp_path / name)))
         first, second = sites
         request = replace(
-            first.request(tls=TlsOptions(insecure=True), expect=BODY, headers=(("X-Visit", "both"),)),
+            first.request(
+                tls=TlsOptions(insecure=True), expect=BODY, headers=(("X-Visit", "both"),)
+            ),
             others=(second.endpoint,),
         )
         result = take_reading(LOAD_GENERATORS[generator], request, PATIENT, HERE, max_rate=20_000.0)

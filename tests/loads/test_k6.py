@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from autotune.loads.base import LoadResult, LoadSpec, LoadProcess
+from autotune.loads.base import LoadProcess, LoadResult, LoadSpec
 from autotune.loads.k6 import K6Generator, list_bin_edges
 from autotune.services.base import Endpoint
-from autotune.target.requests import WeightedVisit
+from autotune.target.requests_file import WeightedVisit
 from autotune.transports.request import Request, TlsOptions
 
 FIXTURES = Path(__file__).parent / "fixtures" / "k6"
@@ -53,7 +53,9 @@ def test_a_stall_counts_for_everybody_who_came_during_it() -> None:
     assert parsed(text, case).count_later_than(0.2) >= 32
 
 
-def ordered(load: K6Generator, request: Request, spec: LoadSpec = SPEC) -> tuple[list[LoadProcess], Any]:
+def ordered(
+    load: K6Generator, request: Request, spec: LoadSpec = SPEC
+) -> tuple[list[LoadProcess], Any]:
     processes = load.build_processes(request, spec)
     text = (processes[0].input or b"").decode()
     assert text.startswith("const order = ")
@@ -87,7 +89,9 @@ def test_the_rate_is_in_requests_whatever_the_sessions() -> None:
     visits = (WeightedVisit(path="/", weight=2), WeightedVisit.model_validate(session))
     (process,), order = ordered(K6Generator(visits), REQUEST, replace(SPEC, rate=80))
     assert (process.request_count, order["iterations"]) == (160, 120)
-    assert process.open_connections >= 80 * (5 * SPEC.latency_limit + 2 / K6Generator(visits).requests_per_visit)
+    assert process.open_connections >= 80 * (
+        5 * SPEC.latency_limit + 2 / K6Generator(visits).requests_per_visit
+    )
     assert order["expect"] is None
 
 

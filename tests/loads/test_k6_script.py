@@ -13,17 +13,22 @@ from pathlib import Path
 
 import pytest
 
-from autotune.environments.names import check_names
+from autotune.environments.name_checks import check_names
 from autotune.errors import TargetError
 from autotune.loads.base import LoadError, LoadResult, LoadSpec
-from autotune.loads.k6 import K6Generator, ERROR_KINDS
-from autotune.loads.k6_script import TOO_MANY_REQUESTS, K6ScriptGenerator, read_script, replace_imports
-from autotune.loads.offer import RateTooHigh
-from autotune.loads.registry import find_generator, compute_request_digests
-from autotune.loads.take import count_requests, inspect_generator, take_reading
+from autotune.loads.k6 import ERROR_KINDS, K6Generator
+from autotune.loads.k6_script import (
+    TOO_MANY_REQUESTS,
+    K6ScriptGenerator,
+    read_script,
+    replace_imports,
+)
+from autotune.loads.load_commands import RateTooHigh
+from autotune.loads.reading_run import count_requests, inspect_generator, take_reading
+from autotune.loads.registry import compute_request_digests, find_generator
 from autotune.loads.workload import UnusableWorkload
 from autotune.services.base import Endpoint
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 from autotune.transports.local import LocalTransport
 from autotune.transports.request import Request
 from tests.loads.tls import CONFIG, Site, serving
@@ -171,7 +176,9 @@ def test_a_target_names_it(
 
 
 def visit(most: int | None = None) -> K6ScriptGenerator:
-    return K6ScriptGenerator(files=(("visit.js", "export default () => {}"),), max_requests_per_run=most)
+    return K6ScriptGenerator(
+        files=(("visit.js", "export default () => {}"),), max_requests_per_run=most
+    )
 
 
 def printed(most: object = 5, **counts: int) -> str:
@@ -193,7 +200,10 @@ def test_the_longest_run_says_how_many_requests_each_makes() -> None:
         (printed(1001), "makes more than 1000 requests"),
         (printed(5, sent=30, spent=149, http_reqs=150), "k6 sent requests that are not counted"),
         (printed(5, sent=30, spent=30, http_reqs=30, late=1), "after the end of a run"),
-        (printed(1001, **{f"failed_{ERROR_KINDS.index(TOO_MANY_REQUESTS)}": 1}), "makes more than 1000 requests"),
+        (
+            printed(1001, **{f"failed_{ERROR_KINDS.index(TOO_MANY_REQUESTS)}": 1}),
+            "makes more than 1000 requests",
+        ),
     ],
 )
 def test_runs_that_could_not_be_counted_are_no_count(text: str, why: str) -> None:
@@ -208,8 +218,12 @@ def test_a_reading_with_a_longer_run_is_refused() -> None:
     with pytest.raises(
         RateTooHigh, match=r"runs of visit\.js make more than 3 requests"
     ) as refused:
-        visit(3).parse_checked(process, printed(4, sent=20, **{f"failed_{ERROR_KINDS.index(TOO_MANY_REQUESTS)}": 1}),
-                       request, spec)  # fmt: skip
+        visit(3).parse_checked(
+            process,
+            printed(4, sent=20, **{f"failed_{ERROR_KINDS.index(TOO_MANY_REQUESTS)}": 1}),
+            request,
+            spec,
+        )
     assert "requests_per_run" in (refused.value.hint or "")
 
 
@@ -250,7 +264,9 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 def run(site: Site, path: Path) -> LoadResult:
     """A reading in which the machine let k6 send all in time; disturbed ones are retaken."""
     for _ in range(10):
-        result = take_reading(read_script(path, 20), site.request(), PATIENT, HERE, max_rate=20_000.0)
+        result = take_reading(
+            read_script(path, 20), site.request(), PATIENT, HERE, max_rate=20_000.0
+        )
         if "not sent" not in result.errors or "cannot be run" in (result.limited or ""):
             break
     return result

@@ -6,7 +6,14 @@ import pytest
 
 from autotune.loads import load_host
 from autotune.loads.base import LoadSpec, Request
-from autotune.loads.load_host import OPEN_FILES_KEY, PORT_RANGE_KEY, PORT_REUSE_KEY, ClientPorts, PortWait, fit_kernel_values
+from autotune.loads.load_host import (
+    OPEN_FILES_KEY,
+    PORT_RANGE_KEY,
+    PORT_REUSE_KEY,
+    ClientPorts,
+    PortWait,
+    fit_kernel_values,
+)
 from autotune.services.base import Argv, Endpoint
 from autotune.transports.base import CommandResult
 from autotune.transports.local import LocalTransport
@@ -19,8 +26,14 @@ STOCK = {PORT_RANGE_KEY: "32768 60999", PORT_REUSE_KEY: "2", OPEN_FILES_KEY: "92
     [
         (STOCK, {PORT_RANGE_KEY: "1024 65535", PORT_REUSE_KEY: "1"}),
         ({**STOCK, PORT_RANGE_KEY: "1024 65535", PORT_REUSE_KEY: "1"}, {}),
-        ({**STOCK, PORT_RANGE_KEY: "500 60999"}, {PORT_RANGE_KEY: "500 65535", PORT_REUSE_KEY: "1"}),
-        ({**STOCK, OPEN_FILES_KEY: "8192"}, {PORT_RANGE_KEY: "1024 65535", PORT_REUSE_KEY: "1", OPEN_FILES_KEY: "65536"}),
+        (
+            {**STOCK, PORT_RANGE_KEY: "500 60999"},
+            {PORT_RANGE_KEY: "500 65535", PORT_REUSE_KEY: "1"},
+        ),
+        (
+            {**STOCK, OPEN_FILES_KEY: "8192"},
+            {PORT_RANGE_KEY: "1024 65535", PORT_REUSE_KEY: "1", OPEN_FILES_KEY: "65536"},
+        ),
         ({PORT_RANGE_KEY: None, PORT_REUSE_KEY: None, OPEN_FILES_KEY: None}, {}),
         ({PORT_RANGE_KEY: "nonsense", PORT_REUSE_KEY: "0"}, {PORT_REUSE_KEY: "1"}),
         ({}, {}),
@@ -40,7 +53,9 @@ FREE_PORTS = (
 
 
 def test_as_linux_writes_it() -> None:
-    assert ClientPorts.parse(FREE_PORTS) == ClientPorts(range_size=28_232, time_wait=25_000, in_use=31, reuse_mode=2)
+    assert ClientPorts.parse(FREE_PORTS) == ClientPorts(
+        range_size=28_232, time_wait=25_000, in_use=31, reuse_mode=2
+    )
 
 
 @pytest.mark.parametrize("text", ["", "32768 60999\n", "2\nTCP: inuse 1 orphan 0 tw 2 alloc 1"])

@@ -21,28 +21,33 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.environments import load_session
-from autotune.environments.answers import AnswerCheck
+from autotune.environments.answer_check import AnswerCheck
 from autotune.environments.load_meter import LoadMeter
-from autotune.loads import headroom, start
-from autotune.loads.answers import LoadPage, AnswerValidator
-from autotune.loads.base import LoadGenerator, LoadError, LoadSpec
-from autotune.loads.closed import ClosedLoopClients, WrkGenerator
+from autotune.loads import headroom, start_times
+from autotune.loads.answer_validation import AnswerValidator, LoadPage
+from autotune.loads.base import LoadError, LoadGenerator, LoadSpec
+from autotune.loads.closed_load import ClosedLoopClients, WrkGenerator
+from autotune.loads.custom_generator import CustomGenerator
 from autotune.loads.headroom import list_rates
 from autotune.loads.httperf import HttperfGenerator
 from autotune.loads.httperf_sessions import SessionGenerator
 from autotune.loads.k6 import K6Generator
 from autotune.loads.k6_script import K6ScriptGenerator
-from autotune.loads.offer import LoadCommand, RateTooHigh, compute_highest_rate, run_together
+from autotune.loads.load_commands import (
+    LoadCommand,
+    RateTooHigh,
+    compute_highest_rate,
+    run_together,
+)
 from autotune.loads.oha import OhaGenerator
-from autotune.loads.own import CustomGenerator
-from autotune.loads.take import count_requests, take_reading
+from autotune.loads.reading_run import count_requests, take_reading
 from autotune.loads.workload import parse_session_kinds
-from autotune.measure import SearchLimits, Reading, Slo, search_peak
-from autotune.measure.warmup import run_warm_up
+from autotune.measure import Reading, SearchLimits, Slo, search_peak
+from autotune.measure.warm_up import run_warm_up
 from autotune.services.base import Argv, Endpoint
 from autotune.study import ceilings
 from autotune.study.ceilings import CacheLoadTest, CeilingRequest
-from autotune.target.requests import SessionStep, WeightedVisit
+from autotune.target.requests_file import SessionStep, WeightedVisit
 from autotune.transports.base import CommandResult
 from autotune.transports.local import LocalTransport
 from autotune.transports.request import Request
@@ -50,7 +55,9 @@ from tests.loads.offered import Recorder, highest, offered
 
 ROUNDING = 1 + 1e-6
 LISTED = (
-    WeightedVisit(weight=3.0, session=(SessionStep(path="/a", think="500ms"), SessionStep(path="/b"))),
+    WeightedVisit(
+        weight=3.0, session=(SessionStep(path="/a", think="500ms"), SessionStep(path="/b"))
+    ),
     WeightedVisit(path="/c", method="POST", body="x=1"),
 )
 PAGES = (WeightedVisit(weight=2.0, path="/a"), WeightedVisit(path="/b"))
@@ -81,7 +88,9 @@ RATES = st.one_of(st.floats(0.3, 60.0), st.floats(60.0, 40_000.0), st.sampled_fr
 
 def entry(entries: int, *, expect: bool) -> Request:
     others = tuple(Endpoint(f"198.18.0.{number + 2}", 80) for number in range(entries - 1))
-    return Request(Endpoint("198.18.0.1", 80), "/", b"right" if expect else None, other_endpoints=others)
+    return Request(
+        Endpoint("198.18.0.1", 80), "/", b"right" if expect else None, other_endpoints=others
+    )
 
 
 @pytest.mark.parametrize("name", LOADS)
@@ -102,9 +111,18 @@ def test_all_processes_of_a_reading_stay_below_it(
 ) -> None:  # fmt: skip
     each = [Recorder(f"load{number}") for number in range(hosts)]
     load = LOADS[name]()
-    spec = LoadSpec(share * max_rate / load.requests_per_iteration, seconds, latency_limit=limit, ramp_seconds=ramp)
+    spec = LoadSpec(
+        share * max_rate / load.requests_per_iteration,
+        seconds,
+        latency_limit=limit,
+        ramp_seconds=ramp,
+    )
     request = entry(entries, expect=expect)
-    validator = None if expect else AnswerValidator((LoadPage(SessionStep(path="/")), LoadPage(SessionStep(path="/b"))))
+    validator = (
+        None
+        if expect
+        else AnswerValidator((LoadPage(SessionStep(path="/")), LoadPage(SessionStep(path="/b"))))
+    )
     with batches() as started:
         result = take_reading(load, request, spec, *each, max_rate=max_rate, validator=validator)
     assert result.limited  # nothing was run
@@ -128,9 +146,11 @@ def batches() -> Iterator[list[Recorder]]:
         return run_together(commands, max_rate)
 
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("autotune.loads.take.run_together", recorded)
+        patched.setattr("autotune.loads.reading_run.run_together", recorded)
         # The clocks of these hosts agree, so that moments on them can be compared.
-        patched.setattr(start, "together", lambda hosts: {host.name: 10**18 for host in hosts})
+        patched.setattr(
+            start_times, "together", lambda hosts: {host.name: 10**18 for host in hosts}
+        )
         yield started
 
 
@@ -158,7 +178,9 @@ class Counting(Recorder):
 
     most = 5
 
-    def run(self, argv: Argv, *, input: bytes | None = None, timeout: float = 30.0) -> CommandResult:
+    def run(
+        self, argv: Argv, *, input: bytes | None = None, timeout: float = 30.0
+    ) -> CommandResult:
         done = super().run(argv, input=input, timeout=timeout)
         summary = {"counts": {"sent": 30}, "lag": 0, "most": self.most}
         return replace(done, stdout=json.dumps(summary), stderr="")
@@ -281,7 +303,9 @@ class Having(Recorder):
 
     program = "ab"
 
-    def run(self, argv: Argv, *, input: bytes | None = None, timeout: float = 30.0) -> CommandResult:
+    def run(
+        self, argv: Argv, *, input: bytes | None = None, timeout: float = 30.0
+    ) -> CommandResult:
         done = super().run(argv, input=input, timeout=timeout)
         return replace(done, returncode=0 if argv[-1] == self.program else 1)
 

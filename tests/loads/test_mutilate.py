@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from autotune.loads.base import LoadSpec
-from autotune.loads.mutilate import SHAPES, SampledReading, build_agent_command, build_load_command, build_measure_command, parse_output
+from autotune.loads.mutilate import (
+    SHAPES,
+    SampledReading,
+    build_agent_command,
+    build_load_command,
+    build_measure_command,
+    parse_output,
+)
 from autotune.services.base import Endpoint
 
 FIXTURES = Path(__file__).parent / "fixtures" / "mutilate"
@@ -97,7 +104,10 @@ def test_output_cut_anywhere_before_its_samples_is_no_result() -> None:
 @pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.name)
 def test_loading_and_measuring_share_the_shape(shape: object) -> None:
     assert isinstance(shape, type(SHAPES[0]))
-    load, measure = build_load_command(SERVERS, shape), build_measure_command(SERVERS, shape, ORDER, ["198.18.0.9"])
+    load, measure = (
+        build_load_command(SERVERS, shape),
+        build_measure_command(SERVERS, shape, ORDER, ["198.18.0.9"]),
+    )
     for option in ("-K", "-V", "-r"):
         assert load[load.index(option) + 1] == measure[measure.index(option) + 1]
     assert "--noload" in measure
@@ -116,4 +126,6 @@ def test_agents_stop_by_themselves() -> None:
 
 
 def test_a_host_without_a_resolver_is_told_what_to_do() -> None:
-    assert "`nameserver 127.0.0.1`" in (parse_output(printed("no-resolver"), ORDER).result.limited or "")
+    assert "`nameserver 127.0.0.1`" in (
+        parse_output(printed("no-resolver"), ORDER).result.limited or ""
+    )

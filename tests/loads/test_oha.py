@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.loads.base import LoadResult, LoadSpec, LoadProcess, Request
+from autotune.loads.base import LoadProcess, LoadResult, LoadSpec, Request
 from autotune.loads.oha import OhaGenerator, read_stored_answers
 from autotune.services.base import Endpoint
 
@@ -40,7 +40,14 @@ RECORDED = {
     "healthy": (LoadSpec(100, 1.5), 25, b"ok\n", {}, 150, 0),
     # The server stood still for 500 ms: those who came in the first 450 of them were late.
     "frozen-half-a-second": (LoadSpec(100, 2.0), 25, b"ok\n", {}, 200, 45),
-    "overloaded": (LoadSpec(200, 1.5, latency_limit=0.010), 16, b"ok\n", {"not sent": 172}, 128, 128),
+    "overloaded": (
+        LoadSpec(200, 1.5, latency_limit=0.010),
+        16,
+        b"ok\n",
+        {"not sent": 172},
+        128,
+        128,
+    ),
     "500": (LoadSpec(100, 1.5), 25, b"ok\n", {"5xx": 150}, 0, 0),
     "wrong-body": (LoadSpec(100, 1.5), 25, b"okay\n", {"wrong body": 150}, 0, 0),
     "refused": (LoadSpec(100, 1.5), 25, b"ok\n", {"refused": 150}, 0, 0),

@@ -16,8 +16,8 @@ from autotune.loads import load_host
 from autotune.loads.base import NO_PORT_ERROR, LoadSpec, Request
 from autotune.loads.httperf import HttperfGenerator
 from autotune.loads.load_host import PORT_FILES, PortWait
+from autotune.loads.reading_run import take_reading
 from autotune.loads.registry import LOAD_GENERATORS
-from autotune.loads.take import take_reading
 from autotune.services.base import Endpoint
 from autotune.target.slo import Slo
 from autotune.transports.base import Argv, CommandResult
@@ -118,7 +118,9 @@ def test_each_generator_says_that_there_was_no_port(apart: Apart, name: str) -> 
     apart.set("20000 20004", 0)
     apart.silent = True
     spec = LoadSpec(200, 1.0, timeout=2.0, latency_limit=0.05, ramp_seconds=0.5)
-    result = take_reading(LOAD_GENERATORS[name], ENTRY, replace(spec, limit=0.5), apart, max_rate=20_000.0)
+    result = take_reading(
+        LOAD_GENERATORS[name], ENTRY, replace(spec, limit=0.5), apart, max_rate=20_000.0
+    )
     assert result.limited is not None, result
     assert "client ports" in result.limited
     assert result.errors[NO_PORT_ERROR] > 0

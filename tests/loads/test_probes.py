@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from autotune.loads import probes
-from autotune.loads.answers import LoadPage
+from autotune.loads.answer_validation import LoadPage
 from autotune.loads.base import LoadError
 from autotune.loads.probes import ProbeAnswer
 from autotune.services.base import Endpoint
-from autotune.target.requests import SessionStep
+from autotune.target.requests_file import SessionStep
 from autotune.transports.base import CommandResult
 from autotune.transports.local import LocalTransport
 from autotune.transports.request import Request

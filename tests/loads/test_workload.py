@@ -9,7 +9,7 @@ from autotune.loads.httperf import HttperfGenerator
 from autotune.loads.httperf_sessions import SessionGenerator
 from autotune.loads.registry import find_generator
 from autotune.loads.workload import UnusableWorkload, parse_session_kinds, parse_uris
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 
 LOCAL = (Path(__file__).parents[2] / "targets" / "local.yaml").read_text()
 WRITTEN = "load: {generator: httperf, path: /kv.php, max_rate: 8000/s}"
@@ -36,7 +36,10 @@ def test_sessions_alike_are_one_kind() -> None:
 """
     found = parse_session_kinds(text)
     # The pause after the last burst is nobody's.
-    assert [(kind.request_count, kind.think_seconds, kind.session_count) for kind in found] == [(3, 0.5, 2), (3, 0.25, 1)]
+    assert [(kind.request_count, kind.think_seconds, kind.session_count) for kind in found] == [
+        (3, 0.5, 2),
+        (3, 0.25, 1),
+    ]
     assert found[0].session_log.count("\n\n") == 1
     assert parse_session_kinds(found[0].session_log) == (found[0],)
 

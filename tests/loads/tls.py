@@ -72,7 +72,9 @@ class Site:
 def each(generators: Iterable[str], *values: object) -> list[ParameterSet]:
     """Parameters for a test: generators, those of no distribution marked, and values for all."""
     return [
-        pytest.param(name, *values, marks=[pytest.mark.built] if LOAD_GENERATORS[name].package_source else [])
+        pytest.param(
+            name, *values, marks=[pytest.mark.built] if LOAD_GENERATORS[name].package_source else []
+        )
         for name in sorted(generators)
     ]
 

@@ -12,7 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from autotune.measure.benchmark import BenchmarkAnswer, Benchmark, BenchmarkFault, UnusableConfiguration, BenchmarkValue, parse_answer
+from autotune.measure.benchmark import (
+    Benchmark,
+    BenchmarkAnswer,
+    BenchmarkFault,
+    BenchmarkValue,
+    UnusableConfiguration,
+    parse_answer,
+)
 
 ECHO = """
 import json, os, sys

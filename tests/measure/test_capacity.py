@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.estimate import Estimate
-from autotune.measure import SearchLimits, Noise, Reading, Slo, search_peak
+from autotune.measure import Noise, Reading, SearchLimits, Slo, search_peak
 
 if TYPE_CHECKING:
     from autotune.measure.capacity import ReadingProbe
@@ -142,8 +142,12 @@ def test_the_interval_holds_the_peak_nine_times_in_ten(noise: float) -> None:
 def test_noise_is_learned_and_handed_on() -> None:
     quiet = loud = Noise()
     for seed in range(6):
-        quiet = search_peak(Served(exponential(900.0), seed, noise=0.01), SLO, 900.0, noise=quiet).noise
-        loud = search_peak(Served(exponential(900.0), seed, noise=0.09), SLO, 900.0, noise=loud).noise
+        quiet = search_peak(
+            Served(exponential(900.0), seed, noise=0.01), SLO, 900.0, noise=quiet
+        ).noise
+        loud = search_peak(
+            Served(exponential(900.0), seed, noise=0.09), SLO, 900.0, noise=loud
+        ).noise
     # A part of the scatter may be bursts of a queue.
     assert 2.0 * quiet.expected_sd < loud.expected_sd
     assert quiet.expected_sd < Noise().expected_sd
@@ -159,7 +163,9 @@ def test_a_bad_configuration_is_screened_for_a_few_seconds(ratio: float) -> None
 
 
 def test_what_is_a_little_worse_costs_two_readings_at_the_rate_to_beat() -> None:
-    found = search_peak(Served(exponential(850.0)), SLO, 1000.0, incumbent=Estimate.from_value(1000.0, 0.03))
+    found = search_peak(
+        Served(exponential(850.0)), SLO, 1000.0, incumbent=Estimate.from_value(1000.0, 0.03)
+    )
     assert found.verdict == "screened"
     assert [round(reading.rate) for reading in found.readings] == [1000, 1000]
 
@@ -213,7 +219,9 @@ def test_readings_that_tell_nothing_new_end_a_search() -> None:
 @pytest.mark.long
 def test_a_better_configuration_is_not_screened() -> None:
     verdicts = [
-        search_peak(Served(exponential(1030.0), seed, noise=0.05), SLO, 1000.0, incumbent=1000.0).verdict
+        search_peak(
+            Served(exponential(1030.0), seed, noise=0.05), SLO, 1000.0, incumbent=1000.0
+        ).verdict
         for seed in range(25)
     ]
     assert verdicts.count("screened") <= 1

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotune.measure.logit_normal import exceedance_probability, solve_mean_logit, count_likelihood
+from autotune.measure.logit_normal import count_likelihood, exceedance_probability, solve_mean_logit
 
 DRAWS = np.random.default_rng(5).standard_normal(200_000)
 CASES = [(0.01, 2.4), (0.0003, 1.2), (0.2, 3.5), (0.5, 1.0), (0.97, 2.0)]

@@ -3,7 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from autotune.measure.noise import TABLE_REACH_STEPS, NOISE_SDS, LOG_RATE_STEP, Noise, average_over_loss
+from autotune.measure.noise import (
+    LOG_RATE_STEP,
+    NOISE_SDS,
+    TABLE_REACH_STEPS,
+    Noise,
+    average_over_loss,
+)
 
 WIDTH = 2 * TABLE_REACH_STEPS + 1
 

@@ -17,9 +17,9 @@ SCALES = st.builds(ObjectiveScale, st.booleans(), VALUES)
 def test_a_higher_score_is_better(scale: ObjectiveScale, one: float, other: float) -> None:
     if one != other:
         better = (one > other) == scale.maximize
-        assert (scale.log_score(one) >= scale.log_score(other)) == better or scale.log_score(one) == pytest.approx(
-            scale.log_score(other), rel=1e-9
-        )
+        assert (scale.log_score(one) >= scale.log_score(other)) == better or scale.log_score(
+            one
+        ) == pytest.approx(scale.log_score(other), rel=1e-9)
     assert scale.score(one) > 0
 
 
@@ -34,7 +34,9 @@ def test_positive_values_compare_by_their_ratio(reference: float, ratio: float) 
     up, down = ObjectiveScale(True, reference), ObjectiveScale(False, reference)
     assert up.score(reference * ratio) == pytest.approx(reference * ratio)
     assert up.log_score(reference * ratio) - up.log_score(reference) == pytest.approx(log(ratio))
-    assert down.log_score(reference * ratio) - down.log_score(reference) == pytest.approx(-log(ratio))
+    assert down.log_score(reference * ratio) - down.log_score(reference) == pytest.approx(
+        -log(ratio)
+    )
 
 
 @given(SCALES, VALUES)

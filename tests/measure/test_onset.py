@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from autotune.measure import Slo, logit_normal, onset
-from autotune.measure.noise import TABLE_REACH_STEPS, LOG_RATE_STEP
+from autotune.measure.noise import LOG_RATE_STEP, TABLE_REACH_STEPS
 from bench.queues import LiveBench
 from bench.servers import Server
 
@@ -28,22 +28,34 @@ def test_a_long_reading_at_the_peak_shows_the_allowed_fraction() -> None:
 
 
 def test_the_slope_at_the_peak_is_the_shapes_own() -> None:
-    table = np.log(onset.compute_onset(ALLOWED, LIMIT, 5000.0).violation_fraction[:, TABLE_REACH_STEPS - 1 : TABLE_REACH_STEPS + 1])
+    table = np.log(
+        onset.compute_onset(ALLOWED, LIMIT, 5000.0).violation_fraction[
+            :, TABLE_REACH_STEPS - 1 : TABLE_REACH_STEPS + 1
+        ]
+    )
     slopes = np.diff(table, axis=1)[:, 0] / 0.005
     wanted = [shape.slope for shape in onset.ONSET_SHAPES]
     # A floor's slope changes within a step.
-    plain = [not shape.floor_share or (shape.is_bursty and shape.slope < 20.0) for shape in onset.ONSET_SHAPES]
+    plain = [
+        not shape.floor_share or (shape.is_bursty and shape.slope < 20.0)
+        for shape in onset.ONSET_SHAPES
+    ]
     assert slopes[plain] == pytest.approx(np.array(wanted)[plain], rel=0.01)
 
 
 def test_overload_seen_for_longer_is_seen_more() -> None:
     steep = [i for i, shape in enumerate(onset.ONSET_SHAPES) if shape.slope > 400.0]
-    short, long = (onset.compute_onset(ALLOWED, LIMIT, s).violation_fraction[steep, TABLE_REACH_STEPS + 6] for s in (1.0, 8.0))
+    short, long = (
+        onset.compute_onset(ALLOWED, LIMIT, s).violation_fraction[steep, TABLE_REACH_STEPS + 6]
+        for s in (1.0, 8.0)
+    )
     assert np.all(long > short)
 
 
 def test_a_reading_shares_its_fate_the_more_the_longer_busy_periods_last() -> None:
-    bursts = [i for i, shape in enumerate(onset.ONSET_SHAPES) if shape.is_bursty and not shape.floor_share]
+    bursts = [
+        i for i, shape in enumerate(onset.ONSET_SHAPES) if shape.is_bursty and not shape.floor_share
+    ]
     shown = onset.compute_onset(ALLOWED, LIMIT, 2.0)
     at_peak = shown.correlation[bursts, TABLE_REACH_STEPS]
     assert len(bursts) > 4
@@ -55,7 +67,9 @@ def test_a_reading_shares_its_fate_the_more_the_longer_busy_periods_last() -> No
 
 @pytest.mark.parametrize("allowed", [0.3, 0.05, 0.01, 0.0001])
 def test_a_soft_onset_scatters_less_the_longer_a_reading_is(allowed: float) -> None:
-    short, long = (onset.compute_onset(allowed, LIMIT, seconds).soft_onset for seconds in (2.0, 20.0))
+    short, long = (
+        onset.compute_onset(allowed, LIMIT, seconds).soft_onset for seconds in (2.0, 20.0)
+    )
     assert short
     assert long
     assert np.all(np.diff(short.logit_sd[:, TABLE_REACH_STEPS]) > 0.0)
@@ -79,7 +93,11 @@ def test_likeness_is_that_of_a_queue_simulated_request_by_request() -> None:
     mean = float(np.mean(shares))
     counting = mean * (1.0 - mean) / (1.2 * peak * seconds)
     likeness = (float(np.var(shares)) - counting) / (mean * (1.0 - mean))
-    shape = [i for i, s in enumerate(onset.ONSET_SHAPES) if s.is_bursty and not s.floor_share and s.slope == 5.0]
+    shape = [
+        i
+        for i, s in enumerate(onset.ONSET_SHAPES)
+        if s.is_bursty and not s.floor_share and s.slope == 5.0
+    ]
     assert len(shape) == 1
     shown = onset.compute_onset(ALLOWED, LIMIT, seconds)
     at = TABLE_REACH_STEPS + round(log(1.2) / LOG_RATE_STEP)
@@ -100,7 +118,10 @@ def test_counts_are_those_of_a_queue_whose_services_matter(offset: float) -> Non
     slope = SOFT_SLOPE * LIMIT * peak
     slopes = [shape.slope for shape in onset.ONSET_SHAPES if shape.is_bursty and shape.floor_share]
     shape = min(range(len(slopes)), key=lambda i: abs(log(slopes[i] / slope)))
-    soft, at = onset.compute_onset(ALLOWED, LIMIT, seconds).soft_onset, TABLE_REACH_STEPS + round(offset / LOG_RATE_STEP)
+    soft, at = (
+        onset.compute_onset(ALLOWED, LIMIT, seconds).soft_onset,
+        TABLE_REACH_STEPS + round(offset / LOG_RATE_STEP),
+    )
     assert soft
     counts = soft.mean_logit[shape, at], soft.logit_sd[shape, at]
     requests = peak * exp(offset) * seconds

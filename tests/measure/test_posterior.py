@@ -9,19 +9,21 @@ from autotune.measure import Estimate, Noise, Reading, Slo
 from autotune.measure.noise import LOG_RATE_STEP
 from autotune.measure.onset import FLAT_FRACTIONS, Onset
 from autotune.measure.posterior import (
-    ViolationCounts,
     PeakPosterior,
+    ViolationCounts,
+    flat_likelihood,
     lower_bound_likelihood,
     shape_likelihood,
     worst_slo_counts,
-    flat_likelihood,
 )
 
 SLO = Slo(quantile=0.99, limit=0.050, errors=0.001)
 
 
 def opening(prior: Estimate | None = None) -> PeakPosterior:
-    return PeakPosterior.start(prior, Noise(), SLO, lowest=1.0, highest=1e5, expected_log_rate=1000.0)
+    return PeakPosterior.start(
+        prior, Noise(), SLO, lowest=1.0, highest=1e5, expected_log_rate=1000.0
+    )
 
 
 def reading(violations: int, *, rate: float = 1000.0, truncated: bool = False) -> Reading:
@@ -74,7 +76,10 @@ def test_a_prior_needs_a_width(sd: float) -> None:
 
 def test_more_violations_mean_a_lower_peak() -> None:
     medians = [
-        opening(Estimate.from_value(1000.0, 0.35)).with_reading(reading(k), SLO).summarize().quantile(0.5)
+        opening(Estimate.from_value(1000.0, 0.35))
+        .with_reading(reading(k), SLO)
+        .summarize()
+        .quantile(0.5)
         for k in (0, 5, 20, 100, 600, 1990)
     ]
     assert np.all(np.diff(medians) < LOG_RATE_STEP)  # overload is overload
@@ -92,7 +97,9 @@ def test_a_reading_the_generator_limited_says_nothing() -> None:
 
 
 def test_one_failure_does_not_outweigh_three_passes() -> None:
-    posterior = opening(Estimate.from_value(1000.0, 0.35)).with_reading(reading(1900, rate=800.0), SLO)
+    posterior = opening(Estimate.from_value(1000.0, 0.35)).with_reading(
+        reading(1900, rate=800.0), SLO
+    )
     for rate in (900.0, 950.0, 1000.0):
         posterior = posterior.with_reading(reading(0, rate=rate), SLO)
     assert posterior.summarize().quantile(0.05) > log(850.0)

@@ -17,7 +17,12 @@ def test_readings_pool_by_their_counts() -> None:
     stalled = Reading(102.0, 2.0, 200, 20, {"timeout": 5}, {0.01: 180, 0.9: 15})
     pooled = Reading.pool([quick, stalled])
     assert pooled.rate == pytest.approx(101.0, abs=0.01)
-    assert (pooled.seconds, pooled.intended, pooled.violations, pooled.error_count) == (4.0, 400, 20, 5)
+    assert (pooled.seconds, pooled.intended, pooled.violations, pooled.error_count) == (
+        4.0,
+        400,
+        20,
+        5,
+    )
     assert pooled.histogram == {0.01: 380, 0.9: 15}
     assert pooled.percentile(0.95) == 0.01
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.measure import Noise, Reading, Slo
-from autotune.measure.capacity import SearchLimits, PeakSearch
+from autotune.measure.capacity import PeakSearch, SearchLimits
 from autotune.measure.noise import STEAL_EFFECTS
 from autotune.measure.steal import MAX_REMEMBERED_READINGS, CpuSteal, find_worst_steal
 from autotune.monitor.activity import HostUsage
@@ -108,4 +108,6 @@ def test_without_steal_nothing_is_learned_and_nothing_changes() -> None:
     state = searched(calm)
     assert state.updated_noise.effects == ()
     hardly = searched([replace(taken, stolen=0.0004) for taken in calm])
-    assert np.array_equal(hardly.summary.cumulative_probability, state.summary.cumulative_probability)
+    assert np.array_equal(
+        hardly.summary.cumulative_probability, state.summary.cumulative_probability
+    )

@@ -16,10 +16,10 @@ from autotune.monitor.activity import (
     select_samples,
 )
 from autotune.monitor.counters import ServerCounters
+from autotune.monitor.host_watch import Observations, WatchedHost
 from autotune.monitor.process_table import ServiceProcesses
-from autotune.monitor.procfs import ListenQueue, HostSample
-from autotune.monitor.watch import Observations, WatchedHost
-from autotune.services.base import Endpoint, Role, Service, Placement
+from autotune.monitor.procfs import HostSample, ListenQueue
+from autotune.services.base import Endpoint, Placement, Role, Service
 from autotune.services.nginx.service import Nginx
 from autotune.services.php_fpm.service import PhpFpm
 
@@ -27,7 +27,9 @@ from autotune.services.php_fpm.service import PhpFpm
 def placed(service: Service, role: Role, tier: str = "web") -> ServiceInstance:
     return ServiceInstance(
         service,
-        Placement(tier=tier, host="web1", role=role, directory="/x", listen=Endpoint("10.0.0.1", 80)),
+        Placement(
+            tier=tier, host="web1", role=role, directory="/x", listen=Endpoint("10.0.0.1", 80)
+        ),
     )
 
 
@@ -62,9 +64,13 @@ LAST = HostSample(
     link_speeds={"eth0": 1000.0},
     open_files=(30, 100),
     throttled_seconds=1.5,
-    queues=(ListenQueue(":80", 2, 511), ListenQueue(":80", 3, 511), ListenQueue(f"././{SOCKET}", 8, None, 5)),
+    queues=(
+        ListenQueue(":80", 2, 511),
+        ListenQueue(":80", 3, 511),
+        ListenQueue(f"././{SOCKET}", 8, None, 5),
+    ),
     processes={"web.web1.php_fpm": ServiceProcesses(5, 2, 5, 2.5, 1.5, 40, 11, 1024)},
-)  # fmt: skip
+)
 HOST = WatchedHost("web1", 2.0, (FPM, WEB))
 SEEN = Observations(samples={"web1": (FIRST, LAST)})
 
@@ -91,19 +97,29 @@ def test_a_pool_of_processes() -> None:
     found = compute_instance_activity(FPM, SEEN, 3.0)
     assert (found.workers, found.cpu, found.cpu_delay, found.rss) == (5, 0.75, 0.5, 40)
     assert (found.descriptors, found.descriptor_limit) == (11, 1024)
-    assert (found.waiting_connections, found.max_waiting, found.accepted_connections) == (4.0, 8, 2.5)
+    assert (found.waiting_connections, found.max_waiting, found.accepted_connections) == (
+        4.0,
+        8,
+        2.5,
+    )
     assert (found.queued_fraction, found.accepted_when_queued) == (0.5, 5.0)
 
 
 def test_a_pool_that_was_replaced_meanwhile_used_no_negative_time() -> None:
     later = replace(LAST, processes={"web.web1.php_fpm": ServiceProcesses(2, cpu=0.25)})
-    assert compute_instance_activity(FPM, Observations(samples={"web1": (FIRST, later)}), 3.0).cpu == 0.0
+    assert (
+        compute_instance_activity(FPM, Observations(samples={"web1": (FIRST, later)}), 3.0).cpu
+        == 0.0
+    )
 
 
 def test_samples_without_processes_are_skipped() -> None:
     between = replace(FIRST, at=101.0, processes={})
     assert (
-        compute_instance_activity(FPM, Observations(samples={"web1": (FIRST, between, LAST)}), 3.0).cpu == 0.75
+        compute_instance_activity(
+            FPM, Observations(samples={"web1": (FIRST, between, LAST)}), 3.0
+        ).cpu
+        == 0.75
     )
 
 
@@ -114,7 +130,12 @@ def test_looks_before_and_after_the_load_say_nothing_of_its_queues() -> None:
         replace(FIRST, at=102.0),
     )
     found = compute_instance_activity(FPM, Observations(samples={"web1": (first, amid, last)}), 3.0)
-    assert (found.waiting_connections, found.accepted_connections, found.queued_fraction, found.accepted_when_queued) == (8.0, 5.0, 1.0, 5.0)
+    assert (
+        found.waiting_connections,
+        found.accepted_connections,
+        found.queued_fraction,
+        found.accepted_when_queued,
+    ) == (8.0, 5.0, 1.0, 5.0)
 
 
 def test_nothing_seen_of_a_part() -> None:
@@ -145,7 +166,9 @@ def test_counters_grow_and_gauges_are_at_their_largest() -> None:
 
 
 def test_a_host_in_a_few_numbers() -> None:
-    found = compute_host_usages((HOST,), Observations(samples={"web1": (FIRST, LAST)}), seconds=2.0)["web1"]
+    found = compute_host_usages(
+        (HOST,), Observations(samples={"web1": (FIRST, LAST)}), seconds=2.0
+    )["web1"]
     assert (found.cpu, found.steal, found.load, found.running) == (0.75, 0.0, 1.5, 3.0)
     assert (found.memory, found.sockets, found.time_wait) == (0.7, 9, 100)
     assert found.network == 1000
@@ -155,4 +178,6 @@ def test_a_host_in_a_few_numbers() -> None:
 
 def test_a_host_that_was_not_seen_is_left_out() -> None:
     hidden = WatchedHost("web2", 2.0, ())
-    assert compute_host_usages((hidden,), Observations(samples={"web2": (FIRST,)}), seconds=2.0) == {}
+    assert (
+        compute_host_usages((hidden,), Observations(samples={"web2": (FIRST,)}), seconds=2.0) == {}
+    )

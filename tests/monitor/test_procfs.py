@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.monitor.process_table import ProcessOwners, sum_by_service, parse_process_stat
+from autotune.monitor.process_table import ProcessOwners, parse_process_stat, sum_by_service
 from autotune.monitor.procfs import SS_COMMAND, ListenQueue, parse_ss, parse_unix_queues
 from autotune.monitor.stream import parse_stream
 from autotune.transports.local import LocalTransport
@@ -81,7 +81,9 @@ def test_process_names_may_hold_anything(line: str, program: str, session: int) 
 
 def test_a_process_that_was_waited_for_still_counts() -> None:
     stat = "1 (x) S 0 1 1 0 -1 0 0 0 0 0 100 50 30 20 20 0 4 0 7 0 3 0"
-    assert sum_by_service({"/proc/1/stat": stat}, ProcessOwners(programs={"x": "x"}))["x"].cpu == 2.0
+    assert (
+        sum_by_service({"/proc/1/stat": stat}, ProcessOwners(programs={"x": "x"}))["x"].cpu == 2.0
+    )
 
 
 def test_the_scheduler_knows_better_than_hundredths_of_a_second() -> None:

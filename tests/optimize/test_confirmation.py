@@ -6,7 +6,14 @@ import numpy as np
 import pytest
 
 from autotune.estimate import Estimate
-from autotune.optimize.confirmation import SideMeasurement, is_decided, compute_gain, is_proven, is_winner_turn, repeat_sd
+from autotune.optimize.confirmation import (
+    SideMeasurement,
+    compute_gain,
+    is_decided,
+    is_proven,
+    is_winner_turn,
+    repeat_sd,
+)
 
 
 def readings(
@@ -20,8 +27,14 @@ def readings(
     """``told``: the sd that each says of itself, where that is not the ``noise`` there is."""
     found = []
     for index in range(count):
-        peak = 1000.0 * (ratio if is_winner_turn(index) else 1.0) * exp(rng.normal(0, noise) + drift * index)
-        found.append(SideMeasurement(is_winner_turn(index), Estimate.from_value(peak, told or noise)))
+        peak = (
+            1000.0
+            * (ratio if is_winner_turn(index) else 1.0)
+            * exp(rng.normal(0, noise) + drift * index)
+        )
+        found.append(
+            SideMeasurement(is_winner_turn(index), Estimate.from_value(peak, told or noise))
+        )
     return found
 
 
@@ -84,7 +97,9 @@ def test_a_clear_gain_is_decided_early() -> None:
 
 
 def halved(measured: SideMeasurement) -> SideMeasurement:
-    return SideMeasurement(measured.is_winner, Estimate.from_value(measured.peak.value / 2, measured.peak.sd))
+    return SideMeasurement(
+        measured.is_winner, Estimate.from_value(measured.peak.value / 2, measured.peak.sd)
+    )
 
 
 def test_a_disturbed_measurement_takes_its_pair_with_it() -> None:

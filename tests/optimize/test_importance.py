@@ -9,7 +9,7 @@ from spaces import many
 
 from autotune.optimize import importance
 from autotune.optimize.gp.grid import ParameterGrid
-from autotune.optimize.gp.surrogate import TrialObservations, SurrogateModel
+from autotune.optimize.gp.surrogate import SurrogateModel, TrialObservations
 
 SPACE = many(6)
 GRID = ParameterGrid.from_dimensions(SPACE.tunable_dimensions, SPACE.baseline)
@@ -24,7 +24,9 @@ def surrogate() -> SurrogateModel:
     log_peaks += rng.normal(0, 0.01, 70)
     zeros = np.zeros(70)
     nothing = np.empty((0, 6), int)
-    return SurrogateModel.fit(GRID, TrialObservations(points, log_peaks, zeros, zeros > 0, nothing, nothing))
+    return SurrogateModel.fit(
+        GRID, TrialObservations(points, log_peaks, zeros, zeros > 0, nothing, nothing)
+    )
 
 
 def test_parameters_come_in_the_order_of_their_effect(surrogate: SurrogateModel) -> None:
@@ -72,4 +74,6 @@ def test_a_configuration_measured_again_and_again_counts_once(surrogate: Surroga
     seen = surrogate.observations
     again = replace(seen, points=np.vstack([seen.points, seen.points[[0] * 200]]))
     repeated = replace(surrogate, observations=again)
-    assert importance.compute_effects(repeated) == pytest.approx(importance.compute_effects(surrogate))
+    assert importance.compute_effects(repeated) == pytest.approx(
+        importance.compute_effects(surrogate)
+    )

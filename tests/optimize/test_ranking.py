@@ -3,7 +3,7 @@ from __future__ import annotations
 from spaces import SPACE
 
 from autotune.estimate import Estimate
-from autotune.optimize.ranking import transfer_settings, find_winner
+from autotune.optimize.ranking import find_winner, transfer_settings
 
 
 def peak(value: float) -> Estimate:
@@ -25,7 +25,10 @@ STOCK = {"web.x.children": 5, "web.x.threads": 1, "db.x.pool": 10}
 
 def test_changes_that_exist_here_come_over_best_first_and_within_bounds() -> None:
     ranked = [{**STOCK, "web.x.children": 900}, {**STOCK, "web.x.threads": 2}]
-    assert transfer_settings(ranked, STOCK, SPACE) == ({"web.x.children": 256}, {"web.x.threads": 2})
+    assert transfer_settings(ranked, STOCK, SPACE) == (
+        {"web.x.children": 256},
+        {"web.x.threads": 2},
+    )
 
 
 def test_the_same_here_is_tried_once_and_what_hardly_applies_not_at_all() -> None:

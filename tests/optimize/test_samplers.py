@@ -75,7 +75,9 @@ def test_a_new_process_continues_as_the_old_one_would_have(kind: str) -> None:
         )
     again = searcher(kind, storage=storage).suggest()
     assert again.number == 9
-    assert all(d.clip(again.values[d.name]) == again.values[d.name] for d in SPACE.tunable_dimensions)
+    assert all(
+        d.clip(again.values[d.name]) == again.values[d.name] for d in SPACE.tunable_dimensions
+    )
 
 
 def test_the_model_keeps_every_rule_by_itself() -> None:
@@ -109,7 +111,10 @@ def test_auto_says_what_it_chose_and_why() -> None:
     assert chosen.name == "gp"
     assert "30 trials of 6 parameters" in chosen.reason
     assert choose_sampler("auto", SamplerTask(SPACE, 5000)).name == "tpe"
-    assert "30 trials of 6 parameters, 2 of them first" in choose_sampler("auto", SamplerTask(CORE_OF_TWO, 30)).reason
+    assert (
+        "30 trials of 6 parameters, 2 of them first"
+        in choose_sampler("auto", SamplerTask(CORE_OF_TWO, 30)).reason
+    )
 
 
 @pytest.mark.parametrize("kind", [kind for kind in SAMPLERS if kind != "gp"])

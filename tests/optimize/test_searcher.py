@@ -15,8 +15,8 @@ from autotune.optimize.samplers import choose_sampler
 from autotune.optimize.searcher import Outcome, Searcher
 from autotune.optimize.storage import open_sqlite
 from autotune.services.base import Action, Effect, Parameter
-from autotune.space.caps import ParameterCap, Clamp
 from autotune.space.dimension import Dimension
+from autotune.space.parameter_caps import Clamp, ParameterCap
 from autotune.space.space import SearchSpace
 
 
@@ -215,7 +215,9 @@ def test_a_range_from_zero_keeps_its_scale_when_it_is_narrowed(
     storage: RDBStorage, kind: str
 ) -> None:
     name = "lb.nginx.upstream_keepalive"
-    whole = SearchSpace(tuple(replace(d, baseline=100) if d.name == name else d for d in SPACE), (), {})
+    whole = SearchSpace(
+        tuple(replace(d, baseline=100) if d.name == name else d for d in SPACE), (), {}
+    )
     search = Searcher(storage, "s", whole, kind, 1)
     for number in range(3):
         suggestion = search.suggest()

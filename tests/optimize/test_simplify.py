@@ -15,13 +15,18 @@ from autotune.environments.peak import Peak
 from autotune.estimate import MEASUREMENT_LOG_SD, Estimate
 from autotune.optimize.ranking import PosteriorPeaks
 from autotune.optimize.searcher import Outcome, Searcher
-from autotune.optimize.simplify import ACCEPTED_PROBABILITY, PROMISING_PROBABILITY, keep_probabilities, simplify_winner
+from autotune.optimize.simplify import (
+    ACCEPTED_PROBABILITY,
+    PROMISING_PROBABILITY,
+    keep_probabilities,
+    simplify_winner,
+)
 from autotune.services.base import Action, Effect, Settings
 from autotune.space.expression import parse_comparison
 from autotune.space.rules import Rule
 from autotune.space.space import SearchSpace
-from autotune.study.records import Phase, State, Trial
-from autotune.study.simplifying import select_next_block
+from autotune.study.simplification import select_next_block
+from autotune.study.study_state import Phase, State, Trial
 
 MATTERS, RESTARTS = "web.x.p0", ("cache.y.p8", "cache.y.p9")
 NAMES = (*(f"web.x.p{n}" for n in range(8)), *RESTARTS)
@@ -181,7 +186,10 @@ def test_a_block_is_reverted_where_the_loss_to_expect_is_less_than_its_changes_a
     search.record_outcome(None, winner, Outcome(top, {"trial": 24, "sd": 0.02}))
     trials = [Trial(n, Phase.SEARCH, {}, peak=_peak(100.0)) for n in range(24)]
     trials.append(Trial(24, Phase.SEARCH, winner, peak=_peak(top)))
-    state = State(tuple(trials), posterior=PosteriorPeaks({24: Estimate.from_value(top, 0.03)}, MEASUREMENT_LOG_SD))
+    state = State(
+        tuple(trials),
+        posterior=PosteriorPeaks({24: Estimate.from_value(top, 0.03)}, MEASUREMENT_LOG_SD),
+    )
     asked = select_next_block(state, search.fit_surrogate(), SPACE, 24)
     tried = Trial(25, Phase.SIMPLIFIED, asked["settings"], of=24, peak=_peak(reading * top))
     search.record_outcome(None, tried.settings, Outcome(reading * top, {"trial": 25, "sd": 0.02}))

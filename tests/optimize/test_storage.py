@@ -74,7 +74,11 @@ def test_a_file_that_is_no_database_is_named_with_what_to_do(
             optuna.create_study(storage=storage, study_name="s")
         content = path.read_bytes()[: path.stat().st_size // 2]
     path.write_bytes(content)
-    with pytest.raises(AutotuneError) as caught, translate_storage_errors(path), open_sqlite(path) as storage:
+    with (
+        pytest.raises(AutotuneError) as caught,
+        translate_storage_errors(path),
+        open_sqlite(path) as storage,
+    ):
         optuna.create_study(storage=storage, study_name="s")
     assert caught.value.message.startswith(f"{path} cannot be used: ")
     assert "autotune resume" in (caught.value.hint or "")
@@ -101,5 +105,8 @@ def test_a_database_that_somebody_keeps_locked_is_no_bug(tmp_path: Path) -> None
     with open_sqlite(path) as storage, closing(sqlite3.connect(path)) as other:
         study = optuna.create_study(storage=storage, study_name="s")
         other.execute("BEGIN EXCLUSIVE")
-        with pytest.raises(AutotuneError, match="database is locked"), translate_storage_errors(path):
+        with (
+            pytest.raises(AutotuneError, match="database is locked"),
+            translate_storage_errors(path),
+        ):
             study.ask()

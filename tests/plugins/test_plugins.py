@@ -36,7 +36,7 @@ _READ = """
 import subprocess, sys, time
 from autotune.loads.base import LoadSpec
 from autotune.loads.registry import LOADS
-from autotune.loads.take import take
+from autotune.loads.reading_run import take
 from autotune.services.base import Endpoint, Role, Site
 from autotune.services.registry import SERVICES
 from autotune.transports.local import LocalTransport

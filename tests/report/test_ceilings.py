@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from autotune.loads.closed import ClosedLoopCeiling
+from autotune.loads.closed_load import ClosedLoopCeiling
 from autotune.loads.memcaslap import CacheCeiling
-from autotune.report.ceilings import format_ceiling_lines, build_ceilings_json, build_ceilings_table
+from autotune.report.ceilings import build_ceilings_json, build_ceilings_table, format_ceiling_lines
 from autotune.report.charts import build_chart_data
 from autotune.report.page import render_page
 from autotune.report.studies import open_study
 from autotune.report.summary import build_summary
-from autotune.report.text import format_report_lines
+from autotune.report.text_report import format_report_lines
 from autotune.report.view import build_study_view
 from autotune.study.ceilings import CacheCeilings, StackCeilings
-from autotune.study.store import StudyStore
+from autotune.study.study_store import StudyStore
 
 STACK = StackCeilings(
     "ab",

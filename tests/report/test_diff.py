@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import AutotuneError
-from autotune.report.diff import style_diff_lines, format_diff, read_rendered_files, find_trial
+from autotune.report.diff import find_trial, format_diff, read_rendered_files, style_diff_lines
 from autotune.report.studies import Study, open_study
 from autotune.unified_diff import format_file_diff
 

@@ -11,7 +11,13 @@ from typer.testing import CliRunner
 from autotune.cli import app
 from autotune.environments.peak import Peak
 from autotune.estimate import Estimate
-from autotune.report.latency import AT_MOST_BOUND, MORE_THAN_BOUND, LatencyCurve, fit_curve, fit_latency_curves
+from autotune.report.latency import (
+    AT_MOST_BOUND,
+    MORE_THAN_BOUND,
+    LatencyCurve,
+    fit_curve,
+    fit_latency_curves,
+)
 from autotune.report.studies import open_study
 from autotune.report.view import build_study_view
 from autotune.target.slo import Slo
@@ -53,7 +59,9 @@ CAPACITY = Peak.from_estimate(Estimate.from_value(1000, 0.02))
 def test_a_known_curve_is_within_its_band() -> None:
     asked = (550.0, 700.0, 800.0, 900.0, 960.0)
     answers = [
-        (curve(RATES, CAPACITY, seed).estimate_at(rate), p99(rate)) for seed in range(10) for rate in asked
+        (curve(RATES, CAPACITY, seed).estimate_at(rate), p99(rate))
+        for seed in range(10)
+        for rate in asked
     ]
     assert sum(answer.low <= true <= answer.high for answer, true in answers) >= 0.85 * len(answers)
     assert all(answer.seconds == pytest.approx(true, rel=0.25) for answer, true in answers)

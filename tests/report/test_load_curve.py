@@ -51,7 +51,9 @@ def test_what_was_cut_short_or_limited_shares_no_rung() -> None:
     limited = taken(100.0, {"10": 100}, limited="the load generator fell behind")
     warm = taken(100.0, {"10": 100}, purpose="warm-up")
     rungs = build_load_curve([whole, cut, limited, warm])
-    assert sorted((r.reading_count, r.pooled_reading.truncated, bool(r.invalid_reason)) for r in rungs) == [
+    assert sorted(
+        (r.reading_count, r.pooled_reading.truncated, bool(r.invalid_reason)) for r in rungs
+    ) == [
         (1, False, False),
         (1, False, True),
         (1, True, False),
@@ -74,5 +76,9 @@ def test_nothing_is_lost_between_readings_and_rungs(made: list[tuple[float, int,
     readings = [taken(rate, {"10": right, "80": late}) for rate, right, late in made]
     rungs = build_load_curve(readings)
     for count in ("intended", "violations", "seconds"):
-        assert sum(getattr(rung.pooled_reading, count) for rung in rungs) == sum(r[count] for r in readings)
-    assert [rung.pooled_reading.rate for rung in rungs] == sorted(rung.pooled_reading.rate for rung in rungs)
+        assert sum(getattr(rung.pooled_reading, count) for rung in rungs) == sum(
+            r[count] for r in readings
+        )
+    assert [rung.pooled_reading.rate for rung in rungs] == sorted(
+        rung.pooled_reading.rate for rung in rungs
+    )

@@ -4,12 +4,12 @@ import pytest
 
 from autotune.errors import AutotuneError
 from autotune.report.parameters import (
+    build_catalogue_json,
+    find_parameter,
+    format_catalogue,
     list_active_parameters,
     list_catalogue,
-    build_catalogue_json,
-    format_catalogue,
     list_changes,
-    find_parameter,
 )
 from autotune.services.base import Settings
 from autotune.services.registry import ALL_SERVICES
@@ -110,7 +110,9 @@ def test_a_change_knows_its_unit() -> None:
     assert own.unit == ""
 
 
-EVERY = [(service, each.parameter) for service, entries in list_catalogue().items() for each in entries]
+EVERY = [
+    (service, each.parameter) for service, entries in list_catalogue().items() for each in entries
+]
 
 
 def test_every_parameter_is_documented() -> None:

@@ -8,17 +8,17 @@ from dataclasses import replace
 import pytest
 
 from autotune.cli.session import create_progress
-from autotune.deploy.deployed import DeployResult, SettingMismatch
+from autotune.deploy.deploy_result import DeployResult, SettingMismatch
 from autotune.environments.peak import Peak
 from autotune.measure.reading import Reading
-from autotune.measure.warmup import WarmUpResult, WarmUpWindow
-from autotune.report.live import LiveProgress
+from autotune.measure.warm_up import WarmUpResult, WarmUpWindow
+from autotune.report.live_progress import LiveProgress
 from autotune.report.progress import PlainProgress, ProgressDisplay, TeeProgress
 from autotune.report.studies import Study
-from autotune.report.text import format_brief_lines
+from autotune.report.text_report import format_brief_lines
 from autotune.report.view import build_study_view
 from autotune.services.base import Action
-from autotune.study.records import Phase, State, Trial
+from autotune.study.study_state import Phase, State, Trial
 from autotune.terminal import wrap_lines
 
 Opened = Callable[[str], Study]
@@ -30,7 +30,9 @@ DEPLOYED = DeployResult(
     {},
     (SettingMismatch("web.nginx.backlog", 9000, 4096),),
 )
-WARMTH = WarmUpResult(True, (WarmUpWindow(600, False, 0.01, 0.85), WarmUpWindow(600, False, 0.01, 0.905)))
+WARMTH = WarmUpResult(
+    True, (WarmUpWindow(600, False, 0.01, 0.85), WarmUpWindow(600, False, 0.01, 0.905))
+)
 
 
 class Terminal(io.StringIO):
@@ -114,7 +116,9 @@ def test_a_run_under_cpu_steal_prints_few_lines(name: str, study: Opened) -> Non
 
 def test_what_two_displays_are_told_is_the_same(study: Opened) -> None:
     opened, streams = study("aa"), (io.StringIO(), io.StringIO())
-    displays = [PlainProgress(opened.target, lambda: opened.state, each, verbose=True) for each in streams]
+    displays = [
+        PlainProgress(opened.target, lambda: opened.state, each, verbose=True) for each in streams
+    ]
     tell(TeeProgress(*displays), opened)
     assert streams[0].getvalue() == streams[1].getvalue() != ""
 
@@ -165,7 +169,9 @@ def test_lines_or_a_panel(study: Opened) -> None:
 
     def kind(stream: io.StringIO, environment: dict[str, str], *, verbose: bool = False) -> type:
         return type(
-            create_progress(opened.target, lambda: opened.state, stream, environment, verbose=verbose)
+            create_progress(
+                opened.target, lambda: opened.state, stream, environment, verbose=verbose
+            )
         )
 
     assert kind(io.StringIO(), {}) is PlainProgress
@@ -195,7 +201,9 @@ def test_the_panel_shows_what_is_going_on(study: Opened, monkeypatch: pytest.Mon
 def test_every_recorded_study_can_be_told(name: str, study: Opened) -> None:
     opened = study(name)
     for stream in (io.StringIO(), Terminal()):
-        tell(create_progress(opened.target, lambda: opened.state, stream, {"TERM": "xterm"}), opened)
+        tell(
+            create_progress(opened.target, lambda: opened.state, stream, {"TERM": "xterm"}), opened
+        )
         assert "cannot show progress" not in stream.getvalue()
 
 

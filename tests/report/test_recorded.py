@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from autotune.report.status import format_status, build_status
+from autotune.report.status import build_status, format_status
 from autotune.report.studies import Study
 from autotune.report.summary import build_summary
-from autotune.report.text import format_report_lines
+from autotune.report.text_report import format_report_lines
 from autotune.report.view import build_study_view
 
 STUDIES = Path(__file__).parent / "studies"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import AutotuneError, TargetError
-from autotune.report.status import format_status, build_status, watch_status
+from autotune.report.status import build_status, format_status, watch_status
 from autotune.report.studies import open_study
 from autotune.report.summary import build_summary
 from autotune.report.view import build_study_view

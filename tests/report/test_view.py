@@ -11,10 +11,16 @@ from hypothesis import strategies as st
 
 from autotune.environments.peak import Peak
 from autotune.measure.objective_scale import ObjectiveScale
-from autotune.report.objective import RequestUnits, ValueUnits
 from autotune.report.studies import Study
-from autotune.report.view import MeasuredConfiguration, build_capacity, pool_peaks, list_repeats, build_study_view
-from autotune.study.records import Phase, State, Trial
+from autotune.report.units import RequestUnits, ValueUnits
+from autotune.report.view import (
+    MeasuredConfiguration,
+    build_capacity,
+    build_study_view,
+    list_repeats,
+    pool_peaks,
+)
+from autotune.study.study_state import Phase, State, Trial
 
 Opened = Callable[[str], Study]
 

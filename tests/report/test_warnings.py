@@ -8,12 +8,12 @@ import pytest
 
 from autotune.environments.peak import Peak
 from autotune.report.studies import Study
-from autotune.report.trials import ReadingCounts
+from autotune.report.trial_outcomes import ReadingCounts
 from autotune.report.view import build_study_view
 from autotune.report.warnings import StudyWarning, collect_warnings
-from autotune.study.records import Phase, State, Trial
+from autotune.study.study_state import Phase, State, Trial
 from autotune.target.model import Load, Simulated, Target
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 
 TARGET = read_target(Path(__file__).parents[2] / "targets" / "local.yaml").target
 

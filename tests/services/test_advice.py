@@ -14,7 +14,7 @@ from autotune.space.dimension import PRESET_NAMES
 from autotune.space.facts import HostFacts
 from autotune.space.space import SearchSpace, build_space
 from autotune.study.schedule import select_active_settings
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 
 GB = 2**30
 

@@ -10,7 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from autotune.deploy.desired_state import render_files
-from autotune.services.base import Endpoint, Role, Placement
+from autotune.services.base import Endpoint, Placement, Role
 from autotune.services.registry import DEPLOYABLE_SERVICES
 from autotune.target.model import Data
 from tests.space.targets import fleet

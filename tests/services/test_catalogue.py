@@ -8,12 +8,17 @@ import pytest
 
 from autotune.services.base import Bound, Parameter, Role, Service, Value
 from autotune.services.limits.service import Limits
-from autotune.services.registry import APPLICATIONS, DEPLOYMENTS, DEPLOYABLE_SERVICES, services_of
+from autotune.services.registry import APPLICATIONS, DEPLOYABLE_SERVICES, DEPLOYMENTS, services_of
 from autotune.services.sysctl.service import Sysctl
 from autotune.space.expression import parse_expression
-from autotune.target.units import DURATION_UNITS, SIZE_UNITS
+from autotune.target.quantities import DURATION_UNITS, SIZE_UNITS
 
-ALL: dict[str, Service] = {**DEPLOYABLE_SERVICES, **APPLICATIONS, "sysctl": Sysctl(), "limits": Limits()}
+ALL: dict[str, Service] = {
+    **DEPLOYABLE_SERVICES,
+    **APPLICATIONS,
+    "sysctl": Sysctl(),
+    "limits": Limits(),
+}
 # Names that bounds may use, as the facts of a host have them.
 FACTS = {"cpus", "memory", "nofile", "min", "max"}
 
@@ -132,14 +137,18 @@ def test_what_it_is_derived_from_are_siblings_and_gives_its_stock(service: Servi
 @EACH
 def test_orders_hold_between_its_own_numbers(service: Service) -> None:
     for small, large in service.ordering_rules:
-        assert parse_expression(small).evaluate(stock(service)) <= parse_expression(large).evaluate(stock(service))
+        assert parse_expression(small).evaluate(stock(service)) <= parse_expression(large).evaluate(
+            stock(service)
+        )
 
 
 def stock(service: Service) -> dict[str, float]:
     """The stock values of its numbers on a machine with one CPU."""
     facts = {"cpus": 1.0, "memory": 2.0**30, "nofile": 1024.0}
     return {
-        p.name: parse_expression(p.stock).evaluate(facts) if isinstance(p.stock, str) else float(p.stock)
+        p.name: parse_expression(p.stock).evaluate(facts)
+        if isinstance(p.stock, str)
+        else float(p.stock)
         for p in service.parameters
         if not p.choices
     }
@@ -150,4 +159,6 @@ def test_every_deployment_has_services_and_roles() -> None:
         assert deployment
         assert {name for name, _ in services} <= set(DEPLOYABLE_SERVICES)
         assert {type(role) for _, role in services} == {Role}
-    assert {name for services in DEPLOYMENTS.values() for name, _ in services} == set(DEPLOYABLE_SERVICES)
+    assert {name for services in DEPLOYMENTS.values() for name, _ in services} == set(
+        DEPLOYABLE_SERVICES
+    )

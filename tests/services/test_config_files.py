@@ -8,7 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from autotune.services.config_files import MAX_ARCHIVE_BYTES, FileTree, ConfigSyntaxError, read_config, unpack_tree
+from autotune.services.config_files import (
+    MAX_ARCHIVE_BYTES,
+    ConfigSyntaxError,
+    FileTree,
+    read_config,
+    unpack_tree,
+)
 from autotune.services.nginx import syntax
 from autotune.services.nginx.adoption import MAIN_FILE, read_host_config
 
@@ -113,7 +119,11 @@ def test_links_are_followed_where_root_alone_can_change_them(
     assert tree.resolve("/etc/n/main") == real
     if real not in tree.files:
         assert tree.explain_missing("/etc/n/main") == why
-        assert tree.find_broken_links("/etc/n/main") == tree.find_broken_links("/etc/n/m*") == ("/etc/n/main",)
+        assert (
+            tree.find_broken_links("/etc/n/main")
+            == tree.find_broken_links("/etc/n/m*")
+            == ("/etc/n/main",)
+        )
         assert read_config(tree, "/etc/n/main", lambda _: ()).unread_files == {"/etc/n/main": why}
 
 
@@ -131,4 +141,8 @@ def test_archives_tell_who_can_write_to_directories() -> None:
             member = tarfile.TarInfo(f"./{name}")
             member.type, member.uid, member.mode = tarfile.DIRTYPE, owner, mode
             tar.addfile(member)
-    assert unpack_tree(packed.getvalue()).directories == {"/etc": True, "/srv": False, "/tmp": False}
+    assert unpack_tree(packed.getvalue()).directories == {
+        "/etc": True,
+        "/srv": False,
+        "/tmp": False,
+    }

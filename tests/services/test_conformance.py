@@ -12,17 +12,22 @@ from autotune.services import registry
 from autotune.services.adoption import RunningHost
 from autotune.services.base import (
     Endpoint,
+    Placement,
     Readback,
     Role,
     Service,
     Settings,
-    Placement,
     TrialStart,
     resolve_config_files,
 )
 from autotune.services.config_files import FileTree
 from autotune.services.diagnosis import Resource
-from autotune.services.registry import ALL_SERVICES, DEPLOYMENTS, DEPLOYABLE_SERVICES, list_tier_services
+from autotune.services.registry import (
+    ALL_SERVICES,
+    DEPLOYABLE_SERVICES,
+    DEPLOYMENTS,
+    list_tier_services,
+)
 from autotune.space.facts import HostFacts
 from autotune.space.space import build_tier_dimensions
 from autotune.target import runtimes
@@ -72,7 +77,9 @@ BY_KEY = pytest.mark.parametrize("service", ALL_SERVICES, ids=lambda service: se
 
 
 def test_every_service_is_in_a_case() -> None:
-    assert {service.key for service, _, _ in CASES.values()} == {service.key for service in ALL_SERVICES}
+    assert {service.key for service, _, _ in CASES.values()} == {
+        service.key for service in ALL_SERVICES
+    }
 
 
 @EACH
@@ -123,7 +130,10 @@ def test_it_says_how_it_is_diagnosed(service: Service) -> None:
     if service.build_start_command.__func__ is not Service.build_start_command:  # type: ignore[attr-defined]  # it has processes
         assert declared is not None
     named = {p.name for s in registry.list_by_name(service.name) for p in s.parameters}
-    limits = [diagnosis.threads_parameter, diagnosis.client_limit.parameter if diagnosis.client_limit else ""]
+    limits = [
+        diagnosis.threads_parameter,
+        diagnosis.client_limit.parameter if diagnosis.client_limit else "",
+    ]
     assert {limit for limit in limits if limit} <= named
     assert all(isinstance(resource, Resource) for resource in diagnosis.recommended_changes)
     role = service.role
@@ -134,7 +144,11 @@ def test_it_says_how_it_is_diagnosed(service: Service) -> None:
         if diagnosis.find_log and (log := diagnosis.find_log(site)):
             assert log.startswith("/") or log.endswith(".service")
     if diagnosis.lookup_counters and diagnosis.counter_query:
-        lookups = {diagnosis.lookup_counters.gets, diagnosis.lookup_counters.hits, diagnosis.lookup_counters.misses}
+        lookups = {
+            diagnosis.lookup_counters.gets,
+            diagnosis.lookup_counters.hits,
+            diagnosis.lookup_counters.misses,
+        }
         assert lookups <= diagnosis.counter_query.counter_names
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.services.base import Endpoint, Role, Placement
+from autotune.services.base import Endpoint, Placement, Role
 from autotune.services.memcached.service import Memcached, parse_options
 from autotune.services.nginx.service import parse_effective
 

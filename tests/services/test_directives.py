@@ -15,11 +15,11 @@ from autotune.services.directives import (
     DirectiveInsertion,
     Notation,
     Tunable,
+    append_line,
+    build_size_notation,
     find_file_end,
     insert_expression,
-    append_line,
     map_directives,
-    build_size_notation,
 )
 
 
@@ -70,8 +70,14 @@ def test_what_is_left_stays_for_the_reason_given() -> None:
 @pytest.mark.parametrize("left", ["", "the command says it"])
 def test_what_goes_with_another_is_there_with_it_alone(left: str) -> None:
     config, end = Config("/etc/a.conf", {"/etc/a.conf": "x"}), ("/etc/a.conf", 1)
-    a = Tunable("a", "a", NUMBER, insertion=DirectiveInsertion(8, [("/etc/a.conf", 0), end], "a ", ";"), skip_reason=left,
-                extra_edits=lambda _, now: insert_expression([end], '"c"', f"a > {now}"))  # fmt: skip
+    a = Tunable(
+        "a",
+        "a",
+        NUMBER,
+        insertion=DirectiveInsertion(8, [("/etc/a.conf", 0), end], "a ", ";"),
+        skip_reason=left,
+        extra_edits=lambda _, now: insert_expression([end], '"c"', f"a > {now}"),
+    )
     b = Tunable("b", "b", NUMBER, insertion=DirectiveInsertion(9, [end], "\n", condition="a > 5"))
     adopted = map_directives(config, [a, b], lambda *_: True)
     assert adopted.values == ({} if left else {"a": 8, "b": 9})

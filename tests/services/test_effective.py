@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.services.base import Endpoint, Role, Settings, Placement
+from autotune.services.base import Endpoint, Placement, Role, Settings
 from autotune.services.memcached import service as memcached
 from autotune.services.nginx import service as nginx
 from autotune.services.php_fpm import service as php_fpm
@@ -85,9 +85,13 @@ def test_reads_back(
 
 @pytest.mark.parametrize(
     ("service", "table"),
-    [("nginx", {name: name for name in nginx.DIRECTIVE_NOTATIONS}), ("php-fpm", php_fpm.PARAMETERS_BY_DIRECTIVE),
-     ("memcached", memcached.PARAMETERS_BY_SETTING), ("redis", redis.PARAMETERS_BY_OPTION)],
-)  # fmt: skip
+    [
+        ("nginx", {name: name for name in nginx.DIRECTIVE_NOTATIONS}),
+        ("php-fpm", php_fpm.PARAMETERS_BY_DIRECTIVE),
+        ("memcached", memcached.PARAMETERS_BY_SETTING),
+        ("redis", redis.PARAMETERS_BY_OPTION),
+    ],
+)
 def test_what_is_read_back_is_a_parameter(service: str, table: dict[str, str]) -> None:
     known = {parameter.name for parameter in DEPLOYABLE_SERVICES[service].parameters}
     assert set(table.values()) <= known

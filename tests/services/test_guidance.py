@@ -11,7 +11,7 @@ from autotune.services.base import Effect, with_guidance
 from autotune.services.nginx.service import PARAMETERS
 from autotune.services.registry import ALL_SERVICES
 from autotune.space.space import SearchSpace, build_space
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -41,13 +41,17 @@ def test_the_core_of_the_shipped_targets_is_small(name: str, least: int, most: i
 
 
 def test_what_the_target_gives_values_to_is_searched_first() -> None:
-    assert "cache.memcached.memory" in {dimension.name for dimension in space("lab.yaml").core_dimensions}
+    assert "cache.memcached.memory" in {
+        dimension.name for dimension in space("lab.yaml").core_dimensions
+    }
 
 
 def test_guidance_for_what_is_not_there_is_a_mistake() -> None:
     with pytest.raises(ValueError, match="worker_proceses"):
         with_guidance(PARAMETERS, capacity="worker_proceses+")
-    effects = {p.name: p.effect for p in with_guidance(PARAMETERS, capacity="backlog+", small="use")}
+    effects = {
+        p.name: p.effect for p in with_guidance(PARAMETERS, capacity="backlog+", small="use")
+    }
     assert effects["backlog"] is Effect.CAPACITY
     assert effects["use"] is Effect.SMALL
     assert effects["keepalive_timeout"] is Effect.COSMETIC

@@ -11,7 +11,7 @@ from autotune.services.diagnosis import InstanceActivity, InstanceReading, Resou
 from autotune.services.gunicorn.service import DIAGNOSIS, parse_effective
 from autotune.space.facts import HostFacts
 from autotune.space.space import build_space
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 
 TARGET = """\
 name: shop

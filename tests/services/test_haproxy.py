@@ -89,7 +89,9 @@ def test_counters_of_a_queue() -> None:
 
 def reading(settings: Settings, **activity: Any) -> InstanceReading:
     part = InstanceActivity("lb.lb1.haproxy", "lb", "lb1", "haproxy", Role.PROXY)
-    return InstanceReading(replace(part, **activity), settings, 9, errors_dominate=True, idle_fraction=0.9)
+    return InstanceReading(
+        replace(part, **activity), settings, 9, errors_dominate=True, idle_fraction=0.9
+    )
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autotune.deploy.desired_state import render_files
-from autotune.services.base import Endpoint, Role, Placement
+from autotune.services.base import Endpoint, Placement, Role
 from autotune.services.limits import service as limits
 from autotune.services.limits.service import Limits
 from autotune.services.registry import services_of

@@ -7,7 +7,7 @@ import pytest
 from autotune.deploy import programs
 from autotune.deploy.desired_state import render_files
 from autotune.errors import AutotuneError
-from autotune.services.base import Endpoint, Role, Placement
+from autotune.services.base import Endpoint, Placement, Role
 from autotune.services.kvrocks.service import PARAMETERS_BY_OPTION, Kvrocks
 from autotune.target.model import Data
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from autotune.services.base import Endpoint, AdoptedConfig, Role, Placement
+from autotune.services.base import AdoptedConfig, Endpoint, Placement, Role
 from autotune.services.config_files import ConfigSyntaxError
 from autotune.services.diagnosis import InstanceActivity, InstanceReading, Resource
 from autotune.services.mariadb import service as mariadb
@@ -18,7 +18,7 @@ from autotune.services.mariadb import syntax
 from autotune.services.mariadb.service import DIAGNOSIS, RATIO_RULES, parse_counters
 from autotune.space.facts import HostFacts
 from autotune.space.space import build_space
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 
 PRINTED = (Path(__file__).parent / "fixtures" / "mariadb.txt").read_text()
 STATUS = (Path(__file__).parent / "fixtures" / "mariadb-status.txt").read_text()

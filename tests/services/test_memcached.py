@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.services.base import Endpoint, AdoptedConfig, Role, Placement
+from autotune.services.base import AdoptedConfig, Endpoint, Placement, Role
 from autotune.services.memcached.service import Memcached
 from autotune.transports.local import LocalTransport
 
@@ -49,5 +49,8 @@ def test_no_whole_file_takes_logins_away(
 
 def test_a_file_that_is_edited_keeps_its_logins() -> None:
     assert (
-        Memcached().build_unpersisted_check(replace(SITE, own=AdoptedConfig()), {"/etc/memcached.conf": b"-m 64\n"}) is None
+        Memcached().build_unpersisted_check(
+            replace(SITE, own=AdoptedConfig()), {"/etc/memcached.conf": b"-m 64\n"}
+        )
+        is None
     )

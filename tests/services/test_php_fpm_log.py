@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autotune.deploy.programs import find_local_programs
-from autotune.services.base import Endpoint, Role, Placement
+from autotune.services.base import Endpoint, Placement, Role
 from autotune.services.php_fpm.service import PhpFpm
 from autotune.transports.local import LocalTransport
 

@@ -11,16 +11,21 @@ from autotune.deploy.stack import ServiceInstance
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.monitor.activity import find_queue
 from autotune.monitor.procfs import ListenQueue
-from autotune.services.base import Endpoint, AdoptedConfig, Role, Placement, Value
+from autotune.services.base import AdoptedConfig, Endpoint, Placement, Role, Value
 from autotune.services.config_files import FileTree
-from autotune.services.diagnosis import ResourceShortage, InstanceActivity, InstanceReading, Resource
+from autotune.services.diagnosis import (
+    InstanceActivity,
+    InstanceReading,
+    Resource,
+    ResourceShortage,
+)
 from autotune.services.php_fpm.service import PhpFpm
 from autotune.services.php_ini.diagnosis import DIAGNOSIS
 from autotune.services.php_ini.parameters import PARAMETERS
 from autotune.services.php_ini.service import PhpIni, parse_effective, parse_value
 from autotune.space.facts import HostFacts
 from autotune.space.space import build_space
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 from tests.discovery.places import POOL, adopted, web
 
 PRINTED = (Path(__file__).parent / "fixtures" / "php-ini-fpm.txt").read_text()
@@ -162,7 +167,10 @@ def test_apache_has_another_build_with_files_of_its_own() -> None:
     assert paths == [f"/etc/php/8.2/{of}/conf.d/zz-autotune.ini" for of in ("fpm", "apache2")]
     apache = replace(site, programs={"php": "/usr/bin/php8.2", "curl": "/usr/bin/curl"})
     assert PhpIni("apache2").list_readbacks(apache)[0].argv[-2:] == ("/usr/bin/curl", "10.0.0.4:80")
-    pools, settings = ServiceInstance(PhpFpm(), site), ServiceInstance(PhpIni("fpm", PhpFpm()), site)
+    pools, settings = (
+        ServiceInstance(PhpFpm(), site),
+        ServiceInstance(PhpIni("fpm", PhpFpm()), site),
+    )
     queue = ListenQueue(str(pools.service.get_socket(site)), 9, 511)
     assert find_queue(replace(pools, site=replace(site, role=Role.APP)), [queue]) is not None
     assert find_queue(settings, [queue]) is None  # it is the pools' queue
@@ -194,7 +202,9 @@ FULL = {"hits": 900.0, "misses": 600.0}
 )
 def test_what_it_runs_out_of(counted: dict[str, float], move: str) -> None:
     activity = InstanceActivity("web.h.php_ini", "web", "h", "php_ini", Role.HOST, counters=counted)
-    part = InstanceReading(activity, {}, failed_requests=0, errors_dominate=False, idle_fraction=0.6)
+    part = InstanceReading(
+        activity, {}, failed_requests=0, errors_dominate=False, idle_fraction=0.6
+    )
     rules = (*DIAGNOSIS.refusal_rules, *DIAGNOSIS.cache_rules)
     findings: list[ResourceShortage] = [finding for rule in rules if (finding := rule(part))]
     assert [finding.resource for finding in findings] == ([Resource.CACHE] if move else [])

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from autotune.errors import TargetError
-from autotune.services.base import Endpoint, Role, Placement
+from autotune.services.base import Endpoint, Placement, Role
 from autotune.services.config_files import ConfigSyntaxError
 from autotune.services.diagnosis import InstanceActivity, InstanceReading, Resource
 from autotune.services.postgresql.adoption import parse_directives as directives
@@ -17,7 +17,7 @@ from autotune.services.postgresql.service import DIAGNOSIS, Postgresql, parse_ef
 from autotune.space.facts import HostFacts
 from autotune.space.space import build_space, build_tier_dimensions
 from autotune.target.model import Tier
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 
 PRINTED = (Path(__file__).parent / "fixtures" / "postgresql.txt").read_text()
 GIB = 2**30
@@ -56,7 +56,8 @@ def test_what_is_in_effect_is_in_our_units() -> None:
     written = PRINTED.replace("wal_buffers|512|8kB|", "wal_buffers|512|8kB|4MB")
     assert parse_effective(written)["wal_buffers"] == 4
     assert (
-        parse_effective(PRINTED.replace("compression|off", "compression|pglz"))["wal_compression"] == "on"
+        parse_effective(PRINTED.replace("compression|off", "compression|pglz"))["wal_compression"]
+        == "on"
     )
 
 
@@ -75,7 +76,8 @@ def test_what_is_recommended_is_what_pgtune_says(
 ) -> None:
     tier = Tier(hosts=("db1",), service=("postgresql",))
     by_name = {
-        d.name.rpartition(".")[2]: d for d in build_tier_dimensions("db", tier, HostFacts(cpus, memory * GIB))
+        d.name.rpartition(".")[2]: d
+        for d in build_tier_dimensions("db", tier, HostFacts(cpus, memory * GIB))
     }
     always = {"max_connections": 200, "min_wal_size": 1024, "max_wal_size": 4096, "wal_buffers": 16,
               "random_page_cost": 1.1, "effective_io_concurrency": 200,
@@ -92,7 +94,9 @@ def test_what_is_recommended_is_what_pgtune_says(
 
 def reading(settings: dict[str, Any], **values: Any) -> InstanceReading:
     activity = InstanceActivity("db.h.postgresql", "db", "h", "postgresql", Role.DATABASE, **values)
-    return InstanceReading(activity, settings, failed_requests=0, errors_dominate=False, idle_fraction=0.6)
+    return InstanceReading(
+        activity, settings, failed_requests=0, errors_dominate=False, idle_fraction=0.6
+    )
 
 
 @pytest.mark.parametrize(
@@ -154,7 +158,9 @@ load: {path: /}
 def test_memory_and_connections_of_a_database_are_in_the_rules(tmp_path: Path) -> None:
     path = tmp_path / "shop.yaml"
     path.write_text(TARGET)
-    space = build_space(read_target(path), dict.fromkeys(("web1", "web2", "db1"), HostFacts(2, 4 * GIB, 65_536)))
+    space = build_space(
+        read_target(path), dict.fromkeys(("web1", "web2", "db1"), HostFacts(2, 4 * GIB, 65_536))
+    )
     texts = "\n".join(rule.text for rule in space.constraints)
     assert "db.occupied <= 80% of memory(db1)" in texts
     assert "web.workers * count(web.hosts) <= db.connections" in texts

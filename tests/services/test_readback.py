@@ -13,7 +13,12 @@ from autotune.services import option_lines
 from autotune.services.base import Settings
 from autotune.services.nginx.syntax import parse_directives
 from autotune.services.php_fpm.syntax import parse_log
-from autotune.services.readback import Parser, build_config_parser, build_backlog_parser, parse_number
+from autotune.services.readback import (
+    Parser,
+    build_backlog_parser,
+    build_config_parser,
+    parse_number,
+)
 from autotune.services.redis_protocol import build_pair_parser
 
 FIXTURES = Path(__file__).parent / "fixtures"
@@ -30,7 +35,9 @@ NGINX = same("worker_processes", "worker_connections", "multi_accept", "accept_m
 def directives(names: dict[str, str]) -> Parser:
     """Of nginx, as values."""
     switches = {"on": True, "off": False}
-    return build_config_parser(parse_directives, names, lambda _, word: switches.get(word, parse_number(word)))
+    return build_config_parser(
+        parse_directives, names, lambda _, word: switches.get(word, parse_number(word))
+    )
 
 
 def assignments(names: dict[str, str]) -> Parser:
@@ -111,7 +118,13 @@ def test_recorded(fixture: str, parse: Parser, settings: Settings) -> None:
 
 @pytest.mark.parametrize(
     "parse",
-    [lines(NGINX), build_pair_parser(NGINX), directives(NGINX), assignments(NGINX), build_backlog_parser()],
+    [
+        lines(NGINX),
+        build_pair_parser(NGINX),
+        directives(NGINX),
+        assignments(NGINX),
+        build_backlog_parser(),
+    ],
 )
 @pytest.mark.parametrize("text", ["", "\n", "no such file or directory\n", "use", "LISTEN", "a = "])
 def test_what_was_not_printed_is_not_found(parse: Parser, text: str) -> None:

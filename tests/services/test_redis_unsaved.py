@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import AutotuneError
-from autotune.services.base import ConfigFile, Endpoint, AdoptedConfig, Role, Placement
+from autotune.services.base import AdoptedConfig, ConfigFile, Endpoint, Placement, Role
 from autotune.services.redis.service import Redis
 from autotune.transports.local import LocalTransport
 from tests.deploy.lab import Ground, renewed

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.loads.of_target import find_traits
+from autotune.loads.target_request import find_traits
 from autotune.report import parameters
-from autotune.services.base import Effect, Trait, with_guidance, on_reload
+from autotune.services.base import Effect, Trait, on_reload, with_guidance
 from autotune.services.registry import ALL_SERVICES
 from autotune.space.dimension import Dimension
 from autotune.space.space import SearchSpace

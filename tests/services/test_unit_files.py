@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotune.services.config_files import FileTree
-from autotune.services.unit_files import list_unit_files, find_exec_start
+from autotune.services.unit_files import find_exec_start, list_unit_files
 
 UNIT = "app.service"
 OWN = f"/usr/lib/systemd/system/{UNIT}"

@@ -6,10 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from autotune.services.base import Endpoint, AdoptedConfig, Role, Placement
-from autotune.services.diagnosis import InstanceActivity, InstanceReading, Resource, DiagnosisRule
+from autotune.services.base import AdoptedConfig, Endpoint, Placement, Role
+from autotune.services.diagnosis import DiagnosisRule, InstanceActivity, InstanceReading, Resource
 from autotune.services.varnish.diagnosis import DIAGNOSIS
-from autotune.services.varnish.service import SERVICES, parse_counters, parse_effective, parse_effective_storage
+from autotune.services.varnish.service import (
+    SERVICES,
+    parse_counters,
+    parse_effective,
+    parse_effective_storage,
+)
 
 FIXTURES = Path(__file__).parent / "fixtures"
 SETTINGS = {"thread_pools": 2, "thread_pool_max": 10, "storage": 16}
@@ -57,11 +62,16 @@ def test_what_makes_no_sense_says_nothing(text: str) -> None:
     ],
 )  # fmt: skip
 def test_what_its_counters_say(
-    rules: tuple[DiagnosisRule, ...], counted: dict[str, float], resource: Resource | None, words: str
+    rules: tuple[DiagnosisRule, ...],
+    counted: dict[str, float],
+    resource: Resource | None,
+    words: str,
 ) -> None:
     counters = {f"MAIN.{name}": value for name, value in counted.items()}
     activity = InstanceActivity("p", "t", "h", "varnish", Role.HTTP_CACHE, counters=counters)
-    part = InstanceReading(activity, SETTINGS, failed_requests=0, errors_dominate=False, idle_fraction=0.5)
+    part = InstanceReading(
+        activity, SETTINGS, failed_requests=0, errors_dominate=False, idle_fraction=0.5
+    )
     findings = [finding for rule in rules if (finding := rule(part))]
     assert [finding.resource for finding in findings] == ([resource] if resource else [])
     assert all(words in finding.evidence for finding in findings)

@@ -39,7 +39,11 @@ def test_violations_grow_with_the_rate(one: float, other: float) -> None:
 def test_the_peak_is_where_the_objective_is_just_met() -> None:
     made = build_chain(ChainTopology(), GOOD)
     peak = made.compute_peak(SLO)
-    assert made.violation_share(peak, SLO) <= SLO.allowed_violations < made.violation_share(1.001 * peak, SLO)
+    assert (
+        made.violation_share(peak, SLO)
+        <= SLO.allowed_violations
+        < made.violation_share(1.001 * peak, SLO)
+    )
 
 
 @pytest.mark.parametrize(
@@ -48,7 +52,9 @@ def test_the_peak_is_where_the_objective_is_just_met() -> None:
 )
 def test_a_laxer_objective_has_a_higher_peak(stricter: Slo, laxer: Slo) -> None:
     made = build_chain(ChainTopology(), GOOD)
-    assert 0 < made.compute_peak(stricter) < made.compute_peak(laxer) < made.slowest_station.max_rate
+    assert (
+        0 < made.compute_peak(stricter) < made.compute_peak(laxer) < made.slowest_station.max_rate
+    )
 
 
 def test_a_queue_that_never_settles_grows_with_the_length_of_a_reading() -> None:
@@ -62,7 +68,11 @@ def test_a_queue_that_never_settles_grows_with_the_length_of_a_reading() -> None
 @pytest.mark.parametrize(
     ("settings", "topology", "kind"),
     [
-        ({**GOOD, "cache.memcached.connections": 400}, ChainTopology(), "no connection to the cache"),
+        (
+            {**GOOD, "cache.memcached.connections": 400},
+            ChainTopology(),
+            "no connection to the cache",
+        ),
         (
             {**NGINX, "cache.memcached.connections": 200},
             replace(ChainTopology(), web=replace(ChainTopology().web, count=3)),
@@ -96,8 +106,12 @@ def test_select_is_refused_with_more_connections_than_it_can_wait_for(tier: str)
 def test_too_few_descriptors_are_too_few_connections() -> None:
     poor = replace(ChainTopology(), lb=replace(ChainTopology().lb, nofile=256))
     few = {**GOOD, "lb.nginx.worker_connections": 256}
-    assert build_chain(poor, GOOD).compute_peak(SLO) < 0.6 * build_chain(ChainTopology(), GOOD).compute_peak(SLO)
-    assert build_chain(poor, GOOD).compute_peak(SLO) == pytest.approx(build_chain(ChainTopology(), few).compute_peak(SLO), rel=0.1)
+    assert build_chain(poor, GOOD).compute_peak(SLO) < 0.6 * build_chain(
+        ChainTopology(), GOOD
+    ).compute_peak(SLO)
+    assert build_chain(poor, GOOD).compute_peak(SLO) == pytest.approx(
+        build_chain(ChainTopology(), few).compute_peak(SLO), rel=0.1
+    )
 
 
 @pytest.mark.parametrize(
@@ -124,10 +138,10 @@ def test_a_data_set_that_fits_the_cache_never_asks_the_store() -> None:
 
 
 def test_few_prefork_processes_are_named_as_what_is_short() -> None:
-    assert build_chain(ChainTopology(), {**GOOD, "web.apache.MaxRequestWorkers": 50}).slowest_station.limit_reason == (
-        "prefork processes in use"
-    )
-    assert build_chain(ChainTopology(), {**NGINX, "web.php_fpm.max_children": 5}).slowest_station.limit_reason == (
-        "FPM children in use"
-    )
+    assert build_chain(
+        ChainTopology(), {**GOOD, "web.apache.MaxRequestWorkers": 50}
+    ).slowest_station.limit_reason == ("prefork processes in use")
+    assert build_chain(
+        ChainTopology(), {**NGINX, "web.php_fpm.max_children": 5}
+    ).slowest_station.limit_reason == ("FPM children in use")
     assert build_chain(ChainTopology(), NGINX).slowest_station.limit_reason == "CPUs busy"

@@ -7,7 +7,9 @@ from autotune.simulate.noise import CORRELATION_SECONDS, NoiseModel
 
 
 def logs(noise: NoiseModel, times: np.ndarray) -> np.ndarray:
-    return np.array([np.log(noise.capacity_factor(at, noise.reading_rng(n))) for n, at in enumerate(times)])
+    return np.array(
+        [np.log(noise.capacity_factor(at, noise.reading_rng(n))) for n, at in enumerate(times)]
+    )
 
 
 def test_no_noise_changes_nothing() -> None:
@@ -32,7 +34,10 @@ def test_disturbances_only_take_away_and_come_as_often_as_said() -> None:
 
 
 def test_drift_is_slow_and_goes_as_far_as_said() -> None:
-    found = logs(NoiseModel(seed=2, reading_sd=0.0, outlier_share=0.0, drift_sd=0.1), np.arange(0, 4800, 10.0))
+    found = logs(
+        NoiseModel(seed=2, reading_sd=0.0, outlier_share=0.0, drift_sd=0.1),
+        np.arange(0, 4800, 10.0),
+    )
     assert np.exp(found.max()) == pytest.approx(1.1, abs=0.002)
     assert np.exp(found.min()) == pytest.approx(0.9, abs=0.002)
     assert np.abs(np.diff(found)).max() < 0.004
@@ -40,5 +45,9 @@ def test_drift_is_slow_and_goes_as_far_as_said() -> None:
 
 def test_the_same_seed_has_the_same_noise_at_any_moment_and_another_has_not() -> None:
     one, again, other = NoiseModel(seed=7), NoiseModel(seed=7), NoiseModel(seed=8)
-    assert one.capacity_factor(500.0, one.reading_rng(9)) == again.capacity_factor(500.0, again.reading_rng(9))
-    assert one.capacity_factor(500.0, one.reading_rng(9)) != other.capacity_factor(500.0, other.reading_rng(9))
+    assert one.capacity_factor(500.0, one.reading_rng(9)) == again.capacity_factor(
+        500.0, again.reading_rng(9)
+    )
+    assert one.capacity_factor(500.0, one.reading_rng(9)) != other.capacity_factor(
+        500.0, other.reading_rng(9)
+    )

@@ -109,6 +109,8 @@ def test_the_cache_counts_every_key_of_every_request() -> None:
 
 def test_the_search_for_the_peak_finds_the_models_own() -> None:
     made = stack(NoiseModel(seed=2, reading_sd=0.01, outlier_share=0.0))
-    found = search_peak(lambda rate, seconds: made.take_reading(rate, seconds)[0], SLO, target_sd=0.03)
+    found = search_peak(
+        lambda rate, seconds: made.take_reading(rate, seconds)[0], SLO, target_sd=0.03
+    )
     assert found.verdict == "measured"
     assert found.peak == pytest.approx(build_chain(made.topology, GOOD).compute_peak(SLO), rel=0.05)

@@ -11,7 +11,9 @@ shares = st.floats(0.01, 0.99)
 
 @given(use=shares, more=shares, servers=st.integers(1, 64))
 def test_more_load_never_takes_less_time(use: float, more: float, servers: int) -> None:
-    station = QueueStation("web", "apache", servers, max_rate=1000.0, service_seconds=servers / 1000.0)
+    station = QueueStation(
+        "web", "apache", servers, max_rate=1000.0, service_seconds=servers / 1000.0
+    )
     low, high = sorted((use, more))
     assert station.time_spent(1000.0 * low).mean <= station.time_spent(1000.0 * high).mean
 

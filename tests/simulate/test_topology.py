@@ -11,7 +11,7 @@ from autotune.environments.simulated import SimulatedEnvironment, prepare
 from autotune.services.base import Value
 from autotune.simulate.chain import build_chain
 from autotune.simulate.topology import MODELLED_PARAMETERS, has_effect
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 from autotune.target.slo import Slo
 from bench.variants import VARIANTS
 
@@ -110,7 +110,9 @@ def test_what_the_model_answers_to_changes_its_peak(name: str) -> None:
         "cache.memcached.memory": 4096,
     }
     topology = VARIANTS["published"].topology
-    peaks = [build_chain(topology, {**good, name: value}).compute_peak(Slo()) for value in values(name)]
+    peaks = [
+        build_chain(topology, {**good, name: value}).compute_peak(Slo()) for value in values(name)
+    ]
     assert has_effect(topology, name)
     assert not np.isclose(peaks[0], peaks[1], rtol=1e-4)
 

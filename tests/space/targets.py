@@ -7,7 +7,7 @@ from pathlib import Path
 from autotune.services.sysctl.service import KERNEL_KEYS
 from autotune.space.facts import HostFacts
 from autotune.space.space import SearchSpace, build_space
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 
 GB = 2**30
 FLEET = """
@@ -42,7 +42,9 @@ REFUSED = {name: ABSENT for name in KERNEL_KEYS if name not in KERNEL} | {"fs.fi
 ROOMY = HostFacts(cpus=4, memory=16 * GB, nofile=100_000, kernel_values=KERNEL, unsettable=REFUSED)
 
 
-def fleet(directory: Path, more: str = "", *changed: tuple[str, str], **hosts: HostFacts) -> SearchSpace:
+def fleet(
+    directory: Path, more: str = "", *changed: tuple[str, str], **hosts: HostFacts
+) -> SearchSpace:
     """The space of a fleet of roomy hosts, but for those named, its target's text changed."""
     text = FLEET
     for old, new in changed:

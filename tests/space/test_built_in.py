@@ -104,7 +104,9 @@ def test_where_the_baseline_exceeds_a_host_no_candidate_uses_more(tmp_path: Path
     assert of_cache.allowed == of_cache.needed
     rng = random.Random(7)
     for _ in range(200):
-        candidate = space.build_candidate({d.name: sampled(d, rng) for d in space.tunable_dimensions})
+        candidate = space.build_candidate(
+            {d.name: sampled(d, rng) for d in space.tunable_dimensions}
+        )
         (used,) = (m for m in space.compute_memory_use(candidate.settings) if m.host == "mc1")
         assert used.needed <= of_cache.needed * (1 + 1e-9)
 
@@ -116,7 +118,9 @@ def test_processes_that_prove_larger_are_larger_in_the_baseline_too(tmp_path: Pa
     )
     assert space.build_candidate({}).settings["web.php_fpm.max_children"] == 40
     assert (
-        space.build_candidate({"web.php_fpm.max_children": 200}).settings["web.php_fpm.max_children"]
+        space.build_candidate({"web.php_fpm.max_children": 200}).settings[
+            "web.php_fpm.max_children"
+        ]
         == 40
     )
 
@@ -188,7 +192,9 @@ def test_no_candidate_of_a_thousand_breaks_a_rule_and_each_rule_binds(tmp_path: 
     rng = random.Random(5)
     bound: set[str] = set()
     for _ in range(1000):
-        candidate = space.build_candidate({d.name: sampled(d, rng) for d in space.tunable_dimensions})
+        candidate = space.build_candidate(
+            {d.name: sampled(d, rng) for d in space.tunable_dimensions}
+        )
         for rule in space.constraints:
             assert space.is_kept(rule, candidate.settings), rule.text
         for dimension in space.dimensions:

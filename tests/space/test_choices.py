@@ -64,7 +64,9 @@ def test_no_candidate_of_a_thousand_breaks_a_rule_that_applies(space: SearchSpac
     rng = random.Random(7)
     product_bound = 0
     for _ in range(1000):
-        candidate = space.build_candidate({d.name: sampled(d, rng) for d in space.tunable_dimensions})
+        candidate = space.build_candidate(
+            {d.name: sampled(d, rng) for d in space.tunable_dimensions}
+        )
         settings = candidate.settings
         for rule in space.constraints:
             assert not rule.applies(settings) or space.is_kept(rule, settings), rule.text

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.space.expression import parse_expression, parse_comparison
+from autotune.space.expression import parse_comparison, parse_expression
 
 NAMES = {
     "web.php_fpm.max_children": 20.0,

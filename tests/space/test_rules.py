@@ -75,7 +75,9 @@ def test_where_nothing_can_be_lowered_the_other_side_is_raised(tmp_path: Path) -
 constraints: ['500 <= cache.memcached.connections - 2 * web.php_fpm.max_children']
 """
     space = fleet(tmp_path, rules)
-    candidate = space.build_candidate({"cache.memcached.connections": 70, "web.php_fpm.max_children": 4})
+    candidate = space.build_candidate(
+        {"cache.memcached.connections": 70, "web.php_fpm.max_children": 4}
+    )
     assert candidate.settings["cache.memcached.connections"] == 508
     assert candidate.settings["web.php_fpm.max_children"] == 4
 

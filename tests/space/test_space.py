@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from autotune.errors import TargetError
 from autotune.space.facts import HostFacts
 from autotune.space.space import SearchSpace, build_space
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 
 LOCAL = (Path(__file__).parents[2] / "targets" / "local.yaml").read_text()
 FACTS = {"here": HostFacts(cpus=2, memory=4 * 2**30, nofile=20_000)}

@@ -13,25 +13,25 @@ from typing import Any
 
 import numpy as np
 
-from autotune.deploy.deployed import DeployResult, DeployFailed, Fleet
+from autotune.deploy.deploy_result import DeployFailed, DeployResult, Fleet
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.load_session import LoadSession
 from autotune.estimate import InstanceCapacity
 from autotune.measure.capacity import SearchLimits
 from autotune.measure.reading import Reading
-from autotune.monitor.watch import Observations
+from autotune.monitor.host_watch import Observations
 from autotune.optimize.searcher import Searcher
 from autotune.optimize.storage import open_sqlite
 from autotune.services.base import Action, Settings
 from autotune.space.facts import HostFacts
 from autotune.space.space import SearchSpace, build_space
-from autotune.study.context import TrialContext, read_history
 from autotune.study.directory import StudyLock
-from autotune.study.loop import run_study_loop
 from autotune.study.ranking import Verdict
-from autotune.study.store import StudyStore
+from autotune.study.study_loop import run_study_loop
+from autotune.study.study_store import StudyStore
+from autotune.study.trial_context import TrialContext, read_history
 from autotune.target.model import Budget
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 from autotune.target.slo import Slo
 
 LOCAL = Path(__file__).parents[2] / "targets" / "local.yaml"
@@ -75,7 +75,9 @@ class FormulaFleet(Fleet):
 
 
 def space() -> SearchSpace:
-    return build_space(read_target(LOCAL), {"here": HostFacts(cpus=2, memory=8 * 2**30, nofile=65_536)})
+    return build_space(
+        read_target(LOCAL), {"here": HostFacts(cpus=2, memory=8 * 2**30, nofile=65_536)}
+    )
 
 
 class FormulaMeter:

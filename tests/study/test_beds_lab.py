@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from autotune.lab.plan import derive_names
-from autotune.study.records import Phase, State
-from autotune.study.store import load_state
+from autotune.study.study_state import Phase, State
+from autotune.study.study_store import load_state
 from tests.deploy.lab import Ground, autotune, differing, renewed
 from tests.lab.shared import NETWORK, SharedLab
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.deploy.deployed import DeployResult
+from autotune.deploy.deploy_result import DeployResult
 from autotune.diagnose.diagnosis import WatchedReading
 from autotune.environments.clock import StudyClock
 from autotune.environments.load_session import LoadSession
@@ -16,19 +16,19 @@ from autotune.optimize.confirmation import MIN_PAIRS
 from autotune.optimize.searcher import Searcher
 from autotune.optimize.storage import open_sqlite
 from autotune.services.base import Settings
-from autotune.study.loop import run_study_loop
 from autotune.study.ranking import Verdict
-from autotune.study.records import Phase, State, Trial
 from autotune.study.schedule import (
-    MIN_PROOF_SECONDS,
-    MIN_MEASUREMENT_SECONDS,
     MAX_RESERVE_SHARE,
+    MIN_MEASUREMENT_SECONDS,
+    MIN_PROOF_SECONDS,
     MeasureStep,
+    compute_reserve_seconds,
     compute_time_limit,
     select_next_step,
-    compute_reserve_seconds,
 )
-from autotune.study.store import StudyStore
+from autotune.study.study_loop import run_study_loop
+from autotune.study.study_state import Phase, State, Trial
+from autotune.study.study_store import StudyStore
 from autotune.target.model import Budget
 from tests.study import simulated
 
@@ -70,7 +70,9 @@ def test_a_slow_baseline_leaves_the_search_its_part_of_the_time() -> None:
     assert isinstance(select_next_step(state, simulated.space(), TEN, 90.0), MeasureStep)
     slow = measured(Phase.BASELINE, each=250.0)
     assert isinstance(select_next_step(slow, simulated.space(), TEN, 250.0), MeasureStep)
-    assert compute_time_limit(slow, Phase.SEARCH, TEN, 250.0) == 600 * (1 - MAX_RESERVE_SHARE) - 250.0
+    assert (
+        compute_time_limit(slow, Phase.SEARCH, TEN, 250.0) == 600 * (1 - MAX_RESERVE_SHARE) - 250.0
+    )
 
 
 def test_something_is_tried_beside_a_baseline_that_took_the_time_of_the_search() -> None:
@@ -142,5 +144,7 @@ def test_three_minutes_suffice_to_prove_a_winner_of_few_changes(
     assert verdict.verdict == "improved"
     best, space = state.find_trial(verdict.best or 0), simulated.space()
     assert best.phase is Phase.SIMPLIFIED
-    changed = [n for n in space.active_parameters(best.settings) if best.settings[n] != space.baseline[n]]
+    changed = [
+        n for n in space.active_parameters(best.settings) if best.settings[n] != space.baseline[n]
+    ]
     assert 1 <= len(changed) <= 12

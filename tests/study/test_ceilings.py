@@ -62,7 +62,9 @@ def test_a_stack_is_warmed_up_once_and_loaded_by_each_number_of_clients(
         paced=True,
         input=lambda _: None,
         argv=lambda _, clients: ("loop", f"{clients.concurrency}", f"{clients.seconds:g}"),
-        parse=lambda _, clients: ceilings.ClosedLoopCeiling(clients.concurrency, clients.seconds, 500),
+        parse=lambda _, clients: ceilings.ClosedLoopCeiling(
+            clients.concurrency, clients.seconds, 500
+        ),
     )
     monkeypatch.setattr(ceilings, "CLOSED", {"loop": load})
     host = Host("loop")
@@ -77,7 +79,9 @@ def test_a_stack_is_warmed_up_once_and_loaded_by_each_number_of_clients(
 
 def alone(host: Any, *, unpaced: bool = True) -> Iterator[Any]:
     servers = (Endpoint("127.0.0.1", 11211),)
-    return CacheLoadTest(servers, {"127.0.0.1": host}, Slo(), 100, 50_000.0, unpaced).measure_ceilings()
+    return CacheLoadTest(
+        servers, {"127.0.0.1": host}, Slo(), 100, 50_000.0, unpaced
+    ).measure_ceilings()
 
 
 def test_caches_are_measured_by_what_the_load_host_has() -> None:

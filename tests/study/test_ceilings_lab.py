@@ -19,7 +19,7 @@ from autotune.lab.lifecycle import build_ssh_host, remove_lab, start_lab
 from autotune.lab.plan import derive_names
 from autotune.lab.target_labs import build_lab_hosts
 from autotune.loads import memcaslap, mutilate
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 from autotune.transports.ssh import SshTransport
 
 pytestmark = [pytest.mark.lab, pytest.mark.soak, pytest.mark.timeout(3600)]

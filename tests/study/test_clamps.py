@@ -12,19 +12,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.deploy.deployed import DeployResult
+from autotune.deploy.deploy_result import DeployResult
 from autotune.deploy.deployment import find_mismatches
 from autotune.environments.peak import Peak
 from autotune.errors import AutotuneError
 from autotune.estimate import Estimate
 from autotune.optimize.storage import open_sqlite
 from autotune.services.base import Settings, Value
-from autotune.space.caps import Clamp, infer_clamp
+from autotune.space.parameter_caps import Clamp, infer_clamp
 from autotune.study import clamps
-from autotune.study.ranking import estimate_candidates, estimate_bed_drifts
-from autotune.study.records import COUNTED_PHASES, Phase, State, Trial, replay_records
+from autotune.study.ranking import estimate_bed_drifts, estimate_candidates
 from autotune.study.schedule import MeasureStep
-from autotune.study.store import StudyStore
+from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial, replay_records
+from autotune.study.study_store import StudyStore
 from autotune.study.trial import begin_trial
 from autotune.target.model import Budget
 from tests.study.simulated import FormulaFleet, context, space, study
@@ -57,7 +57,10 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> StudyStore:
 
 def test_no_two_configurations_differ_only_in_clamped_values(searched: StudyStore) -> None:
     state = searched.state
-    effects = [tuple(sorted(state.find_trial(n).effective_settings.items())) for n in estimate_candidates(state)]
+    effects = [
+        tuple(sorted(state.find_trial(n).effective_settings.items()))
+        for n in estimate_candidates(state)
+    ]
     assert len(effects) == len(set(effects)) > 3
     assert any(trial.clamped_parameters for trial in state.trials)
 
@@ -68,7 +71,9 @@ def test_no_later_suggestion_exceeds_a_limit_that_was_shown(searched: StudyStore
     first = next(t.number for t in searched.state.trials if CONNECTIONS in t.clamped_parameters)
     later = [t for t in searched.state.trials if t.number > first and t.phase in COUNTED_PHASES]
     assert all(float(t.settings[CONNECTIONS]) <= MOST for t in later)
-    of_search = [t for t in searched.state.trials if CONNECTIONS in t.clamped_parameters and t.of is None]
+    of_search = [
+        t for t in searched.state.trials if CONNECTIONS in t.clamped_parameters and t.of is None
+    ]
     assert [t.phase for t in of_search] == ["recommended"]
 
 
@@ -154,8 +159,13 @@ def test_trials_with_the_same_clamped_effect_are_one_candidate(some: list[Trial]
         clamped = any(trial.clamped_parameters for trial in group)
         assert numbers == {next((t for t in group if t.meets), group[0]).number} or not clamped
         assert clamped or numbers == {trial.number for trial in group}
-    listed = [frozenset(state.find_trial(n).effective_settings.items()) for n in estimate_candidates(state)]
-    assert all(listed.count(one) == 1 for one in listed if any(t.clamped_parameters for t in groups[one]))
+    listed = [
+        frozenset(state.find_trial(n).effective_settings.items())
+        for n in estimate_candidates(state)
+    ]
+    assert all(
+        listed.count(one) == 1 for one in listed if any(t.clamped_parameters for t in groups[one])
+    )
 
 
 def test_a_limit_that_other_settings_move_is_none_of_the_parameter() -> None:
@@ -221,7 +231,9 @@ def test_references_count_whichever_trial_stands_for_their_configuration() -> No
         return (*preset, *again)
 
     # Another test bed ended the earlier trial later.
-    before, after = (estimate_bed_drifts(State(trials=trials(first)))[None] for first in (None, PEAK))
+    before, after = (
+        estimate_bed_drifts(State(trials=trials(first)))[None] for first in (None, PEAK)
+    )
     assert before.is_significant
     assert before == after
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from autotune.study import journal
-from autotune.study.records import COUNTED_PHASES, replay_records
+from autotune.study.study_state import COUNTED_PHASES, replay_records
 from tests.printed import printed
 
 pytestmark = pytest.mark.stack

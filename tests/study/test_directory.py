@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune import durable
+from autotune import durable_files
 from autotune.errors import LOCKED_EXIT_CODE, LockedError
 from autotune.foreign_files import ForeignFileError
 from autotune.study.directory import StudyLock, describe_lock_holder, is_locked
@@ -102,6 +102,6 @@ def test_the_name_of_a_new_study_survives_a_loss_of_power(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     synced: list[Path] = []
-    monkeypatch.setattr(durable, "sync_directory", synced.append)
+    monkeypatch.setattr(durable_files, "sync_directory", synced.append)
     with StudyLock(tmp_path / "studies" / "shop" / "lock"):
         assert synced == [tmp_path, tmp_path / "studies"]

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from autotune.services.base import Value
-from autotune.study.records import Phase, Trial
+from autotune.study.study_state import Phase, Trial
 
 NAME = "web.php_fpm.listen_backlog"
 

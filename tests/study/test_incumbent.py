@@ -8,10 +8,15 @@ from math import sqrt
 import pytest
 
 from autotune.environments.peak import Peak
-from autotune.study.loop import REPEAT_LOG_SD, estimate_expected_peak
-from autotune.study.ranking import estimate_candidates, find_incumbent, find_doubtful_pruning, find_reference
-from autotune.study.records import Phase, State, Trial
+from autotune.study.ranking import (
+    estimate_candidates,
+    find_doubtful_pruning,
+    find_incumbent,
+    find_reference,
+)
 from autotune.study.schedule import REFERENCE_INTERVAL_TRIALS, MeasureStep
+from autotune.study.study_loop import REPEAT_LOG_SD, estimate_expected_peak
+from autotune.study.study_state import Phase, State, Trial
 from tests.study.test_reference import trial
 
 GATE = 0.2

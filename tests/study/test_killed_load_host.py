@@ -16,7 +16,7 @@ from autotune.environments.evaluation import MeasurementHistory
 from autotune.environments.stack import StackEnvironment
 from autotune.errors import LockedError
 from autotune.lab.plan import derive_names
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 from tests.deploy.lab import Ground, autotune, renewed
 from tests.lab.shared import NETWORK, SharedLab
 
@@ -69,7 +69,9 @@ def test_a_load_host_that_was_taken_over_ends_the_trial(ground: Ground) -> None:
     environment = prepare(read_target(ground.directory / "loaded.yaml"))
     assert isinstance(environment, StackEnvironment)
     before = state(ground)
-    with environment.open_session(ground.directory / "study", print, MeasurementHistory()) as session:
+    with environment.open_session(
+        ground.directory / "study", print, MeasurementHistory()
+    ) as session:
         session.fleet.check_load_hosts()
         host = environment.transports[LOAD]
         record = read_lock(host).record

@@ -28,12 +28,12 @@ from typing import TypeVar
 import pytest
 
 from autotune.errors import LOCKED_EXIT_CODE
-from autotune.lab.lifecycle import build_ssh_host, remove_lab, halt_host, start_lab
+from autotune.lab.lifecycle import build_ssh_host, halt_host, remove_lab, start_lab
 from autotune.lab.plan import LabPlan, derive_names
 from autotune.lab.target_labs import build_lab_hosts
 from autotune.study import journal
-from autotune.study.records import replay_records
-from autotune.target.read import read_target
+from autotune.study.study_state import replay_records
+from autotune.target.read_target import read_target
 from autotune.transports.ssh import SshTransport
 from tests import soak
 from tests.deploy.lab import differing

@@ -11,8 +11,8 @@ import pytest
 
 from autotune.environments.peak import Peak
 from autotune.space.space import SearchSpace
-from autotune.study.records import COUNTED_PHASES, Phase, State, Trial
-from autotune.study.schedule import SuggestStep, MeasureStep, select_next_step
+from autotune.study.schedule import MeasureStep, SuggestStep, select_next_step
+from autotune.study.study_state import COUNTED_PHASES, Phase, State, Trial
 from autotune.target.model import Budget
 from tests.space.targets import fleet
 
@@ -27,11 +27,15 @@ def space(tmp_path_factory: pytest.TempPathFactory) -> SearchSpace:
 
 
 def opened(
-    space: SearchSpace, budget: Budget, peaks: Mapping[tuple[object, object], Peak] = MappingProxyType({})
+    space: SearchSpace,
+    budget: Budget,
+    peaks: Mapping[tuple[object, object], Peak] = MappingProxyType({}),
 ) -> list[Trial]:
     """What is measured before the sampler is asked for the first time; ``peaks`` by deployment."""
     state = State(seconds={"load": 1.0})
-    while isinstance(step := select_next_step(state, space, budget, state.elapsed_seconds), MeasureStep):
+    while isinstance(
+        step := select_next_step(state, space, budget, state.elapsed_seconds), MeasureStep
+    ):
         settings = space.build_candidate(step.settings).settings
         trial = Trial(len(state.trials), step.phase, settings)
         trial = replace(trial, peak=peaks.get(deployment(trial), PEAK))
@@ -64,7 +68,9 @@ def test_all_four_deployments_are_tried_before_the_search(space: SearchSpace) ->
     assert published["web.apache.MaxRequestWorkers"] == 500
 
 
-def test_what_is_published_is_tried_where_the_deployment_may_be_the_best(space: SearchSpace) -> None:
+def test_what_is_published_is_tried_where_the_deployment_may_be_the_best(
+    space: SearchSpace,
+) -> None:
     poor = Peak(peak=700.0, low=650.0, high=760.0, sd=0.05, verdict="screened")
     near = Peak(peak=930.0, low=900.0, high=960.0, sd=0.02, verdict="screened")
     peaks = {("nginx", "apache+mod_php"): poor, ("apache", "nginx+php-fpm"): near}

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from autotune import errors
 from autotune.cli import app
 from autotune.study import start
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 from tests.printed import printed
 
 PAPER = (Path(__file__).parents[2] / "targets" / "paper.yaml").read_text()
@@ -32,7 +32,9 @@ def test_a_study_keeps_what_its_run_was_told(tmp_path: Path) -> None:
             target.unlink()
         environment = start.prepare_existing(study)
         assert environment.space.baseline["web.php_fpm.max_children"] == 40
-        assert "web.php_fpm.max_children" not in {d.name for d in environment.space.tunable_dimensions}
+        assert "web.php_fpm.max_children" not in {
+            d.name for d in environment.space.tunable_dimensions
+        }
         assert environment.file.target.budget.trials == 3
         assert environment.file.target.budget.time == 60
     assert read_target(study / "target.yaml").target.name == "quick"

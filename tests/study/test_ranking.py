@@ -12,15 +12,15 @@ from autotune.estimate import Estimate
 from autotune.optimize.ranking import PosteriorPeaks
 from autotune.space.space import SearchSpace
 from autotune.study.ranking import (
+    decide_verdict,
     find_best_trial,
     is_clearly_worse,
-    decide_verdict,
     list_confirmations,
-    select_finalists,
     select_finalist_pair,
+    select_finalists,
 )
-from autotune.study.records import Phase, State, Trial
 from autotune.study.schedule import MeasureStep, SimplifyStep, select_next_step
+from autotune.study.study_state import Phase, State, Trial
 from autotune.target.model import Budget
 
 Placed = tuple[Phase, float]
@@ -31,7 +31,9 @@ def believed(*peaks: Placed, sd: float = 0.05) -> State:
     """A searched state: where the model stands on each trial, in order."""
     measured = Peak(100.0, 90.0, 110.0, sd, "measured")
     trials = [Trial(n, phase, {}, peak=measured) for n, (phase, _) in enumerate(peaks)]
-    posterior = PosteriorPeaks({n: Estimate.from_value(peak, sd) for n, (_, peak) in enumerate(peaks)}, sd)
+    posterior = PosteriorPeaks(
+        {n: Estimate.from_value(peak, sd) for n, (_, peak) in enumerate(peaks)}, sd
+    )
     return State(trials=tuple(trials), posterior=posterior)
 
 
@@ -111,7 +113,10 @@ def test_one_lucky_reading_does_not_take_the_place_of_the_best_preset() -> None:
     state = replace(state, posterior=replace(state.posterior, noise=0.01))
     state = measured_again(state, Phase.FINALIST, (1, 115.0), (2, 121.0))
     assert find_best_trial(state) == 1
-    assert find_best_trial(measured_again(state, Phase.RUNNER_UP, (2, 123.0), (1, 114.0), (2, 124.0))) == 2
+    assert (
+        find_best_trial(measured_again(state, Phase.RUNNER_UP, (2, 123.0), (1, 114.0), (2, 124.0)))
+        == 2
+    )
     # A command says itself how exact its values are.
     assert find_best_trial(replace(state, values={1: {}})) == 2
 

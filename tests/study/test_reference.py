@@ -10,8 +10,14 @@ import pytest
 from autotune.environments.peak import Peak
 from autotune.space.space import SearchSpace
 from autotune.study.ranking import estimate_study_drift, find_reference
-from autotune.study.records import Phase, State, Trial
-from autotune.study.schedule import REFERENCE_INTERVAL_TRIALS, PRUNED_TRIALS_DIVISOR, SuggestStep, MeasureStep, select_next_step
+from autotune.study.schedule import (
+    PRUNED_TRIALS_DIVISOR,
+    REFERENCE_INTERVAL_TRIALS,
+    MeasureStep,
+    SuggestStep,
+    select_next_step,
+)
+from autotune.study.study_state import Phase, State, Trial
 from autotune.target.model import Budget
 from tests.space.targets import fleet
 
@@ -82,7 +88,10 @@ def test_it_is_due_after_so_many_trials_that_said_something(
     assert chosen is not None
     # Those after the reference itself was measured count already.
     due -= len(state.trials) - 1 - chosen.number
-    assert select_next_step(searched(state, due - 1, peak, verdict), space, BUDGET, 1.0) == SuggestStep()
+    assert (
+        select_next_step(searched(state, due - 1, peak, verdict), space, BUDGET, 1.0)
+        == SuggestStep()
+    )
     step = select_next_step(searched(state, due, peak, verdict), space, BUDGET, 1.0)
     assert isinstance(step, MeasureStep)
     assert (step.phase, step.source_trial) == (Phase.REFERENCE, chosen.number)

@@ -9,8 +9,8 @@ import pytest
 from autotune.errors import TargetError
 from autotune.loads.registry import compute_request_digests
 from autotune.study import start
-from autotune.study.store import StudyStore
-from autotune.target.read import read_target
+from autotune.study.study_store import StudyStore
+from autotune.target.read_target import read_target
 
 TARGET = """\
 name: shop

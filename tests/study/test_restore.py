@@ -16,8 +16,8 @@ from autotune.deploy.backup import BackupStore, HostBackup, encode_backup
 from autotune.deploy.host_commands import STATE_DIRECTORY
 from autotune.deploy.host_state import FileState, HostState
 from autotune.errors import AutotuneError
-from autotune.study import origin, restore
-from autotune.study.store import StudyStore, read_first_record
+from autotune.study import ownership, restore
+from autotune.study.study_store import StudyStore, read_first_record
 from autotune.transports.base import HostUnreachable, Transport
 from autotune.transports.local import LocalTransport
 from tests.deploy.doubles import Here
@@ -104,7 +104,7 @@ class Killed:
 def seal(killed: Killed) -> None:
     """As if the study had begun with the target that it has now."""
     target = (killed.study / "target.yaml").read_bytes()
-    origin.seal_study(killed.study, target, read_first_record(killed.study))
+    ownership.seal_study(killed.study, target, read_first_record(killed.study))
 
 
 @pytest.fixture
@@ -252,7 +252,9 @@ def unsealed_copy(killed: Killed, host: str) -> None:
     """A record of originals as a stranger writes it: of files that no service has."""
     file = killed.directory / host / "authorized_keys"
     state = HostState({str(file): FileState(b"theirs\n", 0o600, "0:0", modified="5.0")})
-    BackupStore(killed.study).path_for(host).write_bytes(encode_backup(HostBackup(host, "lab", state)))
+    BackupStore(killed.study).path_for(host).write_bytes(
+        encode_backup(HostBackup(host, "lab", state))
+    )
 
 
 @pytest.mark.parametrize("named", ["study", "target"])

@@ -17,14 +17,14 @@ from resource import RUSAGE_CHILDREN, getrusage
 import pytest
 
 from autotune.lab import target_labs
-from autotune.lab.cgroups import read_mountinfo, parse_mounts
+from autotune.lab.cgroups import parse_mounts, read_mountinfo
 from autotune.lab.lifecycle import remove_lab, start_lab
 from autotune.lab.plan import derive_names
 from autotune.monitor.procfs import TICKS_PER_SECOND
-from autotune.study.records import Phase, State
-from autotune.study.store import load_state
+from autotune.study.study_state import Phase, State
+from autotune.study.study_store import load_state
 from autotune.target.beds import build_bed_target
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 from tests.deploy.lab import autotune, differing
 from tests.lab.pictures import picture
 from tests.lab.shared import settled
@@ -88,8 +88,12 @@ class Spent:
         idle, stolen = by_kind["idle"] + by_kind["iowait"], by_kind["steal"]
         used = sum(by_kind.values()) - idle - stolen
         ended = getrusage(RUSAGE_CHILDREN)
-        (tree,) = (mount.path for mount in parse_mounts(read_mountinfo()) if mount.kind == "cgroup2")
-        usage = (tree / derive_names(lab).cgroup / "cpu.stat").read_text(encoding="ascii").split()[1]
+        (tree,) = (
+            mount.path for mount in parse_mounts(read_mountinfo()) if mount.kind == "cgroup2"
+        )
+        usage = (
+            (tree / derive_names(lab).cgroup / "cpu.stat").read_text(encoding="ascii").split()[1]
+        )
         return cls(
             time.monotonic(),
             used / TICKS_PER_SECOND,

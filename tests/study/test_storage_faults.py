@@ -15,17 +15,17 @@ from random import Random
 import optuna
 import pytest
 from optuna.trial import TrialState
-
-from autotune.environments import beds
-from autotune.study import journal
-from autotune.study.joining import create_shared_study
-from autotune.study.loop import MODELLED_PHASES
-from autotune.study.records import replay_records
-from autotune.study.storage import SharedStudy, StudyDatabase
-from tests import soak
-from tests.study.database import Database
 from tests.study.test_beds import target
 from tests.study.test_storage import database, opened, start_worker
+
+from autotune.environments import multi_bed
+from autotune.study import journal
+from autotune.study.join_study import create_shared_study
+from autotune.study.study_database import SharedStudy, StudyDatabase
+from autotune.study.study_loop import MODELLED_PHASES
+from autotune.study.study_state import replay_records
+from tests import soak
+from tests.study.database import Database
 
 __all__ = ["database", "opened"]  # fixtures
 FAULTS, A_STUDY = 100, 4
@@ -81,7 +81,7 @@ def test_no_trial_is_lost_or_counted_twice(
     for number in range(-(-faults // A_STUDY)):
         place = tmp_path / str(number)
         file = target(place, "{trials: 10, time: 30m}")
-        study = create_shared_study(beds.prepare(file, BEDS), opened, place / "none")
+        study = create_shared_study(multi_bed.prepare(file, BEDS), opened, place / "none")
         workers = Workers(database.url, place, study.name)
         try:
             for _ in range(min(A_STUDY, faults - number * A_STUDY)):

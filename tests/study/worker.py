@@ -15,12 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from autotune.environments.beds import MultiBedEnvironment
+from autotune.environments.multi_bed import MultiBedEnvironment
 from autotune.environments.simulated import SimulatedEnvironment
-from autotune.study.joining import join_study, prepare_joining_beds
-from autotune.study.shared import HeartbeatPolicy
-from autotune.study.storage import StudyDatabase
-from autotune.target.read import read_target
+from autotune.study.join_study import join_study, prepare_joining_beds
+from autotune.study.shared_store import HeartbeatPolicy
+from autotune.study.study_database import StudyDatabase
+from autotune.target.read_target import read_target
 from tests.study.simulated import Silent
 
 QUICK = HeartbeatPolicy(interval_seconds=0.2, max_missed=50)
@@ -60,7 +60,14 @@ def main(url: str, name: str, target: str, bed: str, directory: str, at: str | N
         if at is not None:
             environment = killed_at(environment, bed, int(at))
         silent: Any = Silent()
-        join_study(environment, Path(directory) / name, silent, study=study, storage=storage, heartbeat=QUICK)
+        join_study(
+            environment,
+            Path(directory) / name,
+            silent,
+            study=study,
+            storage=storage,
+            heartbeat=QUICK,
+        )
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from autotune.environments.base import prepare
 from autotune.errors import AutotuneError
 from autotune.report.page import encode_plotly
 from autotune.study.start import prepare_unfinished
-from autotune.study.store import load_readings, load_state
+from autotune.study.study_store import load_readings, load_state
 from autotune.sweep import request, results, runner
 from autotune.sweep.plan import read_finished_measurements
 from tests.printed import printed

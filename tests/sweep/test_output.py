@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.sweep.figures import SeriesPoint, Diagram, Series
-from autotune.sweep.output import render_page, build_diagram_data, write_page
-from autotune.sweep.plan import SweepAxis, AxisValue, SweepPlan
+from autotune.sweep.figures import Diagram, Series, SeriesPoint
+from autotune.sweep.output import build_diagram_data, render_page, write_page
+from autotune.sweep.plan import AxisValue, SweepAxis, SweepPlan
 from autotune.sweep.results import Mean, Result, SweepResults
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 from tests.report.browser import Browser
 
 NASTY = "<img src=x onerror=alert(1)> & <b>bold</b>"
@@ -59,7 +59,9 @@ def test_every_dot_and_its_interval_is_drawn(many: list[list[SeriesPoint]]) -> N
 
 
 def test_an_interval_is_a_distance_from_its_dot_or_nothing() -> None:
-    data = build_diagram_data(panel(Series("one", (SeriesPoint(1, 10.0, 8.0, 13.0), SeriesPoint(2, 20.0, None, None)))))
+    data = build_diagram_data(
+        panel(Series("one", (SeriesPoint(1, 10.0, 8.0, 13.0), SeriesPoint(2, 20.0, None, None))))
+    )
     assert data["series"][0]["below"] == [2.0, None]
     assert data["series"][0]["above"] == [3.0, None]
 
@@ -73,7 +75,9 @@ def test_an_interval_is_a_distance_from_its_dot_or_nothing() -> None:
     ],
 )
 def test_words_have_a_place_each(xs: tuple[Any, ...], words: bool, shown: list[object]) -> None:
-    data = build_diagram_data(panel(Series("one", tuple(SeriesPoint(x, 3.0, None, None) for x in xs))))
+    data = build_diagram_data(
+        panel(Series("one", tuple(SeriesPoint(x, 3.0, None, None) for x in xs)))
+    )
     assert data["words"] is words
     assert data["series"][0]["x"] == shown
 

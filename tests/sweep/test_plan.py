@@ -5,7 +5,14 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.sweep.plan import SweepAxis, AxisValue, PointMeasurement, SweepPlan, order_measurements, plan_from_record
+from autotune.sweep.plan import (
+    AxisValue,
+    PointMeasurement,
+    SweepAxis,
+    SweepPlan,
+    order_measurements,
+    plan_from_record,
+)
 
 
 def axis(name: str, *values: int | str) -> SweepAxis:
@@ -49,7 +56,9 @@ def test_the_journal_gives_the_plan_back() -> None:
 @given(plans)
 def test_every_point_is_visited_once_in_each_turn_with_its_own_hosts(plan: SweepPlan) -> None:
     made = [
-        (hosts, measurement) for hosts, measurements in order_measurements(plan) for measurement in measurements
+        (hosts, measurement)
+        for hosts, measurements in order_measurements(plan)
+        for measurement in measurements
     ]
     wanted = {PointMeasurement(p.number, turn) for p in plan.points for turn in range(plan.repeat)}
     assert len(made) == len(wanted)
@@ -65,7 +74,9 @@ def test_the_order_is_shuffled_and_the_same_again() -> None:
     def order(seed: int) -> list[int]:
         plan = SweepPlan("x", (axis("p", *range(30)),), repeat=1, seed=seed)
         return [
-            measurement.point for _, measurements in order_measurements(plan) for measurement in measurements
+            measurement.point
+            for _, measurements in order_measurements(plan)
+            for measurement in measurements
         ]
 
     assert order(1) == order(1)

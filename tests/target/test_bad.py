@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import INVALID_TARGET_EXIT_CODE, TargetError
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 
 CASES = sorted((Path(__file__).parent / "bad").glob("*.yaml"))
 # Words of the libraries underneath, and of Python.

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import AutotuneError, TargetError
-from autotune.target.beds import select_beds, needs_bed, build_bed_target, find_study_directory
+from autotune.target.beds import build_bed_target, find_study_directory, needs_bed, select_beds
 from autotune.target.model import Target
-from autotune.target.read import read_target
+from autotune.target.read_target import read_target
 
 TARGET = """\
 name: shop

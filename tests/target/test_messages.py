@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from autotune.target.messages import format_value, format_count
+from autotune.target.messages import format_count, format_value
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ import jsonschema
 import pytest
 
 from autotune.target import schema
-from autotune.target.document import load_yaml
 from autotune.target.model import Target
-from autotune.target.read import read_target
-from autotune.target.write import target_to_tree
+from autotune.target.read_target import read_target
+from autotune.target.write_target import target_to_tree
+from autotune.target.yaml_document import load_yaml
 
 SHIPPED = sorted((Path(__file__).parents[2] / "targets").glob("*.yaml"))
 BAD = sorted((Path(__file__).parent / "bad").glob("*.yaml"))

@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 
 from autotune.transports.base import HostKeyRejected, SshHost
-from autotune.transports.hostkeys import HostCertificate, HostKey, parse_certificate, find_known_keys
+from autotune.transports.host_keys import (
+    HostCertificate,
+    HostKey,
+    find_known_keys,
+    parse_certificate,
+)
 from autotune.transports.ssh import SshTransport
 from tests.transports import server as servers
 from tests.transports.server import ssh_server
@@ -88,7 +93,10 @@ def test_what_a_certificate_says_is_heeded(
 ) -> None:
     new_key(tmp_path / "host")
     made = certificate(sign(tmp_path / "ca", tmp_path / "host", *how))
-    assert made.find_rejection("web1.example", find_known_keys("web1.example", [known_hosts])) == refusal
+    assert (
+        made.find_rejection("web1.example", find_known_keys("web1.example", [known_hosts]))
+        == refusal
+    )
 
 
 def test_an_authority_is_one_for_the_hosts_of_its_line(tmp_path: Path, known_hosts: Path) -> None:
@@ -155,7 +163,9 @@ def test_a_host_is_reached_by_its_authority_alone(server: SshHost, tmp_path: Pat
     assert reached(server, ours) == "in\n"
     assert reached(server, line(authority, "local*", "@cert-authority")) == "in\n"
     assert reached(server, line(host, here)) == "in\n"  # the key itself, as ever
-    with pytest.raises(HostKeyRejected, match=r"unknown host key.*no @cert-authority line contains"):
+    with pytest.raises(
+        HostKeyRejected, match=r"unknown host key.*no @cert-authority line contains"
+    ):
         reached(server, line(other, here, "@cert-authority"))
     with pytest.raises(HostKeyRejected, match="has changed"):
         reached(server, line(authority, here))  # known as a host, not as an authority

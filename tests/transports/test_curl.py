@@ -94,6 +94,8 @@ def test_no_answer_in_time() -> None:
     with socket.socket() as silent:
         silent.bind(("127.0.0.1", 0))
         silent.listen()
-        got = send_request(LocalTransport(), f"http://127.0.0.1:{silent.getsockname()[1]}/", timeout=0.3)
+        got = send_request(
+            LocalTransport(), f"http://127.0.0.1:{silent.getsockname()[1]}/", timeout=0.3
+        )
     assert isinstance(got, str)
     assert "timed out" in got

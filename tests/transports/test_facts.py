@@ -12,7 +12,13 @@ from autotune.services.sysctl.service import KERNEL_KEYS
 from autotune.space.facts import HostFacts
 from autotune.target.model import Target
 from autotune.transports.base import CommandResult
-from autotune.transports.facts import read_facts, read_host_facts, read_kernel_values, parse_facts, parse_kernel_values
+from autotune.transports.facts import (
+    parse_facts,
+    parse_kernel_values,
+    read_facts,
+    read_host_facts,
+    read_kernel_values,
+)
 from autotune.transports.local import LocalTransport
 
 # Debian 12 in a systemd-nspawn machine of a host with version 1, half a CPU and 384 MB.

@@ -76,7 +76,10 @@ def test_a_stream_is_cut_at_its_marks_however_it_comes(
 
 
 def test_marks_are_of_one_command_alone() -> None:
-    assert len({mark for marks in (OutputMarks(), OutputMarks()) for mark in (marks.start, marks.end)}) == 4
+    assert (
+        len({mark for marks in (OutputMarks(), OutputMarks()) for mark in (marks.start, marks.end)})
+        == 4
+    )
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import pytest
 from autotune.errors import AutotuneError
 from autotune.lab.lifecycle import build_ssh_host, halt_host, list_host_status, start_lab
 from autotune.transports.base import HostKeyRejected, HostUnreachable, SshHost, Transport
-from autotune.transports.parallel import run_on_all
+from autotune.transports.parallel_hosts import run_on_all
 from autotune.transports.ssh import _PUT_SCRIPT, SshTransport
 from tests.lab.shared import HOSTS, NETWORK, SharedLab
 

@@ -53,7 +53,9 @@ def made(directory: Path, config: str) -> tuple[Any, dict[str, str]]:
         ["ssh", "-F", path, "-G", ADDRESS], capture_output=True, text=True, check=True
     ).stdout
     settings = dict(line.split(" ", 1) for line in printed.splitlines() if " " in line)
-    return _build_connection(SshHost("web1", ADDRESS, config_file=str(path)), read_ssh_settings, ()), settings
+    return _build_connection(
+        SshHost("web1", ADDRESS, config_file=str(path)), read_ssh_settings, ()
+    ), settings
 
 
 @pytest.mark.parametrize("name", CONFIGS)
@@ -99,8 +101,8 @@ def test_without_ssh_what_only_ssh_can_read_is_refused(
         read_ssh_settings(SshHost("web1", ADDRESS, config_file=str(path)))
     path.write_text("Host web1.example\n  User plain\n")
     assert (
-        read_ssh_settings(SshHost("web1", ADDRESS, config_file=str(path))).base_ssh_config.lookup(ADDRESS)[
-            "user"
-        ]
+        read_ssh_settings(SshHost("web1", ADDRESS, config_file=str(path))).base_ssh_config.lookup(
+            ADDRESS
+        )["user"]
         == "plain"
     )

@@ -18,8 +18,8 @@ import numpy.typing as npt
 from scipy.special import ndtri
 
 from autotune.estimate import MEASUREMENT_LOG_SD, InstanceCapacity
-from autotune.optimize.gp.grid import ParameterGrid, GridPoints
-from autotune.optimize.gp.model import ProcessPriors, GaussianProcess, fit_process
+from autotune.optimize.gp.gaussian_process import GaussianProcess, ProcessPriors, fit_process
+from autotune.optimize.gp.grid import GridPoints, ParameterGrid
 from autotune.optimize.gp.scale import compress_loss, compress_shared
 from autotune.parameter_name import ParameterName
 
@@ -80,7 +80,8 @@ class _Evidence:
 
 @dataclass(frozen=True)
 class CompositeModel:
-    """``top`` is the best log peak measured; a log peak is the parts' soft minimum plus ``offset``.
+    """``best_log_peak`` is the best log peak measured; a log peak is the parts' soft minimum plus
+    ``offset``.
     ``error``: by how much it misses compressed log peaks, on average, if the others predict them."""
 
     capacity_models: tuple[CapacityModel, ...]
@@ -94,7 +95,8 @@ class CompositeModel:
         """Mean and sd of the compressed log peaks, by draws that all points share."""
         predicted = [part.predict(points) for part in self.capacity_models]
         draws = [
-            mean + sd * z[:, None] for (mean, sd), z in zip(predicted, self._normal_draws, strict=True)
+            mean + sd * z[:, None]
+            for (mean, sd), z in zip(predicted, self._normal_draws, strict=True)
         ]
         totals = self._compress_minimum(np.stack(draws))
         mean, sd = self.residual.predict(points)
@@ -111,11 +113,16 @@ class CompositeModel:
     @property
     def _normal_draws(self) -> Array:
         """Evenly spread standard normal numbers, in another order for each part."""
-        rng, levels = np.random.default_rng(1), ndtri((np.arange(PREDICTION_DRAWS) + 0.5) / PREDICTION_DRAWS)
+        rng, levels = (
+            np.random.default_rng(1),
+            ndtri((np.arange(PREDICTION_DRAWS) + 0.5) / PREDICTION_DRAWS),
+        )
         return np.stack([rng.permutation(levels) for _ in self.capacity_models])
 
     def _compress_minimum(self, parts: Array) -> Array:
-        return compress_log_peaks(soft_minimum(parts, self.sharpness) + self.offset, self.best_log_peak)
+        return compress_log_peaks(
+            soft_minimum(parts, self.sharpness) + self.offset, self.best_log_peak
+        )
 
 
 def soft_minimum(parts: Array, sharpness: float) -> Array:
@@ -125,7 +132,7 @@ def soft_minimum(parts: Array, sharpness: float) -> Array:
 
 
 def compress_log_peaks(log_peaks: Array, best_log_peak: float) -> Array:
-    """Log peaks relative to ``top``, those far below it compressed."""
+    """Log peaks relative to ``best_log_peak``, those far below it compressed."""
     loss = best_log_peak - log_peaks
     return np.where(loss > 0, -compress_loss(np.maximum(loss, 0.0)), -loss)
 
@@ -139,12 +146,15 @@ def fit_composite(
     sds: Array,
     shared_sds: Array | None = None,
 ) -> CompositeModel | None:
-    """``None`` where too few parts were seen. ``sds`` are those of the compressed log peaks; ``shared``
-    (see `gp.model.fit`) is that of the log peaks, and the capacities have the same."""
+    """``None`` where too few parts were seen. ``sds`` are those of the compressed log peaks;
+    ``shared_sds`` (see `gp.model.fit`) is that of the log peaks, and the capacities have the same."""
     evidence = _collect_evidence(grid, capacities)
     fitted = [_fit_capacity(tables, points, shared_sds, each) for each in evidence]
     left_out = np.array(
-        [part.predict_left_out(points, each.rows) for part, each in zip(fitted, evidence, strict=True)]
+        [
+            part.predict_left_out(points, each.rows)
+            for part, each in zip(fitted, evidence, strict=True)
+        ]
     )
     top, chosen = float(log_peaks.max()), list(range(len(fitted)))
     if len(chosen) < MIN_MODELLED_INSTANCES:
@@ -157,7 +167,9 @@ def fit_composite(
         if min(scored)[0] > 0.95 * error:
             break
         error, sharpness, chosen = min(scored)
-    by_peaks = _infer_from_peaks([fitted[index] for index in chosen], sharpness, points, log_peaks, sds)
+    by_peaks = _infer_from_peaks(
+        [fitted[index] for index in chosen], sharpness, points, log_peaks, sds
+    )
     parts = [
         _fit_capacity(tables, points, shared_sds, evidence[index].with_peaks(logs, variances))
         for index, logs, variances in zip(chosen, *by_peaks, strict=True)
@@ -166,10 +178,14 @@ def fit_composite(
     offset = _estimate_offset(soft, log_peaks)
     rest = compress_log_peaks(log_peaks, top) - compress_log_peaks(soft + offset, top)
     of_rest = compress_shared(log_peaks, shared_sds)
-    residual = fit_process(tables, points, rest, sds**2, RESIDUAL_PRIORS, level=0.0, shared_sds=of_rest)
+    residual = fit_process(
+        tables, points, rest, sds**2, RESIDUAL_PRIORS, level=0.0, shared_sds=of_rest
+    )
     apart = soft_minimum(left_out[chosen], sharpness)
     error = _leave_one_out_error(
-        residual, compress_log_peaks(log_peaks, top) - compress_log_peaks(apart + _estimate_offset(apart, log_peaks), top)
+        residual,
+        compress_log_peaks(log_peaks, top)
+        - compress_log_peaks(apart + _estimate_offset(apart, log_peaks), top),
     )
     return CompositeModel(tuple(parts), sharpness, offset, top, residual, error)
 
@@ -182,7 +198,11 @@ def _leave_one_out_error(residual: GaussianProcess, rest: Array) -> float:
 
 
 def _infer_from_peaks(
-    parts: Sequence[CapacityModel], sharpness: float, points: GridPoints, log_peaks: Array, sds: Array
+    parts: Sequence[CapacityModel],
+    sharpness: float,
+    points: GridPoints,
+    log_peaks: Array,
+    sds: Array,
 ) -> tuple[Array, Array]:
     """What the peaks say of the parts that limit them: log capacities and variances, ``[part, trial]``.
 
@@ -204,13 +224,17 @@ def _infer_from_peaks(
     return means + beyond / slopes, np.where(usable & (shares > LIMITING_MARGIN), variances, np.inf)
 
 
-def _select_sharpness(left_out: Array, log_peaks: Array, best_log_peak: float) -> tuple[float, float]:
+def _select_sharpness(
+    left_out: Array, log_peaks: Array, best_log_peak: float
+) -> tuple[float, float]:
     """The least mean error, and the sharpness that has it."""
     errors = []
     for sharpness in SHARPNESS_CHOICES:
         soft = soft_minimum(left_out, sharpness)
         guess = compress_log_peaks(soft + _estimate_offset(soft, log_peaks), best_log_peak)
-        errors.append((float(np.abs(compress_log_peaks(log_peaks, best_log_peak) - guess).mean()), sharpness))
+        errors.append(
+            (float(np.abs(compress_log_peaks(log_peaks, best_log_peak) - guess).mean()), sharpness)
+        )
     return min(errors)
 
 
@@ -221,7 +245,7 @@ def _estimate_offset(soft_minima: Array, log_peaks: Array) -> float:
 
 
 def _collect_evidence(grid: ParameterGrid, capacities: InstanceCapacities) -> list[_Evidence]:
-    """What the trials say of each part whose capacity at least ``LEAST`` of them tell."""
+    """What the trials say of each part whose capacity at least ``MIN_CAPACITY_TRIALS`` of them tell."""
     tiers = [ParameterName.parse(axis.dimension.name).tier for axis in grid.axes]
     evidence = []
     for name in sorted({name for each in capacities for name in each}):
@@ -241,11 +265,15 @@ def _fit_capacity(
     """Fitted to all of the evidence; then again, disregarding what the rest of it contradicts."""
     own, at = tuple(tables[d] for d in evidence.axes), points[np.ix_(evidence.rows, evidence.axes)]
     shared_sds = None if shared_sds is None else shared_sds[evidence.rows]
-    process = fit_process(own, at, evidence.logs, evidence.variances, CAPACITY_PRIORS, shared_sds=shared_sds)
+    process = fit_process(
+        own, at, evidence.logs, evidence.variances, CAPACITY_PRIORS, shared_sds=shared_sds
+    )
     if len(evidence.rows) >= MIN_COMPARED_TRIALS:
         error, sd = process.leave_one_out()
         wrong = np.abs(error) > OUTLIER_SDS * sd
         if wrong.any():
             variances = evidence.variances + np.where(wrong, 4 * error**2, 0.0)
-            process = fit_process(own, at, evidence.logs, variances, CAPACITY_PRIORS, shared_sds=shared_sds)
+            process = fit_process(
+                own, at, evidence.logs, variances, CAPACITY_PRIORS, shared_sds=shared_sds
+            )
     return CapacityModel(evidence.axes, process)

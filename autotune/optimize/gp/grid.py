@@ -83,7 +83,9 @@ class GridAxis:
 
 def _has_integer_levels(dimension: Dimension) -> bool:
     """Whether each integer of the range is a level of its own."""
-    return dimension.is_integer and float(dimension.high or 0) - float(dimension.low or 0) < MAX_LEVELS
+    return (
+        dimension.is_integer and float(dimension.high or 0) - float(dimension.low or 0) < MAX_LEVELS
+    )
 
 
 def to_unit(dimension: Dimension, value: Value) -> float:
@@ -118,7 +120,9 @@ class ParameterGrid:
     conditions: tuple[tuple[int, int, npt.NDArray[np.bool_]], ...]
     baseline: GridPoints
     # Points of configurations by their values: each suggestion encodes all that were tried.
-    _encoding_cache: dict[tuple[Any, ...], GridPoints] = field(default_factory=dict, repr=False, compare=False)
+    _encoding_cache: dict[tuple[Any, ...], GridPoints] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @classmethod
     def from_dimensions(cls, dimensions: Sequence[Dimension], baseline: Settings) -> ParameterGrid:

@@ -15,7 +15,7 @@ from math import inf, log
 import numpy as np
 import numpy.typing as npt
 
-from autotune.optimize.gp.grid import GridAxis, ParameterGrid, GridPoints
+from autotune.optimize.gp.grid import GridAxis, GridPoints, ParameterGrid
 from autotune.optimize.gp.surrogate import TrialObservations
 
 Array = npt.NDArray[np.float64]
@@ -29,7 +29,9 @@ MIN_GAIN = 0.03  # log peak that a move has to gain, or else it has failed
 MIN_LONG_STEP_GAIN = 0.1  # log peak: a gain like this is worth another long step
 MAX_FAILED_STEPS = 2  # long steps from one leader that may fail, before the model is asked
 MAX_ATTRIBUTED_CHANGES = 2  # changes at once, of which each is taken to have failed
-MAX_DIFFERENCES = 6  # a configuration that differs in more parameters than this shows nothing of each
+MAX_DIFFERENCES = (
+    6  # a configuration that differs in more parameters than this shows nothing of each
+)
 _MOVE_PATTERN = re.compile(r"(?P<name>[^=+]+?)(?:(?P<direction>[+-])|=(?P<choice>.*))")
 
 
@@ -62,8 +64,8 @@ def read_moves(grid: ParameterGrid, moves: Sequence[str]) -> list[Move]:
 
 @dataclass(frozen=True)
 class FailedMove:
-    """A point that was ``tried`` and was no better than ``start``, or could not be used. ``peak`` is the
-    log peak of the start."""
+    """A point that was ``point`` and was no better than ``start``, or could not be used. ``log_peak``
+    is the log peak of the start."""
 
     start: GridPoints
     point: GridPoints
@@ -72,10 +74,10 @@ class FailedMove:
 
 @dataclass(frozen=True)
 class MoveHistory:
-    """What the configurations so far say of moves from one of them, ``start`` with its log ``peak``.
+    """What the configurations so far say of moves from one of them, ``start`` with its log ``log_peak``.
 
-    ``before`` is the one that it was made from, if it is clearly better than that; ``unusable`` is how
-    many that were made from it could not be used."""
+    ``previous`` is the one that it was made from, if it is clearly better than that;
+    ``unusable_count`` is how many that were made from it could not be used."""
 
     start: GridPoints
     log_peak: float
@@ -95,7 +97,8 @@ class MoveHistory:
     def is_exhausted(self, move: Move) -> bool:
         """Whether a choice was no better by itself; what else was changed may have been the reason."""
         return any(
-            each.point[move.axis] == move.level and int((each.point != each.start).sum()) <= MAX_ATTRIBUTED_CHANGES
+            each.point[move.axis] == move.level
+            and int((each.point != each.start).sum()) <= MAX_ATTRIBUTED_CHANGES
             for each in self.list_failures(move.axis)
         )
 
@@ -145,10 +148,12 @@ def _find_origin(points: GridPoints, log_peaks: Array, point: GridPoints) -> int
     return int(alike[log_peaks[alike].argmax()])
 
 
-def apply_moves(grid: ParameterGrid, past: MoveHistory, moves: Sequence[Move], length: float | None) -> GridPoints:
+def apply_moves(
+    grid: ParameterGrid, past: MoveHistory, moves: Sequence[Move], length: float | None
+) -> GridPoints:
     """The start of ``past`` with these moves made. ``length`` is a part of a range; without it, it is a
-    factor of ``FACTOR``, or a quarter of a range that is not logarithmic. No move leaves the range, nor
-    the part of it that no guide warns of."""
+    factor of ``LONG_STEP_FACTOR``, or a quarter of a range that is not logarithmic. No move leaves the
+    range, nor the part of it that no guide warns of."""
     point = past.start.copy()
     for move in moves:
         axis, here = grid.axes[move.axis], int(past.start[move.axis])
@@ -216,7 +221,9 @@ def suggest_long_step(
     small = suggested and past.log_peak < earlier.max(initial=-inf) + MIN_LONG_STEP_GAIN
     if small or since >= MAX_FAILED_STEPS:
         return None
-    points = list_guided_candidates(grid, past, observations.recommended_changes[leader], lengths=(None,))
+    points = list_guided_candidates(
+        grid, past, observations.recommended_changes[leader], lengths=(None,)
+    )
     if not len(points):
         return None
     points = grid.reset_inactive(project(points, past.start))

@@ -20,15 +20,15 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial
 
 from autotune.optimize.base import SpaceSampler
-from autotune.optimize.gp.grid import ParameterGrid, GridPoints, distinct_indices
+from autotune.optimize.gp.grid import GridPoints, ParameterGrid, distinct_indices
 from autotune.optimize.gp.moves import list_guided_candidates, read_history, suggest_long_step
 from autotune.optimize.gp.surrogate import (
     MIN_RELEVANT_GAIN,
-    TrialObservations,
     SurrogateModel,
-    log_expected_improvement,
+    TrialObservations,
     collect_observations,
     has_measured_preset,
+    log_expected_improvement,
     read_shifts,
 )
 from autotune.parameter_name import ParameterName
@@ -84,8 +84,14 @@ class GpSampler(SpaceSampler):
         deployed = [t.params for t in trials if t.params and t.state.is_finished()]
         current = grid.reset_inactive(grid.encode_all(deployed[-1:]))[0] if deployed else None
         point, runners_up = propose(surrogate, self._repair_points, rng, current, core)
-        probability = surrogate.improvement_probability(runners_up, rng) if begun >= MIN_STOP_TRIALS else None
-        if probability is not None and probability < EXHAUSTED_PROBABILITY and not core.is_whole(grid):
+        probability = (
+            surrogate.improvement_probability(runners_up, rng) if begun >= MIN_STOP_TRIALS else None
+        )
+        if (
+            probability is not None
+            and probability < EXHAUSTED_PROBABILITY
+            and not core.is_whole(grid)
+        ):
             point, runners_up = propose(surrogate, self._repair_points, rng, current)
             probability = surrogate.improvement_probability(runners_up, rng)
         self.improvement_probability = probability
@@ -102,7 +108,9 @@ class GpSampler(SpaceSampler):
         # Where nothing is advised or published, such a preset is the baseline.
         own = [preset for preset in presets if preset != space.baseline] or presets[:1]
         leaders = np.unique(grid.reset_inactive(grid.encode_all(own)), axis=0)
-        points = clip_to_stride(grid, scatter_leaders(grid, leaders, BATCH_SIZE, MIN_CHANGES, rng, core), leaders)
+        points = clip_to_stride(
+            grid, scatter_leaders(grid, leaders, BATCH_SIZE, MIN_CHANGES, rng, core), leaders
+        )
         points = grid.reset_inactive(self._repair_points(points))
         tried = np.vstack([leaders, grid.reset_inactive(observations.tried_points)])
         new = count_changes(grid, points, tried).min(axis=1) > 0
@@ -201,7 +209,7 @@ EVOLUTION_ROUNDS, PARENT_COUNT, OFFSPRING_COUNT, BATCH_SIZE = 5, 8, 160, 20
 class _Acquisition:
     """The score of a point: the logarithm of its expected improvement, less penalties.
 
-    ``reach``: how many parameters of one of ``incumbents`` it may change.
+    ``max_changes``: how many parameters of one of ``incumbents`` it may change.
     """
 
     surrogate: SurrogateModel
@@ -220,7 +228,9 @@ class _Acquisition:
         mean, sd = self.surrogate.predict(points)
         scores = log_expected_improvement(mean, sd, self.best_log_peak)
         feasibility = self.surrogate.predict_feasibility(points)
-        scores += FEASIBILITY_POWER * np.log(np.maximum(feasibility, 1e-12)) - 5.0 * (feasibility < LIKELY_FEASIBLE)
+        scores += FEASIBILITY_POWER * np.log(np.maximum(feasibility, 1e-12)) - 5.0 * (
+            feasibility < LIKELY_FEASIBLE
+        )
         is_tried = np.array([point.tobytes() in self.tried_points for point in points])
         return np.where(is_tried, TRIED_SCORE, scores)
 
@@ -236,8 +246,8 @@ def propose(
     runners-up. Among near equals it is the one that needs the fewest restarts, coming from ``current``.
 
     It changes a few parameters of a leader inside ``region``, or takes a whole tier from another
-    configuration, or follows a move recommended for a leader, if that scores highest. ``project`` makes
-    points keep the rules of the space."""
+    configuration, or follows a move recommended for a leader, if that scores highest.
+    ``project_points`` makes points keep the rules of the space."""
     grid, observations = surrogate.grid, surrogate.observations
     surrogate = surrogate.with_pending()
     mean, sd = surrogate.predict_measured()
@@ -246,9 +256,15 @@ def propose(
     )  # measured again is not suggested again: one leader at most
     leading = once[select_plausible(mean[once], sd[once])]
     leaders = observations.points[leading]
-    tried_points = frozenset(point.tobytes() for point in grid.reset_inactive(observations.tried_points))
+    tried_points = frozenset(
+        point.tobytes() for point in grid.reset_inactive(observations.tried_points)
+    )
     acquisition = _Acquisition(
-        surrogate, float(mean.max()), leaders, tried_points, choose_change_count(observations.log_peaks[once])
+        surrogate,
+        float(mean.max()),
+        leaders,
+        tried_points,
+        choose_change_count(observations.log_peaks[once]),
     )
     pool = _evolve(acquisition, leaders, rng, region)
     candidates, scores = _find_untried(acquisition, pool, project_points)
@@ -267,7 +283,9 @@ def propose(
 
 def has_nothing_compared(observations: TrialObservations) -> bool:
     """Whether there is one configuration at most that works, and none that does not."""
-    return len(distinct_indices(observations.points)) < MIN_TRIALS and not len(observations.failed_points)
+    return len(distinct_indices(observations.points)) < MIN_TRIALS and not len(
+        observations.failed_points
+    )
 
 
 def select_plausible(mean: Array, sd: Array) -> npt.NDArray[np.intp]:
@@ -282,7 +300,9 @@ def choose_change_count(log_peaks: Array) -> int:
     most, failures, successes = MAX_CHANGES, 0, 0
     best = np.maximum.accumulate(log_peaks) if len(log_peaks) else log_peaks
     for before, peak in zip(best[:-1], log_peaks[1:], strict=True):
-        failures, successes = (0, successes + 1) if peak > before + MIN_RELEVANT_GAIN else (failures + 1, 0)
+        failures, successes = (
+            (0, successes + 1) if peak > before + MIN_RELEVANT_GAIN else (failures + 1, 0)
+        )
         if failures == FAILURES_TO_SHRINK:
             most, failures = max(MIN_CHANGES, most // 2), 0
         elif successes == SUCCESSES_TO_GROW:
@@ -290,7 +310,9 @@ def choose_change_count(log_peaks: Array) -> int:
     return most
 
 
-def count_changes(grid: ParameterGrid, points: GridPoints, leaders: GridPoints) -> npt.NDArray[np.intp]:
+def count_changes(
+    grid: ParameterGrid, points: GridPoints, leaders: GridPoints
+) -> npt.NDArray[np.intp]:
     """How many parameters of each leader each point changes: ``[point, leader]``. A parameter is not
     counted if the parameter that it depends on is changed, too."""
     changed = points[:, None, :] != leaders[None, :, :]
@@ -325,7 +347,7 @@ def _evolve(
 
 
 def clip_to_stride(grid: ParameterGrid, points: GridPoints, leaders: GridPoints) -> GridPoints:
-    """``points`` with no number further than ``STRIDE`` from what the leader nearest to them has."""
+    """``points`` with no number further than ``MAX_STRIDE`` from what the leader nearest to them has."""
     leader = leaders[count_changes(grid, points, leaders).argmin(axis=1)]
     stride = np.maximum(1, np.rint(MAX_STRIDE * (grid.sizes - 1))).astype(np.intp)
     ordered = np.array([axis.is_ordered for axis in grid.axes])
@@ -371,12 +393,14 @@ def _draw_uniform(points: GridPoints, region: SearchRegion, rng: np.random.Gener
 def _find_untried(
     acquisition: _Acquisition, candidates: GridPoints, project_points: PointProjection
 ) -> tuple[GridPoints, Array]:
-    """The first batch of ``pool``, projected, with a point that was not tried; else the last one.
+    """The first batch of ``candidates``, projected, with a point that was not tried; else the last one.
 
     The rules may turn several points into one, which may have been tried.
     """
     for first in range(0, len(candidates), BATCH_SIZE):
-        batch = acquisition.surrogate.grid.reset_inactive(project_points(candidates[first : first + BATCH_SIZE]))
+        batch = acquisition.surrogate.grid.reset_inactive(
+            project_points(candidates[first : first + BATCH_SIZE])
+        )
         scores = acquisition.score(batch)
         if scores.max() > TRIED_SCORE:
             break

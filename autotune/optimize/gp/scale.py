@@ -13,7 +13,8 @@ UNCOMPRESSED_LOSS = 0.3
 
 
 def compress(log_peaks: Array, sds: Array) -> tuple[Array, Array]:
-    """Log peaks relative to the best, large losses compressed (logarithmically beyond ``NEAR``)."""
+    """Log peaks relative to the best, large losses compressed (logarithmically beyond
+    ``UNCOMPRESSED_LOSS``)."""
     loss = log_peaks.max() - log_peaks
     return -compress_loss(loss), sds * UNCOMPRESSED_LOSS / np.maximum(loss, UNCOMPRESSED_LOSS)
 
@@ -26,10 +27,16 @@ def compress_shared(log_peaks: Array, shared_sds: Array | None) -> Array | None:
 def compress_loss(loss: Array) -> Array:
     """Log distances below the best, compressed where they are large."""
     far = np.maximum(loss, UNCOMPRESSED_LOSS)
-    return np.where(loss > UNCOMPRESSED_LOSS, UNCOMPRESSED_LOSS * (1.0 + np.log(far / UNCOMPRESSED_LOSS)), loss)
+    return np.where(
+        loss > UNCOMPRESSED_LOSS, UNCOMPRESSED_LOSS * (1.0 + np.log(far / UNCOMPRESSED_LOSS)), loss
+    )
 
 
 def decompress(compressed: Array) -> Array:
     """Log peaks relative to the best; zero for those believed to be above the best."""
     loss = np.maximum(-compressed, 0.0)
-    return -np.where(loss > UNCOMPRESSED_LOSS, UNCOMPRESSED_LOSS * np.exp(loss / UNCOMPRESSED_LOSS - 1.0), -compressed)
+    return -np.where(
+        loss > UNCOMPRESSED_LOSS,
+        UNCOMPRESSED_LOSS * np.exp(loss / UNCOMPRESSED_LOSS - 1.0),
+        -compressed,
+    )

@@ -16,8 +16,13 @@ from scipy.special import ndtr
 
 from autotune.estimate import InstanceCapacity
 from autotune.optimize.gp.composite import MIN_CAPACITY_TRIALS, CompositeModel, fit_composite
-from autotune.optimize.gp.grid import GridAxis, ParameterGrid, GridPoints, distinct_indices
-from autotune.optimize.gp.model import ProcessPriors, GaussianProcess, fit_process, axis_covariance
+from autotune.optimize.gp.gaussian_process import (
+    GaussianProcess,
+    ProcessPriors,
+    axis_covariance,
+    fit_process,
+)
+from autotune.optimize.gp.grid import GridAxis, GridPoints, ParameterGrid, distinct_indices
 from autotune.optimize.gp.scale import compress, compress_loss, compress_shared
 from autotune.services.base import Effect
 from autotune.space.dimension import PRESET_NAMES
@@ -25,11 +30,17 @@ from autotune.space.dimension import PRESET_NAMES
 Array = npt.NDArray[np.float64]
 T = TypeVar("T")
 
-CHANGES_KEY = "moves"  # attribute of a trial: the moves its bottleneck recommends, separated by blanks
-CAPACITIES_KEY = "capacities"  # attribute of a trial: what it told of the parts of the stack, as JSON
+CHANGES_KEY = (
+    "moves"  # attribute of a trial: the moves its bottleneck recommends, separated by blanks
+)
+CAPACITIES_KEY = (
+    "capacities"  # attribute of a trial: what it told of the parts of the stack, as JSON
+)
 BED_KEY = "bed"  # attribute of a trial: the test bed that measured it, if there are several
 FEASIBLE_KEY = "feasible"  # name of the constraint: violated when positive
-DRIFT_KEY = "drift"  # attribute of the study: trial → by how much its log peak was too high, and the sd
+DRIFT_KEY = (
+    "drift"  # attribute of the study: trial → by how much its log peak was too high, and the sd
+)
 BED_DRIFT_KEY = "drift of beds"  # attribute of the study: bed → the sd that its shifts share
 PRESET_PHASES = (*PRESET_NAMES, "known")  # phases of the study that measure presets
 SEARCH_PHASE = "search"  # the phase that measures suggestions
@@ -43,7 +54,9 @@ MIN_COMPARED_OBSERVATIONS = 8  # observations, to compare one with the others
 MAX_HIDDEN_GAIN = log(1.5)
 MIN_RELEVANT_GAIN = 0.01  # the least gain worth searching for, as a log ratio
 IMPROVEMENT_DRAWS = 200
-MAX_ERROR_RATIO = 1.5  # times the error of the model without parts, that the one with parts may have
+MAX_ERROR_RATIO = (
+    1.5  # times the error of the model without parts, that the one with parts may have
+)
 # A prediction rests on so many observations at most, for its cost grows with their cube; a sixth of
 # them are the newest.
 MAX_MODELLED, NEWEST_MODELLED = 300, 6
@@ -55,7 +68,7 @@ EFFECT_VARIANCES = {Effect.CAPACITY: 1.0, Effect.SMALL: 0.3, Effect.COSMETIC: 0.
 @dataclass(frozen=True)
 class PeakShifts:
     """By how much each trial's log peak was too high, and the sd of its own, by the study's number.
-    ``beds``: the sd that all shifts of a test bed share, where there are several."""
+    ``by_bed``: the sd that all shifts of a test bed share, where there are several."""
 
     by_trial: Mapping[int, tuple[float, float]]
     by_bed: Mapping[str, float] = field(default_factory=dict)
@@ -65,11 +78,14 @@ class PeakShifts:
 class TrialObservations:
     """``log_peaks`` (higher is better) and their ``sds``, one per point of ``points``.
 
-    ``pruned``: the log peak is at most this. ``failed`` points could not be used; ``pending`` ones
-    are being measured elsewhere. ``moves`` are those recommended for each of ``points``, if any, and
-    ``capacities`` those of the stack's parts. ``numbers`` are the study's own of ``points``; ``others``
+    ``pruned``: the log peak is at most this. ``failed_points`` points could not be used;
+    ``pending_points`` ones
+    are being measured elsewhere. ``recommended_changes`` are those recommended for each of ``points``,
+    if any, and
+    ``capacities`` those of the stack's parts. ``trial_numbers`` are the study's own of ``points``;
+    ``other_points``
     were tried, too, and are left out of the model. ``suggested``: which of ``points`` the search made.
-    ``shared``, ``[point, bed]``: the sd of the error
+    ``shared_sds``, ``[point, bed]``: the sd of the error
     that all log peaks of a test bed have in common, where there are several (`gp.model.fit`).
     """
 
@@ -104,14 +120,19 @@ class TrialObservations:
         return np.vstack([self.points, self.failed_points, self.pending_points, *self.other_points])
 
     def limited_to(self, max_points: int = MAX_MODELLED) -> TrialObservations:
-        """At most ``most`` points, those that say most of what may be better: half of them the highest,
-        a sixth the newest, the rest an even choice of all others by log peak."""
+        """At most ``max_points`` points, those that say most of what may be better: half of them the
+        highest, a sixth the newest, the rest an even choice of all others by log peak."""
         kept = _select_evenly(range(len(self.failed_points)), max_points // 3)
-        bounded = replace(self, failed_points=self.failed_points[kept], other_points=(self.failed_points,))
+        bounded = replace(
+            self, failed_points=self.failed_points[kept], other_points=(self.failed_points,)
+        )
         if len(self.points) <= max_points:
             return bounded if len(kept) < len(self.failed_points) else self
         order = np.argsort(-self.log_peaks, kind="stable").tolist()
-        first = {*order[: max_points // 2], *range(len(order) - max_points // NEWEST_MODELLED, len(order))}
+        first = {
+            *order[: max_points // 2],
+            *range(len(order) - max_points // NEWEST_MODELLED, len(order)),
+        }
         others = [row for row in order if row not in first]
         rows = np.sort([*first, *_select_evenly(others, max_points - len(first))]).astype(np.intp)
         return replace(
@@ -129,13 +150,16 @@ def _select(rows: GridPoints, values: tuple[T, ...]) -> tuple[T, ...]:
 
 
 def _select_evenly(rows: Sequence[int], max_rows: int) -> list[int]:
-    """At most ``most`` of ``rows``, evenly spaced in their order."""
+    """At most ``max_rows`` of ``rows``, evenly spaced in their order."""
     places = np.linspace(0, len(rows) - 1, min(max_rows, len(rows))).astype(int)
     return [rows[place] for place in places]
 
 
-def collect_observations(grid: ParameterGrid, trials: Iterable[FrozenTrial], trial_number: int, drift: PeakShifts) -> TrialObservations:
-    """What is modelled when trial ``asking`` is suggested; trials of a faulty harness say nothing."""
+def collect_observations(
+    grid: ParameterGrid, trials: Iterable[FrozenTrial], trial_number: int, drift: PeakShifts
+) -> TrialObservations:
+    """What is modelled when trial ``trial_number`` is suggested; trials of a faulty harness say
+    nothing."""
     trials = list(trials)
     measured = _select_measured(trials)
     failed = [t for t in trials if t.state is TrialState.COMPLETE and not is_feasible_trial(t)]
@@ -156,7 +180,9 @@ def collect_observations(grid: ParameterGrid, trials: Iterable[FrozenTrial], tri
         points(failed),
         points(pending),
         tuple(tuple(str(t.user_attrs.get(CHANGES_KEY, "")).split()) for t in measured),
-        tuple(_parse_capacities(t, shift) for t, shift in zip(measured, shifted[:, 0], strict=True)),
+        tuple(
+            _parse_capacities(t, shift) for t, shift in zip(measured, shifted[:, 0], strict=True)
+        ),
         numbers,
         shared_sds=_shared_bed_sds(measured, drift.by_bed),
         suggested=tuple(t.user_attrs.get("phase") == SEARCH_PHASE for t in measured),
@@ -178,7 +204,8 @@ def _parse_capacities(trial: FrozenTrial, shift: float) -> dict[str, InstanceCap
     parts = json.loads(trial.user_attrs.get(CAPACITIES_KEY, "{}"))
     more = shift if BED_KEY in trial.user_attrs else 0.0
     return {
-        name: InstanceCapacity(log - more, sd, tuple(tiers)) for name, (log, sd, tiers) in parts.items()
+        name: InstanceCapacity(log - more, sd, tuple(tiers))
+        for name, (log, sd, tiers) in parts.items()
     }
 
 
@@ -195,13 +222,17 @@ def has_measured_preset(trials: Iterable[FrozenTrial]) -> bool:
 def read_shifts(study: Study) -> PeakShifts:
     """What drift and test beds have done to each trial."""
     attributes = study.user_attrs
-    recorded = {int(number): (mean, sd) for number, (mean, sd) in attributes.get(DRIFT_KEY, {}).items()}
+    recorded = {
+        int(number): (mean, sd) for number, (mean, sd) in attributes.get(DRIFT_KEY, {}).items()
+    }
     return PeakShifts(recorded, attributes.get(BED_DRIFT_KEY, {}))
 
 
 def _select_measured(trials: Iterable[FrozenTrial]) -> list[FrozenTrial]:
     return [
-        t for t in trials if t.state is TrialState.COMPLETE and is_feasible_trial(t) and t.value is not None
+        t
+        for t in trials
+        if t.state is TrialState.COMPLETE and is_feasible_trial(t) and t.value is not None
     ]
 
 
@@ -216,9 +247,10 @@ def to_logarithms(values: Sequence[float]) -> Any:
 
 @dataclass(frozen=True)
 class SurrogateModel:
-    """``log_peak`` models compressed log peaks relative to the best measured; ``feasible`` whether a
-    configuration works, and is ``None`` until one has failed. ``composite`` models them by the parts
-    of the stack, where these are known and explain the peaks."""
+    """``log_peak_model`` models compressed log peaks relative to the best measured;
+    ``feasibility_model`` whether a
+    configuration works, and is ``None`` until one has failed. ``composite_model`` models them by the
+    parts of the stack, where these are known and explain the peaks."""
 
     grid: ParameterGrid
     observations: TrialObservations
@@ -230,15 +262,22 @@ class SurrogateModel:
     def fit(cls, grid: ParameterGrid, observations: TrialObservations) -> SurrogateModel:
         leader = observations.points[int(observations.log_peaks.argmax())]
         levels = zip(grid.axes, leader, strict=True)
-        tables = tuple(EFFECT_VARIANCES[_prior_effect(a)] * axis_covariance(a, int(level)) for a, level in levels)
+        tables = tuple(
+            EFFECT_VARIANCES[_prior_effect(a)] * axis_covariance(a, int(level))
+            for a, level in levels
+        )
         log_peak = _fit_log_peak(tables, observations)
         composite = _build_composite(grid, tables, observations, log_peak)
         feasible = None
         if len(observations.failed_points):
             points = np.vstack([observations.points, observations.failed_points])
-            values = np.array([1.0] * len(observations.points) + [-1.0] * len(observations.failed_points))
+            values = np.array(
+                [1.0] * len(observations.points) + [-1.0] * len(observations.failed_points)
+            )
             centred = tuple(axis_covariance(axis) for axis in grid.axes)
-            feasible = fit_process(centred, points, values, np.zeros(len(points)), FEASIBILITY_PRIORS, level=0.5)
+            feasible = fit_process(
+                centred, points, values, np.zeros(len(points)), FEASIBILITY_PRIORS, level=0.5
+            )
         return cls(grid, observations, log_peak, feasible, composite)
 
     def with_pending(self) -> SurrogateModel:
@@ -262,14 +301,16 @@ class SurrogateModel:
         return np.asarray(ndtr(mean / np.sqrt(sd**2 + 0.05)))
 
     def improvement_probability(self, points: GridPoints, rng: np.random.Generator) -> float:
-        """Probability that any of ``points`` is better by ``MATTERS`` than the best one measured."""
+        """Probability that any of ``points`` is better by ``MIN_RELEVANT_GAIN`` than the best one
+        measured."""
         best = self.observations.points[self.best_index()]
         model = self.composite_model or self.log_peak_model
         drawn = model.sample(np.vstack([best[None, :], points]), IMPROVEMENT_DRAWS, rng)
         return float((drawn[:, 1:].max(axis=1) > drawn[:, 0] + MIN_RELEVANT_GAIN).mean())
 
     def predict_measured(self) -> tuple[Array, Array]:
-        """Mean and sd at the measured points. The model raises a measurement by ``HIDDEN`` at most."""
+        """Mean and sd at the measured points. The model raises a measurement by ``MAX_HIDDEN_GAIN``
+        at most."""
         mean, sd = self.predict(self.observations.points)
         log_peaks = self.observations.log_peaks
         return np.minimum(mean, -compress_loss(log_peaks.max() - log_peaks - MAX_HIDDEN_GAIN)), sd
@@ -280,7 +321,10 @@ class SurrogateModel:
 
 
 def _build_composite(
-    grid: ParameterGrid, tables: tuple[Array, ...], observations: TrialObservations, log_peak: GaussianProcess
+    grid: ParameterGrid,
+    tables: tuple[Array, ...],
+    observations: TrialObservations,
+    log_peak: GaussianProcess,
 ) -> CompositeModel | None:
     """The model of the parts; ``None`` if too few are known, or if it predicts left-out peaks much worse
     than ``log_peak`` does. A part model misleads if tiers act on each other."""
@@ -307,7 +351,9 @@ def _fit_log_peak(tables: tuple[Array, ...], observations: TrialObservations) ->
     """
     values, sds = compress(observations.log_peaks, observations.sds)
     shared = compress_shared(observations.log_peaks, observations.shared_sds)
-    process = fit_process(tables, observations.points, values, sds**2, ProcessPriors(), shared_sds=shared)
+    process = fit_process(
+        tables, observations.points, values, sds**2, ProcessPriors(), shared_sds=shared
+    )
     if len(values) < MIN_COMPARED_OBSERVATIONS:
         return process
     residual, sd = process.leave_one_out()
@@ -315,11 +361,14 @@ def _fit_log_peak(tables: tuple[Array, ...], observations: TrialObservations) ->
     if not void.any():
         return process
     variances = sds**2 + np.where(void, np.maximum(residual**2, sd**2) * 4.0, 0.0)
-    return fit_process(tables, observations.points, values, variances, ProcessPriors(), shared_sds=shared)
+    return fit_process(
+        tables, observations.points, values, variances, ProcessPriors(), shared_sds=shared
+    )
 
 
 def log_expected_improvement(mean: Array, sd: Array, best_log_peak: float) -> Array:
-    """Logarithm of the expected improvement over ``best``, without underflow (Ament et al., 2023)."""
+    """Logarithm of the expected improvement over ``best_log_peak``, without underflow (Ament et al.,
+    2023)."""
     z = (mean - best_log_peak) / sd
     density = -0.5 * z * z - 0.5 * np.log(2 * np.pi)
     near = np.maximum(np.exp(density) + z * ndtr(z), 1e-300)

@@ -5,28 +5,39 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from autotune.services.adoption import Adoption, RunningService
-from autotune.services.apache_files import LAYOUTS, DEFAULT_SERVER_LIMITS, parse_directives, find_services, find_mpm
+from autotune.services.apache_config import (
+    DEFAULT_SERVER_LIMITS,
+    LAYOUTS,
+    find_mpm,
+    find_services,
+    parse_directives,
+)
 from autotune.services.config_files import Config
 from autotune.services.directives import (
     CAPITAL_ON_OFF,
     NUMBER,
     SECONDS,
-    DirectiveInsertion,
-    ValueCheck,
     AdoptionResult,
+    DirectiveInsertion,
     Edit,
     Tunable,
-    find_line_end,
-    merge_results,
-    append_line,
-    map_directives,
+    ValueCheck,
     add_new_file,
+    append_line,
+    find_line_end,
+    map_directives,
+    merge_results,
 )
-from autotune.services.understood import VisibleDirectives
-from autotune.strict import is_uint
+from autotune.services.visible_directives import VisibleDirectives
+from autotune.strict_parsing import is_uint
 
 COMMON_DIRECTIVES = ("MaxKeepAliveRequests", "MaxConnectionsPerChild", "StartServers")
-EVENT_DIRECTIVES = ("ThreadsPerChild", "AsyncRequestWorkerFactor", "MinSpareThreads", "MaxSpareThreads")
+EVENT_DIRECTIVES = (
+    "ThreadsPerChild",
+    "AsyncRequestWorkerFactor",
+    "MinSpareThreads",
+    "MaxSpareThreads",
+)
 WORKER_LIMIT_DIRECTIVES = ("ServerLimit", "ThreadLimit", "ThreadsPerChild", "MaxRequestWorkers")
 
 
@@ -38,7 +49,8 @@ def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionRes
 
 
 def list_tunables(config: Config, numeric_directives: Iterable[str]) -> Iterator[Tunable]:
-    """Yield the parameters common to all processing modules, and ``numbers`` of the active one."""
+    """Yield the parameters common to all processing modules, and ``numeric_directives`` of the
+    active one."""
     for name, notation, default in (
         ("KeepAlive", CAPITAL_ON_OFF, True),
         ("KeepAliveTimeout", SECONDS, 5),
@@ -47,7 +59,10 @@ def list_tunables(config: Config, numeric_directives: Iterable[str]) -> Iterator
         yield Tunable(name, name, notation, last_wins=True, insertion=absent)
     absent = DirectiveInsertion(511, find_line_end(config, "Listen"), "\nListenBacklog ")
     yield Tunable("ListenBacklog", "ListenBacklog", NUMBER, last_wins=True, insertion=absent)
-    yield from (Tunable(name, name, NUMBER, last_wins=True) for name in (*COMMON_DIRECTIVES, *numeric_directives))
+    yield from (
+        Tunable(name, name, NUMBER, last_wins=True)
+        for name in (*COMMON_DIRECTIVES, *numeric_directives)
+    )
 
 
 # Added if no file sets the number of workers, as in most distributions. Apache's defaults are the
@@ -64,10 +79,17 @@ MaxRequestWorkers {{ MaxRequestWorkers }}
 
 def _tune_processes(config: Config, adopted: AdoptionResult, accepts: ValueCheck) -> AdoptionResult:
     """Tune ServerLimit as MaxRequestWorkers / ThreadsPerChild. event runs only whole processes."""
-    if not any(config.find_all(name) for name in WORKER_LIMIT_DIRECTIVES) and accepts("ServerLimit", 16):
+    if not any(config.find_all(name) for name in WORKER_LIMIT_DIRECTIVES) and accepts(
+        "ServerLimit", 16
+    ):
         adopted.skipped.pop("ThreadsPerChild", None)
         end = len(config.texts[config.main_file])
-        return add_new_file(config.main_file, _WORKER_LIMITS_TEMPLATE, {"ServerLimit": 16, "ThreadsPerChild": 25}, end)
+        return add_new_file(
+            config.main_file,
+            _WORKER_LIMITS_TEMPLATE,
+            {"ServerLimit": 16, "ThreadsPerChild": 25},
+            end,
+        )
     workers = config.last_number("MaxRequestWorkers", 0)
     threads = adopted.values.get("ThreadsPerChild")
     if not workers or not isinstance(threads, int) or workers % threads:
@@ -87,7 +109,9 @@ def _tune_processes(config: Config, adopted: AdoptionResult, accepts: ValueCheck
     )
 
 
-def raise_limit(config: Config, name: str, variable: str, adopted: AdoptionResult) -> AdoptionResult:
+def raise_limit(
+    config: Config, name: str, variable: str, adopted: AdoptionResult
+) -> AdoptionResult:
     """Raise a limit if a parameter exceeds it, and never lower it. If the current value already
     exceeds the limit, Apache truncates it. At that value the limit is not changed."""
     limits, workers = ([placed for placed in config.find_all(it) if placed.words]
@@ -98,7 +122,9 @@ def raise_limit(config: Config, name: str, variable: str, adopted: AdoptionResul
         return AdoptionResult()
     more = f"{variable} > {int(now)} and {variable} != {today}"
     if limits:
-        return AdoptionResult((Edit.replace_value(limits[-1], f'{{{{ {variable} if {more} else "{now}" }}}}'),))
+        return AdoptionResult(
+            (Edit.replace_value(limits[-1], f'{{{{ {variable} if {more} else "{now}" }}}}'),)
+        )
     text = rf'{{{{ "\n{name} " ~ {variable} if {more} else "" }}}}'
     return AdoptionResult((Edit.insert_text(workers[-1].end_position, text),))
 
@@ -110,15 +136,27 @@ limitexcept proxy proxymatch macro if elseif else ifmodule ifdefine ifversion if
 requireany requirenone authnprovideralias authzprovideralias"""
 VISIBLE_DIRECTIVES = VisibleDirectives(
     parse_directives,
-    frozenset(name.lower() for name in (
-        *COMMON_DIRECTIVES, *EVENT_DIRECTIVES, *WORKER_LIMIT_DIRECTIVES, *PREFORK_DIRECTIVES, "KeepAlive", "KeepAliveTimeout", "Listen", "ListenBacklog",
-        "IfModule", "IfDefine", "IfVersion",
-    )),
+    frozenset(
+        name.lower()
+        for name in (
+            *COMMON_DIRECTIVES,
+            *EVENT_DIRECTIVES,
+            *WORKER_LIMIT_DIRECTIVES,
+            *PREFORK_DIRECTIVES,
+            "KeepAlive",
+            "KeepAliveTimeout",
+            "Listen",
+            "ListenBacklog",
+            "IfModule",
+            "IfDefine",
+            "IfVersion",
+        )
+    ),
     blocks=frozenset(_SECTION_NAMES.split()),
     ignores_case=True,
     reads=frozenset(("listen", "ifmodule", "ifdefine", "ifversion")),
     writes=frozenset(("<IfModule mpm_event_module>", "</IfModule>")),
-)  # fmt: skip
+)
 
 ADOPTION = Adoption(
     title="Apache (mpm_event, or mpm_prefork with mod_php)",

@@ -11,13 +11,13 @@ from functools import partial
 
 from autotune.services.apache.service import STATUS_HOST, build_status_command
 from autotune.services.diagnosis import (
-    KEEPALIVE_WORKERS,
     BUSY_WORKERS,
+    KEEPALIVE_WORKERS,
     CounterQuery,
     Diagnosis,
-    ResourceShortage,
     InstanceReading,
     Resource,
+    ResourceShortage,
     WorkerPool,
 )
 
@@ -32,8 +32,14 @@ def count_workers(text: str) -> Mapping[str, float]:
     scoreboard = re.search(r"(?m)^Scoreboard: (\S+)", text)
     if scoreboard is None:
         return {}
-    count = {name: sum(map(scoreboard[1].count, letters)) for name, letters in _SCOREBOARD_LETTERS.items()}
-    return {BUSY_WORKERS: max(0.0, count[BUSY_WORKERS] - 1.0), KEEPALIVE_WORKERS: float(count[KEEPALIVE_WORKERS])}
+    count = {
+        name: sum(map(scoreboard[1].count, letters))
+        for name, letters in _SCOREBOARD_LETTERS.items()
+    }
+    return {
+        BUSY_WORKERS: max(0.0, count[BUSY_WORKERS] - 1.0),
+        KEEPALIVE_WORKERS: float(count[KEEPALIVE_WORKERS]),
+    }
 
 
 _worker_pool = partial(

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from autotune.services.base import ResourceNeeds, Role, Trait, accept_queue, with_guidance, on_reload, on_restart
+from autotune.services.base import (
+    ResourceNeeds,
+    Role,
+    Trait,
+    accept_queue,
+    on_reload,
+    on_restart,
+    with_guidance,
+)
 
 CORE_DOCS = "httpd.apache.org, core"
 MPM_DOCS = "httpd.apache.org, mpm_common"

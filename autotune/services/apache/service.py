@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import ClassVar
 
 from autotune.services.apache.parameters import EVENT_NEEDS, EVENT_PARAMETERS
-from autotune.services.base import Argv, Programs, Readback, Role, Service, Settings, Placement
+from autotune.services.base import Argv, Placement, Programs, Readback, Role, Service, Settings
 from autotune.services.directives import ON_OFF, select_notation
 from autotune.services.readback import build_backlog_readback
 
@@ -25,7 +25,7 @@ _DIRECTIVE_PATTERN = re.compile(r"(?<!\d)\d+:\s*(\w+)\s+(\S[^\n]*)")
 
 
 class ApacheServer(Service):
-    """Base of Apache services. ``threaded`` is false if each request occupies a process."""
+    """Base of Apache services. ``is_threaded`` is false if each request occupies a process."""
 
     name = "apache"
     title = "Apache"
@@ -51,7 +51,10 @@ class ApacheServer(Service):
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         pages = build_status_command(placement, "status?auto", "info?config")
-        return (Readback(pages, self._parse_effective), build_backlog_readback(placement, "ListenBacklog"))
+        return (
+            Readback(pages, self._parse_effective),
+            build_backlog_readback(placement, "ListenBacklog"),
+        )
 
     def _parse_effective(self, text: str) -> Settings:
         """Parse effective parameters from the text of both pages, or nothing if one is missing."""
@@ -110,7 +113,15 @@ SERVICES = (Apache(),)
 def build_status_command(placement: Placement, *pages: str) -> Argv:
     """Return the command that fetches the status pages on the server's host."""
     urls = (f"http://{placement.listen}/server-{page}" for page in pages)
-    return (placement.programs["curl"], "-sS", "--max-time", "5", "-H", f"Host: {STATUS_HOST}", *urls)
+    return (
+        placement.programs["curl"],
+        "-sS",
+        "--max-time",
+        "5",
+        "-H",
+        f"Host: {STATUS_HOST}",
+        *urls,
+    )
 
 
 def _parse_directives(page: str) -> Iterator[tuple[str, str]]:

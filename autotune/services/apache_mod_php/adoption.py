@@ -6,14 +6,18 @@ from dataclasses import replace
 
 from autotune.services.adoption import RunningService
 from autotune.services.apache import adoption as apache
-from autotune.services.directives import ValueCheck, AdoptionResult, merge_results, map_directives
+from autotune.services.directives import AdoptionResult, ValueCheck, map_directives, merge_results
 
 
 def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
     """Return every parameter of Apache with mpm_prefork in these files."""
     config = service.config
-    adopted = map_directives(config, apache.list_tunables(config, apache.PREFORK_DIRECTIVES), accepts)
-    return merge_results(adopted, apache.raise_limit(config, "ServerLimit", "MaxRequestWorkers", adopted))
+    adopted = map_directives(
+        config, apache.list_tunables(config, apache.PREFORK_DIRECTIVES), accepts
+    )
+    return merge_results(
+        adopted, apache.raise_limit(config, "ServerLimit", "MaxRequestWorkers", adopted)
+    )
 
 
 ADOPTION = replace(apache.ADOPTION, tune_parameters=tune_parameters)

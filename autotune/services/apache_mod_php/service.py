@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.services.apache.parameters import COMMON_PARAMETERS, MPM_DOCS, mpm
 from autotune.services.apache.service import ApacheServer
-from autotune.services.base import ResourceNeeds, Role, with_guidance, on_reload, on_restart
+from autotune.services.base import ResourceNeeds, Role, on_reload, on_restart, with_guidance
 
 PREFORK_DOCS = "httpd.apache.org, prefork"
 

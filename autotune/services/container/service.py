@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autotune.parameter_name import select_service_settings
-from autotune.services.base import Parameter, Role, Service, Settings, Placement, Value, on_restart
+from autotune.services.base import Parameter, Placement, Role, Service, Settings, Value, on_restart
 
 DOCS = "the Compose specification, cpus and mem_limit"
 PARAMETERS = (
@@ -26,7 +26,9 @@ class Container(Service):
     isolated_only = True
     parameters: tuple[Parameter, ...] = PARAMETERS
 
-    def build_container_limits(self, placement: Placement, settings: Settings) -> Mapping[str, Value]:
+    def build_container_limits(
+        self, placement: Placement, settings: Settings
+    ) -> Mapping[str, Value]:
         own = select_service_settings(settings, f"{placement.tier}.{self.name}")
         limits = {"cpus": own.get("cpus"), "mem_limit": own.get("memory")}
         units = {"cpus": "", "mem_limit": "m"}

@@ -14,11 +14,17 @@ from autotune.services import app_server, command_line, unit_environment, unit_f
 from autotune.services.adoption import RunningHost, RunningService
 from autotune.services.app_server import Candidate
 from autotune.services.config_files import Config, Directive, FileTree, Word
-from autotune.services.directives import NUMBER, DirectiveInsertion, ValueCheck, AdoptionResult, Tunable
+from autotune.services.directives import (
+    NUMBER,
+    AdoptionResult,
+    DirectiveInsertion,
+    Tunable,
+    ValueCheck,
+)
 from autotune.services.gunicorn.service import PARAMETER_NAMES, PARAMETERS, Gunicorn
-from autotune.services.understood import VisibleDirectives
 from autotune.services.unit_environment import UnitEnvironment
-from autotune.strict import MAX_NUMBER, is_uint
+from autotune.services.visible_directives import VisibleDirectives
+from autotune.strict_parsing import MAX_NUMBER, is_uint
 
 # Fedora and SUSE also add the Python version to the name.
 _PROGRAM_NAMES = (
@@ -27,18 +33,31 @@ _PROGRAM_NAMES = (
     "gunicorn-3",
     *(f"gunicorn-3.{minor}" for minor in range(6, 20)),
 )
-_DEFAULT_CONFIG_FILE = "gunicorn.conf.py"  # read from the working directory, unless the command sets another file
-_LONG_OPTIONS = {"-b": "--bind", "-c": "--config", "-e": "--env", "-k": "--worker-class", "-t": "--timeout",
-          "-w": "--workers"}  # fmt: skip
+_DEFAULT_CONFIG_FILE = (
+    "gunicorn.conf.py"  # read from the working directory, unless the command sets another file
+)
+_LONG_OPTIONS = {
+    "-b": "--bind",
+    "-c": "--config",
+    "-e": "--env",
+    "-k": "--worker-class",
+    "-t": "--timeout",
+    "-w": "--workers",
+}
 _FLAG_OPTIONS = frozenset(f"--{name}" for name in (
     "reload", "spew", "check-config", "print-config", "preload", "no-sendfile", "reuse-port",
     "daemon", "initgroups", "capture-output", "log-syslog", "disable-redirect-access-to-syslog",
     "enable-stdio-inheritance", "proxy-protocol", "do-handshake-on-connect",
     "suppress-ragged-eofs", "strip-header-spaces",
 )) | {"-D", "-R"}  # fmt: skip
-_THREADED_CLASSES = ("sync", "gthread")  # a sync worker with several threads becomes a gthread worker
+_THREADED_CLASSES = (
+    "sync",
+    "gthread",
+)  # a sync worker with several threads becomes a gthread worker
 _ARITHMETIC_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
-_parse_options = partial(command_line.parse_options, programs=_PROGRAM_NAMES, short=_LONG_OPTIONS, flags=_FLAG_OPTIONS)
+_parse_options = partial(
+    command_line.parse_options, programs=_PROGRAM_NAMES, short=_LONG_OPTIONS, flags=_FLAG_OPTIONS
+)
 
 
 def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
@@ -56,7 +75,11 @@ def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
 
 def _find_listen_address(tree: FileTree, config: Config, unit: str) -> str:
     """Return the TCP port or unix socket. A systemd socket unit overrides gunicorn's own setting."""
-    bind = config.last_word("--bind") or _find_configured_value(tree, config, unit, "bind") or "127.0.0.1:8000"
+    bind = (
+        config.last_word("--bind")
+        or _find_configured_value(tree, config, unit, "bind")
+        or "127.0.0.1:8000"
+    )
     return app_server.parse_address(unit_files.find_socket_address(tree, unit) or str(bind))
 
 
@@ -65,7 +88,11 @@ def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionRes
     overrides.
     """
     config, tree, unit = service.config, service.host.tree, service.unit
-    kind = config.last_word("--worker-class") or _find_configured_value(tree, config, unit, "worker_class") or "sync"
+    kind = (
+        config.last_word("--worker-class")
+        or _find_configured_value(tree, config, unit, "worker_class")
+        or "sync"
+    )
     left = {"backlog": app_server.explain_socket_unit(service.host, unit)}
     if kind not in _THREADED_CLASSES:
         left["threads"] = f"workers of class {kind} have no threads"
@@ -73,9 +100,13 @@ def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionRes
     for name, stock in ((parameter.name, parameter.stock) for parameter in PARAMETERS):
         default = _find_configured_value(tree, config, unit, name, service.host.processors)
         if isinstance(default, str):
-            left[name] = f"{_find_config_path(tree, config, unit)} computes it: set a number to tune it"
+            left[name] = (
+                f"{_find_config_path(tree, config, unit)} computes it: set a number to tune it"
+            )
         value = stock if default is None else default
-        absent = DirectiveInsertion(value, command_line.find_command_end(config), f" {option_name(name)}=")
+        absent = DirectiveInsertion(
+            value, command_line.find_command_end(config), f" {option_name(name)}="
+        )
         tunables.append(Tunable(name, option_name(name), NUMBER, insertion=absent, last_wins=True,
                                 skip_reason=left.get(name, "")))  # fmt: skip
     return command_line.tune_options(config, tunables, accepts, unit_files.drop_in_path(unit))
@@ -90,11 +121,14 @@ def _find_config_path(tree: FileTree, config: Config, unit: str) -> str:
     """Return the path of the configuration file."""
     directory = unit_files.find_option(tree, unit, "WorkingDirectory").lstrip("-") or "/"
     arguments = {
-        line.name.text: line.arguments for line in _parse_environment_options(unit_environment.read_environment(tree, unit))
+        line.name.text: line.arguments
+        for line in _parse_environment_options(unit_environment.read_environment(tree, unit))
     }
     named = [word.text for word in arguments.get("--config", ())]
     return join(
-        directory, (config.last_word("--config") or "".join(named)).removeprefix("file:") or _DEFAULT_CONFIG_FILE
+        directory,
+        (config.last_word("--config") or "".join(named)).removeprefix("file:")
+        or _DEFAULT_CONFIG_FILE,
     )
 
 
@@ -115,7 +149,9 @@ def _find_configured_value(
         values = _collect_assignments(ast.parse(content).body)
         if node := values.get(name, values.get("*") if name in PARAMETER_NAMES else None):
             value = _evaluate(node, processors)
-            return value if isinstance(value, str) or abs(value) < MAX_NUMBER else f"{name}: too large"
+            return (
+                value if isinstance(value, str) or abs(value) < MAX_NUMBER else f"{name}: too large"
+            )
     except (SyntaxError, ValueError, RecursionError, MemoryError):  # raised for deeply nested code
         pass
     return environment.get_number("WEB_CONCURRENCY") if name == "workers" else None
@@ -186,7 +222,15 @@ VISIBLE_DIRECTIVES = VisibleDirectives(
 )
 
 ADOPTION = app_server.build_adoption(
-    Gunicorn, _list_candidates, tune_parameters, visible=VISIBLE_DIRECTIVES,
-    paths=(f"{place}/*gunicorn*.py" for place in ("etc", "etc/*", *unit_environment.APPLICATION_DIRECTORIES)),
-    version_script="command -v gunicorn >/dev/null && gunicorn --version | sed 's,(version \\(.*\\)),\\1,'",
-)  # fmt: skip
+    Gunicorn,
+    _list_candidates,
+    tune_parameters,
+    visible=VISIBLE_DIRECTIVES,
+    paths=(
+        f"{place}/*gunicorn*.py"
+        for place in ("etc", "etc/*", *unit_environment.APPLICATION_DIRECTORIES)
+    ),
+    version_script=(
+        "command -v gunicorn >/dev/null && gunicorn --version | sed 's,(version \\(.*\\)),\\1,'"
+    ),
+)

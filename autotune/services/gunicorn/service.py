@@ -14,16 +14,16 @@ from autotune.services.app_server import AppServer, build_diagnosis, build_needs
 from autotune.services.base import (
     SOMAXCONN,
     Argv,
+    Placement,
     Programs,
     Readback,
     Settings,
-    Placement,
-    with_guidance,
     on_restart,
+    with_guidance,
 )
 from autotune.services.command_line import parse_exec_start
 from autotune.services.readback import build_backlog_readback, parse_number
-from autotune.services.unit_files import UNIT_RUN_SCRIPT, PROCESS_COMMAND_SCRIPT, drop_in_path
+from autotune.services.unit_files import PROCESS_COMMAND_SCRIPT, UNIT_RUN_SCRIPT, drop_in_path
 
 UNIT_NAME = "gunicorn.service"
 DOCS = "docs.gunicorn.org, Settings"
@@ -70,7 +70,8 @@ exit 1
 # Arguments: script names unit
 _READBACK_SCRIPT = f"""
 unit=$3
-{{ {PROCESS_COMMAND_SCRIPT} }} | xargs -0 sh -c "$1" sh "$unit" --print-config 2>/dev/null | grep -E "^($2) "
+{{ {PROCESS_COMMAND_SCRIPT} }} | xargs -0 sh -c "$1" sh "$unit" --print-config 2>/dev/null |
+    grep -E "^($2) "
 """
 
 
@@ -96,11 +97,24 @@ class Gunicorn(AppServer):
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
         for path, content in files.items():
             if words := parse_exec_start(content.decode(errors="replace")):
-                return ("sh", "-c", _VALIDATION_SCRIPT, "sh", path, UNIT_RUN_SCRIPT, self.get_unit(placement) or UNIT_NAME, *words)
+                return (
+                    "sh",
+                    "-c",
+                    _VALIDATION_SCRIPT,
+                    "sh",
+                    path,
+                    UNIT_RUN_SCRIPT,
+                    self.get_unit(placement) or UNIT_NAME,
+                    *words,
+                )
         return None  # the unit's command, which the service manager validates
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        words = (UNIT_RUN_SCRIPT, "|".join(sorted(PARAMETER_NAMES)), self.get_unit(placement) or UNIT_NAME)
+        words = (
+            UNIT_RUN_SCRIPT,
+            "|".join(sorted(PARAMETER_NAMES)),
+            self.get_unit(placement) or UNIT_NAME,
+        )
         return (
             Readback(("sh", "-c", _READBACK_SCRIPT, "sh", *words), parse_effective),
             build_backlog_readback(placement, socket=placement.adopted_address),
@@ -113,7 +127,11 @@ SERVICES = (Gunicorn(),)
 def parse_effective(text: str) -> Settings:
     """Parse the output of `gunicorn --print-config`. The effective backlog comes from the kernel."""
     printed = re.findall(r"(?m)^(\w+) += (\S+)$", text)
-    return {name: parse_number(value) for name, value in printed if name in PARAMETER_NAMES - {"backlog"}}
+    return {
+        name: parse_number(value)
+        for name, value in printed
+        if name in PARAMETER_NAMES - {"backlog"}
+    }
 
 
 # Workers that exceeded the timeout were killed together with their requests.

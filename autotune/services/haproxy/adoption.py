@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from autotune.services import unit_environment, unit_files
 from autotune.services.adoption import Adoption, RunningHost, RunningService, with_http_port
 from autotune.services.base import Value
-from autotune.services.config_files import Config, FileTree, read_config, merge_configs
+from autotune.services.config_files import Config, FileTree, merge_configs, read_config
 from autotune.services.directives import (
     FLAG,
     MILLISECONDS,
@@ -20,14 +20,20 @@ from autotune.services.directives import (
     find_line_end,
 )
 from autotune.services.haproxy import syntax
-from autotune.services.understood import VisibleDirectives
+from autotune.services.visible_directives import VisibleDirectives
 
 UNIT_NAME, CONFIG_DIRECTORY = "haproxy.service", "/etc/haproxy"
 MAIN_FILE = f"{CONFIG_DIRECTORY}/haproxy.cfg"
 PROXY_SECTIONS = ("defaults", "frontend", "backend", "listen")
 # The timeout that applies if a file does not set this one, in the manual's order.
-_TIMEOUT_FALLBACKS = {"client": "", "server": "", "connect": "", "queue": "connect", "http-request": "client",
-             "http-keep-alive": "http-request"}  # fmt: skip
+_TIMEOUT_FALLBACKS = {
+    "client": "",
+    "server": "",
+    "connect": "",
+    "queue": "connect",
+    "http-request": "client",
+    "http-keep-alive": "http-request",
+}
 
 
 def find_services(host: RunningHost) -> Iterator[RunningService | str]:
@@ -35,7 +41,9 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         return
     config = _read_host_config(host.tree)
     if config.unread_files:
-        yield "; ".join(f"HAProxy is not tuned: {p} ({why})" for p, why in config.unread_files.items())
+        yield "; ".join(
+            f"HAProxy is not tuned: {p} ({why})" for p, why in config.unread_files.items()
+        )
         return
     sockets = (line.words[0].removeprefix("unix@") for line in config.find_all("stats socket"))
     servers = (line.words[1] for line in config.find_all("server") if line.words[1:])
@@ -51,10 +59,18 @@ def _read_host_config(tree: FileTree) -> Config:
     """Read all files of its unit's command as one. In directories, only ``.cfg`` files count."""
     words = unit_environment.expand_command(tree, UNIT_NAME)
     named = unit_environment.find_option_values(words, "-f") or [MAIN_FILE]
-    paths = (path for place in named for path in tree.glob(f"{place}/*.cfg") or [place]
-             # All of HOME was read, so a missing path there is a directory without such files.
-             if path == MAIN_FILE or tree.resolve(path) in tree.files or not path.startswith(CONFIG_DIRECTORY))  # fmt: skip
-    return merge_configs(" ".join(named), [read_config(tree, p, syntax.parse_directives) for p in paths])
+    paths = (
+        path
+        for place in named
+        for path in tree.glob(f"{place}/*.cfg") or [place]
+        # All of HOME was read, so a missing path there is a directory without such files.
+        if path == MAIN_FILE
+        or tree.resolve(path) in tree.files
+        or not path.startswith(CONFIG_DIRECTORY)
+    )
+    return merge_configs(
+        " ".join(named), [read_config(tree, p, syntax.parse_directives) for p in paths]
+    )
 
 
 def _list_http_addresses(config: Config) -> Iterator[tuple[str, bool]]:
@@ -106,16 +122,38 @@ def _list_timeouts(config: Config) -> Iterator[tuple[str, str, str, Notation, Va
 
 
 _SERVER_OPTIONS = ("maxconn", "pool-max-conn", "pool-purge-delay")
-VISIBLE_DIRECTIVES = VisibleDirectives(syntax.parse_directives, frozenset((
-    "nbthread", "maxconn", "tune.bufsize", "backlog", "bind backlog", "bind shards", "retries",
-    "balance", "http-reuse", "busy-polling", "option dontlog-normal", "option http-server-close",
-    *(f"server {option}" for option in _SERVER_OPTIONS), *(f"timeout {name}" for name in _TIMEOUT_FALLBACKS),
-)), writes=frozenset(("default-server",)))  # fmt: skip
+VISIBLE_DIRECTIVES = VisibleDirectives(
+    syntax.parse_directives,
+    frozenset(
+        (
+            "nbthread",
+            "maxconn",
+            "tune.bufsize",
+            "backlog",
+            "bind backlog",
+            "bind shards",
+            "retries",
+            "balance",
+            "http-reuse",
+            "busy-polling",
+            "option dontlog-normal",
+            "option http-server-close",
+            *(f"server {option}" for option in _SERVER_OPTIONS),
+            *(f"timeout {name}" for name in _TIMEOUT_FALLBACKS),
+        )
+    ),
+    writes=frozenset(("default-server",)),
+)
 
 ADOPTION = Adoption(
     title="HAProxy",
     units=(UNIT_NAME,),
-    paths=(CONFIG_DIRECTORY[1:], "etc/default/haproxy", "etc/sysconfig/haproxy", *unit_files.list_unit_paths(UNIT_NAME)),
+    paths=(
+        CONFIG_DIRECTORY[1:],
+        "etc/default/haproxy",
+        "etc/sysconfig/haproxy",
+        *unit_files.list_unit_paths(UNIT_NAME),
+    ),
     version_script="runs haproxy.service && haproxy -v | sed -n 's,^HAProxy version ,HAProxy ,p'",
     find_services=find_services,
     visible=VISIBLE_DIRECTIVES,

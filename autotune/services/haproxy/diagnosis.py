@@ -9,11 +9,16 @@ from autotune.services.diagnosis import (
     MIN_QUEUED_FRACTION,
     CounterQuery,
     Diagnosis,
-    ResourceShortage,
     InstanceReading,
     Resource,
+    ResourceShortage,
 )
-from autotune.services.haproxy.stats import STATS_COMMANDS, build_stats_command, parse_counters, find_stats_socket
+from autotune.services.haproxy.stats import (
+    STATS_COMMANDS,
+    build_stats_command,
+    find_stats_socket,
+    parse_counters,
+)
 
 
 def _detect_exhausted_connections(reading: InstanceReading) -> ResourceShortage | None:
@@ -29,9 +34,12 @@ def _detect_exhausted_connections(reading: InstanceReading) -> ResourceShortage 
             f"up to {counted['qmax']:.0f} requests waited {waited:.0f} ms on average for a web host"
             f" (limit {limit}, answers in {answered:.0f} ms): raise server_maxconn"
         )
-    elif sessions and counted["smax"] >= sessions and activity.queued_fraction >= MIN_QUEUED_FRACTION:
+    elif (
+        sessions and counted["smax"] >= sessions and activity.queued_fraction >= MIN_QUEUED_FRACTION
+    ):
         why = (
-            f"all of its {sessions:.0f} connections were in use and {activity.waiting_connections:.0f} waited"
+            f"all of its {sessions:.0f} connections were in use and "
+            f"{activity.waiting_connections:.0f} waited"
             f" (up to {activity.max_waiting}): raise maxconn"
         )
     elif reading.errors_dominate and (again := counted.get("wretr", 0.0)):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from autotune.services.base import ResourceNeeds, Trait, accept_queue, with_guidance, on_reload
+from autotune.services.base import ResourceNeeds, Trait, accept_queue, on_reload, with_guidance
 
 MANUAL = "HAProxy 2.6 configuration manual"
 BALANCING_DOCS = "haproxy.com blog, Test Driving “Power of Two Random Choices” Load Balancing"

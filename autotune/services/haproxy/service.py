@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from autotune.services.base import Argv, Programs, Readback, Role, Service, Placement
-from autotune.services.haproxy.parameters import RESOURCE_NEEDS, PARAMETERS
+from autotune.services.base import Argv, Placement, Programs, Readback, Role, Service
+from autotune.services.haproxy.parameters import PARAMETERS, RESOURCE_NEEDS
 from autotune.services.haproxy.stats import build_stats_command, parse_effective
 from autotune.services.readback import build_backlog_readback
 
@@ -45,7 +45,10 @@ class Haproxy(Service):
         return tuple(word for path in self.config_path(placement).split() for word in ("-f", path))
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        return (Readback(build_stats_command(placement), parse_effective), build_backlog_readback(placement))
+        return (
+            Readback(build_stats_command(placement), parse_effective),
+            build_backlog_readback(placement),
+        )
 
 
 SERVICES = (Haproxy(),)

@@ -6,9 +6,9 @@ import csv
 import re
 from collections.abc import Mapping
 
-from autotune.services.base import Argv, Settings, Placement, Value
+from autotune.services.base import Argv, Placement, Settings, Value
 from autotune.services.readback import parse_number
-from autotune.strict import is_uint, split_lines
+from autotune.strict_parsing import is_uint, split_lines
 
 STATS_COMMANDS = "show info;show stat;show pools"
 TOTAL_ROWS = ("FRONTEND", "BACKEND")
@@ -19,8 +19,11 @@ _SOCKET_CLIENT_SCRIPT = (
     "chdir shift; my $s = IO::Socket::UNIX->new(shift) or die qq($!\\n);"
     " print $s qq(@ARGV\\n); print while <$s>"
 )
-_INFO_PATTERNS = {"nbthread": r"(?m)^Nbthread: ([0-9]{1,15})$", "maxconn": r"(?m)^Maxconn: ([0-9]{1,15})$",
-           "tune_bufsize": r"Pool buffer \(([0-9]{1,15}) bytes\)"}  # fmt: skip
+_INFO_PATTERNS = {
+    "nbthread": r"(?m)^Nbthread: ([0-9]{1,15})$",
+    "maxconn": r"(?m)^Maxconn: ([0-9]{1,15})$",
+    "tune_bufsize": r"Pool buffer \(([0-9]{1,15}) bytes\)",
+}
 
 
 def find_stats_socket(placement: Placement) -> str:
@@ -31,12 +34,20 @@ def find_stats_socket(placement: Placement) -> str:
 def build_stats_command(placement: Placement) -> Argv:
     """Return the command that prints all three responses on its host."""
     directory = placement.choose(placement.directory, "/")
-    return ("perl", "-MIO::Socket::UNIX", "-e", _SOCKET_CLIENT_SCRIPT, directory, find_stats_socket(placement), STATS_COMMANDS)
+    return (
+        "perl",
+        "-MIO::Socket::UNIX",
+        "-e",
+        _SOCKET_CLIENT_SCRIPT,
+        directory,
+        find_stats_socket(placement),
+        STATS_COMMANDS,
+    )
 
 
 def parse_rows(text: str) -> list[Mapping[str, str]]:
     """Parse `show stat` into rows for every frontend, server and backend, by column. The result is
-    empty if a column in ``COLUMNS`` is missing."""
+    empty if a column in ``REQUIRED_COLUMNS`` is missing."""
     table = text.partition("# pxname,")[2].partition("\n\n")[0]
     reader = csv.DictReader(split_lines(f"pxname,{table}"), restval="")
     try:

@@ -6,14 +6,22 @@ from collections.abc import Mapping
 from functools import partial
 from typing import ClassVar
 
-from autotune.services.base import Argv, ResourceNeeds, Programs, Placement, TrialStart, with_guidance, on_restart
+from autotune.services.base import (
+    Argv,
+    Placement,
+    Programs,
+    ResourceNeeds,
+    TrialStart,
+    on_restart,
+    with_guidance,
+)
 from autotune.services.diagnosis import Diagnosis
 from autotune.services.redis_protocol import (
     CLIENT_LIMIT,
     COUNTER_QUERY,
     RedisProtocolServer,
-    build_user_prefix,
     backlog,
+    build_user_prefix,
     clients,
 )
 
@@ -100,8 +108,15 @@ class Kvrocks(RedisProtocolServer):
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> TrialStart:
         # A running database cannot be opened twice and needs a port. The trial uses its own
         # directory, and the port on an unused address.
-        argv = (*self.build_start_command(placement, files), "--dir", "./trial", "--unixsocket", "trial.sock",
-                "--bind", "127.0.0.2")  # fmt: skip
+        argv = (
+            *self.build_start_command(placement, files),
+            "--dir",
+            "./trial",
+            "--unixsocket",
+            "trial.sock",
+            "--bind",
+            "127.0.0.2",
+        )
         return TrialStart(argv, "trial.sock")
 
     def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
@@ -112,4 +127,6 @@ class Kvrocks(RedisProtocolServer):
 SERVICES = (Kvrocks(),)
 
 # No separate log exists here, and no moves are known.
-DIAGNOSIS = Diagnosis(counter_query=COUNTER_QUERY, find_log=None, recommended_changes={}, client_limit=CLIENT_LIMIT)
+DIAGNOSIS = Diagnosis(
+    counter_query=COUNTER_QUERY, find_log=None, recommended_changes={}, client_limit=CLIENT_LIMIT
+)

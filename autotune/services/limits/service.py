@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from autotune.services.base import (
     ConfigFile,
     Parameter,
+    Placement,
     Programs,
     Readback,
     Role,
     Service,
-    Placement,
     Value,
     on_restart,
 )
@@ -77,7 +77,9 @@ class Limits(Service):
 
 
 SERVICES = (Limits(),)
-DIAGNOSIS = Diagnosis(counter_query=None, find_log=None, recommended_changes={Resource.DESCRIPTORS: ("nofile+",)})
+DIAGNOSIS = Diagnosis(
+    counter_query=None, find_log=None, recommended_changes={Resource.DESCRIPTORS: ("nofile+",)}
+)
 
 
 def parse_open_files(text: str) -> dict[str, Value]:

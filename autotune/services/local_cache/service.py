@@ -13,19 +13,24 @@ from typing import ClassVar
 from autotune.services.base import (
     Argv,
     ConfigFile,
-    ResourceNeeds,
+    Placement,
     Programs,
     Readback,
+    ResourceNeeds,
     Role,
     Service,
-    Placement,
     TrialStart,
     at_once,
-    with_guidance,
     on_restart,
+    with_guidance,
 )
 from autotune.services.diagnosis import EMPTY_DIAGNOSIS
-from autotune.services.memcached.service import PROGRAMS, build_stats_command, parse_options, build_settings_parser
+from autotune.services.memcached.service import (
+    PROGRAMS,
+    build_settings_parser,
+    build_stats_command,
+    parse_options,
+)
 
 DOCS = "memcached(1); local and remote cache tiers in front of a web server (mod_mcpage)"
 IF_ENABLED = (("enabled", (True,)),)
@@ -59,7 +64,9 @@ class LocalCache(Service):
     packages = ("memcached",)
     programs: ClassVar[Programs] = PROGRAMS
     parameters = PARAMETERS
-    needs = ResourceNeeds(memory="enabled * (memory * 1.1 + 6 MB)", source="memcached.org, user internals")
+    needs = ResourceNeeds(
+        memory="enabled * (memory * 1.1 + 6 MB)", source="memcached.org, user internals"
+    )
     runs_when = IF_ENABLED
 
     def list_config_files(self, placement: Placement) -> tuple[ConfigFile, ...]:
@@ -67,16 +74,27 @@ class LocalCache(Service):
         unit = ConfigFile(f"/etc/systemd/system/{self.unit_name}", "local_cache/unit.j2")
         return (placement.choose(options_file, unit),)
 
-    def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> TrialStart | None:
+    def build_validation(
+        self, placement: Placement, files: Mapping[str, bytes]
+    ) -> TrialStart | None:
         argv = self.build_start_command(placement, files)
         return TrialStart((*argv, "-s", "trial.sock"), "trial.sock") if argv else None
 
     def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
         content = files.get("local_cache.conf")
-        return (placement.programs["memcached"], *parse_options(content)) if content is not None else None
+        return (
+            (placement.programs["memcached"], *parse_options(content))
+            if content is not None
+            else None
+        )
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        return (Readback(build_stats_command(placement, "settings"), build_settings_parser(("memory", "threads"))),)
+        return (
+            Readback(
+                build_stats_command(placement, "settings"),
+                build_settings_parser(("memory", "threads")),
+            ),
+        )
 
 
 SERVICES = (LocalCache(),)

@@ -6,13 +6,26 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from autotune.services.adoption import Adoption, DistributionLayout, DistributionLayouts, RunningHost, RunningService
+from autotune.services.adoption import (
+    Adoption,
+    DistributionLayout,
+    DistributionLayouts,
+    RunningHost,
+    RunningService,
+)
 from autotune.services.base import Parameter
 from autotune.services.config_files import Config, FileTree, read_config
-from autotune.services.directives import ON_OFF, DirectiveInsertion, Notation, Tunable, find_line_end, build_size_notation
+from autotune.services.directives import (
+    ON_OFF,
+    DirectiveInsertion,
+    Notation,
+    Tunable,
+    build_size_notation,
+    find_line_end,
+)
 from autotune.services.mariadb import syntax
 from autotune.services.mariadb.parameters import PARAMETERS
-from autotune.services.understood import VisibleDirectives
+from autotune.services.visible_directives import VisibleDirectives
 
 DEBIAN_FILE, REDHAT_FILE = "/etc/mysql/my.cnf", "/etc/my.cnf"
 LAYOUTS = DistributionLayouts((
@@ -21,9 +34,13 @@ LAYOUTS = DistributionLayouts((
 ))  # fmt: skip
 # Groups that the server reads. The last line of an option takes effect. Groups with a version are
 # counted separately.
-_SERVER_GROUP_PATTERN = re.compile(r"(?:mysqld|mariadbd?|server|client-server|galera)(?P<version>-[0-9.]+)?")
+_SERVER_GROUP_PATTERN = re.compile(
+    r"(?:mysqld|mariadbd?|server|client-server|galera)(?P<version>-[0-9.]+)?"
+)
 _SERVER_GROUPS = ("[mysqld]", "[mariadb]", "[mariadbd]", "[server]")
-_COUNT_NOTATION = Notation(build_size_notation("B").parse)  # parameters without a unit also accept suffixes: 4K is 4096
+_COUNT_NOTATION = Notation(
+    build_size_notation("B").parse
+)  # parameters without a unit also accept suffixes: 4K is 4096
 _OPTION_PREFIXES = ("skip_", "disable_", "enable_", "maximum_")
 _MIN_PREFIX_LENGTH = 6  # minimum length of an unambiguous prefix of a name
 _PARAMETER_NAMES = tuple(parameter.name for parameter in PARAMETERS)
@@ -42,12 +59,21 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
     if not (layout := LAYOUTS.select_for_host(host)):
         return
     if REDHAT_FILE in host.tree.files and any(p.startswith("/etc/mysql/") for p in host.tree.files):
-        yield f"MariaDB also reads {REDHAT_FILE}, which autotune does not edit: move its options to /etc/mysql"
+        yield (
+            f"MariaDB also reads {REDHAT_FILE}, which autotune does not edit: move its options to "
+            "/etc/mysql"
+        )
         return
     config = read_host_config(host.tree, layout.main_file)
-    yield RunningService(host=host, key="mariadb", config=config, tier_kind="db", unit=layout.unit_unless_debian,
-                         port=config.last_number("port", 3306),
-                         listen_address=config.last_word("socket", "/run/mysqld/mysqld.sock"))  # fmt: skip
+    yield RunningService(
+        host=host,
+        key="mariadb",
+        config=config,
+        tier_kind="db",
+        unit=layout.unit_unless_debian,
+        port=config.last_number("port", 3306),
+        listen_address=config.last_word("socket", "/run/mysqld/mysqld.sock"),
+    )
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
@@ -59,14 +85,18 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         "thread_cache_size": min(256, clients),
         "thread_pool_size": service.host.processors,
         # An enabled query cache without a size has 1 MB, and a size alone enables it.
-        "query_cache_size": int(service.config.last_word("query_cache_type").lower() in ("1", "on")),
+        "query_cache_size": int(
+            service.config.last_word("query_cache_type").lower() in ("1", "on")
+        ),
     }
     left = {name: f"`{option}` sets it under another name: write `{name} = …` to tune it"
             for name, option in _find_aliases(service.config)}  # fmt: skip
     for parameter in PARAMETERS:
         name, notation = parameter.name, _select_notation(parameter)
         default = worked_out.get(name, parameter.stock)
-        absent = DirectiveInsertion(default, find_line_end(service.config, *_SERVER_GROUPS), f"\n{name} = ")
+        absent = DirectiveInsertion(
+            default, find_line_end(service.config, *_SERVER_GROUPS), f"\n{name} = "
+        )
         yield Tunable(name, name, notation, insertion=absent, skip_reason=left.get(name, ""))
 
 
@@ -74,7 +104,11 @@ def _find_aliases(config: Config) -> Iterator[tuple[str, str]]:
     """Yield parameters that an option sets under another name, with that name."""
     for option in {placed.name for placed in config.directives} - {*_PARAMETER_NAMES}:
         bare = next((option.removeprefix(p) for p in _OPTION_PREFIXES if option.startswith(p)), "")
-        meant = [name for name in _PARAMETER_NAMES if len(option) >= _MIN_PREFIX_LENGTH and name.startswith(option)]
+        meant = [
+            name
+            for name in _PARAMETER_NAMES
+            if len(option) >= _MIN_PREFIX_LENGTH and name.startswith(option)
+        ]
         name = meant[0] if len(meant) == 1 else bare
         yield from [(name, option)] if name in _PARAMETER_NAMES else ()
 
@@ -88,7 +122,9 @@ def _select_notation(parameter: Parameter) -> Notation:
     return build_size_notation(parameter.unit) if parameter.unit else _COUNT_NOTATION
 
 
-VISIBLE_DIRECTIVES = VisibleDirectives(syntax.parse_directives, frozenset((*_PARAMETER_NAMES, "port")), reads=frozenset(("port",)))
+VISIBLE_DIRECTIVES = VisibleDirectives(
+    syntax.parse_directives, frozenset((*_PARAMETER_NAMES, "port")), reads=frozenset(("port",))
+)
 
 ADOPTION = Adoption(
     title="MariaDB",
@@ -96,10 +132,19 @@ ADOPTION = Adoption(
     # MySQL uses other options and other file locations.
     other_units=("mysql.service", "mysqld.service"),
     # Not all of /etc/mysql, because Debian stores a password there.
-    paths=("etc/my.cnf", "etc/my.cnf.d", "etc/alternatives/my.cnf", "etc/mysql/my.cnf",
-           "etc/mysql/mariadb.cnf", "etc/mysql/conf.d", "etc/mysql/mariadb.conf.d"),
-    version_script="runs mariadb.service && mariadbd --version | sed -n 's,.*Ver \\([^ ]*\\).*,MariaDB \\1,p'",
+    paths=(
+        "etc/my.cnf",
+        "etc/my.cnf.d",
+        "etc/alternatives/my.cnf",
+        "etc/mysql/my.cnf",
+        "etc/mysql/mariadb.cnf",
+        "etc/mysql/conf.d",
+        "etc/mysql/mariadb.conf.d",
+    ),
+    version_script=(
+        "runs mariadb.service && mariadbd --version | sed -n 's,.*Ver \\([^ ]*\\).*,MariaDB \\1,p'"
+    ),
     find_services=find_services,
     visible=VISIBLE_DIRECTIVES,
     list_tunables=_list_tunables,
-)  # fmt: skip
+)

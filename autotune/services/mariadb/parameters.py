@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-from autotune.services.base import SOMAXCONN, ResourceNeeds, Settings, Value, with_guidance, on_restart
+from autotune.services.base import (
+    SOMAXCONN,
+    ResourceNeeds,
+    Settings,
+    Value,
+    on_restart,
+    with_guidance,
+)
 
 SYSTEM_DOCS = "mariadb.com, Server System Variables"
 INNODB_DOCS = "mariadb.com, InnoDB System Variables"
@@ -130,7 +137,9 @@ def recommend_settings(facts: Mapping[str, float], current_settings: Settings) -
         "innodb_log_file_size": pool // 4,
         "query_cache_size": 0,
         # MySQLTuner counts the smaller one and advises to keep both equal.
-        "tmp_table_size": min(int(current_settings["tmp_table_size"]), int(current_settings["max_heap_table_size"])),
+        "tmp_table_size": min(
+            int(current_settings["tmp_table_size"]), int(current_settings["max_heap_table_size"])
+        ),
     }
     if not int(current_settings["thread_cache_size"]):
         values["thread_cache_size"] = 4

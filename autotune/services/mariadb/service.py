@@ -5,11 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from autotune.services.base import Argv, Endpoint, Programs, Readback, Role, Service, Settings, Placement
-from autotune.services.diagnosis import ClientLimit, Diagnosis, Resource, command_query, build_ratio_rule
-from autotune.services.mariadb.parameters import RESOURCE_NEEDS, PARAMETERS, recommend_settings
+from autotune.services.base import (
+    Argv,
+    Endpoint,
+    Placement,
+    Programs,
+    Readback,
+    Role,
+    Service,
+    Settings,
+)
+from autotune.services.diagnosis import (
+    ClientLimit,
+    Diagnosis,
+    Resource,
+    build_ratio_rule,
+    command_query,
+)
+from autotune.services.mariadb.parameters import PARAMETERS, RESOURCE_NEEDS, recommend_settings
 from autotune.services.readback import build_backlog_readback, convert_unit
-from autotune.strict import is_uint, split_lines
+from autotune.strict_parsing import is_uint, split_lines
 
 # program pattern [file]: prints settings that a start with that file, read after the host's own,
 # would refuse or change. Only MariaDB's messages reveal refused engine options and adjusted values.
@@ -56,12 +71,22 @@ class Mariadb(Service):
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
         new = () if placement.adopted else (self.config_path(placement),)
-        return ("sh", "-c", _VALIDATION_SCRIPT, "sh", placement.programs["mariadbd"], _ERROR_PATTERN, *new)
+        return (
+            "sh",
+            "-c",
+            _VALIDATION_SCRIPT,
+            "sh",
+            placement.programs["mariadbd"],
+            _ERROR_PATTERN,
+            *new,
+        )
 
     def get_socket(self, placement: Placement) -> str | Endpoint:
         return placement.adopted_address or placement.listen
 
-    def recommend_settings(self, facts: Mapping[str, float], current_settings: Settings) -> Settings:
+    def recommend_settings(
+        self, facts: Mapping[str, float], current_settings: Settings
+    ) -> Settings:
         return recommend_settings(facts, current_settings)
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
@@ -77,7 +102,11 @@ def build_query_command(placement: Placement, statement: str) -> Argv:
 
     Root needs no password there. Variables and counters require no privileges beyond an account.
     """
-    place = f"--socket={placement.adopted_address}" if placement.adopted_address else "--protocol=socket"
+    place = (
+        f"--socket={placement.adopted_address}"
+        if placement.adopted_address
+        else "--protocol=socket"
+    )
     return (placement.programs["mariadb"], place, "--batch", "--skip-column-names", "-e", statement)
 
 
@@ -120,14 +149,19 @@ REFUSED_COUNTER = "Connection_errors_max_connections"
 
 def parse_counters(text: str) -> Mapping[str, float]:
     """Return the status variables for diagnosis."""
-    return {name: float(value) for name, value in parse_rows(text).items()
-            if name in {*LEVEL_COUNTERS, *TOTAL_COUNTERS, REFUSED_COUNTER} and is_uint(value)}  # fmt: skip
+    return {
+        name: float(value)
+        for name, value in parse_rows(text).items()
+        if name in {*LEVEL_COUNTERS, *TOTAL_COUNTERS, REFUSED_COUNTER} and is_uint(value)
+    }
 
 
 DIAGNOSIS = Diagnosis(
     # The server greets with a binary handshake, so its own client reads the counters.
     counter_query=command_query(
-        build_command=lambda site: build_query_command(site, "SHOW GLOBAL STATUS"), level_names=LEVEL_COUNTERS, parse_counters=parse_counters
+        build_command=lambda site: build_query_command(site, "SHOW GLOBAL STATUS"),
+        level_names=LEVEL_COUNTERS,
+        parse_counters=parse_counters,
     ),
     find_log=lambda _: Mariadb.unit_name,
     recommended_changes={

@@ -11,30 +11,35 @@ from autotune.services import option_lines
 from autotune.services.base import (
     FILE_REPLACED_HINT,
     Argv,
-    ResourceNeeds,
+    Placement,
     Programs,
     Readback,
+    ResourceNeeds,
     Role,
     Service,
-    Placement,
     TrialStart,
     Value,
     accept_queue,
-    with_guidance,
     on_restart,
+    with_guidance,
 )
 from autotune.services.diagnosis import (
     INFERRED,
     ClientLimit,
     CounterQuery,
     Diagnosis,
-    ResourceShortage,
-    LookupCounters,
     InstanceReading,
+    LookupCounters,
     Resource,
+    ResourceShortage,
 )
-from autotune.services.readback import Parser, build_backlog_readback, build_config_parser, parse_number
-from autotune.strict import split_lines
+from autotune.services.readback import (
+    Parser,
+    build_backlog_readback,
+    build_config_parser,
+    parse_number,
+)
+from autotune.strict_parsing import split_lines
 
 DOCS = "memcached(1)"
 EXTSTORE_DOCS = "memcached.org, extstore; memcached -h"
@@ -147,14 +152,20 @@ class Memcached(Service):
     def build_start_command(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
         return (placement.programs["memcached"], *parse_options(files[self.config_path(placement)]))
 
-    def build_unpersisted_check(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
+    def build_unpersisted_check(
+        self, placement: Placement, files: Mapping[str, bytes]
+    ) -> Argv | None:
         """Return a check for logins in the replaced file, which may be in no other file."""
         words = (word for content in files.values() for word in parse_options(content))
-        if placement.adopted is not None or any(re.match(_LOGIN_OPTIONS_PATTERN, word) for word in words):
+        if placement.adopted is not None or any(
+            re.match(_LOGIN_OPTIONS_PATTERN, word) for word in words
+        ):
             return None
         return ("sh", "-c", _LOGIN_CHECK_SCRIPT, "sh", self.config_path(placement))
 
-    def build_prefill_command(self, placement: Placement, pairs: Mapping[str, str]) -> tuple[Argv, bytes]:
+    def build_prefill_command(
+        self, placement: Placement, pairs: Mapping[str, str]
+    ) -> tuple[Argv, bytes]:
         """Return a client command and sets in memcached's protocol. `version` is answered after all
         sets.
         """
@@ -166,7 +177,10 @@ class Memcached(Service):
         return ("perl", "-MIO::Socket::IP", "-e", _SEND_SCRIPT, *place), lines.encode()
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        return (Readback(build_stats_command(placement, "settings"), build_settings_parser()), build_backlog_readback(placement))
+        return (
+            Readback(build_stats_command(placement, "settings"), build_settings_parser()),
+            build_backlog_readback(placement),
+        )
 
 
 SERVICES = (Memcached(),)
@@ -178,7 +192,9 @@ def build_stats_command(placement: Placement, subcommand: str) -> Argv:
     return (placement.programs["memcached-tool"], f"{address}:{placement.listen.port}", subcommand)
 
 
-def build_settings_parser(names: Collection[str] = frozenset(PARAMETERS_BY_SETTING.values())) -> Parser:
+def build_settings_parser(
+    names: Collection[str] = frozenset(PARAMETERS_BY_SETTING.values()),
+) -> Parser:
     """Return a parser of `memcached-tool … settings` for the parameters in ``names``."""
     called = {theirs: ours for theirs, ours in PARAMETERS_BY_SETTING.items() if ours in names}
 
@@ -242,7 +258,9 @@ DIAGNOSIS = Diagnosis(
         Resource.CACHE: ("memory+",),
     },
     threads_parameter="threads",
-    client_limit=ClientLimit("connections", "rejected_connections", "listen_disabled_num", queues_excess=True),
+    client_limit=ClientLimit(
+        "connections", "rejected_connections", "listen_disabled_num", queues_excess=True
+    ),
     lookup_counters=LookupCounters("cmd_get", "get_hits", "get_misses"),
     cache_rules=(_detect_evictions,),
 )

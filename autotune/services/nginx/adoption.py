@@ -12,11 +12,17 @@ from autotune.services.adoption import (
     Adoption,
     RunningHost,
     RunningService,
-    with_http_port,
     select_hostname,
+    with_http_port,
 )
 from autotune.services.base import Role, Value
-from autotune.services.config_files import Config, PlacedDirective, FileTree, read_config, parse_include
+from autotune.services.config_files import (
+    Config,
+    FileTree,
+    PlacedDirective,
+    parse_include,
+    read_config,
+)
 from autotune.services.directives import (
     FLAG,
     KILOBYTES,
@@ -27,25 +33,25 @@ from autotune.services.directives import (
     FilePosition,
     Tunable,
     build_auto_notation,
+    find_block_start,
     find_directive_start,
     insert_expression,
-    find_block_start,
 )
 from autotune.services.nginx import syntax
 from autotune.services.nginx.service import (
     CACHE_DIRECTIVES,
-    KEEPALIVE_DIRECTIVES,
     DIRECTIVE_NOTATIONS,
     EVENT_DIRECTIVES,
     FILE_DIRECTIVES,
+    KEEPALIVE_DIRECTIVES,
     PARAMETERS,
     TLS_DIRECTIVES,
 )
-from autotune.services.understood import VisibleDirectives
-from autotune.strict import is_uint
+from autotune.services.visible_directives import VisibleDirectives
+from autotune.strict_parsing import is_uint
 
 UNIT_NAME, MAIN_FILE = "nginx.service", "/etc/nginx/nginx.conf"
-_PASS_DIRECTIVES_PATTERN = r"(?:proxy|grpc|scgi|\w?wsgi)_pass"
+_BACKEND_DIRECTIVES_PATTERN = r"(?:proxy|grpc|scgi|\w?wsgi)_pass"
 DEFAULT_BACKLOG, DEFAULT_LOG_BUFFER = 511, 0  # nginx's defaults on Linux
 
 
@@ -69,7 +75,9 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         tier_kind="lb" if to_proxy else "web",
         backends=to_proxy,
         gateway_protocol="fastcgi" if config.find_all("fastcgi_pass") else "",
-        hostname=select_hostname(word for placed in config.find_all("server_name") for word in placed.words),
+        hostname=select_hostname(
+            word for placed in config.find_all("server_name") for word in placed.words
+        ),
     )
     yield with_http_port(running, "nginx", _list_http_addresses(config))
 
@@ -77,19 +85,39 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     """Yield every parameter in these files. `auto` means the number of the host's processors."""
     config = service.config
-    kept = _list_proxy_keepalive(config) if service.role is Role.PROXY else _list_fastcgi_keepalive(config)
-    command = unit_environment.expand_command(service.host.tree, UNIT_NAME)  # `-g` contains directives
+    kept = (
+        _list_proxy_keepalive(config)
+        if service.role is Role.PROXY
+        else _list_fastcgi_keepalive(config)
+    )
+    command = unit_environment.expand_command(
+        service.host.tree, UNIT_NAME
+    )  # `-g` contains directives
     why = f"the command of {UNIT_NAME} sets it"
-    for tunable in chain(_list_plain_tunables(service), kept, _list_listen_tunables(config), [_build_log_tunable(config)]):
+    for tunable in chain(
+        _list_plain_tunables(service),
+        kept,
+        _list_listen_tunables(config),
+        [_build_log_tunable(config)],
+    ):
         yield replace(tunable, skip_reason=why) if tunable.directive in command else tunable
 
 
 def _list_plain_tunables(service: RunningService) -> Iterator[Tunable]:
     config, processors = service.config, service.host.processors
-    yield Tunable("worker_processes", "worker_processes", build_auto_notation(processors), ("",),
-                  insertion=DirectiveInsertion(1, find_directive_start(config, "events"), "worker_processes ", ";\n"))  # fmt: skip
+    yield Tunable(
+        "worker_processes",
+        "worker_processes",
+        build_auto_notation(processors),
+        ("",),
+        insertion=DirectiveInsertion(
+            1, find_directive_start(config, "events"), "worker_processes ", ";\n"
+        ),
+    )
     # nginx's default; Debian's file sets another number.
-    absent = DirectiveInsertion(512, find_block_start(config, "events"), "\n    worker_connections ", ";")
+    absent = DirectiveInsertion(
+        512, find_block_start(config, "events"), "\n    worker_connections ", ";"
+    )
     yield Tunable("worker_connections", "worker_connections", NUMBER, ("events",), absent,
                   extra_edits=_raise_descriptor_limit)  # fmt: skip
     yield from _list_block_tunables(config, EVENT_DIRECTIVES, "events")
@@ -101,13 +129,21 @@ def _list_plain_tunables(service: RunningService) -> Iterator[Tunable]:
         first = "\n    fastcgi_busy_buffers_size 16k;\n    fastcgi_buffer_size "
         yield Tunable("fastcgi_buffer_size", "fastcgi_buffer_size", KILOBYTES,
                       insertion=DirectiveInsertion(4, http, first, ";"))  # fmt: skip
-        yield Tunable("fastcgi_buffers", "fastcgi_buffers", NUMBER,
-                      is_considered=lambda placed: placed.words[1:] == ("4k",),
-                      insertion=DirectiveInsertion(8, http, "\n    fastcgi_buffers ", " 4k;"))  # fmt: skip
+        yield Tunable(
+            "fastcgi_buffers",
+            "fastcgi_buffers",
+            NUMBER,
+            is_considered=lambda placed: placed.words[1:] == ("4k",),
+            insertion=DirectiveInsertion(8, http, "\n    fastcgi_buffers ", " 4k;"),
+        )
     spoken = any("ssl" in placed.words for placed in config.find_all("listen"))
     cache = CACHE_DIRECTIVES[service.role]
     cached = config.find_all(cache) and config.find_all(f"{cache}_path")
-    own = (*FILE_DIRECTIVES, *(TLS_DIRECTIVES if spoken else ()), *((f"{cache}_lock",) if cached else ()))
+    own = (
+        *FILE_DIRECTIVES,
+        *(TLS_DIRECTIVES if spoken else ()),
+        *((f"{cache}_lock",) if cached else ()),
+    )
     yield from _list_block_tunables(config, own, "http", "server", "location")
 
 
@@ -115,7 +151,9 @@ def _list_block_tunables(config: Config, names: Iterable[str], *blocks: str) -> 
     """Yield tunable directives. Missing ones are added to the first block in ``blocks``."""
     for name in names:
         stock, notation = DIRECTIVE_NOTATIONS[name]
-        absent = DirectiveInsertion(stock, find_block_start(config, blocks[0]), f"\n    {name} ", ";")
+        absent = DirectiveInsertion(
+            stock, find_block_start(config, blocks[0]), f"\n    {name} ", ";"
+        )
         yield Tunable(name, name, notation, blocks, absent)
 
 
@@ -127,7 +165,9 @@ def _raise_descriptor_limit(config: Config, connections: Value) -> Iterable[Edit
         text = f'{{{{ [{int(now)}, {needed}] | max if {more} else "{now}" }}}}'
         return [Edit.replace_value(limits[0], text)]
     line = rf'"worker_rlimit_nofile " ~ ({needed}) ~ ";\n"'
-    return insert_expression(find_directive_start(config, "events") if not limits else (), line, more)
+    return insert_expression(
+        find_directive_start(config, "events") if not limits else (), line, more
+    )
 
 
 def _list_listen_tunables(config: Config) -> Iterator[Tunable]:
@@ -165,12 +205,18 @@ def _build_log_tunable(config: Config) -> Tunable:
         return file and len(options) <= 1 and "=" not in "".join(options)
 
     def combined(*_: object) -> Iterable[Edit]:
-        return insert_expression((p.end_position for p in plain if len(p.words) == 1), '" combined"', name)
+        return insert_expression(
+            (p.end_position for p in plain if len(p.words) == 1), '" combined"', name
+        )
 
     plain = [placed for placed in config.find_all("access_log") if is_plain(*placed.words)]
-    absent = DirectiveInsertion(DEFAULT_LOG_BUFFER, [placed.end_position for placed in plain], " buffer=", " flush=5s")
+    absent = DirectiveInsertion(
+        DEFAULT_LOG_BUFFER, [placed.end_position for placed in plain], " buffer=", " flush=5s"
+    )
     left = "" if plain else "no unbuffered `access_log` exists"
-    return Tunable(name, "access_log", KILOBYTES, (), absent, skip_reason=left, extra_edits=combined)
+    return Tunable(
+        name, "access_log", KILOBYTES, (), absent, skip_reason=left, extra_edits=combined
+    )
 
 
 # -- persistent connections to upstream servers ---------------------------------------------------
@@ -184,7 +230,11 @@ _CONNECTION_HEADER_TEXT = r"""'proxy_set_header Connection "";\n    '"""
 
 def _list_proxy_keepalive(config: Config) -> Iterator[Tunable]:
     kept = any(placed.block == "upstream" for placed in config.find_all("keepalive"))
-    ends = _find_upstream_ends(config, "proxy_pass") if not kept and find_block_start(config, "http") else []
+    ends = (
+        _find_upstream_ends(config, "proxy_pass")
+        if not kept and find_block_start(config, "http")
+        else []
+    )
     headers = {p.words[0].lower() for p in config.find_all("proxy_set_header") if p.words}
     left = "" if kept or ends else "no `upstream` for `keepalive` exists"
     if not kept and ("connection" in headers or config.find_all("proxy_http_version")):
@@ -192,16 +242,25 @@ def _list_proxy_keepalive(config: Config) -> Iterator[Tunable]:
     absent = DirectiveInsertion(0, ends, "\n        keepalive ", ";")
     yield Tunable(_KEEPALIVE_PARAMETER, "keepalive", NUMBER, ("upstream",), absent, skip_reason=left,
                   extra_edits=_omit_zero_keepalive if kept else _clear_connection_header)  # fmt: skip
-    absent = DirectiveInsertion(1000, ends, "\n        keepalive_requests ", ";", _KEEPALIVE_PARAMETER)
+    absent = DirectiveInsertion(
+        1000, ends, "\n        keepalive_requests ", ";", _KEEPALIVE_PARAMETER
+    )
     yield Tunable(
-        f"{_KEEPALIVE_PARAMETER}_requests", "keepalive_requests", NUMBER, ("upstream",), absent, skip_reason=left
+        f"{_KEEPALIVE_PARAMETER}_requests",
+        "keepalive_requests",
+        NUMBER,
+        ("upstream",),
+        absent,
+        skip_reason=left,
     )
 
 
 def _list_fastcgi_keepalive(config: Config) -> Iterator[Tunable]:
     ends, name = _find_upstream_ends(config, "fastcgi_pass"), "fastcgi_keep_conn"
     http = find_block_start(config, "http") if ends else []
-    absent = DirectiveInsertion(default=False, positions=http, text_before=f"\n    {name} ", text_after=";")
+    absent = DirectiveInsertion(
+        default=False, positions=http, text_before=f"\n    {name} ", text_after=";"
+    )
     yield Tunable(name, name, ON_OFF, insertion=absent)
     absent = DirectiveInsertion(8, ends, "\n        keepalive ", ";", name)
     yield Tunable("fastcgi_keepalive", "keepalive", NUMBER, ("upstream",), absent)
@@ -235,12 +294,18 @@ def _omit_zero_keepalive(config: Config, connections: Value) -> Iterator[Edit]:
 
 def _clear_connection_header(config: Config, _: Value) -> Iterator[Edit]:
     """Yield edits for HTTP/1.1 without `Connection: close`, also in blocks with their own headers."""
-    yield from insert_expression(find_block_start(config, "http"), _HTTP_VERSION_TEXT, _KEEPALIVE_PARAMETER)
+    yield from insert_expression(
+        find_block_start(config, "http"), _HTTP_VERSION_TEXT, _KEEPALIVE_PARAMETER
+    )
     before = None
     for placed in config.directives:
         block = (placed.name, placed.path, placed.directive.blocks)
         if placed.name == "proxy_set_header" and block != before:
-            yield from insert_expression([(placed.path, placed.directive.name.start)], _CONNECTION_HEADER_TEXT, _KEEPALIVE_PARAMETER)
+            yield from insert_expression(
+                [(placed.path, placed.directive.name.start)],
+                _CONNECTION_HEADER_TEXT,
+                _KEEPALIVE_PARAMETER,
+            )
         before = block
 
 
@@ -263,7 +328,7 @@ def _list_backends(config: Config) -> tuple[str, ...]:
         name: [placed.words[0] for placed in inner if placed.name == "server" and placed.words]
         for name, inner in _map_upstreams(config).items()
     }
-    named = _list_pass_targets(config, _PASS_DIRECTIVES_PATTERN)
+    named = _list_pass_targets(config, _BACKEND_DIRECTIVES_PATTERN)
     return tuple(dict.fromkeys(p for name in named for p in servers.get(name) or [name]))
 
 
@@ -285,8 +350,20 @@ def _map_upstreams(config: Config) -> Mapping[str, list[PlacedDirective]]:
 
 
 # Other blocks, such as `map`, contain keys and values.
-_BLOCK_NAMES = frozenset(("events", "http", "server", "location", "upstream", "if", "limit_except", "stream",
-                     "mail", "types"))  # fmt: skip
+_BLOCK_NAMES = frozenset(
+    (
+        "events",
+        "http",
+        "server",
+        "location",
+        "upstream",
+        "if",
+        "limit_except",
+        "stream",
+        "mail",
+        "types",
+    )
+)
 VISIBLE_DIRECTIVES = VisibleDirectives(
     syntax.parse_directives,
     frozenset((*(p.name for p in PARAMETERS), "listen", "keepalive", "worker_rlimit_nofile")),

@@ -9,28 +9,34 @@ from typing import ClassVar
 
 from autotune.services.base import (
     Argv,
-    ResourceNeeds,
+    Placement,
     Programs,
     Readback,
+    ResourceNeeds,
     Role,
     Service,
-    Placement,
     Trait,
     Value,
     accept_queue,
-    with_guidance,
     on_reload,
     on_restart,
+    with_guidance,
 )
-from autotune.services.diagnosis import REPORTED, Diagnosis, ResourceShortage, InstanceReading, Resource
+from autotune.services.diagnosis import (
+    REPORTED,
+    Diagnosis,
+    InstanceReading,
+    Resource,
+    ResourceShortage,
+)
 from autotune.services.directives import (
     KILOBYTES,
     NUMBER,
     ON_OFF,
     SECONDS,
     Notation,
-    select_notation,
     build_size_notation,
+    select_notation,
 )
 from autotune.services.nginx.syntax import parse_directives
 from autotune.services.readback import build_backlog_readback, build_config_parser
@@ -140,9 +146,20 @@ PARAMETERS = with_guidance((
 PLAIN_DIRECTIVES = ("worker_processes", "worker_connections", "fastcgi_keep_conn")
 EVENT_DIRECTIVES = ("multi_accept", "accept_mutex", "use")
 KEEPALIVE_DIRECTIVES = ("keepalive_timeout", "keepalive_requests")
-FILE_DIRECTIVES = ("gzip", "gzip_comp_level", "gzip_min_length", "open_file_cache", "open_file_cache_valid",
-         "open_file_cache_min_uses")  # fmt: skip
-TLS_DIRECTIVES = ("ssl_session_cache", "ssl_session_timeout", "ssl_session_tickets", "ssl_buffer_size")
+FILE_DIRECTIVES = (
+    "gzip",
+    "gzip_comp_level",
+    "gzip_min_length",
+    "open_file_cache",
+    "open_file_cache_valid",
+    "open_file_cache_min_uses",
+)
+TLS_DIRECTIVES = (
+    "ssl_session_cache",
+    "ssl_session_timeout",
+    "ssl_session_tickets",
+    "ssl_buffer_size",
+)
 CACHE_DIRECTIVES = {Role.PROXY: "proxy_cache", Role.WEB: "fastcgi_cache"}
 LOCK_DIRECTIVES = tuple(f"{cache}_lock" for cache in CACHE_DIRECTIVES.values())
 _MEGABYTES_NOTATION = build_size_notation("MB")
@@ -171,13 +188,26 @@ _SPECIAL_NOTATIONS = {
 
 # The stock value and the notation of each directive.
 DIRECTIVE_NOTATIONS = {
-    p.name: (p.stock, _SPECIAL_NOTATIONS.get(p.name) or select_notation(p, ON_OFF, s=SECONDS, KB=KILOBYTES))
+    p.name: (
+        p.stock,
+        _SPECIAL_NOTATIONS.get(p.name) or select_notation(p, ON_OFF, s=SECONDS, KB=KILOBYTES),
+    )
     for p in PARAMETERS
-    if p.name in (*PLAIN_DIRECTIVES, *EVENT_DIRECTIVES, *KEEPALIVE_DIRECTIVES, *FILE_DIRECTIVES, *TLS_DIRECTIVES, *LOCK_DIRECTIVES)
+    if p.name
+    in (
+        *PLAIN_DIRECTIVES,
+        *EVENT_DIRECTIVES,
+        *KEEPALIVE_DIRECTIVES,
+        *FILE_DIRECTIVES,
+        *TLS_DIRECTIVES,
+        *LOCK_DIRECTIVES,
+    )
 }
 # Parses ``nginx -T``, which does not print the number of workers for `auto`.
 parse_effective = build_config_parser(
-    parse_directives, {name: name for name in DIRECTIVE_NOTATIONS}, lambda name, word: DIRECTIVE_NOTATIONS[name][1].parse(word)
+    parse_directives,
+    {name: name for name in DIRECTIVE_NOTATIONS},
+    lambda name, word: DIRECTIVE_NOTATIONS[name][1].parse(word),
 )
 
 
@@ -212,7 +242,10 @@ class Nginx(Service):
         return (*self._build_command(placement), "-g", "daemon off;")
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        return (Readback((*self._build_command(placement), "-T"), parse_effective), build_backlog_readback(placement))
+        return (
+            Readback((*self._build_command(placement), "-T"), parse_effective),
+            build_backlog_readback(placement),
+        )
 
     def _build_command(self, placement: Placement) -> Argv:
         # The working directory is the site. "-e" keeps the first messages out of /var/log.
@@ -245,7 +278,9 @@ MOVES = {Resource.CPU: KEPT, Resource.WORKERS: ("worker_processes+",), Resource.
 
 DIAGNOSIS = Diagnosis(
     counter_query=None,
-    find_log=lambda site: site.choose(f"{site.directory}/nginx-error.log", "/var/log/nginx/error.log"),
+    find_log=lambda site: site.choose(
+        f"{site.directory}/nginx-error.log", "/var/log/nginx/error.log"
+    ),
     complaint_patterns={
         "worker_connections": re.compile(r"worker_connections are not enough"),
         "no_live_upstreams": re.compile(r"no live upstreams"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from autotune.services.config_files import Directive, Word, tokenize, build_syntax_error
+from autotune.services.config_files import Directive, Word, build_syntax_error, tokenize
 
 # nginx's lexical rules: a comment starts where a word could. Within a word, `#`, `}`, quotes and
 # the brace of `${` are ordinary characters. Other literal braces must be quoted.
@@ -32,7 +32,9 @@ def parse_directives(text: str) -> Iterator[Directive]:
             blocks.pop()
         elif token["mark"]:
             if not words:
-                raise build_syntax_error(text, place, f"`{token['mark']}` without a directive before it")
+                raise build_syntax_error(
+                    text, place, f"`{token['mark']}` without a directive before it"
+                )
             yield Directive(words[0], tuple(words[1:]), tuple(blocks))
             if token["mark"] == "{":
                 blocks.append(tuple(word.text for word in words))

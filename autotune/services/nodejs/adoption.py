@@ -9,18 +9,25 @@ from posixpath import basename
 from autotune.services import app_server, unit_environment, unit_files
 from autotune.services.adoption import RunningHost, RunningService
 from autotune.services.app_server import Candidate, ParameterLocation
-from autotune.services.directives import ValueCheck, AdoptionResult
-from autotune.services.nodejs.service import FLAGS_VARIABLE, OPTIONS_BY_PARAMETER, POOL_VARIABLE, Nodejs
-from autotune.services.understood import VisibleDirectives
-from autotune.services.unit_environment import UnitEnvironment, EnvironmentSetting
+from autotune.services.directives import AdoptionResult, ValueCheck
+from autotune.services.nodejs.service import (
+    FLAGS_VARIABLE,
+    OPTIONS_BY_PARAMETER,
+    POOL_VARIABLE,
+    Nodejs,
+)
+from autotune.services.unit_environment import EnvironmentSetting, UnitEnvironment
+from autotune.services.visible_directives import VisibleDirectives
 
 # Fedora and SUSE also add the version to the name.
 _PROGRAM_PATTERN = re.compile(r"node(js)?(-?[0-9]+)?|npm|yarn|pnpm")
 # Applications read different variables. autotune assumes that they read those the unit sets.
 _WORKER_VARIABLES = ("WEB_CONCURRENCY", "CLUSTER_WORKERS", "NODE_WORKERS", "NUM_WORKERS", "WORKERS",
             "NODE_CLUSTER_WORKERS", "CLUSTER_SIZE", "INSTANCES")  # fmt: skip
-_UNKNOWN_WORKERS_REASON = ("its environment does not set the number: `Environment=WEB_CONCURRENCY=1` in the unit makes"
-    " it tunable if the application reads the variable")  # fmt: skip
+_UNKNOWN_WORKERS_REASON = (
+    "its environment does not set the number: `Environment=WEB_CONCURRENCY=1` in the unit makes"
+    " it tunable if the application reads the variable"
+)
 # Node's own value; the other option's default depends on the host
 _DEFAULTS = {"max_semi_space_size": 16}
 
@@ -28,7 +35,9 @@ _DEFAULTS = {"max_semi_space_size": 16}
 def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
     units = dict.fromkeys(unit for program in ("node", "npm", "yarn", "pnpm")
                           for unit in unit_files.find_units_mentioning(host.tree, program))  # fmt: skip
-    running = {unit: environment for unit in units if (environment := _find_node_environment(host, unit))}
+    running = {
+        unit: environment for unit in units if (environment := _find_node_environment(host, unit))
+    }
     ports = {unit: environment.get_number("PORT") for unit, environment in running.items()}
     own = {listener.port for listener in host.listeners
            if listener.program in Nodejs.programs["node"]} - {*ports.values()}  # fmt: skip
@@ -47,7 +56,11 @@ def _find_node_environment(host: RunningHost, unit: str) -> UnitEnvironment | No
     """Return the environment of a unit that starts Node or one of its package managers."""
     programs = [basename(word) for word in _command_words(host, unit) if "=" not in word]
     first = next((program for program in programs if program != "env"), "")
-    return unit_environment.read_environment(host.tree, unit) if _PROGRAM_PATTERN.fullmatch(first) else None
+    return (
+        unit_environment.read_environment(host.tree, unit)
+        if _PROGRAM_PATTERN.fullmatch(first)
+        else None
+    )
 
 
 def _command_words(host: RunningHost, unit: str) -> list[str]:
@@ -60,7 +73,9 @@ def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionRes
     """Tune parameters in the unit's environment, unless its command sets them, which overrides it."""
     environment = unit_environment.read_environment(service.host.tree, service.unit)
     words = [word.replace("_", "-") for word in _command_words(service.host, service.unit)]
-    places: dict[str, ParameterLocation] = {"uv_threadpool_size": EnvironmentSetting("uv_threadpool_size", POOL_VARIABLE, 4)}
+    places: dict[str, ParameterLocation] = {
+        "uv_threadpool_size": EnvironmentSetting("uv_threadpool_size", POOL_VARIABLE, 4)
+    }
     for name, option in OPTIONS_BY_PARAMETER.items():
         places[name] = EnvironmentSetting(name, FLAGS_VARIABLE, _DEFAULTS.get(name), option)
         if any(f"--{word}".startswith(option) for word in words):
@@ -74,7 +89,9 @@ def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionRes
 VISIBLE_DIRECTIVES = VisibleDirectives(
     lambda _: (),  # it has no configuration file
     frozenset(OPTIONS_BY_PARAMETER.values()),
-    visible_variables=re.compile("|".join((*_WORKER_VARIABLES, POOL_VARIABLE, FLAGS_VARIABLE, "PORT"))),
+    visible_variables=re.compile(
+        "|".join((*_WORKER_VARIABLES, POOL_VARIABLE, FLAGS_VARIABLE, "PORT"))
+    ),
 )
 
 ADOPTION = app_server.build_adoption(

@@ -12,27 +12,27 @@ from typing import ClassVar
 from autotune.services import unit_environment
 from autotune.services.base import (
     Argv,
-    ResourceNeeds,
+    Placement,
     Programs,
     Readback,
+    ResourceNeeds,
     Role,
     Service,
     Settings,
-    Placement,
-    with_guidance,
     on_restart,
+    with_guidance,
 )
 from autotune.services.diagnosis import (
     FULL_FRACTION,
     MEASURED,
     Diagnosis,
-    ResourceShortage,
     InstanceReading,
     Resource,
+    ResourceShortage,
     build_counter_rule,
 )
-from autotune.services.unit_files import UNIT_RUN_SCRIPT, UNIT_COMMAND_SCRIPT, drop_in_path
-from autotune.strict import split_lines
+from autotune.services.unit_files import UNIT_COMMAND_SCRIPT, UNIT_RUN_SCRIPT, drop_in_path
+from autotune.strict_parsing import split_lines
 
 UNIT_NAME = "nodejs.service"
 DOCS = "nodejs.org, Command-line API"
@@ -88,7 +88,8 @@ for file in $(grep -lsF ":$group" /proc/[0-9]*/cgroup); do
     case $(cat "$process/comm") in
         node* | MainThread)
             echo process
-            tr '\0' '\n' <"$process/environ" | grep -E '^(NODE_UNIQUE_ID|{POOL_VARIABLE}|{FLAGS_VARIABLE})=' ;;
+            tr '\0' '\n' <"$process/environ" |
+                grep -E '^(NODE_UNIQUE_ID|{POOL_VARIABLE}|{FLAGS_VARIABLE})=' ;;
     esac
 done
 """
@@ -123,12 +124,19 @@ class Nodejs(Service):
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
         if not placement.adopted:
             return None  # a drop-in, which systemd reads and Node does not
-        variables = unit_environment.list_assignments(files, rf"{POOL_VARIABLE}=\d+|{FLAGS_VARIABLE}=.*")
+        variables = unit_environment.list_assignments(
+            files, rf"{POOL_VARIABLE}=\d+|{FLAGS_VARIABLE}=.*"
+        )
         words = (UNIT_RUN_SCRIPT, self.get_unit(placement) or UNIT_NAME, "\n".join(variables))
         return ("sh", "-c", _VALIDATION_SCRIPT, "sh", *words, *files)
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        return (Readback(("sh", "-c", _READBACK_SCRIPT, "sh", self.get_unit(placement) or UNIT_NAME), parse_effective),)
+        return (
+            Readback(
+                ("sh", "-c", _READBACK_SCRIPT, "sh", self.get_unit(placement) or UNIT_NAME),
+                parse_effective,
+            ),
+        )
 
 
 SERVICES = (Nodejs(),)

@@ -6,19 +6,39 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from autotune.services import unit_environment
-from autotune.services.adoption import Adoption, DistributionLayout, DistributionLayouts, RunningHost, RunningService
-from autotune.services.config_files import Config, FileTree, read_config, parse_include
-from autotune.services.directives import NUMBER, QUOTED_WORD, SECONDS_WITH_SUFFIX, DirectiveInsertion, Tunable, find_value_end
+from autotune.services.adoption import (
+    Adoption,
+    DistributionLayout,
+    DistributionLayouts,
+    RunningHost,
+    RunningService,
+)
+from autotune.services.config_files import Config, FileTree, parse_include, read_config
+from autotune.services.directives import (
+    NUMBER,
+    QUOTED_WORD,
+    SECONDS_WITH_SUFFIX,
+    DirectiveInsertion,
+    Tunable,
+    find_value_end,
+)
 from autotune.services.php_fpm import syntax
-from autotune.services.understood import VisibleDirectives
+from autotune.services.visible_directives import VisibleDirectives
 
 DEFAULT_BACKLOG = 511  # default before PHP 8.2; later versions use the kernel's limit
 SPARE_SERVER_DEFAULTS = {"start_servers": 2, "min_spare_servers": 1, "max_spare_servers": 3}
-LAYOUTS = DistributionLayouts((
-    DistributionLayout("Debian, Ubuntu", "php{version}-fpm.service", "/etc/php/{version}/fpm/php-fpm.conf"),
-    DistributionLayout("Fedora, RHEL", "php-fpm.service", "/etc/php-fpm.conf"),
-    *(DistributionLayout("SUSE", "php-fpm.service", f"/etc/php{version}/fpm/php-fpm.conf") for version in (8, 7)),
-))  # fmt: skip
+LAYOUTS = DistributionLayouts(
+    (
+        DistributionLayout(
+            "Debian, Ubuntu", "php{version}-fpm.service", "/etc/php/{version}/fpm/php-fpm.conf"
+        ),
+        DistributionLayout("Fedora, RHEL", "php-fpm.service", "/etc/php-fpm.conf"),
+        *(
+            DistributionLayout("SUSE", "php-fpm.service", f"/etc/php{version}/fpm/php-fpm.conf")
+            for version in (8, 7)
+        ),
+    )
+)
 OTHER_MODES = ("static", "ondemand")
 
 
@@ -31,7 +51,9 @@ def read_host_config(tree: FileTree, main: str) -> Config:
 
 def find_services(host: RunningHost) -> Iterator[RunningService | str]:
     """Yield the newest running version."""
-    running = filter(None, (LAYOUTS[0].match_instance(unit) for unit in host.units if host.is_active(unit)))
+    running = filter(
+        None, (LAYOUTS[0].match_instance(unit) for unit in host.units if host.is_active(unit))
+    )
     newest = max(
         running, key=lambda of: [int(part) for part in of.version.split(".")], default=None
     )
@@ -43,7 +65,11 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
         return
     config = read_host_config(host.tree, layout.main_file)
     yield RunningService(
-        host=host, key="php-fpm", config=config, listen_address=find_listen_address(config), unit=layout.unit_unless_debian
+        host=host,
+        key="php-fpm",
+        config=config,
+        listen_address=find_listen_address(config),
+        unit=layout.unit_unless_debian,
     )
 
 

@@ -11,19 +11,19 @@ from autotune.services import base
 from autotune.services.base import (
     SOMAXCONN,
     Argv,
-    ResourceNeeds,
+    Placement,
     Programs,
     Readback,
+    ResourceNeeds,
     Role,
     Service,
     Settings,
-    Placement,
     with_guidance,
 )
 from autotune.services.diagnosis import Diagnosis, Resource, WorkerPool
 from autotune.services.php_fpm.syntax import parse_log
-from autotune.services.readback import build_config_parser, build_backlog_parser
-from autotune.strict import split_lines
+from autotune.services.readback import build_backlog_parser, build_config_parser
+from autotune.strict_parsing import split_lines
 
 DOCS = "php.net, FPM configuration"
 on_reload = partial(base.on_reload, source=DOCS)
@@ -111,10 +111,14 @@ class PhpFpm(Service):
 
     def config_path(self, placement: Placement) -> str:
         debian = f"/etc/php/{_find_version(placement)}/fpm/php-fpm.conf"
-        return (placement.adopted and placement.adopted.main) or placement.choose("php-fpm.conf", debian)
+        return (placement.adopted and placement.adopted.main) or placement.choose(
+            "php-fpm.conf", debian
+        )
 
     def get_unit(self, placement: Placement) -> str:
-        return (placement.adopted and placement.adopted.unit) or f"php{_find_version(placement)}-fpm.service"
+        return (
+            placement.adopted and placement.adopted.unit
+        ) or f"php{_find_version(placement)}-fpm.service"
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
         return (*self._build_command(placement), "-t")
@@ -131,7 +135,10 @@ class PhpFpm(Service):
             return build_backlog_parser("listen_backlog")("\n".join(lines))
 
         return (
-            Readback(self._build_readback_command(placement), build_config_parser(parse_log, PARAMETERS_BY_DIRECTIVE)),
+            Readback(
+                self._build_readback_command(placement),
+                build_config_parser(parse_log, PARAMETERS_BY_DIRECTIVE),
+            ),
             Readback(("ss", "-lxH"), own_backlog),
         )
 
@@ -142,7 +149,14 @@ class PhpFpm(Service):
         return (placement.programs["php-fpm"], *placement.choose(("-p", "."), ()))
 
     def _build_readback_command(self, placement: Placement) -> Argv:
-        return ("sh", "-c", _READBACK_SCRIPT, "sh", self.config_path(placement), *self._build_program(placement))
+        return (
+            "sh",
+            "-c",
+            _READBACK_SCRIPT,
+            "sh",
+            self.config_path(placement),
+            *self._build_program(placement),
+        )
 
 
 SERVICES = (PhpFpm(),)

@@ -18,9 +18,14 @@ from autotune.services.config_files import Config, FileTree, read_config
 from autotune.services.directives import Notation, Tunable, append_line
 from autotune.services.php_fpm import adoption as fpm
 from autotune.services.php_fpm.syntax import parse_directives
-from autotune.services.php_ini.parameters import MEGABYTE_PARAMETERS, PARAMETERS, PRELOAD, directive_name
+from autotune.services.php_ini.parameters import (
+    MEGABYTE_PARAMETERS,
+    PARAMETERS,
+    PRELOAD,
+    directive_name,
+)
 from autotune.services.php_ini.service import FILE_NAME, PhpIni, parse_value
-from autotune.services.understood import VisibleDirectives
+from autotune.services.visible_directives import VisibleDirectives
 
 _VERSION_PATTERN = re.compile(r"/etc/php/([0-9.]+)/")
 _MODULE_FILES_PATTERN = "/etc/apache2/mods-enabled/php[0-9]*.load"
@@ -34,8 +39,12 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
             continue
         if f"{match[0]}fpm/php.ini" in host.tree.files:
             yield _build_running(host, "fpm", match[1], pools.config)
-    for path in host.tree.glob(_MODULE_FILES_PATTERN)[:1] if host.is_active("apache2.service") else ():
-        yield _build_running(host, "apache2", path.rpartition("/php")[2][: -len(".load")], Config(""))
+    for path in (
+        host.tree.glob(_MODULE_FILES_PATTERN)[:1] if host.is_active("apache2.service") else ()
+    ):
+        yield _build_running(
+            host, "apache2", path.rpartition("/php")[2][: -len(".load")], Config("")
+        )
 
 
 def _build_running(host: RunningHost, build: str, version: str, pools: Config) -> RunningService:
@@ -51,7 +60,11 @@ def _build_running(host: RunningHost, build: str, version: str, pools: Config) -
 
 def _read_host_config(tree: FileTree, path: str) -> Config:
     """Return the content of a file, or an empty configuration if it is missing."""
-    return read_config(tree, path, parse_directives) if path in tree.files else Config(path, {path: ""})
+    return (
+        read_config(tree, path, parse_directives)
+        if path in tree.files
+        else Config(path, {path: ""})
+    )
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
@@ -59,8 +72,14 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     tree, own = service.host.tree, service.config.main_file
     before, unread = _read_other_files(tree, own)
     later = [path for path in tree.glob(f"{dirname(own)}/zz*.ini") if basename(path) > FILE_NAME]
-    last = {placed.name: path for path in later for placed in _read_host_config(tree, path).directives}
-    pools = {m[1] for placed in service.config.directives if (m := _POOL_SETTING_PATTERN.match(placed.name))}
+    last = {
+        placed.name: path for path in later for placed in _read_host_config(tree, path).directives
+    }
+    pools = {
+        m[1]
+        for placed in service.config.directives
+        if (m := _POOL_SETTING_PATTERN.match(placed.name))
+    }
     lacks = () if "opcache" in before.get("zend_extension", "") else ("opcache.",)
     for parameter in PARAMETERS:
         name, notation = directive_name(parameter), _select_notation(parameter)
@@ -100,7 +119,9 @@ def _read_other_files(tree: FileTree, place: str) -> tuple[Mapping[str, str], st
 
 def _select_notation(parameter: Parameter) -> Notation:
     if parameter.name == PRELOAD:
-        return Notation(partial(parse_value, parameter), lambda _: '""')  # rendered only to disable it
+        return Notation(
+            partial(parse_value, parameter), lambda _: '""'
+        )  # rendered only to disable it
     if isinstance(parameter.stock, bool):
         return Notation(partial(parse_value, parameter), lambda name: f"({name} | int)")
     letter = parameter.unit.removesuffix("B") if parameter.name not in MEGABYTE_PARAMETERS else ""

@@ -6,11 +6,11 @@ from autotune.services.diagnosis import (
     INFERRED,
     REPORTED,
     Diagnosis,
-    ResourceShortage,
     InstanceReading,
     Resource,
-    command_query,
+    ResourceShortage,
     build_evidence_rule,
+    command_query,
 )
 from autotune.services.php_ini.service import build_status_command
 
@@ -24,7 +24,10 @@ LEVEL_COUNTERS = ("cache_full", "free_memory", "used_memory", "wasted_memory", "
 
 def _detect_full_cache(reading: InstanceReading) -> ResourceShortage | None:
     """Return a finding if OPcache recompiles scripts because it has no space for them."""
-    counted = {name: reading.activity.counters.get(name, 0.0) for name in (*TOTAL_COUNTERS, *LEVEL_COUNTERS)}
+    counted = {
+        name: reading.activity.counters.get(name, 0.0)
+        for name in (*TOTAL_COUNTERS, *LEVEL_COUNTERS)
+    }
     asked, most = counted["hits"] + counted["misses"], counted["max_cached_keys"]
     if counted["misses"] < max(MIN_MISSES, MIN_MISS_SHARE * asked):
         return None
@@ -52,7 +55,8 @@ STRING_BUFFER_RULE = build_evidence_rule(Resource.CACHE, INFERRED,
 
 DIAGNOSIS = Diagnosis(
     counter_query=command_query(
-        build_command=build_status_command, counter_names=frozenset((*TOTAL_COUNTERS, *LEVEL_COUNTERS)), level_names=frozenset(LEVEL_COUNTERS)
+        build_command=build_status_command, counter_names=frozenset((*TOTAL_COUNTERS, *LEVEL_COUNTERS)),
+        level_names=frozenset(LEVEL_COUNTERS)
     ),
     find_log=None,
     recommended_changes={

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from autotune.services.base import ResourceNeeds, Parameter, with_guidance, on_reload
+from autotune.services.base import Parameter, ResourceNeeds, on_reload, with_guidance
 
 MANUAL = "php.net, OPcache Runtime Configuration"
 SYMFONY_DOCS = "symfony.com, Performance"
@@ -12,7 +12,10 @@ NEXTCLOUD_DOCS = "docs.nextcloud.com, Server tuning"
 STALE = "tuned only on demand: changed files take effect late, or after a reload"
 manual, symfony = partial(on_reload, source=MANUAL), partial(on_reload, source=SYMFONY_DOCS)
 IF_ENABLED = (("opcache_enable", (True,)),)
-MEGABYTE_PARAMETERS = ("opcache_memory_consumption", "opcache_interned_strings_buffer")  # in MB, without a suffix
+MEGABYTE_PARAMETERS = (
+    "opcache_memory_consumption",
+    "opcache_interned_strings_buffer",
+)  # in MB, without a suffix
 PRELOAD = "opcache_preload"
 IF_JIT = (*IF_ENABLED, ("opcache_jit", ("function", "tracing")))
 
@@ -25,7 +28,8 @@ PARAMETERS = with_guidance((
         when=IF_ENABLED),
     on_reload("opcache_interned_strings_buffer",
         "Part of the OPcache memory for strings shared by scripts.",
-        low=1, high=256, log=True, stock=8, unit="MB", recommended=16, when=IF_ENABLED, source=NEXTCLOUD_DOCS),
+        low=1, high=256, log=True, stock=8, unit="MB", recommended=16, when=IF_ENABLED,
+        source=NEXTCLOUD_DOCS),
     symfony("opcache_max_accelerated_files",
         "Maximum cached scripts. PHP rounds it up to a prime.",
         low=200, high=200_000, log=True, stock=10_000, recommended=20_000, when=IF_ENABLED),

@@ -11,17 +11,23 @@ from autotune.services.base import (
     Argv,
     Endpoint,
     Parameter,
+    Placement,
     Programs,
     Readback,
     Role,
     Service,
     Settings,
-    Placement,
     Value,
 )
-from autotune.services.php_ini.parameters import MEGABYTE_PARAMETERS, RESOURCE_NEEDS, PARAMETERS, PRELOAD, directive_name
-from autotune.strict import is_uint, split_lines
-from autotune.target.units import SIZE_UNITS
+from autotune.services.php_ini.parameters import (
+    MEGABYTE_PARAMETERS,
+    PARAMETERS,
+    PRELOAD,
+    RESOURCE_NEEDS,
+    directive_name,
+)
+from autotune.strict_parsing import is_uint, split_lines
+from autotune.target.quantities import SIZE_UNITS
 
 FILE_NAME = "zz-autotune.ini"
 _BOOLEAN_WORDS = {**dict.fromkeys(("1", "on", "yes", "true"), True),
@@ -161,7 +167,16 @@ def build_status_command(placement: Placement) -> Argv:
     if "php-fpm" not in placement.programs:
         return ("sh", "-c", _HTTP_SCRIPT, "sh", _STATUS_SCRIPT, curl, str(placement.listen))
     scheme = "unix" if placement.socket_name.startswith("/") else "tcp"
-    return ("sh", "-c", _FASTCGI_SCRIPT, "sh", _STATUS_SCRIPT, _FASTCGI_CLIENT_SCRIPT, php, f"{scheme}://{placement.socket_name}")
+    return (
+        "sh",
+        "-c",
+        _FASTCGI_SCRIPT,
+        "sh",
+        _STATUS_SCRIPT,
+        _FASTCGI_CLIENT_SCRIPT,
+        php,
+        f"{scheme}://{placement.socket_name}",
+    )
 
 
 def parse_effective(text: str) -> Settings:

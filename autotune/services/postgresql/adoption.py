@@ -11,8 +11,8 @@ from autotune.services.config_files import Config, Directive, Word, read_config,
 from autotune.services.directives import Tunable, append_line
 from autotune.services.postgresql.parameters import PARAMETERS, build_notation, unquote
 from autotune.services.postgresql.service import LAYOUTS, SOCKET_DIRECTORY, Postgresql
-from autotune.services.understood import VisibleDirectives
-from autotune.strict import is_uint, split_lines
+from autotune.services.visible_directives import VisibleDirectives
+from autotune.strict_parsing import is_uint, split_lines
 
 # A quote within a value is doubled, or follows a backslash.
 _LINE_PATTERN = re.compile(
@@ -48,12 +48,25 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
             if place.version:  # Debian's unit for all clusters has no version
                 yield f"PostgreSQL ({place.unit}) is not tuned: {place.main_file} does not exist"
             continue
-        config = read_config(host.tree, place.main_file, parse_directives, parse_include, relative_to_includer=True)
+        config = read_config(
+            host.tree, place.main_file, parse_directives, parse_include, relative_to_includer=True
+        )
         port = _find_value(config, "port", str(Postgresql.port))
-        sockets = _find_value(config, "unix_socket_directories", SOCKET_DIRECTORY).partition(",")[0].strip()
+        sockets = (
+            _find_value(config, "unix_socket_directories", SOCKET_DIRECTORY)
+            .partition(",")[0]
+            .strip()
+        )
         if is_uint(port) and sockets.startswith("/"):
-            yield RunningService(host=host, key=Postgresql.deployment, config=config, tier_kind="db",
-                                 port=int(port), listen_address=sockets, unit=place.unit_unless_debian)  # fmt: skip
+            yield RunningService(
+                host=host,
+                key=Postgresql.deployment,
+                config=config,
+                tier_kind="db",
+                port=int(port),
+                listen_address=sockets,
+                unit=place.unit_unless_debian,
+            )
         else:
             yield f"PostgreSQL ({place.unit}) is not tuned: it has no unix socket"
 
@@ -66,15 +79,29 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     """Yield every parameter. Missing ones are added at the end of the main file. Settings from the
     command line or `ALTER SYSTEM` are not tuned."""
     config, tree = service.config, service.host.tree
-    main = f"{_find_value(config, 'data_directory', dirname(config.main_file))}/postgresql.auto.conf"
-    by_sql = {line.name for line in read_config(tree, main, parse_directives, parse_include).directives}
+    main = (
+        f"{_find_value(config, 'data_directory', dirname(config.main_file))}/postgresql.auto.conf"
+    )
+    by_sql = {
+        line.name for line in read_config(tree, main, parse_directives, parse_include).directives
+    }
     # Options on Debian's start command override all files.
     options = tree.read_or_empty(f"{dirname(config.main_file)}/pg_ctl.conf")
-    by_command = {name.replace("-", "_").lower() for line in split_lines(options)
-                  if not line.lstrip().startswith("#") for name in _COMMAND_OPTION_PATTERN.findall(line)}  # fmt: skip
+    by_command = {
+        name.replace("-", "_").lower()
+        for line in split_lines(options)
+        if not line.lstrip().startswith("#")
+        for name in _COMMAND_OPTION_PATTERN.findall(line)
+    }
     for parameter in PARAMETERS:
         name, how = parameter.name, build_notation(parameter)
-        left = _COMMAND_REASON if name in by_command else _ALTER_SYSTEM_REASON.format(name) if name in by_sql else ""
+        left = (
+            _COMMAND_REASON
+            if name in by_command
+            else _ALTER_SYSTEM_REASON.format(name)
+            if name in by_sql
+            else ""
+        )
         absent = append_line(config, parameter.stock, f"{name} = ")
         yield Tunable(name, name, how, insertion=absent, last_wins=True, skip_reason=left)
 
@@ -82,8 +109,12 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
 ADOPTION = Adoption(
     title=Postgresql.title,
     units=("postgresql@*.service", "postgresql-*.service", "postgresql.service"),
-    paths=("etc/postgresql", "var/lib/postgresql/*/*/postgresql.auto.conf",
-           "var/lib/pgsql/data/postgresql*.conf", "var/lib/pgsql/*/data/postgresql*.conf"),
+    paths=(
+        "etc/postgresql",
+        "var/lib/postgresql/*/*/postgresql.auto.conf",
+        "var/lib/pgsql/data/postgresql*.conf",
+        "var/lib/pgsql/*/data/postgresql*.conf",
+    ),
     version_script="""for directory in /usr/lib/postgresql/*/bin /usr/pgsql-*/bin /usr/bin; do
     version=${directory#/usr/lib/postgresql/} place=/var/lib/pgsql
     [ "$version" = "$directory" ] || place=/etc/postgresql/${version%%/*}
@@ -91,7 +122,10 @@ ADOPTION = Adoption(
         "$directory/postgres" -V | sed 's,^postgres (PostgreSQL) \\([^ ]*\\).*,PostgreSQL \\1,'
 done""",
     find_services=find_services,
-    visible=VisibleDirectives(parse_directives, frozenset((*(parameter.name for parameter in PARAMETERS), "port")),
-                          reads=frozenset(("port",))),
+    visible=VisibleDirectives(
+        parse_directives,
+        frozenset((*(parameter.name for parameter in PARAMETERS), "port")),
+        reads=frozenset(("port",)),
+    ),
     list_tunables=_list_tunables,
-)  # fmt: skip
+)

@@ -5,7 +5,14 @@ from __future__ import annotations
 import re
 from functools import partial
 
-from autotune.services.base import ResourceNeeds, Parameter, Value, with_guidance, on_reload, on_restart
+from autotune.services.base import (
+    Parameter,
+    ResourceNeeds,
+    Value,
+    on_reload,
+    on_restart,
+    with_guidance,
+)
 from autotune.services.directives import ON_OFF, Notation
 
 MANUAL = "PostgreSQL 15 documentation, Server Configuration"
@@ -90,14 +97,30 @@ _AMOUNT_PATTERN = re.compile(
     r"(-?(?!0[0-9])(?:[0-9]{1,15}(?:\.[0-9]{0,9})?|\.[0-9]{1,9})(?:[eE][+-]?[0-9])?)\s*([A-Za-z]*)"
 )
 # PostgreSQL's names; KB is autotune's.
-UNIT_FACTORS = {"": 1, "B": 1, "kB": 2**10, "KB": 2**10, "8kB": 2**13, "MB": 2**20, "GB": 2**30, "TB": 2**40,
-         "us": 1e-6, "ms": 1e-3, "s": 1, "min": 60, "h": 3600, "d": 86_400}  # fmt: skip
+UNIT_FACTORS = {
+    "": 1,
+    "B": 1,
+    "kB": 2**10,
+    "KB": 2**10,
+    "8kB": 2**13,
+    "MB": 2**20,
+    "GB": 2**30,
+    "TB": 2**40,
+    "us": 1e-6,
+    "ms": 1e-3,
+    "s": 1,
+    "min": 60,
+    "h": 3600,
+    "d": 86_400,
+}
 # Unit of a bare number, if it differs from the parameter's unit.
 _DEFAULT_UNITS = {"shared_buffers": "8kB", "effective_cache_size": "8kB", "wal_buffers": "8kB",
          "maintenance_work_mem": "kB"}  # fmt: skip
 _BOOLEAN_WORDS = {"on": True, "true": True, "yes": True, "1": True,
              "off": False, "false": False, "no": False, "0": False}  # fmt: skip
-_ENUM_ALIASES = {word: "on" if on else "off" for word, on in _BOOLEAN_WORDS.items()} | {"pglz": "on"}
+_ENUM_ALIASES = {word: "on" if on else "off" for word, on in _BOOLEAN_WORDS.items()} | {
+    "pglz": "on"
+}
 
 
 def unquote(value: str) -> str:
@@ -108,7 +131,8 @@ def unquote(value: str) -> str:
 
 
 def parse_value(parameter: Parameter, text: str, default_unit: str) -> Value | None:
-    """Convert a value to whole units of the parameter, else ``None``. ``bare`` is the default unit."""
+    """Convert a value to whole units of the parameter, else ``None``. ``default_unit`` is the
+    default unit."""
     text = unquote(text).strip()
     if isinstance(parameter.stock, bool):  # any unambiguous prefix is valid
         meant = {on for word, on in _BOOLEAN_WORDS.items() if word.startswith(text.lower())}
@@ -120,7 +144,9 @@ def parse_value(parameter: Parameter, text: str, default_unit: str) -> Value | N
         return None
     if text == "-1":
         return -1
-    number = float(amount[1]) * UNIT_FACTORS[amount[2] or default_unit] / UNIT_FACTORS[parameter.unit]
+    number = (
+        float(amount[1]) * UNIT_FACTORS[amount[2] or default_unit] / UNIT_FACTORS[parameter.unit]
+    )
     if isinstance(parameter.stock, float):
         return number
     return round(number) if abs(number - round(number)) < 1e-9 else None

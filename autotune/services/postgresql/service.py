@@ -8,29 +8,59 @@ from posixpath import dirname
 from typing import ClassVar
 
 from autotune.services.adoption import DistributionLayout, DistributionLayouts
-from autotune.services.base import Argv, Programs, Readback, Role, Service, Settings, Placement, Value
+from autotune.services.base import (
+    Argv,
+    Placement,
+    Programs,
+    Readback,
+    Role,
+    Service,
+    Settings,
+    Value,
+)
 from autotune.services.diagnosis import (
     INFERRED,
     MEASURED,
     ClientLimit,
     Diagnosis,
     Resource,
-    command_query,
     build_evidence_rule,
+    command_query,
 )
-from autotune.services.postgresql.parameters import RESOURCE_NEEDS, PARAMETERS, PGTUNE, UNIT_FACTORS, parse_value
-from autotune.strict import split_lines
+from autotune.services.postgresql.parameters import (
+    PARAMETERS,
+    PGTUNE,
+    RESOURCE_NEEDS,
+    UNIT_FACTORS,
+    parse_value,
+)
+from autotune.strict_parsing import split_lines
 
 VERSIONS = ("18", "17", "16", "15", "14")
 SOCKET_DIRECTORY = "/var/run/postgresql"
 # Debian names its clusters. Others have one, or one per version (postgresql.org).
-LAYOUTS = DistributionLayouts((
-    DistributionLayout("Debian, Ubuntu", "postgresql@{version}-{name}.service",
-           "/etc/postgresql/{version}/{name}/postgresql.conf", "/usr/lib/postgresql/{version}/bin"),
-    DistributionLayout("postgresql.org", "postgresql-{version}.service",
-           "/var/lib/pgsql/{version}/data/postgresql.conf", "/usr/pgsql-{version}/bin"),
-    DistributionLayout("Fedora, RHEL, SUSE", "postgresql.service", "/var/lib/pgsql/data/postgresql.conf", "/usr/bin"),
-))  # fmt: skip
+LAYOUTS = DistributionLayouts(
+    (
+        DistributionLayout(
+            "Debian, Ubuntu",
+            "postgresql@{version}-{name}.service",
+            "/etc/postgresql/{version}/{name}/postgresql.conf",
+            "/usr/lib/postgresql/{version}/bin",
+        ),
+        DistributionLayout(
+            "postgresql.org",
+            "postgresql-{version}.service",
+            "/var/lib/pgsql/{version}/data/postgresql.conf",
+            "/usr/pgsql-{version}/bin",
+        ),
+        DistributionLayout(
+            "Fedora, RHEL, SUSE",
+            "postgresql.service",
+            "/var/lib/pgsql/data/postgresql.conf",
+            "/usr/bin",
+        ),
+    )
+)
 _PROGRAM_PATH_PATTERN = re.compile(r"/postgresql/([0-9.]+)/bin/")
 # Root switches to the account that owns the data. Other accounts need a role of their name.
 _AS_OWNER_SCRIPT = """
@@ -47,17 +77,22 @@ LEFT JOIN pg_file_settings f ON f.name = s.name AND f.applied WHERE s.name IN {t
 """  # noqa: S608  # all names are constants
 TOTAL_COUNTERS = ("blks_hit", "blks_read", "temp_files", "temp_bytes", "deadlocks")
 LEVEL_CONDITIONS = {"active": "state = 'active'", "lock_waits": "wait_event_type = 'Lock'"}
+_LEVEL_COLUMNS = ", ".join(
+    f"count(*) FILTER (WHERE {condition}) AS {name}" for name, condition in LEVEL_CONDITIONS.items()
+)
 # The counters of all databases, one name and number per line.
 _COUNTERS_QUERY = f"""
 SELECT key || ' ' || value FROM
   (SELECT {", ".join(f"sum({name}) AS {name}" for name in TOTAL_COUNTERS)} FROM pg_stat_database) AS sums,
-  (SELECT {", ".join(f"count(*) FILTER (WHERE {test}) AS {name}" for name, test in LEVEL_CONDITIONS.items())}
+  (SELECT {_LEVEL_COLUMNS}
    FROM pg_stat_activity WHERE pid <> pg_backend_pid()) AS levels,
   (SELECT @) AS wal,
   json_each_text((to_jsonb(sums) || to_jsonb(levels) || to_jsonb(wal))::json)
 """  # noqa: S608  # all names are constants
-_CHECKPOINT_QUERIES = ("to_jsonb(own) -> 'checkpoints_req' AS checkpoints_req FROM pg_stat_bgwriter AS own",
-                "num_requested AS checkpoints_req FROM pg_stat_checkpointer")  # fmt: skip
+_CHECKPOINT_QUERIES = (
+    "to_jsonb(own) -> 'checkpoints_req' AS checkpoints_req FROM pg_stat_bgwriter AS own",
+    "num_requested AS checkpoints_req FROM pg_stat_checkpointer",
+)
 
 
 def find_cluster(placement: Placement) -> DistributionLayout:
@@ -70,8 +105,18 @@ def find_cluster(placement: Placement) -> DistributionLayout:
 
 def _build_query_command(placement: Placement, sql: str) -> Argv:
     """Return a command that prints the rows of ``sql`` on the host, with columns separated by `|`."""
-    psql = (f"{find_cluster(placement).program_directory}/psql", "-XAtqw", "-h", placement.adopted_address or SOCKET_DIRECTORY,
-            "-p", str(placement.listen.port), "-d", "postgres", "-c", sql)  # fmt: skip
+    psql = (
+        f"{find_cluster(placement).program_directory}/psql",
+        "-XAtqw",
+        "-h",
+        placement.adopted_address or SOCKET_DIRECTORY,
+        "-p",
+        str(placement.listen.port),
+        "-d",
+        "postgres",
+        "-c",
+        sql,
+    )
     return ("sh", "-c", _AS_OWNER_SCRIPT, "sh", *psql)
 
 
@@ -80,10 +125,14 @@ def parse_effective(text: str) -> Settings:
     values: dict[str, Value] = {}
     for row in split_lines(text):
         match row.split("|"):
-            case [name, setting, unit, in_file] if name in _PARAMETERS_BY_NAME and unit in UNIT_FACTORS:
+            case [name, setting, unit, in_file] if (
+                name in _PARAMETERS_BY_NAME and unit in UNIT_FACTORS
+            ):
                 # `pg_settings` shows the size that -1 resolves to.
                 worked_out = name == "wal_buffers" and in_file in ("", "-1")
-                value = parse_value(_PARAMETERS_BY_NAME[name], "-1" if worked_out else setting, unit)
+                value = parse_value(
+                    _PARAMETERS_BY_NAME[name], "-1" if worked_out else setting, unit
+                )
                 values |= {} if value is None else {name: value}
     return values
 
@@ -99,10 +148,16 @@ class Postgresql(Service):
     keeps_data = True
     template = "postgresql/autotune.conf.j2"
     packages = ("postgresql",)
-    programs: ClassVar[Programs] = {"postgres": (
-        *(f"{layout.for_instance(version).program_directory}/postgres" for layout in LAYOUTS[:2] for version in VERSIONS),
-        f"{LAYOUTS[2].program_directory}/postgres",
-    )}  # fmt: skip
+    programs: ClassVar[Programs] = {
+        "postgres": (
+            *(
+                f"{layout.for_instance(version).program_directory}/postgres"
+                for layout in LAYOUTS[:2]
+                for version in VERSIONS
+            ),
+            f"{LAYOUTS[2].program_directory}/postgres",
+        )
+    }
     parameters = PARAMETERS
     needs = RESOURCE_NEEDS
     reload_signal = "HUP"
@@ -121,10 +176,23 @@ class Postgresql(Service):
         return find_cluster(placement).unit
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
-        place, new = find_cluster(placement), () if placement.adopted else (self.config_path(placement),)
-        return ("sh", "-c", _VALIDATION_SCRIPT, "sh", f"{place.program_directory}/postgres", dirname(place.main_file), *new)
+        place, new = (
+            find_cluster(placement),
+            () if placement.adopted else (self.config_path(placement),),
+        )
+        return (
+            "sh",
+            "-c",
+            _VALIDATION_SCRIPT,
+            "sh",
+            f"{place.program_directory}/postgres",
+            dirname(place.main_file),
+            *new,
+        )
 
-    def recommend_settings(self, facts: Mapping[str, float], current_settings: Settings) -> Settings:
+    def recommend_settings(
+        self, facts: Mapping[str, float], current_settings: Settings
+    ) -> Settings:
         """Return PGTune's advice for a web application on SSDs and Linux, version 15 and later.
 
         The rules are published in src/features/configuration/configurationSlice.js. A
@@ -177,24 +245,49 @@ def _build_counters_command(placement: Placement) -> Argv:
 # Rules for resources of PostgreSQL. The first match applies.
 SHORTAGE_RULES = (
     # Half of the active sessions wait for each other.
-    build_evidence_rule(Resource.LOCKS, MEASURED, lambda c: c["lock_waits"] >= max(2, 0.5 * c["active"]), lambda c: (
-        f"{c['lock_waits']:.0f} of {c['active']:.0f} active sessions waited for locks, with"
-        f" {c['deadlocks']:.0f} deadlocks: shorten transactions that change the same rows")),
+    build_evidence_rule(
+        Resource.LOCKS,
+        MEASURED,
+        lambda c: c["lock_waits"] >= max(2, 0.5 * c["active"]),
+        lambda c: (
+            f"{c['lock_waits']:.0f} of {c['active']:.0f} active sessions waited for locks, with"
+            f" {c['deadlocks']:.0f} deadlocks: shorten transactions that change the same rows"
+        ),
+    ),
     # Sorts use temporary files.
-    build_evidence_rule(Resource.DISK, INFERRED, lambda c: c["temp_files"] and c["temp_bytes"] >= 2**20, lambda c: (
-        f"queries wrote {c['temp_files']:.0f} temporary files, {c['temp_bytes'] / 2**20:.0f} MB:"
-        " raise work_mem")),
+    build_evidence_rule(
+        Resource.DISK,
+        INFERRED,
+        lambda c: c["temp_files"] and c["temp_bytes"] >= 2**20,
+        lambda c: (
+            f"queries wrote {c['temp_files']:.0f} temporary files, {c['temp_bytes'] / 2**20:.0f} MB:"
+            " raise work_mem"
+        ),
+    ),
     # Tables do not fit into memory: a tenth of the pages is read from disk, and enough to matter.
-    build_evidence_rule(Resource.CACHE, INFERRED, lambda c: c["blks_read"] > max(999, c["blks_hit"] / 9), lambda c: (
-        f"{c['blks_hit'] / (c['blks_hit'] + c['blks_read']):.0%} of the required pages were in the"
-        f" buffers, {c['blks_read']:.0f} were read: raise shared_buffers")),
-    build_evidence_rule(Resource.DISK, INFERRED, lambda c: c["checkpoints_req"] > 0, lambda c: (
-        f"the WAL was full {c['checkpoints_req']:.0f} times, which caused early checkpoints:"
-        " raise max_wal_size")),
-)  # fmt: skip
+    build_evidence_rule(
+        Resource.CACHE,
+        INFERRED,
+        lambda c: c["blks_read"] > max(999, c["blks_hit"] / 9),
+        lambda c: (
+            f"{c['blks_hit'] / (c['blks_hit'] + c['blks_read']):.0%} of the required pages were in the"
+            f" buffers, {c['blks_read']:.0f} were read: raise shared_buffers"
+        ),
+    ),
+    build_evidence_rule(
+        Resource.DISK,
+        INFERRED,
+        lambda c: c["checkpoints_req"] > 0,
+        lambda c: (
+            f"the WAL was full {c['checkpoints_req']:.0f} times, which caused early checkpoints:"
+            " raise max_wal_size"
+        ),
+    ),
+)
 DIAGNOSIS = Diagnosis(
     # Its port requires an account.
-    counter_query=command_query(build_command=_build_counters_command, counter_names=frozenset((*TOTAL_COUNTERS, *LEVEL_CONDITIONS, "checkpoints_req")),
+    counter_query=command_query(build_command=_build_counters_command,
+                        counter_names=frozenset((*TOTAL_COUNTERS, *LEVEL_CONDITIONS, "checkpoints_req")),
                         level_names=frozenset(LEVEL_CONDITIONS), interval_seconds=2.0),
     find_log=_find_log,
     complaint_patterns={"too_many_clients": re.compile(

@@ -11,40 +11,61 @@ from autotune.services import app_server, command_line, unit_environment, unit_f
 from autotune.services.adoption import RunningHost, RunningService
 from autotune.services.app_server import Candidate, ParameterLocation
 from autotune.services.base import Parameter, Value
-from autotune.services.config_files import Config, Word, read_config, merge_configs
+from autotune.services.config_files import Config, Word, merge_configs, read_config
 from autotune.services.directives import (
     NUMBER,
-    DirectiveInsertion,
-    ValueCheck,
     AdoptionResult,
+    DirectiveInsertion,
     Notation,
     Tunable,
+    ValueCheck,
     append_line,
 )
 from autotune.services.puma import syntax
 from autotune.services.puma.service import PARAMETERS, Puma
-from autotune.services.understood import VisibleDirectives
-from autotune.services.unit_environment import UnitEnvironment, EnvironmentSetting
-from autotune.strict import is_uint
+from autotune.services.unit_environment import EnvironmentSetting, UnitEnvironment
+from autotune.services.visible_directives import VisibleDirectives
+from autotune.strict_parsing import is_uint
 
-_LONG_OPTIONS = {"-b": "--bind", "-C": "--config", "-e": "--environment", "-p": "--port", "-t": "--threads",
-          "-w": "--workers"}  # fmt: skip
+_LONG_OPTIONS = {
+    "-b": "--bind",
+    "-C": "--config",
+    "-e": "--environment",
+    "-p": "--port",
+    "-t": "--threads",
+    "-w": "--workers",
+}
 _FLAG_OPTIONS = frozenset(("-q", "-v", "-s", "-V", "-h")) | {f"--{name}" for name in (
     "no-config", "debug", "preload", "prune-bundler", "quiet", "log-requests", "silent", "early-hints",
     "redirect-append", "no-redirect-append",
 )}  # fmt: skip
 # Command options, else environment variables, that set each parameter.
-_COMMAND_OPTIONS = {"workers": ("--workers",), "min_threads": ("--threads",), "max_threads": ("--threads",),
-            "backlog": ("--bind", "--port"), "preload_app": ("--preload",)}  # fmt: skip
-_ENVIRONMENT_VARIABLES = {"workers": ("WEB_CONCURRENCY",), "min_threads": ("PUMA_MIN_THREADS", "MIN_THREADS"),
-              "max_threads": ("PUMA_MAX_THREADS", "MAX_THREADS")}  # fmt: skip
+_COMMAND_OPTIONS = {
+    "workers": ("--workers",),
+    "min_threads": ("--threads",),
+    "max_threads": ("--threads",),
+    "backlog": ("--bind", "--port"),
+    "preload_app": ("--preload",),
+}
+_ENVIRONMENT_VARIABLES = {
+    "workers": ("WEB_CONCURRENCY",),
+    "min_threads": ("PUMA_MIN_THREADS", "MIN_THREADS"),
+    "max_threads": ("PUMA_MAX_THREADS", "MAX_THREADS"),
+}
 # Options and calls that set an address, with the text that turns it into a Ruby string.
-_ADDRESS_CALLS = (("--bind", "", ""), ("bind", "", ""), ("--port", ":#{", "}"), ("port", ":#{", "}"))
+_ADDRESS_CALLS = (
+    ("--bind", "", ""),
+    ("bind", "", ""),
+    ("--port", ":#{", "}"),
+    ("port", ":#{", "}"),
+)
 _INTERPOLATION_PATTERN = re.compile(r"#\{((?:[^{}]|\{[^{}]*\})*)\}")
 _PRELOAD_CALL = "preload_app!"  # the default depends on the version
 _SWITCH_NOTATION = Notation({"": True, "true": True, "false": False}.get,
                    lambda name: f'(" true" if {name} else " false")')  # fmt: skip
-_parse_options = partial(command_line.parse_options, programs=("puma",), short=_LONG_OPTIONS, flags=_FLAG_OPTIONS)
+_parse_options = partial(
+    command_line.parse_options, programs=("puma",), short=_LONG_OPTIONS, flags=_FLAG_OPTIONS
+)
 
 
 def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
@@ -53,11 +74,15 @@ def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
         if not command.find_all("puma"):
             continue
         environment = unit_environment.read_environment(host.tree, unit)
-        if (path := host.tree.resolve(_find_config_path(host, command, environment))) not in host.tree.files:
+        if (
+            path := host.tree.resolve(_find_config_path(host, command, environment))
+        ) not in host.tree.files:
             yield f"{unit}: not tuned, because the configuration file {path} does not exist"
             continue
         own = read_config(host.tree, path, syntax.parse_directives)
-        config = merge_configs(path, (command, unit_environment.build_config(environment, path), own))
+        config = merge_configs(
+            path, (command, unit_environment.build_config(environment, path), own)
+        )
         yield unit, config, _find_listen_address(host, config, environment)
 
 
@@ -78,7 +103,10 @@ def _find_listen_address(host: RunningHost, config: Config, environment: UnitEnv
     opened = unit_files.find_socket_address(host.tree, environment.unit)
     own = [f"{before}{placed.words[0]}{after}" for name, before, after in _ADDRESS_CALLS
            for placed in config.find_all(name)]  # fmt: skip
-    patterns = [_build_address_pattern(config, environment, place) for place in ([opened] if opened else own)]
+    patterns = [
+        _build_address_pattern(config, environment, place)
+        for place in ([opened] if opened else own)
+    ]
     matching = (app_server.match_sockets(host, pattern)
                 for pattern in patterns if "/" in pattern or is_uint(pattern))  # fmt: skip
     alone = (listening[0] for listening in matching if len(listening) == 1)
@@ -98,11 +126,16 @@ def _build_address_pattern(config: Config, environment: UnitEnvironment, address
 def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
     """Tune each parameter in Puma's file or its unit's environment, or add it."""
     environment = unit_environment.read_environment(service.host.tree, service.unit)
-    places = {parameter.name: _locate_parameter(service, environment, parameter) for parameter in PARAMETERS}
+    places = {
+        parameter.name: _locate_parameter(service, environment, parameter)
+        for parameter in PARAMETERS
+    }
     return app_server.tune_parameters(service.config, environment, places, accepts)
 
 
-def _locate_parameter(service: RunningService, environment: UnitEnvironment, parameter: Parameter) -> ParameterLocation:
+def _locate_parameter(
+    service: RunningService, environment: UnitEnvironment, parameter: Parameter
+) -> ParameterLocation:
     config, name = service.config, parameter.name
     calls = config.find_all(_PRELOAD_CALL if name == "preload_app" else name)
     if option := next(filter(config.find_all, _COMMAND_OPTIONS.get(name, ())), ""):
@@ -124,7 +157,9 @@ def _locate_parameter(service: RunningService, environment: UnitEnvironment, par
     return place if isinstance(place, Word) else EnvironmentSetting(name, place, value)
 
 
-def _locate_missing(config: Config, environment: UnitEnvironment, parameter: Parameter) -> EnvironmentSetting | Tunable:
+def _locate_missing(
+    config: Config, environment: UnitEnvironment, parameter: Parameter
+) -> EnvironmentSetting | Tunable:
     name, absent = parameter.name, None
     if variables := _ENVIRONMENT_VARIABLES.get(name):
         variable = next(filter(environment.get_value, variables), variables[0])
@@ -149,15 +184,23 @@ def _build_backlog_insertion(config: Config, default: Value) -> DirectiveInserti
 
 VISIBLE_DIRECTIVES = VisibleDirectives(
     syntax.parse_directives,
-    frozenset((*(parameter.name for parameter in PARAMETERS), "port", _PRELOAD_CALL, "--workers", "--threads",
-               "--port")),
+    frozenset(
+        (
+            *(parameter.name for parameter in PARAMETERS),
+            "port",
+            _PRELOAD_CALL,
+            "--workers",
+            "--threads",
+            "--port",
+        )
+    ),
     syntax.assigns_number,
     hides_unknown_names=True,
     reads=frozenset(("port", "--port")),
     writes=frozenset(("threads",)),
     parse_options=_parse_options,
     visible_variables=re.compile(r"(?:\w+_)?(?:THREADS|WORKERS|CONCURRENCY|PROCESSES|PORT)"),
-)  # fmt: skip
+)
 
 ADOPTION = app_server.build_adoption(
     Puma, _list_candidates, tune_parameters, visible=VISIBLE_DIRECTIVES,

@@ -11,11 +11,25 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from autotune.services import base, unit_environment
-from autotune.services.app_server import AppServer, build_diagnosis, list_objects, build_needs, parse_stats
-from autotune.services.base import Argv, Programs, Readback, Settings, Placement, with_guidance, on_restart
+from autotune.services.app_server import (
+    AppServer,
+    build_diagnosis,
+    build_needs,
+    list_objects,
+    parse_stats,
+)
+from autotune.services.base import (
+    Argv,
+    Placement,
+    Programs,
+    Readback,
+    Settings,
+    on_restart,
+    with_guidance,
+)
 from autotune.services.diagnosis import BUSY_WORKERS
 from autotune.services.readback import build_backlog_readback
-from autotune.services.unit_files import UNIT_RUN_SCRIPT, UNIT_COMMAND_SCRIPT, drop_in_path
+from autotune.services.unit_files import UNIT_COMMAND_SCRIPT, UNIT_RUN_SCRIPT, drop_in_path
 
 UNIT_NAME = "puma.service"
 DOCS = "puma.io, Puma::DSL"
@@ -132,11 +146,32 @@ class Puma(AppServer):
             return None  # a drop-in, which systemd reads and Puma does not
         file = next((path for path in files if path.endswith(".rb")), "")
         variables = " ".join(unit_environment.list_assignments(files, r"\w+=\d+"))
-        words = (_PRINT_OPTIONS_SCRIPT, UNIT_RUN_SCRIPT, self.get_unit(placement) or UNIT_NAME, variables, file)
-        return ("sh", "-c", _VALIDATION_SCRIPT, "sh", *words, *(path for path in files if path != file))
+        words = (
+            _PRINT_OPTIONS_SCRIPT,
+            UNIT_RUN_SCRIPT,
+            self.get_unit(placement) or UNIT_NAME,
+            variables,
+            file,
+        )
+        return (
+            "sh",
+            "-c",
+            _VALIDATION_SCRIPT,
+            "sh",
+            *words,
+            *(path for path in files if path != file),
+        )
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        words = ("sh", "-c", _READBACK_SCRIPT, "sh", _PRINT_OPTIONS_SCRIPT, UNIT_RUN_SCRIPT, self.get_unit(placement) or UNIT_NAME)
+        words = (
+            "sh",
+            "-c",
+            _READBACK_SCRIPT,
+            "sh",
+            _PRINT_OPTIONS_SCRIPT,
+            UNIT_RUN_SCRIPT,
+            self.get_unit(placement) or UNIT_NAME,
+        )
         return (
             Readback(words, parse_effective),
             Readback(self.build_stats_command(placement), parse_effective_stats),

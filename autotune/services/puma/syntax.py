@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 
 from autotune.services.config_files import Config, Directive, Word, strip_word
-from autotune.strict import is_uint
+from autotune.strict_parsing import is_uint
 
 _QUOTED_PATTERN = r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'"""
 _COMMENT_PATTERN = re.compile(rf"({_QUOTED_PATTERN})|(?:^|(?<=\s))#.*")
@@ -94,7 +94,10 @@ def assigns_number(directive: Directive) -> bool:
     """True if a variable is assigned a number, or an environment variable with a numeric default."""
     return directive.name.text.endswith("=") and all(
         is_uint(word.text)
-        or ((match := _ENV_LOOKUP_PATTERN.fullmatch(word.text)) and re.fullmatch("[0-9]*", _default_text(match)))
+        or (
+            (match := _ENV_LOOKUP_PATTERN.fullmatch(word.text))
+            and re.fullmatch("[0-9]*", _default_text(match))
+        )
         for word in directive.arguments
     )
 
@@ -113,7 +116,9 @@ def resolve_number(
     if match := _ENV_LOOKUP_PATTERN.fullmatch(word.text):
         name = match["fetched"] or match["key"]
         text = variables.get(name) or _default_text(match)
-        value = resolve_number(config, Word(text, word.start), variables, depth - 1) if depth else None
+        value = (
+            resolve_number(config, Word(text, word.start), variables, depth - 1) if depth else None
+        )
         return (value[0], name) if value else None
     return None
 

@@ -8,15 +8,23 @@ from typing import ClassVar
 
 from autotune.services import option_lines
 from autotune.services.adoption import DistributionLayout
-from autotune.services.base import Argv, ResourceNeeds, Programs, Placement, TrialStart, with_guidance, on_restart
+from autotune.services.base import (
+    Argv,
+    Placement,
+    Programs,
+    ResourceNeeds,
+    TrialStart,
+    on_restart,
+    with_guidance,
+)
 from autotune.services.config_files import Config
 from autotune.services.diagnosis import Diagnosis, Resource
 from autotune.services.redis_protocol import (
     CLIENT_LIMIT,
     COUNTER_QUERY,
     RedisProtocolServer,
-    build_user_prefix,
     backlog,
+    build_user_prefix,
     clients,
 )
 
@@ -49,7 +57,9 @@ PARAMETERS = with_guidance((
 )  # fmt: skip
 
 # Each is an option in its file and in `CONFIG GET`.
-PARAMETERS_BY_OPTION = {parameter.name.replace("_", "-"): parameter.name for parameter in PARAMETERS}
+PARAMETERS_BY_OPTION = {
+    parameter.name.replace("_", "-"): parameter.name for parameter in PARAMETERS
+}
 
 
 class Redis(RedisProtocolServer):
@@ -79,7 +89,9 @@ class Redis(RedisProtocolServer):
     )
 
     def list_created_files(self, placement: Placement) -> tuple[str, ...]:
-        return placement.choose((), (f"{DATA_DIRECTORY}/{DUMP_FILE}",) if placement.adopted is None else ())
+        return placement.choose(
+            (), (f"{DATA_DIRECTORY}/{DUMP_FILE}",) if placement.adopted is None else ()
+        )
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> TrialStart:
         argv = (*self.build_start_command(placement, files), "--port", "0",
@@ -95,7 +107,11 @@ class Redis(RedisProtocolServer):
         # Debian's unit runs as Redis' own user.
         user = placement.user and placement.choose(placement.user, "redis")
         group = placement.choose(placement.group, "redis")
-        return (*build_user_prefix(user, group), placement.programs["redis-server"], self.config_path(placement))
+        return (
+            *build_user_prefix(user, group),
+            placement.programs["redis-server"],
+            self.config_path(placement),
+        )
 
 
 SERVICES = (Redis(),)

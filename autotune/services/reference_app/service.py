@@ -5,7 +5,7 @@ It follows Wajahat, Masood, Sau, Gandhi, IGSC 2017, doi:10.1109/IGCC.2017.832358
 
 from __future__ import annotations
 
-from autotune.services.base import ConfigFile, Role, Service, Placement
+from autotune.services.base import ConfigFile, Placement, Role, Service
 from autotune.target.model import Data
 
 
@@ -20,7 +20,8 @@ class ReferenceApp(Service):
     def list_config_files(self, placement: Placement) -> tuple[ConfigFile, ...]:
         return (
             ConfigFile(
-                placement.choose("site/kv.php", f"{placement.document_root}/kv.php"), "reference/kv.php.j2"
+                placement.choose("site/kv.php", f"{placement.document_root}/kv.php"),
+                "reference/kv.php.j2",
             ),
         )
 

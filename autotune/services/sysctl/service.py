@@ -8,20 +8,20 @@ from typing import ClassVar
 
 from autotune.parameter_name import select_service_settings
 from autotune.services.base import (
+    Placement,
     Programs,
     Readback,
     Role,
     Service,
     Settings,
-    Placement,
     Value,
     at_once,
-    with_guidance,
     on_restart,
+    with_guidance,
 )
 from autotune.services.diagnosis import Diagnosis, Resource
 from autotune.services.readback import parse_number
-from autotune.strict import split_lines
+from autotune.strict_parsing import split_lines
 
 NET = "kernel.org, admin-guide/sysctl/net"
 IP = "kernel.org, networking/ip-sysctl"
@@ -91,13 +91,21 @@ PARAMETERS = with_guidance((
 )  # fmt: skip
 
 # Keys in which the host lists its choices.
-AVAILABLE_CHOICES_KEYS = {"net.ipv4.tcp_congestion_control": "net.ipv4.tcp_available_congestion_control"}
+AVAILABLE_CHOICES_KEYS = {
+    "net.ipv4.tcp_congestion_control": "net.ipv4.tcp_available_congestion_control"
+}
 # In a private network namespace, a host may support only these choices
 # (tcp_set_default_congestion_control in net/ipv4/tcp_cong.c). Hosts without the key WHOLE_MACHINE
 # are in one.
-ALLOWED_CHOICES_KEYS = {"net.ipv4.tcp_congestion_control": "net.ipv4.tcp_allowed_congestion_control"}
+ALLOWED_CHOICES_KEYS = {
+    "net.ipv4.tcp_congestion_control": "net.ipv4.tcp_allowed_congestion_control"
+}
 HOST_ONLY_KEY = "net.core.netdev_max_backlog"
-KERNEL_KEYS = (*(p.name for p in PARAMETERS), *AVAILABLE_CHOICES_KEYS.values(), *ALLOWED_CHOICES_KEYS.values())
+KERNEL_KEYS = (
+    *(p.name for p in PARAMETERS),
+    *AVAILABLE_CHOICES_KEYS.values(),
+    *ALLOWED_CHOICES_KEYS.values(),
+)
 
 
 class Sysctl(Service):
@@ -127,7 +135,9 @@ SERVICES = (Sysctl(),)
 DIAGNOSIS = Diagnosis(
     counter_query=None,
     find_log=None,
-    recommended_changes={Resource.CONNECTIONS: ("net.core.somaxconn+", "net.ipv4.tcp_max_syn_backlog+")},
+    recommended_changes={
+        Resource.CONNECTIONS: ("net.core.somaxconn+", "net.ipv4.tcp_max_syn_backlog+")
+    },
 )
 
 

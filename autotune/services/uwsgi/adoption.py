@@ -10,10 +10,10 @@ from autotune.services.adoption import RunningHost, RunningService
 from autotune.services.app_server import Candidate
 from autotune.services.config_files import Config, FileTree, read_config
 from autotune.services.directives import NUMBER, DirectiveInsertion, Tunable, find_line_end
-from autotune.services.understood import VisibleDirectives
 from autotune.services.uwsgi import syntax
 from autotune.services.uwsgi.service import DEBIAN_DEFAULTS_FILE, PARAMETERS, UNIT_NAME, Uwsgi
-from autotune.strict import is_uint
+from autotune.services.visible_directives import VisibleDirectives
+from autotune.strict_parsing import is_uint
 
 _NO_FILE_REASON = "to tune uWSGI, use an .ini file with a section [uwsgi]"
 _APPLICATIONS_DIRECTORY = "/etc/uwsgi/apps-enabled"
@@ -45,14 +45,18 @@ def _list_units(host: RunningHost) -> Iterator[tuple[str, tuple[str, ...]]]:
                      for path in host.tree.glob(word.partition(":")[0])]  # fmt: skip
             vassals = unit_environment.find_option_values(words, "--emperor")
             named = (
-                placed for path in files for placed in _read_host_config(host.tree, path).find_all("emperor")
+                placed
+                for path in files
+                for placed in _read_host_config(host.tree, path).find_all("emperor")
             )
             vassals += [placed.words[0] for placed in named if placed.words]
             of_vassals = [
                 path for place in vassals for path in host.tree.glob(join(place, "*.ini"))
             ]
             yield unit, tuple(dict.fromkeys(of_vassals if vassals else files))
-    if host.is_active(UNIT_NAME) and (files := [*host.tree.glob(f"{_APPLICATIONS_DIRECTORY}/*.ini")]):
+    if host.is_active(UNIT_NAME) and (
+        files := [*host.tree.glob(f"{_APPLICATIONS_DIRECTORY}/*.ini")]
+    ):
         yield UNIT_NAME, tuple(files)
 
 
@@ -71,7 +75,9 @@ def _find_listen_address(config: Config) -> str:
     """Return a TCP port or socket path, by default Debian's socket."""
     name = basename(config.main_file).removesuffix(".ini")
     values = [placed.words[0] for placed in config.find_all("socket") if placed.words]
-    return app_server.parse_address((values or [f"/run/uwsgi/app/{name}/socket"])[0].replace("%n", name))
+    return app_server.parse_address(
+        (values or [f"/run/uwsgi/app/{name}/socket"])[0].replace("%n", name)
+    )
 
 
 def _list_tunables(service: RunningService) -> Iterator[Tunable]:
@@ -81,8 +87,11 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     """
     tree, config = service.host.tree, service.config
     environment = unit_environment.read_environment(tree, service.unit)
-    by_command = {syntax.canonical_name(word.lstrip("-")): word for word in _command_words(tree, service.unit)
-                  if word.startswith("-")}  # fmt: skip
+    by_command = {
+        syntax.canonical_name(word.lstrip("-")): word
+        for word in _command_words(tree, service.unit)
+        if word.startswith("-")
+    }
     inherited = tree.read_or_empty(DEBIAN_DEFAULTS_FILE) if service.unit == UNIT_NAME else ""
     values = {line.name.text: line.arguments[0].text
               for line in syntax.parse_directives(inherited) if line.arguments}  # fmt: skip
@@ -95,14 +104,20 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
             left = app_server.explain_command_option(by_command[option], config.main_file)
         elif any(placed.directive.blocks for placed in config.find_all(option)):
             left = app_server.explain_condition(config.main_file)
-        absent = DirectiveInsertion(default, find_line_end(config, syntax.SECTION_HEADER), f"\n{option} = ")
+        absent = DirectiveInsertion(
+            default, find_line_end(config, syntax.SECTION_HEADER), f"\n{option} = "
+        )
         yield Tunable(name, option, NUMBER, insertion=absent, last_wins=True, skip_reason=left)
 
 
 VISIBLE_DIRECTIVES = VisibleDirectives(
     syntax.parse_directives,
     frozenset(
-        (*(parameter.name.replace("_", "-") for parameter in PARAMETERS), syntax.SECTION_HEADER, "socket")
+        (
+            *(parameter.name.replace("_", "-") for parameter in PARAMETERS),
+            syntax.SECTION_HEADER,
+            "socket",
+        )
     ),
     reads=frozenset((syntax.SECTION_HEADER, "socket")),
     writes=frozenset(("workers",)),

@@ -6,20 +6,26 @@ from collections.abc import Mapping
 from posixpath import basename
 from typing import ClassVar
 
-from autotune.services.app_server import AppServer, build_diagnosis, list_objects, build_needs, parse_stats
+from autotune.services.app_server import (
+    AppServer,
+    build_diagnosis,
+    build_needs,
+    list_objects,
+    parse_stats,
+)
 from autotune.services.base import (
     SOMAXCONN,
     Argv,
+    Placement,
     Programs,
     Readback,
     Settings,
-    Placement,
-    with_guidance,
     on_restart,
+    with_guidance,
 )
 from autotune.services.diagnosis import BUSY_WORKERS
 from autotune.services.readback import build_backlog_readback
-from autotune.services.unit_files import UNIT_RUN_SCRIPT, UNIT_COMMAND_SCRIPT, drop_in_path
+from autotune.services.unit_files import UNIT_COMMAND_SCRIPT, UNIT_RUN_SCRIPT, drop_in_path
 
 UNIT_NAME = "uwsgi.service"
 # Debian's defaults for applications in its own unit
@@ -104,7 +110,16 @@ class Uwsgi(AppServer):
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
         for path in files if placement.adopted else ():
             name = basename(path).removesuffix(".ini")
-            return ("sh", "-c", _VALIDATION_SCRIPT, "sh", path, name, UNIT_RUN_SCRIPT, self.get_unit(placement) or UNIT_NAME)
+            return (
+                "sh",
+                "-c",
+                _VALIDATION_SCRIPT,
+                "sh",
+                path,
+                name,
+                UNIT_RUN_SCRIPT,
+                self.get_unit(placement) or UNIT_NAME,
+            )
         return None  # a drop-in, which systemd reads and uWSGI does not
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:

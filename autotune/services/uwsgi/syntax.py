@@ -11,8 +11,15 @@ _LINE_PATTERN = re.compile(
     r"(?m)^[ \t]*(?:(?P<section>\[[^\]\n]*\])|(?P<name>[\w.-]+)[ \t]*=[ \t]*(?P<value>[^\n]*?))[ \t\r]*$"
 )
 # Options with two names in the manual.
-_OPTION_ALIASES = {"workers": "processes", "p": "processes", "http-socket": "socket", "uwsgi-socket": "socket",
-         "l": "listen", "t": "harakiri", "R": "max-requests"}  # fmt: skip
+_OPTION_ALIASES = {
+    "workers": "processes",
+    "p": "processes",
+    "http-socket": "socket",
+    "uwsgi-socket": "socket",
+    "l": "listen",
+    "t": "harakiri",
+    "R": "max-requests",
+}
 _BLOCK_START_PATTERN, _BLOCK_END_NAMES = re.compile(r"if-.*|for(-.*)?"), ("endif", "endfor")
 
 
@@ -31,7 +38,9 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
     for line in _LINE_PATTERN.finditer(text):
         if line["section"] is not None:
             section = line["section"]
-            directives += [Directive(Word(section, line.start("section")))] * (section == SECTION_HEADER)
+            directives += [Directive(Word(section, line.start("section")))] * (
+                section == SECTION_HEADER
+            )
         elif section == SECTION_HEADER:
             name = canonical_name(line["name"])
             within = () if name in _BLOCK_END_NAMES else within

@@ -8,22 +8,22 @@ from collections.abc import Iterator
 from autotune.services import command_line, unit_files
 from autotune.services.adoption import Adoption, RunningHost, RunningService
 from autotune.services.base import Parameter
-from autotune.services.config_files import Config, Directive, FileTree, read_config, parse_include
+from autotune.services.config_files import Config, Directive, FileTree, parse_include, read_config
 from autotune.services.directives import (
     NUMBER,
     SECONDS,
-    DirectiveInsertion,
-    ValueCheck,
     AdoptionResult,
+    DirectiveInsertion,
     Notation,
     Tunable,
+    ValueCheck,
     build_size_notation,
 )
-from autotune.services.understood import VisibleDirectives
 from autotune.services.varnish import syntax
 from autotune.services.varnish.parameters import PARAMETERS
 from autotune.services.varnish.service import DROP_IN_PATH, UNIT_NAME
-from autotune.strict import is_uint
+from autotune.services.visible_directives import VisibleDirectives
+from autotune.strict_parsing import is_uint
 
 _STORAGE_PATTERN = re.compile(r"-s (?:(?!Transient=)[^=]*=)?(?:malloc|default)")
 _DEFAULT_STORAGE_MB = 100  # MB, from the manual
@@ -64,14 +64,18 @@ def _list_backends(tree: FileTree, config: Config) -> Iterator[str]:
 
 def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
     config = service.config
-    return command_line.tune_options(config, (_build_tunable(config, p) for p in PARAMETERS), accepts, DROP_IN_PATH)
+    return command_line.tune_options(
+        config, (_build_tunable(config, p) for p in PARAMETERS), accepts, DROP_IN_PATH
+    )
 
 
 def _build_tunable(config: Config, parameter: Parameter) -> Tunable:
     name, notation = parameter.name, _select_notation(parameter)
     directive, default, before = f"-p {name}", parameter.stock, f" -p {name}="
     if name == "storage":
-        stores = [placed.name for placed in config.directives if _STORAGE_PATTERN.fullmatch(placed.name)]
+        stores = [
+            placed.name for placed in config.directives if _STORAGE_PATTERN.fullmatch(placed.name)
+        ]
         directive, default, before = (*stores, "-s malloc")[0], _DEFAULT_STORAGE_MB, " -s malloc,"
         if len(stores) != 1 and any(placed.name.startswith("-s ") for placed in config.directives):
             return Tunable(name, directive, notation, blocks=("none",))
@@ -100,8 +104,10 @@ ADOPTION = Adoption(
     title="Varnish",
     units=(UNIT_NAME,),
     paths=("etc/varnish", *unit_files.list_unit_paths(UNIT_NAME)),
-    version_script=f"runs {UNIT_NAME} && varnishd -V 2>&1 | sed -n 's,.*(varnish-\\([^ ]*\\) .*,Varnish \\1,p'",
+    version_script=(
+        f"runs {UNIT_NAME} && varnishd -V 2>&1 | sed -n 's,.*(varnish-\\([^ ]*\\) .*,Varnish \\1,p'"
+    ),
     find_services=find_services,
     visible=VISIBLE_DIRECTIVES,
     tune_parameters=tune_parameters,
-)  # fmt: skip
+)

@@ -9,13 +9,13 @@ from autotune.services.diagnosis import (
     MEASURED,
     REPORTED,
     Diagnosis,
-    ResourceShortage,
     InstanceReading,
     Resource,
-    command_query,
+    ResourceShortage,
     build_counter_rule,
+    command_query,
 )
-from autotune.services.varnish.service import UNIT_NAME, parse_counters, build_counters_command
+from autotune.services.varnish.service import UNIT_NAME, build_counters_command, parse_counters
 
 LEVEL_COUNTERS = frozenset(("MAIN.threads", "MAIN.thread_queue_len", "MAIN.n_object"))
 TOTAL_COUNTERS = frozenset(f"MAIN.{name}" for name in (
@@ -26,7 +26,11 @@ TOTAL_COUNTERS = frozenset(f"MAIN.{name}" for name in (
 
 
 def _select_counters(text: str) -> Mapping[str, float]:
-    return {name: value for name, value in parse_counters(text).items() if name in LEVEL_COUNTERS | TOTAL_COUNTERS}
+    return {
+        name: value
+        for name, value in parse_counters(text).items()
+        if name in LEVEL_COUNTERS | TOTAL_COUNTERS
+    }
 
 
 def _detect_exhausted_threads(reading: InstanceReading) -> ResourceShortage | None:
@@ -42,7 +46,8 @@ def _detect_exhausted_threads(reading: InstanceReading) -> ResourceShortage | No
     if not (count("threads_limited") and (lost or count("sess_queued"))):
         return None
     evidence = (
-        f"{reading.get_setting('thread_pools')} pools of {reading.get_setting('thread_pool_max')} threads were"
+        f"{reading.get_setting('thread_pools')} pools of "
+        f"{reading.get_setting('thread_pool_max')} threads were"
         f" exhausted {count('threads_limited')} times, {count('sess_queued')}"
         f" requests queued, {lost} dropped: raise thread_pool_max or thread_pools"
     )
@@ -64,7 +69,8 @@ def _detect_small_cache(reading: InstanceReading) -> ResourceShortage | None:
 
 
 DIAGNOSIS = Diagnosis(
-    counter_query=command_query(build_command=build_counters_command, level_names=LEVEL_COUNTERS, parse_counters=_select_counters),
+    counter_query=command_query(build_command=build_counters_command, level_names=LEVEL_COUNTERS,
+                                parse_counters=_select_counters),
     find_log=lambda _: UNIT_NAME,
     recommended_changes={
         Resource.WORKERS: ("thread_pool_max+", "thread_pools+", "thread_pool_min+"),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from autotune.services.base import ResourceNeeds, accept_queue, with_guidance, on_restart
+from autotune.services.base import ResourceNeeds, accept_queue, on_restart, with_guidance
 
 MANUAL = "varnish-cache.org, varnishd(1) 7.1"
 GUIDE_DOCS = "varnish-cache.org, Users Guide"

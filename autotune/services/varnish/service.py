@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, ClassVar
 
-from autotune.services.base import Argv, Programs, Readback, Role, Service, Settings, Placement
+from autotune.services.base import Argv, Placement, Programs, Readback, Role, Service, Settings
 from autotune.services.command_line import parse_exec_start
 from autotune.services.readback import build_backlog_readback
 from autotune.services.unit_files import drop_in_path
-from autotune.services.varnish.parameters import PARAMETERS_BY_NAME, RESOURCE_NEEDS, PARAMETERS
-from autotune.strict import MAX_NUMBER, parse_json
-from autotune.target.units import SIZE_UNITS
+from autotune.services.varnish.parameters import PARAMETERS, PARAMETERS_BY_NAME, RESOURCE_NEEDS
+from autotune.strict_parsing import MAX_NUMBER, parse_json
+from autotune.target.quantities import SIZE_UNITS
 
 UNIT_NAME = "varnish.service"
 DROP_IN_PATH = drop_in_path(UNIT_NAME)
@@ -58,11 +58,24 @@ class Varnish(Service):
                 # Avoid the address of the running Varnish.
                 others = ("127.0.0.1:0" if before == "-a" else word
                           for before, word in pairwise(words) if word != "-F")  # fmt: skip
-                return ("sh", "-c", _VALIDATION_SCRIPT, "sh", path, placement.programs["varnishd"], *others)
+                return (
+                    "sh",
+                    "-c",
+                    _VALIDATION_SCRIPT,
+                    "sh",
+                    path,
+                    placement.programs["varnishd"],
+                    *others,
+                )
         return None  # the package's own command
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
-        asked = (placement.programs["varnishadm"], *build_instance_option(placement), "param.show", "-j")
+        asked = (
+            placement.programs["varnishadm"],
+            *build_instance_option(placement),
+            "param.show",
+            "-j",
+        )
         return (
             Readback(asked, parse_effective),
             Readback(build_counters_command(placement), parse_effective_storage),

@@ -6,9 +6,14 @@ from spaces import dimension
 
 from autotune.estimate import InstanceCapacity
 from autotune.optimize.gp import composite
-from autotune.optimize.gp.composite import SHARPNESS_CHOICES, CompositeModel, fit_composite, soft_minimum
+from autotune.optimize.gp.composite import (
+    SHARPNESS_CHOICES,
+    CompositeModel,
+    fit_composite,
+    soft_minimum,
+)
+from autotune.optimize.gp.gaussian_process import axis_covariance
 from autotune.optimize.gp.grid import ParameterGrid
-from autotune.optimize.gp.model import axis_covariance
 from autotune.space.space import SearchSpace
 
 TIERS = ("lb", "web", "cache")
@@ -48,7 +53,8 @@ def fitted(
     points: np.ndarray, log_peaks: np.ndarray, told: list[dict[str, InstanceCapacity]]
 ) -> CompositeModel:
     tables = tuple(
-        axis_covariance(a, int(p)) for a, p in zip(GRID.axes, points[log_peaks.argmax()], strict=True)
+        axis_covariance(a, int(p))
+        for a, p in zip(GRID.axes, points[log_peaks.argmax()], strict=True)
     )
     found = fit_composite(GRID, tables, points, told, log_peaks, np.full(len(points), 0.03))
     assert found is not None

@@ -10,16 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from spaces import SPACE
 
-from autotune.optimize.gp.grid import ParameterGrid, GridPoints
+from autotune.optimize.gp.grid import GridPoints, ParameterGrid
 from autotune.optimize.gp.moves import (
-    MIN_LONG_STEP_GAIN,
     MAX_FAILED_STEPS,
+    MIN_LONG_STEP_GAIN,
     STEP_FRACTIONS,
     MoveHistory,
     list_guided_candidates,
     read_history,
-    suggest_long_step,
     read_moves,
+    suggest_long_step,
 )
 from autotune.optimize.gp.surrogate import CHANGES_KEY, TrialObservations
 from autotune.optimize.searcher import Outcome, Searcher
@@ -96,8 +96,12 @@ def test_moves_are_made_alone_and_together(
 
 def test_without_a_length_what_is_logarithmic_moves_by_a_factor_of_three() -> None:
     past = start({CHILDREN: 20})
-    up, _ = changes(list_guided_candidates(GRID, past, [f"{CHILDREN}+"], lengths=(None,)), past.start)
-    down, _ = changes(list_guided_candidates(GRID, past, [f"{CHILDREN}-"], lengths=(None,)), past.start)
+    up, _ = changes(
+        list_guided_candidates(GRID, past, [f"{CHILDREN}+"], lengths=(None,)), past.start
+    )
+    down, _ = changes(
+        list_guided_candidates(GRID, past, [f"{CHILDREN}-"], lengths=(None,)), past.start
+    )
     assert (up, down) == ({CHILDREN: 60}, {CHILDREN: 6})
 
 
@@ -153,7 +157,11 @@ def test_a_failed_move_is_not_repeated_and_the_model_has_its_turn() -> None:
 
 def test_a_failure_from_a_worse_start_that_differed_says_nothing_any_more() -> None:
     first, failed = ({}, 0.0, MORE), ({CHILDREN: 15}, -0.1, "")
-    elsewhere: tuple[Settings, float, str] = ({"lb.x.service": "apache"}, 2 * MIN_LONG_STEP_GAIN, MORE)
+    elsewhere: tuple[Settings, float, str] = (
+        {"lb.x.service": "apache"},
+        2 * MIN_LONG_STEP_GAIN,
+        MORE,
+    )
     assert next_step(observed(first, failed)) != {CHILDREN: 15}
     assert next_step(observed(first, failed, elsewhere)) == {CHILDREN: 15}
 

@@ -10,17 +10,17 @@ from spaces import DIMENSIONS, SPACE
 from autotune.optimize.gp.grid import ParameterGrid, distinct_indices
 from autotune.optimize.gp.sampler import (
     FAILURES_TO_SHRINK,
-    MIN_CHANGES,
     MAX_CHANGES,
     MAX_STRIDE,
+    MIN_CHANGES,
     SearchRegion,
-    count_changes,
-    mutate,
-    clip_to_stride,
-    select_plausible,
     choose_change_count,
+    clip_to_stride,
+    count_changes,
     count_restarts,
+    mutate,
     scatter_leaders,
+    select_plausible,
     swap_tiers,
 )
 from autotune.optimize.gp.surrogate import CHANGES_KEY
@@ -45,7 +45,9 @@ def asked_after(*told: tuple[Settings, float, str]) -> list[set[str]]:
     for number in range(len(told), len(told) + 4):
         asked = search.suggest()
         settings = {**SPACE.baseline, **asked.values}
-        search.record_outcome(asked.number, settings, Outcome(900.0, {"trial": number, "phase": "search"}))
+        search.record_outcome(
+            asked.number, settings, Outcome(900.0, {"trial": number, "phase": "search"})
+        )
         changes.append(min(({n for n in NAMES if settings[n] != k[n]} for k in known), key=len))
         known.append(settings)
     return changes
@@ -128,7 +130,10 @@ def test_the_search_begins_with_what_matters_and_where_it_is_safe() -> None:
     growth, children = NAMES.index("cache.x.growth"), NAMES.index("web.x.children")
     leaders = grid.encode_all([{"web.x.children": 50}])
     rng = np.random.default_rng(1)
-    core, whole = SearchRegion.core(grid, space), SearchRegion.core(grid, replace(space, core_first=False))
+    core, whole = (
+        SearchRegion.core(grid, space),
+        SearchRegion.core(grid, replace(space, core_first=False)),
+    )
     for region, inside in ((core, True), (whole, False)):
         points = np.vstack([
             mutate(grid, leaders, 300, rng, region=region),
@@ -141,7 +146,9 @@ def test_the_search_begins_with_what_matters_and_where_it_is_safe() -> None:
     assert not core.is_whole(grid)
     assert not replace(whole, high=whole.high - (grid.sizes > 2)).is_whole(grid)
     assert children in core.axes
-    assert space.core_dimensions == tuple(d for d in space.tunable_dimensions if d.name != "cache.x.growth")
+    assert space.core_dimensions == tuple(
+        d for d in space.tunable_dimensions if d.name != "cache.x.growth"
+    )
 
 
 def near_preset(outcome: Outcome) -> list[Settings]:
@@ -169,8 +176,7 @@ def test_they_look_elsewhere_once_a_configuration_has_failed() -> None:
     preset = SPACE.preset_settings("recommended", SPACE.deployments[0])
     suggestions = near_preset(Outcome(None, {"trial": 0, "phase": "baseline"}))
     assert any(
-        sum(values[name] != preset[name] for name in NAMES) > MIN_CHANGES
-        for values in suggestions
+        sum(values[name] != preset[name] for name in NAMES) > MIN_CHANGES for values in suggestions
     )
 
 
@@ -194,7 +200,9 @@ def test_a_service_is_restarted_once_and_reloads_cost_nothing() -> None:
         {"lb.x.keepalive": 90, "cache.x.growth": 2.0},
     ]
     assert list(
-        count_restarts(RESTARTING_GRID, RESTARTING_GRID.encode({}), RESTARTING_GRID.encode_all(changes))
+        count_restarts(
+            RESTARTING_GRID, RESTARTING_GRID.encode({}), RESTARTING_GRID.encode_all(changes)
+        )
     ) == [0, 0, 1, 2]
 
 

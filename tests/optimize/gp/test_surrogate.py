@@ -12,7 +12,12 @@ from autotune.estimate import InstanceCapacity
 from autotune.optimize.gp import surrogate
 from autotune.optimize.gp.grid import ParameterGrid
 from autotune.optimize.gp.scale import compress
-from autotune.optimize.gp.surrogate import TrialObservations, PeakShifts, SurrogateModel, log_expected_improvement
+from autotune.optimize.gp.surrogate import (
+    PeakShifts,
+    SurrogateModel,
+    TrialObservations,
+    log_expected_improvement,
+)
 
 SPACE = many(6)
 GRID = ParameterGrid.from_dimensions(SPACE.tunable_dimensions, SPACE.baseline)
@@ -23,7 +28,9 @@ def points(count: int, seed: int = 1) -> np.ndarray:
     return (np.random.default_rng(seed).random((count, 6)) * GRID.sizes).astype(int)
 
 
-def observe(at: np.ndarray, log_peaks: np.ndarray, failed: np.ndarray = NOTHING) -> TrialObservations:
+def observe(
+    at: np.ndarray, log_peaks: np.ndarray, failed: np.ndarray = NOTHING
+) -> TrialObservations:
     zeros = np.zeros(len(at))
     return TrialObservations(at, log_peaks, zeros, zeros.astype(bool), failed, NOTHING)
 
@@ -78,7 +85,8 @@ def test_it_learns_where_configurations_fail() -> None:
 
 def test_before_anything_failed_everything_may_work() -> None:
     assert (
-        SurrogateModel.fit(GRID, observe(points(5), np.arange(5.0))).predict_feasibility(points(9)) == 1
+        SurrogateModel.fit(GRID, observe(points(5), np.arange(5.0))).predict_feasibility(points(9))
+        == 1
     ).all()
 
 
@@ -128,7 +136,9 @@ def test_of_many_observations_the_highest_the_newest_and_some_of_all_others_are_
     assert observed.log_peaks.argsort().tolist().index(rows[bounded.log_peaks.argmin()]) < 10
     assert (bounded.points == observed.points[rows]).all()
     assert len(bounded.failed_points) == 20
-    assert {p.tobytes() for p in observed.tried_points} == {p.tobytes() for p in bounded.tried_points}
+    assert {p.tobytes() for p in observed.tried_points} == {
+        p.tobytes() for p in bounded.tried_points
+    }
 
 
 def test_as_many_as_fit_are_modelled_as_they_are() -> None:
@@ -138,11 +148,15 @@ def test_as_many_as_fit_are_modelled_as_they_are() -> None:
 
 def test_a_bounded_model_says_of_the_leaders_what_that_of_all_does() -> None:
     observed = many_observed(120)
-    all_of_them, bounded = (SurrogateModel.fit(GRID, each) for each in (observed, observed.limited_to(60)))
+    all_of_them, bounded = (
+        SurrogateModel.fit(GRID, each) for each in (observed, observed.limited_to(60))
+    )
     leaders = observed.points[np.argsort(-observed.log_peaks)[:10]]
     expected, sd = all_of_them.predict(leaders)
     assert np.abs(bounded.predict(leaders)[0] - expected).max() < 2 * sd.max()
-    assert bounded.predict_measured()[0].max() == pytest.approx(all_of_them.predict_measured()[0].max(), abs=0.02)
+    assert bounded.predict_measured()[0].max() == pytest.approx(
+        all_of_them.predict_measured()[0].max(), abs=0.02
+    )
 
 
 @pytest.mark.parametrize(("bed", "log"), [({"bed": "b1"}, 6.8), ({}, 7.0)])
@@ -193,7 +207,10 @@ def test_parts_are_modelled_only_while_they_explain_the_peaks(explained: bool) -
     told = rates if explained else rng.normal(0, 1.0, rates.shape)
     log_peaks = rates.min(axis=1) + rng.normal(0, 0.02, len(at))
     parts = tuple(
-        {tier: InstanceCapacity(float(log), 0.1, (tier,)) for tier, log in zip(tiers, row, strict=True)}
+        {
+            tier: InstanceCapacity(float(log), 0.1, (tier,))
+            for tier, log in zip(tiers, row, strict=True)
+        }
         for row in told
     )
     observed = replace(observe(at, log_peaks), capacities=parts)

@@ -5,7 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from autotune.loads.base import ProcessLimits, LoadGenerator, LoadResult, LoadSpec, LoadProcess, build_histogram, sort_counts
+from autotune.loads.base import (
+    LoadGenerator,
+    LoadProcess,
+    LoadResult,
+    LoadSpec,
+    ProcessLimits,
+    build_histogram,
+    sort_counts,
+)
 from autotune.transports.request import Request
 
 CONTRACT = 1
@@ -33,14 +41,20 @@ class Metronome(LoadGenerator):
     def programs(self) -> Mapping[str, tuple[str, ...]]:
         return {"python3": ("python3",)}
 
-    def processes(self, request: Request, spec: LoadSpec, hosts: int = 1) -> tuple[LoadProcess, ...]:
+    def processes(
+        self, request: Request, spec: LoadSpec, hosts: int = 1
+    ) -> tuple[LoadProcess, ...]:
         count = int(spec.rate * spec.seconds / hosts)
         argv = ("python3", "-c", _SEND, request.url, str(count), str(spec.seconds))
         return (
-            LoadProcess(argv, count, spec.seconds, spec.seconds + 60.0, 1, max_rate=count / spec.seconds),
+            LoadProcess(
+                argv, count, spec.seconds, spec.seconds + 60.0, 1, max_rate=count / spec.seconds
+            ),
         ) * hosts
 
-    def read(self, process: LoadProcess, printed: str, request: Request, spec: LoadSpec) -> LoadResult:
+    def read(
+        self, process: LoadProcess, printed: str, request: Request, spec: LoadSpec
+    ) -> LoadResult:
         answer = json.loads(printed)
         return LoadResult(
             process.request_count, process.request_count, sort_counts({"failed": answer["errors"]}),

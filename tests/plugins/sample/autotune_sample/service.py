@@ -8,11 +8,11 @@ from typing import ClassVar
 from autotune.services.base import (
     Argv,
     ConfigFile,
+    Placement,
     Programs,
     Readback,
     Role,
     Service,
-    Placement,
     on_restart,
 )
 from autotune.services.diagnosis import Diagnosis, Resource
@@ -54,4 +54,6 @@ class Pages(Service):
 
 
 SERVICES = (Pages(),)
-DIAGNOSIS = Diagnosis(counter_query=None, find_log=None, recommended_changes={Resource.WORKERS: ("threads+",)})
+DIAGNOSIS = Diagnosis(
+    counter_query=None, find_log=None, recommended_changes={Resource.WORKERS: ("threads+",)}
+)

@@ -1,0 +1,593 @@
+"""What commands print under ``--json``, as types: `autotune schema` makes JSON Schemas of them.
+
+Keys are added and never removed, nor does one change its meaning, while ``build_schema`` is 1. Rates
+are in requests/s (or a command's values), times in seconds, parts fractions of one, intervals of 90 %.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NotRequired
+
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict
+
+from autotune.deploy.changes import HostChanges
+from autotune.optimize.importance import InteractingPair, RangeEdge
+from autotune.report.warnings import StudyWarning
+from autotune.services.base import Value
+from autotune.sweep.results import Mean
+
+JSON_SCHEMA_DIALECT = "https://json-schema.org/draft/2020-12/schema"
+Settings = Mapping[str, Value]
+
+
+class VersionedObject(TypedDict):
+    schema: Literal[1]
+
+
+class Interval(TypedDict):
+    low: float | None
+    high: float | None
+
+
+class Capacity(Interval):
+    peak: float | None
+
+
+class Slo(TypedDict):
+    """``percentile`` 99 is p99; ``limit`` in seconds, ``errors`` a fraction."""
+
+    percentile: float
+    limit: float
+    errors: float
+
+
+class Goal(TypedDict):
+    direction: Literal["maximize", "minimize"]
+    name: str
+    unit: str
+
+
+class Side(Capacity):
+    trial: int
+
+
+class Configuration(Side):
+    parameters: Settings
+
+
+class Difference(Interval):
+    value: float
+
+
+class Gain(Interval):
+    """Best over baseline, from alternating ``pairs``; ``difference`` of a command's values."""
+
+    ratio: float | None
+    pairs: int
+    difference: NotRequired[Difference]
+
+
+class Finding(TypedDict):
+    """What limits a configuration: ``confidence`` is from 0 to 1."""
+
+    trial: NotRequired[int]
+    tier: str
+    service: str
+    host: str
+    resource: str
+    evidence: str
+    confidence: float
+
+
+class Findings(TypedDict):
+    baseline: Finding | None
+    best: Finding | None
+
+
+class TrialCounts(TypedDict):
+    complete: int
+    failed: int
+    screened: int
+
+
+class TimeSpent(TypedDict):
+    total: float
+    load: float
+    deploy: float
+    search: float
+    other: float
+
+
+class BedOffsetInterval(Interval):
+    ratio: float
+    noise: float
+
+
+class BedSummary(TypedDict):
+    """``offset``: beside an average bed; ``set_aside``: why it no longer takes part."""
+
+    trials: int
+    seconds: float
+    per_hour: float | None
+    offset: BedOffsetInterval | None
+    gain: Gain | None
+    set_aside: str | None
+
+
+class BedSummaries(TypedDict):
+    each: Mapping[str, BedSummary]
+    disagree: bool
+
+
+class StackCeiling(TypedDict):
+    concurrency: int
+    rate: float
+    requests: int
+    errors: Mapping[str, int]
+    percentiles: Mapping[str, float]
+    failed: str | None
+    limited: bool
+    example: str
+
+
+class StackCeilings(TypedDict):
+    of: str
+    generator: str
+    closed: bool
+    ceilings: Sequence[StackCeiling]
+
+
+class CacheCeiling(TypedDict):
+    objects: str
+    how: str
+    together: int
+    rate: float
+    gigabits: float
+    hits: float
+    failed: str | None
+
+
+class CacheCeilings(TypedDict):
+    of: str
+    servers: Sequence[str]
+    ceilings: Sequence[CacheCeiling]
+    chain: float
+
+
+class LatencyAnswer(Interval):
+    """``bound``: `at most` or `more than` where the rate lies beyond what was measured."""
+
+    latency: float | None
+    bound: str | None
+    why: str | None
+
+
+class RateAnswer(TypedDict):
+    rate: float
+    baseline: LatencyAnswer | None
+    best: LatencyAnswer | None
+
+
+class Study(VersionedObject):
+    """A study and its verdict. The best's ``peak`` is from measurements after its selection."""
+
+    study: str
+    verdict: Literal["improved", "no-improvement", "unmeetable", "stopped"]
+    slo: Slo | None
+    goal: NotRequired[Goal]
+    baseline: Configuration | None
+    best: Configuration | None
+    gain: Gain | None
+    trials: TrialCounts
+    seconds: TimeSpent
+    bottleneck: Findings | None
+    beds: NotRequired[BedSummaries]
+    ceilings: NotRequired[Sequence[StackCeilings | CacheCeilings]]
+    at: NotRequired[Sequence[RateAnswer]]
+    warnings: Sequence[StudyWarning]
+
+
+class RunningTrial(TypedDict):
+    trial: int
+    phase: str
+    of: int | None
+    deployed: bool
+    windows: int
+    readings: int
+    rate: float | None
+
+
+class BedStatus(BedSummary):
+    trial: RunningTrial | None
+
+
+class TrialProgress(TrialCounts):
+    done: int
+    budget: int
+
+
+class ProofProgress(TypedDict):
+    finalists: int
+    confirmations: int
+
+
+class StatusSeconds(TypedDict):
+    elapsed: float
+    left: float | None
+    budget: float
+
+
+class StatusSide(Side):
+    """With a ``limit``, ``peak`` is a lower bound of the capacity."""
+
+    limit: str | None
+
+
+class CheckedAnswers(TypedDict):
+    """Whole answers under load: how many were checked and wrong, and what one lacked."""
+
+    looked_at: int
+    wrong: int
+    example: str | None
+
+
+class StudyStatus(VersionedObject):
+    """How a study stands; ``ratio`` is no claim before there is a ``verdict``."""
+
+    study: str
+    state: Literal["running", "stopped", "finished"]
+    holder: str | None
+    verdict: str | None
+    trial: RunningTrial | None
+    trials: TrialProgress
+    proof: ProofProgress
+    baseline: StatusSide | None
+    best: StatusSide | None
+    ratio: float | None
+    change: str | None
+    answers: CheckedAnswers
+    beds: NotRequired[Mapping[str, BedStatus]]
+    seconds: StatusSeconds
+
+
+class Status(VersionedObject):
+    studies: Sequence[StudyStatus]
+
+
+class Check(VersionedObject):
+    held: Sequence[str]
+    left_out: Sequence[str]
+    not_checked: Sequence[str]
+    headroom: str | None
+
+
+class Deployment(TypedDict):
+    services: Settings
+    servers: Sequence[str]
+    parameters: int
+    bindings: Sequence[str]
+
+
+class Budget(TypedDict):
+    trials: int
+    seconds: float
+    proof_seconds: float
+    finalists: int
+    most_pairs: int
+    max_rate: NotRequired[float]
+
+
+class HostMemory(TypedDict):
+    """In bytes, of the recommended settings; ``of_baseline``: the baseline sets what is ``allowed``."""
+
+    host: str
+    rule: str
+    needed: float
+    allowed: float
+    memory: float
+    of_baseline: bool
+
+
+class Plan(VersionedObject):
+    """What a run would do. ``hosts`` and what follows it: only where there are hosts to look at;
+    ``command`` and ``first``: only of a command."""
+
+    target: str
+    tunable: Sequence[str]
+    bindings: Sequence[str]
+    diff: str
+    budget: Budget
+    command: NotRequired[str]
+    first: NotRequired[Sequence[Settings]]
+    simulated: NotRequired[bool]
+    entry: NotRequired[str]
+    servers: NotRequired[Sequence[str]]
+    host_settings: NotRequired[Sequence[str]]
+    installed: NotRequired[bool]
+    core: NotRequired[Sequence[str]]
+    deployments: NotRequired[Sequence[Deployment]]
+    limits: NotRequired[Sequence[str]]
+    memory: NotRequired[Sequence[HostMemory]]
+    actions: NotRequired[Mapping[str, Sequence[str]]]
+    hosts: NotRequired[Mapping[str, HostChanges]]
+    may_restart: NotRequired[Mapping[str, Sequence[str]]]
+    requests: NotRequired[Mapping[str, str]]
+    right_answers: NotRequired[str]
+
+
+class Importance(TypedDict):
+    """``effect``: sd of the logarithm of the capacity over what was measured; ``changed_in``: how many of
+    the configurations measured differ from the baseline in it."""
+
+    parameter: str
+    effect: float
+    ped_anova: float | None
+    changed_in: int
+
+
+class PredictedLoss(TypedDict):
+    """What the model thinks that reverting a change costs, as a logarithm."""
+
+    parameter: str
+    loss: float
+    sd: float
+
+
+class MinimalChanges(Interval):
+    """Measured: the changes ``kept`` carry ``share`` of the gain."""
+
+    event: str
+    at: str
+    kept: Sequence[str]
+    dropped: Sequence[str]
+    share: float
+    measurements: int
+    losses: Mapping[str, float]
+    changes: int
+    trial: int | None
+
+
+class Explanation(VersionedObject):
+    """``configurations``: how many were measured; from fewer than ten a model tells little."""
+
+    study: str
+    trial: int
+    configurations: int
+    importance: Sequence[Importance]
+    interactions: Sequence[InteractingPair]
+    edges: Sequence[RangeEdge]
+    changes: Sequence[PredictedLoss]
+    minimal: MinimalChanges | None
+
+
+# Readings of a rate; a percentile is null where it lies beyond all answers.
+MeasuredLoadStep = TypedDict(
+    "MeasuredLoadStep",
+    {
+        "rate": float,
+        "readings": int,
+        "seconds": float,
+        "intended": int,
+        "violations": int,
+        "errors": Mapping[str, int],
+        "looked_at": int,
+        "wrong": int,
+        "example": str | None,
+        "goodput": float | None,
+        "p50": float | None,
+        "p90": float | None,
+        "p95": float | None,
+        "p99": float | None,
+        "p99.9": float | None,
+        "met": bool,
+        "cut_short": bool,
+        "limited": str | None,
+    },
+)
+
+
+class MeasuredSide(Side):
+    """``sd``: of the capacity's logarithm; ``bindings``: what was changed to keep a rule."""
+
+    sd: float
+    verdict: str
+    limit: str | None
+    p99: float | None
+    bindings: Sequence[str]
+    ladder: Sequence[MeasuredLoadStep]
+    hosts: Mapping[str, Mapping[str, float]]
+    bottleneck: Finding | None
+
+
+class RequiredCapacity(TypedDict):
+    rate: float
+    met: bool
+
+
+class Measurement(VersionedObject):
+    """``peaks`` of repeats; or, ``against`` another side, both sides' and the ``gain``."""
+
+    study: str
+    at_least: NotRequired[RequiredCapacity]
+    peaks: NotRequired[Sequence[MeasuredSide]]
+    peak: NotRequired[float]
+    limit: NotRequired[str | None]
+    spread: NotRequired[float | None]
+    ladder: NotRequired[Sequence[MeasuredLoadStep]]
+    against: NotRequired[str]
+    baseline: NotRequired[Sequence[MeasuredSide]]
+    other: NotRequired[Sequence[MeasuredSide]]
+    configuration: NotRequired[Sequence[MeasuredSide]]
+    gain: NotRequired[Gain]
+
+
+class MeasuredStackCeilings(VersionedObject, StackCeilings):
+    """A closed loop of clients: no capacity within an SLO."""
+
+
+class MeasuredCacheCeilings(VersionedObject, CacheCeilings):
+    """Caches alone; ``chain`` is what the whole stack asks of them, in keys/s."""
+
+
+class SweepPoint(TypedDict):
+    """A point of a sweep at one ``rate``, or its capacity ``peak`` where that is null."""
+
+    at: Settings
+    hosts: Mapping[str, int]
+    rate: float | None
+    response: Mean | None
+    throughput: Mean | None
+    peak: Mean | None
+    p50: float | None
+    p99: float | None
+    violations: float | None
+    met: bool
+    load: Mapping[str, Mean]
+    cpu: Mapping[str, Mean]
+    failure: str | None
+    limit: str | None
+
+
+# A class cannot have a field called `with`.
+SweepResult = TypedDict(
+    "SweepResult",
+    {
+        "schema": Literal[1],
+        "sweep": str,
+        "title": str,
+        "simulated": bool,
+        "axes": Mapping[str, Sequence[Value]],
+        "hosts": Mapping[str, Sequence[int]],
+        "with": Settings,
+        "rates": Sequence[float],
+        "repeat": int,
+        "left": int,
+        "best": SweepPoint | None,
+        "points": Sequence[SweepPoint],
+    },
+)
+
+
+class Parameter(TypedDict):
+    """A value may be an expression of the host's facts, such as `4 * cpus`."""
+
+    name: str
+    meaning: str
+    unit: str
+    stock: Value | None
+    recommended: Value | None
+    published: Settings
+    low: Value | None
+    high: Value | None
+    log: bool
+    choices: Sequence[Value]
+    when: Mapping[str, Sequence[Value]]
+    roles: Sequence[str] | None
+    action: Literal["none", "reload", "restart"]
+    effect: str
+    direction: str
+    deployments: Sequence[str]
+    safe: Sequence[Value] | None
+    source: str
+
+
+class ParameterCatalogue(VersionedObject):
+    services: Mapping[str, Sequence[Parameter]]
+
+
+class ApplyResult(VersionedObject):
+    """``actions``: part → reload, restart or none; ``differences``: not in effect as asked."""
+
+    study: str
+    actions: Mapping[str, str]
+    differences: Sequence[str]
+
+
+class LabHost(TypedDict):
+    name: str
+    address: str
+    pid: int | None
+    ssh: bool
+    running: bool
+
+
+class Lab(VersionedObject):
+    lab: str
+    directory: str
+    ssh_config: str
+    hosts: Sequence[LabHost]
+    started: NotRequired[Sequence[str]]
+    seconds: NotRequired[float]
+    named_by_target: NotRequired[bool]
+    site: NotRequired[bool]
+
+
+class Workload(VersionedObject):
+    requests: int
+    pages: int
+    masked: int
+    left_out: Mapping[str, int]
+    out: str | None
+
+
+class Mistake(TypedDict):
+    message: str
+    hint: str | None
+
+
+class ErrorDetails(Mistake):
+    """``code`` is the exit code; ``mistakes`` are all those of a target."""
+
+    code: int
+    mistakes: NotRequired[Sequence[Mistake]]
+
+
+class ErrorOutput(VersionedObject):
+    error: ErrorDetails
+
+
+OUTPUT_OBJECTS: Mapping[str, tuple[Any, str]] = {
+    "study": (Study, "run, worker, resume and report"),
+    "status": (Status, "status"),
+    "check": (Check, "check"),
+    "plan": (Plan, "plan"),
+    "parameters": (ParameterCatalogue, "params"),
+    "explanation": (Explanation, "explain"),
+    "measurement": (Measurement, "measure"),
+    "ceilings": (MeasuredStackCeilings | MeasuredCacheCeilings, "measure --closed and --tier"),
+    "sweep": (SweepResult, "sweep, and report and resume of one"),
+    "applied": (ApplyResult, "apply"),
+    "lab": (Lab, "lab up, down and status"),
+    "workload": (Workload, "workload from-log"),
+    "error": (ErrorOutput, "any command that fails"),
+}
+"""What is printed, by the name of its schema: its type, and the commands that print it."""
+
+
+def build_schema(name: str) -> dict[str, Any]:
+    """The JSON Schema of one of ``OUTPUT_OBJECTS``."""
+    generated = TypeAdapter(OUTPUT_OBJECTS[name][0]).json_schema()
+    # Docstrings quote names with two backticks; titles made of names say nothing.
+    document = _remove_titles(json.loads(json.dumps(generated).replace("``", "`")))
+    about = f"Output of autotune with --json: {OUTPUT_OBJECTS[name][1]}."
+    return {
+        "$schema": JSON_SCHEMA_DIALECT,
+        "title": f"autotune {name}",
+        "$comment": about,
+        **document,
+    }
+
+
+def _remove_titles(document: Any) -> Any:
+    if isinstance(document, list):
+        return [_remove_titles(part) for part in document]
+    if not isinstance(document, dict):
+        return document
+    return {
+        key: _remove_titles(part)
+        for key, part in document.items()
+        if not (key == "title" and isinstance(part, str))
+    }

@@ -1,0 +1,265 @@
+"""Commands that inspect a study: `status`, `report`, `diff`, `explain` and `schema`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, TypeVar
+
+import typer
+
+from autotune.cli import completion
+from autotune.cli.options import (
+    DEFAULT_STUDIES_DIRECTORY,
+    JsonOption,
+    ProgressOptions,
+    StorageUrlOption,
+    StudiesOption,
+    StudyArgument,
+    TrialArgument,
+    VerboseOption,
+    YesOption,
+)
+from autotune.cli.output import print_csv, print_json, print_study, print_sweep
+from autotune.cli.session import confirm, follow_study, open_progress, open_studies_directory
+from autotune.errors import AutotuneError
+from autotune.terminal import echo, print_lines, print_patch, terminal_width, wrap_lines
+
+if TYPE_CHECKING:
+    from autotune.report.view import StudyView
+
+T = TypeVar("T")
+
+
+def status(
+    study: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="STUDY",
+            help="Study to show. [default: all]",
+            autocompletion=completion.complete_studies,
+        ),
+    ] = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Follow the study until it finishes.")
+    ] = False,
+    json_: JsonOption = False,
+    storage: StorageUrlOption = None,
+    studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
+) -> None:
+    """Show the state of studies, also while they run."""
+    from autotune.report import status as statuses
+    from autotune.report.studies import open_study
+    from autotune.report.view import build_study_view
+    from autotune.study.directory import find_study
+    from autotune.study.ownership import guard_foreign_records
+
+    if watch:
+        if study is None or json_:
+            raise AutotuneError(
+                "--watch needs a study, and excludes --json", hint="`autotune status STUDY --watch`"
+            )
+        with follow_study(storage, studies, study) as look:
+            statuses.watch_status(look, sys.stdout)
+        return
+    with open_studies_directory(storage, studies, [study] if study else None) as root:
+        render = statuses.build_status if json_ else statuses.format_status
+        if study:
+            directory = find_study(study, root)
+            with guard_foreign_records(directory):
+                drawn = [render(build_study_view(open_study(directory)))]
+        else:
+            drawn = list(_render_readable_studies(root, render))
+        if json_:
+            print_json({"schema": 1, "studies": drawn})
+            return
+        if not drawn:
+            echo(f"no studies in {studies}: `autotune run TARGET` starts one", err=True)
+        for text in drawn:
+            lines = [*str(text).splitlines(), ""]
+            print_lines(wrap_lines(((line, "") for line in lines), terminal_width()))
+
+
+def _render_readable_studies(root: Path, render: Callable[[StudyView], T]) -> Iterator[T]:
+    """All studies except damaged ones, whose names go to standard error."""
+    from autotune.report.studies import open_study
+    from autotune.report.view import build_study_view
+    from autotune.study.directory import list_study_names
+    from autotune.study.ownership import guard_foreign_records
+
+    for name in list_study_names(root):
+        try:
+            with guard_foreign_records(root / name):
+                text = render(build_study_view(open_study(root / name)))
+        except AutotuneError as error:
+            echo(f"{name}: {error.message}", err=True)
+        else:
+            yield text
+
+
+def report(
+    study: StudyArgument,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the report as one self-contained HTML file."),
+    ] = None,
+    open_: Annotated[
+        bool, typer.Option("--open", help="Open the HTML report in a browser.")
+    ] = False,
+    at: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--at",
+            metavar="RATE",
+            help="Show latency at this rate, such as 800/s; may be repeated.",
+        ),
+    ] = None,
+    csv: Annotated[
+        str | None,
+        typer.Option("--csv", metavar="TABLE", help="Print `trials` or `readings` as CSV."),
+    ] = None,
+    json_: JsonOption = False,
+    storage: StorageUrlOption = None,
+    studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
+) -> None:
+    """Show a study's verdict and evidence, or a sweep's results."""
+    from autotune.study.directory import find_study
+    from autotune.study.ownership import guard_foreign_records
+    from autotune.sweep.plan import is_sweep
+
+    if open_ and storage and not html:
+        raise AutotuneError("--open with --storage needs --html", hint="add `--html FILE`")
+    with open_studies_directory(storage, studies, [study]) as root:
+        directory, rates = find_study(study, root), _parse_rates(at or ())
+        with guard_foreign_records(directory):
+            if is_sweep(directory):
+                print_sweep(directory, html, json_=json_)
+            else:
+                _output_report(directory, html, csv, open_=open_, json_=json_, at=rates)
+
+
+def _output_report(
+    directory: Path,
+    html: Path | None,
+    csv: str | None,
+    *,
+    open_: bool,
+    json_: bool,
+    at: Sequence[float],
+) -> None:
+    if html or open_:
+        from autotune.foreign_files import check_ownership, check_writable_path
+        from autotune.report.page import write_page
+        from autotune.report.studies import open_study
+
+        if html is None:
+            check_ownership(directory)
+        path = html or check_writable_path(directory, "report.html")
+        echo(f"wrote {write_page(open_study(directory), path)}", err=True)
+        if open_ and typer.launch(path.resolve().as_uri()):
+            raise AutotuneError("cannot open a browser", hint=f"open {path} yourself")
+    if csv is not None:
+        print_csv(directory, csv)
+    elif json_ or not html:
+        print_study(directory, json_=json_, exit_code=False, at=at)
+
+
+def _parse_rates(texts: Iterable[str]) -> list[float]:
+    """The rates of `--at`, in requests/s. Raises AutotuneError."""
+    from autotune.target.quantities import parse_rate
+
+    try:
+        rates = [parse_rate(text) for text in texts]
+    except ValueError as error:
+        raise AutotuneError(f"--at: {error}", hint="give a rate, such as `--at 800/s`") from None
+    if 0 in rates:
+        raise AutotuneError("--at must be above 0", hint="give a rate, such as `--at 800/s`")
+    return rates
+
+
+def diff(
+    study: StudyArgument,
+    a: TrialArgument = "baseline",
+    b: Annotated[
+        str,
+        typer.Argument(
+            metavar="B", help="Trial to compare with.", autocompletion=completion.complete_trials
+        ),
+    ] = "best",
+    parameters: Annotated[
+        bool, typer.Option("--parameters", help="Compare settings instead of files.")
+    ] = False,
+    storage: StorageUrlOption = None,
+    studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
+) -> None:
+    """Compare two configurations of a study, or one with the hosts."""
+    from autotune.report.diff import format_diff, style_diff_lines
+    from autotune.report.studies import open_study
+    from autotune.study.directory import find_study
+    from autotune.study.ownership import guard_foreign_records
+
+    with open_studies_directory(storage, studies, [study]) as root:
+        directory = find_study(study, root)
+        with guard_foreign_records(directory):
+            print_patch(
+                style_diff_lines(format_diff(open_study(directory), a, b, parameters=parameters))
+            )
+
+
+def explain(
+    study: StudyArgument,
+    measure: Annotated[
+        bool, typer.Option("--measure", help="Measure which changes the gain needs.")
+    ] = False,
+    most: Annotated[
+        int, typer.Option(min=10, metavar="N", help="Maximum number of measurements.")
+    ] = 60,
+    yes: YesOption = False,
+    json_: JsonOption = False,
+    verbose: VerboseOption = False,
+    storage: StorageUrlOption = None,
+    studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
+) -> None:
+    """Explain a gain: which changes contribute, and by how much."""
+    from autotune.study import explain_study, ownership, start
+    from autotune.study.directory import find_study
+
+    with open_studies_directory(storage, studies, [study]) as root:
+        directory = find_study(study, root)
+        if measure:
+            explain_study.check_not_shared(directory)
+            environment = start.prepare_existing(directory)
+            confirm(environment.describe_load(study=False), yes=yes)
+            with open_progress(environment, directory, ProgressOptions(verbose)) as progress:
+                explain_study.reduce_changes(environment, directory, progress, most)
+        with ownership.guard_foreign_records(directory):
+            explanation = explain_study.explain_winner(directory)
+    if json_:
+        print_json(explanation)
+    else:
+        echo(explain_study.format_explanation(explanation))
+
+
+def schema(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="NAME",
+            help="Schema to print. [default: list the names]",
+            autocompletion=completion.complete_schemas,
+        ),
+    ] = None,
+) -> None:
+    """Print the JSON Schema of the output with --json."""
+    from autotune.cli.json_schemas import OUTPUT_OBJECTS
+    from autotune.cli.json_schemas import build_schema as schema_of
+    from autotune.target.messages import suggest_name
+
+    if name is None:
+        echo("\n".join(f"{each:13}{commands}" for each, (_, commands) in OUTPUT_OBJECTS.items()))
+        return
+    if name not in OUTPUT_OBJECTS:
+        raise AutotuneError(f"unknown schema {name!r}", hint=suggest_name(name, OUTPUT_OBJECTS))
+    echo(json.dumps(schema_of(name), indent=2))

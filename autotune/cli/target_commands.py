@@ -1,0 +1,161 @@
+"""Commands about a target: `init`, `check`, `plan` and `params`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune import errors
+from autotune.cli import completion
+from autotune.cli.options import BedsOption, JsonOption, TargetArgument
+from autotune.cli.output import print_json
+from autotune.cli.session import prepare_target
+from autotune.errors import AutotuneError
+from autotune.target.messages import format_count
+from autotune.terminal import echo
+
+
+def init(
+    example: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Example to copy. [default: local]",
+            autocompletion=completion.complete_examples,
+        ),
+    ] = None,
+    from_: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="USER@HOST,…",
+            help="Adopt the running services of these hosts, with their files.",
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="File to write. [default: targets/NAME.yaml]"),
+    ] = None,
+    ssh_config: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="With --from: file to use instead of ~/.ssh/config."),
+    ] = None,
+    path: Annotated[
+        str | None,
+        typer.Option(
+            metavar="PATH", help="Path to request, with --from. [default: /index.php or /]"
+        ),
+    ] = None,
+) -> None:
+    """Write a target file, from an example or from running hosts."""
+    if from_ is not None and example is not None:
+        raise AutotuneError("--example and --from exclude each other", hint="give one of them")
+    if from_ is not None:
+        _adopt_hosts(from_, out, ssh_config, path)
+        return
+    from autotune.target.shipped_files import write_example
+
+    example = example or "local"
+    written = write_example(example, out or Path("targets") / f"{example}.yaml")
+    echo(f"wrote {written}")
+    echo(f"next: `autotune check {written}`", err=True)
+
+
+def _adopt_hosts(hosts: str, out: Path | None, ssh_config: Path | None, path: str | None) -> None:
+    from autotune.discovery.target_writer import adopt_hosts
+
+    written = adopt_hosts(
+        [host for host in hosts.split(",") if host.strip()], out, ssh_config, path
+    )
+    for line in written.tier_summaries:
+        echo(line)
+    for line in written.notes:
+        echo(f"  not tuned: {line}")
+    echo(
+        f"wrote {written.target_file} and {written.templates_directory}: "
+        f"{format_count(written.parameter_count, 'parameter')}"
+    )
+    echo(f"next: review it, then run `autotune check {written.target_file}`", err=True)
+
+
+def check(
+    target: TargetArgument,
+    headroom: Annotated[
+        bool,
+        typer.Option("--headroom", help="Also measure how much load the load hosts can generate."),
+    ] = False,
+    beds: BedsOption = None,
+    json_: JsonOption = False,
+) -> None:
+    """Validate a target and its hosts, without changing anything."""
+    environment = prepare_target(target, beds=beds)
+    result = environment.check()
+    load = environment.measure_headroom() if headroom else None
+    if json_:
+        print_json({"schema": 1, **asdict(result), "headroom": load})
+        return
+    if load:
+        echo(f"  generator: {load}")
+    lists = {"✓ ": result.held, "  left out: ": result.left_out,
+             "  not checked: ": result.not_checked}  # fmt: skip
+    for mark, lines in lists.items():
+        for line in lines:
+            echo(f"{mark}{line}")
+
+
+def plan(
+    target: TargetArgument,
+    json_: JsonOption = False,
+    exit_code: Annotated[
+        bool, typer.Option("--exit-code", help="Exit with status 6 if a run would change anything.")
+    ] = False,
+) -> None:
+    """Show what a run would change and send, without changing anything."""
+    from autotune.study.run_plan import build_plan as plans
+    from autotune.study.run_plan import format_plan
+
+    planned = plans(prepare_target(target))
+    if json_:
+        print_json(planned)
+    else:
+        echo(format_plan(planned))
+    changed = any(host["sysctls"] or host["units"] for host in planned.get("hosts", {}).values())
+    if exit_code and (planned["diff"] or changed):
+        raise typer.Exit(errors.CHANGES_PRESENT_EXIT_CODE)
+
+
+def params(
+    service: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="SERVICE",
+            help="Service to list. [default: all]",
+            autocompletion=completion.complete_services,
+        ),
+    ] = None,
+    target: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="TARGET",
+            help="Include the services that this target declares.",
+            autocompletion=completion.complete_targets,
+        ),
+    ] = None,
+    json_: JsonOption = False,
+) -> None:
+    """List the parameters of the catalogue."""
+    from autotune.report.parameters import build_catalogue_json, format_catalogue
+    from autotune.services.registry import add_declared
+    from autotune.target.read_target import read_target, read_user_services
+
+    add_declared(
+        {**read_user_services(), **(read_target(target).target.services if target else {})}
+    )
+
+    if json_:
+        print_json(build_catalogue_json(service))
+    else:
+        echo(format_catalogue(service), end="")

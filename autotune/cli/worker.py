@@ -1,0 +1,99 @@
+"""Studies in a shared database: `autotune worker`, and `--storage` of `run` and `resume`."""
+
+from __future__ import annotations
+
+import shlex
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from autotune.cli.options import (
+    DEFAULT_STUDIES_DIRECTORY,
+    ExitCodeOption,
+    JsonOption,
+    LogFileOption,
+    MetricsFileOption,
+    MetricsPortOption,
+    ProgressOptions,
+    QuietOption,
+    StudiesOption,
+    TargetArgument,
+    VerboseOption,
+    YesOption,
+    start_metrics_server,
+)
+from autotune.cli.output import print_study
+from autotune.cli.session import confirm, run_session
+
+if TYPE_CHECKING:
+    from autotune.environments.multi_bed import MultiBedEnvironment
+    from autotune.study.study_database import SharedStudy, StudyDatabase
+
+
+def worker(
+    target: TargetArgument,
+    bed: Annotated[
+        str,
+        typer.Option("--bed", metavar="all|A,B", help="Test beds of the target to use."),
+    ],
+    storage: Annotated[
+        str, typer.Option(metavar="URL", help="PostgreSQL database of the shared study.")
+    ],
+    name: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Study to join. [default: the target's name]")
+    ] = None,
+    yes: YesOption = False,
+    json_: JsonOption = False,
+    verbose: VerboseOption = False,
+    quiet: QuietOption = False,
+    log_file: LogFileOption = None,
+    metrics_file: MetricsFileOption = None,
+    metrics_port: MetricsPortOption = None,
+    exit_code: ExitCodeOption = False,
+    studies: StudiesOption = DEFAULT_STUDIES_DIRECTORY,
+) -> None:
+    """Join a shared study, with test beds that this machine can reach."""
+    from autotune.study.join_study import prepare_joining_beds
+    from autotune.study.study_database import StudyDatabase
+    from autotune.target.read_target import read_target
+
+    file = read_target(target)
+    detail = ProgressOptions(
+        verbose, quiet, log_file, metrics_file, start_metrics_server(metrics_port)
+    )
+    with closing(StudyDatabase(storage)) as database:
+        study = database.find_study(name or file.target.name)
+        environment = prepare_joining_beds(study, database, file, bed)
+        confirm(environment.describe_load(), yes=yes, quiet=quiet)
+        join_and_report(
+            environment, study, database, studies, detail, json_=json_, exit_code=exit_code
+        )
+
+
+def join_and_report(
+    environment: MultiBedEnvironment,
+    study: SharedStudy,
+    database: StudyDatabase,
+    studies: Path,
+    detail: ProgressOptions,
+    *,
+    json_: bool,
+    exit_code: bool,
+) -> None:
+    """Take part in a study until it ends, and print its results."""
+    from autotune.study.join_study import join_study
+
+    directory = studies / study.name
+    again = f"{shlex.quote(study.name)} --storage {shlex.quote(database.display_url)} --beds …"
+    run_session(
+        partial(join_study, study=study, storage=database),
+        environment,
+        directory,
+        json_=json_,
+        detail=detail,
+        resume_arguments=again,
+    )
+    print_study(directory, json_=json_, exit_code=exit_code, brief=True)

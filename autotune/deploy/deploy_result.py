@@ -1,0 +1,236 @@
+"""What a trial needs from the machines, what a deployment did, and how it left each host."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from autotune.deploy.desired_state import DesiredState, required_actions
+from autotune.deploy.host_state import HostState
+from autotune.deploy.stack import ServiceInstance
+from autotune.errors import AutotuneError
+from autotune.masking import mask_nothing, mask_secret_bytes
+from autotune.services.base import Action, Argv, Settings, Value, resolve_config_files
+from autotune.unified_diff import Hunk, find_hunks
+
+
+@dataclass(frozen=True)
+class SettingMismatch:
+    """A setting whose value in effect is not the one asked for."""
+
+    parameter: str
+    requested: Value
+    effective: Value
+
+    def __str__(self) -> str:
+        return f"{self.parameter}: asked {self.requested}, in effect {self.effective}"
+
+
+class DeployFailed(AutotuneError):
+    """A configuration did not validate, start or answer; the last good one is back in place."""
+
+
+@dataclass(frozen=True)
+class DeployResult:
+    """What a deployment did and what is in effect after it.
+
+    ``hosts``: what is recorded of each host; empty where services are private processes.
+    ``prefilled``: caches that had lost their contents were filled again.
+    """
+
+    files: Mapping[str, bytes]
+    actions: Mapping[str, Action]
+    effective: Mapping[str, Value] = field(default_factory=dict)
+    mismatches: tuple[SettingMismatch, ...] = ()
+    hosts: Mapping[str, HostRecord] = field(default_factory=dict)
+    prefilled: bool = False
+
+    @property
+    def restarted_instances(self) -> frozenset[str]:
+        """Parts that lost what they had in memory."""
+        return frozenset(n for n, action in self.actions.items() if action is Action.RESTART)
+
+
+class Fleet(Protocol):
+    """All tiers together: a deployment takes effect everywhere or nowhere.
+
+    ``outlives_tuner``: its services can go on when the tuner has ended.
+    """
+
+    outlives_tuner: bool = False
+
+    def deploy(self, settings: Settings) -> DeployResult:
+        """Make ``settings`` take effect with the least action. Raises DeployFailed."""
+        ...
+
+    def verify(self) -> None:
+        """Raises DeployFailed where a unit of the last deployment has ended or been started again
+        since, and AutotuneError where hosts were taken over or booted."""
+        return
+
+    def restore(self) -> None:
+        """Restore every host."""
+        ...
+
+    def keep_deployed(self) -> None:
+        """Keep what is deployed now when hosts are released: this object's ``restore`` no longer undoes
+        it, but `autotune restore` does."""
+        return
+
+
+@dataclass(frozen=True)
+class FileManifest:
+    """A file of one host: its ``mode``, and the action that each unit needs after a change of it.
+
+    ``check_command`` is the command that validates it. ``None``: the software has no such command, or
+    the command depends on contents of files. ``edited``: the host's own file is edited.
+    """
+
+    mode: int
+    check_command: Argv | None
+    units: Mapping[str, str]
+    edited: bool = False
+
+
+@dataclass(frozen=True)
+class OriginalHost:
+    """A host before the study: SHA-256 by file (``None``: it was absent), units, kernel values.
+
+    ``settings`` are the values that its files set; ``None`` if they are not known.
+    """
+
+    files: Mapping[str, str | None] = field(default_factory=dict)
+    units: Mapping[str, bool] = field(default_factory=dict)
+    sysctls: Mapping[str, str] = field(default_factory=dict)
+    settings: Settings | None = None
+
+
+@dataclass(frozen=True)
+class DeployedFile:
+    """A deployed file. ``sha256`` is its digest on the host, with the words that are masked here.
+
+    ``edits`` turn the host's own file into it. ``None``: it is a whole file, or the edits are not known.
+    """
+
+    sha256: str
+    edits: tuple[Hunk, ...] | None = None
+
+
+@dataclass(frozen=True)
+class HostManifest:
+    """A host under a deployment, derived from its services: files by their paths, units that run or do
+    not, kernel values by their names. ``restarts``: kernel value → units to restart after a change."""
+
+    files: Mapping[str, FileManifest] = field(default_factory=dict)
+    units: Mapping[str, bool] = field(default_factory=dict)
+    sysctls: Mapping[str, str] = field(default_factory=dict)
+    restarts: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class HostRecord:
+    """What a study records of a host: its units, kernel values and files under a deployment, and what it
+    ``original`` had. Commands and modes are not recorded: services have them."""
+
+    units: Mapping[str, bool] = field(default_factory=dict)
+    sysctls: Mapping[str, str] = field(default_factory=dict)
+    original: OriginalHost = field(default_factory=OriginalHost)
+    files: Mapping[str, DeployedFile] = field(default_factory=dict)
+
+
+def build_host_records(
+    desired: DesiredState,
+    originals: Mapping[str, HostState],
+    baseline: DesiredState | None = None,
+) -> dict[str, HostRecord]:
+    """Host → what is recorded of it. ``originals``: each host before the study, as far as it is backed
+    up. ``baseline``: the state of hosts whose settings are those in place."""
+    records = {}
+    for host, state in desired.hosts.items():
+        backup = originals.get(host, HostState())
+        original = _build_original(backup, _read_settings(desired, host, backup, baseline))
+        files = _build_deployed_files(desired, host, backup)
+        records[host] = HostRecord(dict(state.units), dict(state.sysctls), original, files)
+    return records
+
+
+def _read_settings(
+    desired: DesiredState, host: str, backup: HostState, baseline: DesiredState | None
+) -> Settings | None:
+    """The settings of a host's services before the study, if the host had the baseline's files."""
+    if baseline is None or any(
+        path not in backup.files or backup.files[path].digest != file.digest
+        for path, file in baseline.hosts[host].files.items()
+    ):
+        return None
+    owners = tuple(f"{part.parameter_prefix}." for part in desired.instances_on(host))
+    return {name: value for name, value in baseline.settings.items() if name.startswith(owners)}
+
+
+def _build_deployed_files(
+    desired: DesiredState, host: str, backup: HostState
+) -> dict[str, DeployedFile]:
+    """The files of a host, with edits of its own files."""
+    files = {path: DeployedFile(file.digest) for path, file in desired.hosts[host].files.items()
+             if file.content is not None}  # fmt: skip
+    for part in desired.instances_on(host):
+        for name, masked in (
+            desired.rendered_files[part.name].items() if part.placement.adopted else ()
+        ):
+            path = desired.layout.path_for(part, name)
+            before = backup.files.get(path)
+            after = desired.hosts[host].files[path]
+            if path in files and before and before.content is not None:
+                outliner = desired.find_outliner(host, path) or mask_nothing
+                edits = find_hunks(
+                    before.content,
+                    after.content or b"",
+                    mask_secret_bytes(before.content, outliner),
+                    mask_secret_bytes(masked),
+                )
+                files[path] = DeployedFile(after.digest, edits)
+    return files
+
+
+def _build_original(backup: HostState, settings: Settings | None) -> OriginalHost:
+    digests = {
+        path: None if file.is_absent else hashlib.sha256(file.content or b"").hexdigest()
+        for path, file in backup.files.items()
+        if file.link_target is None
+    }
+    return OriginalHost(digests, dict(backup.units), dict(backup.sysctls), settings)
+
+
+def build_host_manifest(
+    desired: DesiredState, host: str, old_settings: Settings | None
+) -> HostManifest:
+    """How a host is to be. ``old_settings`` are the settings that its files had: the parameters that
+    differ from them decide what each unit needs; ``None`` if they are not known."""
+    state, concerned = desired.hosts[host], required_actions(desired, host, old_settings)
+    files = {
+        file.path: FileManifest(
+            file.mode,
+            _find_check_command(part, desired),
+            {unit: action.name.lower() for unit, action in concerned.get(file.path, {}).items()},
+            part.placement.adopted is not None,
+        )
+        for part in desired.instances_on(host)
+        for file in resolve_config_files(part.service, part.placement)
+        if file.path in desired.rendered_files[part.name] and not desired.is_absent(part, file.path)
+    }
+    restarts = {name: tuple(concerned.get(name, ())) for name in state.sysctls}
+    return HostManifest(files, dict(state.units), dict(state.sysctls), restarts)
+
+
+def _find_check_command(instance: ServiceInstance, desired: DesiredState) -> Argv | None:
+    """The command with which the software of a part validates its files.
+
+    A command with words from the content of files is left out: contents are not trusted with commands.
+    """
+    files = desired.rendered_files[instance.name]
+    how = instance.service.build_validation(instance.placement, files)
+    if how != instance.service.build_validation(instance.placement, dict.fromkeys(files, b"")):
+        return None
+    return how if isinstance(how, tuple) else None

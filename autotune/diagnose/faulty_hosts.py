@@ -1,0 +1,87 @@
+"""Hosts with wrong answers to direct requests. A wrong answer without load means broken, not overloaded.
+
+Behind a load balancer, a host with fast wrong answers looks fast. After a reading with such failures,
+autotune therefore requests the page of the load from each web server, on that server's own host. Several
+tries wait until the queues of an overload are gone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from autotune.deploy.stack import ServiceInstance
+from autotune.measure.reading import Reading
+from autotune.services.base import Role
+from autotune.transports.base import Transport
+from autotune.transports.curl import CurlAnswer, send_request
+from autotune.transports.parallel_hosts import run_on_all
+from autotune.transports.request import Request
+
+SUSPECT_ERROR_KINDS = frozenset({"1xx", "3xx", "4xx", "5xx", "wrong body", "reset", "refused"})
+SUSPECT_ERROR_SHARE = 0.01  # share of the requests; fewer such errors do not point to one host
+MAX_TRIES = 4
+TRY_INTERVAL_SECONDS = (
+    0.5  # seconds between tries: a queue of a second or two is gone by the last try
+)
+_MAX_SHOWN_CHARACTERS = 60  # characters of a body in a message
+
+
+def is_host_suspected(reading: Reading) -> bool:
+    """True if the failures of a reading may come from a host with wrong answers."""
+    failures = sum(count for kind, count in reading.errors.items() if kind in SUSPECT_ERROR_KINDS)
+    return failures > SUSPECT_ERROR_SHARE * reading.intended
+
+
+def find_faulty_instances(
+    instances: Sequence[ServiceInstance],
+    transports: Mapping[str, Transport],
+    request: Request,
+    sleep: Callable[[float], object] = time.sleep,
+) -> dict[str, str]:
+    """Return part → fault, for every web server without a correct answer in any try.
+
+    ``transports`` are by host name; a host that cannot be reached is left out.
+    """
+    web = {
+        transports[part.placement.host].name: part
+        for part in instances
+        if part.placement.role is Role.WEB
+    }
+
+    def look(transport: Transport) -> str | None:
+        site = web[transport.name].placement
+        entry_request = next(
+            (entry for entry in request.per_endpoint() if entry.endpoint.host == site.listen.host),
+            None,
+        )
+        # Servers behind the entry are assumed to speak plain HTTP/1.1, without TLS.
+        entry_request = entry_request or replace(
+            request, endpoint=site.listen, tls=None, http2=False
+        )
+        wrong = None
+        for turn in range(MAX_TRIES):
+            if turn:
+                sleep(TRY_INTERVAL_SECONDS)
+            wrong = find_answer_error(send_request(transport, entry_request), entry_request)
+            if wrong is None:
+                break
+        return wrong
+
+    answers = run_on_all([transports[part.placement.host] for part in web.values()], look)
+    return {web[name].name: wrong for name, wrong in answers.results.items() if wrong}
+
+
+def find_answer_error(answer: CurlAnswer | str, request: Request) -> str | None:
+    """Return what is wrong with an answer in a few words; ``None`` if it is correct."""
+    if isinstance(answer, str):
+        return answer
+    if answer.status not in request.statuses:
+        return f"status {answer.status}"
+    body = answer.body.decode(errors="replace")
+    if request.expected_body is not None and answer.body != request.expected_body:
+        return f"status {answer.status} with a wrong body, {body[:_MAX_SHOWN_CHARACTERS]!r}"
+    if request.expectations is not None:
+        return request.expectations.describe_mismatch(answer.status, None, body, len(answer.body))
+    return None

@@ -1,0 +1,274 @@
+"""Templates made from the files on a target's hosts, as in `init --from`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
+from typing import Any
+
+from autotune.config_text import escape_non_utf8
+from autotune.deploy import manifest
+from autotune.deploy.runtime import Runtime
+from autotune.discovery import tier_adoption as adoption
+from autotune.discovery.host_reading import (
+    DiscoveredHost,
+    list_config_paths,
+    read_host,
+    read_isolated_host,
+)
+from autotune.discovery.tier_adoption import AdoptedTier
+from autotune.discovery.tiers import (
+    DiscoveredInstance,
+    DiscoveredTier,
+    find_instances,
+    list_unread,
+    list_untuned_listeners,
+)
+from autotune.errors import AutotuneError, TargetError
+from autotune.parameter_name import ParameterName
+from autotune.services.base import AdoptedConfig
+from autotune.services.registry import DEPLOYMENT_PORTS, choice_name, map_adoptions, services_of
+from autotune.space.dimension import AdoptedValues
+from autotune.target.model import Tier
+from autotune.target.read_target import TargetFile
+from autotune.transports.base import SshHost, Transport
+from autotune.transports.parallel_hosts import run_on_all
+
+CORRECT_FILES_HINT = "fix the problems above. Until then, autotune does not change those files"
+REPLACE_FILES_HINT = "or set `replace: true` in the tier to let autotune write whole files"
+
+
+@dataclass(frozen=True)
+class HostTemplates:
+    """``adopted_configs`` are the hosts' files as templates, by the names of parts; ``adopted_values``
+    their values.
+
+    ``notes`` lists files that could not be read and services in no tier, a line each.
+    """
+
+    adopted_configs: Mapping[str, AdoptedConfig] = field(default_factory=dict)
+    adopted_values: AdoptedValues = field(default_factory=AdoptedValues)
+    notes: tuple[str, ...] = ()
+
+    @property
+    def skipped_lines(self) -> tuple[str, ...]:
+        """The parameters that are not tuned and why, after the notes."""
+        names: dict[tuple[str, str], list[str]] = {}
+        for name, why in self.adopted_values.skipped.items():
+            full = ParameterName.parse(name)
+            names.setdefault((full.service_prefix, why), []).append(full.parameter)
+        left = (f"{service}: {', '.join(parameters)} not tuned ({why})"
+                for (service, why), parameters in names.items())  # fmt: skip
+        return (*self.notes, *left)
+
+    @property
+    def to_record(self) -> dict[str, Any]:
+        """The record for the journal of a study, from which a resumed study continues."""
+        return {
+            "own": manifest.build_record(self.adopted_configs),
+            "values": dict(self.adopted_values.values),
+            "left": dict(self.adopted_values.skipped),
+            "notes": list(self.notes),
+        }
+
+
+def from_record(record: Mapping[str, Any]) -> HostTemplates:
+    """Return the inverse of `HostTemplates.record`; empty for a study that wrote whole files."""
+    if not record:
+        return HostTemplates()
+    try:
+        running = AdoptedValues(dict(record["values"]), dict(record["left"]))
+        return HostTemplates(manifest.parse_record(record["own"]), running, tuple(record["notes"]))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise AutotuneError(
+            f"cannot read the study's record of the hosts' files: {error}",
+            hint="start a new study with `autotune run`",
+        ) from error
+
+
+def read_host_templates(
+    file: TargetFile, transports: Mapping[str, Transport], runtime: Runtime
+) -> HostTemplates:
+    """Read the hosts of every tier whose files are edited, without a change.
+
+    Raises TargetError if a host does not run the services that the target declares.
+    """
+    tiers = _list_edited_tiers(file)
+    if runtime.layout.isolated:
+        return build_host_templates(
+            file,
+            {},
+            {name: _read_isolated_hosts(file, name, transports, runtime) for name in tiers},
+        )
+    names = dict.fromkeys(host for tier in tiers.values() for host in tier.hosts)
+    hosts = run_on_all(
+        [transports[name] for name in names], lambda transport: _read_host(file, transport)
+    ).unwrap()
+    return build_host_templates(file, hosts)
+
+
+def _list_edited_tiers(file: TargetFile) -> dict[str, Tier]:
+    return {
+        name: tier for name, tier in file.target.tiers.items() if file.target.edits_host_files(name)
+    }
+
+
+def build_host_templates(
+    file: TargetFile,
+    hosts: Mapping[str, DiscoveredHost],
+    isolated_hosts: Mapping[str, Mapping[str, DiscoveredHost]] | None = None,
+) -> HostTemplates:
+    """Return the files that were read from hosts, as templates.
+
+    ``isolated_hosts`` maps tiers to their hosts as the tier's services see them. Raises as
+    `read_host_templates` does.
+    """
+    tiers = isolated_hosts or {}
+    adopted = [adoption.adopt_tier(_find_tier(file, name, tiers.get(name, hosts)), tier.runtime)
+               for name, tier in _list_edited_tiers(file).items()]  # fmt: skip
+    for each in adopted:
+        adoption.check_templates(each)
+    unread = (
+        f"{host}: {path}: {why}" for each in adopted for host, path, why in _list_unread_files(each)
+    )
+    return HostTemplates(
+        {
+            part: _embed_templates(file, own, each)
+            for each in adopted
+            for part, own in each.adopted_configs.items()
+        },
+        _collect_values(file, adopted),
+        tuple(dict.fromkeys((*unread, *_list_untuned(hosts, adopted)))),
+    )
+
+
+def _list_untuned(
+    hosts: Mapping[str, DiscoveredHost], adopted: Sequence[AdoptedTier]
+) -> Iterator[str]:
+    """Yield a line for each service or listener on the hosts that is in no tier of the target."""
+    tuned = {
+        (i.host.name, i.deployment, i.port)
+        for each in adopted
+        for i in each.discovered_tier.instances
+    }
+    running_on = {name: find_instances(host) for name, host in hosts.items()}
+    yield from list_untuned_listeners(
+        (hosts[name], running) for name, (running, _) in running_on.items()
+    )
+    for name, (running, notes) in running_on.items():
+        yield from notes
+        for instance in running:
+            if (name, instance.deployment, instance.port) not in tuned:
+                yield f"{name}: {instance.deployment} on port {instance.port} is in no tier"
+
+
+def _read_host(file: TargetFile, transport: Transport) -> DiscoveredHost:
+    """Return a host under its name in the target."""
+    name = transport.name
+    return replace(read_host(transport, SshHost(name, file.target.hosts[name].address)), name=name)
+
+
+def _read_isolated_hosts(
+    file: TargetFile, tier: str, transports: Mapping[str, Transport], runtime: Runtime
+) -> dict[str, DiscoveredHost]:
+    """Return the hosts of a tier as its services see them."""
+    manager, described = runtime.service_manager, file.target.tiers[tier]
+    assert manager is not None
+    paths = list_config_paths(described.service)
+
+    def read(transport: Transport) -> DiscoveredHost:
+        words = runtime.build_archive_command(file.target, tier, paths)
+        host = SshHost(transport.name, file.target.hosts[transport.name].address)
+        return read_isolated_host(
+            transport, host, described.service, paths, words, manager.shell_functions
+        )
+
+    return run_on_all([transports[name] for name in described.hosts], read).unwrap()
+
+
+def _find_tier(file: TargetFile, name: str, hosts: Mapping[str, DiscoveredHost]) -> DiscoveredTier:
+    """Return the tier as it runs. Raises TargetError."""
+    tier = DiscoveredTier(
+        name,
+        tuple(_find_instance(file, name, hosts[host]) for host in file.target.tiers[name].hosts),
+    )
+    deployments = {i.deployment: i.host.name for i in tier.instances}
+    if len(deployments) > 1:
+        differing = ", ".join(f"{host} runs {runs}" for runs, host in deployments.items())
+        raise _build_mismatch_error(
+            file, name, f"tier {name}: {differing}", "split the tier, " + REPLACE_FILES_HINT
+        )
+    return tier
+
+
+def _find_instance(file: TargetFile, name: str, host: DiscoveredHost) -> DiscoveredInstance:
+    """Return the target's deployment on the host; of several, the deployment at the tier's port."""
+    tier = file.target.tiers[name]
+    running, notes = find_instances(host)
+    chosen = [instance for instance in running if instance.deployment in tier.service]
+    if not chosen:
+        unread = _list_unread_services(tier, host)
+        others = ", ".join(instance.deployment for instance in running)
+        missing = f"no editable {' or '.join(tier.service)}"
+        message = f"{host.name} runs {f'{others}, but ' if others else ''}{missing}"
+        hint = CORRECT_FILES_HINT if unread else "start it, " + REPLACE_FILES_HINT
+        raise _build_mismatch_error(
+            file, name, "\n".join([message, *dict.fromkeys((*notes, *unread))]), hint
+        )
+    chosen.sort(key=lambda i: (i.port != (tier.port or DEPLOYMENT_PORTS[i.deployment]),
+                               tier.service.index(i.deployment)))  # fmt: skip
+    first = chosen[0]
+    if tier.port is None and first.port != DEPLOYMENT_PORTS[first.deployment]:
+        message = f"{host.name}: {first.deployment} listens on port {first.port}"
+        raise _build_mismatch_error(file, name, message, f"set `port: {first.port}` in the tier")
+    return first
+
+
+def _list_unread_services(tier: Tier, host: DiscoveredHost) -> list[str]:
+    """Return why services of a tier may run here unread: whole files would replace their files."""
+    every = map_adoptions()
+    keys = dict.fromkeys(service.key for name in tier.service for service, _ in services_of(name))
+    concerned = [every[key] for key in keys if key in every]
+    running = (unit for unit in host.units if host.is_active(unit)
+               and any(fnmatch(unit, name) for each in concerned for name in each.units))  # fmt: skip
+    return [
+        *(line for adoption in concerned for line in list_unread(host, adoption)),
+        *(f"{host.name}: {unit} runs, but its files could not be read" for unit in running),
+    ]
+
+
+def _build_mismatch_error(file: TargetFile, name: str, message: str, hint: str) -> TargetError:
+    return file.document.build_error(["tiers", name, "service"], message, hint=hint)
+
+
+def _collect_values(file: TargetFile, tiers: list[AdoptedTier]) -> AdoptedValues:
+    choices = {
+        choice_name(tier.discovered_tier.name): tier.discovered_tier.deployment
+        for tier in tiers
+        if len(file.target.tiers[tier.discovered_tier.name].service) > 1
+    }
+    values = {
+        f"{tier.discovered_tier.name}.{key}": v
+        for tier in tiers
+        for key, v in tier.baseline_values.items()
+    }
+    left = {
+        f"{tier.discovered_tier.name}.{key}": v for tier in tiers for key, v in tier.skipped.items()
+    }
+    return AdoptedValues({**choices, **values}, left)
+
+
+def _embed_templates(file: TargetFile, config: AdoptedConfig, tier: AdoptedTier) -> AdoptedConfig:
+    is_choice = len(file.target.tiers[tier.discovered_tier.name].service) > 1
+    files = tuple(replace(each, text=tier.templates[each.template]) for each in config.files)
+    return replace(
+        config, files=files, deployment=tier.discovered_tier.deployment if is_choice else ""
+    )
+
+
+def _list_unread_files(tier: AdoptedTier) -> Iterator[tuple[str, str, str]]:
+    for instance in tier.discovered_tier.instances:
+        for config in instance.configs.values():
+            for path, why in config.unread_files.items():
+                yield instance.host.name, escape_non_utf8(path), escape_non_utf8(why)

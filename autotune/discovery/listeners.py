@@ -1,0 +1,85 @@
+"""Listeners on a host, and the listeners that are not tuned."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from posixpath import basename
+
+from autotune.services.adoption import Listener
+from autotune.services.registry import DEPLOYABLE_SERVICES
+
+_SOCKET_PATTERN = re.compile(r'LISTEN\s+\d+\s+\d+\s+(\S+):(\d+)\s+\S+(?:\s+users:\(\("([^"]*)")?')
+_LOOPBACK_PATTERN = re.compile(r"127\.|\[::1\]|::1$")
+_MAX_NAME_LENGTH = 15  # characters of a process's name that the kernel keeps
+
+
+def parse_listeners(printed: str) -> tuple[Listener, ...]:
+    """Return the listeners in the output of `ss -ltnpH`, each program and port once."""
+    local: dict[tuple[str, int], bool] = {}
+    for address, port, program in _SOCKET_PATTERN.findall(printed):
+        key = program, int(port)
+        local[key] = local.get(key, True) and bool(_LOOPBACK_PATTERN.match(address))
+    return tuple(Listener(*key, local[key]) for key in sorted(local))
+
+
+def list_other_ports(
+    listeners: Iterable[Listener], tuned_ports: Sequence[tuple[str, int]]
+) -> Iterator[str]:
+    """Yield a line for each further port at which a tuned service listens.
+
+    ``tuned_ports`` are services by their keys, with the port of each.
+    """
+    for listener in listeners:
+        owners = _find_owners(listener, tuned_ports)
+        if owners and all(listener.port != port for _, port in owners) and _answers_visitors(
+            owners[0][0], listener.program
+        ):  # fmt: skip
+            key, port = owners[0]
+            yield (
+                f"{DEPLOYABLE_SERVICES[key].title} also listens on port {listener.port} with the same "
+                "settings; "
+                f"load goes to port {port}"
+            )
+
+
+def list_untuned(
+    listeners_by_host: Mapping[str, tuple[Iterable[Listener], Sequence[tuple[str, int]]]],
+) -> Iterator[str]:
+    """Yield lines of listeners that are not tuned: shared by all hosts, then the rest by host."""
+    unowned = {
+        host: [listener for listener in every if not _find_owners(listener, tuned)]
+        for host, (every, tuned) in listeners_by_host.items()
+    }
+    lists = list(unowned.values())
+    alike = (
+        [each for each in lists[0] if all(each in other for other in lists)] if lists[1:] else []
+    )
+    rest = {host: [each for each in of if each not in alike] for host, of in unowned.items()}
+    for where, of in {"every host": alike, **rest}.items():
+        if of:
+            yield f"listening but not tuned on {where}: {', '.join(map(str, of))}"
+
+
+def _find_owners(
+    listener: Listener, tuned_ports: Sequence[tuple[str, int]]
+) -> list[tuple[str, int]]:
+    return [(key, port) for key, port in tuned_ports
+            if any(listener.program.startswith(name) for name in _list_executables(key))]  # fmt: skip
+
+
+def _list_executables(key: str) -> tuple[str, ...]:
+    """Return the prefixes of the names of a service's processes."""
+    names = {name for names in DEPLOYABLE_SERVICES[key].programs.values() for name in names}
+    return tuple(
+        basename(name)[:_MAX_NAME_LENGTH]
+        for name in sorted({*names, key, *DEPLOYABLE_SERVICES[key].serving_processes})
+    )
+
+
+def _answers_visitors(key: str, program: str) -> bool:
+    """True if this process of a service answers visitors, not a web server or an administrator."""
+    service = DEPLOYABLE_SERVICES[key]
+    return not service.gateway_protocol and (
+        not service.serving_processes or program in service.serving_processes
+    )

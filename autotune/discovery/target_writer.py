@@ -1,0 +1,438 @@
+"""`autotune init --from`: a running stack made into a target with its own templates."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
+
+from autotune import config_text
+from autotune.deploy import manifest
+from autotune.discovery import tier_adoption as adoption
+from autotune.discovery.host_reading import DiscoveredHost, read_host, read_versions
+from autotune.discovery.tier_adoption import AdoptedTier
+from autotune.discovery.tiers import (
+    DiscoveredInstance,
+    DiscoveredTier,
+    find_instances,
+    group_tiers,
+    list_untuned_listeners,
+)
+from autotune.errors import AutotuneError
+from autotune.masking import mask_secrets
+from autotune.services.base import Endpoint, Value
+from autotune.services.registry import list_programs
+from autotune.space.dimension import Dimension
+from autotune.strict_parsing import split_lines
+from autotune.target.field_types import NAME_PATTERN
+from autotune.transports import curl
+from autotune.transports.base import SshHost, Transport
+from autotune.transports.local import LocalTransport
+from autotune.transports.parallel_hosts import run_on_all
+from autotune.transports.request import DEFAULT_PORTS, Request, TlsOptions
+
+_FIRST_REQUEST_SECONDS = 10.0  # seconds: this may be the first request since the site started
+_LOGIN_PATTERN = re.compile(
+    r"(?:(?P<user>[^@]+)@)?(?P<address>\[[^\]]+\]|[^:]+)(?::(?P<port>[0-9]+))?"
+)
+
+
+@dataclass(frozen=True)
+class AdoptionSummary:
+    """``tier_summaries`` as text, the number of ``parameter_count``, and ``notes`` on everything not
+    adopted."""
+
+    target_file: Path
+    templates_directory: Path
+    tier_summaries: tuple[str, ...]
+    parameter_count: int
+    notes: tuple[str, ...]
+
+
+def adopt_hosts(
+    logins: Sequence[str],
+    target_file: Path | None,
+    ssh_config: Path | None,
+    request_path: str | None,
+) -> AdoptionSummary:
+    """Read the hosts (``[user@]host[:port]``), write ``target_file`` and the templates next to it.
+
+    No host is changed. Raises AutotuneError, HostUnreachable.
+    """
+    if not logins:
+        raise AutotuneError("--from: missing host", hint="use --from user@host[,user@host…]")
+    return write_target(_read_hosts(logins, ssh_config), target_file, ssh_config, request_path)
+
+
+def write_target(
+    hosts: Sequence[DiscoveredHost],
+    target_file: Path | None,
+    ssh_config: Path | None,
+    request_path: str | None,
+) -> AdoptionSummary:
+    """Write the target file of hosts that were read, and the templates made of their files.
+
+    Without ``request_path``, load goes to the first of `/index.php` and `/` that answers with a 2xx,
+    or to the
+    URL of a redirect. Raises AutotuneError if there is nothing to tune or a file would be overwritten.
+    """
+    discovered, notes = _find_tiers(hosts)
+    adopted = [adoption.adopt_tier(tier) for tier in discovered]
+    name = target_file.stem if target_file else hosts[0].name
+    if not re.match(NAME_PATTERN, name):
+        hint = "use --out with letters, digits, _ and -"
+        raise AutotuneError(f"invalid target name {name!r}", hint=hint)
+    target_file = target_file or Path("targets") / f"{name}.yaml"
+    templates = target_file.parent / "templates" / name
+    for place in (target_file, templates):
+        if place.exists():
+            raise AutotuneError(f"{place} already exists", hint="choose another file with --out")
+    stack = AdoptedStack(
+        name=name,
+        hosts=hosts,
+        tiers=adopted,
+        load_request=LoadRequest(f"path: {quote_yaml(request_path)}")
+        if request_path
+        else _choose_request(discovered),
+        templates_path=f"templates/{name}",
+        ssh_config=str(ssh_config.expanduser().resolve()) if ssh_config else None,
+        notes=notes,
+    )
+    _write_templates(adopted, templates)
+    target_file.write_text(format_target(stack), encoding="utf-8")
+    parameters = sum(len(tier.baseline_values) for tier in adopted)
+    return AdoptionSummary(
+        target_file, templates, tuple(map(_summarize_tier, discovered)), parameters, tuple(notes)
+    )
+
+
+def _write_templates(tiers: Sequence[AdoptedTier], templates: Path) -> None:
+    texts = {
+        manifest.MANIFEST_FILE: manifest.format_manifest(
+            {k: own for tier in tiers for k, own in tier.adopted_configs.items()}
+        )
+    }
+    for tier in tiers:
+        adoption.check_templates(tier)
+        texts |= tier.templates
+    for relative, text in texts.items():
+        place = templates / relative
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(config_text.encode(text))
+
+
+def _find_tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTier], list[str]]:
+    """Return the tiers, and a note for each thing that autotune does not tune."""
+    per_host = [find_instances(host) for host in hosts]
+    notes = [note for _, of_host in per_host for note in of_host]
+    notes += list_untuned_listeners(zip(hosts, (deployed for deployed, _ in per_host), strict=True))
+    discovered = group_tiers(instance for of_host, _ in per_host for instance in of_host)
+    if not discovered:
+        idle = [f"{host.name}: autotune found no service to tune" for host in hosts]
+        *others, last = [adoption.title for adoption in list_programs()]
+        raise AutotuneError(
+            "\n".join(notes or idle),
+            hint=f"autotune finds {', '.join(others)} and {last} in Debian's units. Start them, or"
+            " write a target with `autotune init`",
+        )
+    notes += [
+        f"{host.name}: autotune found no service to tune, so the host is in no tier"
+        for host, (deployed, _) in zip(hosts, per_host, strict=True) if not deployed
+    ]  # fmt: skip
+    if len(entries := [tier.name for tier in _find_entry_tiers(discovered)]) > 1:
+        notes.append(
+            f"ambiguous entry tier: no file shows what forwards to {' and '.join(entries)}. "
+            "Set `forwards_to:` or `uses:`"
+        )
+    unread = (
+        config_text.escape_non_utf8(f"{instance.host.name}: {path}: {why}")
+        for tier in discovered
+        for instance in tier.instances
+        for config in instance.configs.values()
+        for path, why in config.unread_files.items()
+    )
+    return discovered, [*notes, *dict.fromkeys(unread)]
+
+
+def _read_hosts(logins: Sequence[str], ssh_config: Path | None) -> list[DiscoveredHost]:
+    """Return the hosts that were read, under unique names that are valid in the target."""
+    if ssh_config and not ssh_config.expanduser().exists():
+        raise AutotuneError(
+            f"{ssh_config} does not exist", hint="--ssh-config expects an ssh_config(5) file"
+        )
+    # The SSH libraries take a second to load.
+    from autotune.transports.ssh import SshTransport
+
+    by_name = {login.strip(): _parse_login(login, ssh_config) for login in logins}
+    transports: dict[str, Transport] = {name: SshTransport(h) for name, h in by_name.items()}
+
+    def described(transport: Transport) -> DiscoveredHost:
+        return read_versions(read_host(transport, by_name[transport.name]), transport)
+
+    try:
+        hosts = run_on_all(transports.values(), described).unwrap()
+    finally:
+        for transport in transports.values():
+            transport.close()
+    times = Counter[str]()
+    named = []
+    for host in hosts.values():
+        times[host.name] += 1
+        number = times[host.name]
+        named.append(host if number == 1 else replace(host, name=f"{host.name}-{number}"))
+    return named
+
+
+def _parse_login(login: str, ssh_config: Path | None) -> SshHost:
+    match = _LOGIN_PATTERN.fullmatch(login.strip())
+    if match is None:
+        raise AutotuneError(f"{login!r} is not a host", hint="use --from user@host[,user@host…]")
+    return SshHost(
+        name=login.strip(),
+        address=match["address"].strip("[]"),
+        user=match["user"],
+        port=int(match["port"]) if match["port"] else None,
+        config_file=str(ssh_config.expanduser()) if ssh_config else None,
+    )
+
+
+@dataclass(frozen=True)
+class LoadRequest:
+    """The page that load requests, as text for the target file, and a remark on it."""
+
+    load_keys: str
+    remark: str = ""
+
+
+def _find_entry_tiers(discovered: Sequence[DiscoveredTier]) -> list[DiscoveredTier]:
+    behind = {name for tier in discovered for name in (tier.forwards_to, *tier.uses)}
+    return [tier for tier in discovered if tier.name not in behind] or list(discovered[:1])
+
+
+def _choose_request(discovered: Sequence[DiscoveredTier]) -> LoadRequest:
+    """Return the first page that answers: `/index.php`, then `/`. Follows one redirect."""
+    entry = _find_entry_tiers(discovered)[0]
+    host, front = entry.instances[0].host.address, entry.instances[0]
+    if front.tls:
+        return _choose_tls_request(host, front)
+    for path in ("/index.php", "/"):
+        answer = curl.send_request(
+            LocalTransport(), f"http://{host}:{entry.port}{path}", _FIRST_REQUEST_SECONDS
+        )
+        if isinstance(answer, str):
+            continue
+        if answer.ok:
+            return LoadRequest(f"path: {quote_yaml(path)}")
+        url = urlsplit(answer.location)
+        if url.hostname and (url.scheme, url.hostname) != ("http", host):
+            return _request_redirect_target(host, url, "The site redirects to")
+    return LoadRequest(f"path: {quote_yaml('/')}")
+
+
+def _choose_tls_request(host: str, instance: DiscoveredInstance) -> LoadRequest:
+    """Return the page of a site with HTTPS alone, by the name in its files or by its address."""
+    port = "" if instance.port == DEFAULT_PORTS["https"] else f":{instance.port}"
+    name = instance.hostname or (f"[{host}]" if ":" in host else host)
+    site = urlsplit(f"https://{name}{port}")
+    for path in ("/index.php", "/"):
+        url = site._replace(path=path)
+        answer = curl.send_request(
+            LocalTransport(), _build_request(host, url), _FIRST_REQUEST_SECONDS
+        )
+        if isinstance(answer, str):
+            continue
+        if answer.ok:
+            break
+        if urlsplit(answer.location).hostname:
+            return _request_redirect_target(
+                host, urlsplit(answer.location), "The site redirects to"
+            )
+    return _describe_url(f"The site uses HTTPS only, at {url.geturl()}", host, url, answer)
+
+
+def _request_redirect_target(host: str, url: SplitResult, description: str) -> LoadRequest:
+    """Return the URL to which the site redirects, requested from the same host."""
+    answer = curl.send_request(LocalTransport(), _build_request(host, url), _FIRST_REQUEST_SECONDS)
+    return _describe_url(f"{description} {url.geturl()}", host, url, answer)
+
+
+def _describe_url(
+    description: str, host: str, url: SplitResult, answer: curl.CurlAnswer | str
+) -> LoadRequest:
+    """Return a URL with a remark: ``description``, then the result of the request."""
+    if isinstance(answer, str) and "subject name" in answer:
+        remark = (
+            f"{description}, but its certificate is for another name: use that name in the URL."
+        )
+    elif isinstance(answer, str) and "certificate" in answer:
+        remark = f"{description}, but this machine does not trust its certificate: add `ca: FILE`."
+    elif isinstance(answer, str) or not answer.ok:
+        reply = answer if isinstance(answer, str) else f"status {answer.status}"
+        asked = _build_request(host, url).endpoint
+        remark = f"{description}, but the request to {asked} failed: {split_lines(reply)[0]}"
+    else:
+        remark = f"{description}."
+    return LoadRequest(f"url: {quote_yaml(url.geturl())}", remark)
+
+
+def _build_request(host: str, url: SplitResult) -> Request:
+    endpoint = Endpoint(host, url.port or DEFAULT_PORTS[url.scheme])
+    return Request(endpoint, url.path or "/", host=url.hostname,
+                   tls=TlsOptions() if url.scheme == "https" else None)  # fmt: skip
+
+
+def _summarize_tier(tier: DiscoveredTier) -> str:
+    hosts = ", ".join(instance.host.name for instance in tier.instances)
+    onward = [f"forwards to {tier.forwards_to}"] if tier.forwards_to else []
+    onward += [f"uses {', '.join(tier.uses)}"] if tier.uses else []
+    behind = f"; {', '.join(onward)}" if onward else ""
+    return f"{tier.name}: {tier.deployment} on {hosts}, {tier.listen_location}{behind}"
+
+
+# -- the text of the target file ------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class AdoptedStack:
+    """The content of the target file; ``notes`` are at its top."""
+
+    name: str
+    hosts: Sequence[DiscoveredHost]
+    tiers: Sequence[AdoptedTier]
+    load_request: LoadRequest
+    templates_path: str
+    ssh_config: str | None = None
+    notes: Sequence[str] = ()
+
+
+def format_target(stack: AdoptedStack) -> str:
+    """Return the target file as YAML with comments."""
+    return "\n".join([*_format_header(stack), "", *_format_hosts(stack), "", *_format_tiers(stack), "",
+                      *_format_parameters(stack), "", *_format_load(stack)]) + "\n"  # fmt: skip
+
+
+def _format_header(stack: AdoptedStack) -> Iterator[str]:
+    yield format_comment(f"Adopted from {', '.join(host.address for host in stack.hosts)}.")
+    yield (
+        f"# Templates of the hosts' files are in {stack.templates_path}, with variables for "
+        "tunable values."
+    )
+    yield "# With the baseline below, they reproduce the files byte for byte. Text that autotune does not"
+    yield "# understand is replaced by placeholders and stays on its host."
+    for note in stack.notes:
+        yield format_comment(f"Not adopted: {note}")
+    yield f"name: {stack.name}"
+    yield ""
+    yield "# The objective that must hold while the throughput rises. Set it to what your users need."
+    yield "slo: {p99: 50ms, errors: 0.1%}"
+
+
+def _format_hosts(stack: AdoptedStack) -> Iterator[str]:
+    yield "hosts:"
+    for host in stack.hosts:
+        size = f"{host.facts.cpus:g} CPUs, {host.facts.memory // 2**20} MB"
+        keys = {"address": quote_yaml(host.address)}
+        if host.user:
+            keys["user"] = quote_yaml(host.user)
+        if host.port:
+            keys["port"] = str(host.port)
+        yield f"  {format_comment(', '.join([size, *host.versions]))}"
+        yield f"  {host.name}: {_format_mapping(keys)}"
+    if stack.ssh_config:
+        yield ""
+        yield f"ssh: {_format_mapping({'config': quote_yaml(stack.ssh_config)})}"
+
+
+def _format_tiers(stack: AdoptedStack) -> Iterator[str]:
+    yield "tiers:"
+    for tier in stack.tiers:
+        discovered = tier.discovered_tier
+        for other in discovered.assumed_uses:
+            yield f"  # Assumed: {discovered.name} uses {other}. No file of {discovered.name} names it."
+        for loses in dict.fromkeys(own.loses for own in tier.adopted_configs.values() if own.loses):
+            yield f"  # Not restarted because {loses}. `allow_data_loss: true` allows a restart."
+        yield f"  {discovered.name}:"
+        yield f"    hosts: [{', '.join(instance.host.name for instance in discovered.instances)}]"
+        yield f"    service: {discovered.deployment}"
+        yield f"    port: {discovered.port}"
+        if discovered.forwards_to:
+            yield f"    forwards_to: {discovered.forwards_to}"
+        if discovered.uses:
+            yield f"    uses: [{', '.join(discovered.uses)}]"
+        yield f"    templates: {quote_yaml(stack.templates_path)}"
+
+
+def _format_parameters(stack: AdoptedStack) -> Iterator[str]:
+    yield "# Each `default` is the value in the files, or the software's default if the files set none."
+    yield "# Kernel settings are tuned too, starting from the hosts' values. `{drop: true}` excludes a"
+    yield "# parameter. `autotune params` lists the whole catalogue."
+    yield "parameters:"
+    for tier in stack.tiers:
+        left: dict[str, list[str]] = {}
+        for dimension in tier.dimensions:
+            key = adoption.format_key(dimension)
+            if dimension.expression is not None:
+                continue
+            if key in tier.baseline_values:
+                yield _format_parameter(dimension, tier.baseline_values[key])
+            if key in tier.skipped:
+                left.setdefault(tier.skipped[key], []).append(dimension.name)
+        for why, names in left.items():
+            yield f"  {format_comment(f'Not tuned ({why}):')}"
+            yield from (f"  {name}: {{drop: true}}" for name in names)
+
+
+def _format_parameter(dimension: Dimension, value: Value) -> str:
+    default = {"default": format_scalar(value)}
+    if dimension.parameter.on_demand:
+        keys, default = {"fixed": format_scalar(value)}, {}
+    elif dimension.choices:
+        keys = {"choices": f"[{', '.join(map(format_scalar, dimension.choices))}]"}
+    else:
+        assert isinstance(value, int | float)
+        low, high = dimension.bounds
+        keys = {"range": f"[{format_scalar(min(low, value))}, {format_scalar(max(high, value))}]"}
+    unit = dimension.parameter.unit
+    counted = f" ({unit})" if unit else ""
+    line = f"  {dimension.name}: {_format_mapping({**keys, **default})}"
+    return f"  # {dimension.parameter.meaning}{counted}\n{line}"
+
+
+def _format_load(stack: AdoptedStack) -> Iterator[str]:
+    yield "# Load comes from this machine unless `hosts:` names others, and goes only to the first tier."
+    yield "# `path` is requested by address, without a host name. Load never exceeds max_rate. Each"
+    yield "# answer is compared with the answers before the first trial. `expect: {body: TEXT}` sets text"
+    yield "# that every correct answer contains."
+    if stack.load_request.remark:
+        yield format_comment(stack.load_request.remark)
+    yield f"load: {{generator: httperf, {stack.load_request.load_keys}, max_rate: 5000/s}}"
+    yield "budget: {trials: 40, time: 45m}"
+
+
+def _format_mapping(keys: Mapping[str, str]) -> str:
+    return "{" + ", ".join(f"{key}: {value}" for key, value in keys.items()) + "}"
+
+
+def format_comment(text: str) -> str:
+    """Return one comment line, without secrets and without control characters."""
+    return "# " + "".join(c for c in " ".join(mask_secrets(text).split()) if c.isprintable())
+
+
+def format_scalar(value: Value) -> str:
+    """Return a value as YAML."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return quote_yaml(value) if isinstance(value, str) else f"{value}"
+
+
+def quote_yaml(word: str) -> str:
+    """Return text as YAML: in quotes unless it is a plain word."""
+    plain = word.replace("_", "a").replace("-", "a").replace("+", "a")
+    special = word.lower() in ("on", "off", "yes", "no", "true", "false", "null", "y", "n")
+    if plain.isalnum() and word[0].isalpha() and not special:
+        return word
+    return json.dumps(word, ensure_ascii=False)

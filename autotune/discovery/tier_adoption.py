@@ -1,0 +1,208 @@
+"""Discovered tiers made tunable: templates, baselines, and the parameters that are not tuned."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from autotune.config_text import escape_non_utf8
+from autotune.discovery.tiers import DiscoveredTier
+from autotune.errors import AutotuneError
+from autotune.masking import list_placeholders, mask_secrets
+from autotune.parameter_name import ParameterName, select_service_settings
+from autotune.services.adoption import RunningService
+from autotune.services.base import AdoptedConfig, ConfigFile, Value
+from autotune.services.directives import AdoptionResult, Edit, render_edits
+from autotune.services.registry import list_tier_services, map_adoptions
+from autotune.space.dimension import Dimension
+from autotune.space.facts import find_common_facts
+from autotune.space.space import build_tier_dimensions
+from autotune.target.model import Tier
+from autotune.target.runtimes import DEFAULT_RUNTIME
+
+
+@dataclass(frozen=True)
+class AdoptedTier:
+    """``templates`` are by path below their directory, ``adopted_configs`` by the names of parts.
+
+    ``baseline_values`` is the baseline, and ``skipped`` the reason why a parameter is not tuned. Both
+    are by ``SERVICE.NAME``.
+    """
+
+    discovered_tier: DiscoveredTier
+    dimensions: tuple[Dimension, ...]
+    templates: dict[str, str] = field(default_factory=dict)
+    adopted_configs: dict[str, AdoptedConfig] = field(default_factory=dict)
+    baseline_values: dict[str, Value] = field(default_factory=dict)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+
+def adopt_tier(tier: DiscoveredTier, runtime: str = DEFAULT_RUNTIME) -> AdoptedTier:
+    """Put variables into the files of a tier's hosts, if all hosts have the same value."""
+    hosts = tuple(instance.host.name for instance in tier.instances)
+    model = Tier(hosts=hosts, service=(tier.deployment,), runtime=runtime)
+    dimensions = tuple(
+        build_tier_dimensions(
+            tier.name, model, find_common_facts(i.host.facts for i in tier.instances)
+        )
+    )
+    adopted = AdoptedTier(tier, dimensions)
+    for place in list_tier_services(tier.name, model):
+        service = place.service
+        if all(service.name in instance.services for instance in tier.instances):
+            _adopt_service(adopted, service.name)
+        elif service.per_deployment and not service.isolated_only:
+            # Units keep their own limit of open files: a drop-in would be a new file on the host.
+            adopted.adopted_configs.update(
+                {f"{tier.name}.{host}.{service.name}": AdoptedConfig() for host in hosts}
+            )
+            names = (f"{service.name}.{parameter.name}" for parameter in service.parameters)
+            why = (
+                "its files are not at Debian's paths"
+                if service.interpreter
+                else "units keep their own limits"
+            )
+            adopted.skipped.update(dict.fromkeys(names, why))
+    return adopted
+
+
+def check_templates(tier: AdoptedTier) -> None:
+    """Raise AutotuneError if a template does not reproduce its file."""
+    from autotune.deploy import templates  # Jinja2 is slow to load
+
+    for instance in tier.discovered_tier.instances:
+        for service, config in instance.configs.items():
+            own = tier.adopted_configs[
+                f"{tier.discovered_tier.name}.{instance.host.name}.{service}"
+            ]
+            values = _select_baseline(tier, service)
+            for file in own.files:
+                text = templates.render_text(tier.templates[file.template], values)
+                running = instance.services[service]
+                outliner = map_adoptions()[running.key].visible.build_outliner(file.path)
+                if text != mask_secrets(config.texts[file.path], outliner):
+                    raise AutotuneError(f"a template cannot reproduce {file.path} exactly")
+
+
+def format_key(dimension: Dimension) -> str:
+    """Return ``service.parameter``, the name of a value in an adopted tier."""
+    return ParameterName.parse(dimension.name).name_within_tier
+
+
+def _select_baseline(tier: AdoptedTier, service: str) -> Mapping[str, object]:
+    """Return values by bare names; a derived value is calculated from the software's values."""
+    values = select_service_settings(tier.baseline_values, service)
+    numbers = {d.name: value * d.unit_factor for d in tier.dimensions
+             if isinstance(value := tier.baseline_values.get(format_key(d)), int | float)}  # fmt: skip
+    for dimension in tier.dimensions:
+        name = ParameterName.parse(dimension.name)
+        if (
+            name.service == service
+            and dimension.expression
+            and {*dimension.expression.names()} <= {*numbers}
+        ):
+            values.setdefault(
+                name.parameter,
+                round(dimension.expression.evaluate(numbers) / dimension.unit_factor),
+            )
+    return values
+
+
+def _adopt_service(adopted: AdoptedTier, service: str) -> None:
+    """Add the files of one service on every host."""
+    tier = adopted.discovered_tier
+    dimensions = select_service_settings(
+        {d.name: d for d in adopted.dimensions}, f"{tier.name}.{service}"
+    )
+    per_host = _adopt_on_hosts([i.services[service] for i in tier.instances], dimensions)
+    for instance, of_host in zip(tier.instances, per_host, strict=True):
+        running, host = instance.services[service], instance.host
+        files = []
+        for path, text in _build_templates(running, of_host.edits).items():
+            template = f"{host.name}{path}.j2"
+            adopted.templates[template] = text
+            mode, new = host.tree.modes.get(path, 0o644), path not in host.tree.files
+            files.append(ConfigFile(path, template, mode, optional=new))
+        adopted.adopted_configs[f"{tier.name}.{host.name}.{service}"] = AdoptedConfig(
+            tuple(files),
+            running.listen_address,
+            running.restart_loss,
+            running.unit,
+            running.config.main_file if running.unit else "",
+        )
+    first = per_host[0]
+    adopted.baseline_values.update(
+        {f"{service}.{name}": value for name, value in first.values.items()}
+    )
+    for name in dict.fromkeys((*dimensions, *first.skipped)):
+        if name in first.skipped or name not in first.values:
+            why = first.skipped.get(name, "these files offer no place for it")
+            adopted.skipped[f"{service}.{name}"] = escape_non_utf8(why)
+
+
+def _adopt_on_hosts(
+    services: Sequence[RunningService], dimensions: Mapping[str, Dimension]
+) -> list[AdoptionResult]:
+    """Return the tunable values of each host; hosts of a tier share settings, so they must agree."""
+    tune = map_adoptions()[services[0].key].adopt
+
+    def accepts(name: str, value: Value) -> bool:
+        return name in dimensions and _is_valid_baseline(dimensions[name], value)
+
+    first = [tune(service, accepts) for service in services]
+    differing = {
+        name
+        for name in {name for adopted in first for name in adopted.values}
+        if len({(type(a.values.get(name)), a.values.get(name)) for a in first}) > 1
+    }
+    left = dict.fromkeys(differing, "the hosts have different values")
+    unshown = {
+        name
+        for s, adopted in zip(services, first, strict=True)
+        for name in _find_masked_parameters(s, adopted)
+    }
+    left |= dict.fromkeys(unshown, "the text around it is masked")
+    if not left:
+        return first
+    again = [tune(s, lambda name, v: name not in left and accepts(name, v)) for s in services]
+    for adopted in again:
+        adopted.skipped.update(left)
+    return again
+
+
+def _find_masked_parameters(service: RunningService, adopted: AdoptionResult) -> set[str]:
+    """Return the parameters whose edits touch masked text."""
+    names = set[str]()
+    for edit in adopted.edits:
+        understood = map_adoptions()[service.key].visible
+        places = list_placeholders(
+            service.config.texts[edit.path], understood.build_outliner(edit.path)
+        )
+        at = bisect_right(places, edit.start, key=lambda place: place[0]) - 1
+        after = at + 1 < len(places) and places[at + 1][0] < edit.end
+        if after or (at >= 0 and edit.start < places[at][1] and edit.end > places[at][0]):
+            names |= {name for name in adopted.values if re.search(rf"\b{name}\b", edit.text)}
+    return names
+
+
+def _is_valid_baseline(dimension: Dimension, value: Value) -> bool:
+    """True if a value can be the baseline of a dimension; a range can be widened for it."""
+    if choices := (*dimension.choices, *dimension.parameter.choices):
+        return any(value == choice and type(value) is type(choice) for choice in choices)
+    if isinstance(value, bool | str) or (dimension.is_logarithmic and value <= 0):
+        return False
+    return not dimension.is_integer or value == int(value)
+
+
+def _build_templates(running: RunningService, edits: Iterable[Edit]) -> dict[str, str]:
+    """Return the files with tunable values, as templates that show only understood text."""
+    config, understood = running.config, map_adoptions()[running.key].visible
+    pieces: dict[str, list[tuple[int, int, str]]] = {}
+    for edit in dict.fromkeys(edits):  # a file can be included twice
+        if edit.path not in pieces:
+            outliner = understood.build_outliner(edit.path)
+            pieces[edit.path] = [*list_placeholders(config.texts[edit.path], outliner)]
+        pieces[edit.path].append((edit.start, edit.end, edit.text))
+    return {path: render_edits(config.texts[path], of_file) for path, of_file in pieces.items()}

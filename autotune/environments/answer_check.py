@@ -1,0 +1,205 @@
+"""Reference responses, taken before the first trial, and response checks during a trial."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from autotune.errors import AutotuneError
+from autotune.loads import probes
+from autotune.loads.answer_kind import ReferenceAnswer, displayed_title, find_error
+from autotune.loads.answer_validation import (
+    AnswerInspection,
+    AnswerValidator,
+    InspectionLog,
+    LoadPage,
+    build_pages,
+)
+from autotune.loads.base import LoadGenerator, LoadResult
+from autotune.loads.load_commands import LoadCommand, run_together
+from autotune.loads.probes import ProbeAnswer
+from autotune.target.expected_answer import Expect
+from autotune.transports.base import Transport
+from autotune.transports.request import Request
+
+MAX_TOTAL_SAMPLES = 200  # for all pages together
+MIN_PAGE_SAMPLES, MAX_PAGE_SAMPLES = 5, 20  # per page
+MAX_SAMPLE_RATE = 20.0
+ANSWER_TIMEOUT_SECONDS = 10.0  # seconds for a response of a cold stack
+REPAIR_HINT = (
+    "repair the site, or describe a correct response: `load: {expect: {status: …, body: …}}`"
+)
+NOT_COMPARED_NOTE = (
+    "autotune takes no reference answers, because it does not know which pages the load requests. "
+    "The checks of the script or generator decide"
+)
+
+
+@dataclass
+class AnswerCheck:
+    """Knowledge about correct responses, and the responses checked in the current trial.
+
+    ``max_error_fraction`` is the accepted fraction of failed requests. ``max_rate`` limits the load in
+    requests/s. ``host`` requests the reference responses. This happens before any deployment if
+    ``hosts_serve_site`` hosts serve the site.
+    """
+
+    request: Request
+    validator: AnswerValidator
+    host: Transport
+    max_error_fraction: float
+    max_rate: float
+    inspections: InspectionLog = field(default_factory=InspectionLog)
+    hosts_serve_site: bool = False
+    is_learned: bool = False
+    records: tuple[dict[str, Any], ...] = ()
+
+    @classmethod
+    def create(
+        cls,
+        load: LoadGenerator,
+        request: Request,
+        expect: Expect | None,
+        host: Transport,
+        *,
+        errors: float,
+        max_rate: float,
+        untouched: bool = False,
+    ) -> AnswerCheck:
+        """Return the check for a load. If the only correct body is known, it needs no references."""
+        if request.expected_body is not None:
+            return cls(
+                request,
+                AnswerValidator.for_exact_body(request),
+                host,
+                errors,
+                max_rate,
+                is_learned=True,
+            )
+        validator = AnswerValidator(build_pages(load.list_steps(request), expect))
+        return cls(request, validator, host, errors, max_rate, hosts_serve_site=untouched)
+
+    @property
+    def statuses(self) -> frozenset[int]:
+        """Return the statuses that are correct for any page. A generator cannot distinguish pages."""
+        of_pages = (page.statuses for page in self.validator.pages)
+        return frozenset().union(*of_pages) or self.request.statuses
+
+    def begin_measurement(self, *, is_deployed: bool) -> tuple[dict[str, Any], ...]:
+        """Restart the response checks, and take reference responses if they are due.
+
+        Returns references that are not recorded yet. Raises AutotuneError like ``learn_references``.
+        """
+        if is_deployed or self.hosts_serve_site:
+            self.learn_references()
+        self.inspections = InspectionLog()
+        records, self.records = self.records, ()
+        return records
+
+    def learn_references(self) -> None:
+        """Take the reference responses of each page unless they are known.
+
+        Raises AutotuneError with a reason and a hint if too many responses are wrong.
+        """
+        if self.is_learned:
+            return
+        samples = self._request_samples()
+        problems = [(page, why) for page, answers in zip(self.validator.pages, samples, strict=True)
+                    if (why := find_reference_problem(page, answers))]  # fmt: skip
+        if sum(page.share for page, _ in problems) > self.max_error_fraction:
+            page, why = max(problems, key=lambda problem: problem[0].share)
+            raise AutotuneError(
+                f"{page.name} returns a wrong answer before the first trial: {why}",
+                hint=REPAIR_HINT,
+            )
+        wrong = {page.name for page, _ in problems}
+        # A page that fails from the start keeps failing, so its few requests count as errors.
+        self.validator = AnswerValidator(tuple(
+            replace(page, reference=ReferenceAnswer.from_samples([a for a in answers if a]))
+            for page, answers in zip(self.validator.pages, samples, strict=True)
+            if page.name not in wrong
+        ))  # fmt: skip
+        self.records = tuple(map(build_record, self.validator.pages))
+        self.is_learned = True
+
+    def _request_samples(self) -> list[list[ProbeAnswer | None]]:
+        """Request each page several times and return the responses by page."""
+        pages = self.validator.pages
+        if not pages:
+            return []
+        each = min(MAX_PAGE_SAMPLES, max(MIN_PAGE_SAMPLES, MAX_TOTAL_SAMPLES // len(pages)))
+        entries = self.request.per_endpoint()
+        requests = [
+            page.build_request(entries[turn % len(entries)])
+            for turn in range(each)
+            for page in pages
+        ]
+        command = probes.build_command(
+            requests,
+            per_second=min(MAX_SAMPLE_RATE, self.max_rate),
+            timeout=ANSWER_TIMEOUT_SECONDS,
+            mean_bytes=0.1,
+            whole_bodies=self.validator.reads_whole_bodies,
+        )
+        load = LoadCommand(
+            self.host,
+            command.argv,
+            command.max_rate,
+            0.0,
+            command.span_seconds,
+            command.stop_seconds,
+            command.input,
+        )
+        (done,) = run_together([load], self.max_rate)
+        answers = probes.parse_answers(done, requests)
+        return [answers[place :: len(pages)] for place in range(len(pages))]
+
+    def find_inspection(self, rate: float) -> AnswerInspection:
+        return self.inspections.latest_up_to(rate)
+
+    def record_inspection(self, rate: float, result: LoadResult) -> None:
+        """Record which responses a reading checked."""
+        if result.looked_at:
+            example = result.example if result.wrong else ""
+            self.inspections.add(rate, AnswerInspection(result.looked_at, result.wrong, example))
+
+
+def find_reference_problem(page: LoadPage, answers: Sequence[ProbeAnswer | None]) -> str | None:
+    """Return the reason why responses cannot serve as a reference, or ``None`` if they can."""
+    return next(_find_problems(page, answers), None)
+
+
+def _find_problems(page: LoadPage, answers: Sequence[ProbeAnswer | None]) -> Iterator[str]:
+    came = [answer for answer in answers if answer is not None]
+    if not came:
+        yield f"no response to {len(answers)} requests"
+    for answer in came:
+        if page.expect and (
+            why := page.expect.describe_mismatch(
+                answer.status, answer.headers, answer.text, answer.size
+            )
+        ):
+            yield why
+        elif answer.status not in page.statuses:
+            onward = answer.headers.get("location", "")
+            yield f"status {answer.status}" + (f", Location: {onward[:200]}" if onward else "")
+        elif not (page.expect and page.expect.body) and (words := find_error(answer)):
+            yield f"status {answer.status}, but it looks like an error page: {words!r}"
+
+
+def build_record(page: LoadPage) -> dict[str, Any]:
+    """Return a page's reference response as a record."""
+    reference = page.reference
+    assert reference is not None
+    return {
+        "page": page.name,
+        "share": round(page.share, 4),
+        "samples": reference.sample_count,
+        "statuses": sorted(reference.statuses),
+        "types": sorted(reference.media_types),
+        "sizes": list(reference.size_range),
+        "title": displayed_title(reference),
+        "markers": len(reference.markers),
+        **({"expect": str(page.expect)} if page.expect else {}),
+    }

@@ -1,0 +1,74 @@
+"""Checks of declared services that need the catalogue and the hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autotune.errors import TargetError
+from autotune.services.registry import RESERVED_NAMES
+from autotune.space.expression import parse_expression
+from autotune.space.facts import HostFacts
+from autotune.target.declared_service import ServiceSpec
+from autotune.target.quantities import convert_to_unit
+from autotune.target.read_target import TargetFile
+
+PLACEHOLDER_FACTS = HostFacts(1, 2**30)  # only the names of facts matter
+
+
+def find_errors(file: TargetFile) -> Iterator[TargetError]:
+    """Yield an error for each duplicate name, invalid expression, and file without text."""
+    for name, spec in file.target.services.items():
+        place = ("services", name)
+        if name in RESERVED_NAMES:
+            message = f"autotune already contains a service {name}"
+            yield file.document.build_error(place, message, hint=f"rename it to my_{name}")
+        yield from _find_expression_errors(file, name, spec)
+    for name, tier in file.target.tiers.items():
+        for service in tier.service:
+            if service in file.target.services and not file.target.edits_host_files(name):
+                yield from _find_missing_texts(file, name, service)
+
+
+def _find_expression_errors(
+    file: TargetFile, name: str, spec: ServiceSpec
+) -> Iterator[TargetError]:
+    facts = PLACEHOLDER_FACTS.to_names()
+    for parameter, declared in spec.parameters.items():
+        for key in ("default", "range", "recommended", "safe"):
+            value = getattr(declared, key)
+            for bound in value if isinstance(value, tuple) else (value,):
+                # Text that is not a quantity in the parameter's unit is an expression of host
+                # facts.
+                if declared.choices is None and isinstance(
+                    convert_to_unit(bound, declared.unit or ""), str
+                ):
+                    place = ("services", name, "parameters", parameter, key)
+                    yield from _check_expression(file, place, str(bound), set(facts))
+    for size, text in spec.needs.model_dump().items():
+        if text:
+            yield from _check_expression(
+                file, ("services", name, "needs", size), text, {*spec.parameters}
+            )
+
+
+def _check_expression(
+    file: TargetFile, location: tuple[str, ...], text: str, names: set[str]
+) -> Iterator[TargetError]:
+    try:
+        unknown = sorted({*parse_expression(text).names()} - names)
+    except ValueError as error:
+        yield file.document.build_error(location, str(error))
+        return
+    for name in unknown:
+        yield file.document.unknown_name_error(location, "name", names, name)
+
+
+def _find_missing_texts(file: TargetFile, tier: str, service: str) -> Iterator[TargetError]:
+    """Yield an error for each file without text in a tier that replaces files."""
+    for path, declared in file.target.services[service].files.items():
+        if declared.text is None and declared.template is None:
+            message = f"tier {tier} replaces files, but {path} lacks `text` and `template`"
+            hint = "remove `replace:` and `templates:` to edit the file on its hosts"
+            yield file.document.build_error(
+                ("services", service, "files", path), message, hint=hint
+            )

@@ -1,0 +1,189 @@
+"""A target on several test beds, which run the same stack on different hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from autotune.environments import base
+from autotune.environments.base import CheckResult, Environment, Preview, Session
+from autotune.environments.evaluation import MeasurementHistory
+from autotune.errors import AutotuneError
+from autotune.space.facts import HostFacts
+from autotune.space.space import SearchSpace
+from autotune.target.beds import bed_directory
+from autotune.target.read_target import TargetFile
+
+MAX_PARALLEL_BEDS = 16
+# Allowed relative difference of memory, and of bounds derived from it, between equal machines.
+RELATIVE_TOLERANCE = 0.02
+
+
+@dataclass(frozen=True)
+class MultiBedEnvironment:
+    """The environments of several test beds, used as one: see `base.Environment`.
+
+    A study measures on all beds concurrently. Operations that need one session use the first bed.
+    ``differences`` contains one line per difference between the beds.
+    """
+
+    file: TargetFile
+    environments: Mapping[str, Environment]
+    differences: tuple[str, ...] = ()
+
+    @property
+    def first_environment(self) -> Environment:
+        return next(iter(self.environments.values()))
+
+    @property
+    def space(self) -> SearchSpace:
+        return self.first_environment.space
+
+    @property
+    def facts(self) -> Mapping[str, HostFacts]:
+        return self.first_environment.facts
+
+    @property
+    def excluded(self) -> tuple[str, ...]:
+        return (*self.first_environment.excluded, *self.differences)
+
+    def describe_load(self, *, study: bool = True) -> str:
+        lines = dict.fromkeys(
+            each.describe_load(study=study) for each in self.environments.values()
+        )
+        return "\n".join([f"Test beds, used concurrently: {', '.join(self.environments)}.", *lines])
+
+    def read_software(self) -> Mapping[str, Mapping[str, str]]:
+        return self.first_environment.read_software()
+
+    def check(self) -> CheckResult:
+        checks = {name: each.check() for name, each in self.environments.items()}
+        alike = "test beds are equal" if not self.differences else "test beds have the same space"
+        return CheckResult(
+            held=(
+                *(f"bed {name}: {line}" for name, each in checks.items() for line in each.held),
+                f"{alike}: {', '.join(checks)}",
+            ),
+            left_out=self.excluded,
+            not_checked=tuple(dict.fromkeys(x for c in checks.values() for x in c.not_checked)),
+        )
+
+    def measure_headroom(self) -> str:
+        return "; ".join(
+            f"bed {name}: {e.measure_headroom()}" for name, e in self.environments.items()
+        )
+
+    def build_preview(self) -> Preview:
+        return self.first_environment.build_preview()
+
+    def open_session(
+        self, directory: Path, note: Callable[[str], None], history: MeasurementHistory
+    ) -> AbstractContextManager[Session]:
+        name = next(iter(self.environments))
+        return self.first_environment.open_session(bed_directory(directory, name), note, history)
+
+
+def prepare(
+    file: TargetFile, names: Sequence[str], adopted: Mapping[str, Any] | None = None
+) -> MultiBedEnvironment:
+    """Inspect the hosts of these beds. Read-only. ``adopted`` contains the recorded files by bed.
+
+    Raises AutotuneError that lists every difference in allowed values or baselines. Raises
+    TargetError like `base.prepare`.
+    """
+
+    def prepared(name: str) -> Environment:
+        of_bed = file.for_bed(name)
+        return base.prepare(replace(of_bed, adopted=adopted[name]) if adopted else of_bed)
+
+    with ThreadPoolExecutor(MAX_PARALLEL_BEDS) as pool:
+        environments = dict(zip(names, pool.map(prepared, names), strict=True))
+    (first, reference), *others = environments.items()
+    reference_limits = collect_parameter_limits(reference.space)
+    lines = [
+        line
+        for name, other in others
+        for line in list_limit_differences(
+            f"bed {first}", reference_limits, f"bed {name}", collect_parameter_limits(other.space)
+        )
+    ]
+    if lines:
+        raise AutotuneError(
+            "the test beds differ and cannot share a study:\n"
+            + "\n".join(f"  {line}" for line in lines),
+            hint="make their hosts equal, or exclude a bed with `--beds`",
+        )
+    traits = {name: _read_host_traits(environment) for name, environment in environments.items()}
+    differing = [
+        line
+        for name, _ in others
+        for line in _list_trait_differences(first, traits[first], name, traits[name])
+    ]
+    return MultiBedEnvironment(file, environments, tuple(differing))
+
+
+def collect_parameter_limits(space: SearchSpace) -> dict[str, dict[str, Any]]:
+    """Return each parameter's baseline and allowed values as JSON values."""
+    return {
+        d.name: {
+            "baseline": d.baseline,
+            "lowest": d.low,
+            "highest": d.high,
+            "choices": list(d.choices),
+        }
+        for d in space.dimensions
+    }
+
+
+def list_limit_differences(
+    first: str, first_limits: Mapping[str, Any], name: str, other_limits: Mapping[str, Any]
+) -> Iterator[str]:
+    """Yield a line for each difference in ``collect_parameter_limits`` that prevents a shared study."""
+    for parameter in (*first_limits, *(p for p in other_limits if p not in first_limits)):
+        if parameter not in other_limits or parameter not in first_limits:
+            here, there = (first, name) if parameter in first_limits else (name, first)
+            yield f"{parameter}: exists on {here}, but not on {there}"
+            continue
+        for what, value in first_limits[parameter].items():
+            another = other_limits[parameter][what]
+            if not _is_similar(value, another):
+                yield f"{parameter}: {what} {value} on {first}, {another} on {name}"
+
+
+def _is_similar(value: Any, other: Any) -> bool:
+    if isinstance(value, float | int) and isinstance(other, float | int):
+        return abs(value - other) <= RELATIVE_TOLERANCE * max(abs(value), abs(other))
+    return bool(value == other)
+
+
+def _read_host_traits(environment: Environment) -> dict[str, dict[str, Any]]:
+    """Return the resources, kernel settings and software of each host, to compare beds."""
+    software = environment.read_software()
+    return {
+        host: {
+            "CPUs": facts.cpus,
+            "memory": facts.memory,
+            "descriptors": facts.nofile,
+            **facts.kernel_values,
+            **software.get(host, {}),
+        }
+        for host, facts in environment.facts.items()
+    }
+
+
+def _list_trait_differences(
+    first: str,
+    traits: Mapping[str, Mapping[str, Any]],
+    name: str,
+    other: Mapping[str, Mapping[str, Any]],
+) -> Iterator[str]:
+    for host, first_traits in traits.items():
+        other_traits = other[host]
+        for what in (*first_traits, *(w for w in other_traits if w not in first_traits)):
+            value, another = first_traits.get(what), other_traits.get(what)
+            if not _is_similar(value, another):
+                yield f"beds differ: {what} of {host} is {value} on {first}, {another} on {name}"

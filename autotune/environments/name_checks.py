@@ -1,0 +1,114 @@
+"""Checks of the names in a target, before any host is contacted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autotune.deploy.stack import entry_tiers
+from autotune.environments import declared_services
+from autotune.errors import AutotuneError, TargetError, TargetErrorCollector
+from autotune.loads.registry import find_generator
+from autotune.loads.target_request import find_foreign_address
+from autotune.services.registry import APPLICATIONS, DEPLOYMENTS, choice_name, list_tier_services
+from autotune.space.space import find_unknown_deployments
+from autotune.target.beds import needs_bed
+from autotune.target.messages import suggest_name
+from autotune.target.read_target import TargetFile
+
+
+def check_names(file: TargetFile) -> None:
+    """Raise TargetError with every unknown name and an ambiguous entry, AutotuneError without a
+    bed.
+    """
+    if needs_bed(file.target):
+        raise AutotuneError(
+            f"{file.path}: the addresses of its hosts depend on the bed",
+            hint=f"use `--beds all`, or name some of {', '.join(file.target.beds)}",
+        )
+    mistakes = TargetErrorCollector()
+    with mistakes.collect():
+        _check_sampler(file)
+    if file.target.command is None:
+        with mistakes.collect():
+            find_generator(file)
+        for error in (
+            *declared_services.find_errors(file),
+            *find_unknown_deployments(file),
+            *_find_unknown_apps(file),
+            *_find_ambiguous_entries(file),
+            *find_foreign_address(file),
+            *_find_missing_templates(file),
+            *_find_unknown_parameters(file),
+        ):
+            with mistakes.collect():
+                raise error
+    mistakes.raise_all()
+
+
+def _check_sampler(file: TargetFile) -> None:
+    name = file.target.search.sampler
+    if name == "auto":
+        return
+    from autotune.optimize.samplers import SAMPLERS
+
+    if name not in SAMPLERS:
+        raise file.document.unknown_name_error(
+            ["search", "sampler"], "sampler", ["auto", *SAMPLERS], name
+        )
+
+
+def _find_unknown_apps(file: TargetFile) -> Iterator[TargetError]:
+    for name, tier in file.target.tiers.items():
+        if tier.app and tier.app not in APPLICATIONS:
+            message, hint = (
+                f"unknown application {tier.app!r}",
+                suggest_name(tier.app, APPLICATIONS),
+            )
+            yield file.document.build_error(["tiers", name, "app"], message, hint=hint)
+
+
+def _find_ambiguous_entries(file: TargetFile) -> Iterator[TargetError]:
+    """Yield an error if requests could enter several tiers."""
+    entries = entry_tiers(file.target)
+    if len(entries) > 1:
+        first, *others = entries
+        yield file.document.build_error(
+            ["tiers", others[0]],
+            f"ambiguous entry tier: no tier forwards to or uses {' or '.join(entries)}",
+            hint=f"connect the tiers, for example `{first}: {{…, forwards_to: {others[0]}}}` or "
+            f"`{others[0]}: {{…, forwards_to: {first}}}`",
+        )
+
+
+def _find_missing_templates(file: TargetFile) -> Iterator[TargetError]:
+    directory = file.path.parent
+    for name, tier in file.target.tiers.items():
+        if tier.templates and not (directory / tier.templates).is_dir():
+            yield file.document.build_error(
+                ["tiers", name, "templates"],
+                f"directory {tier.templates!r} does not exist",
+                hint=f"the path is relative to {directory.resolve()}, the directory of this file",
+            )
+
+
+def _find_unknown_parameters(file: TargetFile) -> Iterator[TargetError]:
+    """Yield an error for each unknown parameter, if all services are known."""
+    tiers = file.target.tiers
+    if any(s not in DEPLOYMENTS for tier in tiers.values() for s in tier.service) or any(
+        tier.app and tier.app not in APPLICATIONS for tier in tiers.values()
+    ):
+        return
+    names = {
+        f"{place.name}.{parameter.name}"
+        for tier in tiers
+        for place in list_tier_services(tier, tiers[tier])
+        for parameter in place.service.parameters
+        if parameter.roles is None or place.role in parameter.roles
+    } | {choice_name(name) for name, tier in tiers.items() if len(tier.service) > 1}
+    written = [("parameters", name) for name in file.target.parameters]
+    tried_names = [
+        ("try", index, name) for index, c in enumerate(file.target.try_first) for name in c
+    ]
+    for location in (*written, *tried_names):
+        if location[-1] not in names:
+            yield file.document.unknown_name_error(location, "parameter", names)

@@ -1,0 +1,168 @@
+"""The end of the program: message, hint and exit status for every outcome."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import signal
+import tempfile
+import textwrap
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from typer import Abort, Exit
+from typer.exceptions import TyperException
+
+from autotune import errors
+from autotune.errors import AutotuneError
+from autotune.hints import disk_full_hint, find_command_hint, find_option_hint
+from autotune.standard_streams import OutputError, discard_output
+from autotune.terminal import echo
+
+# Errors of the system that autotune cannot resolve, with hints.
+SYSTEM_ERROR_HINTS: dict[int, str | None] = {
+    errno.EACCES: "name a writable path, or use an account that may write there",
+    errno.EPERM: "name a writable path, or use an account that may write there",
+    errno.EROFS: "name a writable path",
+    errno.ENOENT: None,
+    errno.ENOTDIR: "name a directory",
+    errno.EISDIR: "name a file",
+    errno.ENAMETOOLONG: "use a shorter name",
+    errno.EMFILE: "`ulimit -n` allows too few open files",
+}
+
+
+class Interrupted(KeyboardInterrupt):
+    """SIGTERM or SIGHUP: stops a command as Ctrl-C does, with all hosts restored."""
+
+
+def run_command(action: Callable[[], Any], *, as_json: bool, command: str = "") -> int:
+    """Run a command and return its exit status. Prints errors, never a traceback."""
+    try:
+        return _run_and_report(action, as_json=as_json, command=command)
+    except OutputError as error:
+        discard_output()
+        return _report_error(error, as_json=False)
+    except (BrokenPipeError, SystemExit) as error:
+        return _handle_broken_pipe(error)
+
+
+def _run_and_report(action: Callable[[], Any], *, as_json: bool, command: str) -> int:  # noqa: PLR0911  # a line per ending
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as `nohup` has it
+            signal.signal(number, _raise_interrupted)
+    try:
+        result = action()
+    except (OutputError, BrokenPipeError, SystemExit):
+        raise
+    except AutotuneError as error:
+        return _report_error(error, as_json=as_json)
+    except (KeyboardInterrupt, Abort) as error:
+        message = str(error) or "interrupted"
+        return _report_message(message, None, errors.INTERRUPTED_EXIT_CODE, as_json=as_json)
+    except Exit as error:
+        return int(error.exit_code)
+    except TyperException as error:
+        return _report_usage_error(error, as_json=as_json)
+    except OSError as error:
+        return _report_system_error(error, command, as_json=as_json)
+    except Exception:  # noqa: BLE001  # the last line of defence: a bug is reported as one
+        return _report_bug(as_json=as_json)
+    return result if isinstance(result, int) else 0
+
+
+def _handle_broken_pipe(error: BaseException) -> int:
+    """The reader of the output has closed the pipe: nothing more can be printed.
+
+    Typer turns a broken pipe into `exit(1)`. Raises any other reason to exit.
+    """
+    if not any(isinstance(e, BrokenPipeError) for e in (error, error.__context__)):
+        raise error
+    discard_output()
+    return 0
+
+
+def _raise_interrupted(*_: object) -> None:
+    raise Interrupted
+
+
+def _report_error(error: AutotuneError, *, as_json: bool) -> int:
+    """Print all mistakes of a target with their lines; as JSON, one object with the first on top."""
+    mistakes = [error, *error.others] if isinstance(error, errors.TargetError) else [error]
+    for mistake in mistakes:
+        echo(f"autotune: {mistake.message}", err=True)
+        if isinstance(mistake, errors.TargetError) and mistake.excerpt:
+            echo(textwrap.indent(mistake.excerpt, "    "), err=True)
+        if mistake.hint:
+            echo(f"  hint: {mistake.hint}", err=True)
+    if as_json:
+        every = [{"message": mistake.message, "hint": mistake.hint} for mistake in mistakes]
+        more = {"mistakes": every} if isinstance(error, errors.TargetError) else {}
+        _print_error_json(error.message, error.hint, error.exit_code, **more)
+    return error.exit_code
+
+
+def _report_message(message: str, hint: str | None, code: int, *, as_json: bool) -> int:
+    echo(f"autotune: {message}", err=True)
+    if hint:
+        echo(f"  hint: {hint}", err=True)
+    if as_json:
+        _print_error_json(message, hint, code)
+    return code
+
+
+def _print_error_json(message: str, hint: str | None, code: int, **more: Any) -> None:
+    error = {"message": message, "hint": hint, "code": code, **more}
+    echo(json.dumps({"schema": 1, "error": error}))
+
+
+def _report_usage_error(error: TyperException, *, as_json: bool) -> int:
+    """Print a usage error in the words of Typer, with a hint."""
+    error.show()  # type: ignore[attr-defined]  # every one that reaches here has it
+    command = re.search("No such command '(.*?)'", str(error))
+    meant = find_command_hint(command[1]) if command else None
+    if "No such option" in str(error) and (option := getattr(error, "option_name", "")):
+        meant = find_option_hint(option, _find_typed_command(getattr(error, "ctx", None)))
+    if meant:
+        echo(f"  hint: {meant}", err=True)
+    hint = meant or "`--help` shows the usage"
+    if as_json:
+        _print_error_json(str(error), hint, errors.USAGE_EXIT_CODE)
+    return errors.USAGE_EXIT_CODE
+
+
+def _find_typed_command(context: Any) -> str:
+    """The command that was typed, without the program; "" for none."""
+    names = []
+    while context is not None and context.parent is not None:
+        names.append(context.info_name)
+        context = context.parent
+    return " ".join(reversed(names))
+
+
+def _report_system_error(error: OSError, command: str, *, as_json: bool) -> int:
+    """Print an error of the system, with a hint."""
+    hints = SYSTEM_ERROR_HINTS | dict.fromkeys(
+        (errno.ENOSPC, errno.EDQUOT), disk_full_hint(command)
+    )
+    if error.errno not in hints:
+        return _report_bug(as_json=as_json)
+    message = (error.strerror or str(error)).lower()
+    path = error.filename2 or error.filename
+    what = message if path is None else f"{os.fsdecode(path)}: {message}"
+    return _report_message(what, hints[error.errno], errors.OPERATIONAL_EXIT_CODE, as_json=as_json)
+
+
+def _report_bug(*, as_json: bool) -> int:
+    with tempfile.NamedTemporaryFile(
+        "w", prefix="autotune-bug-", suffix=".log", delete=False
+    ) as log:
+        traceback.print_exc(file=log)
+    last = traceback.format_exc().strip().splitlines()[-1]
+    hint = f"report it, and attach {log.name}"
+    return _report_message(
+        f"this is a bug in autotune: {last}", hint, errors.BUG_EXIT_CODE, as_json=as_json
+    )

@@ -1,0 +1,321 @@
+"""Hosts under a trial, derived from the target and its services.
+
+A study may come from someone else, and an export becomes commands for root. Its records supply the
+contents of files, the settings, and what hosts had before. Paths, modes, units and commands are those
+of the services; a record that disagrees with them is refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from itertools import product
+from pathlib import PurePosixPath
+from typing import Any
+
+from autotune.deploy import manifest
+from autotune.deploy import stack as stacks
+from autotune.deploy.deploy_result import (
+    HostManifest,
+    HostRecord,
+    OriginalHost,
+    build_host_manifest,
+)
+from autotune.deploy.desired_state import DesiredState, build_desired_state
+from autotune.deploy.stack import ServiceInstance, Stack, StackContext
+from autotune.discovery import host_templates
+from autotune.environments.data_loss import list_editable_files
+from autotune.environments.stack import find_template_overrides
+from autotune.export.export_error import APPLY_HINT, RENDER_DIRECTORY, ExportError
+from autotune.export.setting_lines import check_lines
+from autotune.export.unit_commands import can_run_commands, check_commands, is_below
+from autotune.report.studies import Study
+from autotune.services import unit_files
+from autotune.services.base import AdoptedConfig, Settings, resolve_config_files
+from autotune.services.registry import list_tier_services, map_adoptions
+from autotune.space.facts import HostFacts
+from autotune.study.study_state import Trial
+from autotune.target.beds import build_bed_target
+from autotune.target.field_types import FILE_PATTERN, UNIT_PATTERN
+from autotune.target.model import Target
+from autotune.target.read_target import read_target
+from autotune.target.runtimes import import_runtime
+from autotune.unified_diff import Hunk, split_lines
+
+WEB_ACCOUNT = ("www-data", "www-data")
+PLACEHOLDER_FACTS = HostFacts(cpus=1.0, memory=2**30)  # it decides on values, not on names
+
+
+@dataclass(frozen=True)
+class DerivedHosts:
+    """``manifests`` by host; ``contents`` by tier, host and path; ``edits`` of hosts' own files by host
+    and path."""
+
+    manifests: Mapping[str, HostManifest]
+    contents: Mapping[tuple[str, str, str], bytes]
+    edits: Mapping[tuple[str, str], tuple[Hunk, ...]]
+
+
+def derive_hosts(
+    study: Study,
+    trial: Trial,
+    recorded_files: Mapping[str, bytes],
+    records: Mapping[str, HostRecord],
+    baseline: tuple[Trial, Mapping[str, bytes]] | None,
+) -> DerivedHosts:
+    """The hosts of a trial whose ``recorded_files`` are recorded by ``part/path``.
+
+    ``baseline``: the baseline's trial and files, which decide what units need where hosts had them.
+    Raises AutotuneError where a record disagrees with the target and its services.
+    """
+    desired = _derive_desired_state(study, trial, recorded_files, records)
+    for host, record in records.items():
+        _check_agreement(study, host, record, desired)
+    base = _derive_desired_state(study, baseline[0], baseline[1], records) if baseline else None
+    manifests = {
+        host: build_host_manifest(
+            desired, host, _find_settings_before(base, host, records[host].original)
+        )
+        for host in records
+    }
+    contents = {
+        (part.placement.tier, part.placement.host, path): content
+        for part in desired.instances
+        for path, content in desired.rendered_files[part.name].items()
+        if not desired.is_absent(part, path)
+    }
+    edits = {(part.placement.host, path): hunks for part in desired.instances
+             for path in desired.rendered_files[part.name]
+             if (hunks := _derive_edits(part, path, records)) is not None}  # fmt: skip
+    for part in desired.instances:
+        for path, content in desired.rendered_files[part.name].items():
+            hunks = edits.get((part.placement.host, path))
+            check_commands(study, desired, part, path, content, hunks)
+            if part.placement.adopted is not None and not can_run_commands(path):
+                original = records[part.placement.host].original.files.get(path)
+                check_lines(study, part, path, _split_lines(study, path, content, original, hunks))
+    return DerivedHosts(manifests, contents, edits)
+
+
+def _split_lines(
+    study: Study, path: str, content: bytes, original: str | None, hunks: tuple[Hunk, ...] | None
+) -> tuple[Hunk, ...]:
+    """What changes in a host's own file: its edits, or the whole of one that the host did not have."""
+    if hunks is not None:
+        return hunks
+    if original is None:
+        return (Hunk(1, (), tuple(split_lines(content))),) if content else ()
+    if sha256(content).hexdigest() == original:
+        return ()
+    raise ExportError(study, f"it does not record which lines of {path} change", APPLY_HINT)
+
+
+def _derive_edits(
+    part: ServiceInstance, path: str, records: Mapping[str, HostRecord]
+) -> tuple[Hunk, ...] | None:
+    """The recorded edits of a file that the host had before, if its service edits the host's own."""
+    record = records[part.placement.host]
+    if (
+        part.placement.adopted is None
+        or path not in record.files
+        or record.original.files.get(path) is None
+    ):
+        return None
+    return record.files[path].edits
+
+
+def _check_agreement(study: Study, host: str, record: HostRecord, desired: DesiredState) -> None:
+    if host not in desired.hosts:
+        raise ExportError(study, f"it deployed to {host!r}, where its target runs nothing")
+    state = desired.hosts[host]
+    for what, recorded, derived in (
+        ("unit", record.units, state.units),
+        ("kernel value", record.sysctls, state.sysctls),
+    ):
+        for name in sorted({*recorded, *derived}):
+            if recorded.get(name) != derived.get(name):
+                raise ExportError(
+                    study,
+                    f"its record says {name!r}: {recorded.get(name, 'nothing')} on {host}, and the "
+                    f"services of its target say {derived.get(name, 'nothing')} for this {what}",
+                )
+
+
+def _find_settings_before(
+    baseline_state: DesiredState | None, host: str, original: OriginalHost
+) -> Settings | None:
+    """The settings that a host's files had before the study; for a model, the baseline's."""
+    if original.settings is not None:
+        return original.settings
+    if baseline_state is None or host not in baseline_state.hosts:
+        return None
+    same = all(
+        path in original.files
+        and original.files[path]
+        == (None if file.is_absent else sha256(file.content or b"").hexdigest())
+        for path, file in baseline_state.hosts[host].files.items()
+    )
+    return baseline_state.settings if same else None
+
+
+def _derive_desired_state(
+    study: Study, trial: Trial, files: Mapping[str, bytes], records: Mapping[str, HostRecord]
+) -> DesiredState:
+    target = _select_target(study, trial)
+    contents = _group_by_instance(files)
+    laid = _build_stack(
+        study, target, list_editable_files(target, _load_adopted_configs(study, trial))
+    )
+    active = laid.active_instances(trial.settings)
+    if strange := sorted(contents.keys() - {part.name for part in active}):
+        raise ExportError(study, f"it has files of {strange[0]!r}, which its target does not run")
+    # Each deployment of a choice may have a part of the same name: only the active one has files.
+    chosen = [
+        _select_programs(
+            study,
+            part,
+            contents.get(part.name, {}) if part in active else {},
+            records.get(part.placement.host),
+        )
+        for part in laid.instances
+    ]
+    layout = import_runtime(_find_runtime(target)).RUNTIME.layout
+    laid = replace(laid, instances=tuple(chosen))
+
+    def files_of(instance: ServiceInstance) -> Mapping[str, bytes]:
+        optional = {
+            f.path: b""
+            for f in resolve_config_files(instance.service, instance.placement)
+            if f.optional
+        }
+        return {**optional, **contents.get(instance.name, {})}
+
+    try:
+        return build_desired_state(trial.settings, laid, files_of, layout)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ExportError(
+            study, f"the settings of trial {trial.number} are incomplete: {error}"
+        ) from (error)
+
+
+def _select_target(study: Study, trial: Trial) -> Target:
+    bed = trial.bed
+    return build_bed_target(study.target, bed) if bed in study.target.beds else study.target
+
+
+def _find_runtime(target: Target) -> str:
+    return next(iter(target.tiers.values())).runtime
+
+
+def _group_by_instance(files: Mapping[str, bytes]) -> dict[str, dict[str, bytes]]:
+    """Part → path → content, of files by ``tier.host.service/path``."""
+    parts: dict[str, dict[str, bytes]] = {}
+    for place, content in files.items():
+        part, _, path = place.partition("/")
+        parts.setdefault(part, {})[f"/{path}"] = content
+    return parts
+
+
+def _build_stack(
+    study: Study, target: Target, adopted_configs: Mapping[str, AdoptedConfig]
+) -> Stack:
+    """The stack with the first names that each program may have; no host is asked."""
+    services = [
+        p.service for name, tier in target.tiers.items() for p in list_tier_services(name, tier)
+    ]
+    names = {name: paths[0] for s in services for name, paths in s.programs.items()}
+    context = StackContext(
+        RENDER_DIRECTORY,
+        {},
+        dict.fromkeys(target.hosts, names),
+        dict.fromkeys(target.hosts, PLACEHOLDER_FACTS),
+        *WEB_ACCOUNT,
+        installed=True,
+        adopted=adopted_configs,
+    )
+    laid = stacks.build_stack(target, context)
+    for part in laid.instances:
+        if part.placement.adopted is not None:
+            _check_adopted_config(study, part, part.placement.adopted)
+    return laid
+
+
+def _load_adopted_configs(study: Study, trial: Trial) -> dict[str, AdoptedConfig]:
+    """The hosts' own files that were edited, from the target's templates and the study's record."""
+    begun = study.list_records("study")[0]
+    record: Any = begun.get("adopted")
+    if trial.bed is not None:
+        joined = {bed: entry for each in study.list_records("joined")
+                  for bed, entry in (each.get("beds") or {}).items()}  # fmt: skip
+        record = {**(begun.get("beds") or {}), **joined}.get(trial.bed, {}).get("adopted")
+    kept = read_target(study.directory / "target.yaml")
+    templates = find_template_overrides(
+        replace(kept, document=replace(kept.document, path=study.target_path))
+    )
+    own = manifest.read_manifest(templates) if record is not None else {}
+    return {**own, **host_templates.from_record(record or {}).adopted_configs}
+
+
+# -- names that a record supplies, held to those of the service --------------------------------------
+
+
+def _check_adopted_config(study: Study, instance: ServiceInstance, config: AdoptedConfig) -> None:
+    """Raises AutotuneError for a unit or a file that adopting this service cannot have found."""
+    adoption = map_adoptions().get(instance.service.key)
+    hint = "`autotune apply` reads what the host has"
+    if config.unit and not re.fullmatch(UNIT_PATTERN, config.unit):
+        raise ExportError(
+            study, f"{config.unit!r} is not a unit that can run {instance.name}", hint
+        )
+    for file in config.files:
+        is_own = re.fullmatch(FILE_PATTERN, file.path) and (
+            any(is_below(file.path, pattern) for pattern in (adoption.paths if adoption else ()))
+            or _is_drop_in(file.path, instance)
+        )
+        if not is_own:
+            raise ExportError(study, f"{instance.service.title} does not read {file.path!r}", hint)
+        if file.mode & ~0o777:
+            raise ExportError(study, f"{file.path} has the mode {file.mode:o}", hint)
+
+
+def _is_drop_in(path: str, instance: ServiceInstance) -> bool:
+    unit = instance.service.get_unit(instance.placement)
+    return unit is not None and PurePosixPath(path).parent == PurePosixPath(
+        f"{unit_files.UNIT_DIRECTORIES[0]}/{unit}.d"
+    )
+
+
+# -- which of a service's programs a host has ---------------------------------------------------------
+
+
+def _select_programs(
+    study: Study, instance: ServiceInstance, files: Mapping[str, bytes], record: HostRecord | None
+) -> ServiceInstance:
+    """The part with those names of its programs that its recorded files and its unit go with.
+
+    The version of a program is part of such names. Raises AutotuneError if none of them does.
+    """
+    units = record.units if record else {}
+    loses = instance.placement.adopted is not None and instance.placement.adopted.loses
+    matching: list[ServiceInstance] = []
+    for each in _list_program_choices(instance):
+        paths = {file.path for file in resolve_config_files(each.service, each.placement)}
+        if files.keys() <= paths:
+            matching.append(each)
+            unit = each.service.get_unit(each.placement)
+            if unit is None or loses or unit in units:
+                return each
+    if not matching:
+        paths = {file.path for file in resolve_config_files(instance.service, instance.placement)}
+        strange = sorted(files.keys() - paths)[0]
+        raise ExportError(study, f"{instance.service.title} has no file {strange!r}")
+    return matching[0]
+
+
+def _list_program_choices(instance: ServiceInstance) -> Iterator[ServiceInstance]:
+    programs = instance.service.programs
+    for paths in product(*programs.values()):
+        names = dict(zip(programs, paths, strict=True))
+        yield replace(instance, placement=replace(instance.placement, programs=names))

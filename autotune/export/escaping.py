@@ -1,0 +1,79 @@
+"""Templates of exports, and text that stays inert in shell scripts and Markdown."""
+
+from __future__ import annotations
+
+import base64
+import re
+import shlex
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+from autotune import config_text
+from autotune.deploy.host_commands import SHELL_FUNCTIONS
+from autotune.target.shipped_files import find_shipped_directory
+
+DELIMITER = "AUTOTUNE"
+
+
+def fill_template(template: str, **values: Any) -> str:
+    """A template of ``templates/export`` with these values in it."""
+    return _create_templates().get_template(template).render(**values)
+
+
+@cache
+def _create_templates() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(str(find_shipped_directory("templates") / "export")),
+        undefined=StrictUndefined,
+        autoescape=False,  # noqa: S701  scripts and plain text; a script quotes for the shell
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.globals |= {"functions": SHELL_FUNCTIONS}
+    environment.filters |= {
+        "quoted": shlex.quote,
+        "markdown": escape_markdown,
+        "code": escape_code,
+        "here_document": build_here_document,
+        "lines_document": lambda lines, then="": build_here_document(_join_lines(lines), then),
+        "line": escape_line,
+        "command": shlex.join,
+    }
+    return environment
+
+
+def escape_line(text: object) -> str:
+    """Text on one line, without control characters."""
+    return "".join(c if c.isprintable() else "?" for c in str(text))
+
+
+def escape_markdown(text: object) -> str:
+    """Text on one line that Markdown shows as it is: no code, links, images or HTML."""
+    return re.sub(r"([`<&\\]|\](?=\())", r"\\\1", escape_line(text))
+
+
+def escape_code(text: object) -> str:
+    """The content of a code span on one line."""
+    return escape_line(text).replace("`", "'")
+
+
+def build_here_document(content: bytes, then: str = "") -> str:
+    """A command that prints ``content``: as it is where a person can read it, else from base64. ``then``
+    follows on the line of the command."""
+    text = content.decode("utf-8", "replace")
+    plain = text.encode() == content and text.endswith("\n")
+    if (
+        plain
+        and all(c.isprintable() or c in "\t\n" for c in text)
+        and DELIMITER not in text.split("\n")
+    ):
+        return f"cat <<'{DELIMITER}'{then}\n{text}{DELIMITER}"
+    return f"base64 -d <<'{DELIMITER}'{then}\n{base64.encodebytes(content).decode()}{DELIMITER}"
+
+
+def _join_lines(lines: Iterable[str]) -> bytes:
+    return config_text.encode("".join(lines))

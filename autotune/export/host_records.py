@@ -1,0 +1,112 @@
+"""Records of hosts in a study, as typed values: other people may have written them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from autotune.config_text import is_utf8
+from autotune.deploy.deploy_result import DeployedFile, HostRecord, OriginalHost
+from autotune.export.export_error import ExportError
+from autotune.report.studies import Study
+from autotune.services.base import Settings
+from autotune.unified_diff import Hunk
+
+_DIGEST_PATTERN = re.compile(r"[0-9a-f]{64}")
+_MAX_LINES = 1_000_000  # more than any configuration file has
+_MAX_HUNKS = 1000  # more than any service edits
+
+
+def read_record(study: Study, host: str, record: Mapping[str, Any]) -> HostRecord:
+    """The typed record of a host. Raises AutotuneError for any other content."""
+    try:
+        original = record["original"]
+        _check_keys(record, HostRecord)
+        _check_keys(original, OriginalHost)
+        before = OriginalHost(
+            {str(path): _read_digest(value) for path, value in original["files"].items()},
+            _read_units(original["units"]),
+            _read_texts(original["sysctls"]),
+            _read_settings(original["settings"]),
+        )
+        files = {str(path): _read_file(file) for path, file in record["files"].items()}
+        return HostRecord(
+            _read_units(record["units"]), _read_texts(record["sysctls"]), before, files
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise ExportError(study, f"its record of host {host} is invalid: {error}") from error
+
+
+def _check_keys(
+    record: Mapping[str, Any], kind: type[HostRecord | OriginalHost | DeployedFile | Hunk]
+) -> None:
+    """Raises ValueError for a key that this kind of record does not have."""
+    if unknown := sorted(record.keys() - kind.__dataclass_fields__.keys()):
+        raise ValueError(f"unknown key {unknown[0]!r}")
+
+
+def _read_digest(value: object) -> str | None:
+    return None if value is None else _read_sha256(value)
+
+
+def _read_sha256(value: object) -> str:
+    if isinstance(value, str) and _DIGEST_PATTERN.fullmatch(value):
+        return value
+    raise ValueError(f"{value!r} is not a SHA-256 digest")
+
+
+def _read_file(file: Mapping[str, Any]) -> DeployedFile:
+    _check_keys(file, DeployedFile)
+    edits = file["edits"]
+    return DeployedFile(_read_sha256(file["sha256"]), None if edits is None else _read_edits(edits))
+
+
+def _read_edits(edits: list[Mapping[str, Any]]) -> tuple[Hunk, ...]:
+    """Hunks in their order, that do not overlap."""
+    hunks, last = [], 1
+    if len(edits) > _MAX_HUNKS:
+        raise ValueError(f"more than {_MAX_HUNKS} parts of a file change")
+    for each in edits:
+        _check_keys(each, Hunk)
+        first = each["first"]
+        if type(first) is not int or not last <= first <= _MAX_LINES:
+            raise ValueError(f"{first!r} is not the number of a line after line {last - 1}")
+        hunk = Hunk(first, _read_lines(each["removed"]), _read_lines(each["added"]))
+        if not hunk.removed and not hunk.added:
+            raise ValueError(f"nothing changes at line {first}")
+        last = first + len(hunk.removed)
+        hunks.append(hunk)
+    if any(not line.endswith("\n") for hunk in hunks[:-1] for line in (*hunk.removed, *hunk.added)):
+        raise ValueError("a line in the middle of a file has no end")
+    return tuple(hunks)
+
+
+def _read_lines(lines: list[Any]) -> tuple[str, ...]:
+    for line in lines:
+        if not isinstance(line, str) or not line or "\n" in line[:-1] or not is_utf8(line):
+            raise ValueError(f"{line!r:.100} is not a line")
+    if any(not line.endswith("\n") for line in lines[:-1]):
+        raise ValueError("a line in the middle of a file has no end")
+    return tuple(lines)
+
+
+def _read_units(units: Mapping[str, Any]) -> dict[str, bool]:
+    if wrong := [name for name, runs in units.items() if not isinstance(runs, bool)]:
+        raise ValueError(f"the state of unit {wrong[0]!r} is neither true nor false")
+    return dict(units)
+
+
+def _read_texts(values: Mapping[str, Any]) -> dict[str, str]:
+    if wrong := [name for name, value in values.items() if not isinstance(value, str)]:
+        raise ValueError(f"kernel value {wrong[0]!r} is not text")
+    return dict(values)
+
+
+def _read_settings(settings: Mapping[str, Any] | None) -> Settings | None:
+    """Settings that are only compared with others."""
+    if settings is None:
+        return None
+    if wrong := [n for n, value in settings.items() if not isinstance(value, str | int | float)]:
+        raise ValueError(f"setting {wrong[0]!r} is not a value")
+    return dict(settings)

@@ -1,0 +1,57 @@
+"""What a record says before it becomes text of an export: settings and numbers, by the catalogue."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from autotune.export.export_error import ExportError
+from autotune.parameter_name import ParameterName
+from autotune.report.parameters import DeclaredParameters, find_declared_parameters, find_parameter
+from autotune.report.studies import Study
+from autotune.services.base import Settings, Value
+from autotune.space.dimension import is_deployment_choice
+from autotune.study.study_state import Trial
+from autotune.target.messages import format_value, is_same_value
+
+# Words without quotes, braces and signs of a shell, and numbers.
+ORDINARY_TEXT_PATTERN = re.compile(r"[\w.][\w:.,@\\ /-]*|-?[0-9]+( -?[0-9]+)*", re.ASCII)
+
+
+def check_trial(study: Study, trial: Trial) -> None:
+    """Check that a trial has a number and settings of the target's own parameters.
+
+    Raises AutotuneError with the first name or value that no service of the target has.
+    """
+    if type(trial.number) is not int:
+        raise ExportError(study, f"{format_value(trial.number)} is not the number of a trial")
+    own = find_declared_parameters(study.target)
+    for name, value in trial.settings.items():
+        if not _is_parameter(study, name, trial.settings, own):
+            raise ExportError(study, f"its target has no parameter {name!r}")
+        if not _is_value(study, name, value, trial.settings, own):
+            raise ExportError(study, f"{name} cannot be {format_value(value)}")
+
+
+def _is_parameter(study: Study, name: str, settings: Settings, own: DeclaredParameters) -> bool:
+    if own:
+        return name in own
+    in_target = ParameterName.parse(name).tier in study.target.tiers
+    return in_target and find_parameter(name, settings) is not None
+
+
+def _is_value(
+    study: Study, name: str, value: Value, settings: Settings, own: DeclaredParameters
+) -> bool:
+    if isinstance(value, float) and not math.isfinite(value):
+        return False
+    if is_deployment_choice(name) and not own:
+        return value in study.target.tiers[ParameterName.parse(name).tier].service
+    parameter = find_parameter(name, settings, own)
+    choices = (own[name].choices if own else parameter.choices if parameter else ()) or ()
+    if any(is_same_value(choice, value) for choice in choices):
+        return True
+    # A host may have choices that the catalogue does not have, in plain words.
+    if isinstance(value, str):
+        return bool(choices) and ORDINARY_TEXT_PATTERN.fullmatch(value) is not None
+    return isinstance(value, int | float)

@@ -1,0 +1,259 @@
+"""A trial's settings to take away: its files, what they change, and where they come from."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from autotune import foreign_files
+from autotune.errors import AutotuneError
+from autotune.export.ansible import ansible, backup_of
+from autotune.export.escaping import fill_template
+from autotune.export.host_files import MODEL, SAFETY, Hosts, hosts_of
+from autotune.export.manifest import build_manifest
+from autotune.export.record_checks import check_trial
+from autotune.export.scripts import export_patch, export_shell
+from autotune.report.diff import find_trial, read_rendered_files
+from autotune.report.parameters import (
+    find_declared_parameters,
+    find_parameter,
+    list_active_parameters,
+    list_changes,
+)
+from autotune.report.studies import Study
+from autotune.report.text_report import format_headline
+from autotune.report.view import build_study_view, find_conclusion
+from autotune.services.base import Settings, Value
+from autotune.study.study_state import Trial
+from autotune.target.messages import is_same_value, suggest_name
+from autotune.target.read_target import TARGET_FILE_NAME
+from autotune.unified_diff import FileContents, format_file_diff
+
+
+def write_export(
+    study: Study,
+    output_directory: Path,
+    format_name: str = "files",
+    trial: str | None = None,
+    *,
+    include_unchanged: bool = False,
+    allow_simulated: bool = False,
+) -> tuple[Path, ...]:
+    """Write a trial to the directory ``output_directory``, whole or not at all; returns the paths
+    written in it.
+
+    ``format_name`` is ``files`` (as rendered, under ``files/``), ``ansible`` (a role), ``shell`` (a
+    script
+    for each host), ``patch`` (a diff for each host), ``yaml`` or ``json`` (the settings alone): what
+    the trial changes, or all it has with ``include_unchanged``.
+    ``README.md``, ``manifest.json``, the study's ``target.yaml`` and ``changes.diff`` against the
+    baseline's files are always there. Without ``trial`` it is the winner: raises AutotuneError when
+    the study proves no gain. Also raises it for a study of a model unless ``allow_simulated`` is set,
+    when ``output_directory`` has anything in it, and when the format does not exist.
+    """
+    if format_name not in ALL_FORMATS:
+        raise AutotuneError(
+            f"there is no format {format_name!r}", hint=suggest_name(format_name, ALL_FORMATS)
+        )
+    if output_directory.exists() and not (
+        output_directory.is_dir() and not any(output_directory.iterdir())
+    ):
+        state = "is not empty" if output_directory.is_dir() else "is a file"
+        raise AutotuneError(
+            f"{output_directory} {state}", hint="name a directory that is empty or new"
+        )
+    if study.target.simulated and not allow_simulated:
+        raise AutotuneError(
+            f"study {study.name!r} is of a model: nothing it says is proven of any host",
+            hint="--of-a-model exports it, and says so in what it writes",
+        )
+    content = build_export(
+        study, select_trial(study, trial), format_name, include_unchanged=include_unchanged
+    )
+    _write_atomically(content, output_directory)
+    return tuple(Path(path) for path in sorted(content))
+
+
+def select_trial(study: Study, name: str | None) -> Trial:
+    """The trial to export: the proven winner unless one is named. Raises AutotuneError."""
+    if name is not None:
+        return find_trial(study.state, name)
+    concluded = find_conclusion(study.state)
+    if concluded.verdict != "improved" or concluded.best is None:
+        ended = "is not finished" if study.state.verdict is None else f"ended {concluded.verdict!r}"
+        raise AutotuneError(
+            f"study {study.name!r} {ended}: there is no proven winner to export",
+            hint="`--trial best`, or a trial's number, exports it without a claim",
+        )
+    return concluded.best.trial
+
+
+def find_minimal_trial(study: Study) -> str:
+    """The trial that has only the changes which carry the gain. Raises AutotuneError."""
+    explained = study.state.explained
+    if explained is None or explained["trial"] is None:
+        raise AutotuneError(
+            f"which changes of study {study.name!r} carry its gain has not been measured",
+            hint=f"autotune explain {study.name} --measure",
+        )
+    return str(explained["trial"])
+
+
+def build_export(
+    study: Study, trial: Trial, format_name: str = "files", *, include_unchanged: bool = False
+) -> dict[str, bytes]:
+    """Relative path → content of an export; the same bytes every time."""
+    baseline = find_conclusion(study.state).baseline
+    check_trial(study, trial)
+    if baseline:
+        check_trial(study, baseline.trial)
+    files = read_rendered_files(study.directory, trial)
+    before = read_rendered_files(study.directory, baseline.trial) if baseline else {}
+    hosts = None
+    if format_name in SETTINGS_FORMATS:
+        unchanged = {} if include_unchanged or not baseline else baseline.trial.effective_settings
+        content = SETTINGS_FORMATS[format_name](study, trial, unchanged)
+    elif format_name in HOST_FORMATS:
+        hosts = _list_changing_hosts(study, trial, include_unchanged=include_unchanged)
+        content = HOST_FORMATS[format_name](study, trial, hosts)
+    else:
+        content = {f"files/{path}": data for path, data in files.items()
+                   if include_unchanged or before.get(path) != data}  # fmt: skip
+    diff = format_file_diff(before, files, "baseline", "files")
+    notice = f"{MODEL}\n" if diff and study.target.simulated else ""
+    content["changes.diff"] = f"{notice}{diff}".encode("utf-8", "surrogateescape")
+    content["target.yaml"] = foreign_files.read_bytes(
+        study.directory, TARGET_FILE_NAME, foreign_files.MAX_TARGET_BYTES
+    )
+    content["README.md"] = _build_readme(
+        study, trial, format_name, hosts, include_unchanged=include_unchanged
+    )
+    content["manifest.json"] = _encode_json(build_manifest(study, trial, content, hosts))
+    return content
+
+
+def _list_changing_hosts(study: Study, trial: Trial, *, include_unchanged: bool) -> Hosts:
+    hosts = hosts_of(study, trial, everything=include_unchanged)
+    if not hosts.units:
+        raise AutotuneError(
+            f"trial {trial.number} of study {study.name!r} changes nothing on its hosts",
+            hint="--all exports everything that it deployed there",
+        )
+    return hosts
+
+
+def _build_readme(
+    study: Study, trial: Trial, format_name: str, hosts: Hosts | None, *, include_unchanged: bool
+) -> bytes:
+    view = build_study_view(study)
+    sides = view.conclusion.sides
+    baseline, best = sides.get("baseline"), sides.get("best")
+    proven = best is not None and best.trial == trial
+    own = find_declared_parameters(study.target)
+    return fill_template(
+        "readme.md.j2",
+        study=study.name,
+        trial=trial.number,
+        format=format_name,
+        notice=MODEL if study.target.simulated else None,
+        proof=format_headline(view)
+        if proven
+        else "Nothing is claimed of this trial: it is not the one proven.",
+        changes=list_changes(baseline.trial.effective_settings, trial.effective_settings, own)
+        if baseline
+        else (),
+        differences=trial.differences,
+        everything=include_unchanged,
+        hosts=hosts,
+        backup=backup_of(study, trial),
+        safety=SAFETY,
+    ).encode()
+
+
+def _select_settings(
+    study: Study, trial: Trial, baseline_settings: Settings
+) -> Iterator[tuple[str, Value]]:
+    """Those with an effect that are not as in ``baseline_settings``, by name; all if
+    ``baseline_settings`` is empty."""
+    acting = list_active_parameters(
+        trial.effective_settings, find_declared_parameters(study.target)
+    )
+    for name, value in sorted(trial.effective_settings.items()):
+        if not baseline_settings or (
+            name in acting and not is_same_value(baseline_settings.get(name), value)
+        ):
+            yield name, value
+
+
+def _format_json_settings(
+    study: Study, trial: Trial, baseline_settings: Settings
+) -> dict[str, bytes]:
+    # A command gets only what has an effect; a stack's files have a place for every value.
+    own = find_declared_parameters(study.target)
+    acting = (
+        list_active_parameters(trial.effective_settings, own) if own else trial.effective_settings
+    )
+    parameters = {name: value for name, value in _select_settings(study, trial, baseline_settings)
+                  if name in acting}  # fmt: skip
+    model = {"simulated": True} if study.target.simulated else {}
+    return {"settings.json": _encode_json({**model, "parameters": parameters})}
+
+
+def _format_yaml_settings(
+    study: Study, trial: Trial, baseline_settings: Settings
+) -> dict[str, bytes]:
+    """As a target's own ``parameters:`` section, every value fixed. JSON scalars are YAML's too."""
+    own = find_declared_parameters(study.target)
+    effective = list_active_parameters(trial.effective_settings, own)
+    lines = [f"# {MODEL}"] if study.target.simulated else []
+    lines += [f"# Settings of trial {trial.number}.", "parameters:"]
+    for name, value in _select_settings(study, trial, baseline_settings):
+        parameter = find_parameter(name, trial.effective_settings, own)
+        unit = f"[{parameter.unit}] " if parameter and parameter.unit else ""
+        remark = parameter.meaning if parameter else ""
+        remark = remark if name in effective else f"without effect here. {remark}"
+        comment = f"  # {unit}{remark}" if unit or remark else ""
+        lines.append(f"  {name}: {{fixed: {json.dumps(value)}}}{comment}")
+    return {"settings.yaml": "\n".join([*lines, ""]).encode()}
+
+
+SETTINGS_FORMATS: dict[str, Callable[[Study, Trial, Settings], dict[str, bytes]]] = {
+    "yaml": _format_yaml_settings,
+    "json": _format_json_settings,
+}
+HOST_FORMATS: dict[str, Callable[[Study, Trial, Hosts], dict[str, bytes]]] = {
+    "ansible": ansible,
+    "shell": export_shell,
+    "patch": export_patch,
+}
+ALL_FORMATS = ("files", *HOST_FORMATS, *SETTINGS_FORMATS)
+
+
+def _encode_json(document: object) -> bytes:
+    return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
+
+
+def _write_atomically(content: FileContents, output_directory: Path) -> None:
+    """Write to a directory beside ``output_directory`` first, so that an export that exists is
+    complete."""
+    try:
+        output_directory.parent.mkdir(parents=True, exist_ok=True)
+        staging = Path(
+            tempfile.mkdtemp(prefix=f".{output_directory.name}.", dir=output_directory.parent)
+        )
+    except OSError as error:
+        raise AutotuneError(f"{output_directory} cannot be written: {error.strerror}") from error
+    try:
+        for path, data in content.items():
+            place = staging / path
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(data)
+        staging.chmod(0o755)  # unlike mkdtemp's own: an export is for others to read
+        staging.replace(output_directory)
+    except OSError as error:
+        raise AutotuneError(f"{output_directory} cannot be written: {error.strerror}") from error
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)

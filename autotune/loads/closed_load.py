@@ -1,0 +1,265 @@
+"""Closed loops: so many clients, each asking again as soon as it has its answer.
+
+They find a ceiling, never a peak: a client that waits for a slow answer asks nothing meanwhile, so
+a stall is counted once and not for all who would have come during it. Their latencies must not be
+set beside those of an open loop, and their rate must not be taken for what the stack would carry.
+
+A closed loop has no rate, but it has a limit: wrk runs a script that waits before a request until
+``max_rate`` allows another one. ab has nothing of the kind, so a target has to allow it (``unpaced``).
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from math import ceil, inf
+
+from autotune.errors import AutotuneError
+from autotune.loads.base import last_line, with_input_file
+from autotune.services.base import Argv
+from autotune.strict_parsing import parse_decimal, parse_uint
+from autotune.transports.request import Request
+
+CLOSED_LOOP_LABEL = "closed loop: a ceiling, not what would be carried"
+THROTTLED_RATE_SHARE = 0.9  # of ``max_rate``: clients that send so much were held back
+
+
+@dataclass(frozen=True)
+class ClosedLoopClients:
+    """How many clients, for how many seconds; a request is given up after ``timeout`` seconds.
+
+    Together they send ``max_rate`` requests/s at most, if their generator is paced.
+    """
+
+    concurrency: int
+    seconds: float
+    timeout: float = 2.0
+    max_rate: float = inf
+
+
+@dataclass(frozen=True)
+class ClosedLoopCeiling:
+    """What clients got. ``percentiles`` (50, 99 …) are in seconds; ``errors`` count by kind.
+
+    ``failure`` says why there is no result; the other figures mean nothing then. ``is_rate_limited``:
+    the clients
+    were held at ``max_rate``, so the ceiling is at least ``rate``, and the percentiles include waiting.
+    ``example`` says what was wrong with an answer.
+    """
+
+    concurrency: int
+    seconds: float = 0.0
+    requests: int = 0
+    errors: Mapping[str, int] = field(default_factory=dict)
+    percentiles: Mapping[float, float] = field(default_factory=dict)
+    failure: str | None = None
+    is_rate_limited: bool = False
+    example: str = ""
+
+    @property
+    def error_count(self) -> int:
+        return min(self.requests, sum(self.errors.values()))
+
+    @property
+    def answer_rate(self) -> float:
+        """Answers per second, right or wrong."""
+        return self.requests / self.seconds if self.seconds > 0 else 0.0
+
+    @property
+    def rate(self) -> float:
+        """Right answers per second."""
+        return (self.requests - self.error_count) / self.seconds if self.seconds > 0 else 0.0
+
+
+class ClosedLoopGenerator(ABC):
+    """A generator of closed-loop load; ``packages`` are the distribution's (Debian's names).
+
+    ``is_paced``: it keeps to the clients' ``max_rate``.
+    """
+
+    name: str
+    packages: tuple[str, ...]
+    is_paced = False
+
+    @abstractmethod
+    def build_command(self, request: Request, clients: ClosedLoopClients) -> Argv:
+        """One process, which ends by itself."""
+
+    def build_input(self, clients: ClosedLoopClients) -> bytes | None:
+        """What the process reads from its standard input."""
+        return None
+
+    @abstractmethod
+    def parse_output(self, output: str, clients: ClosedLoopClients) -> ClosedLoopCeiling:
+        """What it printed; ``failed`` where there is no result in it. May raise ValueError."""
+
+    def parse_checked(self, output: str, clients: ClosedLoopClients) -> ClosedLoopCeiling:
+        """As ``parse_output``; ``failed`` too where figures cannot be read."""
+        try:
+            ceiling = self.parse_output(output, clients)
+        except ValueError:
+            return self.build_failure(output, clients)
+        is_rate_limited = (
+            self.is_paced and ceiling.answer_rate >= THROTTLED_RATE_SHARE * clients.max_rate
+        )
+        return replace(ceiling, is_rate_limited=is_rate_limited and ceiling.failure is None)
+
+    def build_failure(self, output: str, clients: ClosedLoopClients) -> ClosedLoopCeiling:
+        why = f"{self.name} printed no result: {last_line(output)}"
+        return ClosedLoopCeiling(clients.concurrency, failure=why)
+
+
+def build_options(request: Request) -> Argv:
+    """Headers, as ab and wrk take them. Raises AutotuneError for what they cannot send."""
+    if request.method != "GET" or request.http2:
+        raise AutotuneError(
+            "a ceiling is measured with GET over HTTP/1.1", hint="leave --closed out"
+        )
+    named = [("Host", request.authority)] if request.authority else []
+    return tuple(
+        word for name, value in (*named, *request.headers) for word in ("-H", f"{name}: {value}")
+    )
+
+
+MAX_REQUESTS = 50_000_000  # requests; the time limit is what ends the run
+PERCENTILES = (50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 100.0)
+_PERCENTILE_LINE_PATTERN = re.compile(r"^(\d+),([\d.]+)$", re.M)
+_COUNT_PATTERN = re.compile(r"^(Complete requests|Non-2xx responses):\s+(\d+)$", re.M)
+_FAILURE_PATTERN = re.compile(
+    r"\(Connect: (\d+), Receive: (\d+), Length: (\d+), Exceptions: (\d+)\)"
+)
+_DURATION_PATTERN = re.compile(r"^Time taken for tests:\s+([\d.]+) seconds$", re.M)
+
+
+class AbGenerator(ClosedLoopGenerator):
+    """Debian's ab 2.3 (httpd.apache.org/docs/2.4/programs/ab.html): a new connection per request.
+
+    It writes every percentile to 99, in milliseconds, as CSV to a file, here standard output.
+    Its time limit (``-t``) implies a number of requests, so both are given. A refused connection
+    counts as a failed request (twice, in the total).
+    """
+
+    name = "ab"
+    packages = ("apache2-utils",)
+
+    def build_command(self, request: Request, clients: ClosedLoopClients) -> Argv:
+        bound = ceil(clients.seconds + 2 * clients.timeout + 2)
+        return (
+            "timeout", "--signal=INT", "--kill-after=1", str(bound),
+            "ab", "-q", "-l", "-r", "-c", str(clients.concurrency),
+            "-t", str(ceil(clients.seconds)), "-n", str(MAX_REQUESTS), "-s", str(ceil(clients.timeout)),
+            "-e", "/dev/stdout", *build_options(request), request.url_by_address,
+        )  # fmt: skip
+
+    def parse_output(self, output: str, clients: ClosedLoopClients) -> ClosedLoopCeiling:
+        counts = {name: parse_uint(count) for name, count in _COUNT_PATTERN.findall(output)}
+        time = _DURATION_PATTERN.search(output)
+        if time is None or "Complete requests" not in counts:
+            return self.build_failure(output, clients)
+        failed = _FAILURE_PATTERN.search(output)
+        kinds = {"status": counts.get("Non-2xx responses", 0)}
+        if failed:
+            # An exception is the same request's broken connection, counted once more.
+            kinds |= {"refused": parse_uint(failed[1]), "broken off": parse_uint(failed[2])}
+        percentiles = {
+            parse_decimal(at): parse_decimal(ms) / 1000
+            for at, ms in _PERCENTILE_LINE_PATTERN.findall(output)
+        }
+        return ClosedLoopCeiling(
+            clients.concurrency,
+            parse_decimal(time[1]),
+            counts["Complete requests"],
+            {kind: count for kind, count in kinds.items() if count},
+            {at: percentiles[at] for at in PERCENTILES if at in percentiles},
+        )
+
+
+UNIT_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0}
+_TOTAL_PATTERN = re.compile(r"^[ \t]+(\d+) requests in ([\d.]+)(us|ms|s|m),", re.M)
+_PERCENTILE_PATTERN = re.compile(r"^[ \t]+([\d.]+)%\s+([\d.]+)(us|ms|s|m)$", re.M)
+_STATUS_PATTERN = re.compile(r"^[ \t]+Non-2xx or 3xx responses: (\d+)$", re.M)
+_SOCKET_ERROR_PATTERN = re.compile(
+    r"Socket errors: connect (\d+), read (\d+), write (\d+), timeout (\d+)"
+)
+
+
+# One thread asks for every request here, whichever client is to send it, also after an error. So no two
+# requests of a process are less than ``gap`` seconds apart.
+_PACE_SCRIPT = """
+local ffi = require("ffi")
+ffi.cdef[[
+struct autotune_time { long seconds; long nanoseconds; };
+int clock_gettime(int clock, struct autotune_time *time);
+int nanosleep(const struct autotune_time *time, struct autotune_time *left);
+]]
+local MONOTONIC = 1
+local read, pause = ffi.new("struct autotune_time"), ffi.new("struct autotune_time")
+local gap, due, page = GAP, 0, nil
+
+local function now()
+  ffi.C.clock_gettime(MONOTONIC, read)
+  return tonumber(read.seconds) + tonumber(read.nanoseconds) / 1e9
+end
+
+function init()
+  page = wrk.format()
+end
+
+function request()
+  local at = now()
+  while at < due do
+    pause.seconds = math.floor(due - at)
+    pause.nanoseconds = math.floor((due - at) % 1 * 1e9)
+    ffi.C.nanosleep(pause, nil)
+    at = now()
+  end
+  due = at + gap
+  return page
+end
+"""
+
+
+class WrkGenerator(ClosedLoopGenerator):
+    """Debian's wrk 4.1 (github.com/wg/wrk), one thread, over connections that stay open."""
+
+    name = "wrk"
+    packages = ("wrk",)
+    is_paced = True
+
+    def build_input(self, clients: ClosedLoopClients) -> bytes:
+        """The script that keeps to the limit (LuaJIT)."""
+        return _PACE_SCRIPT.replace("GAP", f"{1 / clients.max_rate:.12f}").encode()
+
+    def build_command(self, request: Request, clients: ClosedLoopClients) -> Argv:
+        bound = ceil(clients.seconds + 2 * clients.timeout + 2)
+        return with_input_file((
+            "timeout", "--kill-after=1", str(bound),
+            "wrk", "--threads", "1", "--connections", str(clients.concurrency),
+            "--duration", f"{ceil(clients.seconds)}s", "--timeout", f"{ceil(clients.timeout)}s",
+            "--latency", *build_options(request), request.url_by_address,
+        ), "--script=")  # fmt: skip
+
+    def parse_output(self, output: str, clients: ClosedLoopClients) -> ClosedLoopCeiling:
+        total = _TOTAL_PATTERN.search(output)
+        if total is None:
+            return self.build_failure(output, clients)
+        errors = {}
+        if status := _STATUS_PATTERN.search(output):
+            errors["status"] = parse_uint(status[1])
+        if sockets := _SOCKET_ERROR_PATTERN.search(output):
+            errors |= dict(
+                zip(("refused", "reset", "reset while sending", "timeout"),
+                    map(parse_uint, sockets.groups()), strict=True)
+            )  # fmt: skip
+        return ClosedLoopCeiling(
+            clients.concurrency,
+            parse_decimal(total[2]) * UNIT_SECONDS[total[3]],
+            parse_uint(total[1]),
+            {kind: count for kind, count in errors.items() if count},
+            {
+                parse_decimal(at): parse_decimal(t) * UNIT_SECONDS[unit]
+                for at, t, unit in _PERCENTILE_PATTERN.findall(output)
+            },
+        )

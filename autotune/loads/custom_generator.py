@@ -1,0 +1,153 @@
+"""A generator of the user's own: told a rate, it answers with what became of the requests.
+
+It gets ``{"schema": 1, "url": …, "rate": …, "seconds": …, "timeout": …, "limit": …}`` (requests/s and
+seconds) on standard input, and what else the target says of a request: ``method``, ``headers``,
+``body``, ``insecure``, ``ca`` (PEM), ``http`` ("2"), and ``connect``: the address that the URL's name
+stands for. The last line it prints is one JSON object:
+
+- ``requests``: how many it set out to send, ``rate × seconds`` unless it fell short;
+- ``errors``: those without a right answer, by kind, ``{"status": 3, "timeout": 1}``;
+- ``latencies``: those with one, as a histogram, ``{"0.005": 970, "0.050": 26}``: upper edge of a bin
+  in seconds to the count in it; or, where it keeps none, ``late``: how many came after ``limit``;
+- ``limited``: why it could not make the load, where that is so.
+
+An answer that cannot be read, or whose counts do not add up, is a generator that failed: it says
+nothing about the server.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil
+from typing import Any
+
+from autotune.loads.base import (
+    LoadGenerator,
+    LoadProcess,
+    LoadResult,
+    LoadSpec,
+    ProcessLimits,
+    sort_counts,
+)
+from autotune.services.base import Argv
+from autotune.strict_parsing import parse_decimal, parse_json, split_lines
+from autotune.transports.request import Request, TlsOptions
+
+SCHEMA_VERSION = 1
+MAX_MISSED_SHARE = 0.01  # of the ordered requests; a generator that misses more made another load
+UNKNOWN_LIMITS = ProcessLimits(
+    open_connections=1_000_000, max_rate=1e9
+)  # it says itself when it falls short
+LATE_BIN_LIMITS = 10.0  # latency limits: the bin of what came late, where no histogram is kept
+
+
+@dataclass(frozen=True)
+class CustomGenerator(LoadGenerator):
+    """``argv`` is run as it is on each load host, with its share of the rate."""
+
+    argv: Argv
+    name = "command"
+    limits = UNKNOWN_LIMITS
+    http2 = True
+
+    @property
+    def programs(self) -> Mapping[str, tuple[str, ...]]:
+        return {}
+
+    def build_processes(
+        self, request: Request, spec: LoadSpec, hosts: int = 1
+    ) -> tuple[LoadProcess, ...]:
+        rate, bound = spec.rate / hosts, ceil(spec.seconds + 2 * spec.timeout + 2)
+        question = {
+            "schema": SCHEMA_VERSION,
+            "url": request.url,
+            "rate": rate,
+            "seconds": spec.seconds,
+            "timeout": spec.timeout,
+            "limit": spec.latency_limit,
+            **request_details(request),
+        }
+        process = LoadProcess(
+            ("timeout", "--kill-after=1", str(bound), *self.argv),
+            max(1, round(rate * spec.seconds)),
+            spec.seconds,
+            bound + 1.0,
+            self.limits.open_connections,
+            input=json.dumps(question).encode() + b"\n",
+            max_rate=rate,
+        )
+        return (process,) * hosts
+
+    def parse_output(
+        self, process: LoadProcess, output: str, request: Request, spec: LoadSpec
+    ) -> LoadResult:
+        answer = _parse_answer(output)
+        if isinstance(answer, str):
+            return LoadResult.not_sent(
+                process.request_count, f"the generator's answer cannot be read: {answer}"
+            )
+        intended, errors, latencies = answer["requests"], answer["errors"], answer["latencies"]
+        if latencies is None:
+            late = min(answer["late"], intended - sum(errors.values()))
+            right = intended - sum(errors.values()) - late
+            latencies = {spec.latency_limit: right, LATE_BIN_LIMITS * spec.latency_limit: late}
+        limited = answer["limited"]
+        if intended < (1.0 - MAX_MISSED_SHARE) * process.request_count and not limited:
+            limited = (
+                f"the generator set out to send {intended} of {process.request_count} requests"
+            )
+        return LoadResult(
+            intended=intended,
+            sent=intended,
+            errors=sort_counts(errors),
+            histogram=sort_counts(latencies),
+            duration=spec.seconds,
+            limited=limited,
+        )
+
+
+def request_details(request: Request) -> dict[str, Any]:
+    """What a request has besides its URL; parts that it does not have are left out."""
+    tls = request.tls or TlsOptions()
+    fields = {
+        "connect": str(request.endpoint) if request.host else "",
+        "method": "" if request.method == "GET" else request.method,
+        "headers": dict(request.headers),
+        "body": request.body,
+        "insecure": tls.insecure,
+        "ca": tls.ca,
+        "http": "2" if request.http2 else "",
+    }
+    return {key: value for key, value in fields.items() if value}
+
+
+def _parse_answer(output: str) -> dict[str, Any] | str:
+    """The answer with each part in its type, or what is wrong with it."""
+    last = (split_lines(output.strip()) or [""])[-1]
+    try:
+        answer = parse_json(last)
+        requests = _parse_count(answer["requests"])
+        errors = {str(kind): _parse_count(n) for kind, n in (answer.get("errors") or {}).items()}
+        bins = answer.get("latencies")
+        latencies = (
+            None if bins is None else {parse_decimal(at): _parse_count(n) for at, n in bins.items()}
+        )
+        late = _parse_count(answer.get("late", 0))
+        limited = str(answer["limited"]) if answer.get("limited") else None
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        return f"{error!r} in {last[:120]!r}"
+    if latencies is None and "late" not in answer:
+        return "there is neither `latencies` nor `late`"
+    counted = sum(errors.values()) + (late if latencies is None else sum(latencies.values()))
+    if counted > requests or (latencies is not None and counted != requests):
+        return f"{counted} answers and errors of {requests} requests"
+    return {"requests": requests, "errors": errors, "latencies": latencies, "late": late,
+            "limited": limited}  # fmt: skip
+
+
+def _parse_count(value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(f"{value!r} is no count")
+    return value

@@ -1,0 +1,82 @@
+"""The one place that starts programs which make load. It keeps them below the target's ``load.max_rate``.
+
+Every generator, closed loop and check of whole answers is started by `run_together`, which adds up the
+rates of all commands on all load hosts before it starts any of them. A rate above the limit is an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from math import inf
+
+from autotune.errors import AutotuneError
+from autotune.services.base import Argv
+from autotune.transports import wait_notices
+from autotune.transports.base import CommandResult, Transport
+
+RATE_TOLERANCE = 1e-9  # relative: shares of a rate may add up to slightly more than the rate
+UNKNOWN_RATE = inf  # the rate of a program that states none
+
+
+class RateTooHigh(AutotuneError):
+    """A command would offer more load than the target allows."""
+
+
+@dataclass(frozen=True)
+class LoadCommand:
+    """A command on a load host that offers ``max_rate`` requests/s at most, from ``start`` to ``end``.
+
+    ``timeout`` is how long the transport waits for it. All times are in seconds from now.
+    """
+
+    host: Transport
+    argv: Argv
+    max_rate: float
+    start: float
+    end: float
+    timeout: float
+    input: bytes | None = None
+
+
+def find_excess(rate: float, max_rate: float) -> str | None:
+    """Why ``rate`` (requests/s) may not be offered; ``None`` if it may."""
+    if rate <= max_rate * (1 + RATE_TOLERANCE):
+        return None
+    if rate == UNKNOWN_RATE:
+        return f"a program without a rate limit could exceed load.max_rate ({max_rate:g}/s)"
+    return f"{rate:.12g} requests/s exceed load.max_rate ({max_rate:g}/s)"
+
+
+def check_rate(rate: float, max_rate: float) -> None:
+    """Raise RateTooHigh if ``rate`` is above ``max_rate``, both in requests/s."""
+    if why := find_excess(rate, max_rate):
+        raise RateTooHigh(why, hint="lower the rate, or raise `load: {max_rate: …}` in the target")
+
+
+def compute_highest_rate(commands: Iterable[LoadCommand]) -> float:
+    """The highest sum of rates at any moment, in requests/s."""
+    commands = list(commands)
+    moments = {command.start for command in commands}
+    return max(
+        (sum(c.max_rate for c in commands if c.start <= at < max(c.end, c.start + 1e-9))
+         for at in moments),
+        default=0.0,
+    )  # fmt: skip
+
+
+def run_together(commands: Sequence[LoadCommand], max_rate: float) -> list[CommandResult]:
+    """Run all commands concurrently and return their results in the same order.
+
+    Raises RateTooHigh before any of them starts, and HostUnreachable.
+    """
+    check_rate(compute_highest_rate(commands), max_rate)
+    with ThreadPoolExecutor(max(1, len(commands))) as pool:
+        running = [pool.submit(_run_commands, command) for command in commands]
+        return [future.result() for future in running]
+
+
+def _run_commands(command: LoadCommand) -> CommandResult:
+    with wait_notices.about("the load", usual=command.end):
+        return command.host.run(command.argv, input=command.input, timeout=command.timeout)

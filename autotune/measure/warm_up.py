@@ -1,0 +1,206 @@
+"""Warm-up: load that does not count, until caches, pools and connections have settled."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from autotune.measure.reading import Reading
+from autotune.measure.steal import HIGH_STEAL_SHARE
+
+WINDOW_SECONDS = 1.0  # seconds
+OVERLOAD_VIOLATION_SHARE = 0.1  # fraction of violations above which a window was overloaded
+MAX_WINDOWS = 20
+UNKNOWN_START_RATE = 200.0  # first rate in requests/s without an expected peak …
+UNKNOWN_MAX_RATE = 1000.0  # … and the highest rate while the stack keeps up
+EXPECTED_PEAK_SHARE = 0.6  # share of the expected peak: busy, not overloaded
+HIT_RATE_TOLERANCE = 0.01  # windows agree if their hit rates differ by less than a point …
+RISE_WINDOWS = 3  # … and the hit rate did not keep rising over this many steps …
+PREFILLED_RISE_WINDOWS = 2  # (for caches that were filled beforehand and start almost full)
+MIN_HIT_RISE = 0.001  # … by more than this in total …
+LATENCY_TOLERANCE = 0.25  # … and their median latencies differ by less than a quarter
+# Over this many windows, each at half the previous load, the failed fraction stays above this share.
+# Less load does not help then.
+FUTILE_WINDOWS, FUTILE_FAILURE_RATIO = 3, 2 / 3
+
+
+@dataclass(frozen=True)
+class WarmUpWindow:
+    """One window of warm-up load.
+
+    ``hit_rate`` is the cache's hit rate in the window, ``None`` without a cache. ``failed_share`` is
+    the fraction of requests without a correct answer. A late correct answer does not count as failed.
+    """
+
+    rate: float
+    is_overloaded: bool
+    median_latency: float | None
+    hit_rate: float | None
+    failed_share: float = 0.0
+
+    @property
+    def is_unresponsive(self) -> bool:
+        """True if fewer than half of the requests got a correct answer: more load warms nothing."""
+        return self.is_overloaded and self.median_latency is None
+
+
+@dataclass(frozen=True)
+class WarmUpResult:
+    """The result of a warm-up; ``is_settled`` is false if the windows ran out first."""
+
+    is_settled: bool
+    windows: tuple[WarmUpWindow, ...]
+
+    @property
+    def hit_rate(self) -> float | None:
+        """The cache's hit rate in the last window; ``None`` without a cache."""
+        return self.windows[-1].hit_rate if self.windows else None
+
+    @property
+    def sustained_rate(self) -> float | None:
+        """The last rate in requests/s with which the stack kept up."""
+        rates = [window.rate for window in self.windows if not window.is_overloaded]
+        return rates[-1] if rates else None
+
+    @property
+    def failed_rate(self) -> float | None:
+        """The rate in requests/s at which the warm-up was given up as futile, or ``None``."""
+        return self.windows[-1].rate if is_futile(self.windows) else None
+
+
+def run_warm_up(
+    probe: Callable[[float, float], Reading],
+    count_lookups: Callable[[], tuple[int, int] | None],
+    expected: float | None,
+    *,
+    max_rate: float,
+    rise_windows: int = RISE_WINDOWS,
+    max_windows: int = MAX_WINDOWS,
+) -> WarmUpResult:
+    """Load the stack until two consecutive windows agree and the hit rate no longer rises.
+
+    ``probe(rate, seconds)`` makes the load. ``count_lookups()`` returns the cache's hits and misses so
+    far.
+    ``expected`` is the expected peak in requests/s. ``rise_windows`` is the number of steps for which
+    a hit rate must rise to count as climbing, and ``max_windows`` the maximum number of windows.
+
+    An overloaded stack gets half the load, and more again once it keeps up, because a cold cache warms
+    faster with more requests. The load stays well below the overload. After CPU steal, the same load is
+    tried again. If as many requests fail at a quarter of the load, the warm-up stops, because another
+    cause occupies the workers.
+    """
+    ceiling = min(max_rate, EXPECTED_PEAK_SHARE * expected if expected else UNKNOWN_MAX_RATE)
+    rate = ceiling if expected else min(ceiling, UNKNOWN_START_RATE)
+    windows: list[WarmUpWindow] = []
+    while len(windows) < max_windows:
+        before = count_lookups()
+        reading = probe(rate, WINDOW_SECONDS)
+        windows.append(_build_window(reading, before, count_lookups()))
+        if (
+            len(windows) > 1
+            and is_steady(windows[-2], windows[-1])
+            and not is_cache_filling(windows, rise_windows)
+        ):
+            return WarmUpResult(is_settled=True, windows=tuple(windows))
+        if is_futile(windows):
+            return WarmUpResult(is_settled=False, windows=tuple(windows))
+        if windows[-1].is_overloaded and reading.stolen <= HIGH_STEAL_SHARE:
+            rate, ceiling = min(max(rate / 2, 1.0), max_rate), EXPECTED_PEAK_SHARE * rate
+        elif not windows[-1].is_overloaded:
+            rate = min(rate * 1.5, ceiling)
+    return WarmUpResult(is_settled=False, windows=tuple(windows))
+
+
+def is_steady(earlier: WarmUpWindow, later: WarmUpWindow) -> bool:
+    """True if latency and hit rate did not change from one window to the next."""
+    if (
+        earlier.is_overloaded
+        or later.is_overloaded
+        or earlier.median_latency is None
+        or later.median_latency is None
+    ):
+        return False
+    still = abs(later.median_latency - earlier.median_latency) <= max(
+        LATENCY_TOLERANCE * earlier.median_latency, 0.001
+    )
+    if earlier.hit_rate is None or later.hit_rate is None:
+        return still
+    return still and abs(later.hit_rate - earlier.hit_rate) < HIT_RATE_TOLERANCE
+
+
+def is_futile(windows: Sequence[WarmUpWindow]) -> bool:
+    """True if further windows warm nothing: the stack hardly answers, or fails at any load."""
+    dead = len(windows) > 1 and windows[-1].is_unresponsive and windows[-2].is_unresponsive
+    return dead or fails_at_any_load(windows)
+
+
+def fails_at_any_load(windows: Sequence[WarmUpWindow]) -> bool:
+    """True if almost as many requests fail at a quarter of the load, so load is not the cause.
+
+    Late requests do not count, because a cold cache makes them late at any load.
+    """
+    last = windows[-FUTILE_WINDOWS:]
+    if len(last) < FUTILE_WINDOWS or not all(window.is_overloaded for window in last):
+        return False
+    halved = all(later.rate <= earlier.rate / 2 for earlier, later in pairwise(last))
+    return halved and last[-1].failed_share > max(
+        OVERLOAD_VIOLATION_SHARE, FUTILE_FAILURE_RATIO * last[0].failed_share
+    )
+
+
+def is_cache_filling(windows: Sequence[WarmUpWindow], rise_windows: int = RISE_WINDOWS) -> bool:
+    """True if the cache still fills: its hit rate never fell over the last windows.
+
+    At a low rate a cache fills so slowly that two windows agree long before it is warm. A settled hit
+    rate rises and falls. Too few windows count as climbing.
+    """
+    hits = [window.hit_rate for window in windows[-rise_windows - 1 :]]
+    rates = [hit for hit in hits if hit is not None]
+    if len(rates) < len(hits):
+        return False
+    if len(rates) <= rise_windows:
+        return True
+    return rates[-1] - rates[0] > MIN_HIT_RISE and all(a <= b for a, b in pairwise(rates))
+
+
+def _build_window(
+    reading: Reading, lookups_before: tuple[int, int] | None, lookups_after: tuple[int, int] | None
+) -> WarmUpWindow:
+    hits = None
+    if lookups_before is not None and lookups_after is not None:
+        gained, lost = lookups_after[0] - lookups_before[0], lookups_after[1] - lookups_before[1]
+        hits = gained / (gained + lost) if gained + lost > 0 else None
+    overloaded, failed = (
+        reading.violation_fraction > OVERLOAD_VIOLATION_SHARE,
+        reading.error_count / max(reading.intended, 1),
+    )
+    return WarmUpWindow(reading.rate, overloaded, reading.percentile(0.5), hits, failed)
+
+
+DRAINED_REQUESTS = 3
+DRAIN_SECONDS = 10.0
+
+
+def wait_until_drained(
+    latency: Callable[[], float | None],
+    limit: float,
+    seconds: float = DRAIN_SECONDS,
+    pause: float = 0.0,
+) -> bool:
+    """Send requests one by one until ``DRAINED_REQUESTS`` of them return within ``limit`` seconds.
+
+    ``latency()`` sends one request and returns its seconds, or ``None`` without a correct answer.
+    ``pause`` is the time between two requests in seconds. The result is true if the backlog was gone
+    within ``seconds``.
+    """
+    deadline = time.monotonic() + seconds
+    quick = 0
+    while quick < DRAINED_REQUESTS:
+        if time.monotonic() > deadline:
+            return False
+        took = latency()
+        time.sleep(pause)
+        quick = quick + 1 if took is not None and took <= limit else 0
+    return True

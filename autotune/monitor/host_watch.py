@@ -1,0 +1,216 @@
+"""Watches every host during a reading, without failing the reading or loading a host."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from autotune.deploy.private_servers import read_session_leader
+from autotune.deploy.stack import ServiceInstance, Stack
+from autotune.monitor.counters import CounterReader, ServerCounters, find_counter_query
+from autotune.monitor.process_table import ProcessOwners
+from autotune.monitor.procfs import HostSample
+from autotune.monitor.stream import SampleStream
+from autotune.services.registry import find_diagnosis
+from autotune.strict_parsing import split_lines
+from autotune.transports.base import Transport
+from autotune.transports.local import LocalTransport
+
+LOCAL_SAMPLE_SECONDS = (
+    0.5  # seconds between samples of this machine; other hosts are sampled once a second
+)
+COUNTER_POLL_SECONDS = 1.0  # seconds
+LAST_SAMPLE_SECONDS = 3.0  # seconds until a host's last sample must arrive
+_MAX_PROGRAM_NAME = 15  # characters of a program's name that the kernel keeps
+# Messages that any program logs if the kernel refuses a resource.
+KERNEL_COMPLAINTS = {
+    "open_files": re.compile(r"Too many open files"),
+    "no_ports": re.compile(r"Cannot assign requested address"),
+}
+
+
+@dataclass(frozen=True)
+class WatchedHost:
+    """A host, the CPUs that it may use, the parts of the stack on it, and its transport.
+
+    ``transport`` is ``None`` for this machine.
+    """
+
+    name: str
+    cpus: float
+    instances: tuple[ServiceInstance, ...]
+    transport: Transport | None = None
+
+
+@dataclass(frozen=True)
+class Observations:
+    """Everything that was observed during one reading.
+
+    ``samples`` and their ``sampling_cpu_seconds`` in CPU seconds are by host, ``counters`` and
+    ``log_complaints`` by part. ``faults`` are the wrong answers that parts give even without load.
+    """
+
+    samples: Mapping[str, tuple[HostSample, ...]] = field(default_factory=dict)
+    sampling_cpu_seconds: Mapping[str, float] = field(default_factory=dict)
+    counters: Mapping[str, tuple[ServerCounters | None, ...]] = field(default_factory=dict)
+    log_complaints: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    failures: tuple[str, ...] = ()
+    faults: Mapping[str, str] = field(default_factory=dict)
+
+
+def build_watched_hosts(
+    stack: Stack, cpus: Mapping[str, float], transports: Mapping[str, Transport | None]
+) -> tuple[WatchedHost, ...]:
+    """Return the hosts of a stack; a host without a remote transport is this machine."""
+    names = dict.fromkeys(part.placement.host for part in stack.instances)
+    return tuple(
+        WatchedHost(
+            name,
+            cpus[name],
+            tuple(part for part in stack.instances if part.placement.host == name),
+            None if isinstance(transports.get(name), LocalTransport) else transports.get(name),
+        )
+        for name in names
+    )
+
+
+class HostWatch:
+    """``with Watch(hosts, seconds) as watch: reading = take(…)``, then ``watch.observations``.
+
+    ``seconds`` is the maximum length of the reading. On exit, the streams of all hosts take one last
+    sample and stop. A stream that does not stop within ``LAST_SAMPLE_SECONDS`` is left out.
+    ``observations.failures`` lists all errors.
+    """
+
+    def __init__(self, hosts: Sequence[WatchedHost], seconds: float) -> None:
+        self._hosts, self._seconds = hosts, max(1, round(seconds))
+        self._over = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._streams: dict[str, SampleStream] = {}
+        self._samples: dict[str, tuple[HostSample, ...]] = {}
+        self._cost: dict[str, float] = {}
+        self._counters: dict[str, list[ServerCounters | None]] = {}
+        self._complaints: dict[str, Mapping[str, int]] = {}
+        self._failures: list[str] = []
+
+    def __enter__(self) -> Self:
+        for index, host in enumerate(self._hosts):
+            # The stream is registered first, so that an early exit still stops it.
+            self._record_failure(self._take_first_sample, host, index / len(self._hosts))
+            if host.name in self._streams:
+                self._start_thread(self._sample_host, host)
+        for host in self._hosts:
+            for part in host.instances:
+                if find_counter_query(part):
+                    self._start_thread(self._read_counters, part, host.transport)
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._over.set()
+        for stream in list(self._streams.values()):
+            self._start_thread(SampleStream.stop, stream)
+        deadline = time.monotonic() + LAST_SAMPLE_SECONDS
+        for thread in self._threads:
+            thread.join(max(0.0, deadline - time.monotonic()))
+        for host in self._streams:
+            self._failures.append(f"{host} did not deliver its samples in time")
+
+    @property
+    def observations(self) -> Observations:
+        counters = {part: tuple(answers) for part, answers in self._counters.items()}
+        return Observations(
+            dict(self._samples),
+            dict(self._cost),
+            counters,
+            dict(self._complaints),
+            tuple(self._failures),
+        )
+
+    def _start_thread(self, action: Callable[..., None], *args: object) -> None:
+        thread = threading.Thread(target=self._record_failure, args=(action, *args), daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _record_failure(self, action: Callable[..., None], *args: object) -> None:
+        try:
+            action(*args)
+        except Exception as error:  # noqa: BLE001 - an error here must not fail the reading
+            self._failures.append(f"{action.__name__.strip('_')}: {type(error).__name__}: {error}")
+
+    def _take_first_sample(self, host: WatchedHost, later: float) -> None:
+        logs = tuple(dict.fromkeys(log for part in host.instances if (log := find_log(part))))
+        interval = 1.0 if host.transport else LOCAL_SAMPLE_SECONDS
+        self._streams[host.name] = SampleStream(
+            host.transport or LocalTransport(), find_process_owners(host), self._seconds, logs,
+            interval=interval, later=later * interval,
+        )  # fmt: skip
+
+    def _sample_host(self, host: WatchedHost) -> None:
+        try:
+            streamed = self._streams[host.name].run()
+        finally:
+            del self._streams[host.name]
+        self._samples[host.name], self._cost[host.name] = streamed.samples, streamed.cpu_seconds
+        for part in host.instances:
+            if log := find_log(part):
+                self._complaints[part.name] = count_complaints(streamed.logs.get(log, ""), part)
+
+    def _read_counters(self, instance: ServiceInstance, transport: Transport | None) -> None:
+        reader = CounterReader(instance, transport)
+        answers = self._counters.setdefault(instance.name, [])
+        try:
+            answers.append(reader.read(by_command=True))
+            while not self._over.wait(
+                COUNTER_POLL_SECONDS if reader.is_cheap else reader.command_interval
+            ):
+                answers.append(reader.read(by_command=not reader.is_cheap))
+            answers.append(reader.read(by_command=True))
+        finally:
+            reader.close()
+
+
+def find_log(instance: ServiceInstance) -> str | None:
+    """Return the path of a service's log, or its systemd unit for the journal, or ``None``."""
+    log = find_diagnosis(instance.service.name).find_log
+    return log(instance.placement) if log else None
+
+
+def count_complaints(text: str, instance: ServiceInstance) -> Mapping[str, int]:
+    """Return the number of lines in a part's log for each kind of complaint."""
+    patterns = {**KERNEL_COMPLAINTS, **find_diagnosis(instance.service.name).complaint_patterns}
+    counts: dict[str, int] = {}
+    for line in split_lines(text):
+        for name, pattern in patterns.items():
+            if pattern.search(line):
+                counts[name] = counts.get(name, 0) + 1
+    return counts
+
+
+def find_process_owners(host: WatchedHost) -> ProcessOwners:
+    """Return how to find the part of a process.
+
+    A private process belongs to the session that its recorded leader started. A process of the
+    distribution's units is recognised by the name of its program.
+    """
+    sessions: dict[int, str] = {}
+    programs: dict[str, str] = {}
+    for part in host.instances:
+        leader = read_session_leader(Path(part.placement.directory), part.service.name)
+        if host.transport is None and leader is not None:
+            sessions[leader.pid] = part.name
+        for alternatives in part.service.programs.values():
+            programs |= {
+                Path(program).name[:_MAX_PROGRAM_NAME]: part.name for program in alternatives
+            }
+    return ProcessOwners(sessions, programs)

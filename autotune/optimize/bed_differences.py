@@ -1,0 +1,132 @@
+"""How test beds differ: the offset and the noise of each, from configurations measured on several.
+
+A log peak is the configuration's own level, the bed's offset, and noise:
+
+    y = f_c + o_b + e,    o_b ~ N(0, τ²),    e ~ N(0, sd² + s_b²)
+
+with nothing assumed of the configurations. How far beds differ (τ) is learned first: each of
+``OFFSET_SDS``
+is weighed by how well it explains the readings, so that beds that are alike get no offset from noise.
+Only configurations measured at least twice count: the baseline of every bed, the reference, finalists
+and the proof. The noise s_b of a bed is learned from its own residuals, with the usual noise as a prior
+worth ``PRIOR_WEIGHT`` readings. Offsets are relative to the mean of all beds, and so are their sds.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import log, sqrt
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from autotune.estimate import MEASUREMENT_LOG_SD, Estimate
+from autotune.optimize.bed_offset import BedOffset
+
+Array = npt.NDArray[np.float64]
+
+OFFSET_SDS = (0.03, 0.1, 0.3, 1.0)  # sds of the offsets, each as likely as another beforehand
+PRIOR_WEIGHT = 2.0
+ESTIMATION_PASSES = 3  # offsets and noises in turn
+
+
+@dataclass(frozen=True)
+class BedReading:
+    """The peak of a configuration, identified by its trial's number, as one bed measured it."""
+
+    configuration: int
+    bed: str
+    peak: Estimate
+
+
+def estimate_offsets(readings: Sequence[BedReading], beds: Sequence[str]) -> dict[str, BedOffset]:
+    """The offset of each of ``beds``; none is learned for a bed that shares no configuration."""
+    often = Counter(reading.configuration for reading in readings)
+    repeated = [reading for reading in readings if often[reading.configuration] > 1]
+    if not repeated or not beds:
+        return {}
+    design, log_peaks = _build_design(repeated, beds)
+    owners = np.array([beds.index(reading.bed) for reading in repeated])
+    own = np.array([reading.peak.sd**2 for reading in repeated])
+    noises = np.full(len(beds), MEASUREMENT_LOG_SD**2)
+    spread = _estimate_offset_sd(design, log_peaks, own + noises[owners], len(beds))
+    for _ in range(ESTIMATION_PASSES):
+        mean, covariance, residuals, freedom = _solve_offsets(
+            design, log_peaks, own + noises[owners], len(beds), spread
+        )
+        noises = _estimate_noises(residuals, freedom, own, owners, len(beds))
+    counts = Counter(owners.tolist())
+    centred = np.eye(len(beds)) - 1.0 / len(beds)
+    means, sds = centred @ mean, np.sqrt((centred @ covariance @ centred.T).diagonal())
+    return {
+        bed: BedOffset(float(means[i]), float(sds[i]), float(sqrt(noises[i])), counts[i])
+        for i, bed in enumerate(beds)
+    }
+
+
+def _build_design(readings: Sequence[BedReading], beds: Sequence[str]) -> tuple[Array, Array]:
+    """The design matrix (the bed and the configuration of each reading), and the centred log peaks."""
+    configurations = sorted({reading.configuration for reading in readings})
+    design = np.zeros((len(readings), len(beds) + len(configurations)))
+    for row, reading in enumerate(readings):
+        design[row, beds.index(reading.bed)] = 1.0
+        design[row, len(beds) + configurations.index(reading.configuration)] = 1.0
+    log_peaks = np.array([reading.peak.log_mean for reading in readings])
+    return design, log_peaks - log_peaks.mean()
+
+
+def _estimate_offset_sd(design: Array, log_peaks: Array, variances: Array, beds: int) -> float:
+    """The sd of the offsets: the root mean square of ``OFFSET_SDS``, weighted by the evidence for
+    each."""
+    weighted = design / variances[:, None]
+    evidence = []
+    for spread in OFFSET_SDS:
+        precision = design.T @ weighted + np.diag(_prior_precisions(design, beds, spread))
+        explained = log_peaks @ weighted @ np.linalg.solve(precision, weighted.T @ log_peaks)
+        size = np.linalg.slogdet(precision)[1] + 2 * beds * log(spread)
+        evidence.append(0.5 * (explained - size))
+    weights = np.exp(np.array(evidence) - max(evidence))
+    return float(sqrt(weights @ np.square(OFFSET_SDS) / weights.sum()))
+
+
+def _prior_precisions(design: Array, beds: int, spread: float) -> Array:
+    """The precision of each offset and each configuration before they are measured."""
+    prior = np.full(design.shape[1], 1e-6)
+    prior[:beds] = spread**-2
+    return prior
+
+
+def _solve_offsets(
+    design: Array, log_peaks: Array, variances: Array, beds: int, spread: float
+) -> tuple[Array, npt.NDArray[Any], Array, Array]:
+    """Mean and covariance of the offsets, the residuals, and the freedom left in each of them."""
+    weighted = design / variances[:, None]
+    covariance = np.linalg.inv(
+        design.T @ weighted + np.diag(_prior_precisions(design, beds, spread))
+    )
+    mean = covariance @ (weighted.T @ log_peaks)
+    leverage = (design @ covariance * weighted).sum(axis=1)
+    return (
+        mean[:beds],
+        covariance[:beds, :beds],
+        log_peaks - design @ mean,
+        np.asarray(1.0 - leverage),
+    )
+
+
+def _estimate_noises(
+    residuals: Array, freedom: Array, own_variances: Array, bed_indices: Array, beds: int
+) -> Array:
+    """Per bed the variance of its readings beyond what their own sds explain."""
+    surplus = residuals**2 - own_variances * freedom
+    sums = np.bincount(bed_indices, weights=surplus, minlength=beds)
+    weights = np.bincount(bed_indices, weights=freedom, minlength=beds)
+    return np.asarray(
+        np.maximum(
+            (PRIOR_WEIGHT * MEASUREMENT_LOG_SD**2 + sums) / (PRIOR_WEIGHT + weights),
+            (MEASUREMENT_LOG_SD / 4) ** 2,
+        )
+    )

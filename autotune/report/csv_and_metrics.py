@@ -1,0 +1,141 @@
+"""A study's numbers for other programs: CSV for spreadsheets, metrics for Prometheus."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any
+
+from autotune.report.load_curve import PERCENTILES
+from autotune.report.status import build_status
+from autotune.report.view import StudyView, build_trial_capacity
+from autotune.services.base import Value
+from autotune.study.study_store import reading_from_record
+
+TABLE_NAMES = ("trials", "readings")
+METRIC_PREFIX = "autotune_"
+MAX_METRIC_TRIALS = 20  # newest trials with metrics; scrapes come more often than 20 trials finish
+CsvRow = Mapping[str, Value | None]
+
+
+def format_csv(view: StudyView, name: str) -> str:
+    """Return the ``trials`` or ``readings`` of a study as CSV (RFC 4180). Raises AutotuneError.
+
+    The first row is the heading. Rates are in requests/s, times in seconds. A field without a value is
+    empty.
+    """
+    rows = list(_list_trial_rows(view) if name == "trials" else _list_reading_rows(view))
+    headings = dict.fromkeys(heading for row in rows for heading in row)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(headings), restval="")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _list_trial_rows(view: StudyView) -> Iterator[CsvRow]:
+    for trial in view.state.trials:
+        yield {
+            "trial": trial.number,
+            "phase": str(trial.phase),
+            "of": trial.of,
+            **{
+                "capacity" if k == "peak" else k: v
+                for k, v in build_trial_capacity(trial, view.units).items()
+            },
+            "p99": trial.peak.p99 if trial.peak else None,
+            "verdict": trial.peak.verdict if trial.peak else None,
+            "failure": trial.failure,
+            **trial.effective_settings,
+        }
+
+
+def _list_reading_rows(view: StudyView) -> Iterator[CsvRow]:
+    slo = view.target.slo.build_slo
+    for record in view.study.readings:
+        reading = reading_from_record(record)
+        yield {
+            "trial": record["trial"],
+            "at": record["at"],
+            "purpose": record["purpose"],
+            "rate": reading.rate,
+            "seconds": reading.seconds,
+            "intended": reading.intended,
+            "violations": reading.violations,
+            "errors": reading.error_count,
+            **{f"p{percent:g}": reading.percentile(percent / 100) for percent in PERCENTILES},
+            "met": slo.is_met(reading),
+            "truncated": reading.truncated,
+            "limited": reading.limited or reading.disturbed,
+            "stolen": reading.stolen,
+            "looked_at": reading.looked_at,
+            "wrong": reading.wrong,
+        }
+
+
+def format_metrics(view: StudyView) -> str:
+    """Return the metrics of a study in OpenMetrics text format.
+
+    The node exporter's textfile collector reads this format, too. Capacities are in requests/s, or in
+    the unit of a command's value.
+    """
+    now = build_status(view)
+    families: list[tuple[str, str, Iterable[tuple[Mapping[str, str], float | None]]]] = [
+        ("running", "1 if a process is running the study.",
+         [({}, float(now["state"] == "running"))]),
+        ("finished", "1 if the study has a verdict.", [({}, float(now["state"] == "finished"))]),
+        ("trials", "Finished trials in the budget.",
+         [({"outcome": kind}, count) for kind, count in view.trial_counts.items()]),
+        ("trials_budget", "Trials in the budget.", [({}, now["trials"]["budget"])]),
+        ("capacity", "Capacity within the SLO, with its 90 % interval.", _list_capacity_samples(now)),
+        ("ratio", "Best over baseline; proven once the study is finished.",
+         [({}, now["ratio"])]),
+        ("trial_begun_timestamp_seconds", "Start of the latest trials, as Unix time.",
+         _list_start_samples(view)),
+        ("trial_capacity", "Capacity measured by the latest trials.", _list_trial_samples(view)),
+        ("elapsed_seconds", "Time spent.", [({}, now["seconds"]["elapsed"])]),
+        ("left_seconds", "Time left, estimated.", [({}, now["seconds"]["left"])]),
+    ]  # fmt: skip
+    lines = [line for family in families for line in _format_metric_family(view.name, *family)]
+    return "\n".join([*lines, "# EOF", ""])
+
+
+def _list_capacity_samples(
+    status_document: Mapping[str, Any],
+) -> Iterator[tuple[Mapping[str, str], float | None]]:
+    for side in ("baseline", "best"):
+        for key in ("peak", "low", "high"):
+            yield {"side": side, "value": key}, (status_document[side] or {}).get(key)
+
+
+def _list_start_samples(view: StudyView) -> Iterator[tuple[Mapping[str, str], float | None]]:
+    for record in view.study.list_records("trial")[-MAX_METRIC_TRIALS:]:
+        if at := record.get("at"):
+            labels = {"trial": str(record["trial"]), "phase": record["phase"]}
+            yield labels, datetime.fromisoformat(at).timestamp()
+
+
+def _list_trial_samples(view: StudyView) -> Iterator[tuple[Mapping[str, str], float | None]]:
+    for trial in view.state.trials[-MAX_METRIC_TRIALS:]:
+        labels = {"trial": str(trial.number), "phase": str(trial.phase)}
+        yield labels, build_trial_capacity(trial, view.units)["peak"]
+
+
+def _format_metric_family(
+    study: str, name: str, meaning: str, samples: Iterable[tuple[Mapping[str, str], float | None]]
+) -> Iterator[str]:
+    """Yield the lines of a metric; none if it has no value."""
+    values = [(labels, value) for labels, value in samples if value is not None]
+    if not values:
+        return
+    yield f"# HELP {METRIC_PREFIX}{name} {meaning}"
+    yield f"# TYPE {METRIC_PREFIX}{name} gauge"
+    for labels, value in values:
+        pairs = ",".join(f'{k}="{_escape_label(v)}"' for k, v in {"study": study, **labels}.items())
+        yield f"{METRIC_PREFIX}{name}{{{pairs}}} {value:.13g}"
+
+
+def _escape_label(text: str) -> str:
+    return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

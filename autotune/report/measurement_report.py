@@ -1,0 +1,202 @@
+"""Results of `autotune measure` as one JSON object and as text: capacities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from typing import Any
+
+from autotune.environments.peak import Peak
+from autotune.report import format as fmt
+from autotune.report.load_curve import PERCENTILES, LoadStep, average_host_usage, build_load_curve
+from autotune.report.studies import Study
+from autotune.report.trial_outcomes import VERDICT_TEXTS, describe_bottleneck
+from autotune.report.units import RequestUnits, Units, select_units
+from autotune.report.view import build_capacity
+from autotune.space.dimension import BASELINE_NAME
+from autotune.study.measure_capacity import Measurement
+from autotune.study.study_state import Trial
+
+SCHEMA_VERSION = 1
+
+
+def build_measurement_json(
+    measurement: Measurement, study: Study, required_rate: float | None = None
+) -> dict[str, Any]:
+    """Return ``peaks`` and the ``spread`` of repeats; for a comparison, both sides and the ``gain``.
+
+    ``at_least`` is the requested minimum capacity, if any, and whether it is ``met``. With a ``limit``
+    (``load.max_rate``, or a limit that the generator reported), ``peak`` is a lower bound. ``against``
+    is the name of the other side. Its measurements are under ``baseline`` for the baseline, and under
+    ``other`` for a preset or an export.
+
+    Peaks are in requests/s or a benchmark's values; ``sd`` belongs to a peak's logarithm. Each peak has
+    a ``ladder``, ``hosts``, a ``bottleneck`` (``null`` if none was found) and ``bindings``, the settings
+    that were changed to satisfy a rule. A step of the ladder is in requests, requests/s and seconds.
+    Its percentiles are in seconds, and ``null`` beyond all answers or if the reading did not record
+    them. The top-level ``ladder`` sums the ladders of all repeats. For ``hosts``, see
+    ``load_curve.hosts_at_capacity``.
+    """
+    units = select_units(study.target, study.state)
+    measured = [_build_trial_json(trial, study, units) for trial in measurement.trials]
+    envelope: dict[str, Any] = {"schema": SCHEMA_VERSION, "study": measurement.study}
+    if required_rate is not None:
+        envelope["at_least"] = {
+            "rate": required_rate,
+            "met": measurement.reaches_rate(required_rate),
+        }
+    if measurement.gain is not None and measurement.against is not None:
+        other = BASELINE_NAME if measurement.against.name == BASELINE_NAME else "other"
+        return {
+            **envelope,
+            "against": measurement.against.name,
+            other: [
+                _build_trial_json(trial, study, units) for trial in measurement.comparison_trials
+            ],
+            "configuration": measured,
+            "gain": units.build_gain(
+                measurement.gain, _list_peaks(measurement.comparison_trials)[0].peak
+            ),
+        }
+    return {
+        **envelope,
+        "peaks": measured,
+        "peak": units.from_peak(measurement.peak) if measurement.peak else 0.0,
+        "limit": measurement.limit,
+        "spread": measurement.spread,
+        "ladder": _build_load_curve_json(measurement.trials, study),
+    }
+
+
+def _build_trial_json(trial: Trial, study: Study, units: Units) -> dict[str, Any]:
+    assert trial.peak is not None  # the command exits if a measurement has no peak
+    finding = study.state.bottlenecks.get(trial.number)
+    return {
+        **asdict(trial.peak),
+        **(build_capacity(trial.peak, units) if trial.peak.peak else {}),
+        "trial": trial.number,
+        "bindings": list(trial.bindings),
+        "ladder": _build_load_curve_json([trial], study),
+        "hosts": average_host_usage(_select_readings([trial], study), study.target.slo.build_slo),
+        "bottleneck": {k: v for k, v in finding.items() if k not in ("event", "trial")}
+        if finding
+        else None,
+    }
+
+
+def _build_load_curve_json(trials: Iterable[Trial], study: Study) -> list[dict[str, Any]]:
+    slo = study.target.slo.build_slo
+    return [
+        {
+            "rate": round(step.pooled_reading.rate, 2),
+            "readings": step.reading_count,
+            "seconds": round(step.pooled_reading.seconds, 3),
+            "intended": step.pooled_reading.intended,
+            "violations": step.pooled_reading.violations,
+            "errors": _list_errors(step),
+            "looked_at": step.pooled_reading.looked_at,
+            "wrong": step.pooled_reading.wrong,
+            "example": step.pooled_reading.example or None,
+            "goodput": None if step.goodput is None else round(step.goodput, 2),
+            **{f"p{percent:g}": _percentile_seconds(step, percent) for percent in PERCENTILES},
+            "met": slo.is_met(step.pooled_reading),
+            "cut_short": step.pooled_reading.truncated,
+            "limited": step.invalid_reason,
+        }
+        for step in build_load_curve(_select_readings(trials, study))
+    ]
+
+
+def format_measurement(
+    measurement: Measurement, study: Study, required_rate: float | None = None
+) -> str:
+    """Return the result as text."""
+    parts = [*_format_result(measurement, select_units(study.target, study.state))]
+    if required_rate is not None:
+        outcome = "reached" if measurement.reaches_rate(required_rate) else "not reached"
+        parts.append(f"at least {fmt.format_rate(required_rate)}/s: {outcome}")
+    sides = {"configuration": measurement.trials}
+    if measurement.against:
+        sides = {measurement.against.name: measurement.comparison_trials, **sides}
+    for name, trials in sides.items():
+        if lines := list(_format_side(trials, study)):
+            parts += ["", *([name] if measurement.against else []), *lines]
+    return "\n".join([*parts, "", f"all readings are stored in study {measurement.study}"])
+
+
+def _format_result(measurement: Measurement, units: Units) -> Iterator[str]:
+    gain, against = measurement.gain, measurement.against
+    if gain is not None and against is not None:
+        gained = units.format_gain(
+            units.build_gain(gain, _list_peaks(measurement.comparison_trials)[0].peak)
+        )
+        yield f"{gained}{units.objective_suffix} against {against.phrase}, {gain.pairs} alternating pairs"
+        return
+    for peak in _list_peaks(measurement.trials):
+        if peak.is_load_limited:
+            yield f"capacity {units.format_lower_bound(peak.peak)} (limited by {peak.limit})"
+            continue
+        if not peak.is_feasible and isinstance(units, RequestUnits):
+            yield f"{units.no_result_text} ({units.objective})"
+            continue
+        interval = units.format_interval(units.from_peak(peak.low), units.from_peak(peak.high))
+        verdict = VERDICT_TEXTS.get(peak.verdict) or peak.verdict
+        yield f"{units.format_amount(units.from_peak(peak.peak))} {interval}, {verdict}"
+    if measurement.spread is not None:
+        yield f"spread between repeats: {100 * measurement.spread:.1f} %"
+
+
+def _format_side(trials: tuple[Trial, ...], study: Study) -> Iterator[str]:
+    """Yield a line per load step and host for all measurements of one configuration."""
+    slo = study.target.slo.build_slo
+    readings = _select_readings(trials, study)
+    steps = build_load_curve(readings)
+    if steps:
+        heads = "".join(f"{f'p{percent:g}':>9}" for percent in PERCENTILES)
+        yield f"{'offered':>9}{'goodput':>11}{heads}  late or failed"
+    for step in steps:
+        mark = "✓" if slo.is_met(step.pooled_reading) else "?" if step.invalid_reason else "✗"
+        yield _format_step(step, mark)
+    for binding in dict.fromkeys(line for trial in trials for line in trial.bindings):
+        yield f"changed to satisfy a rule: {binding}"
+    for host, usage in average_host_usage(readings, slo).items():
+        yield f"{host}: CPU {100 * usage['cpu']:.0f} %, load average {usage['load']:.2f}"
+    findings = (study.state.bottlenecks.get(trial.number) for trial in reversed(trials))
+    if (finding := next(filter(None, findings), None)) is not None:
+        yield f"limited by {describe_bottleneck(finding)}"
+
+
+def _format_step(step: LoadStep, mark: str) -> str:
+    rate = f"{fmt.format_rate(step.pooled_reading.rate)}/s"
+    goodput = "–" if step.goodput is None else f"{fmt.format_rate(step.goodput)}/s"
+    columns = "".join(
+        f"{fmt.format_latency(_percentile_seconds(step, percent)):>9}" for percent in PERCENTILES
+    )
+    violations = 100 * step.pooled_reading.violations / step.pooled_reading.intended
+    remarks = ["cut short"] if step.pooled_reading.truncated else []
+    if errors := ", ".join(f"{count} {kind}" for kind, count in _list_errors(step).items()):
+        remarks.append(errors)
+    if step.pooled_reading.example:
+        remarks.append(step.pooled_reading.example)
+    if step.invalid_reason:
+        remarks = [f"invalid sample: {step.invalid_reason}"]
+    line = f"{rate:>9}{goodput:>11}{columns}  {violations:.2f} % {mark}"
+    return "  ".join([line, *remarks])
+
+
+def _list_errors(step: LoadStep) -> dict[str, int]:
+    return {kind: count for kind, count in sorted(step.pooled_reading.errors.items()) if count}
+
+
+def _select_readings(trials: Iterable[Trial], study: Study) -> list[Any]:
+    numbers = {trial.number for trial in trials}
+    return [reading for reading in study.readings if reading["trial"] in numbers]
+
+
+def _list_peaks(trials: Iterable[Trial]) -> list[Peak]:
+    return [trial.peak for trial in trials if trial.peak is not None]
+
+
+def _percentile_seconds(step: LoadStep, percent: float) -> float | None:
+    milliseconds = step.percentile_milliseconds(percent)
+    return None if milliseconds is None else round(milliseconds / 1000, 6)

@@ -1,0 +1,346 @@
+"""A study's report as text: the verdict first, then the next steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from autotune.optimize.confirmation import CLAIM_COVERAGE, MIN_PAIRS
+from autotune.report import format as fmt
+from autotune.report.beds import format_bed_count, format_bed_lines
+from autotune.report.ceilings import format_ceiling_lines
+from autotune.report.latency import estimate_latency_at
+from autotune.report.parameters import SettingChange, list_active_parameters
+from autotune.report.trial_outcomes import (
+    describe_bottleneck,
+    describe_errors,
+    format_outcome,
+    format_outcome_counts,
+    format_trial_label,
+    group_failures,
+)
+from autotune.report.units import RequestUnits, ValueUnits
+from autotune.report.view import STOPPED_VERDICT, StudyView
+from autotune.report.warnings import collect_warnings
+from autotune.study.study_state import Phase
+from autotune.target.messages import format_count
+from autotune.terminal import StyledLine
+
+VERDICT_MARKS = {
+    "improved": ("✓", "green"),
+    "unmeetable": ("✗", "red"),
+    STOPPED_VERDICT: ("…", "yellow"),
+}
+UNDECIDED_MARK = ("=", "yellow")
+MAX_NAMED_CHANGES = 4  # changes listed at the end of a run; the report lists all
+
+
+def format_headline(view: StudyView) -> str:
+    """Return the verdict in one line: ``+41 % [36, 47] requests/s at p99 ≤ 50 ms, 6 alternating pairs``.
+
+    The line claims only proven results.
+    """
+    match view.verdict:
+        case "improved" if view.gain:
+            text = _format_gain(view)
+        case "improved":
+            # A baseline without a capacity gives no ratio.
+            requests = isinstance(view.units, RequestUnits)
+            lacking = "does not meet the SLO at any rate" if requests else "gave no value"
+            best = view.units.format_amount(view.capacities["best"]["peak"])
+            text = f"{best}{view.units.objective_suffix}; the baseline {lacking}"
+        case "no-improvement":
+            text = _format_no_improvement(view)
+        case "unmeetable":
+            text = _format_unmeetable(view)
+        case _ if view.conclusion.baseline is None and not sum(view.trial_counts.values()):
+            text = (
+                f"no verdict: {view.name} compared no configurations{view.units.objective_suffix}"
+            )
+        case _:
+            text = f"unfinished: no verdict for {view.name} yet"
+    return f"{text} (simulated; no host was touched)" if view.target.simulated else text
+
+
+def _format_no_improvement(view: StudyView) -> str:
+    units = view.units
+    if view.gain is not None:
+        worse = units.is_loss(view.gain)
+        if not worse and view.gain["pairs"] < MIN_PAIRS:
+            return (
+                f"too little time to prove a gain (needs {MIN_PAIRS} pairs): {_format_gain(view)}"
+            )
+        if units.is_gain(view.gain):
+            sure = f"{100 * CLAIM_COVERAGE:g} %"
+            return f"likely an improvement, but not proven at {sure}: {_format_gain(view)}"
+        kind = (
+            "improvement: the best candidate is worse, "
+            if worse
+            else "distinguishable improvement: "
+        )
+        return f"no {kind}{_format_gain(view)}"
+    if sum(view.trial_counts.values()) <= 1:
+        reason = "time ran out before any candidate was tried"
+    elif view.conclusion.best:
+        reason = "no other configuration was confirmed"
+    else:
+        met = "met the SLO" if isinstance(units, RequestUnits) else "gave a value"
+        reason = f"no other configuration {met}"
+    if limited := _format_load_limit(view):
+        return f"no gain could be measured{units.objective_suffix}: {limited}"
+    return f"no improvement{units.objective_suffix}: {reason}"
+
+
+def _format_load_limit(view: StudyView) -> str:
+    """Return the highest capacity under a load limit, as text; empty if no trial hit a limit."""
+    limited = [
+        t.peak for t in view.state.trials if t.peak and t.peak.is_load_limited and t.peak.met_slo
+    ]
+    if not limited:
+        return ""
+    highest = max(limited, key=lambda peak: peak.peak)
+    bound = view.units.format_lower_bound(highest.peak)
+    return (
+        f"the capacity is {bound} in {format_count(len(limited), 'trial')} (limited by "
+        f"{highest.limit})"
+    )
+
+
+def _format_unmeetable(view: StudyView) -> str:
+    if limited := _format_load_limit(view):
+        return f"no verdict{view.units.objective_suffix}: {limited}"
+    if isinstance(view.units, ValueUnits):
+        return "no configuration gave a reproducible value"
+    if best := view.conclusion.best:
+        return (
+            f"{view.units.objective} not met: trial {best.trial.number} met it once, but not again"
+        )
+    return f"{view.units.objective} not attainable at any rate with any configuration tried"
+
+
+def _format_gain(view: StudyView) -> str:
+    assert view.gain is not None
+    pairs = format_count(view.gain["pairs"], "alternating pair")
+    return (
+        f"{view.units.format_gain(view.gain)}{view.units.objective_suffix}, "
+        f"{pairs}{format_bed_count(view)}"
+    )
+
+
+def format_latency_lines(view: StudyView, rate: float) -> Iterator[StyledLine]:
+    """Yield the SLO's percentile at a rate, before and after, with a note if it is uncertain."""
+    yield "", ""
+    yield f"{fmt.format_percentile(view.target.slo.build_slo)} at {fmt.format_rate(rate)}/s", "bold"
+    for name, (latency, why) in estimate_latency_at(view, rate).items():
+        yield f"  {name:9}{latency}" + (f", {why}" if why else ""), ""
+
+
+def format_report_lines(view: StudyView, width: int | None = None) -> Iterator[StyledLine]:
+    """Yield the report of a study, finished or not.
+
+    ``width`` (columns) shortens the meanings of parameters. Without it, they are printed in full.
+    """
+    mark, style = VERDICT_MARKS.get(view.verdict, UNDECIDED_MARK)
+    yield f"{mark} {format_headline(view)}", style
+    for title, lines in build_sections(view, width).items():
+        yield "", ""
+        if title not in ("Capacity", "Now"):
+            yield title, "bold"
+        yield from ((f"  {line}".rstrip(), "") for line in lines)
+
+
+def format_brief_lines(view: StudyView) -> Iterator[StyledLine]:
+    """Yield the verdict in a few lines for the end of a run; `report` prints the rest."""
+    mark, style = VERDICT_MARKS.get(view.verdict, UNDECIDED_MARK)
+    yield f"{mark} {format_headline(view)}", style
+    findings = [describe_bottleneck({**f, "evidence": ""}) for f in view.bottlenecks.values()]
+    if findings:
+        findings = [f"limits   {', then '.join(dict.fromkeys(findings))}"]
+    named = [
+        f"{change.name} {' → '.join(change.texts)}"
+        for change in _list_proven_changes(view)[:MAX_NAMED_CHANGES]
+    ]
+    if more := len(_list_proven_changes(view)) - len(named):
+        named.append(f"{more} more")
+    changes = [f"change   {', '.join(named)}"] if named else []
+    codes = [warning.code for warning in collect_warnings(view)]
+    warned = [f"warnings {len(codes)}: {', '.join(codes)}"] if codes else []
+    report = f"report   autotune report {view.name} (add --open for the browser)"
+    for line in (*_format_capacities(view), *findings, *changes, *warned, report):
+        yield f"  {line}", ""
+    following = next(_list_next_commands(view))
+    if not following.startswith("autotune report"):
+        yield f"  next     {following}", "bold"
+
+
+def _list_proven_changes(view: StudyView) -> tuple[SettingChange, ...]:
+    return view.changes if view.verdict == "improved" else ()
+
+
+def build_sections(view: StudyView, width: int | None = None) -> dict[str, list[str]]:
+    """Return the sections of a report by title, in order, without the empty ones."""
+    state = view.state
+    measured = state.list_finished(Phase.MEASURE)  # from `autotune measure`
+    parts = {
+        "Capacity": _format_capacities(view),
+        "Now": _format_running(view),
+        "Measured": (
+            f"{format_trial_label(trial):12}{format_outcome(trial, view.units)}"
+            for trial in measured
+        ),
+        "Ceilings": (line for record in state.ceilings for line in format_ceiling_lines(record)),
+        select_change_title(view): _format_changes(view, width),
+        "Test beds": format_bed_lines(view),
+        "Bottleneck": (
+            f"{name:9}{describe_bottleneck(finding)}" for name, finding in view.bottlenecks.items()
+        ),
+        "Trials": _format_trials(view),
+        "Time": _format_time(view),
+        "Warnings": (
+            line
+            for warning in collect_warnings(view)
+            for line in (f"! {warning.text}", f"  → {warning.remedy}")
+        ),
+        "Not checked": _format_unchecked(view),
+        "Next": _list_next_commands(view),
+    }
+    return {title: lines for title, part in parts.items() if (lines := list(part))}
+
+
+def select_change_title(view: StudyView) -> str:
+    """Return the title of the list of changes."""
+    number = view.conclusion.best.trial.number if view.conclusion.best else None
+    count = format_count(len(view.changes), "setting")
+    match view.verdict:
+        case "improved":
+            return f"Change {count} (trial {number})"
+        case "no-improvement":
+            return "Change nothing"
+        case _:
+            return f"Best so far: {count} changed (trial {number})"
+
+
+def _format_capacities(view: StudyView) -> Iterator[str]:
+    units = view.units
+    for name, side in view.conclusion.sides.items():
+        capacity = view.capacities[name]
+        where = f"trial {side.trial.number}"
+        if side.best_estimate is not None and side.best_estimate.is_load_limited:
+            bound = units.format_lower_bound(side.best_estimate.peak)
+            yield f"{name:9}{bound} (limited by {side.best_estimate.limit})  {where}"
+        elif units.has_value(capacity["peak"]):
+            interval = units.format_interval(capacity["low"], capacity["high"])
+            again = f", re-measured {side.repeat_count}×" if side.repeated_peak else ""
+            yield f"{name:9}{units.format_amount(capacity['peak'])} {interval}  {where}{again}"
+        elif side.selection_peak is not None and side.selection_peak.is_feasible:
+            yield (
+                f"{name:9}{units.format_amount(units.from_peak(side.selection_peak.peak))} (search "
+                f"only)  {where}"
+            )
+        else:
+            counts = view.study.reading_counts.get(side.trial.number)
+            reason = side.trial.failure or describe_errors(counts)
+            yield f"{name:9}{units.no_result_text}  {where}" + (f": {reason}" if reason else "")
+
+
+def _format_running(view: StudyView) -> Iterator[str]:
+    if view.verdict != STOPPED_VERDICT or view.state.list_finished(Phase.MEASURE):
+        return
+    if view.outlook.lead_text and view.conclusion.best:
+        yield f"{view.outlook.lead_text} over the baseline so far (not yet proven)"
+    for last in view.state.list_running() or view.state.trials[-1:]:
+        if last.is_finished:
+            continue
+        yield f"trial {last.number} ({last.phase}) is in progress, or was when the study stopped"
+    yield f"about {fmt.format_duration(view.outlook.seconds_left)} left"
+
+
+def _format_changes(view: StudyView, width: int | None) -> Iterator[str]:
+    """Yield the settings that the best changes, or only their number if it proved no gain."""
+    if view.verdict == "no-improvement":
+        if view.changes and view.conclusion.best:
+            count, trial = format_count(len(view.changes), "setting"), view.conclusion.best.trial
+            yield (f"best candidate: trial {trial.number} ({count} changed). No measurable gain.")
+        return
+    rows = []
+    for change in view.changes:
+        before = "–" if change.before is None else fmt.format_setting(change.before)
+        rows.append((change.name, f"{before} → {change.texts[1]}", change.meaning))
+    columns = [max((len(row[column]) for row in rows), default=0) for column in (0, 1)]
+    for name, values, meaning in rows:
+        text = meaning if width is None else _shorten(meaning, width - sum(columns) - 6)
+        yield f"{name:{columns[0]}}  {values:{columns[1]}}  {text}"
+
+
+def _shorten(text: str, max_width: int) -> str:
+    if len(text) <= max_width:
+        return text
+    return text[: max_width - 1].rstrip(" ,;:.") + "…" if max_width > 20 else ""
+
+
+def _format_trials(view: StudyView) -> Iterator[str]:
+    done = sum(view.trial_counts.values())
+    if not done:
+        return
+    kinds = ", ".join(
+        kind for kind in format_outcome_counts(view.trial_counts) if not kind.startswith("0 ")
+    )
+    yield f"{done} of {view.target.budget.trials}" + (f": {kinds}" if kinds else "")
+    for failure in group_failures(view.state, view.study.reading_counts):
+        which = "trial" if len(failure.trials) == 1 else "trials"
+        example = f": {failure.example}" if failure.example else ""
+        numbers = fmt.format_first_numbers(failure.trials)
+        yield f"{len(failure.trials)} × {failure.cause}{example} ({which} {numbers})"
+
+
+def _format_time(view: StudyView) -> Iterator[str]:
+    total = view.seconds_by_activity["total"]
+    if total:
+        parts = [
+            f"{k} {fmt.format_share(v, total)}"
+            for k, v in view.seconds_by_activity.items()
+            if k != "total"
+        ]
+        yield f"{fmt.format_duration(total)}: {', '.join(parts)}"
+
+
+def _format_unchecked(view: StudyView) -> Iterator[str]:
+    best, target = view.conclusion.best, view.target
+    if best is None:
+        return
+    if target.command_goal is not None:
+        yield "whether the command's value measures your goal; other machines"
+    else:
+        settings = list_active_parameters(best.latest_trial.settings)
+        unread = sorted(settings - set(best.latest_trial.effective))
+        if unread:
+            names = ", ".join(unread[:3]) + (", …" if unread[3:] else "")
+            yield (
+                f"{len(unread)} of {len(settings)} values cannot be read back from the software: "
+                f"{names}"
+            )
+        if target.simulated is None:
+            load = target.load.command[0] if target.load.command else target.load.generator
+            yield f"load other than {load} on {target.load.page_text}; other machines"
+        else:
+            yield "real hosts"
+    if len(view.changes) > 1 and view.verdict != "no-improvement" and not view.state.explained:
+        yield "the effects of single changes: they were measured together"
+
+
+def _list_next_commands(view: StudyView) -> Iterator[str]:
+    """Yield the next commands, the most useful first."""
+    name = view.name
+    if view.verdict == STOPPED_VERDICT and view.conclusion.baseline:
+        yield f"autotune resume {name}"
+        yield f"autotune status {name}"
+    if view.verdict == "improved":
+        model = " --of-a-model" if view.target.simulated else ""
+        minimal = " --minimal" if (view.state.explained or {}).get("trial") is not None else ""
+        yield f"autotune export {name}{minimal} --out {name}-best{model}"
+        if view.gain and len(view.changes) > 1 and not view.state.explained:
+            yield f"autotune explain {name} --measure"
+    if view.conclusion.best:
+        yield f"autotune diff {name}"
+    if view.verdict != "improved":
+        yield f"autotune report {name} --open"
+    yield f"autotune report {name} --json"

@@ -1,0 +1,181 @@
+"""Trial outcomes: counts of readings, results, and causes of failure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from autotune.measure.steal import HIGH_STEAL_SHARE
+from autotune.report import format as fmt
+from autotune.report.units import RequestUnits, Units
+from autotune.study.record_shapes import CALL_PURPOSE
+from autotune.study.study_state import State, Trial
+
+WARM_UP_PURPOSE = "warm-up"
+
+# Above this error share, errors rather than latency violated the SLO.
+MOSTLY_ERRORS_SHARE = 0.5
+# The user's words for how a capacity search finished; "" if it converged.
+VERDICT_TEXTS = {"measured": "", "screened": "pruned", "unsettled": "not converged"}
+
+
+@dataclass(frozen=True)
+class ReadingCounts:
+    """Readings of one trial. ``errors`` are requests that failed outright, by kind.
+
+    ``warmed`` counts the windows of the warm-up. ``disturbed`` counts readings that an earlier version
+    discarded for CPU steal. ``readings`` includes neither. ``stolen`` counts readings and windows that
+    were corrected for CPU steal. ``last`` is the newest reading as recorded. ``looked_at`` counts whole
+    answers that were checked, ``wrong`` the wrong ones; ``example`` describes one.
+    """
+
+    readings: int = 0
+    warmed: int = 0
+    disturbed: int = 0
+    stolen: int = 0
+    limited: int = 0
+    intended: int = 0
+    violations: int = 0
+    errors: Mapping[str, int] = field(default_factory=dict)
+    last: Mapping[str, Any] | None = None
+    looked_at: int = 0
+    wrong: int = 0
+    example: str = ""
+
+    @property
+    def failed_share(self) -> float:
+        """The fraction of the intended requests that failed outright."""
+        return sum(self.errors.values()) / self.intended if self.intended else 0.0
+
+
+@dataclass(frozen=True)
+class FailureGroup:
+    """Trials with the same outcome. ``example`` shows the errors of the first one, if any."""
+
+    cause: str
+    trials: tuple[int, ...]
+    example: str = ""
+
+
+def format_trial_label(trial: Trial) -> str:
+    """Return ``#7 search``; for a repeat ``#21 confirm #7``, with several test beds
+    ``#21 confirm #7 on a``."""
+    again = "" if trial.of is None else f" #{trial.of}"
+    return f"#{trial.number} {trial.phase}{again}" + (f" on {trial.bed}" if trial.bed else "")
+
+
+def format_outcome(trial: Trial, units: Units) -> str:
+    """Return the outcome of a trial as text."""
+    peak = trial.peak
+    if peak is None:
+        return f"failed: {trial.failure}" if trial.failure else "not measured"
+    if peak.verdict == "unmeetable":
+        return units.no_result_text
+    if peak.is_load_limited:
+        return f"{units.format_lower_bound(peak.peak)} (limited by {peak.limit})"
+    text = f"{units.format_short(units.from_peak(peak.peak)):>8}"
+    if isinstance(units, RequestUnits):
+        text = f"{text}  p99 {fmt.format_latency(peak.p99):>7}"
+    verdict = VERDICT_TEXTS.get(peak.verdict, peak.verdict)
+    return f"{text}  {verdict}" if verdict else text
+
+
+def is_unusable(trial: Trial) -> bool:
+    """True if a finished trial could not be deployed, or met the SLO at no rate.
+
+    A trial with a limited load is not unusable.
+    """
+    peak = trial.peak
+    return trial.is_finished and not (
+        peak is not None and (peak.is_feasible or peak.is_load_limited)
+    )
+
+
+def count_by_outcome(state: State) -> dict[str, int]:
+    """Return the number of finished trials in the budget, by outcome."""
+    finished = state.list_counted()
+    failed = sum(map(is_unusable, finished))
+    screened = sum(t.peak is not None and t.peak.verdict == "screened" for t in finished)
+    return {"complete": len(finished) - failed - screened, "failed": failed, "screened": screened}
+
+
+def format_outcome_counts(counts: Mapping[str, int]) -> list[str]:
+    """Return ``15 complete``, ``2 failed``, ``3 pruned`` from ``count_by_outcome``."""
+    return [f"{count} {VERDICT_TEXTS.get(kind, kind)}" for kind, count in counts.items()]
+
+
+def group_failures(state: State, counts: Mapping[int, ReadingCounts]) -> tuple[FailureGroup, ...]:
+    """Return the causes of all unusable trials, the most frequent first."""
+    by_cause: dict[str, list[Trial]] = {}
+    for trial in filter(is_unusable, state.trials):
+        by_cause.setdefault(_describe_cause(trial, counts.get(trial.number)), []).append(trial)
+    causes = [
+        FailureGroup(
+            cause,
+            tuple(trial.number for trial in trials),
+            describe_errors(counts.get(trials[0].number)) if trials[0].peak else "",
+        )
+        for cause, trials in by_cause.items()
+    ]
+    return tuple(sorted(causes, key=lambda failure: -len(failure.trials)))
+
+
+def _describe_cause(trial: Trial, counts: ReadingCounts | None) -> str:
+    if trial.failure is not None:
+        return (trial.failure.strip().splitlines() or ["no reason given"])[0]
+    if counts is not None and counts.failed_share >= MOSTLY_ERRORS_SHARE:
+        return "requests failed or got wrong answers"
+    return "the SLO was not met at any rate tried"
+
+
+def describe_bottleneck(finding: Mapping[str, Any]) -> str:
+    """Return ``web.php_fpm: workers: …`` from the recorded parts of a finding."""
+    place = ".".join(str(finding[key]) for key in ("tier", "service") if finding.get(key))
+    rest = [str(finding[key]) for key in ("resource", "evidence") if finding.get(key)]
+    return ": ".join(filter(None, [place, *rest]))
+
+
+def describe_errors(counts: ReadingCounts | None) -> str:
+    """Return ``97 % of 4,210 requests failed: status 4,080, timeout 11``; empty without errors."""
+    if counts is None or not counts.errors or not counts.intended:
+        return ""
+    kinds = sorted(counts.errors.items(), key=lambda item: -item[1])
+    errors = ", ".join(f"{kind} {count:,}" for kind, count in kinds)
+    failed = f"{100 * counts.failed_share:.0f} % of {counts.intended:,} requests failed: {errors}"
+    return f"{failed}, such as {counts.example}" if counts.example else failed
+
+
+def count_readings(readings: Iterable[Mapping[str, Any]]) -> dict[int, ReadingCounts]:
+    """Return trial number → counts, from the records of ``readings.jsonl`` in any order."""
+    counts: dict[int, ReadingCounts] = {}
+    for reading in readings:
+        before = counts.get(reading["trial"], ReadingCounts())
+        counts[reading["trial"]] = _add_reading(before, reading)
+    return counts
+
+
+def _add_reading(counts: ReadingCounts, reading: Mapping[str, Any]) -> ReadingCounts:
+    if reading.get("disturbed"):
+        return replace(counts, disturbed=counts.disturbed + 1, last=reading)
+    counts = replace(
+        counts,
+        stolen=counts.stolen + (reading.get("stolen", 0.0) > HIGH_STEAL_SHARE),
+        looked_at=counts.looked_at + reading.get("looked_at", 0),
+        wrong=counts.wrong + reading.get("wrong", 0),
+        example=counts.example or str(reading.get("example", "")),
+    )
+    if reading.get("purpose") == WARM_UP_PURPOSE:
+        return replace(counts, warmed=counts.warmed + 1, last=reading)
+    if reading.get("purpose") == CALL_PURPOSE:
+        return replace(counts, readings=counts.readings + 1)
+    return replace(
+        counts,
+        readings=counts.readings + 1,
+        limited=counts.limited + (reading.get("limited") is not None),
+        intended=counts.intended + reading["intended"],
+        violations=counts.violations + reading["violations"],
+        errors=dict(Counter(counts.errors) + Counter(reading.get("errors") or {})),
+        last=reading,
+    )

@@ -1,0 +1,178 @@
+"""A study's peaks in the user's own terms: requests/s at an objective, or a command's value.
+
+A study compares peaks, and higher is better. The peaks of a stack are requests/s. The peaks of a
+benchmark command are scores of its values (`measure.objective_scale`), even if the values are
+minimized. ``of`` turns a peak into the user's number; the other functions here take such numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import exp, log
+from typing import Any
+
+from autotune.measure.objective_scale import ObjectiveScale
+from autotune.optimize.confirmation import Gain
+from autotune.report import format as fmt
+from autotune.study.study_state import State
+from autotune.target.model import Target
+
+
+@dataclass(frozen=True)
+class RequestUnits:
+    """The units of a stack: throughput at a latency objective."""
+
+    objective: str
+    no_result_text = "SLO not attainable at any rate"
+    quantity_name = "capacity"
+    unit = "requests/s"
+    unit_suffix = "/s"
+    """The short unit after a number."""
+
+    @property
+    def objective_suffix(self) -> str:
+        return f" at {self.objective}"
+
+    def has_value(self, number: float | None) -> bool:
+        """True if there is a number to show."""
+        return bool(number)
+
+    def from_peak(self, peak: float) -> float:
+        return peak
+
+    def round_value(self, number: float) -> float:
+        return round(number, 2)
+
+    def format_amount(self, number: float | None) -> str:
+        return f"{fmt.format_rate(number)} {self.unit}"
+
+    def format_short(self, number: float | None) -> str:
+        return f"{fmt.format_rate(number)}{self.unit_suffix}"
+
+    def format_lower_bound(self, peak: float) -> str:
+        """Return the text for a capacity that is known only as a lower bound."""
+        return (
+            f"at least {self.format_amount(self.from_peak(peak))}" if peak else "unknown capacity"
+        )
+
+    def format_interval(self, low: float, high: float) -> str:
+        return f"[{fmt.format_rate(low)}, {fmt.format_rate(high)}]"
+
+    def format_change(self, ratio: float, baseline: float) -> str:
+        """Return the change from the peak ``baseline`` to ``ratio`` times that peak, as text."""
+        return fmt.format_change(ratio)
+
+    def build_gain(self, gain: Gain, baseline: float) -> dict[str, Any]:
+        """Return the gain as in ``report.summary``, relative to the peak ``baseline``."""
+        ratios = {key: round(getattr(gain, key), 4) for key in ("ratio", "low", "high")}
+        return {**ratios, "pairs": gain.pairs}
+
+    def is_loss(self, gain: Mapping[str, Any]) -> bool:
+        """True if the whole interval is a loss."""
+        return bool(gain["high"] < 1)
+
+    def is_gain(self, gain: Mapping[str, Any]) -> bool:
+        """True if the whole interval is a gain. A claim requires a wider interval above 1."""
+        return bool(gain["low"] > 1)
+
+    def format_gain(self, gain: Mapping[str, Any]) -> str:
+        """Return the gain as text."""
+        return f"{fmt.format_change_interval(gain['ratio'], gain['low'], gain['high'])} requests/s"
+
+
+@dataclass(frozen=True)
+class ValueUnits:
+    """The units of a benchmark command. ``scale`` is ``None`` before the first value."""
+
+    name: str
+    declared_unit: str
+    maximize: bool
+    scale: ObjectiveScale | None
+    no_result_text = "no value"
+    quantity_name = "value"
+    objective_suffix = ""
+
+    @property
+    def unit(self) -> str:
+        return self.declared_unit or self.name
+
+    @property
+    def unit_suffix(self) -> str:
+        return f" {self.declared_unit}".rstrip()
+
+    @property
+    def objective(self) -> str:
+        return f"{'maximize' if self.maximize else 'minimize'} {self.name}"
+
+    def has_value(self, number: float | None) -> bool:
+        return number is not None
+
+    def from_peak(self, peak: float) -> float:
+        assert self.scale is not None  # no peak exists before the first value
+        return self.scale.value_for(peak)
+
+    def round_value(self, number: float) -> float:
+        return float(f"{number:.8g}")
+
+    def format_amount(self, number: float | None) -> str:
+        return f"{fmt.format_value(number)} {self.unit}"
+
+    def format_short(self, number: float | None) -> str:
+        return f"{fmt.format_value(number)}{self.unit_suffix}"
+
+    def format_lower_bound(self, peak: float) -> str:
+        """Return the text for a value that is known only as a bound."""
+        return f"at least {self.format_amount(self.from_peak(peak))}"
+
+    def format_interval(self, low: float, high: float) -> str:
+        return f"[{fmt.format_value(min(low, high))}, {fmt.format_value(max(low, high))}]"
+
+    def format_change(self, ratio: float, baseline: float) -> str:
+        before, after = self.from_peak(baseline), self._scale_value(baseline, ratio)
+        if min(before, after) > 0:
+            return fmt.format_change(after / before)
+        return f"{after - before:+.4g}"
+
+    def build_gain(self, gain: Gain, baseline: float) -> dict[str, Any]:
+        before = self.from_peak(baseline)
+        low, high = sorted(self._scale_value(baseline, end) for end in (gain.low, gain.high))
+        ends = {"ratio": self._scale_value(baseline, gain.ratio), "low": low, "high": high}
+        comparable = min(before, *ends.values()) > 0
+        differences = {key: self.round_value(end - before) for key, end in ends.items()}
+        return {
+            **{key: round(end / before, 6) if comparable else None for key, end in ends.items()},
+            "pairs": gain.pairs,
+            "difference": {"value": differences.pop("ratio"), **differences},
+        }
+
+    def is_loss(self, gain: Mapping[str, Any]) -> bool:
+        difference = gain["difference"]
+        return bool(difference["high"] < 0 if self.maximize else difference["low"] > 0)
+
+    def is_gain(self, gain: Mapping[str, Any]) -> bool:
+        difference = gain["difference"]
+        return bool(difference["low"] > 0 if self.maximize else difference["high"] < 0)
+
+    def format_gain(self, gain: Mapping[str, Any]) -> str:
+        if gain["ratio"] is not None:
+            return f"{fmt.format_change_interval(gain['ratio'], gain['low'], gain['high'])} {self.name}"
+        difference = gain["difference"]
+        ends = f"{difference['low']:+.4g}, {difference['high']:+.4g}"
+        return f"{difference['value']:+.4g} [{ends}] {self.unit}"
+
+    def _scale_value(self, baseline: float, ratio: float) -> float:
+        return self.from_peak(exp(log(baseline) + log(ratio)))
+
+
+Units = RequestUnits | ValueUnits
+
+
+def select_units(target: Target, state: State) -> Units:
+    """Return the units in which reports show this study's peaks."""
+    goal = target.command_goal
+    if goal is None:
+        return RequestUnits(fmt.format_objective(target.slo.build_slo))
+    first = next(iter(state.values.values()), None)
+    by = ObjectiveScale(goal.maximize, first[0]) if first else None
+    return ValueUnits(goal.name, goal.unit, goal.maximize, by)

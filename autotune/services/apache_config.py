@@ -1,0 +1,223 @@
+"""Parse Apache's configuration files: syntax, effective directives and the connected stack.
+
+A directive is one line, and sections are in angle brackets. The content of a section depends on
+loaded modules and defined variables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from posixpath import dirname, join
+
+from autotune.services.adoption import (
+    DistributionLayout,
+    DistributionLayouts,
+    RunningHost,
+    RunningService,
+    select_hostname,
+    with_http_port,
+)
+from autotune.services.config_files import (
+    Config,
+    Directive,
+    FileTree,
+    PlacedDirective,
+    Word,
+    build_syntax_error,
+    read_config,
+    tokenize,
+)
+
+LAYOUTS = DistributionLayouts((
+    DistributionLayout("Debian, Ubuntu", "apache2.service", "/etc/apache2/apache2.conf"),
+    DistributionLayout("Fedora, RHEL", "httpd.service", "/etc/httpd/conf/httpd.conf"),
+    DistributionLayout("SUSE", "apache2.service", "/etc/apache2/httpd.conf"),
+))  # fmt: skip
+DEFAULT_SERVER_LIMITS = {"event": 16, "worker": 16, "prefork": 256}  # default of ServerLimit
+# A backslash at the end continues a line, even in a comment.
+_LINE_PATTERN = re.compile(r"(?:\\\r?\n|[^\n])*(?:\n|$)")
+_WORD_PATTERN = re.compile(r""""(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|(?:(?!\\\r?\n)\S)+""", re.DOTALL)
+_SERVER_ROOT_PATTERN = re.compile(r"""(?mi)^[ \t]*ServerRoot[ \t]+["']?([^"'\s]+)""")
+_MODULE_PATTERN = re.compile(r"(?:mod_)?(?:mpm_)?(\w+?)(?:_module|\.c)?")
+_EXPORT_PATTERN = re.compile(r"""(?m)^\s*export\s+(\w+)=["']?([^"'\s$]*)""")
+_VARIABLE_PATTERN = re.compile(r"\$\{(\w+)\}")
+_DEFINE_PATTERN = re.compile(r"-D\s*(\w+)")
+CONDITIONAL_SECTIONS = ("ifmodule", "ifdefine", "ifversion", "iffile")
+PROXY_DIRECTIVES = ("ProxyPass", "BalancerMember", "ProxyPassMatch")
+BUILT_IN_MODULES = ("core", "so", "http", "log_config", "logio", "unixd", "version", "watchdog")
+
+
+def parse_directives(text: str) -> tuple[Directive, ...]:
+    """Return every directive, sections before their content. Raises Unreadable."""
+    parsed: list[Directive] = []
+    sections: list[tuple[str, ...]] = []
+    for line in tokenize(text, _LINE_PATTERN, "invalid line"):
+        words = [Word(word[0], word.start()) for word in _WORD_PATTERN.finditer(text, *line.span())]
+        if not words or words[0].text.startswith("#"):
+            continue
+        is_section = words[0].text.startswith("<")
+        if is_section:
+            words = _strip_brackets(text, words)
+        if not (is_section and words[0].text.startswith("/")):
+            parsed.append(Directive(words[0], tuple(words[1:]), tuple(sections)))
+            sections += [tuple(word.text for word in words)] if is_section else []
+        elif not sections or sections.pop()[0].lower() != words[0].text[1:].lower():
+            raise build_syntax_error(text, words[0].start, f"<{words[0].text}> closes no section")
+    if sections:
+        raise build_syntax_error(text, len(text), f"<{sections[-1][0]}> is not closed")
+    return tuple(parsed)
+
+
+def _strip_brackets(text: str, words: list[Word]) -> list[Word]:
+    """Return the words between ``<`` and the ``>`` at the end of the line."""
+    first, last = words[0], words[-1]
+    if not last.text.endswith(">"):
+        raise build_syntax_error(text, first.start, f"{first.text} lacks its `>`")
+    words[-1] = Word(last.text[:-1], last.start)
+    words[0] = Word(words[0].text[1:], first.start + 1)
+    inner = [word for word in words if word.text]
+    if not inner:
+        raise build_syntax_error(text, first.start, "a section without a name")
+    return inner
+
+
+def read_host_config(tree: FileTree, main: str = LAYOUTS[0].main_file) -> Config:
+    """Return the directives that take effect with the loaded modules and defined variables."""
+    match = _SERVER_ROOT_PATTERN.search(tree.read_or_empty(main))
+    root = match[1] if match else ""
+    variables = dict(_EXPORT_PATTERN.findall(tree.read_or_empty(f"{dirname(main)}/envvars")))
+    config = read_config(
+        tree, main, parse_directives, lambda directive: _parse_include(directive, root, variables)
+    )
+    config = replace(config, ignores_case=True)
+    defined = {*variables, *_DEFINE_PATTERN.findall(variables.get("APACHE_ARGUMENTS", ""))}
+    modules = _list_modules(config)
+    return replace(
+        config,
+        directives=tuple(
+            placed
+            for placed in config.directives
+            if all(
+                _section_applies(section, defined, modules) for section in placed.directive.blocks
+            )
+        ),
+    )
+
+
+def _section_applies(
+    section: tuple[str, ...], defined: Collection[str], modules: Collection[str]
+) -> bool:
+    """True if a section takes effect, because its module is loaded or its variable defined."""
+    kind, name = section[0].lower(), "".join(section[1:2])
+    word = name.removeprefix("!")
+    if kind == "ifdefine":
+        return (word in defined) != name.startswith("!")
+    if kind == "ifmodule" and modules:
+        return (_module_name(word) in {*modules, *BUILT_IN_MODULES}) != name.startswith("!")
+    return True
+
+
+def _flatten_conditions(config: Config) -> Config:
+    """Return the configuration with directives moved out of conditional sections.
+
+    The last occurrence takes effect in both cases.
+    """
+
+    def outside(placed: PlacedDirective) -> PlacedDirective:
+        blocks = placed.directive.blocks
+        within = tuple(block for block in blocks if block[0].lower() not in CONDITIONAL_SECTIONS)
+        return replace(placed, directive=replace(placed.directive, blocks=within))
+
+    return replace(config, directives=tuple(map(outside, config.directives)))
+
+
+def _parse_include(directive: Directive, root: str, variables: dict[str, str]) -> str | None:
+    """Return the path that a directive includes. Adds variables that it defines to ``variables``."""
+    name = directive.name.text.lower()
+    words = [word.text.strip("\"'") for word in directive.arguments]
+    if name == "define" and words:
+        variables[words[0]] = " ".join(words[1:])
+    if name not in ("include", "includeoptional") or len(words) != 1:
+        return None
+    return join(root, _VARIABLE_PATTERN.sub(lambda it: variables.get(it[1], it[0]), words[0]))
+
+
+def _list_modules(config: Config) -> set[str]:
+    """Return the short names of the loaded modules."""
+    return {
+        _module_name(placed.words[0]) for placed in config.find_all("LoadModule") if placed.words
+    }
+
+
+def _module_name(name: str) -> str:
+    """Return `event` for `mpm_event_module` and `event.c`, `proxy` for `mod_proxy.c`."""
+    match = _MODULE_PATTERN.fullmatch(name)
+    return match[1] if match else name
+
+
+def find_mpm(config: Config) -> str:
+    """Return `event`, `worker` or `prefork` according to the loaded module."""
+    return next((name for name in DEFAULT_SERVER_LIMITS if name in _list_modules(config)), "")
+
+
+def _runs_php(config: Config) -> bool:
+    """True if Apache runs PHP itself, which occupies a process per request."""
+    return find_mpm(config) == "prefork" and "php" in _list_modules(config)
+
+
+# -- connected servers --------------------------------------------------------------------------
+
+
+def find_services(host: RunningHost) -> Iterator[RunningService | str]:
+    """Yield the Apache services of a host, depending on the loaded modules."""
+    if not (layout := LAYOUTS.select_for_host(host)):
+        return
+    config = read_host_config(host.tree, layout.main_file)
+    to_proxy, php = _list_backends(config), _runs_php(config)
+    if not php and (module := find_mpm(config)) != "event":
+        yield f"Apache with mpm_{module or 'unknown'} is not tuned in this role"
+        return
+    names = (word.partition(":")[0] for p in config.find_all("ServerName") for word in p.words)
+    running = RunningService(
+        host=host,
+        key="apache-mod-php" if php else "apache",
+        config=_flatten_conditions(config),
+        tier_kind="lb" if to_proxy and not php else "web",
+        backends=to_proxy,
+        gateway_protocol="fastcgi" if not php and _uses_fastcgi(config) else "",
+        unit=layout.unit_unless_debian,
+        hostname=select_hostname(names),
+    )
+    yield with_http_port(running, "Apache", _list_http_addresses(config))
+
+
+def _list_http_addresses(config: Config) -> Iterator[tuple[str, bool]]:
+    """Yield each HTTP address, and true if it uses TLS."""
+    for placed in config.find_all("Listen"):
+        sections = (" ".join(block).lower() for block in placed.directive.blocks if block[1:])
+        encrypted = "https" in placed.words or any("ssl" in section for section in sections)
+        yield (placed.words or ("",))[0], encrypted
+
+
+def _list_backends(config: Config) -> tuple[str, ...]:
+    """Return ``host:port`` of every web server behind the proxy."""
+    words = _list_words(config, *PROXY_DIRECTIVES)
+    urls = (word.strip("\"'").partition("://") for word in words)
+    schemes = ("http", "https")
+    return tuple(dict.fromkeys(p.partition("/")[0] for s, mark, p in urls if mark and s in schemes))
+
+
+def _uses_fastcgi(config: Config) -> bool:
+    """True if some requests go to an application server through FastCGI.
+
+    This covers distributions' handlers for PHP-FPM and proxy directives (mod_proxy_fcgi).
+    """
+    return any("fcgi://" in word for word in _list_words(config, "SetHandler", *PROXY_DIRECTIVES))
+
+
+def _list_words(config: Config, *directives: str) -> Iterator[str]:
+    return (
+        word for name in directives for placed in config.find_all(name) for word in placed.words
+    )

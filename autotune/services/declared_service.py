@@ -1,0 +1,402 @@
+"""Build services that a target declares: `ServiceSpec` → `Service`.
+
+Their files are edited at the positions of their directives, or rendered from their own templates.
+Commands never contain values: they are word lists written out in the target.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any, ClassVar
+
+from autotune.services.adoption import Adoption, RunningHost, RunningService
+from autotune.services.base import (
+    Action,
+    Argv,
+    Bound,
+    ConfigFile,
+    Effect,
+    Endpoint,
+    Parameter,
+    Placement,
+    Readback,
+    ResourceNeeds,
+    Role,
+    Service,
+    Settings,
+    Value,
+)
+from autotune.services.config_files import (
+    Config,
+    ConfigSyntaxError,
+    Directive,
+    PlacedDirective,
+    Word,
+)
+from autotune.services.diagnosis import CounterQuery, Diagnosis, Resource, command_query
+from autotune.services.directives import (
+    MILLISECONDS,
+    REAL_NUMBER,
+    SECONDS,
+    SIGNED_NUMBER,
+    WORD,
+    AdoptionResult,
+    DirectiveInsertion,
+    Notation,
+    Tunable,
+    ValueCheck,
+    add_new_file,
+    build_switch_notation,
+    map_directives,
+    merge_results,
+)
+from autotune.services.readback import parse_number
+from autotune.services.visible_directives import VisibleDirectives
+from autotune.strict_parsing import parse_decimal
+from autotune.target.declared_service import Answers, ServiceParameter, ServiceSpec
+from autotune.target.quantities import convert_to_unit
+
+_TIER_KINDS = {Role.PROXY: "lb", Role.DATABASE: "db"}  # other kinds match their role
+_VALUE_PATTERN = r"([^\s;,\"']+)"
+_SUFFIX_PATTERN = re.compile(r"[A-Za-z%]*")
+
+
+def build_service(name: str, spec: ServiceSpec) -> Service:
+    """Return the service of this name with its adoption and diagnosis."""
+    commands = [*([spec.check] if spec.check else []), *(answers.command for answers in spec.read),
+                *([spec.counters.command] if spec.counters else [])]  # fmt: skip
+    role = Role(spec.role)
+    attributes: dict[str, Any] = {
+        "spec": spec,
+        "name": name,
+        "deployment": name,
+        "title": spec.title or name,
+        "role": role,
+        "port": spec.port,
+        "unit_name": spec.unit,
+        "packages": spec.packages,
+        "elsewhere": "" if spec.packages else f"{spec.title or name} is not in the catalogue",
+        "programs": {argv[0]: (argv[0],) for argv in commands},
+        "keeps_data": spec.keeps_data,
+        "forgets_on_restart": spec.forgets_on_restart,
+        # The unit defines how it reloads. Here only the ability to reload matters.
+        "reload_signal": "HUP" if spec.reload else None,
+        "parameters": tuple(_build_parameter(name, p) for name, p in spec.parameters.items()),
+        "needs": ResourceNeeds(source="the target", **spec.needs.model_dump(exclude_none=True)),
+        "adoption": _build_adoption(name, spec),
+        "diagnosis": _build_diagnosis(spec),
+    }
+    declared: Service = type("Declared", (_DeclaredService,), attributes)()
+    return declared
+
+
+class _DeclaredService(Service):
+    spec: ClassVar[ServiceSpec]
+
+    def list_config_files(self, placement: Placement) -> tuple[ConfigFile, ...]:
+        return tuple(
+            ConfigFile(path, file.template or f"{self.name}: {path}", int(file.mode, 8), file.text)
+            for path, file in self.spec.files.items()
+            if file.text or file.template
+        )
+
+    def get_socket(self, placement: Placement) -> str | Endpoint | None:
+        return placement.listen if self.spec.listens else None
+
+    def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv | None:
+        return _build_command(self.spec.check, placement) if self.spec.check else None
+
+    def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
+        # The default of a range may be an expression of host facts.
+        kinds = {name: type(p.default) if p.choices else float
+                 for name, p in self.spec.parameters.items()}  # fmt: skip
+        return tuple(
+            Readback(
+                _build_command(answers.command, placement), partial(_parse_values, answers, kinds)
+            )
+            for answers in self.spec.read
+        )
+
+
+def _build_command(command: Argv, placement: Placement) -> Argv:
+    """Return the command with the program's path, and its address for `{host}` and `{port}`."""
+    place = placement.listen
+    words = (
+        w.replace("{host}", place.host).replace("{port}", str(place.port)) for w in command[1:]
+    )
+    return (placement.programs[command[0]], *words)
+
+
+def _parse_values(answers: Answers, kinds: Mapping[str, type], text: str) -> Settings:
+    values: dict[str, Value] = {}
+    for name, pattern in answers.values.items():
+        if match := re.search(pattern, text, re.MULTILINE):
+            value = match[1]
+            switched = value.lower() == "true" if kinds[name] is bool else parse_number(value)
+            values[name] = value if kinds[name] is str else switched
+    return values
+
+
+def _build_parameter(name: str, spec: ServiceParameter) -> Parameter:
+    def bound(value: Any) -> Any:
+        """Convert a quantity to the parameter's unit. Other text is an expression or a choice."""
+        return convert_to_unit(value, spec.unit or "")
+
+    ends: tuple[Bound | None, ...] = tuple(map(bound, spec.range or (None, None)))
+    return Parameter(
+        name, spec.meaning, stock=bound(spec.default), action=Action[spec.action.upper()],
+        source=spec.source, unit=spec.unit or "", low=ends[0], high=ends[1], log=spec.log,
+        choices=spec.choices or (), recommended=bound(spec.recommended),
+        when=tuple(spec.when.items()), on_demand=spec.on_demand,
+        capped_by=spec.capped_by or "", effect=Effect(spec.effect),
+        direction=spec.direction, safe=(bound(spec.safe[0]), bound(spec.safe[1])) if spec.safe else None,
+    )  # fmt: skip
+
+
+# -- files on a host ---------------------------------------------------------------
+
+
+def _build_adoption(name: str, spec: ServiceSpec) -> Adoption:
+    role = Role(spec.role)
+
+    def find(host: RunningHost) -> Iterator[RunningService | str]:
+        if host.is_active(spec.unit):
+            yield RunningService(
+                host=host,
+                key=name,
+                config=_read_host_config(host, spec),
+                tier_kind=_TIER_KINDS.get(role, role),
+                port=spec.port,
+                role=role,
+            )
+
+    return Adoption(
+        title=spec.title or name,
+        units=(spec.unit,),
+        paths=tuple(path.removeprefix("/") for path in spec.files),
+        version_script="",
+        find_services=find,
+        visible=VisibleDirectives(
+            partial(_parse_known_directives, spec), _list_literals(spec), hides_unknown_names=True
+        ),
+        tune_parameters=partial(_tune_parameters, spec),
+    )
+
+
+def _read_host_config(host: RunningHost, spec: ServiceSpec) -> Config:
+    """Return the directives of all parameters in their files. A drop-in may not exist yet."""
+    texts, unread = dict[str, str](), dict[str, str]()
+    for path, file in spec.files.items():
+        place = host.tree.resolve(path)
+        try:
+            if place in host.tree.files or file.text is None:
+                texts[place] = host.tree.read_text(place)
+            else:
+                texts[place] = ""
+        except ConfigSyntaxError as error:
+            unread[place] = str(error)
+        except KeyError:
+            unread[place] = host.tree.explain_missing(path)
+    directives = [
+        PlacedDirective(path, directive)
+        for parameter in spec.parameters.values()
+        if parameter.directive and (path := _find_path(host, spec, parameter)) in texts
+        for directive in _find_directives(texts[path], parameter)
+    ]
+    return Config(_find_path(host, spec), texts, tuple(directives), unread)
+
+
+def _find_path(
+    host: RunningHost, spec: ServiceSpec, parameter: ServiceParameter | None = None
+) -> str:
+    """Return the file of a parameter, or the first file without a parameter."""
+    own = parameter.file if parameter else None
+    return host.tree.resolve(own or next(iter(spec.files)))
+
+
+def _directive_label(parameter: ServiceParameter) -> str:
+    """Return the name of a directive for messages and lookups."""
+    return " ".join(filter(None, (parameter.section, parameter.directive)))
+
+
+def _find_directives(text: str, parameter: ServiceParameter) -> Iterator[Directive]:
+    start, end = _find_section(text, parameter.section) or (0, 0)
+    for match in _compile_directive(parameter.directive or "").finditer(text, start, end):
+        name = Word(_directive_label(parameter), match.start())
+        yield Directive(name, (Word(match[1], match.start(1)),))
+
+
+_VALUE_UNIT_PATTERN = re.compile(r"[A-Za-z%]{0,4}")
+
+
+def _parse_known_directives(spec: ServiceSpec, text: str) -> Iterator[Directive]:
+    """Yield the directives of parameters. The syntax of other text is unknown."""
+    for parameter in spec.parameters.values():
+        if parameter.section:
+            for header in re.finditer(rf"(?m)^\[?(?={re.escape(parameter.section)}\b)", text):
+                yield Directive(Word(parameter.section, header.end()))
+        for placed in _find_directives(text, parameter) if parameter.directive else ():
+            yield from _parse_literals(text, parameter.directive or "", placed)
+
+
+def _list_literals(spec: ServiceSpec) -> frozenset[str]:
+    """Return the literal words of sections and directives."""
+    words = {parameter.section or "" for parameter in spec.parameters.values()}
+    for parameter in spec.parameters.values():
+        words |= {_literal_prefix(word) for word in (parameter.directive or "").split()}
+    return frozenset(words - {""})
+
+
+def _literal_prefix(word: str) -> str:
+    """Return the text of a directive's word before its value, or empty for a wildcard."""
+    literal = word.partition("{}")[0].rstrip("=")
+    return "" if literal == "*" else literal
+
+
+def _parse_literals(text: str, directive: str, placed: Directive) -> Iterator[Directive]:
+    """Yield the words of a directive at their positions, and its value with the unit."""
+    value, name = placed.arguments[0], Word("", placed.name.start)
+    for literal in filter(None, map(_literal_prefix, directive.split())):
+        at = text.find(literal, name.end, value.start)
+        if at >= 0:
+            name = Word(literal, at)
+            yield Directive(name)
+    end = _VALUE_UNIT_PATTERN.match(text, value.end).end()  # type: ignore[union-attr]  # matches ""
+    yield Directive(name, (Word(text[value.start : end], value.start),))
+
+
+def _find_section(text: str, name: str | None) -> tuple[int, int] | None:
+    """Return the range of the only section of this name, after its header line.
+
+    The header is `[name]`, or `name` followed by indented lines.
+    """
+    if name is None:
+        return 0, len(text)
+    headers = list(re.finditer(rf"(?m)^(\[?){re.escape(name)}(?:\]|\b)[^\n]*", text))
+    if len(headers) != 1:
+        return None
+    after = re.compile(r"(?m)^\[" if headers[0][1] else r"(?m)^[^\s#]")
+    following = after.search(text, headers[0].end())
+    return headers[0].end(), following.start() if following else len(text)
+
+
+def _compile_directive(directive: str) -> re.Pattern[str]:
+    """Return a pattern for a directive with any blanks between words and any unit after the value."""
+    text = ""
+    for word in directive.split():
+        before, value, after = word.partition("{}")
+        literal = re.escape(before) + (
+            _VALUE_PATTERN + re.escape(_SUFFIX_PATTERN.sub("", after, 1)) if value else ""
+        )
+        word_pattern = {"*": r"\S.*?", "=": "="}.get(word, literal)
+        blanks = r"[ \t]*" if "=" in (word, text[-1:]) else r"[ \t]+"
+        text += (blanks if text else "") + word_pattern
+    return re.compile(rf"(?m)^[ \t]*{text}(?=$|[\s;,#])")
+
+
+def _select_notation(parameter: ServiceParameter) -> Notation:
+    """Return how a value is read and written, with its unit if the directive contains one."""
+    ending = _SUFFIX_PATTERN.match((parameter.directive or "").partition("{}")[2])
+    suffix = ending[0] if ending else ""
+    numbers = (parameter.default, *(parameter.range or ()))
+    if suffix:
+        return Notation(
+            lambda text: (
+                SIGNED_NUMBER.parse(text.removesuffix(suffix)) if text.endswith(suffix) else None
+            ),
+            lambda name: f"{name} ~ {json.dumps(suffix)}",
+        )
+    if isinstance(parameter.default, bool):
+        return build_switch_notation("true", "false")
+    if isinstance(parameter.default, str) and parameter.range is None:
+        return WORD
+    if parameter.unit in ("ms", "s"):
+        return Notation({"ms": MILLISECONDS, "s": SECONDS}[parameter.unit].parse)
+    return REAL_NUMBER if any(isinstance(value, float) for value in numbers) else SIGNED_NUMBER
+
+
+def _tune_parameters(
+    spec: ServiceSpec, running: RunningService, accepts: ValueCheck
+) -> AdoptionResult:
+    """Return edits of existing values, added lines and new files."""
+    host, config = running.host, running.config
+    new = {path: file.text for name, file in spec.files.items()
+           if file.text and config.texts.get(path := host.tree.resolve(name)) == ""}  # fmt: skip
+    paths = {name: _find_path(host, spec, p) for name, p in spec.parameters.items() if p.directive}
+    tunables = [_build_tunable(name, spec.parameters[name], path, config.texts.get(path))
+                for name, path in paths.items() if path not in new]  # fmt: skip
+    return merge_results(
+        map_directives(config, tunables, accepts),
+        *(_adopt_new_file(path, text, spec, accepts) for path, text in new.items()),
+    )
+
+
+def _build_tunable(name: str, parameter: ServiceParameter, path: str, text: str | None) -> Tunable:
+    notation, default = _select_notation(parameter), _build_parameter(name, parameter).stock
+    position = None if text is None else _find_insertion(text, parameter)
+    absent = None
+    # A template cannot compare with a default that is an expression of host facts.
+    if text is not None and position is not None and (parameter.choices or default != str(default)):
+        before, _, after = (parameter.directive or "").partition("{}")
+        first, last = ("\n    ", "") if parameter.section else ("", "\n")
+        if not parameter.section and text and not text.endswith("\n"):
+            first, last = "\n", ""
+        ending = _SUFFIX_PATTERN.sub("", after, count=1) + last
+        absent = DirectiveInsertion(default, [(path, position)], first + before, ending)
+    return Tunable(name, _directive_label(parameter), notation, insertion=absent)
+
+
+def _find_insertion(text: str, parameter: ServiceParameter) -> int | None:
+    """Return the position for a new line: after the section header, or at the end of the file."""
+    if "*" in (parameter.directive or "").split():
+        return None
+    if parameter.section is None:
+        return len(text)
+    section = _find_section(text, parameter.section)
+    return section[0] if section else None
+
+
+def _adopt_new_file(path: str, text: str, spec: ServiceSpec, accepts: ValueCheck) -> AdoptionResult:
+    """Return a file that is missing on the host, with the parameters that it contains."""
+    values = {
+        name: _build_parameter(name, p).stock
+        for name, p in spec.parameters.items()
+        if re.search(rf"\b{name}\b", text)
+    }
+    if left := {name: "its default is not a valid value on this host" for name in values
+                if not accepts(name, values[name])}:  # fmt: skip
+        return AdoptionResult(skipped=left)
+    return add_new_file(path, text, values)
+
+
+# -- diagnosis -------------------------------------------------------------------------------------
+
+
+def _build_diagnosis(spec: ServiceSpec) -> Diagnosis:
+    """Return the diagnosis with declared counters, the unit's journal, and the target's advice."""
+    return Diagnosis(
+        counter_query=_build_query(spec) if spec.counters else None,
+        find_log=lambda _: spec.unit,
+        recommended_changes={Resource(name): moves for name, moves in spec.helps.items()},
+    )
+
+
+def _build_query(spec: ServiceSpec) -> CounterQuery:
+    counters = spec.counters
+    assert counters is not None
+
+    def numbers(text: str) -> Mapping[str, float]:
+        matches = {name: re.search(pattern, text, re.MULTILINE)
+                   for name, pattern in counters.values.items()}  # fmt: skip
+        return {name: parse_decimal(match[1]) for name, match in matches.items()
+                if match and isinstance(parse_number(match[1]), int | float)}  # fmt: skip
+
+    levels = frozenset(counters.levels)
+    return command_query(
+        build_command=partial(_build_command, counters.command),
+        level_names=levels,
+        parse_counters=numbers,
+    )

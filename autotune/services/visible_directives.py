@@ -1,0 +1,219 @@
+"""Rules for the parts of a service's files that may be shown.
+
+Visible parts are directive names, and the arguments of directives that are tuned or that adoption
+reads. All other text in a host's file stays on its host.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+from autotune.masking import Outliner, Span, TextOutline
+from autotune.services import unit_files
+from autotune.services.config_files import ConfigSyntaxError, Directive, DirectiveParser, Word
+
+OptionParser = Callable[
+    [tuple[Word, ...]], Iterable[Directive]
+]  # parses the words of a unit's command
+# A directive name. A name with digits may be a table key, so it must have arguments.
+_NAME_PATTERN = re.compile(
+    r"[!<]?[A-Za-z@_-][\w.-]{0,62}[!?]?(?:\[[\w.-]{0,60}\])?|\[[\w.-]{1,60}\]"
+)
+_WORD_PATTERN = re.compile(r"[^\s={};(>,:]+")
+_BLANKS_PATTERN = re.compile(r"[ \t]+")
+_SEPARATOR_PATTERN = re.compile(r"[ \t\"']*")  # between the words of a name
+_ASSIGNMENT_PATTERN = re.compile(r"""["']?(?P<name>[A-Za-z_]\w{0,60})=""")
+_OPTION_PATTERN = re.compile(r"(?P<option>--[\w-]+)=(?P<number>\d{1,15})(?=$|[\s\"'])")
+_PROGRAM_PATTERN = re.compile(r"[-@:+!]*(?:/[\w.-]{1,40}){0,8}/?[a-z][a-z0-9.-]{1,24}")
+_PROGRAM_DIRECTIVE, _VARIABLE_DIRECTIVE = "a program", "a variable"  # no directive has these names
+_MATCH_NOTHING = re.compile(r"(?!)")
+MAX_VISIBLE_LENGTH = 100  # maximum characters of a visible argument
+
+
+def is_never_visible(_: Directive) -> bool:
+    return False
+
+
+def _parse_no_options(_: tuple[Word, ...]) -> Iterable[Directive]:
+    return ()
+
+
+@dataclass(frozen=True)
+class VisibleDirectives:
+    """The directives of a service whose arguments may be shown.
+
+    ``parse_directives`` parses its files, ``names`` are directives, and ``is_visible`` accepts further
+    ones. ``blocks`` are the blocks with directives, or all if empty; other blocks contain tables, whose
+    names are data. ``ignores_case`` ignores the case of names. ``hides_unknown_names`` hides unknown
+    names, as
+    in a programming language. ``reads`` are names that are read and never edited, such as addresses.
+    ``writes`` are names and whole lines that belong to edits of others. In units, ``parse_options``
+    parses the words of a command, and ``visible_variables`` matches visible environment variables.
+    """
+
+    parse_directives: DirectiveParser
+    names: frozenset[str] = frozenset()
+    is_visible: Callable[[Directive], bool] = is_never_visible
+    blocks: frozenset[str] = frozenset()
+    ignores_case: bool = False
+    hides_unknown_names: bool = False
+    parse_options: OptionParser = _parse_no_options
+    reads: frozenset[str] = frozenset()
+    writes: frozenset[str] = frozenset()
+    visible_variables: re.Pattern[str] = _MATCH_NOTHING
+
+    def build_outliner(self, path: str) -> Outliner:
+        """Return the outliner for the file at ``path``."""
+        return _build_outliner(
+            self, of_unit=path.startswith(unit_files.UNIT_DIRECTORIES) or ".d/zz-autotune" in path
+        )
+
+    def build_outline(self, text: str, *, of_unit: bool) -> TextOutline:
+        """Return the visible parts of a text, or none if it cannot be parsed."""
+        try:
+            directives = [*(self._parse_unit(text) if of_unit else self.parse_directives(text))]
+        except (ConfigSyntaxError, UnicodeError, RecursionError):
+            return TextOutline()
+        visible, hidden = list[Span](), list[Span]()
+        for directive in directives:
+            knows = self._is_known(directive)
+            if self._is_in_data(directive):
+                hidden += _find_word_spans(text, (directive.name, *directive.arguments))
+                continue
+            own = (
+                []
+                if self.hides_unknown_names and not of_unit and not knows
+                else _find_name_spans(text, directive, is_known=knows)
+            )
+            visible += own
+            if not own:
+                hidden += _find_word_spans(text, (directive.name,))
+            if knows:
+                visible += (
+                    _word_span(word)
+                    for word in directive.arguments
+                    if len(word.text) <= MAX_VISIBLE_LENGTH
+                )
+            hidden += _find_word_spans(text, directive.arguments)
+        return TextOutline(tuple(visible), tuple(hidden), _find_owners(directives))
+
+    def _is_known(self, directive: Directive) -> bool:
+        name = directive.name.text
+        names = self.names | {_PROGRAM_DIRECTIVE, _VARIABLE_DIRECTIVE}
+        return (name.lower() if self.ignores_case else name) in names or self.is_visible(directive)
+
+    def _is_in_data(self, directive: Directive) -> bool:
+        kinds = (block[0] if block else "" for block in directive.blocks)
+        return bool(self.blocks) and any(
+            (kind.lower() if self.ignores_case else kind) not in self.blocks for kind in kinds
+        )
+
+    def _parse_unit(self, text: str) -> Iterator[Directive]:
+        """Yield the lines of a unit, the options of its commands, and visible variables."""
+        for line in unit_files.parse_directives(text):
+            yield Directive(line.name, line.arguments)
+            if line.name.text.startswith("Exec"):
+                yield from self._parse_command(line.arguments)
+            elif line.name.text == "Environment":
+                for word in line.arguments:
+                    yield from self._parse_variable(word)
+
+    def _parse_command(self, words: tuple[Word, ...]) -> Iterator[Directive]:
+        """Yield the options of a command after its program name, which is needed to parse them
+        again.
+        """
+        starts = {word.start: word for word in words}
+        for option in self.parse_options(words):
+            program = starts.get(option.name.start)
+            if program and not option.arguments and _PROGRAM_PATTERN.fullmatch(program.text):
+                yield Directive(Word(_PROGRAM_DIRECTIVE, program.start), (program,))
+            else:
+                yield option
+
+    def _parse_variable(self, word: Word) -> Iterator[Directive]:
+        if not (assigned := _ASSIGNMENT_PATTERN.match(word.text)):
+            return
+        name = Word(assigned["name"], word.start + assigned.start("name"))
+        value = word.text[assigned.end() :].rstrip("\"'")
+        place = word.start + assigned.end()
+        yield Directive(name, ())
+        if not self.visible_variables.fullmatch(name.text):
+            return
+        place += word.text[assigned.end() :].startswith(("'", '"'))
+        value = value.lstrip("\"'")
+        if value.isdecimal():
+            yield Directive(Word(_VARIABLE_DIRECTIVE, name.start), (Word(value, place),))
+        for option in _OPTION_PATTERN.finditer(value):
+            if (flag := option["option"].replace("_", "-")) in self.names:
+                number = Word(option["number"], place + option.start("number"))
+                yield Directive(Word(flag, place + option.start()), (number,))
+
+
+@lru_cache(maxsize=256)
+def _build_outliner(understood: VisibleDirectives, *, of_unit: bool) -> Outliner:
+    return partial(understood.build_outline, of_unit=of_unit)
+
+
+def _word_span(word: Word) -> Span:
+    return word.start, word.end
+
+
+def _find_name_spans(text: str, directive: Directive, *, is_known: bool) -> list[Span]:
+    """Return the positions of a name's words in the text, even if the reader renamed the directive."""
+    places, at = list[Span](), directive.name.start
+    words = directive.name.text.split() or [""]
+    for number, word in enumerate(words):
+        at = _SEPARATOR_PATTERN.match(text, at).end()  # type: ignore[union-attr]  # matches ""
+        if text[at : at + len(word)].lower() == word.lower() and word:
+            end = at + len(word)
+        elif number == len(words) - 1 or len(words) == 1:
+            written = _WORD_PATTERN.match(text, at)
+            end = written.end() if written else at
+            if directive.arguments and directive.arguments[0].start >= at:
+                end = min(end, directive.arguments[0].start)
+        else:
+            if number == 0 and not is_known:
+                return []  # a word that is also an argument
+            continue
+        is_name = is_known or _NAME_PATTERN.fullmatch(text, at, end)
+        ordinary = is_known or directive.arguments or not re.search(r"\d", text[at:end])
+        if not (is_name and ordinary):
+            return []
+        places.append((at, end))
+        at = end
+    return places
+
+
+def _find_word_spans(text: str, words: Iterable[Word]) -> Iterator[Span]:
+    """Yield the positions of words without quotes. Adjacent plain words form one position."""
+    joined: Span | None = None
+    for word in words:
+        start, end = word.start, min(word.end, len(text))
+        written = text[start:end]
+        quoted = len(written) > 1 and written[0] == written[-1] and written[0] in "\"'"
+        plain = not quoted and "\n" not in written
+        if joined and plain and _BLANKS_PATTERN.fullmatch(text, joined[1], start):
+            joined = (joined[0], end)
+            continue
+        if joined:
+            yield joined
+        joined = (start, end) if plain else None
+        if quoted:
+            yield start + 1, end - 1
+        elif not plain:
+            yield start, end
+    if joined:
+        yield joined
+
+
+def _find_owners(directives: Iterable[Directive]) -> tuple[tuple[int, int, str], ...]:
+    """Return the outermost directives, each from its name to its last word."""
+    owners: list[tuple[int, int, str]] = []
+    for directive in sorted(directives, key=lambda directive: directive.name.start):
+        end = max(word.end for word in (directive.name, *directive.arguments))
+        if not owners or directive.name.start >= owners[-1][1]:
+            owners.append((directive.name.start, end, directive.name.text.lower()))
+    return tuple(owners)

@@ -1,0 +1,114 @@
+"""Values that follow from others instead of being searched: the product of two settings, say.
+
+In a target (``derive: ServerLimit * ThreadsPerChild``) and in the catalogue, siblings are named by
+their bare names, anything else in full. Expressions count in base units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from graphlib import CycleError, TopologicalSorter
+
+from autotune.services.base import Parameter, Value
+from autotune.space.dimension import Dimension
+from autotune.space.expression import Expression, Name, NameValues, parse_expression, replace_names
+from autotune.target.messages import suggest_name
+from autotune.target.read_target import TargetFile
+
+
+def catalogue_expression(parameter: Parameter, prefix: str) -> Expression | None:
+    """The expression a service gives one of its parameters, over full names."""
+    return _qualify_names(parse_expression(parameter.derive), prefix) if parameter.derive else None
+
+
+def derive_by_rule(
+    file: TargetFile, dimensions: Mapping[str, Dimension], dimension: Dimension, text: str
+) -> Dimension:
+    """``dimension`` as the target derives it. Raises TargetError."""
+    place = ["parameters", dimension.name, "derive"]
+    if dimension.choices:
+        raise file.document.build_error(
+            place, f"{dimension.name} has choices: it cannot be computed"
+        )
+    prefix = dimension.name.removesuffix(dimension.parameter.name)
+    try:
+        expression = _qualify_names(parse_expression(text), prefix, dimensions)
+    except ValueError as error:
+        raise file.document.build_error(place, str(error)) from None
+    for name in expression.names():
+        if name not in dimensions:
+            siblings = [n.removeprefix(prefix) for n in dimensions if n.startswith(prefix)]
+            hint = suggest_name(name, sorted({*dimensions, *siblings}))
+            raise file.document.build_error(place, f"unknown name {name!r}", hint=hint)
+    return replace(dimension, expression=expression)
+
+
+def resolve_derived(file: TargetFile, dimensions: Mapping[str, Dimension]) -> tuple[Dimension, ...]:
+    """All dimensions; derived ones over searched ones only, with computed baseline and presets.
+
+    Raises TargetError where values follow from each other in a circle.
+    """
+    expressions = {d.name: d.expression for d in dimensions.values() if d.expression is not None}
+    graph = {
+        name: expressions.keys() & expression.names() for name, expression in expressions.items()
+    }
+
+    def in_place(part: Expression) -> Expression | None:
+        return expressions.get(part.name) if isinstance(part, Name) else None
+
+    try:
+        for name in TopologicalSorter(graph).static_order():
+            expressions[name] = replace_names(expressions[name], in_place)
+    except CycleError as error:
+        name = next(name for name in graph if name in error.args[1])
+        raise file.document.build_error(["parameters"], f"{name} follows from itself") from None
+    return tuple(
+        _compute_dimension(replace(d, expression=expressions[d.name]), dimensions)
+        if d.name in expressions
+        else d
+        for d in dimensions.values()
+    )
+
+
+def compute_derived_value(dimension: Dimension, names: NameValues) -> Value:
+    """A derived dimension's value. Raises ZeroDivisionError where its expression does."""
+    assert dimension.expression is not None
+    number = dimension.expression.evaluate(names) / dimension.unit_factor
+    return int(number) if isinstance(dimension.parameter.stock, int) else number
+
+
+def _qualify_names(
+    expression: Expression, prefix: str, dimensions: Mapping[str, Dimension] | None = None
+) -> Expression:
+    def in_full(part: Expression) -> Expression | None:
+        if isinstance(part, Name) and (dimensions is None or prefix + part.name in dimensions):
+            return Name(prefix + part.name)
+        return None
+
+    return replace_names(expression, in_full)
+
+
+def _compute_dimension(dimension: Dimension, dimensions: Mapping[str, Dimension]) -> Dimension:
+    assert dimension.expression is not None
+    sources = [dimensions[name] for name in dict.fromkeys(dimension.expression.names())]
+
+    def at(preset: str) -> Value | None:
+        values = [getattr(source, preset) for source in sources]
+        if all(value is None for value in values):
+            return None
+        numbers = {
+            source.name: float(source.baseline if value is None else value) * source.unit_factor
+            for source, value in zip(sources, values, strict=True)
+        }
+        return compute_derived_value(dimension, numbers)
+
+    baseline = at("baseline")
+    assert baseline is not None
+    return replace(
+        dimension,
+        baseline=baseline,
+        recommended=at("recommended"),
+        advised=at("advised"),
+        published=at("published"),
+    )

@@ -1,0 +1,153 @@
+"""Values without an effect of their own: they are the same configuration as the value in their place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import inf
+
+from autotune.parameter_name import ParameterName
+from autotune.services.base import SOMAXCONN, Settings, Value, conditions_hold
+from autotune.space import kernel
+from autotune.space.dimension import Dimension
+from autotune.space.facts import HostFacts
+from autotune.space.repair import RepairedValue
+from autotune.target.model import Target
+
+# Software also rounds, to pages or powers of two. A rounded value differs by less than this factor.
+ROUNDING_FACTOR = 2.0
+
+
+@dataclass(frozen=True)
+class Clamp:
+    """The values that take effect, as deployments showed: lower and higher ones are replaced by them."""
+
+    minimum: float = -inf
+    maximum: float = inf
+
+    def allows(self, effective: Value) -> bool:
+        """True if the value may have taken effect. One that is not a positive number always may."""
+        if isinstance(effective, str | bool) or effective <= 0:
+            return True
+        return self.minimum <= effective <= self.maximum
+
+
+UNLIMITED = Clamp()
+
+
+def infer_clamp(asked: Value, effective: Value) -> Clamp:
+    """What one deployment shows about a parameter; `UNLIMITED` for a value that was only rounded, and for
+    one that is not a positive number: 0 often stands for a default."""
+    if isinstance(asked, str | bool) or isinstance(effective, str | bool):
+        return UNLIMITED
+    if asked <= 0 or effective <= 0:
+        return UNLIMITED
+    if asked >= ROUNDING_FACTOR * effective:
+        return Clamp(maximum=float(effective))
+    return Clamp(minimum=float(effective)) if ROUNDING_FACTOR * asked <= effective else UNLIMITED
+
+
+@dataclass(frozen=True)
+class ParameterCap:
+    """What limits a parameter: the kernel setting ``kernel_key`` of the tier's hosts, and the
+    ``clamp`` that deployments showed.
+
+    ``host_values`` are values of the kernel setting by host, ``tuned_by`` the parameters that set it
+    on others.
+    """
+
+    kernel_key: str = ""
+    host_values: Mapping[str, int] = field(default_factory=dict)
+    tuned_by: tuple[str, ...] = ()
+    observed_clamp: Clamp = UNLIMITED
+
+    def find_limit(self, settings: Settings) -> tuple[float, str]:
+        """The largest value that takes effect under these settings, and what limits it."""
+        limits = [
+            (float(value), f"{self.kernel_key} of {host}")
+            for host, value in self.host_values.items()
+        ]
+        limits += [(float(settings[name]), name) for name in self.tuned_by]
+        return min([*limits, (self.observed_clamp.maximum, "the limit that a deployment showed")])
+
+    def effective(self, value: float, settings: Settings) -> tuple[float, str]:
+        """What takes effect in place of ``value``, and the reason if it is another value."""
+        most, why = self.find_limit(settings)
+        if value > most:
+            return most, f"{why} = {most:.0f} is the most that takes effect"
+        if 0 < value < self.observed_clamp.minimum:  # 0 often stands for a default
+            return (
+                self.observed_clamp.minimum,
+                f"{self.observed_clamp.minimum:.0f} is the least that takes effect",
+            )
+        return value, ""
+
+
+def find_caps(
+    target: Target, dimensions: Iterable[Dimension], facts: Mapping[str, HostFacts]
+) -> dict[str, ParameterCap]:
+    """By the full names of parameters, what limits each as far as it is known before a deployment."""
+    every = tuple(dimensions)
+    names = {dimension.name for dimension in every}
+    limits: dict[str, ParameterCap] = {}
+    for dimension in every:
+        key, tier = dimension.parameter.capped_by, ParameterName.parse(dimension.name).tier
+        if not key or target.tiers[tier].isolated:
+            continue  # an isolated service has a network of its own
+        tuned = {
+            host: kernel.find_kernel_parameter(target, host, key)
+            for host in target.tiers[tier].hosts
+        }
+        fixed = {host: facts[host] for host in tuned if tuned[host] not in names}
+        values = dict(_kernel_values(key, fixed))
+        parameters = tuple(sorted({name for name in tuned.values() if name in names}))
+        if values or parameters:
+            limits[dimension.name] = ParameterCap(key, values, parameters)
+    return limits
+
+
+def _kernel_values(key: str, facts: Mapping[str, HostFacts]) -> Iterator[tuple[str, int]]:
+    for host, of_host in facts.items():
+        if key == SOMAXCONN and of_host.somaxconn:
+            yield host, of_host.somaxconn
+
+
+def narrow_dimension(dimension: Dimension, clamp: Clamp) -> Dimension:
+    """A numeric dimension without values that take no effect; its baseline stays in the range.
+
+    A range from 0 keeps its low end, because 0 often stands for a default. Without it, a logarithmic
+    range would also change its scale, which Optuna refuses for a parameter that it knows.
+    """
+    if dimension.is_fixed:
+        return dimension
+    low, high = map(float, dimension.bounds)
+    least = clamp.minimum if low > 0 else -inf
+    low, high = min(max(low, least), high), max(min(high, clamp.maximum), low)
+    low, high = (
+        dimension.to_number(dimension.round_towards(end, at))
+        for end, at in ((inf, low), (-inf, high))
+    )
+    return replace(dimension, low=low, high=high).widened_for(dimension.baseline)
+
+
+def apply_caps(
+    settings: Settings, dimensions: Iterable[Dimension], limits: Mapping[str, ParameterCap]
+) -> tuple[dict[str, Value], tuple[RepairedValue, ...]]:
+    """Settings with the effective values of capped parameters, and what was changed for that.
+
+    A value with the same effect as the baseline's becomes the baseline's.
+    """
+    result, bindings = dict(settings), list[RepairedValue]()
+    for dimension in dimensions:
+        if dimension.name not in limits or not conditions_hold(dimension.conditions, settings):
+            continue
+        requested, cap = settings[dimension.name], limits[dimension.name]
+        if isinstance(requested, str):
+            continue
+        value, why = cap.effective(float(requested), settings)
+        stock, of_stock = cap.effective(float(dimension.baseline), settings)
+        effective = dimension.baseline if value == stock else dimension.clip(value)
+        if effective != requested:
+            result[dimension.name] = effective
+            bindings.append(RepairedValue(why or of_stock, dimension.name, requested, effective))
+    return result, tuple(bindings)

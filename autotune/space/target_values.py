@@ -1,0 +1,135 @@
+"""What a target says of parameters: values as written, and the dimensions of a user's own benchmark."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from math import sqrt
+
+from autotune.services.base import Action, Conditions, Parameter, Value
+from autotune.space.dimension import Dimension
+from autotune.target.messages import find_nearest_name, format_value
+from autotune.target.model import ParameterRule, Scalar
+from autotune.target.quantities import convert_to_unit
+from autotune.target.read_target import TargetFile
+from autotune.target.yaml_document import Location
+
+# The words of the services' own files, and of YAML 1.1, for what is true or false in a target.
+BOOLEAN_WORDS = {"on": True, "yes": True, "off": False, "no": False}
+
+
+def parse_value(file: TargetFile, dimension: Dimension, location: Location, text: Scalar) -> Value:
+    """``text`` in the parameter's own unit and kind. Raises TargetError, pointing at ``location``."""
+    choices = (*dimension.choices, *dimension.parameter.choices)
+    if isinstance(text, str) and text not in choices and True in choices:
+        text = BOOLEAN_WORDS.get(text.lower(), text)
+    try:
+        number = text if text in choices else convert_to_unit(text, dimension.parameter.unit)
+    except ValueError as error:
+        raise file.document.build_error(location, f"{dimension.name}: {error}") from None
+    try:
+        return dimension.convert(number)
+    except ValueError as error:
+        hint = _describe_choices(text, dict.fromkeys(choices)) if choices else None
+        raise file.document.build_error(location, str(error), hint=hint) from None
+
+
+def _describe_choices(written: Scalar, choices: Iterable[Value]) -> str:
+    """The hint for a value that is no choice: the nearest choice, and all of them."""
+    every = f"it is one of: {', '.join(map(format_value, choices))}"
+    meant = find_nearest_name(
+        str(written), (choice for choice in choices if isinstance(choice, str))
+    )
+    return f"did you mean {meant!r}? {every}" if meant else every
+
+
+def parse_bounded_value(
+    file: TargetFile, dimension: Dimension, location: Location, text: Scalar
+) -> Value:
+    """As `parse_value`, within the dimension's bounds and choices."""
+    dimension = replace(dimension, parameter=replace(dimension.parameter, choices=()))
+    value = parse_value(file, dimension, location, text)
+    low, high = dimension.low, dimension.high
+    if low is not None and high is not None and not low <= float(value) <= high:
+        raise file.document.build_error(
+            location, f"{dimension.name}: {text} is outside [{low}, {high}]"
+        )
+    return value
+
+
+def read_tried_first(
+    file: TargetFile, dimensions: Sequence[Dimension]
+) -> tuple[dict[str, Value], ...]:
+    """What each configuration of ``try:`` changes in the baseline, in the order written.
+
+    Raises TargetError for a parameter that does not exist, or a value that it cannot have.
+    """
+    by_name = {dimension.name: dimension for dimension in dimensions}
+    configurations = []
+    for index, entry in enumerate(file.target.try_first):
+        values: dict[str, Value] = {}
+        for name, written in entry.items():
+            if name not in by_name:
+                raise file.document.unknown_name_error(["try", index, name], "parameter", by_name)
+            values[name] = parse_bounded_value(file, by_name[name], ("try", index, name), written)
+        configurations.append(values)
+    return tuple(configurations)
+
+
+def build_declared_dimensions(file: TargetFile) -> tuple[Dimension, ...]:
+    """Every parameter of a user's own benchmark. Raises TargetError for a value it cannot have.
+
+    A range between whole numbers has whole numbers. Without a ``default`` the baseline is the first
+    choice, or the middle of the range (of its logarithm with ``log: true``).
+    """
+    rules = file.target.parameters
+
+    def conditions(name: str) -> Conditions:
+        """Its own, and those of the parameters they name: if those have no effect, it has none."""
+        own = tuple((rules[name].when or {}).items())
+        return (*own, *(condition for other, _ in own for condition in conditions(other)))
+
+    return tuple(
+        replace(_build_dimension(file, name, rule), conditions=conditions(name))
+        for name, rule in rules.items()
+    )
+
+
+def _build_dimension(file: TargetFile, name: str, rule: ParameterRule) -> Dimension:
+    parameter = Parameter(
+        "",
+        rule.meaning or "",
+        stock=0,
+        action=Action.NONE,
+        source="the target",
+        unit=rule.unit or "",
+    )
+    if rule.range is not None:
+        dimension = _apply_range(file, name, rule, parameter)
+    else:
+        choices = rule.choices if rule.fixed is None else (rule.fixed,)
+        assert choices is not None  # `kinds` has seen to it
+        parameter = replace(parameter, stock=choices[0])
+        dimension = Dimension(name, parameter, choices[0], choices=choices)
+    if rule.default is None:
+        return dimension
+    place = ("parameters", name, "default")
+    return replace(dimension, baseline=parse_bounded_value(file, dimension, place, rule.default))
+
+
+def _apply_range(
+    file: TargetFile, name: str, rule: ParameterRule, parameter: Parameter
+) -> Dimension:
+    assert rule.range is not None
+    place = ("parameters", name, "range")
+    anything = Dimension(name, parameter, 0)
+    low, high = (parse_value(file, anything, place, end) for end in rule.range)
+    assert isinstance(low, int | float)
+    assert isinstance(high, int | float)
+    if isinstance(low, float) or isinstance(high, float):
+        low, high = float(low), float(high)
+    if low >= high:
+        raise file.document.build_error(place, f"{name}: the range from {low} to {high} is empty")
+    dimension = Dimension(name, parameter, low, low, high, is_logarithmic=bool(rule.log))
+    middle = sqrt(low * high) if rule.log and low > 0 else (low + high) / 2
+    return replace(dimension, baseline=dimension.clip(middle))

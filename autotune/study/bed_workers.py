@@ -1,0 +1,261 @@
+"""A study on several test beds at once: a thread for each, one search, one journal.
+
+Each bed locks, backs up and restores its own hosts. What comes next is decided for one bed at a time,
+from all that is on record; a bed never waits for a slower one while there is something to measure. A
+bed that fails is set aside, and what it was measuring is measured on another one.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+
+from autotune.deploy.deploy_result import DeployResult
+from autotune.environments.base import Environment
+from autotune.environments.multi_bed import MultiBedEnvironment
+from autotune.errors import AutotuneError
+from autotune.measure.reading import Reading
+from autotune.measure.warm_up import WarmUpResult
+from autotune.optimize.bed_differences import estimate_offsets
+from autotune.optimize.searcher import Searcher
+from autotune.space.space import SearchSpace
+from autotune.study import trial as trials
+from autotune.study.bed_barrier import BedBarrier
+from autotune.study.ranking import list_bed_readings
+from autotune.study.schedule import ConcludeStep, MeasureStep, ScheduleStep, SuggestStep
+from autotune.study.study_loop import (
+    Proposal,
+    catch_up_search,
+    learn_from_trial,
+    prepare_measurement,
+    propose_configuration,
+    record_verdict,
+    resolve_next_step,
+)
+from autotune.study.study_state import COUNTED_PHASES, Phase, Trial
+from autotune.study.study_store import StudyStore
+from autotune.study.trial_context import ProgressReporter, TrialContext, read_history
+from autotune.target.beds import bed_directory
+from autotune.target.model import Budget
+
+COMPARISON_PHASES = (Phase.BASELINE, Phase.REFERENCE, Phase.FINALIST)  # trials that tell beds apart
+# In a shared study with at least so many active test beds, each asks the model for its next
+# configuration while it still measures. The model then lacks only one of the many outcomes under way.
+PREFETCH_MIN_BEDS = 16
+SHARED_POLL_SECONDS = 0.5  # seconds between looks at what other processes have recorded
+NextStep = tuple[ScheduleStep, Trial | None]
+STOP_POLL_SECONDS = 0.2  # seconds between looks at whether the study is to stop
+
+
+def run_bed_workers(
+    environment: MultiBedEnvironment,
+    store: StudyStore,
+    searcher: Searcher,
+    budget: Budget,
+    progress: ProgressReporter,
+    barrier: BedBarrier | None = None,
+) -> None:
+    """Run the study to its end, from wherever it stands, on every bed that can be used.
+
+    ``barrier``: an order that beds of other processes share too, in place of one for this process. Raises
+    AutotuneError where no bed is left, with the error of each.
+    """
+    poll_seconds = SHARED_POLL_SECONDS if store.is_shared else None
+    barrier = barrier or BedBarrier(tuple(environment.environments), poll_seconds)
+    BedWorkers(environment.environments, store, searcher, budget, progress, barrier).run()
+
+
+@dataclass
+class BedWorkers:
+    """The beds of one session, and what they share. One bed at a time asks the order of the study, of
+    this process and of others that share the study; each process has a search of its own."""
+
+    environments_by_bed: Mapping[str, Environment]
+    store: StudyStore
+    searcher: Searcher
+    budget: Budget
+    progress: ProgressReporter
+    barrier: BedBarrier
+    errors_by_bed: dict[str, BaseException] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self._caught_up = False
+        self._searching = threading.Lock()
+        self._ahead = ThreadPoolExecutor(1, thread_name_prefix="asked ahead")
+        self._asked: dict[str, Future[Proposal]] = {}
+        lock = threading.RLock()
+        self._reporters = {
+            bed: BedProgress(self.progress, bed, lock) for bed in self.environments_by_bed
+        }
+
+    def run(self) -> None:
+        """Run every bed to its end. KeyboardInterrupt is raised again once all hosts are restored."""
+        threads = [threading.Thread(target=self._run_bed, args=(bed,), name=f"bed {bed}")
+                   for bed in self.environments_by_bed]  # fmt: skip
+        interrupted, waiting = False, list(threads)
+        while waiting or any(thread.is_alive() for thread in threads):
+            try:
+                while waiting:
+                    waiting.pop().start()
+                next((t for t in threads if t.is_alive()), threads[0]).join(STOP_POLL_SECONDS)
+            except KeyboardInterrupt:
+                interrupted = True
+                waiting.clear()
+                self.barrier.stop_all()
+        self._ahead.shutdown(cancel_futures=True)
+        if interrupted:
+            raise KeyboardInterrupt
+        self._raise_errors()
+
+    def _run_bed(self, bed: str) -> None:
+        """The body of a bed's thread: its errors are kept for the main thread."""
+        try:
+            self._run_session(bed)
+        except AutotuneError as error:
+            self.errors_by_bed[bed] = error
+            self.store.exclude_bed(bed, error.message)
+            self._reporters[bed].note(f"set aside: {error.message}")
+        except BaseException as error:  # noqa: BLE001  a bug in one must not leave the others running
+            self.errors_by_bed[bed] = error
+            self.barrier.stop_all()
+        finally:
+            self.store.release_bed(bed)
+            self.barrier.remove_bed(bed)
+
+    def _run_session(self, bed: str) -> None:
+        environment, directory = (
+            self.environments_by_bed[bed],
+            bed_directory(self.store.directory, bed),
+        )
+        progress = self._reporters[bed]
+        with environment.open_session(
+            directory, progress.note, read_history(self.store, bed)
+        ) as session:
+            clock = session.clock
+
+            def turn() -> None:
+                self.barrier.wait_for_turn(bed, clock)
+
+            self._run_trials(
+                TrialContext(self._get_space, session, self.store, progress, bed, turn), bed
+            )
+
+    @property
+    def _get_space(self) -> SearchSpace:
+        return next(iter(self.environments_by_bed.values())).space
+
+    def _run_trials(self, context: TrialContext, bed: str) -> None:
+        """Trials, one after the other, until nothing is left to measure."""
+        while True:
+            context.wait_for_turn()
+            step, trial = self._decide_next_step(context)
+            if isinstance(step, ConcludeStep):
+                return
+            if trial is None or not isinstance(step, MeasureStep):
+                self.barrier.wait_for_others(bed, context.clock)
+                continue
+            many = self.store.is_shared and len(self.store.state.active_beds) >= PREFETCH_MIN_BEDS
+            if many and trial.phase in COUNTED_PHASES:
+                self._asked[bed] = self._ahead.submit(self._propose_suggestion)
+            expected = prepare_measurement(step, context, self.budget)
+            done = trial if trial.is_finished else trials.measure_trial(trial, context, *expected)
+            self._report_outcome(context, done)
+            self.barrier.finish_trial(bed, context.clock)
+
+    def _decide_next_step(self, context: TrialContext) -> NextStep:
+        """The next step, on record. In a shared study no worker waits for the model of another one."""
+        asked = self._asked.pop(context.bed or "", None)
+        with context.clock.time_activity("search"):
+            proposal = asked.result() if asked else None
+        decided = self.store.run_decision(partial(self._begin_next_step, context, proposal))
+        while isinstance(decided[0], SuggestStep):
+            with context.clock.time_activity("search"):
+                proposal = self._propose_suggestion()
+            decided = self.store.run_decision(partial(self._begin_next_step, context, proposal))
+        return decided
+
+    def _propose_suggestion(self) -> Proposal:
+        with self._searching:
+            return propose_configuration(self.store.state, self.searcher, self._get_space)
+
+    def _begin_next_step(self, context: TrialContext, proposal: Proposal | None) -> NextStep:
+        """The next step, and the trial that was begun for it, if any."""
+        if self.store.state.verdict is not None:
+            return ConcludeStep(), None
+        if not (self._caught_up or self.store.is_shared):
+            catch_up_search(self.searcher, self.store.state)
+            self._caught_up = True
+        step = resolve_next_step(context, self.searcher, self.budget, proposal)
+        if isinstance(step, ConcludeStep):
+            record_verdict(context)
+        return step, trials.begin_trial(step, context) if isinstance(step, MeasureStep) else None
+
+    def _report_outcome(self, context: TrialContext, trial: Trial) -> None:
+        """Tell the search the outcome. In a shared study it reads all outcomes, its own worker's too,
+        from the record when it is next asked."""
+        if not self.store.is_shared:
+            self.store.run_decision(partial(self._report_local_outcome, context, trial))
+            return
+        if trial.phase in COMPARISON_PHASES and trial.peak is not None:
+            self.store.run_decision(partial(self._record_bed_offsets, trial))
+        context.record_time_spent()
+
+    def _report_local_outcome(self, context: TrialContext, trial: Trial) -> None:
+        self._record_bed_offsets(trial)
+        learn_from_trial(context, self.searcher, trial)
+
+    def _record_bed_offsets(self, trial: Trial) -> None:
+        """Put on record how the beds differ, when a trial has shown more of it. Not after the finals:
+        the offsets must not change while measurements are compared."""
+        if trial.phase in COMPARISON_PHASES and trial.peak is not None:
+            state = self.store.state
+            self.store.record_offsets(estimate_offsets(list_bed_readings(state), state.beds))
+
+    def _raise_errors(self) -> None:
+        bugs = [
+            error for error in self.errors_by_bed.values() if not isinstance(error, AutotuneError)
+        ]
+        if bugs:
+            raise next((bug for bug in bugs if not isinstance(bug, KeyboardInterrupt)), bugs[0])
+        if self.store.state.verdict is None:
+            lines = "\n".join(f"  bed {bed}: {error}" for bed, error in self.errors_by_bed.items())
+            raise AutotuneError(
+                f"no test bed can be used:\n{lines}",
+                hint="mend one, then `autotune resume` goes on with the study",
+            )
+
+
+@dataclass(frozen=True)
+class BedProgress:
+    """The progress of one bed, in a reporter that the threads of all beds use one at a time."""
+
+    progress: ProgressReporter
+    bed: str
+    lock: threading.RLock
+
+    def on_trial_start(self, trial: Trial) -> None:
+        with self.lock:
+            self.progress.on_trial_start(trial)
+
+    def on_deployed(self, trial: Trial, deployed: DeployResult) -> None:
+        with self.lock:
+            self.progress.on_deployed(trial, deployed)
+
+    def on_warm_up(self, trial: Trial, warm_up: WarmUpResult) -> None:
+        with self.lock:
+            self.progress.on_warm_up(trial, warm_up)
+
+    def on_reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
+        with self.lock:
+            self.progress.on_reading(trial, reading, purpose)
+
+    def on_trial_end(self, trial: Trial) -> None:
+        with self.lock:
+            self.progress.on_trial_end(trial)
+
+    def note(self, text: str) -> None:
+        with self.lock:
+            self.progress.note(f"bed {self.bed}: {text}")

@@ -1,0 +1,64 @@
+"""What a study's own records say of its target and its space: no host is asked, and nothing is run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from autotune.discovery.host_templates import from_record
+from autotune.errors import AutotuneError
+from autotune.services.base import Settings
+from autotune.services.registry import add_declared
+from autotune.space import kernel, space
+from autotune.space.dimension import AdoptedValues
+from autotune.space.facts import HostFacts
+from autotune.space.space import SearchSpace
+from autotune.study.study_store import load_state, read_first_record
+from autotune.target.read_target import TargetFile, read_recorded_target
+
+
+@dataclass(frozen=True)
+class RecordedEnvironment:
+    """The target as the study ran it, and the space of its trials."""
+
+    file: TargetFile
+    space: SearchSpace
+
+
+def read_environment(directory: Path) -> RecordedEnvironment:
+    """The environment that the trials of a study had.
+
+    Raises TargetError, and AutotuneError for a study without trials.
+    """
+    first, trials = read_first_record(directory), load_state(directory).trials
+    if not trials:
+        raise AutotuneError("the study has no trials yet", hint="`autotune status` shows it")
+    file, settings = read_recorded_target(directory), trials[0].settings
+    add_declared(file.target.services)
+    adopted = first.get("adopted")
+    for bed, described in list((first.get("beds") or {}).items())[:1]:
+        file, adopted = file.for_bed(bed), described.get("adopted")
+    left = from_record(adopted or {}).adopted_values.skipped
+    facts = {} if file.target.command else _read_facts(first["facts"], file, settings)
+    whole = space.build_space(file, facts, AdoptedValues(settings, left))
+    # Parameters that today's catalogue has in addition were not tried.
+    dimensions = tuple(d for d in whole.dimensions if d.name in settings)
+    return RecordedEnvironment(file, replace(whole, dimensions=dimensions))
+
+
+def _read_facts(
+    recorded: dict[str, Any], file: TargetFile, settings: Settings
+) -> dict[str, HostFacts]:
+    """The facts of each host; its kernel values are those of the first trial."""
+    values = kernel.list_set_keys(file.target, settings)
+    return {
+        host: HostFacts(
+            float(recorded[host]["cpus"]),
+            int(recorded[host]["memory"]),
+            int(recorded[host]["nofile"]),
+            kernel_values=values.get(host, {}),
+        )
+        for tier in file.target.tiers.values()
+        for host in tier.hosts
+    }

@@ -1,0 +1,333 @@
+"""Rules across several keys of a target.
+
+A target is either a stack or a command, never parts of both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+
+from autotune.secret_detection import find_secrets
+from autotune.target.beds import BED_PLACEHOLDER, build_bed_target
+from autotune.target.messages import format_value, is_same_value, suggest_name
+from autotune.target.model import REQUIRED_STACK_KEYS, Load, ParameterRule, Target
+from autotune.target.quantities import format_duration, format_fraction
+from autotune.target.yaml_document import Location
+
+# Keys of a stack only, and keys of a command only.
+STACK_KEYS = (*REQUIRED_STACK_KEYS, "ssh", "project", "load", "data", "simulated", "replace", "services",
+         "beds")  # fmt: skip
+COMMAND_KEYS = ("maximize", "minimize", "unit", "timeout")
+REQUEST_LIST_KEYS = ("uris", "sessions", "requests", "script")  # in place of a path
+DECLARATION_KEYS = ("when", "unit", "meaning")
+REQUIRED_KEY_EXAMPLES = {
+    "slo": "slo: {p99: 50ms, errors: 0.1%}",
+    "hosts": "hosts: {web1: {address: web1.example.org}}",
+    "tiers": "tiers: {lb: {hosts: lb1, service: nginx}}",
+}
+
+
+@dataclass(frozen=True)
+class TargetMistake:
+    """A broken rule, its place, and a hint."""
+
+    location: Location
+    message: str
+    hint: str | None = None
+
+
+def find_mistakes(target: Target) -> Iterator[TargetMistake]:
+    """The broken rules, in no particular order; those about the kind of target come first."""
+    of_kind = list(
+        _check_stack_keys(target) if target.command is None else _check_command_keys(target)
+    )
+    if of_kind or target.command:
+        yield from of_kind
+        return
+    yield from _check_hosts(target)
+    yield from _check_beds(target)
+    yield from _check_load(target)
+    yield from _check_tier_links(target)
+    yield from _check_local_caches(target)
+    yield from _list_cycles(target)
+    yield from _check_ports(target)
+    yield from _check_objective(target)
+
+
+def _check_load(target: Target) -> Iterator[TargetMistake]:
+    load = target.load
+    yield from _check_request(load)
+    if load.command and "generator" in load.model_fields_set:
+        yield TargetMistake(("load", "command"), "`generator` and `command` exclude each other")
+    for key, generator in (("uris", "httperf"), ("sessions", "httperf"), ("script", "k6")):
+        if getattr(load, key) is not None and (load.command or load.generator != generator):
+            yield TargetMistake(("load", key), f"`{key}` needs `generator: {generator}`",
+                          f"load: {{generator: {generator}, {key}: …}}")  # fmt: skip
+    if load.requests_per_run is not None and load.script is None:
+        yield TargetMistake(("load", "requests_per_run"), "`requests_per_run` is for `script` alone",
+                      "load: {generator: k6, script: …, requests_per_run: …}")  # fmt: skip
+    lists = [key for key in REQUEST_LIST_KEYS if getattr(load, key) is not None]
+    if len(lists) > 1:
+        yield TargetMistake(("load", lists[1]), f"`{lists[0]}` and `{lists[1]}` exclude each other")
+    for name in ("requests", "script"):
+        for key in ("command", "method", "body"):
+            if getattr(load, name) is not None and key in load.model_fields_set:
+                yield TargetMistake(("load", key), f"`{key}` and `{name}` exclude each other")
+
+
+def _check_request(load: Load) -> Iterator[TargetMistake]:
+    """Mistakes in the request, its expected answer and its secrets."""
+    if load.url is not None:
+        for key in ("path", "host"):
+            if key in load.model_fields_set:
+                yield TargetMistake(("load", key), f"`{key}` and `url` exclude each other",
+                              "the URL contains both")  # fmt: skip
+        port = re.match(r"https?://[^/:]*:([0-9]+)", load.url)
+        if port and not 1 <= int(port[1]) <= 65535:
+            yield TargetMistake(
+                ("load", "url"), f"url: invalid port {port[1]}", "use a port from 1 to 65535"
+            )
+    yield from _check_tls(load)
+    yield from _check_expect(load)
+    if load.body and load.method in ("GET", "HEAD"):
+        yield TargetMistake(
+            ("load", "body"), f"a {load.method} request has no body", "load: {method: POST, …}"
+        )
+    yield from _check_secrets(load)
+
+
+def _check_expect(load: Load) -> Iterator[TargetMistake]:
+    if load.expect and load.script:
+        yield TargetMistake(("load", "expect"), "`expect` and `script` exclude each other",
+                      "`check()` in the script decides whether a response is correct")  # fmt: skip
+    if load.expect and load.expect.reads_body and load.method == "HEAD":
+        yield TargetMistake(
+            ("load", "expect"), "a response to HEAD has no body", "load: {method: GET}"
+        )
+
+
+def _check_secrets(load: Load) -> Iterator[TargetMistake]:
+    for key, place in (("path", load.path), ("url", load.url), ("body", load.body)):
+        if place and find_secrets(place):
+            message = f"`{key}` may contain a secret, and targets and studies are shared"
+            hint = 'send it in a header: `headers: {X-Token: "${TOKEN}"}`'
+            yield TargetMistake(("load", key), message, hint)
+    for name, value in load.headers.items():
+        if is_secret_header_name(name) and "${" not in value:
+            message = f"{name!r} may contain a secret, and targets and studies are shared"
+            hint = f"write `{name}: ${{TOKEN}}`, and set TOKEN in autotune's environment"
+            yield TargetMistake(("load", "headers", name), message, hint)
+
+
+def _check_tls(load: Load) -> Iterator[TargetMistake]:
+    if not load.uses_tls:
+        for key in ("insecure", "ca", "http"):
+            if key in load.model_fields_set and getattr(load, key) not in (False, "1.1"):
+                yield TargetMistake(
+                    ("load", key), f"{key}: needs an https URL", "load: {url: https://…}"
+                )
+    if load.insecure and load.ca:
+        yield TargetMistake(("load", "insecure"), "`insecure` and `ca` exclude each other")
+
+
+def is_secret_header_name(name: str) -> bool:
+    return re.search("(?i)authorization|cookie|token|secret|passw|api-?key", name) is not None
+
+
+def _check_hosts(target: Target) -> Iterator[TargetMistake]:
+    for name, tier in target.tiers.items():
+        yield from _check_names_exist(("tiers", name, "hosts"), "host", tier.hosts, target.hosts)
+        yield from _check_duplicates(("tiers", name, "service"), tier.service)
+    yield from _check_names_exist(("load", "hosts"), "host", target.load.hosts, target.hosts)
+
+
+def _check_beds(target: Target) -> Iterator[TargetMistake]:
+    """Beds share no host, unless all of them are models."""
+    addresses: dict[str, str] = {}
+    for name, bed in target.beds.items():
+        for host in bed.hosts:
+            if host not in target.hosts:
+                hint = suggest_name(host, target.hosts)
+                yield TargetMistake(("beds", name, "hosts", host), f"unknown host {host!r}", hint)
+        if target.simulated is None and bed.simulated is not None:
+            message = "`simulated:` of a bed needs `simulated:` in the target"
+            yield TargetMistake(("beds", name, "simulated"), message)
+        for host in target.hosts if target.simulated is None else ():
+            address = build_bed_target(target, name).hosts[host].address
+            other = addresses.setdefault(address, name)
+            if other != name:
+                message = f"bed {name!r}: host {host!r} uses the address {address} of bed {other!r}"
+                hint = (
+                    "give the host another address: `hosts: {NAME: {address: …}}`, or use `{bed}`"
+                )
+                yield TargetMistake(("beds", name), message, hint)
+    if target.beds:
+        return
+    for name, described in target.hosts.items():
+        if BED_PLACEHOLDER in described.address:
+            message = f"{BED_PLACEHOLDER} in {described.address} needs `beds:`"
+            yield TargetMistake(
+                ("hosts", name, "address"), message, "such as `beds: {a: {}, b: {}}`"
+            )
+
+
+def _check_tier_links(target: Target) -> Iterator[TargetMistake]:
+    for name, tier in target.tiers.items():
+        place = ("tiers", name)
+        others = {other: target.tiers[other] for other in target.tiers if other != name}
+        if name in (tier.forwards_to, *tier.uses):
+            key = "forwards_to" if tier.forwards_to == name else "uses"
+            yield TargetMistake((*place, key), f"tier {name!r} cannot depend on itself")
+            continue
+        if tier.forwards_to is not None and tier.forwards_to not in others:
+            message = f"unknown tier {tier.forwards_to!r}"
+            yield TargetMistake(
+                (*place, "forwards_to"), message, suggest_name(tier.forwards_to, others)
+            )
+        yield from _check_names_exist((*place, "uses"), "tier", tier.uses, others)
+
+
+def _check_names_exist(
+    location: tuple[str, ...], kind: str, names: tuple[str, ...], existing: Mapping[str, object]
+) -> Iterator[TargetMistake]:
+    for index, name in enumerate(names):
+        if name not in existing:
+            message = f"unknown {kind} {name!r}"
+            yield TargetMistake((*location, index), message, suggest_name(name, existing))
+    yield from _check_duplicates(location, names)
+
+
+def _check_duplicates(location: tuple[str, ...], names: tuple[str, ...]) -> Iterator[TargetMistake]:
+    for index, name in enumerate(names):
+        if name in names[:index]:
+            yield TargetMistake((*location, index), f"{name!r} is listed twice")
+
+
+def _check_local_caches(target: Target) -> Iterator[TargetMistake]:
+    for name, tier in target.tiers.items():
+        if tier.local_cache and not tier.app:
+            message = f"tier {name!r} has no `app:` to use a local cache"
+            yield TargetMistake(("tiers", name, "local_cache"), message, "remove `local_cache:`")
+
+
+def _list_cycles(target: Target) -> Iterator[TargetMistake]:
+    # A tier that needs itself is a finding of its own.
+    needs = {
+        name: [
+            needed for needed in tier.required_tiers if needed in target.tiers and needed != name
+        ]
+        for name, tier in target.tiers.items()
+    }
+    if cycle := _find_cycle(needs):
+        first = cycle[0]
+        key = "forwards_to" if target.tiers[first].forwards_to == cycle[1] else "uses"
+        message = f"dependency cycle between tiers: {' → '.join(cycle)}"
+        yield TargetMistake(("tiers", first, key), message)
+
+
+def _find_cycle(graph: Mapping[str, Iterable[str]]) -> list[str]:
+    """A cycle of names, from the first in ``graph`` back to it; empty without a cycle."""
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        names: list[str] = error.args[1][:0:-1]  # each is followed by what it needs
+        place = names.index(next(name for name in graph if name in names))
+        return [*names[place:], *names[: place + 1]]
+    return []
+
+
+def _check_ports(target: Target) -> Iterator[TargetMistake]:
+    users: dict[tuple[str, int], str] = {}
+    for name, tier in target.tiers.items():
+        for host in tier.hosts:
+            if tier.port is None or host not in target.hosts:
+                continue
+            other = users.setdefault((target.hosts[host].address, tier.port), name)
+            if other != name:
+                message = f"port {tier.port} on host {host!r} is already used by tier {other!r}"
+                hint = "remove `port:` to use a free port"
+                yield TargetMistake(("tiers", name, "port"), message, hint)
+
+
+def _check_objective(target: Target) -> Iterator[TargetMistake]:
+    slo, timeout = target.slo.build_slo, target.load.timeout
+    # Requests given up early hide how late they were, and relieve an overloaded server.
+    if timeout < 2 * slo.limit:
+        least = format_duration(2 * slo.limit)
+        near = (
+            f"{format_duration(timeout)} is too close to the latency limit "
+            f"{format_duration(slo.limit)}"
+        )
+        written = "timeout" in target.load.model_fields_set
+        place = ("load", "timeout") if written else ("slo",)
+        yield TargetMistake(place, f"timeout: {near}", f"raise it: `load: {{timeout: {least}}}`")
+    # Errors are late requests too (Slo.allowed), so a larger allowance could never be used.
+    if slo.errors > slo.allowed_violations + 1e-12:
+        more = f"{format_fraction(slo.errors)} exceeds the {slo.allowed_violations * 100:g}%"
+        message = f"errors: {more} of requests that may be late or fail"
+        yield TargetMistake(("slo", "errors"), message)
+
+
+def _check_stack_keys(target: Target) -> Iterator[TargetMistake]:
+    for key in COMMAND_KEYS:
+        if key in target.model_fields_set:
+            yield TargetMistake((key,), f"`{key}:` needs `command:`")
+    for name, rule in target.parameters.items():
+        for key in DECLARATION_KEYS:
+            if getattr(rule, key) is not None:
+                message = f"`{key}:` applies only to parameters of a `command:`"
+                hint = "remove it: `autotune params` lists the parameters of a stack"
+                yield TargetMistake(("parameters", name, key), message, hint)
+    for key in REQUIRED_STACK_KEYS:
+        if key not in target.model_fields_set:
+            yield TargetMistake(
+                (), f"{key!r} is missing", f"such as `{REQUIRED_KEY_EXAMPLES[key]}`"
+            )
+
+
+def _check_command_keys(target: Target) -> Iterator[TargetMistake]:
+    for key in STACK_KEYS:
+        if key in target.model_fields_set:
+            message = f"`{key}:` and `command:` exclude each other"
+            yield TargetMistake((key,), message, "remove it")
+    if target.maximize and target.minimize:
+        yield TargetMistake(("minimize",), "`maximize` and `minimize` exclude each other")
+    if not target.parameters:
+        example = "such as `parameters: {threads: {range: [1, 16], default: 4}}`"
+        yield TargetMistake(("parameters",), "nothing to tune: `parameters` is empty", example)
+    for name, rule in target.parameters.items():
+        yield from _check_declared_parameter(target, name, rule)
+    conditions = {name: rule.when or () for name, rule in target.parameters.items()}
+    graph = {name: [o for o in others if o in conditions] for name, others in conditions.items()}
+    if cycle := _find_cycle(graph):
+        message = f"condition cycle: {' → '.join(cycle)}"
+        yield TargetMistake(("parameters", cycle[0], "when"), message)
+
+
+def _check_declared_parameter(
+    target: Target, name: str, rule: ParameterRule
+) -> Iterator[TargetMistake]:
+    place = ("parameters", name)
+    if rule.drop:
+        yield TargetMistake(
+            (*place, "drop"),
+            f"{name}: `drop` applies only to parameters of the catalogue",
+            "remove it",
+        )
+    elif rule.range is None and rule.choices is None and rule.fixed is None:
+        message = f"{name} needs `range`, `choices` or `fixed`"
+        yield TargetMistake(place, message)
+    others = {other: target.parameters[other] for other in target.parameters if other != name}
+    for other, values in (rule.when or {}).items():
+        if other not in others:
+            hint = suggest_name(other, others)
+            yield TargetMistake((*place, "when", other), f"unknown parameter {other!r}", hint)
+            continue
+        for value in values:
+            choices = others[other].choices
+            if choices is not None and not any(is_same_value(value, choice) for choice in choices):
+                message = f"{other} cannot be {format_value(value)}"
+                yield TargetMistake((*place, "when", other), message)

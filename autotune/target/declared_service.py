@@ -1,0 +1,233 @@
+"""A service that a target or a file of the user declares, as plain data."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, model_validator
+
+from autotune.target.field_types import (
+    FILE_PATTERN,
+    PARAMETER_PATTERN,
+    TEXT_PATTERN,
+    TIER_PATTERN,
+    UNIT_PATTERN,
+    CommandArgument,
+    Port,
+    Scalar,
+    StrictBoolean,
+    TargetModel,
+    Text,
+    TextList,
+    error_at_key,
+)
+from autotune.target.messages import format_value, is_same_value
+from autotune.target.parameter_rule import ConditionValues
+from autotune.target.quantities import convert_to_unit
+
+USER_SERVICES_DIRECTORY = Path("autotune") / "services"  # below the user's directory of settings
+
+CommandArguments = Annotated[tuple[CommandArgument, ...], Field(min_length=1)]
+
+
+def _validate_pattern(text: str) -> str:
+    try:
+        groups = re.compile(text, re.MULTILINE).groups
+    except re.error as error:
+        raise ValueError(f"{format_value(text)} is not a regular expression: {error}") from None
+    if groups != 1:
+        raise ValueError(f"{format_value(text)} has {groups} groups; it needs exactly one")
+    return text
+
+
+ValuePattern = Annotated[Text, AfterValidator(_validate_pattern)]
+
+
+def _validate_file_text(text: str) -> str:
+    if not re.fullmatch(TEXT_PATTERN, re.sub(r"[\n\t]", " ", text)):
+        raise ValueError("contains invalid characters")
+    return text
+
+
+class ServiceFile(TargetModel):
+    """File of a service. Without `text` and `template`, autotune only edits it."""
+
+    text: Annotated[str, Field(min_length=1), AfterValidator(_validate_file_text)] | None = None
+    """Whole file, as a Jinja2 template of the parameters."""
+    template: Text | None = None
+    """Name of a template in the tier's `templates:` directory, instead of `text`."""
+    mode: Annotated[str, Field(pattern=r"^0[0-7]{3}$")] = "0644"
+    """Mode in octal, in quotes."""
+
+
+class ServiceParameter(TargetModel):
+    """Parameter of a declared service, and its place in the files."""
+
+    meaning: Text
+    """Meaning, for reports."""
+    default: Scalar
+    """Default of the software. It is the baseline if the files do not set the parameter."""
+    range: tuple[Scalar, Scalar] | None = None
+    """Lowest and highest value. Both may use facts of the host: `2 * cpus`."""
+    choices: Annotated[tuple[Scalar, ...], Field(min_length=2)] | None = None
+    """Values to choose from, as written in the file."""
+    unit: Text | None = None
+    """Unit, such as `ms` or `MB`."""
+    log: StrictBoolean = False
+    """Search on a logarithmic scale."""
+    action: Literal["none", "reload", "restart"] = "restart"
+    """Cost of a change."""
+    directive: Text | None = None
+    """Line with `{}` in place of the value: `keep-alive = {}`. `*` matches any words."""
+    section: Text | None = None
+    """Section of the line, such as `global`. Default: the whole file."""
+    file: Annotated[str, Field(pattern=FILE_PATTERN)] | None = None
+    """File of the line. Default: the first of `files:`."""
+    recommended: Scalar | None = None
+    """Value that guides recommend."""
+    source: Text = "the target"
+    """Source of the recommendation."""
+    effect: Literal["capacity", "small", "cosmetic"] = "capacity"
+    """Expected effect. The search starts with `capacity`."""
+    direction: Literal["", "+", "-"] = ""
+    """Direction in which guides change it."""
+    safe: tuple[Scalar, Scalar] | None = None
+    """Range in which no guide warns."""
+    on_demand: StrictBoolean = False
+    """Tune it only if `parameters:` give it a range or choices."""
+    capped_by: Literal["net.core.somaxconn"] | None = None
+    """Kernel setting that caps the value."""
+    when: dict[Text, ConditionValues] = Field(default={})
+    """Values of other parameters of the service that it depends on."""
+
+    @model_validator(mode="after")
+    def _check_values(self) -> ServiceParameter:
+        if (self.range is None) == (self.choices is None):
+            raise ValueError("needs either `range` or `choices`")
+        if self.choices and not any(is_same_value(self.default, choice) for choice in self.choices):
+            raise error_at_key("default", f"{format_value(self.default)} is not among the choices")
+        if self.choices is None and isinstance(self.default, bool):
+            raise error_at_key("default", f"{format_value(self.default)} is not a number")
+        if self.directive is not None and self.directive.count("{}") != 1:
+            raise error_at_key(
+                "directive",
+                f"{format_value(self.directive)} must contain `{{}}` once, in place of the value",
+            )
+        for key in ("default", "recommended", "range", "safe"):
+            for value in _as_tuple(getattr(self, key)):
+                try:
+                    convert_to_unit(value, self.unit or "")
+                except ValueError as error:
+                    raise error_at_key(key, str(error)) from None
+        return self
+
+
+def _as_tuple(value: object) -> tuple[object, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+class Answers(TargetModel):
+    """Command, and regular expressions for values in its output."""
+
+    command: CommandArguments
+    """Program and arguments, without a shell. `{host}` and `{port}` are replaced."""
+    values: Annotated[dict[Text, ValuePattern], Field(min_length=1)]
+    """Names with regular expressions. The only group of each is the value."""
+
+
+class Counters(Answers):
+    """Counters of the software, read before and after each reading."""
+
+    levels: TextList = ()
+    """Counters that rise and fall. All others only grow."""
+
+
+class ServiceNeeds(TargetModel):
+    """Worst-case resources, as expressions over parameters."""
+
+    memory: Text | None = None
+    """Memory in bytes: `connections * 64 KB + 20 MB`."""
+    connections: Text | None = None
+    """Concurrent clients."""
+    descriptors: Text | None = None
+    """Open files of one process."""
+    workers: Text | None = None
+    """Workers: processes or threads that serve one request each."""
+
+
+HelpedResource = Literal[
+    "cpu", "workers", "connections", "descriptors", "memory", "network", "cache"
+]
+
+
+class ServiceSpec(TargetModel):
+    """Service that you declare: unit, files and parameters."""
+
+    title: Text | None = None
+    """Title, for reports."""
+    role: Literal["proxy", "http_cache", "web", "app", "cache", "store", "database"]
+    """Role in its tier."""
+    port: Port
+    """Default port."""
+    unit: Annotated[str, Field(pattern=UNIT_PATTERN)]
+    """Unit, such as `lighttpd.service`."""
+    listens: StrictBoolean = True
+    """False for a unit that only applies settings and listens nowhere."""
+    packages: TextList = ()
+    """Packages of the distribution."""
+    reload: StrictBoolean = False
+    """True if the unit supports a reload, for parameters with `action: reload`."""
+    keeps_data: StrictBoolean = False
+    """True if it stores user data, as a database does."""
+    forgets_on_restart: StrictBoolean = False
+    """True if a restart empties it, as for a cache."""
+    files: Annotated[
+        dict[Annotated[str, Field(pattern=FILE_PATTERN)], ServiceFile],
+        Field(min_length=1, json_schema_extra={"additionalProperties": False}),
+    ]
+    """Configuration files and drop-ins, by their paths on the hosts."""
+    check: CommandArguments | None = None
+    """Command that validates the files, without a shell."""
+    read: tuple[Answers, ...] = ()
+    """Commands that print effective values."""
+    counters: Counters | None = None
+    """Counters, for the diagnosis."""
+    needs: ServiceNeeds = ServiceNeeds()
+    """Resources, for the memory, connection and file limits."""
+    helps: dict[HelpedResource, TextList] = Field(default={})
+    """Parameters that help if a resource reached its limit: `connections: [maxconn+]`."""
+    parameters: Annotated[
+        dict[Annotated[str, Field(pattern=PARAMETER_PATTERN)], ServiceParameter],
+        Field(min_length=1, json_schema_extra={"additionalProperties": False}),
+    ]
+    """Parameters, by names that you choose."""
+
+    @model_validator(mode="after")
+    def _check_references(self) -> ServiceSpec:
+        names = {name for answers in self.read for name in answers.values}
+        names |= {word.rstrip("+-") for words in self.helps.values() for word in words}
+        names |= {other for p in self.parameters.values() for other in p.when}
+        if unknown := sorted(names - {*self.parameters}):
+            raise error_at_key("parameters", f"unknown parameter {unknown[0]!r}")
+        for name, parameter in self.parameters.items():
+            if parameter.file is not None and parameter.file not in self.files:
+                raise error_at_key("files", f"{name}: {parameter.file} is not among the `files:`")
+        return self
+
+
+ServiceSpecs = Annotated[
+    dict[Annotated[str, Field(pattern=TIER_PATTERN)], ServiceSpec],
+    Field(json_schema_extra={"additionalProperties": False}),
+]
+
+
+def find_user_files() -> dict[str, Path]:
+    """The user's files with declarations, by the names of the services."""
+    settings = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return {
+        path.stem: path
+        for path in sorted((Path(settings) / USER_SERVICES_DIRECTORY).glob("*.yaml"))
+    }

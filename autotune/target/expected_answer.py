@@ -1,0 +1,103 @@
+"""`expect:` of a load or of one request: the properties of a correct response."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Annotated
+
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+
+from autotune.target.field_types import (
+    HEADER_PATTERN,
+    Bytes,
+    PositiveValidator,
+    TargetModel,
+    Text,
+    TextList,
+    WholeNumber,
+    wrap_in_list,
+)
+from autotune.target.messages import format_value
+from autotune.target.quantities import format_size
+
+ANY_2XX = frozenset(range(200, 300))
+# A failure of the server is never a correct response.
+_Status = Annotated[WholeNumber, Field(ge=200, le=499)]
+_Statuses = Annotated[
+    tuple[_Status, ...],
+    BeforeValidator(wrap_in_list, json_schema_input_type=_Status | list[_Status]),
+]
+
+
+class Expect(TargetModel):
+    """Properties of a correct response. A response without one of them is a violation."""
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
+    status: _Statuses = ()
+    """Status, or a list of statuses. Default: any 2xx."""
+    header: dict[Annotated[str, Field(pattern=HEADER_PATTERN)], Text] = Field(
+        default={}, json_schema_extra={"additionalProperties": False}
+    )
+    """Headers, each with text that its value contains. Case does not matter."""
+    body: TextList = ()
+    """Text, or a list of texts, that the body contains. Reference responses are then not used."""
+    not_body: TextList = ()
+    """Text, or a list of texts, that the body must not contain."""
+    min_bytes: Annotated[Bytes, PositiveValidator] | None = None
+    """Smallest size of the body, such as `10KB`."""
+
+    @model_validator(mode="after")
+    def _require_any_key(self) -> Expect:
+        if not (self.status or self.header or self.body or self.not_body or self.min_bytes):
+            raise ValueError("expect: needs `status`, `header`, `body`, `not_body` or `min_bytes`")
+        return self
+
+    @property
+    def expected_statuses(self) -> frozenset[int]:
+        """The correct statuses."""
+        return frozenset(self.status) or ANY_2XX
+
+    @property
+    def reads_body(self) -> bool:
+        """True if the content of the body matters."""
+        return bool(self.body or self.not_body)
+
+    def describe_mismatch(
+        self, status: int, headers: Mapping[str, str] | None, body: str, size: int
+    ) -> str | None:
+        """The first missing property in words, or ``None`` for a correct response.
+
+        ``headers`` have names in lower case (``None``: unknown); ``size`` is that of the body, in bytes.
+        """
+        return next(self._list_mismatches(status, headers, body, size), None)
+
+    def _list_mismatches(
+        self, status: int, headers: Mapping[str, str] | None, body: str, size: int
+    ) -> Iterator[str]:
+        if status not in self.expected_statuses:
+            yield f"status {status} instead of {_join_statuses(self.status or ('2xx',))}"
+        for name, text in self.header.items() if headers is not None else ():
+            if text.lower() not in (headers or {}).get(name.lower(), "").lower():
+                yield f"header {name} lacks {format_value(text)}"
+        for text in self.body:
+            if text not in body:
+                yield f"body lacks {format_value(text)}"
+        for text in self.not_body:
+            if text in body:
+                yield f"body contains {format_value(text)}"
+        if self.min_bytes is not None and size < self.min_bytes:
+            yield f"{size} bytes, fewer than {format_size(self.min_bytes)}"
+
+    def __str__(self) -> str:
+        """In words: ``status 200, body with 'Shop', at least 10KB``."""
+        parts = [f"status {_join_statuses(self.status or ('2xx',))}"]
+        parts += [f"header {name} with {format_value(text)}" for name, text in self.header.items()]
+        parts += [f"body with {format_value(text)}" for text in self.body]
+        parts += [f"body without {format_value(text)}" for text in self.not_body]
+        parts += [f"at least {format_size(self.min_bytes)}"] if self.min_bytes is not None else []
+        return ", ".join(parts)
+
+
+def _join_statuses(statuses: Iterable[object]) -> str:
+    return " or ".join(map(str, statuses))

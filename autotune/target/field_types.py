@@ -1,0 +1,190 @@
+"""The types of a target's values: names, texts, numbers and amounts; errors at a key."""
+
+from __future__ import annotations
+
+import re
+from math import isfinite
+from typing import Annotated, cast
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PlainValidator,
+    ValidationError,
+    WithJsonSchema,
+)
+from pydantic_core import InitErrorDetails, PydanticCustomError
+
+from autotune.target.messages import format_value
+from autotune.target.quantities import (
+    AMOUNT_REGEX,
+    UNITS_BY_KIND,
+    QuantityWriter,
+    format_duration,
+    format_fraction,
+    format_rate,
+    format_size,
+    parse_duration,
+    parse_fraction,
+    parse_rate,
+    parse_size,
+)
+
+NAME_PATTERN = r"^[A-Za-z][A-Za-z0-9_-]{0,62}$"
+TIER_PATTERN = r"^[a-z][a-z0-9_]{0,62}$"
+USER_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.-]*$"
+# It does not start with "-", or it would be an option. `{bed}` stands for the name of a test bed.
+ADDRESS_PATTERN = r"^([A-Za-z0-9:]|\{bed\})([A-Za-z0-9.:_-]|\{bed\})*$"
+PATH_PATTERN = r"^/[!-~]*$"
+URL_PATTERN = r"^https?://[A-Za-z0-9][A-Za-z0-9._-]*(:[0-9]{1,5})?(/[!-~]*)?$"
+HEADER_PATTERN = r"^[A-Za-z0-9!#$%&'*+.^_`|~-]+$"
+METHOD_PATTERN = r"^[A-Z]+$"
+TEXT_PATTERN = r"^[^\x00-\x1f\x7f]+$"
+ARGUMENT_PATTERN = r"^[^\x00]*$"
+# Below `/`; nothing that a command would take for an option, no `..`, no glob pattern.
+FILE_PATTERN = r"^(/\.?[A-Za-z0-9_@+:][A-Za-z0-9_.@+:-]*)+$"
+# No ":" or ",": they separate the files where several are listed.
+COMPOSE_FILE_PATTERN = r"^(/\.?[A-Za-z0-9_@+][A-Za-z0-9_.@+-]*)+$"
+COMPOSE_NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9_.-]*$"
+UNIT_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.@:-]*\.service$"
+PARAMETER_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,62}$"
+
+# Each pattern in words.
+PATTERN_DESCRIPTIONS = {
+    NAME_PATTERN: "a name: letters, digits, '-' and '_', a letter first",
+    TIER_PATTERN: "a tier's name: small letters, digits and '_', a letter first",
+    USER_PATTERN: "a user name",
+    ADDRESS_PATTERN: "a host name or address",
+    PATH_PATTERN: "a path on the site: '/' first, no spaces",
+    URL_PATTERN: "a site's URL, such as https://shop.example/",
+    HEADER_PATTERN: "the name of a header",
+    METHOD_PATTERN: "a method, such as POST",
+    TEXT_PATTERN: "text on one line",
+    ARGUMENT_PATTERN: "an argument of a command",
+    FILE_PATTERN: "the whole path of a file on the host",
+    COMPOSE_FILE_PATTERN: "the whole path of a Compose file on the host",
+    COMPOSE_NAME_PATTERN: "a name in a Compose project: letters, digits, '_', '.' and '-'",
+    UNIT_PATTERN: "the name of a unit, such as shop.service",
+    PARAMETER_PATTERN: "a parameter's name: letters, digits and '_', a letter first",
+}
+
+
+class TargetModel(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    @classmethod
+    def user_keys(cls) -> list[str]:
+        """The keys that are valid here."""
+        return [field.alias or name for name, field in cls.model_fields.items()]
+
+
+def wrap_in_list(value: object) -> object:
+    return value if isinstance(value, list | tuple) else [value]
+
+
+def _validate_scalar(value: object) -> bool | int | float | str:
+    if isinstance(value, float) and not isfinite(value):
+        raise ValueError(f"{format_value(value)} is not a usable number")
+    if isinstance(value, str) and not re.fullmatch(TEXT_PATTERN, value):
+        raise ValueError(f"{format_value(value)} is not {PATTERN_DESCRIPTIONS[TEXT_PATTERN]}")
+    if isinstance(value, bool | int | float | str):
+        return value
+    raise ValueError(f"must be one number, word or true/false, not {format_value(value)}")
+
+
+# Strict, or `true` would count as 1 and '2' as 2.
+WholeNumber = Annotated[int, Field(strict=True)]
+FiniteNumber = Annotated[float, Field(strict=True, allow_inf_nan=False)]
+StrictBoolean = Annotated[bool, Field(strict=True)]
+Text = Annotated[str, Field(pattern=TEXT_PATTERN)]
+CommandArgument = Annotated[str, Field(pattern=ARGUMENT_PATTERN)]
+Port = Annotated[WholeNumber, Field(ge=1, le=65535)]
+Scalar = Annotated[
+    bool | int | float | str,
+    PlainValidator(_validate_scalar),
+    WithJsonSchema({"type": ["boolean", "number", "string"]}),
+]
+# A single value needs no brackets.
+_NON_EMPTY_FIELD = Field(min_length=1)
+TextList = Annotated[
+    tuple[Text, ...], BeforeValidator(wrap_in_list, json_schema_input_type=Text | list[Text])
+]
+NonEmptyTextList = Annotated[
+    Annotated[tuple[Text, ...], _NON_EMPTY_FIELD],
+    BeforeValidator(
+        wrap_in_list, json_schema_input_type=Text | Annotated[list[Text], _NON_EMPTY_FIELD]
+    ),
+]
+
+
+def error_at_key(key: str, message: str, value: object = None) -> ValidationError:
+    """An error at one key of the mapping that is validated."""
+    finding = InitErrorDetails(
+        type=PydanticCustomError("finding", "{message}", {"message": message}),
+        loc=(key,),
+        input=value,
+    )
+    return ValidationError.from_exception_data("target", [finding])
+
+
+def unknown_key_error(key: str) -> ValidationError:
+    """The error for an unknown key."""
+    finding = cast("InitErrorDetails", {"type": "extra_forbidden", "loc": (key,), "input": None})
+    return ValidationError.from_exception_data("target", [finding])
+
+
+def min_duration_validator(text: str, reason: str = "") -> AfterValidator:
+    """Refuses a duration below the one written in ``text``."""
+    least = parse_duration(text)
+
+    def check(value: float) -> float:
+        if value < least:
+            raise ValueError(f"must be at least {text}{reason}, not {format_duration(value)}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _validate_positive(value: float) -> float:
+    if value <= 0:
+        raise ValueError("must be above 0")
+    return value
+
+
+PositiveValidator = AfterValidator(_validate_positive)
+
+
+def _quantity_schema(kind: str) -> WithJsonSchema:
+    names = "|".join(sorted(UNITS_BY_KIND[kind], key=len, reverse=True))
+    return WithJsonSchema({"type": "string", "pattern": rf"^\s*{AMOUNT_REGEX}\s*({names})\s*$"})
+
+
+def _quantity_serializer(write_quantity: QuantityWriter) -> PlainSerializer:
+    return PlainSerializer(write_quantity, return_type=str)
+
+
+Seconds = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    _quantity_serializer(format_duration),
+    _quantity_schema("a duration"),
+]
+Bytes = Annotated[
+    int, BeforeValidator(parse_size), _quantity_serializer(format_size), _quantity_schema("a size")
+]
+RatePerSecond = Annotated[
+    float,
+    BeforeValidator(parse_rate),
+    _quantity_serializer(format_rate),
+    _quantity_schema("a rate"),
+]
+Fraction = Annotated[
+    float,
+    BeforeValidator(parse_fraction),
+    _quantity_serializer(format_fraction),
+    _quantity_schema("a fraction"),
+]

@@ -1,0 +1,65 @@
+"""Options of a run in place of what its target says: `--time 15m`, `--set web.nginx.backlog=511`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from autotune.errors import AutotuneError
+from autotune.target.yaml_document import YamlDocument, parse_scalar
+
+SET_OPTION = "--set"
+# Options and the key of a target that each stands for.
+KEYS_BY_OPTION: dict[str, tuple[str, ...]] = {
+    "--name": ("name",),
+    "--time": ("budget", "time"),
+    "--trials": ("budget", "trials"),
+}
+# Keys of a parameter's rule; the fixed value replaces all others.
+KEPT_RULE_KEYS = ("when", "unit", "meaning")
+
+Override = tuple[str, str]
+"""An option and its value, as typed and as recorded by a study."""
+
+
+def apply_overrides(document: YamlDocument, overrides: Iterable[Override]) -> YamlDocument:
+    """The document with the values of options. Errors about these values name the option.
+
+    Raises AutotuneError for a `--set` without an assignment.
+    """
+    root, origins = copy.deepcopy(document.root), dict(document.origins)
+    for option, text in overrides:
+        location, value = (
+            _parse_assignment(text) if option == SET_OPTION else _parse_key_option(option, text)
+        )
+        *sections, key = location
+        section: Any = root
+        for name in sections:
+            if not isinstance(section.get(name), dict):
+                section[name] = {}
+            section = section[name]
+        if option == SET_OPTION:
+            rule = section.get(key)
+            kept = (
+                {k: rule[k] for k in KEPT_RULE_KEYS if k in rule} if isinstance(rule, dict) else {}
+            )
+            value = {**kept, "fixed": value}
+        section[key] = value
+        origins[tuple(location)] = f"{option} {text}"
+    return replace(document, root=root, origins=origins)
+
+
+def _parse_key_option(option: str, text: str) -> tuple[tuple[str, ...], Any]:
+    return KEYS_BY_OPTION[option], int(text) if option == "--trials" else text
+
+
+def _parse_assignment(text: str) -> tuple[tuple[str, str], Any]:
+    name, equals, value = text.partition("=")
+    if not (name.strip() and equals and value.strip()):
+        raise AutotuneError(
+            f"{SET_OPTION} {text}: not an assignment",
+            hint=f"write {SET_OPTION} TIER.SERVICE.PARAMETER=VALUE; `autotune params` lists parameters",
+        )
+    return ("parameters", name.strip()), parse_scalar(value.strip())

@@ -1,0 +1,121 @@
+"""The rule of a target for one parameter."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+
+from autotune.target.field_types import (
+    Scalar,
+    StrictBoolean,
+    TargetModel,
+    Text,
+    error_at_key,
+    wrap_in_list,
+)
+from autotune.target.messages import format_value, is_same_value
+from autotune.target.quantities import parse_magnitude
+
+
+def _require_true(value: object) -> object:
+    if value is not True:
+        raise ValueError("must be `true`; remove `drop` to keep the parameter")
+    return value
+
+
+# A single value needs no brackets.
+ConditionValues = Annotated[
+    Annotated[tuple[Scalar, ...], Field(min_length=1)],
+    BeforeValidator(
+        wrap_in_list, json_schema_input_type=Scalar | Annotated[list[Scalar], Field(min_length=1)]
+    ),
+]
+
+
+class ParameterRule(TargetModel):
+    """Rule for one parameter: its range, a fixed value or its baseline.
+
+    Only checks that hold for any parameter are made here; others need the catalogue. With `command:`,
+    the rule declares a parameter.
+    """
+
+    model_config = ConfigDict(json_schema_extra={"minProperties": 1})
+
+    range: tuple[Scalar, Scalar] | None = None
+    """Lowest and highest value to try: `[64, 8192]` or `[6MB, 8MB]`."""
+    log: StrictBoolean | None = None
+    """Search on a logarithmic scale."""
+    choices: Annotated[tuple[Scalar, ...], Field(min_length=1)] | None = None
+    """Values to choose from."""
+    fixed: Scalar | None = None
+    """Value in all trials, the baseline included."""
+    default: Scalar | None = None
+    """Value in the baseline: the current value of the stack."""
+    derive: Annotated[str, Field(min_length=1)] | None = None
+    """Expression that computes the value: `ServerLimit * ThreadsPerChild`."""
+    drop: Annotated[Literal[True], BeforeValidator(_require_true)] | None = None
+    """Exclude it from the search. It keeps its baseline value."""
+    when: dict[Text, ConditionValues] | None = None
+    """With `command:`: values of other parameters that it depends on."""
+    unit: Text | None = None
+    """With `command:`: its unit, for reports."""
+    meaning: Text | None = None
+    """With `command:`: its meaning, for reports."""
+
+    @model_validator(mode="after")
+    def _check_exclusive_keys(self) -> ParameterRule:
+        present = [key for key in ParameterRule.model_fields if getattr(self, key) is not None]
+        if not present:
+            raise ValueError("needs `range`, `choices`, `fixed`, `derive`, `default` or `drop`")
+        kinds = [key for key in present if key in ("range", "choices", "fixed", "derive", "drop")]
+        if len(kinds) > 1:
+            raise error_at_key(kinds[1], f"`{kinds[0]}` and `{kinds[1]}` exclude each other")
+        alone_with = {"default": ("fixed", "drop", "derive"),
+                      "log": ("choices", "fixed", "drop", "derive")}  # fmt: skip
+        for key, alone in ((key, alone) for alone, keys in alone_with.items() for key in keys):
+            if key in present and alone in present:
+                raise error_at_key(alone, f"`{alone}` and `{key}` exclude each other")
+        return self
+
+    @model_validator(mode="after")
+    def _check_values(self) -> ParameterRule:
+        if self.range is not None:
+            self._check_range(*self.range)
+        choices = self.choices or ()
+        for index, choice in enumerate(choices):
+            if _contains_value(choice, choices[:index]):
+                raise error_at_key("choices", f"{format_value(choice)} is listed twice")
+        if choices and self.default is not None and not _contains_value(self.default, choices):
+            raise error_at_key("default", f"{format_value(self.default)} is not among the choices")
+        return self
+
+    def _check_range(self, first: Scalar, last: Scalar) -> None:
+        low, high = _parse_magnitude("range", first), _parse_magnitude("range", last)
+        if low[0] != high[0]:
+            # `[6, 8MB]`: only the parameter's own unit can tell.
+            if "a number" not in (low[0], high[0]):
+                raise error_at_key("range", f"{first} is {low[0]}, {last} is {high[0]}")
+        elif low[1] >= high[1]:
+            raise error_at_key("range", f"the range from {first} to {last} is empty")
+        if self.log and low[1] <= 0:
+            raise error_at_key(
+                "range", f"with `log: true` the range starts above 0, not at {first}"
+            )
+        if self.default is not None:
+            default = _parse_magnitude("default", self.default)
+            if default[0] == low[0] == high[0] and not low[1] <= default[1] <= high[1]:
+                raise error_at_key(
+                    "default", f"{self.default} is outside the range from {first} to {last}"
+                )
+
+
+def _parse_magnitude(key: str, value: Scalar) -> tuple[str, float]:
+    measured = parse_magnitude(value)
+    if measured is None:
+        raise error_at_key(key, f"{format_value(value)} is not a number")
+    return measured
+
+
+def _contains_value(value: Scalar, values: tuple[Scalar, ...]) -> bool:
+    return any(is_same_value(value, other) for other in values)

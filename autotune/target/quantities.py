@@ -1,0 +1,156 @@
+"""Quantities as people write them, with their unit, to plain numbers in the base unit and back.
+
+Base units: seconds, bytes, requests/s, fraction of one. A bare number is refused if it needs
+a unit.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import Any
+
+from autotune.strict_parsing import MAX_NUMBER
+from autotune.target.messages import format_value
+
+AMOUNT_REGEX = r"[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]{1,3})?"
+_QUANTITY_PATTERN = re.compile(rf"\s*({AMOUNT_REGEX})\s*([A-Za-zµ%/]*)\s*")
+
+DURATION_UNITS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+# Powers of 1024, as nginx, PHP, memcached and Redis read their own sizes.
+SIZE_UNITS = {"B": 1, "KB": 2**10, "kB": 2**10, "MB": 2**20, "GB": 2**30, "TB": 2**40,
+        "K": 2**10, "k": 2**10, "M": 2**20, "G": 2**30,
+        "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}  # fmt: skip
+RATE_UNITS = {"/s": 1.0, "/min": 1 / 60, "/m": 1 / 60}
+FRACTION_UNITS = {"%": 0.01}
+QuantityWriter = Callable[[Any], str]
+UNITS_BY_KIND: Mapping[str, Mapping[str, float]] = {
+    "a duration": DURATION_UNITS,
+    "a size": SIZE_UNITS,
+    "a rate": RATE_UNITS,
+    "a fraction": FRACTION_UNITS,
+}
+EXAMPLES_BY_KIND = {
+    "a duration": "50ms, 3s or 45m", "a size": "64MB or 2GB", "a rate": "2000/s",
+    "a fraction": "0.1%",
+}  # fmt: skip
+
+
+def parse_duration(text: object) -> float:
+    """Seconds: ``50ms``, ``3 s``, ``45m``, ``2h``. Raises ValueError without a unit."""
+    return _parse_quantity(text, "a duration")
+
+
+def parse_size(text: object) -> int:
+    """Bytes: ``64MB``, ``30 MB``, ``2GB`` (powers of 1024). Raises ValueError without a unit."""
+    return round(_parse_quantity(text, "a size"))
+
+
+def parse_rate(text: object) -> float:
+    """Requests/s: ``2000/s``, ``600/min``. Raises ValueError without a unit."""
+    return _parse_quantity(text, "a rate")
+
+
+def parse_fraction(text: object) -> float:
+    """A fraction of one: ``0.1%``. Raises ValueError without the percent sign or beyond 100 %."""
+    value = _parse_quantity(text, "a fraction")
+    if value > 1:
+        raise ValueError(f"{text} is more than 100%")
+    return value
+
+
+def parse_magnitude(value: object) -> tuple[str, float] | None:
+    """The kind of a quantity and its amount in the base unit; ``None`` for a word.
+
+    A bare number is of kind ``"a number"``.
+    """
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, int | float):
+        return "a number", float(value)
+    match = _QUANTITY_PATTERN.fullmatch(value) if isinstance(value, str) else None
+    for kind, units in UNITS_BY_KIND.items():
+        if match and match[2] in units:
+            return kind, _scale_amount(match[1], units[match[2]])
+    return None
+
+
+def convert_to_unit(value: object, unit: str) -> object:
+    """``value`` as a number of ``unit``: ``"8MB"`` is 8 for a parameter counted in MB.
+
+    Text that is no quantity (a choice such as ``dynamic``) and bare numbers pass unchanged: a bare
+    number is already in the parameter's own unit. Raises ValueError for a unit of another kind.
+    """
+    match = _QUANTITY_PATTERN.fullmatch(value) if isinstance(value, str) else None
+    if match is None or not match[2]:
+        return value
+    for units in UNITS_BY_KIND.values():
+        if unit in units and match[2] in units:
+            number = _scale_amount(match[1], units[match[2]]) / units[unit]
+            return int(number) if number == int(number) else number
+    expected = "this parameter has no unit: write only the number"
+    if unit:
+        expected = f"this parameter is counted in {unit}, such as {match[1]}{unit}"
+    raise ValueError(f"{value!r}: {expected}")
+
+
+def _parse_quantity(text: object, kind: str) -> float:
+    write = f"write {kind} as {EXAMPLES_BY_KIND[kind]}"
+    is_number = isinstance(text, int | float) and not isinstance(text, bool)
+    match = _QUANTITY_PATTERN.fullmatch(str(text)) if isinstance(text, str) or is_number else None
+    if text is None:
+        raise ValueError(f"no value given; {write}")
+    if match is None:
+        raise ValueError(f"{format_value(text)} is not {kind}; {write}")
+    if not match[2]:
+        raise ValueError(f"{text} has no unit; {write}")
+    if match[2] not in UNITS_BY_KIND[kind]:
+        raise ValueError(f"unknown unit {match[2]!r}; {write}")
+    return _scale_amount(match[1], UNITS_BY_KIND[kind][match[2]])
+
+
+def _scale_amount(number: str, unit: float) -> float:
+    # Decimal, so that 0.7% is the float 0.007 and not its neighbour.
+    amount = float(Decimal(number) * Decimal(repr(unit)))
+    if amount > MAX_NUMBER:
+        raise ValueError(f"{number} is too large")
+    return amount
+
+
+def _format_in_units(value: float, units: Mapping[str, float], *names: str) -> str:
+    """``value`` in the first of the named units that makes it at least one, or in the last.
+
+    Reading it gives exactly ``value`` again.
+    """
+    for name in names:
+        if value >= units[name] or name == names[-1]:
+            break
+    # Units that are powers of ten shift the decimal point and nothing else.
+    digits = Decimal(repr(value)) / Decimal(repr(units[name]))
+    plain = format(digits, "f")
+    return f"{plain.rstrip('0').rstrip('.') if '.' in plain else plain}{name}"
+
+
+def format_duration(seconds: float) -> str:
+    """``50ms``, ``45m``: the inverse of ``parse_duration``."""
+    for name in ("h", "m"):
+        if seconds and seconds % DURATION_UNITS[name] == 0 and seconds < 2**53:
+            return f"{seconds / DURATION_UNITS[name]:.0f}{name}"
+    return _format_in_units(seconds, DURATION_UNITS, "s", "ms")
+
+
+def format_size(count: int) -> str:
+    """``64MB``: the inverse of ``parse_size``."""
+    name = next((n for n in ("GB", "MB", "KB") if count and count % SIZE_UNITS[n] == 0), "B")
+    return f"{count // int(SIZE_UNITS[name])}{name}"
+
+
+def format_rate(per_second: float) -> str:
+    """``2000/s``: the inverse of ``parse_rate``."""
+    return _format_in_units(per_second, RATE_UNITS, "/s")
+
+
+def format_fraction(fraction: float) -> str:
+    """``0.1%``: the inverse of ``parse_fraction``."""
+    return _format_in_units(fraction, FRACTION_UNITS, "%")

@@ -1,0 +1,386 @@
+"""Read and validate a target file, with errors in terms of the file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import NoneType
+from typing import Any, TypeVar, get_args
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from autotune.errors import TargetError, TargetErrorCollector
+from autotune.target.beds import build_bed_target
+from autotune.target.consistency_checks import find_mistakes
+from autotune.target.declared_service import ServiceSpec, find_user_files
+from autotune.target.field_types import (
+    ADDRESS_PATTERN,
+    METHOD_PATTERN,
+    PATH_PATTERN,
+    PATTERN_DESCRIPTIONS,
+    URL_PATTERN,
+    USER_PATTERN,
+    TargetModel,
+)
+from autotune.target.messages import find_nearest_name, format_value
+from autotune.target.model import Bed, Host, Load, Ssh, Target, Tier
+from autotune.target.overrides import Override, apply_overrides
+from autotune.target.runtimes import DEFAULT_RUNTIME, RUNTIME_NAMES
+from autotune.target.yaml_document import Location, YamlDocument, load_yaml
+
+SECRET_KEY_PATTERN = re.compile(
+    r"pass(word|wd|phrase)?$|secret|token|credential|identity|^(api_?|private_?|ssh_?)?key(_?file)?$"
+)
+LOGIN_HINT = "logins come from the ssh agent and ~/.ssh/config (User, IdentityFile, ProxyJump)"
+MISSING_KEY_EXAMPLES = {
+    "requests": "requests: [{path: /}]",
+    "path": "path: /",
+    "name": "name: shop",
+    "hosts": "hosts: web1",
+    "service": "service: nginx",
+    "meaning": "meaning: Concurrent connections.",
+    "default": "default: 100",
+    "role": "role: proxy",
+    "port": "port: 8080",
+    "unit": "unit: shop.service",
+    "files": "files: {/etc/shop.conf: {}}",
+    "parameters": "parameters: {threads: {meaning: …, default: 4, range: [1, 16]}}",
+    "command": "command: [shopctl, stats]",
+    "values": "values: {threads: '^threads: ([0-9]+)$'}",
+}
+# Keys that other tools have, with what there is in their place.
+OTHER_TOOLS_KEYS = {
+    "http2": "`load: {url: https://…, http: 2}`",
+    "cookies": "`load: {headers: {Cookie: …}}`",
+    "min": "`range: [LOWEST, HIGHEST]`",
+    "max": "`range: [LOWEST, HIGHEST]`",
+    "value": "`fixed: VALUE`",
+    "values": "`choices: [VALUE, …]`",
+    "duration": "`budget: {time: 45m}`",
+    "mean": "name a percentile and its limit, such as `p99: 50ms`",
+    "avg": "name a percentile and its limit, such as `p99: 50ms`",
+}
+ERROR_TYPE_HINTS = {
+    "dict_type": "write `name: …` for each entry",
+    "tuple_type": "put it in brackets, or write each value after '- ' on a new line",
+}
+
+# Pattern of a refused value, or of an unknown key → hint.
+PATTERN_HINTS = (
+    (ADDRESS_PATTERN, "@", f"give the login as `user:`; {LOGIN_HINT}"),
+    (ADDRESS_PATTERN, "://", "give only the name or address; `load: {url: …}` takes a URL"),
+    (ADDRESS_PATTERN, r"^\[", "remove the brackets, and quote the address"),
+    (METHOD_PATTERN, "", "write it in capitals, such as GET or POST"),
+    (PATH_PATTERN, "://", "`load: {url: …}` takes a whole URL"),
+    (PATH_PATTERN, r"[^\x00-\x7f]", "encode other letters, such as %C3%BC for ü"),
+    (URL_PATTERN, "@", "send a password as `headers: {Authorization: 'Basic ${TOKEN}'}`"),
+)
+NAME_HINTS = (
+    ("\xa0", r"replace the no-break space (\xa0) with a plain space"),
+    (":", "add a space after the ':'"),
+    ("^x-", "define an anchor at its first use: `web1: &common {…}`, then `<<: *common`"),
+)
+
+# Kind of finding → what is wrong with {got}.
+ERROR_TYPE_TEXTS = {
+    "int_type": "{got} is not a whole number",
+    "int_from_float": "{got} is not a whole number",
+    "float_type": "{got} is not a number",
+    "finite_number": "{got} is not a usable number",
+    "bool_type": "must be true or false, not {got}",
+    "string_type": "{got} is not text",
+    "string_too_short": "must not be empty",
+    "too_short": "must not be empty",
+    "too_long": "needs {max_length} values, not {actual_length}",
+    "literal_error": "must be {expected}, not {got}",
+    "greater_than": "must be above {gt}, not {got}",
+    "greater_than_equal": "must be at least {ge}, not {got}",
+    "less_than": "must be below {lt}, not {got}",
+    "less_than_equal": "must be at most {le}, not {got}",
+    "dict_type": "must be a mapping, not {got}",
+    "model_type": "must be a mapping, not {got}",
+    "tuple_type": "must be a list, not {got}",
+    "missing": "is missing",
+    "finding": "{message}",
+}
+
+
+TARGET_FILE_NAME = "target.yaml"  # in a study's directory: the target as it was run
+Kind = TypeVar("Kind", bound=TargetModel)
+
+
+@dataclass(frozen=True)
+class TargetFile:
+    """A valid target and the document to point into when something later does not fit it."""
+
+    target: Target
+    document: YamlDocument
+    overrides: tuple[Override, ...] = ()
+    """Options of a run that override the file."""
+    adopted: Mapping[str, Any] | None = None
+    """The hosts' files at the start of the study. Default: read them."""
+
+    @property
+    def path(self) -> Path:
+        return self.document.path
+
+    def for_bed(self, name: str) -> TargetFile:
+        """This file with the hosts of a test bed. Errors have places in this file."""
+        return replace(self, target=build_bed_target(self.target, name))
+
+
+def read_target(path: Path, overrides: Iterable[Override] = ()) -> TargetFile:
+    """Read and check a target file, with what options say in its place.
+
+    Raises TargetError with ``file:line:column`` and, for a misspelt name, the nearest known one.
+    It is about the first mistake in the file, and has all the others.
+    """
+    overrides = tuple(overrides)
+    return _check_target(apply_overrides(load_yaml(path), overrides), overrides)
+
+
+def _check_target(document: YamlDocument, overrides: tuple[Override, ...]) -> TargetFile:
+    target = _add_user_services(validate_document(document, Target))
+    mistakes = TargetErrorCollector()
+    for finding in find_mistakes(target):
+        with mistakes.collect():
+            raise document.build_error(finding.location, finding.message, hint=finding.hint)
+    mistakes.raise_all()
+    return TargetFile(target, document, overrides)
+
+
+def read_recorded_target(study: Path) -> TargetFile:
+    """The target that a study recorded in its directory, which other people may have written.
+
+    Raises as ``read_target``, and ForeignFileError if it is no file of that directory.
+    """
+    try:
+        return _check_target(load_yaml(study / TARGET_FILE_NAME, foreign=True), ())
+    except TargetError as error:
+        error.hint = error.hint or "the study is damaged: restore its target.yaml from a copy"
+        raise
+
+
+def _add_user_services(target: Target) -> Target:
+    """With the services of the user's own files that its tiers name. Raises TargetError."""
+    names = {name for tier in target.tiers.values() for name in tier.service} - {*target.services}
+    paths = {name: path for name, path in find_user_files().items() if name in names}
+    own = {name: validate_document(load_yaml(path), ServiceSpec) for name, path in paths.items()}
+    return target.model_copy(update={"services": {**target.services, **own}}) if own else target
+
+
+def read_user_services() -> dict[str, ServiceSpec]:
+    """Every service that the user's own files declare. Raises TargetError."""
+    return {
+        name: validate_document(load_yaml(path), ServiceSpec)
+        for name, path in find_user_files().items()
+    }
+
+
+def read_addresses(path: Path, *, foreign: bool = False) -> TargetFile:
+    """The parts of a target that are needed to reach its hosts; other keys may be invalid.
+
+    Raises TargetError as ``read_target`` does if these parts are invalid.
+
+    ``foreign``: as in ``read_recorded_target``.
+    """
+    document = load_yaml(path, foreign=foreign)
+    try:
+        return _check_target(document, ())
+    except TargetError as error:
+        try:
+            return TargetFile(_build_address_target(document.root), document)
+        except (AttributeError, KeyError, TypeError, ValueError):  # pydantic's is a ValueError too
+            raise error from None
+
+
+def _build_address_target(root: Mapping[str, Any]) -> Target:
+    def known(model: type[TargetModel], keys: Mapping[str, Any]) -> Any:
+        return model.model_validate({k: keys[k] for k in keys if k in model.model_fields})
+
+    def tier(keys: Mapping[str, Any]) -> Tier:
+        name = keys.get("runtime", DEFAULT_RUNTIME)
+        runtime = name if name in RUNTIME_NAMES else DEFAULT_RUNTIME
+        return Tier.model_construct(hosts=_as_tuple(keys["hosts"]), runtime=runtime)
+
+    tiers = {} if "simulated" in root else root.get("tiers", {})
+    hosts = {name: known(Host, keys) for name, keys in root.get("hosts", {}).items()}
+    beds = {
+        name: Bed.model_construct(
+            hosts={h: known(Host, k) for h, k in bed.get("hosts", {}).items()}
+        )
+        for name, bed in root.get("beds", {}).items()
+    }
+    loading = [host for host in _as_tuple(root.get("load", {}).get("hosts", [])) if host in hosts]
+    return Target.model_construct(
+        name=str(root["name"]),
+        hosts=hosts,
+        ssh=known(Ssh, root.get("ssh", {})),
+        tiers={name: tier(keys) for name, keys in tiers.items()},
+        load=Load.model_construct(hosts=tuple(loading)),
+        beds=beds,
+    )
+
+
+def _as_tuple(value: Any) -> tuple[str, ...]:
+    return tuple(value) if isinstance(value, list) else (value,)
+
+
+def validate_document(document: YamlDocument, model: type[Kind]) -> Kind:
+    """The validated values of a document. Raises TargetError with all mistakes."""
+    try:
+        return model.model_validate(document.root)
+    except ValidationError as error:
+        mistakes = TargetErrorCollector()
+        for problem in _select_distinct_problems(document, error.errors()):
+            with mistakes.collect():
+                raise _build_error(document, problem, model) from None
+        mistakes.raise_all()
+        raise
+
+
+def _select_distinct_problems(
+    document: YamlDocument, problems: list[ErrorDetails]
+) -> Iterable[ErrorDetails]:
+    """One problem per place.
+
+    A missing key may be present under a misspelt name. Then only the misspelt name is reported.
+    """
+    misspelt = {p["loc"][:-1] for p in problems if p["type"] == "extra_forbidden"}
+    kept = [p for p in problems if p["type"] != "missing" or p["loc"][:-1] not in misspelt]
+    return {document.find_position(p["loc"]): p for p in reversed(kept)}.values()
+
+
+def _build_error(
+    document: YamlDocument, problem: ErrorDetails, model: type[TargetModel]
+) -> TargetError:
+    location = [step for step in problem["loc"] if step != "[key]"]
+    if problem["type"] == "extra_forbidden":
+        return _unknown_key_error(document, location, model)
+    if problem["type"] == "missing":
+        return _missing_key_error(document, location)
+    message, name = _format_problem(problem), _last_key(location)
+    if name and not message.startswith((f"{name}:", f"'{name}'")):
+        message = f"{name}: {message}"
+    return document.build_error(location, message, hint=_select_hint(problem, location, model))
+
+
+def _unknown_key_error(
+    document: YamlDocument, location: Location, model: type[TargetModel]
+) -> TargetError:
+    name = str(location[-1])
+    if SECRET_KEY_PATTERN.search(name.lower()):
+        return document.build_error(
+            location, f"{name!r} does not belong in a target", hint=LOGIN_HINT
+        )
+    keys = list_keys_at(location[:-1], model)
+    if hint := _key_hint(document, location, name, keys):
+        return document.build_error(location, f"unknown key {name!r}", hint=hint)
+    return document.unknown_name_error(location, "key", keys)
+
+
+def _key_hint(document: YamlDocument, location: Location, name: str, keys: list[str]) -> str | None:
+    """The hint for an unknown key without a similar valid key."""
+    for written, hint in NAME_HINTS:
+        if re.search(written, name):
+            return hint
+    if find_nearest_name(name, keys):
+        return None
+    value = document.get_value(location)
+    if value is None and document.text_before(location).endswith(","):
+        return "a ',' ends a value: write numbers without it, and lists in brackets, `[a, b]`"
+    if location[0] == "parameters" and isinstance(value, dict):
+        return f"a parameter's name is one word: `{location[1]}.{name}.PARAMETER: {{fixed: VALUE}}`"
+    return OTHER_TOOLS_KEYS.get(name.lower())
+
+
+def _missing_key_error(document: YamlDocument, location: Location) -> TargetError:
+    key = location[-1]
+    if isinstance(key, int):
+        hint = (
+            "`range: [LOWEST, HIGHEST]`, with a ',' between"
+            if _last_key(location) == "range"
+            else None
+        )
+        return document.build_error(
+            location, f"{_last_key(location)}: a value is missing", hint=hint
+        )
+    return document.build_error(
+        location[:-1], f"{key!r} is missing", hint=f"such as `{MISSING_KEY_EXAMPLES[key]}`"
+    )
+
+
+def list_keys_at(location: Location, model: type[TargetModel] = Target) -> list[str]:
+    """The keys that are valid in the mapping at ``location``."""
+    here: Any = model
+    for step in location:
+        # Every mapping in a file is either a model, a dict from names to models, a list of them, or
+        # an optional one of these.
+        inner = [part for part in get_args(here) if part is not Ellipsis]
+        here = inner[-1] if inner else here.model_fields[step].annotation
+        if NoneType in get_args(here):
+            here = next(kind for kind in get_args(here) if kind is not NoneType)
+    keys: list[str] = here.keys()
+    return keys
+
+
+def _format_problem(problem: ErrorDetails) -> str:
+    context, value = problem.get("ctx", {}), problem["input"]
+    if problem["type"] == "value_error":
+        return str(context["error"])
+    if problem["type"] == "string_pattern_mismatch":
+        login = context["pattern"] in (ADDRESS_PATTERN, USER_PATTERN)
+        # `root:hunter2@web1`: a possible password must not appear on a screen or in a log.
+        hidden = "@" in value or (login and ":" in value)
+        got = "this" if hidden else format_value(value)
+        return f"{got} is not {PATTERN_DESCRIPTIONS[context['pattern']]}"
+    words = ERROR_TYPE_TEXTS.get(problem["type"], "{got} is not valid here")
+    return words.format(**{"got": format_value(value), **context})
+
+
+def _last_key(location: Location) -> str:
+    return next((step for step in reversed(location) if isinstance(step, str)), "")
+
+
+def _select_hint(problem: ErrorDetails, location: Location, model: type[TargetModel]) -> str | None:
+    kind, value = problem["type"], problem["input"]
+    if kind == "model_type":
+        return _mapping_hint(location, value, model)
+    if kind == "string_type" and isinstance(value, bool | int | float):
+        return f'quote it if it is text: "{format_value(value)}"'
+    if kind in ("int_type", "int_from_float", "float_type"):
+        return _number_hint(value)
+    if kind == "literal_error" and isinstance(value, str):
+        meant = find_nearest_name(value, re.findall(r"'([^']*)'", problem["ctx"]["expected"]))
+        return f"did you mean {meant!r}?" if meant else None
+    pattern = problem["ctx"]["pattern"] if kind == "string_pattern_mismatch" else None
+    return _pattern_hint(pattern, str(value)) or ERROR_TYPE_HINTS.get(kind)
+
+
+def _number_hint(value: object) -> str | None:
+    """The hint for a number that is text, or for a whole number with a fraction."""
+    try:
+        number = float(value) if isinstance(value, str | float) else float("nan")
+    except ValueError:
+        return None
+    if not number.is_integer():
+        return None
+    return f"write it as {number:.0f}" + (", without quotes" if isinstance(value, str) else "")
+
+
+def _pattern_hint(pattern: str | None, value: str) -> str | None:
+    for refused_by, written, hint in PATTERN_HINTS:
+        if refused_by == pattern and re.search(written, value):
+            return hint
+    return None
+
+
+def _mapping_hint(location: Location, value: object, model: type[TargetModel]) -> str:
+    if value is None:
+        return "remove the key to use its defaults"
+    if location[0] == "parameters" and isinstance(value, bool | int | float | str):
+        return f"to fix it at that value: `{{fixed: {value}}}`"
+    return f"valid keys: {', '.join(list_keys_at(location, model))}"

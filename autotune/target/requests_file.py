@@ -1,0 +1,123 @@
+"""`load: {requests: FILE}`: what users ask for, by weight; YAML under `requests:`, or JSON lines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, TypeVar
+
+from pydantic import AfterValidator, Field, model_validator
+
+from autotune.errors import TargetErrorCollector
+from autotune.strict_parsing import split_lines
+from autotune.target.expected_answer import Expect
+from autotune.target.field_types import (
+    METHOD_PATTERN,
+    PATH_PATTERN,
+    FiniteNumber,
+    PositiveValidator,
+    Seconds,
+    TargetModel,
+)
+from autotune.target.read_target import validate_document
+from autotune.target.yaml_document import YamlDocument, load_yaml, read_text
+
+MAX_REQUESTS = 1000  # different ones
+JSON_LINES_SUFFIXES = (".jsonl", ".ndjson")
+FILE_DESCRIPTION = "a file of requests"
+EXAMPLE_HINT = (
+    "write `requests: [{path: /}]`, or use `autotune workload from-log`; `uris:` takes plain paths"
+)
+Item = TypeVar("Item")
+RequestPath = Annotated[str, Field(pattern=PATH_PATTERN)]
+
+
+def _validate_count(items: tuple[Item, ...]) -> tuple[Item, ...]:
+    if not 1 <= len(items) <= MAX_REQUESTS:
+        raise ValueError(f"needs 1 to {MAX_REQUESTS} entries, not {len(items)}")
+    return items
+
+
+class SessionStep(TargetModel):
+    """One request; ``think`` (seconds) is the pause after it, within a session."""
+
+    path: RequestPath
+    method: Annotated[str, Field(pattern=METHOD_PATTERN)] = "GET"
+    body: Annotated[str, Field(min_length=1)] | None = None
+    think: Seconds = 0.0
+    expect: Expect | None = None
+    """Properties of a correct response, instead of `load: {expect: …}`."""
+
+    @model_validator(mode="after")
+    def _check_body_method(self) -> SessionStep:
+        if self.body is not None and self.method in ("GET", "HEAD"):
+            raise ValueError(f"a {self.method} request has no body; write `method: POST`")
+        if self.method == "HEAD" and self.expect and self.expect.reads_body:
+            raise ValueError("a response to HEAD has no body for `expect` to check")
+        return self
+
+
+class WeightedVisit(TargetModel):
+    """A request, or a session of several. ``weight`` is its relative frequency."""
+
+    weight: Annotated[FiniteNumber, PositiveValidator] = 1.0
+    path: RequestPath | None = None
+    method: Annotated[str, Field(pattern=METHOD_PATTERN)] = "GET"
+    body: Annotated[str, Field(min_length=1)] | None = None
+    session: Annotated[tuple[SessionStep, ...], AfterValidator(_validate_count)] | None = None
+    expect: Expect | None = None
+    """Properties of a correct response, instead of `load: {expect: …}`."""
+
+    @model_validator(mode="after")
+    def _check_path_or_session(self) -> WeightedVisit:
+        if (self.path is None) == (self.session is None):
+            raise ValueError("needs either `path` or `session`")
+        if self.path is None and (self.body or self.expect or "method" in self.model_fields_set):
+            raise ValueError("`method`, `body` and `expect` belong to the requests of the session")
+        assert self.session_steps  # the rules of a `Step` hold for a single request too
+        return self
+
+    @property
+    def session_steps(self) -> tuple[SessionStep, ...]:
+        if self.session is not None:
+            return self.session
+        assert self.path is not None
+        return (
+            SessionStep(path=self.path, method=self.method, body=self.body, expect=self.expect),
+        )
+
+
+class RequestsDocument(TargetModel):
+    requests: Annotated[tuple[WeightedVisit, ...], AfterValidator(_validate_count)]
+    """The requests."""
+
+
+def read_visits(path: Path) -> tuple[WeightedVisit, ...]:
+    """The visits in a file. Raises TargetError with the place of every mistake."""
+    document = (
+        _read_json_lines(path)
+        if path.suffix in JSON_LINES_SUFFIXES
+        else load_yaml(path, FILE_DESCRIPTION, EXAMPLE_HINT)
+    )
+    return validate_document(document, RequestsDocument).requests
+
+
+def _read_json_lines(path: Path) -> YamlDocument:
+    text = read_text(path, FILE_DESCRIPTION, EXAMPLE_HINT)
+    lines = [(n, line) for n, line in enumerate(split_lines(text), 1) if line.strip()]
+    places: dict[tuple[str | int, ...], tuple[int, int]] = {
+        ("requests", index): (number, 1) for index, (number, _) in enumerate(lines)
+    }
+    visits: list[object] = []
+    document = YamlDocument(path, {"requests": visits}, places, text)
+    mistakes = TargetErrorCollector()
+    for index, (_, line) in enumerate(lines):
+        with mistakes.collect():
+            try:
+                visits.append(json.loads(line))
+            except ValueError as error:
+                why = f"not JSON: {getattr(error, 'msg', error)}"
+                hint = 'write lines such as `{"path": "/a", "weight": 3}`'
+                raise document.build_error(["requests", index], why, hint=hint) from None
+    mistakes.raise_all()
+    return document

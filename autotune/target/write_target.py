@@ -1,0 +1,133 @@
+"""A target as a file again, and what differs between two of them.
+
+A study keeps the target it ran as such a file, and asks whether its readings still count."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from io import StringIO
+from typing import Any
+
+from autotune.target.consistency_checks import COMMAND_KEYS, STACK_KEYS
+from autotune.target.messages import format_value
+from autotune.target.model import Target
+
+_PLAIN_WORD_PATTERN = re.compile(r"[A-Za-z0-9/][A-Za-z0-9_./%+-]*")
+
+
+# Keys of `load:` that exclude others, whose defaults are then not spelt out.
+_EXCLUDED_LOAD_KEYS = {
+    "command": {"generator"},
+    "url": {"path", "host"},
+    "requests": {"path", "method"},
+}
+
+
+def target_to_tree(target: Target) -> dict[str, Any]:
+    """The target as its file would say it: quantities with units, every default spelt out."""
+    of_others = COMMAND_KEYS if target.command is None else STACK_KEYS
+    tree = target.model_dump(mode="json", exclude_none=True, exclude=set(of_others), by_alias=True)
+    load = tree.get("load", {})
+    excluded = {
+        other for key in _EXCLUDED_LOAD_KEYS if load.get(key) for other in _EXCLUDED_LOAD_KEYS[key]
+    }
+    return {**tree, "load": {k: v for k, v in load.items() if k not in excluded}} if load else tree
+
+
+def dump_yaml(target: Target) -> str:
+    """YAML that reads as an equal target, here and where the defaults are other ones."""
+    from ruamel.yaml import YAML
+
+    yaml = YAML(typ="rt")
+    yaml.width = 10_000  # a rule stays on one line
+    yaml.default_flow_style = None  # lists and the innermost mappings on one line
+    text = StringIO()
+    yaml.dump(_quote_text(target_to_tree(target)), text)
+    return text.getvalue()
+
+
+def _quote_text(node: Any) -> Any:
+    """Text that is no plain word in quotes: the library leaves some bare that it cannot read."""
+    from ruamel.yaml.scalarstring import DoubleQuotedScalarString
+
+    if isinstance(node, dict):
+        return {_quote_text(key): _quote_text(item) for key, item in node.items()}
+    if isinstance(node, list):
+        return [_quote_text(item) for item in node]
+    if isinstance(node, str) and not _PLAIN_WORD_PATTERN.fullmatch(node):
+        return DoubleQuotedScalarString(node)
+    return node
+
+
+# Changes under these keys leave every reading valid. With any other change, the stack, the load or
+# the space that was searched is another one.
+HARMLESS_CHANGES = (
+    ("name",),
+    ("budget",),
+    ("search",),
+    ("try",),
+    ("unit",),
+    ("timeout",),  # a command's: how long it may take says nothing about what it found
+    ("hosts", "*", "user"),  # how to log in
+    ("hosts", "*", "port"),
+    ("ssh",),
+)
+
+
+@dataclass(frozen=True)
+class TargetDifference:
+    """One setting that differs: as the files would say it, ``None`` where one does not have it.
+
+    ``invalidates_readings``: readings taken under the old target say nothing about the new one.
+    """
+
+    path: str
+    old: Any
+    new: Any
+    invalidates_readings: bool
+
+    def __str__(self) -> str:
+        return f"{self.path}: {_format_brief(self.old)} → {_format_brief(self.new)}"
+
+
+def list_differences(old: Target, new: Target) -> tuple[TargetDifference, ...]:
+    """Every setting that differs, in the order of the new target's file, removed ones last."""
+    return tuple(
+        TargetDifference(
+            ".".join(path), before, after, invalidates_readings=not _is_harmless(path, old, new)
+        )
+        for path, before, after in _walk_differences((), target_to_tree(old), target_to_tree(new))
+    )
+
+
+def _walk_differences(
+    path: tuple[str, ...], old: Any, new: Any
+) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+    if isinstance(old, dict) and isinstance(new, dict):
+        for key in (*new, *(key for key in old if key not in new)):
+            yield from _walk_differences((*path, key), old.get(key), new.get(key))
+    elif old != new or type(old) is not type(new):
+        yield path, old, new
+
+
+def _is_harmless(path: tuple[str, ...], old: Target, new: Target) -> bool:
+    if path == ("load", "max_rate"):
+        # A raised cap changes no reading there is: it only allows a higher peak to be found.
+        return new.load.max_rate > old.load.max_rate
+    return any(
+        len(path) >= len(pattern)
+        and all(p in ("*", s) for p, s in zip(pattern, path, strict=False))
+        for pattern in HARMLESS_CHANGES
+    )
+
+
+def _format_brief(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list):
+        return f"[{', '.join(_format_brief(item) for item in value)}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{key}: {_format_brief(item)}' for key, item in value.items())}}}"
+    return format_value(value)

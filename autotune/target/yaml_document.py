@@ -1,0 +1,395 @@
+"""A YAML file with the line and column of each node."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from autotune import foreign_files
+from autotune.errors import TargetError
+from autotune.foreign_files import ForeignFileError
+from autotune.target.messages import find_nearest_name, format_value, suggest_name
+
+if TYPE_CHECKING:
+    from ruamel.yaml.error import MarkedYAMLError, StreamMark
+    from ruamel.yaml.nodes import MappingNode, Node
+
+Location = Sequence[str | int]
+LineColumn = tuple[int, int]
+
+
+MAX_VALUES = 20_000  # an alias of aliases of aliases multiplies without end
+MAX_MERGES = 1000  # likewise a merge of merges of merges
+MAX_DEPTH = 20
+MAX_OPEN_BRACKETS = 100  # brackets; the parser's time grows with the square of them
+START_HINT = "`autotune init` writes a target to start from"
+CORE_TAG_PREFIX = "tag:yaml.org,2002:"
+# Pattern of the parser's message → message, hint. The first match is used.
+YAML_ERROR_TEXTS: tuple[tuple[str, str, str | None], ...] = (
+    (r"character '\\t'", "a tab instead of spaces", "indent with spaces"),
+    (
+        r"character '(?P<it>.)' that cannot start",
+        "a value cannot start with '{it}'",
+        "put it in quotes",
+    ),
+    (
+        r"mapping values are not allowed",
+        "an unexpected ':'",
+        "check the indentation of this line and the one above, or quote text that contains ': '",
+    ),
+    (
+        r"expected <block end>",
+        "indented differently from the lines it belongs with",
+        "start it in the same column as the keys or items around it",
+    ),
+    (
+        r"expected ',' or '(?P<it>.)'",
+        "a ',' or the closing '{it}' is missing",
+        "close it, or quote text that contains a bracket, a brace, a ',' or ': '",
+    ),
+    (
+        r"expected the node content",
+        "a value is missing before this",
+        "give it, or quote text that begins with ':' or ','",
+    ),
+    (
+        r"expected '<document start>'",
+        "this does not continue the lines above",
+        "write one setting per line, such as `name: shop`",
+    ),
+    (r"unexpected end of stream", "an unclosed quote", None),
+    (r"could not find expected ':'", "a key without its ':'", None),
+    (
+        r"undefined alias '(?P<it>.*)'",
+        "unknown anchor '*{it}'",
+        "define it above: write `&{it}` before its value",
+    ),
+    (r"another document", "a second target in the same file", "write one target per file"),
+    (r"unknown escape character", "an unknown escape in a quoted text", "use single quotes"),
+)
+# A mistake in one of these is reported where it begins, not where the parser gave up.
+REPORTED_AT_START = ("quoted scalar", "simple key", "flow mapping", "flow sequence")
+
+
+# A line that may hold a secret is never shown, nor the one below it.
+SECRET_LINE_PATTERN = re.compile(
+    r"(?i)pass(word|wd|phrase|\b)|secret|token|credential|identity|authorization|bearer|cookie"
+    r"|\b(\w*_)?(api|private|ssh)?key(_?file)?[\"']?\s*[:=]|:[^\s@]*@|:\s*[\"']?[A-Za-z_][\w.-]*:[^\s/]"
+)
+MAX_EXCERPT_WIDTH = 100  # characters of a line that are shown
+MAX_SEARCHED_LENGTH = (
+    2000  # characters of a line that are searched for secrets: in longer lines that takes seconds
+)
+
+
+@dataclass(frozen=True)
+class YamlDocument:
+    """The tree of a target file, as plain values, and the file it came from.
+
+    ``positions`` maps keys and items of lists to line and column (from 1). ``origins`` maps values from
+    elsewhere to their origin: `--set web.nginx.backlog=511`.
+    """
+
+    path: Path
+    root: dict[str, Any]
+    positions: Mapping[tuple[str | int, ...], LineColumn]
+    text: str = ""
+    origins: Mapping[tuple[str | int, ...], str] = field(default_factory=dict)
+
+    def find_position(self, location: Location) -> LineColumn:
+        """Line and column (from 1) of the key or item at ``location``, or of its nearest parent."""
+        steps = tuple(location)
+        while steps and steps not in self.positions:
+            steps = steps[:-1]
+        return self.positions[steps] if steps else (1, 1)
+
+    def get_value(self, location: Location) -> Any:
+        """The value at ``location``, which exists."""
+        value: Any = self.root
+        for step in location:
+            value = value[step]
+        return value
+
+    def text_before(self, location: Location) -> str:
+        """The part of its line before the node at ``location``."""
+        line, column = self.find_position(location)
+        return self.text.split("\n")[line - 1][: column - 1].rstrip() if self.text else ""
+
+    def build_error(
+        self, location: Location, message: str, *, hint: str | None = None
+    ) -> TargetError:
+        """An error that points at the node at ``location``."""
+        steps = tuple(location)
+        for length in range(len(steps), 0, -1):
+            if origin := self.origins.get(steps[:length]):
+                return TargetError(f"{origin}: {message}", hint=hint)
+        return _error_at_position(self.path, self.text, self.find_position(location), message, hint)
+
+    def unknown_name_error(
+        self, location: Location, kind: str, valid: Iterable[str], name: str = ""
+    ) -> TargetError:
+        """An error for an unknown name, with the nearest valid name as hint.
+
+        The name is ``name``, or else the key at ``location``.
+        """
+        name = name or str(location[-1])
+        return self.build_error(
+            location, f"unknown {kind} {name!r}", hint=suggest_name(name, sorted(valid))
+        )
+
+
+def _error_at_position(
+    path: Path, text: str, position: LineColumn, message: str, hint: str | None = None
+) -> TargetError:
+    line, column = position
+    message = f"{path}:{line}:{column}: {message}"
+    return TargetError(
+        message, hint=hint, position=position, excerpt=_format_excerpt(text, line, column)
+    )
+
+
+def _format_excerpt(text: str, line: int, column: int) -> str:
+    """The line with a caret below the column; empty where a secret may be near."""
+    near = text.split("\n")[max(0, line - 2) : line]
+    if not near or any(
+        len(source) > MAX_SEARCHED_LENGTH or SECRET_LINE_PATTERN.search(source) for source in near
+    ):
+        return ""
+    start = max(0, column - MAX_EXCERPT_WIDTH // 2) if len(near[-1]) > MAX_EXCERPT_WIDTH else 0
+    source = near[-1].expandtabs(1)[start : start + MAX_EXCERPT_WIDTH].rstrip()
+    return f"{source}\n{' ' * (column - 1 - start)}^" if source else ""
+
+
+def load_yaml(
+    path: Path,
+    description: str = "a target",
+    start_hint: str = START_HINT,
+    *,
+    foreign: bool = False,
+) -> YamlDocument:
+    """Read a YAML 1.2 mapping: ``description`` is expected, and ``start_hint`` how to come by one.
+
+    ``foreign``: other people may have written its directory, so no link is followed. Raises TargetError
+    (file:line:column) when it is not a mapping, ForeignFileError.
+    """
+    text = read_text(path, description, start_hint, foreign=foreign)
+    tree = _TreeBuilder(path, text)
+    try:
+        node = _parse_yaml(path, text)
+        root = None if node is None else tree.build_value(node, ())
+    except RecursionError:
+        raise _error_at_position(path, "", (1, 1), "nested too deeply for a target") from None
+    if not isinstance(root, dict):
+        content = "an empty file" if root is None else format_value(root)
+        message = f"{description} must be a mapping of settings, not {content}"
+        raise _error_at_position(path, "", (1, 1), message, start_hint)
+    return YamlDocument(path, root, tree.places, text)
+
+
+def _missing_file_hint(path: Path, start_hint: str) -> str:
+    """The hint for a file that does not exist."""
+    others = [*Path().glob("*.yaml"), *Path("targets").glob("*.yaml"), *path.parent.glob("*.yaml")]
+    names = {other.stem: other for other in others}
+    meant = find_nearest_name(path.stem, names)
+    return f"did you mean {str(names[meant])!r}?" if meant else start_hint
+
+
+def read_text(
+    path: Path,
+    description: str = "a target",
+    start_hint: str = START_HINT,
+    *,
+    foreign: bool = False,
+) -> str:
+    """The text of a file. Raises TargetError if it cannot be read or is not text."""
+    try:
+        content = _read_bytes(path, foreign=foreign)
+    except ForeignFileError as error:
+        hint = error.hint if foreign else start_hint
+        raise TargetError(f"{path}: {error.reason}", hint=hint) from None
+    except OSError as error:
+        hint = (
+            _missing_file_hint(path, start_hint) if isinstance(error, FileNotFoundError) else None
+        )
+        if isinstance(error, IsADirectoryError):
+            hint = (
+                f"name {description} file, such as targets/local.yaml"
+                if start_hint is START_HINT
+                else start_hint
+            )
+        reason = (error.strerror or str(error)).lower()
+        raise TargetError(f"{path}: {reason}", hint=hint) from None
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        place = _format_end_position(content[: error.start].decode())
+        raise _error_at_position(
+            path, "", place, "not UTF-8 text", f"save it as UTF-8; {start_hint}"
+        ) from None
+
+
+def _read_bytes(path: Path, *, foreign: bool) -> bytes:
+    if foreign:
+        return foreign_files.read_bytes(path.parent, path.name, foreign_files.MAX_TARGET_BYTES)
+    return foreign_files.read_named_file(path, foreign_files.MAX_TARGET_BYTES)
+
+
+def _parse_yaml(path: Path, text: str) -> Node | None:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import MarkedYAMLError, YAMLError
+    from ruamel.yaml.reader import ReaderError
+
+    opened = 0
+    for bracket in re.findall(r"[][{}]", text):
+        opened = max(0, opened + (1 if bracket in "[{" else -1))
+        if opened > MAX_OPEN_BRACKETS:
+            raise _error_at_position(path, "", (1, 1), "nested too deeply for a target")
+    try:
+        # Composed only: values are made below, where the place of each is known.
+        node: Node | None = YAML(typ="safe", pure=True).compose(text)
+    except MarkedYAMLError as error:
+        mark, message, hint = explain_yaml_error(error)
+        raise _error_at_position(path, text, _mark_position(mark), message, hint) from None
+    except ReaderError as error:
+        place = _format_end_position(text[: error.position])
+        message = f"invalid character (code {error.character})"
+        raise _error_at_position(path, "", place, message, "delete it") from None
+    except YAMLError as error:
+        first = str(error).split("\n", 1)[0]
+        raise _error_at_position(path, "", (1, 1), f"not valid YAML: {first}") from None
+    return node
+
+
+def explain_yaml_error(error: MarkedYAMLError) -> tuple[StreamMark | None, str, str | None]:
+    """The place of a mistake, the message and the hint."""
+    problem, context = error.problem or "", error.context or ""
+    mark = error.problem_mark or error.context_mark
+    begins = error.context_mark
+    if begins and mark and begins.line < mark.line and any(c in context for c in REPORTED_AT_START):
+        mark = begins
+    for pattern, words, hint in YAML_ERROR_TEXTS:
+        if match := re.search(pattern, problem):
+            named = match.groupdict()
+            return mark, f"not valid YAML: {words.format(**named)}", hint and hint.format(**named)
+    first_line = (problem or context).split("\n", 1)[0]
+    return mark, f"not valid YAML: {first_line}", None
+
+
+def parse_scalar(text: str) -> Any:
+    """The value of ``text`` in a target if it is one value, else the text itself."""
+    path = Path()
+    try:
+        node = _parse_yaml(path, text)
+        value = None if node is None else _TreeBuilder(path, text).build_value(node, ())
+    except TargetError:
+        return text
+    return text if value is None or isinstance(value, dict | list) else value
+
+
+class _TreeBuilder:
+    """Makes plain values of YAML nodes, and records their places."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        self.path, self.text = path, text
+        self.places: dict[tuple[str | int, ...], LineColumn] = {}
+        self._merges = 0
+
+    def build_value(self, node: Node, location: tuple[str | int, ...]) -> Any:
+        from ruamel.yaml.nodes import MappingNode, SequenceNode
+
+        if len(location) > MAX_DEPTH:
+            raise self._build_error(node, "nested too deeply for a target")
+        if len(self.places) > MAX_VALUES:
+            raise self._build_error(node, f"too large for a target: more than {MAX_VALUES} values")
+        if isinstance(node, MappingNode):
+            return {key: self._build_positioned_value((*location, key), key_node, item)
+                    for key, (key_node, item) in self._merge_entries(node).items()}  # fmt: skip
+        if isinstance(node, SequenceNode):
+            return [self._build_positioned_value((*location, index), item, item)
+                    for index, item in enumerate(node.value)]  # fmt: skip
+        return self._build_scalar(node)
+
+    def _build_positioned_value(self, location: tuple[str | int, ...], at: Node, node: Node) -> Any:
+        self.places[location] = _mark_position(at.start_mark)
+        return self.build_value(node, location)
+
+    def _merge_entries(self, node: MappingNode) -> dict[str, tuple[Node, Node]]:
+        own: dict[str, tuple[Node, Node]] = {}
+        merged: dict[str, tuple[Node, Node]] = {}
+        for key_node, item in node.value:
+            if key_node.tag == f"{CORE_TAG_PREFIX}merge":
+                for source in self._list_merge_sources(item):
+                    merged = {**self._merge_entries(source), **merged}
+                continue
+            if isinstance(key_node.value, list):
+                message = "a key must be a word, not a list or a mapping"
+                raise self._build_error(
+                    key_node, message, "quote text that begins with a brace or bracket"
+                )
+            key = str(key_node.value)
+            if key in own:
+                line, _ = _mark_position(own[key][0].start_mark)
+                raise self._build_error(key_node, f"duplicate key {key!r}, first on line {line}")
+            own[key] = (key_node, item)
+        return {**merged, **own}
+
+    def _list_merge_sources(self, node: Node) -> Iterator[MappingNode]:
+        from ruamel.yaml.nodes import MappingNode, SequenceNode
+
+        for source in node.value if isinstance(node, SequenceNode) else [node]:
+            if not isinstance(source, MappingNode):
+                message = "`<<` takes a mapping, or a list of mappings"
+                raise self._build_error(
+                    node, message, "`<<: *NAME`, and `&NAME` before that mapping"
+                )
+            self._merges += 1
+            if self._merges > MAX_MERGES:
+                message = f"too large for a target: more than {MAX_MERGES} merges (`<<`)"
+                raise self._build_error(node, message)
+            yield source
+
+    def _build_scalar(self, node: Node) -> Any:
+        text: str = node.value
+        kind = str(node.tag).removeprefix(CORE_TAG_PREFIX)
+        if kind == "null":
+            return None
+        if kind in ("str", "timestamp"):
+            return text
+        if kind == "bool" and text.lower() in ("true", "false"):
+            return text.lower() == "true"
+        if kind not in ("int", "float"):
+            raise self._build_error(node, f"unsupported tag '{node.tag}'")
+        number = _parse_number(text, kind)
+        if number is None:
+            raise self._build_error(node, f"{format_value(text)} is not a usable number")
+        return number
+
+    def _build_error(self, node: Node, message: str, hint: str | None = None) -> TargetError:
+        return _error_at_position(
+            self.path, self.text, _mark_position(node.start_mark), message, hint
+        )
+
+
+def _parse_number(text: str, kind: str) -> int | float | None:
+    try:
+        if kind == "float":
+            return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
+        base = 0 if text.lstrip("+-")[:2] in ("0x", "0o") else 10
+        number = int(text, base)
+    except ValueError:
+        return None
+    # No tuned value is that large, and larger integers overflow where floats are needed.
+    return number if abs(number) < 2**63 else None
+
+
+def _format_end_position(before: str) -> LineColumn:
+    """The line and column after ``before``."""
+    lines = before.split("\n")
+    return len(lines), len(lines[-1]) + 1
+
+
+def _mark_position(mark: StreamMark | None) -> LineColumn:
+    return (mark.line + 1, mark.column + 1) if mark else (1, 1)

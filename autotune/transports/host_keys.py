@@ -1,0 +1,256 @@
+"""Check host keys against known_hosts and host certificates against its authorities.
+
+Formats: sshd(8), SSH_KNOWN_HOSTS FILE FORMAT; OpenSSH's PROTOCOL.certkeys. The SSH library ignores
+revoked keys, patterns and all key types but the first. Its messages lack fingerprints and hints.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import fnmatch
+import hashlib
+import hmac
+import shlex
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paramiko import Message, PKey
+from paramiko.ssh_exception import SSHException
+
+from autotune.strict_parsing import split_lines
+from autotune.transports.base import HostKeyRejected
+
+_REVOKED_MARKER, _AUTHORITY_MARKER = "@revoked", "@cert-authority"
+
+
+@dataclass(frozen=True)
+class HostKey:
+    """A public key: ``kind`` such as ``ssh-ed25519``, and its bytes in base64."""
+
+    kind: str
+    data: str
+
+    @classmethod
+    def from_blob(cls, blob: bytes) -> HostKey:
+        """Parse a key in its wire format, which starts with the key type."""
+        length = int.from_bytes(blob[:4], "big")
+        return cls(blob[4 : 4 + length].decode(), base64.b64encode(blob).decode())
+
+    @property
+    def blob(self) -> bytes:
+        return base64.b64decode(self.data)
+
+    @property
+    def fingerprint(self) -> str:
+        """Return the fingerprint in OpenSSH's format: SHA256 of the key, base64 without padding."""
+        digest = hashlib.sha256(self.blob).digest()
+        return "SHA256:" + base64.b64encode(digest).decode().rstrip("=")
+
+
+@dataclass(frozen=True)
+class KnownKey:
+    """A line of a known_hosts file that matches a host.
+
+    ``is_authority`` is true if the key belongs to a certificate authority, not to a host.
+    """
+
+    key: HostKey
+    path: Path
+    line: int
+    is_revoked: bool = False
+    is_authority: bool = False
+
+
+def find_known_keys(address: str, files: Iterable[Path]) -> list[KnownKey]:
+    """Return the entries for ``address`` (``name``, or ``[name]:port`` off port 22) in ``files``.
+
+    Missing files are skipped.
+    """
+    keys = []
+    for path in files:
+        with contextlib.suppress(OSError):
+            lines = split_lines(path.read_text(encoding="utf-8", errors="replace"))
+            keys += [_parse_line(line, address, path, n) for n, line in enumerate(lines, 1)]
+    return [key for key in keys if key is not None]
+
+
+def check_host_key(
+    host: str, address: str, offered_key: HostKey, entries: Sequence[KnownKey], file: Path
+) -> None:
+    """Raise ``HostKeyRejected`` unless ``offered_key`` is a known key of ``address``.
+
+    ``host`` appears in messages. ``file`` is the file for accepted keys in the hint.
+    """
+    reject_revoked(host, offered_key, entries)
+    trusted = [entry for entry in entries if not entry.is_revoked and not entry.is_authority]
+    if any(entry.key == offered_key for entry in trusted):
+        return
+    if trusted:
+        entry = next((entry for entry in trusted if entry.key.kind == offered_key.kind), trusted[0])
+        forget = f"ssh-keygen -R {shlex.quote(address)} -f {shlex.quote(str(entry.path))}"
+        raise HostKeyRejected(
+            f"{host}: the host key of {address} has changed. Expected {entry.key.kind}"
+            f" {entry.key.fingerprint} ({entry.path}:{entry.line}), got {offered_key.kind}"
+            f" {offered_key.fingerprint}. Another machine may intercept the connection",
+            hint="if the host was reinstalled and the new fingerprint is correct:"
+            f" {forget} && {format_accept_command(address, offered_key, entry.path)}",
+        )
+    raise HostKeyRejected(
+        f"{host}: unknown host key {offered_key.kind} {offered_key.fingerprint} of {address}",
+        hint="compare it with the output of `ssh-keygen -lf /etc/ssh/ssh_host_*_key.pub` on the host"
+        f" and accept a matching key: {format_accept_command(address, offered_key, file)}",
+    )
+
+
+def reject_revoked(host: str, offered_key: HostKey, entries: Iterable[KnownKey]) -> None:
+    """Raise ``HostKeyRejected`` if an entry revokes the key."""
+    for entry in entries:
+        if entry.is_revoked and entry.key == offered_key:
+            raise HostKeyRejected(
+                f"{host}: the host key {offered_key.fingerprint} is revoked in {entry.path},"
+                f" line {entry.line}",
+                hint="create a new host key",
+            )
+
+
+def format_accept_command(address: str, key: HostKey, file: Path) -> str:
+    """Return the shell command that adds exactly this ``key`` to the known hosts."""
+    entry = f"{address} {key.kind} {key.data}"
+    return f"echo {shlex.quote(entry)} >> {shlex.quote(str(file))}"
+
+
+def known_hosts_name(host: str, port: int) -> str:
+    """Return the name of a host and port in known_hosts."""
+    return host if port == 22 else f"[{host}]:{port}"
+
+
+def _parse_line(line: str, address: str, path: Path, number: int) -> KnownKey | None:
+    fields = line.split()
+    marker = fields.pop(0) if fields and fields[0] in (_REVOKED_MARKER, _AUTHORITY_MARKER) else ""
+    # Comments, unknown markers and truncated lines contain no usable key.
+    if (
+        len(fields) < 3
+        or fields[0].startswith(("#", "@"))
+        or not _matches_address(fields[0], address)
+    ):
+        return None
+    try:
+        base64.b64decode(fields[2], validate=True)
+    except ValueError:
+        return None
+    return KnownKey(
+        HostKey(fields[1], fields[2]),
+        path,
+        number,
+        marker == _REVOKED_MARKER,
+        marker == _AUTHORITY_MARKER,
+    )
+
+
+def _matches_address(names: str, address: str) -> bool:
+    """True if the first field of a line (names, patterns or one hash) matches ``address``."""
+    if names.startswith("|1|"):
+        return _matches_hash(names, address)
+    # Only * and ? are special in known_hosts; fnmatch would read [host]:port as a set.
+    patterns = names.lower().replace("[", "[[]").split(",")
+    matching = [p for p in patterns if fnmatch.fnmatchcase(address.lower(), p.removeprefix("!"))]
+    return bool(matching) and not any(pattern.startswith("!") for pattern in matching)
+
+
+def _matches_hash(name: str, address: str) -> bool:
+    """True if ``name`` (``|1|salt|HMAC-SHA1 of the name``) is the hash of ``address``."""
+    try:
+        (salt, digest) = (base64.b64decode(part) for part in name.split("|")[2:4])
+    except ValueError:
+        return False
+    return hmac.compare_digest(digest, hmac.new(salt, address.encode(), hashlib.sha1).digest())
+
+
+CERTIFICATE_SUFFIX = "-cert-v01@openssh.com"
+HOST_CERTIFICATE_TYPE = 2
+_FORBIDDEN_SIGNATURE = "ssh-rsa"  # SHA-1 signatures, which ssh also refuses (CASignatureAlgorithms)
+
+
+@dataclass(frozen=True)
+class HostCertificate:
+    """A host certificate. Times are seconds since 1970, and ``signed_bytes`` contains the signed
+    bytes."""
+
+    kind: int
+    name: str
+    principals: tuple[str, ...]
+    valid_after: int
+    valid_before: int
+    critical_options: bytes
+    authority: HostKey
+    signed_bytes: bytes
+    signature: bytes
+
+    def find_rejection(self, principal: str, entries: Iterable[KnownKey]) -> str | None:
+        """Return the reason why the certificate is not valid for ``principal``, or ``None`` if it
+        is.
+
+        ``entries`` are the lines of known_hosts that match the host.
+        """
+        if not any(entry.is_authority and entry.key == self.authority for entry in entries):
+            return f"no @cert-authority line contains {self.authority.fingerprint}"
+        if self.kind != HOST_CERTIFICATE_TYPE:
+            return "it is not a host certificate"
+        if self.principals and principal.lower() not in self.principals:
+            return f"it is valid for {', '.join(self.principals)}, not for {principal}"
+        if not self.valid_after <= time.time() < self.valid_before:
+            return "it is not valid at this time"
+        if self.critical_options:
+            return "it contains critical options"
+        return None if self._is_signature_valid() else "its signature is invalid"
+
+    def _is_signature_valid(self) -> bool:
+        algorithm = Message(self.signature).get_text()
+        if algorithm == _FORBIDDEN_SIGNATURE:
+            return False
+        try:
+            authority = PKey.from_type_string(self.authority.kind, self.authority.blob)
+            return bool(authority.verify_ssh_sig(self.signed_bytes, Message(self.signature)))
+        except (SSHException, ValueError):  # the signature has another type or length
+            return False
+
+
+def parse_certificate(blob: bytes) -> HostCertificate | None:
+    """Return the certificate in the public key ``blob``, or ``None`` if it contains no certificate."""
+    try:
+        return _parse_fields(blob)
+    except (SSHException, ValueError, KeyError, IndexError):
+        return None
+
+
+def _parse_fields(blob: bytes) -> HostCertificate | None:
+    message = Message(blob)
+    kind = message.get_text()
+    if not kind.endswith(CERTIFICATE_SUFFIX):
+        return None
+    message.get_string()  # nonce
+    plain = kind.removesuffix(CERTIFICATE_SUFFIX)
+    # Number of strings that follow the key type in a public key.
+    for _ in range(2 if plain.startswith("ecdsa-") else {"ssh-ed25519": 1, "ssh-rsa": 2}[plain]):
+        message.get_string()
+    message.get_int64()  # serial number
+    role = message.get_int()
+    name = message.get_text()
+    names, principals = Message(message.get_string()), []
+    while names.get_remainder():
+        principals.append(names.get_text())
+    valid_after, valid_before = message.get_int64(), message.get_int64()
+    critical = message.get_string()
+    message.get_string()  # extensions; none is defined for host certificates
+    message.get_string()  # reserved
+    authority = message.get_string()
+    signed, signature = message.get_so_far(), message.get_string()
+    if len(signed) + 4 + len(signature) != len(blob):  # the library pads truncated data
+        return None
+    return HostCertificate(
+        role, name, tuple(principals), valid_after, valid_before, critical,
+        HostKey.from_blob(authority), signed, signature,
+    )  # fmt: skip

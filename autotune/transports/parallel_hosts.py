@@ -1,0 +1,91 @@
+"""Run the same work on many hosts in parallel."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Generic, Protocol, TypeVar
+
+from autotune.errors import AutotuneError, join_errors
+
+T = TypeVar("T")
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_POLL_SECONDS = 0.2  # s between checks for a pending signal
+
+
+class NamedHost(Protocol):
+    @property
+    def name(self) -> str: ...
+
+
+H = TypeVar("H", bound=NamedHost)
+
+
+@dataclass(frozen=True)
+class HostResults(Generic[T]):
+    """Results of work on several hosts, by host name in the given order.
+
+    Each host is either in ``results`` or in ``errors``.
+    """
+
+    results: dict[str, T] = field(default_factory=dict)
+    errors: dict[str, AutotuneError] = field(default_factory=dict)
+
+    def unwrap(self) -> dict[str, T]:
+        """Return the results, or raise ``AutotuneError`` with the message of every failed host.
+
+        If all errors have the same class, the raised error has that class too.
+        """
+        if not self.errors:
+            return self.results
+        raise join_errors(self.errors.values())
+
+
+def run_on_all(
+    hosts: Iterable[H], work: Callable[[H], T], max_parallel: int = 16
+) -> HostResults[T]:
+    """Run ``work`` to completion on every host, on at most ``max_parallel`` hosts concurrently.
+
+    ``AutotuneError``s are collected. Other exceptions are bugs and are raised after all work has
+    finished. Interrupts are also delayed until then, and no further work starts. Unfinished work
+    could change a host after the caller has restored it.
+    """
+    gathered: HostResults[T] = HostResults()
+    with _defer_signals() as pending, ThreadPoolExecutor(max_workers=max_parallel) as pool:
+        futures = {pool.submit(work, host): host for host in hosts}
+        while wait(futures, timeout=_POLL_SECONDS).not_done and not pending:
+            pass
+        if pending:
+            pool.shutdown(cancel_futures=True)
+    for future, host in futures.items():
+        try:
+            gathered.results[host.name] = future.result()
+        except AutotuneError as error:
+            gathered.errors[host.name] = error
+    return gathered
+
+
+@contextmanager
+def _defer_signals() -> Iterator[list[int]]:
+    """Collect termination signals and raise the first one after the block.
+
+    Only the main thread handles signals.
+    """
+    pending: list[int] = []
+    handlers = {}
+    if threading.current_thread() is threading.main_thread():
+        handlers = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+        handlers = {number: old for number, old in handlers.items() if callable(old)}
+    for number in handlers:
+        signal.signal(number, lambda number, _: pending.append(number))
+    try:
+        yield pending
+    finally:
+        for number, old in handlers.items():
+            signal.signal(number, old)
+    if pending:
+        signal.raise_signal(pending[0])

@@ -1,0 +1,164 @@
+"""Says what is being waited for when a command on a host takes long, on which host, and how long at most.
+
+Transports report every command. One thread watches them all. It sleeps while no command is late.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from math import inf
+
+from autotune.transports.base import Argv
+
+FIRST_NOTICE_SECONDS = 8.0  # s that a command may take unnoticed
+REPEAT_SECONDS = (22.0, 60.0)  # s until the next line; the last one repeats
+Listener = Callable[[str], object]
+
+
+@dataclass
+class Wait:
+    """A command that runs. ``next_notice`` is when the next line is, by the monotonic clock."""
+
+    purpose: str
+    host: str
+    start_time: float
+    max_seconds: float
+    next_notice: float
+    line_count: int = 0
+
+    def format_line(self, now: float) -> str:
+        """What is waited for, after some seconds."""
+        return (
+            f"waiting for {self.host}: {self.purpose} ({now - self.start_time:.0f} s so far, "
+            f"{self.max_seconds:.0f} s at most)"
+        )
+
+
+class Watcher:
+    """Tells listeners of late commands: the latest listener alone, so that no line is shown twice."""
+
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, unnoticed: float = FIRST_NOTICE_SECONDS
+    ) -> None:
+        self._clock, self._unnoticed = clock, unnoticed
+        self._changed = threading.Condition()
+        self._waits: dict[int, Wait] = {}
+        self._listeners: list[Listener] = []
+        self._next = inf  # when the thread looks again
+        self._thread: threading.Thread | None = None
+        self._local = threading.local()
+
+    @contextmanager
+    def listen(self, listener: Listener) -> Iterator[None]:
+        """Lines go to ``listener`` meanwhile."""
+        self._listeners.append(listener)
+        try:
+            yield
+        finally:
+            self._listeners.remove(listener)
+
+    @contextmanager
+    def describe(self, what: str = "", *, usual: float = 0.0) -> Iterator[None]:
+        """Commands of this thread are called ``what`` meanwhile, and take ``usual`` seconds."""
+        before = self._describe_current()
+        self._local.described = what or before[0], usual
+        try:
+            yield
+        finally:
+            self._local.described = before
+
+    @contextmanager
+    def watch_command(self, host: str, argv: Argv, most: float) -> Iterator[None]:
+        """A command runs meanwhile, for ``most`` seconds at most."""
+        what, usual = self._describe_current()
+        with self.watch(host, what or name_command(argv), most, usual=usual):
+            yield
+
+    @contextmanager
+    def watch(self, host: str, what: str, most: float, *, usual: float = 0.0) -> Iterator[None]:
+        """Something else is waited for meanwhile, for ``most`` seconds at most."""
+        now = self._clock()
+        wait = Wait(what, host, now, most, now + usual + self._unnoticed)
+        self._add_wait(wait)
+        try:
+            yield
+        finally:
+            with self._changed:
+                del self._waits[id(wait)]
+            if wait.line_count:
+                self._notify(f"{host}: {what} took {self._clock() - wait.start_time:.0f} s")
+
+    def notify_due(self) -> None:
+        """Tell of every command that is late now."""
+        now = self._clock()
+        with self._changed:
+            late = [wait for wait in self._waits.values() if wait.next_notice <= now]
+            for wait in late:
+                wait.next_notice = (
+                    now + REPEAT_SECONDS[min(wait.line_count, len(REPEAT_SECONDS) - 1)]
+                )
+                wait.line_count += 1
+        for wait in late:
+            self._notify(wait.format_line(now))
+
+    def _describe_current(self) -> tuple[str, float]:
+        described: tuple[str, float] = getattr(self._local, "described", ("", 0.0))
+        return described
+
+    def _add_wait(self, wait: Wait) -> None:
+        with self._changed:
+            self._waits[id(wait)] = wait
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run_watch, name="waiting", daemon=True)
+                self._thread.start()
+            elif wait.next_notice < self._next:
+                self._changed.notify()
+
+    def _run_watch(self) -> None:
+        while True:
+            with self._changed:
+                self._next = min((wait.next_notice for wait in self._waits.values()), default=inf)
+                left = self._next - self._clock()
+                if left > 0:
+                    self._changed.wait(None if self._next == inf else left)
+                    continue
+            self.notify_due()
+
+    def _notify(self, line: str) -> None:
+        listeners = self._listeners[-1:]
+        for listener in listeners:
+            # A display that fails must not keep the next line from being shown.
+            with suppress(Exception):
+                listener(line)
+
+
+def name_command(argv: Argv) -> str:
+    """The program of a command, without what wraps it."""
+    words = [word.rpartition("/")[2] for word in argv]
+    while words:
+        if words[0] == "env":
+            words = words[1:]
+        elif words[0] in ("timeout", "sudo", "nice", "exec"):
+            words = words[1:]
+            while words and (words[0].startswith("-") or words[0][:1].isdigit()):
+                words = words[1:]
+        elif words[0] == "sh" and "-c" in words[1:2] and len(words) > 4:
+            words = words[4:]
+        elif "=" in words[0]:
+            words = words[1:]
+        else:
+            return words[0]
+    return "a command"
+
+
+WATCHER = Watcher()
+about, command, wait, listening = (
+    WATCHER.describe,
+    WATCHER.watch_command,
+    WATCHER.watch,
+    WATCHER.listen,
+)

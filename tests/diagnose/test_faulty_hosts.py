@@ -1,0 +1,90 @@
+"""Hosts asked by themselves, and those that never answer right named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.deploy.stack import ServiceInstance
+from autotune.diagnose.faulty_hosts import (
+    TRY_INTERVAL_SECONDS,
+    find_faulty_instances,
+    is_host_suspected,
+)
+from autotune.measure.reading import Reading
+from autotune.services.base import Endpoint, Placement, Role
+from autotune.services.nginx.service import Nginx
+from autotune.services.php_fpm.service import PhpFpm
+from autotune.transports.base import CommandResult, HostUnreachable, Transport
+from autotune.transports.local import LocalTransport
+from autotune.transports.request import Request, TlsOptions
+
+RIGHT = b"found 100 of 100\n"
+SITE = Placement(
+    tier="web", host="web1", role=Role.WEB, directory="/x", listen=Endpoint("10.0.0.1", 80)
+)
+
+
+REQUEST = Request(Endpoint("10.0.0.9", 443), "/kv.php", RIGHT, host="shop", tls=TlsOptions())
+
+
+class Curl(LocalTransport):
+    """A host on which curl prints these answers, one after the other, the last one for ever."""
+
+    def __init__(self, name: str, *answers: str) -> None:
+        super().__init__(name)
+        self.asked: list[str] = []
+        self._answers = list(answers)
+
+    def run(self, argv, **options):  # type: ignore[no-untyped-def]
+        self.asked.append(argv[-1])
+        said = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if said == "unreachable":
+            raise HostUnreachable("web: no route")
+        return CommandResult(tuple(argv), 0, said, "")
+
+
+def parts() -> list[ServiceInstance]:
+    sites = [SITE, replace(SITE, host="web2", listen=Endpoint("10.0.0.2", 80))]
+    return [ServiceInstance(Nginx(), site) for site in sites] + [
+        ServiceInstance(PhpFpm(), replace(site, role=Role.APP)) for site in sites
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answers", "found"),
+    [
+        (["found 100 of 100\n\n200 0.002"], None),
+        (["Bad Gateway\n\n502 0.001"], "status 502"),
+        (["found 099 of 100\n\n200 0.002"], "status 200 with a wrong body, 'found 099 of 100\\n'"),
+        (["Bad Gateway\n\n502 0.001"] * 3 + ["found 100 of 100\n\n200 0.002"], None),
+        (["unreachable"], None),
+    ],
+    ids=["right", "502", "wrong body", "after an overload", "unreachable"],
+)
+def test_a_host_that_never_answers_right(answers: list[str], found: str | None) -> None:
+    pauses: list[float] = []
+    transports: dict[str, Transport] = {
+        "web1": Curl("web1", "found 100 of 100\n\n200 0.002"),
+        "web2": (second := Curl("web2", *answers)),
+    }
+    named = find_faulty_instances(parts(), transports, REQUEST, pauses.append)
+    assert named == ({"web.web2.nginx": found} if found else {})
+    assert set(second.asked) == {"http://shop:80/kv.php"}
+    assert pauses == [TRY_INTERVAL_SECONDS] * (len(second.asked) - 1)
+
+
+@pytest.mark.parametrize(
+    ("errors", "expected"),
+    [
+        ({}, False),
+        ({"5xx": 1}, False),
+        ({"5xx": 50}, True),
+        ({"wrong body": 30}, True),
+        ({"timeout": 90, "fd-unavailable": 10}, False),
+    ],
+)
+def test_only_wrong_answers_are_suspicious(errors: dict[str, int], expected: bool) -> None:
+    reading = Reading(rate=10, seconds=10, intended=100, violations=100, errors=errors)
+    assert is_host_suspected(reading) == expected

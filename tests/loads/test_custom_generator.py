@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import TargetError
+from autotune.loads.base import LoadResult, LoadSpec, Request
+from autotune.loads.custom_generator import CustomGenerator
+from autotune.loads.reading_run import take_reading
+from autotune.loads.registry import find_generator
+from autotune.services.base import Endpoint
+from autotune.target.read_target import read_target
+from autotune.transports.local import LocalTransport
+
+REQUEST = Request(Endpoint("127.0.0.1", 8080), "/kv.php")
+ORDER = LoadSpec(100.0, 10.0, ramp_seconds=0.0)
+
+
+def parsed(printed: str) -> LoadResult:
+    load = CustomGenerator(("./mine",))
+    (process,) = load.build_processes(REQUEST, ORDER)
+    return load.parse_checked(process, printed, REQUEST, ORDER)
+
+
+def test_a_histogram_is_taken_as_it_is() -> None:
+    found = parsed(
+        'ready\n{"requests": 1000, "errors": {"status": 3, "timeout": 0}, '
+        '"latencies": {"0.005": 990, "0.2": 7}}\n'
+    )
+    assert found.intended == found.right_answers + found.error_count == 1000
+    assert found.errors == {"status": 3}
+    assert found.histogram == {0.005: 990, 0.2: 7}
+    assert found.count_later_than(0.050) == 7
+    assert found.limited is None
+
+
+def test_who_keeps_none_says_how_many_were_late() -> None:
+    found = parsed('{"requests": 1000, "errors": {"refused": 100}, "late": 40}')
+    assert found.count_later_than(ORDER.latency_limit) == 40
+    assert found.right_answers == 900
+
+
+@pytest.mark.parametrize(
+    ("printed", "why"),
+    [
+        ('{"requests": 700, "late": 0}', "set out to send 700 of 1000"),
+        ('{"requests": 1000, "late": 0, "limited": "one core"}', "one core"),
+        ("", "cannot be read"),
+        ("Segmentation fault", "cannot be read"),
+        ("[]", "cannot be read"),
+        ('{"late": 3}', "cannot be read"),
+        ('{"requests": 1000}', "neither `latencies` nor `late`"),
+        ('{"requests": 1e3, "late": 0}', "is no count"),
+        ('{"requests": true, "late": 0}', "is no count"),
+        ('{"requests": 1000, "late": -1}', "is no count"),
+        ('{"requests": 1000, "latencies": {"fast": 1000}}', "cannot be read"),
+        ('{"requests": 1000, "latencies": {"0.1": 400}}', "400 answers and errors of 1000"),
+        ('{"requests": 1000, "late": 900, "errors": {"x": 200}}', "1100 answers and errors"),
+    ],
+)
+def test_what_says_nothing_about_the_server(printed: str, why: str) -> None:
+    assert why in (parsed(printed).limited or "")
+
+
+MINE = """
+import json, sys
+told = json.load(sys.stdin)
+requests = round(told["rate"] * told["seconds"])
+print(json.dumps({"requests": requests, "errors": {told["url"]: 1}, "late": 2}))
+"""
+
+
+def test_it_is_told_its_share_and_run(tmp_path: Path) -> None:
+    program = tmp_path / "mine.py"
+    program.write_text(MINE)
+    load = CustomGenerator((sys.executable, str(program)))
+    told = [json.loads(p.input or b"") for p in load.build_processes(REQUEST, ORDER, hosts=4)]
+    assert [one["rate"] for one in told] == [25.0] * 4
+    found = take_reading(load, REQUEST, ORDER, LocalTransport(), max_rate=20_000.0)
+    assert found.intended == 1000
+    assert found.errors == {"http://127.0.0.1:8080/kv.php": 1}
+    assert found.count_later_than(ORDER.latency_limit) == 2
+    assert found.limited is None
+
+
+TARGET = """
+name: shop
+slo: {p99: 50ms}
+hosts: {lb1: {address: 198.18.0.1}}
+tiers: {lb: {hosts: lb1, service: nginx}}
+load: {command: [./mine, --fast]}
+"""
+
+
+def test_it_is_looked_for_beside_the_target(tmp_path: Path) -> None:
+    path = tmp_path / "shop.yaml"
+    path.write_text(TARGET)
+    with pytest.raises(TargetError, match=r"shop.yaml:6:18: there is no program './mine'"):
+        find_generator(read_target(path))
+    (tmp_path / "mine").write_text("")
+    load = find_generator(read_target(path))
+    assert isinstance(load, CustomGenerator)
+    assert load.argv == (str(tmp_path / "mine"), "--fast")

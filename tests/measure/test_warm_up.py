@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from autotune.measure import Reading
+from autotune.measure.warm_up import (
+    EXPECTED_PEAK_SHARE,
+    FUTILE_WINDOWS,
+    MAX_WINDOWS,
+    WarmUpWindow,
+    is_cache_filling,
+    run_warm_up,
+)
+
+
+@dataclass
+class Stack:
+    """A stack that answers in 5 ms up to ``peak``; ``rate_of_hits`` is that of its cache after so
+    many lookups.
+    """
+
+    rate_of_hits: Callable[[int], float] | None = None
+    peak: float = 1e9
+    hits: int = 0
+    misses: int = 0
+
+    def probe(self, rate: float, seconds: float) -> Reading:
+        n = int(rate * seconds)
+        if self.rate_of_hits is not None:
+            hit = round(n * self.rate_of_hits(self.hits + self.misses))
+            self.hits, self.misses = self.hits + hit, self.misses + n - hit
+        late = 0 if rate <= self.peak else n
+        return Reading(rate, seconds, n, late, histogram={0.005: n - late})
+
+    def lookups(self) -> tuple[int, int] | None:
+        return (self.hits, self.misses) if self.rate_of_hits is not None else None
+
+
+def filling(keys: int) -> Callable[[int], float]:
+    return lambda lookups: min(0.99, lookups / keys)
+
+
+def test_a_stack_without_a_cache_settles_in_two_windows() -> None:
+    stack = Stack()
+    warm_up_result = run_warm_up(stack.probe, stack.lookups, 100.0, max_rate=1e6)
+    assert (warm_up_result.is_settled, len(warm_up_result.windows)) == (True, 2)
+
+
+def test_a_cache_that_is_warm_settles_in_four() -> None:
+    stack = Stack(lambda _: 0.95)
+    warm_up_result = run_warm_up(stack.probe, stack.lookups, 100.0, max_rate=1e6)
+    assert (warm_up_result.is_settled, len(warm_up_result.windows)) == (True, 4)
+    assert warm_up_result.hit_rate == pytest.approx(0.95, abs=0.01)
+
+
+def test_a_cache_that_fills_while_it_is_asked_is_waited_for() -> None:
+    stack = Stack(filling(10_000))
+    warm_up_result = run_warm_up(stack.probe, stack.lookups, 2000.0, max_rate=1e6)
+    assert warm_up_result.is_settled
+    assert warm_up_result.hit_rate == pytest.approx(0.99, abs=0.01)
+
+
+def test_a_cache_that_fills_at_a_crawl_is_never_called_settled() -> None:
+    stack = Stack(filling(20_000))  # 90 lookups a window: half a point more hits each
+    warm_up_result = run_warm_up(stack.probe, stack.lookups, 150.0, max_rate=1e6)
+    assert not warm_up_result.is_settled
+    assert len(warm_up_result.windows) == MAX_WINDOWS
+
+
+@dataclass
+class Failing:
+    """A stack of whose requests the fraction ``failed(rate)`` time out; those of the others are late."""
+
+    failed: Callable[[float], float]
+
+    def probe(self, rate: float, seconds: float) -> Reading:
+        n = int(rate * seconds)
+        failed = round(n * self.failed(rate))
+        return Reading(rate, seconds, n, n, {"timeout": failed}, histogram={0.2: n - failed})
+
+
+@pytest.mark.parametrize(
+    ("failed", "windows", "failed_at"),
+    [
+        # Workers that something else holds: no load helps.
+        (lambda _: 0.3, FUTILE_WINDOWS, EXPECTED_PEAK_SHARE * 1000.0 / 4),
+        (lambda _: 1.0, 2, EXPECTED_PEAK_SHARE * 1000.0 / 2),  # nothing answers
+        (lambda rate: rate / 2000.0, MAX_WINDOWS, None),  # less load helps
+        (lambda _: 0.0, MAX_WINDOWS, None),  # a cold cache: all late, at any load
+    ],
+)
+def test_less_load_is_offered_as_long_as_it_helps(
+    failed: Callable[[float], float], windows: int, failed_at: float | None
+) -> None:
+    stack = Failing(failed)
+    warm_up_result = run_warm_up(stack.probe, lambda: None, 1000.0, max_rate=1e6)
+    assert (warm_up_result.is_settled, len(warm_up_result.windows)) == (False, windows)
+    assert warm_up_result.failed_rate == failed_at
+
+
+def test_an_overloaded_stack_is_given_less() -> None:
+    stack = Stack(peak=300.0)
+    warm_up_result = run_warm_up(stack.probe, stack.lookups, 1000.0, max_rate=1e6)
+    assert warm_up_result.sustained_rate is not None
+    assert warm_up_result.sustained_rate <= 300.0
+
+
+@pytest.mark.parametrize(
+    ("hits", "expected"),
+    [
+        ([None, None], False),  # no cache
+        ([0.5, 0.5, 0.5], True),  # too early to tell
+        ([0.3, 0.5, 0.505, 0.509], True),
+        ([0.500, 0.504, 0.508, 0.507], False),
+        ([0.9, 0.9002, 0.9004, 0.9006], False),  # hardly
+        ([0.9, 0.8, 0.7, 0.6], False),
+    ],
+)
+def test_climbing_is_never_falling(hits: list[float | None], expected: bool) -> None:
+    assert is_cache_filling([WarmUpWindow(100.0, False, 0.005, hit) for hit in hits]) is expected

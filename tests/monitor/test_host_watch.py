@@ -1,0 +1,250 @@
+"""Watching never fails a reading, whatever the hosts do."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.deploy.private_servers import PID_SUFFIX
+from autotune.deploy.stack import ServiceInstance
+from autotune.monitor import counters
+from autotune.monitor.host_watch import (
+    HostWatch,
+    WatchedHost,
+    count_complaints,
+    find_log,
+    find_process_owners,
+)
+from autotune.services.apache.service import Apache
+from autotune.services.base import Endpoint, Placement, Role, Service
+from autotune.services.memcached.service import Memcached
+from autotune.services.nginx.service import Nginx
+from autotune.services.php_fpm.service import PhpFpm
+from autotune.services.postgresql.service import Postgresql
+from autotune.services.registry import find_diagnosis
+from autotune.transports.base import Argv, CommandResult, HostUnreachable, Transport
+from autotune.transports.local import LocalTransport
+
+
+class Elsewhere(LocalTransport):
+    """This machine, reached as if it were another one; it may break in several ways."""
+
+    def __init__(self, output: str | None = None, error: Exception | None = None) -> None:
+        self._output, self._error = output, error
+
+    def run(
+        self,
+        argv: Argv,
+        *,
+        input: bytes | None = None,  # as the Protocol has it
+        timeout: float = 30.0,
+        sudo: bool = False,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> CommandResult:
+        if self._error:
+            raise self._error
+        if self._output is not None:
+            return CommandResult(tuple(argv), 1, self._output, "")
+        return super().run(argv, input=input, timeout=timeout, sudo=sudo, cwd=cwd, env=env)
+
+
+def host(directory: Path, transport: Transport | None) -> WatchedHost:
+    site = Placement(
+        tier="lb", host="a", role=Role.PROXY, directory=str(directory),
+        listen=Endpoint("127.0.0.1", 1), programs={"memcached-tool": "/no/such/program"},
+    )  # fmt: skip
+    cache = replace(site, tier="cache", role=Role.CACHE)
+    return WatchedHost(
+        "a", 2.0, (ServiceInstance(Nginx(), site), ServiceInstance(Memcached(), cache)), transport
+    )
+
+
+@pytest.mark.parametrize("transport", [None, Elsewhere()], ids=["here", "elsewhere"])
+def test_a_host_ends_with_a_last_look_when_it_is_left(
+    tmp_path: Path, transport: Transport | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "autotune.monitor.host_watch.LAST_SAMPLE", 60.0
+    )  # however busy this machine is
+    with HostWatch([host(tmp_path, transport)], 600.0) as watch:
+        whoami = Path(watch._streams["a"]._whoami)
+        while not whoami.exists():
+            time.sleep(0.01)
+        (tmp_path / "nginx-error.log").write_text("8 worker_connections are not enough\n")
+    seen = watch.observations
+    assert len(seen.samples["a"]) >= 1
+    assert seen.sampling_cpu_seconds["a"] > 0
+    assert not whoami.exists()
+    assert seen.log_complaints == {"lb.a.nginx": {"worker_connections": 1}}
+    assert set(seen.counters["cache.a.memcached"]) == {None}
+    assert not seen.failures
+
+
+def test_a_host_that_hangs_is_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotune.monitor.host_watch.LAST_SAMPLE", 0.1)
+    over = threading.Event()
+
+    class Hanging(LocalTransport):
+        def run(self, argv: Argv, **options: object) -> CommandResult:  # type: ignore[override]
+            over.wait()
+            return CommandResult(tuple(argv), 0, "", "")
+
+    with HostWatch([host(tmp_path, Hanging())], 1.0) as watch:
+        pass
+    assert "a did not deliver its samples in time" in watch.observations.failures
+    over.set()
+
+
+@pytest.mark.parametrize(
+    "transport",
+    [
+        Elsewhere(error=HostUnreachable("no route")),
+        Elsewhere(error=OSError("broken pipe")),
+        Elsewhere(error=RuntimeError("a bug in there")),
+        Elsewhere(output=""),
+        Elsewhere(output="sh: tail: not found\n"),
+        Elsewhere(output="== sample ==\n==> /proc/stat <==\ncpu x y z\n== sample ==\n"),
+    ],
+    ids=["unreachable", "broken", "bug", "silent", "no tools", "garbled"],
+)
+def test_a_host_that_fails_is_a_host_without_samples(tmp_path: Path, transport: Transport) -> None:
+    with HostWatch([host(tmp_path, transport)], 1.0) as watch:
+        reading = "taken"
+    assert reading == "taken"
+    assert watch.observations.samples.get("a", ()) == ()
+
+
+def test_what_the_reading_raises_comes_through(tmp_path: Path) -> None:
+    with pytest.raises(KeyboardInterrupt), HostWatch([host(tmp_path, None)], 1.0):
+        raise KeyboardInterrupt
+
+
+def test_private_processes_are_known_by_their_session(tmp_path: Path) -> None:
+    (tmp_path / f"nginx{PID_SUFFIX}").write_text(Path("/proc/self/stat").read_text())
+    assert find_process_owners(host(tmp_path, None)).sessions == {os.getpid(): "lb.a.nginx"}
+    elsewhere = find_process_owners(host(tmp_path, Elsewhere()))
+    assert elsewhere.sessions == {}
+    assert elsewhere.programs["nginx"] == "lb.a.nginx"
+
+
+AT = "2026/11/21 04:50:12 [alert] 812#812: "
+APACHE = "[Sat Nov 21 07:18:04.461156 2026] [{0}:error] [pid 812:tid 812] {1}"
+
+
+def site_of(role: Role, installed: bool) -> Placement:
+    return Placement(
+        tier="lb", host="a", role=role, directory="/srv/lb", listen=Endpoint("127.0.0.1", 1),
+        installed=installed, programs={"php-fpm": "/usr/sbin/php-fpm8.2"},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("line", "about"),
+    [
+        (AT + "*9 64 worker_connections are not enough while connecting to upstream",
+         "worker_connections"),
+        (AT + "64 worker_connections are not enough, reusing connections", "worker_connections"),
+        (AT + "accept4() failed (24: Too many open files)", "open_files"),
+        (AT + "*1 socket() failed (24: Too many open files) while connecting to upstream",
+         "open_files"),
+        (AT + "*7 connect() to unix:web.here.php-fpm.sock failed (11: Resource temporarily "
+         "unavailable) while connecting to upstream", "upstream_queue_full"),
+        (AT + "*7 connect() failed (111: Connection refused) while connecting to upstream",
+         "upstream_refused"),
+        (AT + "*3 upstream timed out (110: Connection timed out)", "upstream_timed_out"),
+        (AT + "*3 no live upstreams while connecting to upstream", "no_live_upstreams"),
+        (AT + "*3 connect() to 127.0.0.1:80 failed (99: Cannot assign requested address)",
+         "no_ports"),
+        ("[21-Nov-2026 05:01:01] WARNING: [pool www] server reached pm.max_children setting (5)",
+         "max_children"),
+        (AT + "signal process started", None),
+        (APACHE.format("mpm_prefork", "AH00161: server reached MaxRequestWorkers setting, consider "
+         "raising the MaxRequestWorkers setting"), "max_workers"),
+        (APACHE.format("mpm_event", "AH03490: scoreboard is full, not at MaxRequestWorkers."
+         "Increase ServerLimit."), "max_workers"),
+        (APACHE.format("mpm_event", "AH10159: server is within MinSpareThreads of "
+         "MaxRequestWorkers, consider raising the MaxRequestWorkers setting"), None),
+        (APACHE.format("proxy", "(111)Connection refused: AH00957: http: attempt to connect to "
+         "127.0.0.1:80 (127.0.0.1:80) failed"), "upstream_refused"),
+        (APACHE.format("proxy", "(11)Resource temporarily unavailable: AH02454: FCGI: attempt to "
+         "connect to Unix domain socket /run/php/php8.2-fpm.sock (localhost:8000) failed"),
+         "upstream_queue_full"),
+        (APACHE.format("proxy", "(99)Cannot assign requested address: AH00957: http: attempt to "
+         "connect to 127.0.0.1:80 (127.0.0.1:80) failed"), "no_ports"),
+        (APACHE.format("proxy_http", "(70007)The timeout specified has expired: AH01102: error "
+         "reading status line from remote server 127.0.0.1:80"), "upstream_timed_out"),
+        (APACHE.format("proxy_balancer", "AH01167: balancer://web: All workers are in error state "
+         "for route ()"), "no_live_upstreams"),
+        (APACHE.format("core", "(24)Too many open files: AH00052: child pid 9 exit signal"),
+         "open_files"),
+    ],
+)  # fmt: skip
+def test_complaints(line: str, about: str | None) -> None:
+    writer = Apache() if ":error]" in line else PhpFpm() if "[pool " in line else Nginx()
+    part = ServiceInstance(writer, site_of(Role.PROXY, installed=False))
+    assert count_complaints(f"{line}\n{line}\n", part) == ({about: 2} if about else {})
+
+
+@pytest.mark.parametrize(
+    ("service", "role", "installed", "expected"),
+    [
+        (Nginx(), Role.PROXY, False, "/srv/lb/nginx-error.log"),
+        (Nginx(), Role.PROXY, True, "/var/log/nginx/error.log"),
+        (PhpFpm(), Role.APP, False, "/srv/lb/php-fpm.log"),
+        (PhpFpm(), Role.APP, True, "php8.2-fpm.service"),
+        (Apache(), Role.PROXY, False, "/srv/lb/apache2-error.log"),
+        (Apache(), Role.PROXY, True, "/var/log/apache2/error.log"),
+        (Memcached(), Role.CACHE, False, None),
+        (Memcached(), Role.CACHE, True, "memcached.service"),
+    ],
+)
+def test_where_a_service_says_what_is_wrong(
+    service: Service, role: Role, installed: bool, expected: str | None
+) -> None:
+    assert find_log(ServiceInstance(service, site_of(role, installed))) == expected
+
+
+class Asked(LocalTransport):
+    """Answers the command that asks for counters; a reading is over after the third time."""
+
+    def __init__(self) -> None:
+        self.times = 0
+        self.often = threading.Event()
+
+    def run(self, argv: Argv, **options: object) -> CommandResult:  # type: ignore[override]
+        if "psql" not in " ".join(argv):
+            return CommandResult(tuple(argv), 1, "", "")
+        self.times += 1
+        if self.times == 3:
+            self.often.set()
+        return CommandResult(tuple(argv), 0, f"active {self.times}\nlock_waits 0\n", "")
+
+
+def test_a_server_that_is_asked_by_a_command_alone_is_asked_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    query = find_diagnosis("postgresql").counter_query
+    assert query is not None
+    assert query.interval_seconds > 0
+    monkeypatch.setattr(counters, "query_of", lambda _: replace(query, every=0.01))
+    site = Placement(
+        tier="db", host="a", role=Role.DATABASE, directory="/run/t", installed=True,
+        listen=Endpoint("127.0.0.1", 1), programs={"postgres": "/usr/lib/postgresql/15/bin/postgres"},
+    )  # fmt: skip
+    transport = Asked()
+    with HostWatch(
+        [WatchedHost("a", 2.0, (ServiceInstance(Postgresql(), site),), transport)], 60.0
+    ) as watch:
+        assert transport.often.wait(30.0)
+    answers = watch.observations.counters["db.a.postgresql"]
+    assert len(answers) >= 4
+    assert [answer.values["active"] for answer in answers[:4] if answer] == [1, 2, 3, 4]

@@ -1,0 +1,111 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics
+from prometheus_client.parser import text_string_to_metric_families as prometheus
+from typer.testing import CliRunner
+
+from autotune.cli import app
+from autotune.report.csv_and_metrics import format_csv, format_metrics
+from autotune.report.page import write_atomically
+from autotune.report.progress import PageWriter
+from autotune.report.studies import Study, open_study
+from autotune.report.view import build_study_view
+from tests.report.test_progress import PlainProgress
+
+STUDIES = Path(__file__).with_name("studies")
+NAMES = sorted(path.name for path in STUDIES.iterdir())
+SAMPLE = re.compile(r'[a-z_]+\{(?:[a-z]+="(?:[^"\\\n]|\\[n"\\])*",?)+\} -?[0-9.e+-]+')
+
+
+def rows(study: Study, name: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(format_csv(build_study_view(study), name))))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_trial_and_reading_is_a_row(name: str, study: Callable[[str], Study]) -> None:
+    opened = study(name)
+    trials, readings = rows(opened, "trials"), rows(opened, "readings")
+    assert [int(row["trial"]) for row in trials] == [trial.number for trial in opened.state.trials]
+    assert [float(row["rate"]) for row in readings] == [r["rate"] for r in opened.readings]
+
+
+def test_a_row_has_the_settings_and_the_capacity(study: Callable[[str], Study]) -> None:
+    best = rows(study("improved"), "trials")[1]
+    assert best["web.php_fpm.max_children"] == "16"
+    assert float(best["low"]) < float(best["capacity"]) < float(best["high"])
+    assert best["failure"] == ""
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_metrics_are_well_formed(name: str, study: Callable[[str], Study]) -> None:
+    text = format_metrics(build_study_view(study(name)))
+    *lines, last, end = text.split("\n")
+    assert (last, end) == ("# EOF", "")
+    samples = [line for line in lines if not line.startswith("#")]
+    assert all(SAMPLE.fullmatch(line) for line in samples), samples
+    for parse in (openmetrics, prometheus):
+        families = {family.name: family for family in parse(text)}
+        assert sum(len(family.samples) for family in families.values()) == len(samples)
+        assert all(family.type == "gauge" and family.documentation for family in families.values())
+
+
+def test_each_trial_says_when_it_began(study: Callable[[str], Study]) -> None:
+    opened = study("improved")
+    families = {
+        family.name: family for family in openmetrics(format_metrics(build_study_view(opened)))
+    }
+    begun = families["autotune_trial_begun_timestamp_seconds"].samples
+    assert [int(sample.labels["trial"]) for sample in begun] == [
+        t.number for t in opened.state.trials
+    ]
+    assert begun[0].labels["phase"] == "baseline"
+    assert (
+        datetime.fromtimestamp(begun[1].value, UTC).isoformat()
+        == "2026-03-02T09:00:36.600000+00:00"
+    )
+
+
+def test_the_dashboard_asks_for_metrics_there_are(study: Callable[[str], Study]) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "grafana-dashboard.json").read_text()
+    asked = set(re.findall(r"autotune_[a-z_]+", text))
+    studies = [format_metrics(build_study_view(study(name))) for name in NAMES]
+    answered = {family.name for each in studies for family in openmetrics(each)}
+    assert answered == asked
+    assert all(panel["targets"] for panel in json.loads(text)["panels"])
+
+
+def test_metrics_say_what_the_status_does(study: Callable[[str], Study]) -> None:
+    text = format_metrics(build_study_view(study("improved")))
+    assert 'autotune_finished{study="improved"} 1\n' in text
+    assert 'autotune_trials{study="improved",outcome="screened"} 4\n' in text
+    assert 'autotune_capacity{study="improved",side="best",value="peak"} 21' in text
+    assert "left_seconds" not in text
+
+
+def test_metrics_are_written_after_each_trial(
+    copied: Callable[[str], Path], tmp_path: Path
+) -> None:
+    directory, path = copied("killed"), tmp_path / "out" / "autotune.prom"
+    opened = open_study(directory)
+    display = PlainProgress(opened.target, lambda: opened.state, io.StringIO())
+    publish = partial(write_atomically, path)
+    for when in ("trial_begins", "trial_ends"):
+        getattr(PageWriter(display, directory, publish), when)(opened.state.trials[0])
+        assert path.read_text() == format_metrics(build_study_view(opened))
+        path.unlink()
+
+
+def test_a_table_there_is_not() -> None:
+    result = CliRunner().invoke(app, ["report", str(STUDIES / "aa"), "--csv", "trails"])
+    assert result.exit_code != 0
+    assert "unknown table 'trails'" in str(result.exception)

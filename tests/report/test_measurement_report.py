@@ -1,0 +1,73 @@
+"""What `autotune measure` says, of the recorded baseline and best of a study."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from autotune.report import measurement_report
+from autotune.report.load_curve import build_load_curve
+from autotune.report.studies import Study
+from autotune.report.view import find_conclusion
+from autotune.study.measure_capacity import Measurement
+from autotune.study.study_state import Trial
+
+Opened = Callable[[str], Study]
+
+
+def repeats(study: Study) -> tuple[Trial, ...]:
+    found = find_conclusion(study.state).best
+    assert found is not None
+    return tuple(trial for trial in found.repeats if trial.peak)
+
+
+def test_each_measurement_has_its_ladder_hosts_and_bottleneck(study: Opened) -> None:
+    opened = study("improved")
+    found = Measurement(opened.name, repeats(opened))
+    said = json.loads(json.dumps(measurement_report.build_measurement_json(found, opened)))
+    assert len(said["peaks"]) == len(found.trials) > 1
+    for one in said["peaks"]:
+        mine = [
+            r
+            for r in opened.readings
+            if r["trial"] == one["trial"] and r.get("purpose") != "warm-up"
+        ]
+        assert sum(step["intended"] for step in one["ladder"]) == sum(r["intended"] for r in mine)
+        assert {"hosts", "bottleneck"} <= one.keys()
+    assert sum(step["readings"] for step in said["ladder"]) == sum(
+        step["readings"] for one in said["peaks"] for step in one["ladder"]
+    )
+    for step in said["ladder"]:
+        known = [step[p] for p in ("p50", "p90", "p95", "p99", "p99.9") if step[p] is not None]
+        assert known == sorted(known)
+        assert all(0 < seconds < 10 for seconds in known)
+
+
+def test_the_text_has_a_line_for_each_load_step(study: Opened) -> None:
+    opened = study("improved")
+    trials = repeats(opened)
+    said = measurement_report.format_measurement(Measurement(opened.name, trials), opened)
+    numbers = {trial.number for trial in trials}
+    steps = build_load_curve(r for r in opened.readings if r["trial"] in numbers)
+    lines = said.splitlines()
+    head = next(i for i, line in enumerate(lines) if "offered" in line)
+    assert all("/s" in line for line in lines[head + 1 : head + 1 + len(steps)])
+    assert "p99.9" in lines[head]
+    assert "spread between repeats" in said
+
+
+@pytest.mark.parametrize("name", ["unmeetable"])
+def test_where_nothing_is_carried_the_ladder_says_why(name: str, study: Opened) -> None:
+    opened = study(name)
+    trial = next(t for t in opened.state.list_finished() if t.peak and not t.peak.is_feasible)
+    said = measurement_report.format_measurement(Measurement(opened.name, (trial,)), opened)
+    assert said.startswith("SLO not attainable at any rate")
+    assert "✗" in said
+    assert (
+        measurement_report.build_measurement_json(Measurement(opened.name, (trial,)), opened)[
+            "peak"
+        ]
+        == 0.0
+    )

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.report.studies import Study
+from autotune.report.text_report import format_headline
+from autotune.report.view import Conclusion, MeasuredConfiguration, build_study_view
+from autotune.study.study_state import Phase, State, Trial
+from autotune.target.model import Simulated, Target
+from autotune.target.read_target import read_target
+
+TARGET = read_target(Path(__file__).parents[2] / "targets" / "local.yaml").target
+AT = "p99 ≤ 50 ms"
+BASELINE = MeasuredConfiguration(Trial(0, Phase.BASELINE, {}), ())
+BEST = MeasuredConfiguration(Trial(7, Phase.SEARCH, {}), ())
+
+
+def told(verdict: str, target: Target = TARGET, **known: Any) -> str:
+    """The headline of a study that concluded this, of which that is known."""
+    empty = build_study_view(Study(Path("lab"), target, (), State()))
+    known = {"baseline": BASELINE, "best": BEST, "gain": None, "trials": {"complete": 5}, **known}
+    return format_headline(
+        replace(
+            empty,
+            conclusion=Conclusion(verdict, known["baseline"], known["best"], None),
+            capacities={"baseline": {"peak": None}, "best": {"peak": 1706.0}},
+            gain=known["gain"],
+            trials=known["trials"],
+        )
+    )
+
+
+def gain(ratio: float, low: float, high: float, pairs: int = 6) -> dict[str, float]:
+    return {"ratio": ratio, "low": low, "high": high, "pairs": pairs}
+
+
+CASES: list[tuple[str, dict[str, Any], str]] = [
+    (
+        "improved",
+        {"gain": gain(1.41, 1.36, 1.47)},
+        "+41 % [36, 47] requests/s at p99 ≤ 50 ms, 6 alternating pairs",
+    ),
+    (
+        "improved",
+        {},
+        "1,706 requests/s at p99 ≤ 50 ms; the baseline does not meet the SLO at any rate",
+    ),
+    (
+        "no-improvement",
+        {"gain": gain(1.01, 0.98, 1.04, 5)},
+        f"no distinguishable improvement: +1.0 % [-2.0, 4.0] requests/s at {AT}, 5 alternating pairs",
+    ),
+    (
+        "no-improvement",
+        {"gain": gain(1.52, 1.07, 2.16, 3)},
+        (
+            "likely an improvement, but not proven at 95 %: "
+            f"+52 % [7, 116] requests/s at {AT}, 3 alternating pairs"
+        ),
+    ),
+    (
+        "no-improvement",
+        {"gain": gain(0.9, 0.85, 0.95, 1)},
+        (
+            "no improvement: the best candidate is worse, "
+            f"-10 % [-15, -5] requests/s at {AT}, 1 alternating pair"
+        ),
+    ),
+    (
+        "no-improvement",
+        {"gain": gain(1.2, 0.98, 1.47, 2)},
+        (
+            "too little time to prove a gain (needs 3 pairs): "
+            f"+20 % [-2, 47] requests/s at {AT}, 2 alternating pairs"
+        ),
+    ),
+    (
+        "no-improvement",
+        {"best": None},
+        "no improvement at p99 ≤ 50 ms: no other configuration met the SLO",
+    ),
+    (
+        "no-improvement",
+        {},
+        "no improvement at p99 ≤ 50 ms: no other configuration was confirmed",
+    ),
+    (
+        "no-improvement",
+        {"best": None, "trials": {"complete": 1, "failed": 0, "screened": 0}},
+        ("no improvement at p99 ≤ 50 ms: time ran out before any candidate was tried"),
+    ),
+    (
+        "unmeetable",
+        {"best": None},
+        "p99 ≤ 50 ms not attainable at any rate with any configuration tried",
+    ),
+    (
+        "unmeetable",
+        {},
+        "p99 ≤ 50 ms not met: trial 7 met it once, but not again",
+    ),
+    ("stopped", {}, "unfinished: no verdict for lab yet"),
+    (
+        "stopped",
+        {"baseline": None, "best": None, "trials": {"complete": 0}},
+        "no verdict: lab compared no configurations at p99 ≤ 50 ms",
+    ),
+]
+
+
+@pytest.mark.parametrize(("verdict", "found", "said"), CASES)
+def test_no_more_is_said_than_was_proven(verdict: str, found: dict[str, Any], said: str) -> None:
+    assert told(verdict, **found) == said
+
+
+def test_the_headline_of_a_model_says_so() -> None:
+    modelled = TARGET.model_copy(update={"simulated": Simulated()})
+    said = told("improved", modelled, gain=gain(1.41, 1.36, 1.47))
+    assert said.endswith("pairs (simulated; no host was touched)")

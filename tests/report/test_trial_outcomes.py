@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from autotune.report.trial_outcomes import (
+    ReadingCounts,
+    count_readings,
+    describe_errors,
+    format_trial_label,
+)
+from autotune.study.study_state import Phase, Trial
+
+
+def reading(trial: int, purpose: str = "peak", **counts: object) -> dict[str, object]:
+    return {
+        "trial": trial,
+        "purpose": purpose,
+        "intended": 100,
+        "violations": 10,
+        "errors": {"5xx": 4},
+        "limited": None,
+        **counts,
+    }
+
+
+def test_counts_are_summed_by_trial() -> None:
+    found = count_readings([reading(1), reading(1, errors={"5xx": 1, "timeout": 2}), reading(2)])
+    assert found[1].readings == 2
+    assert (found[1].intended, found[1].violations) == (200, 20)
+    assert found[1].errors == {"5xx": 5, "timeout": 2}
+    assert found[1].failed_share == 0.035
+    assert found[2].errors == {"5xx": 4}
+
+
+def test_warming_up_is_in_no_count_but_its_own() -> None:
+    found = count_readings([reading(1, "warm-up"), reading(1, "warm-up"), reading(1)])
+    assert (found[1].warmed, found[1].readings, found[1].intended) == (2, 1, 100)
+
+
+def test_limited_readings_are_counted() -> None:
+    assert count_readings([reading(1, limited="no free port"), reading(1)])[1].limited == 1
+
+
+def test_what_was_disturbed_is_in_no_count_but_its_own() -> None:
+    why = "CPU steal on host web1: 30 %"
+    found = count_readings(
+        [reading(1, disturbed=why), reading(1, "warm-up", disturbed=why), reading(1)]
+    )
+    assert (found[1].disturbed, found[1].readings, found[1].warmed) == (2, 1, 0)
+    assert found[1].intended == 100
+
+
+def test_nothing_is_nothing() -> None:
+    assert count_readings([]) == {}
+    assert ReadingCounts().failed_share == 0.0
+    assert describe_errors(None) == describe_errors(ReadingCounts()) == ""
+
+
+def test_a_trial_says_which_one_it_measures_again() -> None:
+    assert format_trial_label(Trial(7, Phase.SEARCH, {})) == "#7 search"
+    assert format_trial_label(Trial(21, Phase.CONFIRM, {}, of=7, bed="a")) == "#21 confirm #7 on a"
+    assert format_trial_label(Trial(9, Phase.ADVISED, {}, of=2)) == "#9 advised #2"

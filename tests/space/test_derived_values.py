@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import TargetError
+from tests.space.targets import fleet
+
+CHILDREN = "web.php_fpm.max_children"
+
+
+def parameters(*rules: str) -> str:
+    return "parameters:\n" + "".join(f"  {rule}\n" for rule in rules)
+
+
+def test_a_value_follows_its_siblings_and_others(tmp_path: Path) -> None:
+    rules = (
+        "web.php_fpm.max_spare_servers: {derive: max_children}",
+        "web.php_fpm.start_servers: {derive: 'min(max_children, 2 * web.nginx.worker_processes)'}",
+        # In base units: kilobytes of one follow from megabytes of another.
+        "cache.memcached.connections: {derive: 64 + cache.memcached.memory / 1 MB}",
+    )
+    space = fleet(tmp_path, parameters(*rules))
+    settings = space.build_candidate({CHILDREN: 40, "cache.memcached.memory": 100}).settings
+    assert settings["web.php_fpm.max_spare_servers"] == 40
+    assert settings["web.php_fpm.start_servers"] == 8
+    assert settings["cache.memcached.connections"] == 164
+    assert space.baseline["web.php_fpm.max_spare_servers"] == 5
+    assert space.preset_settings("recommended")["web.php_fpm.max_spare_servers"] == 32
+    assert not {"web.php_fpm.max_spare_servers", "cache.memcached.connections"} & {
+        d.name for d in space.tunable_dimensions
+    }
+
+
+def test_the_product_of_two_stays_within_its_bounds_and_rules(tmp_path: Path) -> None:
+    rule = "constraints: [lb.apache.MaxRequestWorkers <= 600]\n"
+    space = fleet(tmp_path, rule, ("lb1, service: nginx", "lb1, service: apache"))
+    candidate = space.build_candidate(
+        {"lb.apache.ServerLimit": 100, "lb.apache.ThreadsPerChild": 50}
+    )
+    settings = candidate.settings
+    product = int(settings["lb.apache.ServerLimit"]) * int(settings["lb.apache.ThreadsPerChild"])
+    assert settings["lb.apache.MaxRequestWorkers"] == product <= 600
+    assert candidate.repairs[0].rule == (
+        "lb.apache.MaxRequestWorkers <= 600: 100 * 50 = 5000 <= 600"
+    )
+    # One of two factors gives way, and no further than it must.
+    assert product > 600 - 50
+
+
+@pytest.mark.parametrize(
+    ("rules", "said"),
+    [
+        (["web.php_fpm.max_children: {derive: max_childs}"], "unknown name 'max_childs'"),
+        (["web.php_fpm.max_children: {derive: 2 *}"], "expected a value"),
+        (["web.php_fpm.pm: {derive: max_children}"], "has choices: it cannot be computed"),
+        (["web.php_fpm.max_children: {derive: max_requests, default: 5}"],
+         "`default` and `derive` exclude each other"),
+        (["web.php_fpm.max_children: {derive: max_spare_servers}",
+          "web.php_fpm.max_spare_servers: {derive: max_children}"], "follows from itself"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_derived_is_said(tmp_path: Path, rules: list[str], said: str) -> None:
+    with pytest.raises(TargetError, match=re.escape(said)):
+        fleet(tmp_path, parameters(*rules))

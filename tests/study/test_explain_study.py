@@ -1,0 +1,120 @@
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from autotune.cli import app
+from autotune.study.explain_study import format_explanation
+from tests.printed import printed
+
+TARGET = Path(__file__).parents[2] / "targets" / "paper.yaml"
+
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(scope="module")
+def studies(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One short study of a modelled stack, and a second that begins with its leaders."""
+    root = tmp_path_factory.mktemp("studies")
+    target = root / "short.yaml"
+    text = TARGET.read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if not line.startswith("budget:")]
+    target.write_text("\n".join([*lines, "budget: {trials: 7, time: 10h}", ""]), encoding="utf-8")
+    run = ["run", str(target), "--yes", "--studies", str(root)]
+    assert CliRunner().invoke(app, run).exit_code == 0
+    assert CliRunner().invoke(app, [*run, "--from", "paper"]).exit_code == 0
+    return root
+
+
+def explained(studies: Path, *more: str) -> dict[str, object]:
+    done = CliRunner().invoke(app, ["explain", "paper", "--studies", str(studies), *more])
+    assert done.exit_code == 0, done.output
+    return dict(printed("explanation", done.stdout.splitlines()[-1]))
+
+
+def events(study: Path, kind: str) -> list[dict[str, object]]:
+    lines = (study / "events.jsonl").read_text(encoding="utf-8").splitlines()
+    return [record for line in lines if (record := json.loads(line))["event"] == kind]
+
+
+def test_the_model_says_what_matters_without_a_measurement(studies: Path) -> None:
+    before = len(events(studies / "paper", "trial"))
+    found = explained(studies, "--json")
+    assert found["importance"]
+    assert found["changes"]
+    assert len(events(studies / "paper", "trial")) == before
+    shown = CliRunner().invoke(app, ["explain", "paper", "--studies", str(studies)]).stdout
+    assert f"\n{found['configurations']} configurations measured: too few" in shown
+
+
+def effect(name: str, share: float, changed_in: int) -> dict[str, object]:
+    return {"parameter": name, "effect": share, "ped_anova": None, "changed_in": changed_in}
+
+
+@pytest.mark.parametrize("configurations", [1, 3, 9, 10, 40])
+def test_each_effect_has_its_trials_and_none_is_told_from_few(configurations: int) -> None:
+    change = {"parameter": "lb.nginx.use", "loss": 0.1, "sd": 0.1}
+    explanation = {
+        "study": "s", "trial": 2, "configurations": configurations, "edges": [], "minimal": None,
+        "interactions": [{"first": "a", "second": "b", "effect": 0.1}], "changes": [change],
+        "importance": [effect("lb.nginx.use", 0.2, 5), effect("web.nginx.use", 0.001, 7)],
+    }  # fmt: skip
+    lines = format_explanation(explanation).splitlines()
+    told = [" ".join(line.split()) for line in lines if line.startswith("  ")]
+    assert told == (
+        ["lb.nginx.use ±20.0 % changed in 5", "a × b: ±10.0 %", "lb.nginx.use -9.5 % ± 10.0 %"]
+        if configurations >= 10
+        else []
+    )
+    assert any(str(configurations) in line for line in lines)
+
+
+def test_measured_the_smallest_set_can_be_exported(studies: Path, tmp_path: Path) -> None:
+    found = explained(studies, "--measure", "--yes", "--most", "24", "--json")
+    minimal = found["minimal"]
+    assert isinstance(minimal, dict)
+    assert minimal["kept"]
+    assert set(minimal["kept"]) | set(minimal["dropped"]) == {
+        change["parameter"] for change in found["changes"]
+    }
+    export = ["export", "paper", "--minimal", "--format", "json", "--of-a-model",
+              "--studies", str(studies)]  # fmt: skip
+    done = CliRunner().invoke(app, [*export, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 0, done.output
+    exported = json.loads((tmp_path / "out" / "settings.json").read_text())["parameters"]
+    assert set(exported) >= set(minimal["kept"])  # and what a rule makes of others
+    assert not set(exported) & set(minimal["dropped"])
+
+
+def test_the_leaders_of_an_earlier_study_are_tried_first(studies: Path) -> None:
+    (record,) = events(studies / "paper-2", "transferred")
+    assert record["of"] == "paper"
+    tried = [t for t in events(studies / "paper-2", "trial") if t["phase"] == "known"]
+    assert 1 <= len(tried) <= len(record["configurations"]) <= 3
+
+
+def test_a_study_of_somebody_else_is_explained_and_not_changed(
+    studies: Path, tmp_path: Path
+) -> None:
+    """It has no seal of this account here. Its hosts and its own storage are not needed."""
+    foreign = tmp_path / "received"
+    shutil.copytree(studies / "paper", foreign)
+    for name in ("seal", "study.db", "study.db-wal", "study.db-shm"):
+        (foreign / name).unlink(missing_ok=True)
+    before = {path: path.stat().st_mtime_ns for path in foreign.rglob("*")}
+    done = CliRunner().invoke(app, ["explain", "received", "--json", "--studies", str(tmp_path)])
+    assert done.exit_code == 0, done.output
+    theirs = printed("explanation", done.stdout.splitlines()[-1])
+    mine = explained(studies, "--json")
+    assert {**theirs, "study": "paper", "minimal": None} == {**mine, "minimal": None}
+    assert {path: path.stat().st_mtime_ns for path in foreign.rglob("*")} == before
+    refused = CliRunner().invoke(
+        app, ["explain", "received", "--measure", "--yes", "--studies", str(tmp_path)]
+    )
+    assert refused.exit_code != 0
+    assert "it is only read" in str(refused.exception)

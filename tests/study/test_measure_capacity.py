@@ -1,0 +1,85 @@
+"""What a configuration is measured against."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from autotune.errors import AutotuneError
+from autotune.services.base import Settings
+from autotune.space.space import SearchSpace
+from autotune.study.measure_capacity import ComparisonConfiguration, build_comparison_configuration
+from autotune.study.schedule import select_active_settings
+from tests.space.targets import fleet
+
+CHOICE = ("service: nginx, forwards_to", "service: [nginx, apache], forwards_to")
+
+
+def effective(space: SearchSpace, settings: Settings) -> Settings:
+    return select_active_settings(space.complete_unrepaired(settings).settings, space)
+
+
+def test_the_baseline_changes_nothing(tmp_path: Path) -> None:
+    space = fleet(tmp_path)
+    asked = {"web.php_fpm.max_children": 7}
+    assert build_comparison_configuration(space, "baseline", asked) == ComparisonConfiguration(
+        "baseline", {}
+    )
+
+
+@pytest.mark.parametrize("preset", ["recommended", "published"])
+@pytest.mark.parametrize("chosen", ["nginx", "apache"])
+def test_presets_are_those_of_the_software_at_hand(
+    preset: str, chosen: str, tmp_path: Path
+) -> None:
+    space = fleet(tmp_path, "", CHOICE)
+    found = build_comparison_configuration(
+        space, preset, {"lb.service": chosen, "web.php_fpm.max_children": 7}
+    )
+    assert found.settings == space.preset_settings(preset, {"lb.service": chosen})
+    assert found.phrase == f"the {preset} settings"
+    assert any(name.startswith(f"lb.{chosen}.") for name in effective(space, found.settings))
+
+
+def test_without_a_choice_presets_are_the_baselines_own(tmp_path: Path) -> None:
+    space = fleet(tmp_path, "", CHOICE)
+    assert (
+        build_comparison_configuration(space, "recommended", {}).settings["lb.service"] == "nginx"
+    )
+
+
+def test_another_export_brings_its_settings_and_what_it_knew(tmp_path: Path) -> None:
+    told = {"parameters": {"web.php_fpm.max_children": 9}, "rss": {"web.php_fpm": 5}}
+    (tmp_path / "manifest.json").write_text(json.dumps(told))
+    for path in (tmp_path, tmp_path / "manifest.json"):
+        found = build_comparison_configuration(fleet(tmp_path), str(path), {})
+        assert found == ComparisonConfiguration(str(path), told["parameters"], told["rss"])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (None, "cannot measure against"),
+        ("{}", "is not the manifest of an export"),
+        ('{"parameters": {"web.php_fpm.children": 9}}', "which the target does not have"),
+    ],
+)
+def test_what_is_neither_is_refused(text: str | None, said: str, tmp_path: Path) -> None:
+    export = tmp_path / "export.json"
+    if text is not None:
+        export.write_text(text)
+    with pytest.raises(AutotuneError, match=said):
+        build_comparison_configuration(fleet(tmp_path), str(export), {})
+
+
+def test_what_has_no_effect_is_no_difference(tmp_path: Path) -> None:
+    space = fleet(tmp_path, "", CHOICE)
+    parameter = next(
+        d for d in space.tunable_dimensions if d.name.startswith("lb.apache.") and d.choices
+    )
+    other = next(c for c in parameter.choices if c != parameter.baseline)
+    assert effective(space, {parameter.name: other}) == effective(space, {})
+    changed = {"lb.service": "apache", parameter.name: other}
+    assert effective(space, changed) != effective(space, {"lb.service": "apache"})

@@ -1,0 +1,76 @@
+"""The space of a study as its records have it, and settings of records that are not deployed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.deploy import templates
+from autotune.errors import AutotuneError, RenderError
+from autotune.foreign_files import TEMPLATE, ForeignFileError
+from autotune.space.facts import HostFacts
+from autotune.space.space import build_space
+from autotune.study.recorded_environment import read_environment
+from autotune.study.schedule import MeasureStep
+from autotune.study.study_state import Phase
+from autotune.study.study_store import StudyStore
+from autotune.study.trial import begin_trial
+from autotune.target.read_target import read_target
+from tests.study.simulated import LOCAL, FormulaFleet, context, space
+
+CHILDREN = "web.php_fpm.max_children"
+HERE = HostFacts(cpus=4, memory=8 * 2**30, nofile=65_536)
+
+
+@pytest.mark.parametrize("children", [5, 200])
+def test_a_space_is_that_of_the_recorded_hosts_and_baseline(tmp_path: Path, children: int) -> None:
+    asked = build_space(read_target(LOCAL), {"here": HERE})
+    store = StudyStore(tmp_path / "s")
+    facts = {"here": dict(HERE.to_names())}
+    store.record_study_start("s", LOCAL.read_text(), source="/gone/local.yaml", facts=facts)
+    with pytest.raises(AutotuneError, match="no trials yet"):
+        read_environment(tmp_path / "s")
+    settings = {**asked.baseline, CHILDREN: children}
+    store.begin_trial(Phase.BASELINE, asked.complete_unrepaired(settings))
+    recorded = read_environment(tmp_path / "s")
+    assert recorded.space.baseline == settings
+    assert [d.name for d in recorded.space.tunable_dimensions] == [
+        d.name for d in asked.tunable_dimensions
+    ]
+    assert [d.bounds for d in recorded.space.tunable_dimensions if not d.choices] == [
+        d.bounds for d in asked.tunable_dimensions if not d.choices
+    ]
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (CHILDREN, "5\nphp_admin_value[auto_prepend_file] = /tmp/x"),
+        (CHILDREN, 2.5),
+        (CHILDREN, 10**30),
+        ("web.php_fpm.pm", "ondemand; }"),
+        ("web.php_fpm.env", "x"),
+        ("../../etc/passwd", 1),
+    ],
+)
+@pytest.mark.parametrize("of", [None, 0])
+def test_settings_of_a_record_are_not_deployed_unless_they_fit_the_target(
+    tmp_path: Path, of: int | None, name: str, value: Any
+) -> None:
+    store, fleet = StudyStore(tmp_path / "s"), FormulaFleet()
+    step = MeasureStep(Phase.SEARCH, {**space().baseline, name: value}, source_trial=of)
+    with pytest.raises(AutotuneError, match="settings that do not fit its target"):
+        begin_trial(step, context(store, lambda _: 1.0, fleet, seed=1, pace=0.0))
+    assert not store.state.trials
+    assert not fleet.settings
+    store.close()
+
+
+def test_a_template_has_a_size_limit(tmp_path: Path) -> None:
+    with (tmp_path / "large.conf.j2").open("wb") as file:
+        file.truncate(TEMPLATE + 1)
+    with pytest.raises((ForeignFileError, RenderError), match="larger than"):
+        templates.render_file((tmp_path,), "large.conf.j2", {})

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autotune.target.consistency_checks import find_mistakes
+from autotune.target.model import Target
+
+
+def target(**changes: Any) -> Target:
+    shop: dict[str, Any] = {
+        "name": "shop",
+        "slo": {"p99": "50ms"},
+        "hosts": {"a": {"address": "198.18.0.1"}, "b": {"address": "198.18.0.2"}},
+        "tiers": {"lb": tier(forwards_to="web"), "web": tier(uses=["store"]), "store": tier()},
+    }
+    return Target.model_validate({**shop, **changes})
+
+
+def tier(**changes: Any) -> dict[str, Any]:
+    return {"hosts": "a", "service": "nginx", **changes}
+
+
+@pytest.mark.parametrize(
+    "tiers",
+    [
+        {"lb": tier()},
+        {"lb": tier(forwards_to="web"), "web": tier(uses=["c", "s"]), "c": tier(), "s": tier()},
+        # Two ways to the same tier are no circle.
+        {"lb": tier(forwards_to="web", uses=["c"]), "web": tier(uses=["c"]), "c": tier()},
+        {"lb": tier(port=80), "web": tier(port=80, hosts="b")},
+        {"lb": tier(port=80), "web": tier(port=81)},
+        {"lb": tier(), "web": tier()},
+    ],
+)
+def test_nothing_to_find(tiers: dict[str, Any]) -> None:
+    assert list(find_mistakes(target(tiers=tiers))) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "location", "message"),
+    [
+        ({"tiers": {"lb": tier(hosts=["a", "c"])}}, "tiers.lb.hosts.1", "unknown host 'c'"),
+        ({"tiers": {"lb": tier(hosts=["a", "a"])}}, "tiers.lb.hosts.1", "'a' is listed twice"),
+        ({"tiers": {"lb": tier(service=["x", "x"])}}, "tiers.lb.service.1", "'x' is listed twice"),
+        ({"tiers": {"lb": tier(forwards_to="x")}}, "tiers.lb.forwards_to", "unknown tier 'x'"),
+        ({"tiers": {"lb": tier(uses=["x"])}}, "tiers.lb.uses.0", "unknown tier 'x'"),
+        (
+            {"tiers": {"lb": tier(uses=["lb"])}},
+            "tiers.lb.uses",
+            "tier 'lb' cannot depend on itself",
+        ),
+        (
+            {"tiers": {"x": tier(forwards_to="y"), "y": tier(uses=["z"]), "z": tier(uses=["y"])}},
+            "tiers.y.uses",
+            "dependency cycle between tiers: y → z → y",
+        ),
+        (
+            {"tiers": {"x": tier(port=80), "y": tier(port=80, hosts=["b", "a"])}},
+            "tiers.y.port",
+            "port 80 on host 'a' is already used by tier 'x'",
+        ),
+        (
+            {
+                "hosts": {"a": {"address": "198.18.0.1"}, "b": {"address": "198.18.0.1"}},
+                "tiers": {"x": tier(port=80), "y": tier(port=80, hosts="b")},
+            },
+            "tiers.y.port",
+            "port 80 on host 'b' is already used by tier 'x'",
+        ),
+        ({"load": {"hosts": ["a", "z"]}}, "load.hosts.1", "unknown host 'z'"),
+        (
+            {"load": {"timeout": "99ms"}},
+            "load.timeout",
+            "timeout: 99ms is too close to the latency limit 50ms",
+        ),
+        ({"slo": {"p99": "2s"}}, "slo", "timeout: 2s is too close to the latency limit 2s"),
+        (
+            {"slo": {"p99": "50ms", "errors": "1.1%"}},
+            "slo.errors",
+            "errors: 1.1% exceeds the 1% of requests that may be late or fail",
+        ),
+    ],
+)
+def test_finds(changes: dict[str, Any], location: str, message: str) -> None:
+    found = next(find_mistakes(target(**changes)))
+    assert ".".join(str(step) for step in found.location) == location
+    assert found.message == message
+
+
+@pytest.mark.parametrize(
+    "slo", [{"p99": "1s", "errors": "1%"}, {"p99.9": "1s", "errors": "0.1%"}, {"p99.99": "1s"}]
+)
+def test_as_many_may_fail_as_may_be_late(slo: dict[str, str]) -> None:
+    assert list(find_mistakes(target(slo=slo))) == []
+
+
+def test_a_timeout_of_twice_the_limit_is_enough() -> None:
+    assert list(find_mistakes(target(load={"timeout": "100ms"}))) == []

@@ -1,0 +1,88 @@
+"""Files that are whole or not there: what a crash may leave is looked at call by call."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune import durable_files
+
+
+def test_content_and_mode_are_as_asked_whatever_the_umask(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    before = os.umask(0o077)
+    try:
+        durable_files.write_file(path, b"new", 0o640)
+    finally:
+        os.umask(before)
+    assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"new", 0o640)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_cannot_be_written_leaves_the_old_file_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
+        durable_files.write_file(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_content_is_on_disk_before_its_name_is_and_that_before_it_returns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+
+    def noted(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*words: Any) -> Any:
+            if name == "fsync":
+                is_directory = stat.S_ISDIR(os.fstat(words[0]).st_mode)
+                done.append("directory" if is_directory else "content")
+            else:
+                done.append("name")
+            return real(*words)
+
+        return call
+
+    monkeypatch.setattr(os, "fsync", noted("fsync", os.fsync))
+    monkeypatch.setattr(Path, "replace", noted("replace", Path.replace))
+    durable_files.write_file(tmp_path / "file", b"new")
+    assert done == ["content", "name", "directory"]
+    done.clear()
+    durable_files.write_file(tmp_path / "file", b"newer", sync=False)
+    assert done == ["name"]
+    done.clear()
+    durable_files.make_directory(tmp_path / "a" / "b")
+    assert done == ["directory", "directory"]
+
+
+def test_what_a_killed_writer_left_is_found(tmp_path: Path) -> None:
+    (tmp_path / ".file.123.new").write_bytes(b"ha")
+    (tmp_path / ".other.123.new").write_bytes(b"ha")
+    assert durable_files.find_orphaned_files(tmp_path / "file") == [tmp_path / ".file.123.new"]
+
+
+def test_a_file_keeps_its_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"old")
+    given: list[tuple[int, int]] = []
+    if os.geteuid() == 0:
+        os.chown(path, 33, 34)
+        durable_files.write_file(path, b"new", keep_owner=True)
+        assert (path.stat().st_uid, path.stat().st_gid) == (33, 34)
+        return
+    monkeypatch.setattr(os, "chown", lambda _, user, group: given.append((user, group)))
+    durable_files.write_file(path, b"new", keep_owner=True)
+    assert given == []  # it is ours already
