@@ -172,8 +172,8 @@ def _open_directory(root: Path, name: str | PurePath) -> Iterator[int]:
             os.close(handle)
             handle = inner
             if not stat.S_ISDIR((status := os.fstat(handle)).st_mode):
-                place = Path(root, *parts[:depth])
-                raise ForeignFileError(place, f"is {_name_of_kind(status)}, not a directory")
+                location = Path(root, *parts[:depth])
+                raise ForeignFileError(location, f"is {_name_of_kind(status)}, not a directory")
         yield handle
     finally:
         os.close(handle)
@@ -228,7 +228,7 @@ def check_ownership(directory: Path) -> None:
         raise ForeignFileError(directory, "can be changed by other accounts: it is only read", hint)
 
 
-def check_writable_path(root: Path, name: str | PurePath, most: int | None = None) -> Path:
+def check_writable_path(root: Path, name: str | PurePath, maximum: int | None = None) -> Path:
     """The path of a file to write below a directory that ``check_ownership`` passed.
 
     Raises ForeignFileError if a part of the path is a link or anything else that autotune did not put
@@ -243,8 +243,8 @@ def check_writable_path(root: Path, name: str | PurePath, most: int | None = Non
         raise ForeignFileError(root / name, f"is {_name_of_kind(status)}, not a file")
     if status.st_nlink > 1:
         raise ForeignFileError(root / name, "has other names (hard links), which would change too")
-    if most is not None and status.st_size > most:
-        raise _too_large_error(root / name, most)
+    if maximum is not None and status.st_size > maximum:
+        raise _too_large_error(root / name, maximum)
     return root / name
 
 
@@ -253,14 +253,14 @@ def make_directories(root: Path, name: str | PurePath) -> Path:
 
     Raises ForeignFileError if one of them is a link or a file.
     """
-    place = root
+    location = root
     for part in _split_path(root, name):
-        place = place / part
+        location = location / part
         with contextlib.suppress(FileExistsError):
-            durable_files.make_directory(place, 0o700)
-        if not stat.S_ISDIR((status := place.lstat()).st_mode):
-            raise ForeignFileError(place, f"is {_name_of_kind(status)}, not a directory")
-    return place
+            durable_files.make_directory(location, 0o700)
+        if not stat.S_ISDIR((status := location.lstat()).st_mode):
+            raise ForeignFileError(location, f"is {_name_of_kind(status)}, not a directory")
+    return location
 
 
 def _account_name(number: int) -> str:

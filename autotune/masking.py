@@ -81,11 +81,11 @@ def list_placeholders(
     text: str, outliner: Outliner | None = None
 ) -> tuple[tuple[int, int, str], ...]:
     """Each masked place, and what stands for it."""
-    places = find_masked_spans(text, outliner)
+    locations = find_masked_spans(text, outliner)
     own = PLACEHOLDER_PATTERN.search(text) is None
     return tuple(
-        (*place, f"autotune-masked-{number}-of-{len(places)}" if own else _UNRESOLVED_PLACEHOLDER)
-        for number, place in enumerate(places, 1)
+        (*location, f"autotune-masked-{number}-of-{len(locations)}" if own else _UNRESOLVED_PLACEHOLDER)
+        for number, location in enumerate(locations, 1)
     )
 
 
@@ -206,12 +206,12 @@ def _find_hidden_spans(text: str, outliner: Outliner | None) -> Iterator[Span]:
         return
     outline = outliner(text)
     states = bytearray(len(text))
-    for state, places in (
+    for state, locations in (
         (HIDDEN_STATE, outline.hidden),
         (SHOWN_STATE, outline.visible),
         (HIDDEN_STATE, detected),
     ):
-        for start, end in places:
+        for start, end in locations:
             states[start:end] = bytes([state]) * (end - start)
     for run in _STATE_RUN_PATTERN.finditer(bytes(states)):
         if run[0][0] != SHOWN_STATE:
@@ -224,48 +224,48 @@ def _detect_secrets(text: str) -> list[Span]:
     """What looks like a secret, without looking at lines that are masked already: most are."""
     if PLACEHOLDER_PATTERN.search(text) is None:
         return [*find_secrets(text)]
-    lines, starts, places = [], list[int](), list[int]()
-    length = place = 0
+    lines, starts, locations = [], list[int](), list[int]()
+    length = location = 0
     for line in text.splitlines(keepends=True):
         if not _MASKED_LINE_PATTERN.fullmatch(line):
             lines.append(line)
             starts.append(length)
-            places.append(place)
+            locations.append(location)
             length += len(line)
-        place += len(line)
+        location += len(line)
 
     def origin(at: int) -> int:
         number = bisect_right(starts, at) - 1
-        return places[number] + at - starts[number]
+        return locations[number] + at - starts[number]
 
     return [(origin(start), origin(end - 1) + 1) for start, end in find_secrets("".join(lines))]
 
 
 def _split_run_by_line(text: str, start: int, end: int, *, is_gap: bool) -> Iterator[Span]:
     """What has to be masked of hidden words, or of a gap between words, line by line."""
-    place = start
-    while place < end:
-        stop = text.find("\n", place, end)
+    location = start
+    while location < end:
+        stop = text.find("\n", location, end)
         stop = end if stop < 0 else stop
-        begin, stop_of_piece = place, stop
+        begin, stop_of_piece = location, stop
         if is_gap:
-            whole = place == 0 or text[place - 1] == "\n"
+            whole = location == 0 or text[location - 1] == "\n"
             if (
                 whole
-                and _SECTION_HEADER_PATTERN.fullmatch(text, place, stop)
-                and not find_secrets(text[place:stop])
+                and _SECTION_HEADER_PATTERN.fullmatch(text, location, stop)
+                and not find_secrets(text[location:stop])
             ):
                 begin = stop
             else:
-                begin = _MARKS_PATTERN.match(text, place, stop).end()  # type: ignore[union-attr]  # matches ""
-                brackets = _BRACKETS_PATTERN.fullmatch(text, place, stop) if whole else None
+                begin = _MARKS_PATTERN.match(text, location, stop).end()  # type: ignore[union-attr]  # matches ""
+                brackets = _BRACKETS_PATTERN.fullmatch(text, location, stop) if whole else None
                 stop_of_piece = brackets.start("last") if brackets else stop
         elif begin == start and begin and text[begin] in "=,":
             begin += 1  # behind a name that is shown
         begin, end_of_piece = _strip_span(text, begin, stop_of_piece, is_gap=is_gap)
         if begin < end_of_piece and not _is_fully_masked(text[begin:end_of_piece]):
             yield begin, end_of_piece
-        place = stop + 1
+        location = stop + 1
 
 
 def _strip_span(text: str, begin: int, stop: int, *, is_gap: bool) -> Span:
@@ -306,18 +306,18 @@ class _OriginalPositions:
 
 def _insert_placeholders(text: str, masks: Sequence[Span]) -> tuple[str, _OriginalPositions]:
     parts: list[str] = []
-    starts, places = list[int](), list[tuple[int, int, bool]]()
+    starts, locations = list[int](), list[tuple[int, int, bool]]()
     length, last = 0, 0
     for number, (start, end) in enumerate([*masks, (len(text), len(text))], 1):
         placeholder = f"autotune-masked-{number}-of-{len(masks)}" if number <= len(masks) else ""
-        for part, place in (
+        for part, location in (
             (text[last:start], (last, start, False)),
             (placeholder, (start, end, True)),
         ):
             if part:
                 parts.append(part)
                 starts.append(length)
-                places.append(place)
+                locations.append(location)
                 length += len(part)
         last = end
-    return "".join(parts), _OriginalPositions(starts, places)
+    return "".join(parts), _OriginalPositions(starts, locations)

@@ -159,11 +159,11 @@ def _find_in_directive(text: str, start: int, end: int) -> Iterator[tuple[int, i
     if len(words) < 2 or (body["comment"] and (len(words) > 2 or not _is_secret_name(names[0]))):
         return
     deepest = 4 if _SETTER_PATTERN.fullmatch(names[0].lstrip("@")) else 1
-    for place, name in enumerate(names[: min(deepest, len(words) - 1)]):
-        value = words[place + 1]
-        if _is_secret_name(name) and not names[place + 1].startswith("="):
+    for location, name in enumerate(names[: min(deepest, len(words) - 1)]):
+        value = words[location + 1]
+        if _is_secret_name(name) and not names[location + 1].startswith("="):
             group = "in" if value["in"] is not None else "bare"
-            if _is_secret(value[group]) and not (place == 0 and value[group].startswith("/")):
+            if _is_secret(value[group]) and not (location == 0 and value[group].startswith("/")):
                 yield value.span(group)
             return
 

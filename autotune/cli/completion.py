@@ -167,10 +167,10 @@ class _CompletionTier:
         from autotune.services.registry import choice_name, list_tier_services
 
         names = {choice_name(name): "service to run"} if len(self.service) > 1 else {}
-        for place in list_tier_services(name, self):
-            for parameter in place.service.parameters:
-                if parameter.roles is None or place.role in parameter.roles:
-                    names[f"{name}.{place.service.name}.{parameter.name}"] = parameter.meaning
+        for location in list_tier_services(name, self):
+            for parameter in location.service.parameters:
+                if parameter.roles is None or location.role in parameter.roles:
+                    names[f"{name}.{location.service.name}.{parameter.name}"] = parameter.meaning
         return names
 
 

@@ -138,10 +138,10 @@ def measure(
     from autotune.study.directory import find_free_directory
 
     environment = prepare_target(target)
-    least = measure_capacity.parse_required_capacity(
+    minimum = measure_capacity.parse_required_capacity(
         environment, at_least, of_ceiling=closed or tier is not None
     )
-    if exit_code and least is None:
+    if exit_code and minimum is None:
         raise AutotuneError(
             "--exit-code needs --at-least",
             hint="add `--at-least RATE`, such as `--at-least 1200/s`",
@@ -164,11 +164,11 @@ def measure(
             environment, request, directory, progress
         )
     study = open_study(directory)
-    text = measurement_report.format_measurement(measurement, study, least)
+    text = measurement_report.format_measurement(measurement, study, minimum)
     print_json(
-        measurement_report.build_measurement_json(measurement, study, least)
+        measurement_report.build_measurement_json(measurement, study, minimum)
     ) if json_ else echo(text)
-    if exit_code and least is not None and not measurement.reaches_rate(least):
+    if exit_code and minimum is not None and not measurement.reaches_rate(minimum):
         raise typer.Exit(errors.NOT_IMPROVED_EXIT_CODE)
 
 

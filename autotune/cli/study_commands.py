@@ -213,7 +213,7 @@ def explain(
     measure: Annotated[
         bool, typer.Option("--measure", help="Measure which changes the gain needs.")
     ] = False,
-    most: Annotated[
+    maximum: Annotated[
         int, typer.Option(min=10, metavar="N", help="Maximum number of measurements.")
     ] = 60,
     yes: YesOption = False,
@@ -233,7 +233,7 @@ def explain(
             environment = start.prepare_existing(directory)
             confirm(environment.describe_load(study=False), yes=yes)
             with open_progress(environment, directory, ProgressOptions(verbose)) as progress:
-                explain_study.reduce_changes(environment, directory, progress, most)
+                explain_study.reduce_changes(environment, directory, progress, maximum)
         with ownership.guard_foreign_records(directory):
             explanation = explain_study.explain_winner(directory)
     if json_:

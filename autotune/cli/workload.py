@@ -65,8 +65,8 @@ def from_log(
         ):
             recorded = access_log.parse_access_log(lines, keep_unsafe=unsafe)
     except (OSError, EOFError, zlib.error) as error:
-        why = getattr(error, "strerror", None) or error
-        raise AutotuneError(f"cannot read {log}: {why}") from error
+        reason = getattr(error, "strerror", None) or error
+        raise AutotuneError(f"cannot read {log}: {reason}") from error
     left_out = list(recorded.describe_skipped())
     if not recorded.requests:
         raise AutotuneError(

@@ -165,7 +165,7 @@ def _read_settings(
         for path, file in baseline.hosts[host].files.items()
     ):
         return None
-    owners = tuple(f"{part.parameter_prefix}." for part in desired.instances_on(host))
+    owners = tuple(f"{instance.parameter_prefix}." for instance in desired.instances_on(host))
     return {name: value for name, value in baseline.settings.items() if name.startswith(owners)}
 
 
@@ -175,11 +175,11 @@ def _build_deployed_files(
     """The files of a host, with edits of its own files."""
     files = {path: DeployedFile(file.digest) for path, file in desired.hosts[host].files.items()
              if file.content is not None}  # fmt: skip
-    for part in desired.instances_on(host):
+    for instance in desired.instances_on(host):
         for name, masked in (
-            desired.rendered_files[part.name].items() if part.placement.adopted else ()
+            desired.rendered_files[instance.name].items() if instance.placement.adopted else ()
         ):
-            path = desired.layout.path_for(part, name)
+            path = desired.layout.path_for(instance, name)
             before = backup.files.get(path)
             after = desired.hosts[host].files[path]
             if path in files and before and before.content is not None:
@@ -212,13 +212,13 @@ def build_host_manifest(
     files = {
         file.path: FileManifest(
             file.mode,
-            _find_check_command(part, desired),
+            _find_check_command(instance, desired),
             {unit: action.name.lower() for unit, action in concerned.get(file.path, {}).items()},
-            part.placement.adopted is not None,
+            instance.placement.adopted is not None,
         )
-        for part in desired.instances_on(host)
-        for file in resolve_config_files(part.service, part.placement)
-        if file.path in desired.rendered_files[part.name] and not desired.is_absent(part, file.path)
+        for instance in desired.instances_on(host)
+        for file in resolve_config_files(instance.service, instance.placement)
+        if file.path in desired.rendered_files[instance.name] and not desired.is_absent(instance, file.path)
     }
     restarts = {name: tuple(concerned.get(name, ())) for name in state.sysctls}
     return HostManifest(files, dict(state.units), dict(state.sysctls), restarts)

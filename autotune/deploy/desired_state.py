@@ -82,10 +82,10 @@ class DesiredState:
 
     def find_outliner(self, host: str, path: str) -> Outliner | None:
         """What may be shown of a file that the host itself has; None where nothing is known of it."""
-        for part in self.instances_on(host):
-            for name in self.rendered_files[part.name]:
-                if self.layout.path_for(part, name) == path:
-                    return find_outliner(part.service, name)
+        for instance in self.instances_on(host):
+            for name in self.rendered_files[instance.name]:
+                if self.layout.path_for(instance, name) == path:
+                    return find_outliner(instance.service, name)
         return None
 
     def find_secret_words(self, originals: Mapping[str, HostState]) -> frozenset[str]:
@@ -98,23 +98,23 @@ class DesiredState:
         return words
 
     def instances_on(self, host: str) -> tuple[ServiceInstance, ...]:
-        return tuple(part for part in self.instances if part.placement.host == host)
+        return tuple(instance for instance in self.instances if instance.placement.host == host)
 
     def created_files(self, host: str) -> tuple[str, ...]:
-        parts = () if self.layout.isolated else self.instances_on(host)
+        instances = () if self.layout.isolated else self.instances_on(host)
         return tuple(
-            path for part in parts for path in part.service.list_created_files(part.placement)
+            path for part in instances for path in part.service.list_created_files(part.placement)
         )
 
     def build_checks(self, host: str, changing: Collection[str]) -> list[ConfigurationCheck]:
         """How the software of a host validates those of its files that are ``changing``."""
         checks = []
-        for part in self.instances_on(host):
-            files = self._deployed_files(part)
-            new = tuple(path for path in files if self.layout.path_for(part, path) in changing)
-            how = part.service.build_validation(part.placement, files) if new else None
+        for instance in self.instances_on(host):
+            files = self._deployed_files(instance)
+            new = tuple(path for path in files if self.layout.path_for(instance, path) in changing)
+            how = instance.service.build_validation(instance.placement, files) if new else None
             if how is not None:
-                checks.append(ConfigurationCheck(part, how, files, new))
+                checks.append(ConfigurationCheck(instance, how, files, new))
         return checks
 
     def _deployed_files(self, instance: ServiceInstance) -> dict[str, bytes]:
@@ -135,19 +135,19 @@ def build_desired_state(
 
     Raises AutotuneError where two parts would write the same file of one host.
     """
-    parts = stack.active_instances(settings)
-    rendered = {part.name: files_of(part) for part in parts}
+    instances = stack.active_instances(settings)
+    rendered = {part.name: files_of(part) for part in instances}
     hosts = {
         host: _build_host_state(
-            [part for part in parts if part.placement.host == host],
-            [part for part in stack.instances if part.placement.host == host and part not in parts],
+            [part for part in instances if part.placement.host == host],
+            [part for part in stack.instances if part.placement.host == host and part not in instances],
             rendered,
             settings,
             layout,
         )
         for host in stack.hosts
     }
-    return DesiredState(settings, parts, rendered, hosts, layout)
+    return DesiredState(settings, instances, rendered, hosts, layout)
 
 
 def required_actions(
@@ -158,9 +158,9 @@ def required_actions(
     ``old_settings`` are the settings in place; without them nothing is known of what runs.
     """
     actions_by_cause: dict[str, dict[str, Action]] = {}
-    parts = desired.instances_on(host)
-    for part in parts:
-        concerned = _find_reading_units(part, parts, desired.layout)
+    instances = desired.instances_on(host)
+    for part in instances:
+        concerned = _find_reading_units(part, instances, desired.layout)
         action = _find_least_action(part, old_settings, desired.settings)
         for path in (
             desired.layout.path_for(part, name) for name in desired.rendered_files[part.name]
@@ -174,7 +174,7 @@ def required_actions(
             restarts = any(p.name == key and p.action is Action.RESTART
                            for p in part.service.parameters)  # fmt: skip
             actions_by_cause[key] = dict.fromkeys(concerned, Action.RESTART) if restarts else {}
-    for unit, (path, _) in desired.layout.build_unit_files(parts, desired.settings).items():
+    for unit, (path, _) in desired.layout.build_unit_files(instances, desired.settings).items():
         actions_by_cause[path] = {unit: Action.RESTART}
     return actions_by_cause
 
@@ -197,21 +197,21 @@ def instance_actions(
     runs = {
         (part.placement.host, desired.layout.unit_for(part)): part for part in desired.instances
     }
-    for part in desired.instances:
-        unit = desired.layout.unit_for(part)
+    for instance in desired.instances:
+        unit = desired.layout.unit_for(instance)
         own_paths = {
-            desired.layout.path_for(part, name) for name in desired.rendered_files[part.name]
+            desired.layout.path_for(instance, name) for name in desired.rendered_files[instance.name]
         }
-        own_paths |= set(_find_sysctls(part, desired.settings))
-        touched = own_paths & changed.get(part.placement.host, set())
-        if unit is not None and (touched or runs[part.placement.host, unit] is part):
-            actions_by_cause[part.name] = host_actions.get(part.placement.host, {}).get(
+        own_paths |= set(_find_sysctls(instance, desired.settings))
+        touched = own_paths & changed.get(instance.placement.host, set())
+        if unit is not None and (touched or runs[instance.placement.host, unit] is instance):
+            actions_by_cause[instance.name] = host_actions.get(instance.placement.host, {}).get(
                 unit, Action.NONE
             )
         elif unit is not None:
-            actions_by_cause[part.name] = Action.NONE
+            actions_by_cause[instance.name] = Action.NONE
         else:
-            actions_by_cause[part.name] = without_unit if touched else Action.NONE
+            actions_by_cause[instance.name] = without_unit if touched else Action.NONE
     return actions_by_cause
 
 
@@ -247,8 +247,8 @@ def _build_host_state(
 
 
 def _list_paths(instances: Iterable[ServiceInstance], layout: RuntimeLayout) -> list[str]:
-    return [layout.path_for(part, file.path) for part in instances
-            for file in resolve_config_files(part.service, part.placement)]  # fmt: skip
+    return [layout.path_for(instance, file.path) for instance in instances
+            for file in resolve_config_files(instance.service, instance.placement)]  # fmt: skip
 
 
 def _build_file_states(
@@ -256,13 +256,13 @@ def _build_file_states(
 ) -> dict[str, FileState]:
     states: dict[str, FileState] = {}
     writers: dict[str, str] = {}
-    for part in instances:
-        files = {file.path: file for file in resolve_config_files(part.service, part.placement)}
-        for name, content in rendered[part.name].items():
-            path = layout.path_for(part, name)
+    for instance in instances:
+        files = {file.path: file for file in resolve_config_files(instance.service, instance.placement)}
+        for name, content in rendered[instance.name].items():
+            path = layout.path_for(instance, name)
             if path in states and (states[path].content or b"") != content:
                 raise AutotuneError(
-                    f"{writers[path]} and {part.name} both need {path} of {part.placement.host}",
+                    f"{writers[path]} and {instance.name} both need {path} of {instance.placement.host}",
                     hint="give the tiers hosts of their own, or run them "
                     f"`{runtimes.format_runtime_names(installed=False)}`",
                 )
@@ -270,7 +270,7 @@ def _build_file_states(
             states[path] = (
                 FileState() if absent else FileState(content, layout.mode_for(files[name]))
             )
-            writers[path] = part.name
+            writers[path] = instance.name
     return states
 
 
@@ -313,8 +313,8 @@ def _find_sysctls(instance: ServiceInstance, settings: Settings) -> Mapping[str,
 
 
 def _listen_address(instance: ServiceInstance) -> str:
-    place = instance.service.get_socket(instance.placement)
-    return str(place.port) if isinstance(place, Endpoint) else place or ""
+    location = instance.service.get_socket(instance.placement)
+    return str(location.port) if isinstance(location, Endpoint) else location or ""
 
 
 # -- the files of a part: settings and a site in, exact bytes out -----------------------------------

@@ -491,8 +491,8 @@ class ManagedHost:
 
 def staged_path(path: str) -> str:
     """Where a new file waits. The dot and the ending keep it out of directories read by pattern."""
-    place = PurePosixPath(path)
-    return str(place.with_name(f".{place.name}.autotune-new"))
+    location = PurePosixPath(path)
+    return str(location.with_name(f".{location.name}.autotune-new"))
 
 
 def build_staged_check(
@@ -506,7 +506,7 @@ def build_staged_check(
     are files that are staged apart, so that their names lead only to what is staged.
     ``directory`` is where a trial start may write.
     """
-    apart = any(place != staged_path(path) for path, place in staged_paths.items())
+    apart = any(location != staged_path(path) for path, location in staged_paths.items())
     if isinstance(method, TrialStart):
         words = (*_TRIAL_TIMEOUT, *method.argv)
         words = (
@@ -580,14 +580,14 @@ def validate_cases(transport: Transport, cases: ValidationCases) -> list[str | N
     commands: list[Command] = []
     command_indexes: list[int | None] = []
     for number, (part, files) in enumerate(cases):
-        place = f"{part.placement.directory}.{own}/{number}"
-        commands += [_build_write_command(path, f"{place}{path}", files[path], originals.get(path))
+        location = f"{part.placement.directory}.{own}/{number}"
+        commands += [_build_write_command(path, f"{location}{path}", files[path], originals.get(path))
                      for path in files]  # fmt: skip
-        check = _build_check(part, files, place)
+        check = _build_check(part, files, location)
         command_indexes.append(None if check is None else len(commands))
         commands += [] if check is None else [Command(check)]
-    places = sorted({f"{part.placement.directory}.{own}" for part, _ in cases})
-    commands.append(Command(("rm", "-rf", "--", *places)))
+    locations = sorted({f"{part.placement.directory}.{own}" for part, _ in cases})
+    commands.append(Command(("rm", "-rf", "--", *locations)))
     answers = run_commands(
         transport, commands, timeout=60.0 + 10.0 * len(cases), functions=_IGNORE_BROKEN_PIPE
     )

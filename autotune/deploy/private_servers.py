@@ -303,17 +303,17 @@ def stop_orphaned(run: RunDirectory) -> tuple[str, ...]:
         return ()
     parts = [n for n in foreign_files.list_names(directory)
              if foreign_files.describe_kind(directory, n) == "a directory"]  # fmt: skip
-    for place, name in (
+    for location, name in (
         (directory / p, n) for p in parts for n in foreign_files.list_names(directory, p)
     ):
         if not name.endswith(PID_SUFFIX):
             continue
         server = name.removesuffix(PID_SUFFIX)
-        leader = read_session_leader(place, server)
-        if leader and (processes := _session_processes(leader, place)):
+        leader = read_session_leader(location, server)
+        if leader and (processes := _session_processes(leader, location)):
             _terminate(processes, 5.0)
             ended.append(server)
-        (place / name).unlink(missing_ok=True)
+        (location / name).unlink(missing_ok=True)
     return tuple(ended)
 
 

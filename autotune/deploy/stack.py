@@ -61,28 +61,28 @@ class Stack:
 
     def active_instances(self, settings: Settings) -> tuple[ServiceInstance, ...]:
         """The parts that run under these settings, in dependency order."""
-        return tuple(part for part in self.instances if conditions_hold(part.conditions, settings))
+        return tuple(instance for instance in self.instances if conditions_hold(instance.conditions, settings))
 
     @property
     def called_tiers(self) -> dict[str, tuple[str, ...]]:
         """For each tier the tiers that it calls, directly or not."""
         at = {part.placement.listen: part.placement.tier for part in self.instances}
         by_tier: dict[str, set[str]] = {}
-        for part in self.instances:  # those that are called come first
-            site = part.placement
-            endpoints = (*site.forwards_to, *site.uses)
-            direct = {at[end] for end in endpoints if end in at} - {site.tier}
+        for instance in self.instances:  # those that are called come first
+            placement = instance.placement
+            endpoints = (*placement.forwards_to, *placement.uses)
+            direct = {at[end] for end in endpoints if end in at} - {placement.tier}
             behind = {tier for called in direct for tier in by_tier.get(called, ())}
-            by_tier.setdefault(site.tier, set()).update(direct, behind)
+            by_tier.setdefault(placement.tier, set()).update(direct, behind)
         return {tier: tuple(sorted(others)) for tier, others in by_tier.items()}
 
     @property
     def hosts(self) -> tuple[str, ...]:
         """Every host that something runs on, each once."""
-        return tuple(dict.fromkeys(part.placement.host for part in self.instances))
+        return tuple(dict.fromkeys(instance.placement.host for instance in self.instances))
 
     def instances_with_role(self, role: Role) -> tuple[ServiceInstance, ...]:
-        return tuple(part for part in self.instances if part.placement.role is role)
+        return tuple(instance for instance in self.instances if instance.placement.role is role)
 
 
 @dataclass(frozen=True)
@@ -128,13 +128,13 @@ def build_stack(target: Target, context: StackContext) -> Stack:
     """The stack of a target with every deployment of each tier."""
     built = [
         ServiceInstance(
-            place.service,
-            _build_placement(target, context, name, host, place),
-            place.run_conditions,
+            location.service,
+            _build_placement(target, context, name, host, location),
+            location.run_conditions,
         )
         for name in start_order(target)
         for host in target.tiers[name].hosts
-        for place in list_tier_services(name, target.tiers[name])
+        for location in list_tier_services(name, target.tiers[name])
     ]
     first = entry_tiers(target)[0]
     entry, *others = (_endpoint(target, first, host, context) for host in target.tiers[first].hosts)

@@ -37,9 +37,9 @@ class _Loader(FileSystemLoader):
     def get_source(
         self, environment: Environment, template: str
     ) -> tuple[str, str, Callable[[], bool]]:
-        place = Path(*split_template_path(template))
+        location = Path(*split_template_path(template))
         for directory in map(Path, self.searchpath):
-            path = directory / place
+            path = directory / location
             if path.is_file():
                 content = foreign_files.read_named_file(path, foreign_files.TEMPLATE)
                 return config_text.decode(content), str(path), partial(_is_unchanged, path, content)
@@ -88,8 +88,8 @@ def render_file(
         return config_text.encode(template.render(values))
     except TemplateError as error:
         line = getattr(error, "lineno", None)
-        place = f"{name}:{line}" if line else name
-        raise RenderError(f"{place}: {type(error).__name__}: {error.message}") from error
+        location = f"{name}:{line}" if line else name
+        raise RenderError(f"{location}: {type(error).__name__}: {error.message}") from error
 
 
 def render_text(template: str, values: Mapping[str, object]) -> str:

@@ -96,8 +96,8 @@ def build_host_uses(
 
 def _list_host_uses(context: ReadingContext) -> list[ResourceUse]:
     tiers: dict[str, set[str]] = {}
-    for part in context.instances:
-        tiers.setdefault(part.host, set()).add(part.tier)
+    for instance in context.instances:
+        tiers.setdefault(instance.host, set()).add(instance.tier)
     # Requests do not cause the CPU use of other programs, such as a generator.
     own = {name: sum(part.cpu for part in context.instances_on(name)) for name in context.hosts}
     busy = {
@@ -114,8 +114,8 @@ def _list_pool_uses(
 ) -> list[ResourceUse]:
     """Return uses by Little's law (workers) and the utilisation law (threads), per busiest host."""
     fullest: dict[str, ResourceUse] = {}
-    for part in context.instances:
-        for use in (_worker_use(context, part, called_tiers), _thread_use(context, part)):
+    for instance in context.instances:
+        for use in (_worker_use(context, instance, called_tiers), _thread_use(context, instance)):
             if use and use.used_share > (
                 fullest[use.instance_name].used_share if use.instance_name in fullest else 0.0
             ):

@@ -50,15 +50,15 @@ class ReadingContext:
     fastest_latency: float | None = None
 
     def instances_with_role(self, *roles: Role) -> tuple[InstanceActivity, ...]:
-        return tuple(part for part in self.instances if part.role in roles)
+        return tuple(instance for instance in self.instances if instance.role in roles)
 
     @property
     def application_pools(self) -> tuple[InstanceActivity, ...]:
         """The processes that run the application."""
-        return tuple(part for part in self.instances if part.runs_application and part.workers)
+        return tuple(instance for instance in self.instances if instance.runs_application and instance.workers)
 
     def instances_on(self, host: str) -> tuple[InstanceActivity, ...]:
-        return tuple(part for part in self.instances if part.host == host)
+        return tuple(instance for instance in self.instances if instance.host == host)
 
     def find_setting(self, instance: InstanceActivity, name: str) -> int | None:
         """Return a service's setting as a whole number; ``None`` if it is not a number."""
@@ -117,8 +117,8 @@ def build_context(
         settings,
         {name: activity for name, activity in activities.items() if activity is not None},
         tuple(
-            compute_instance_activity(part, observations, reading.seconds)
-            for part in stack.instances
+            compute_instance_activity(instance, observations, reading.seconds)
+            for instance in stack.instances
         ),
     )
 

@@ -51,14 +51,14 @@ def find_faulty_instances(
     }
 
     def look(transport: Transport) -> str | None:
-        site = web[transport.name].placement
+        placement = web[transport.name].placement
         entry_request = next(
-            (entry for entry in request.per_endpoint() if entry.endpoint.host == site.listen.host),
+            (entry for entry in request.per_endpoint() if entry.endpoint.host == placement.listen.host),
             None,
         )
         # Servers behind the entry are assumed to speak plain HTTP/1.1, without TLS.
         entry_request = entry_request or replace(
-            request, endpoint=site.listen, tls=None, http2=False
+            request, endpoint=placement.listen, tls=None, http2=False
         )
         wrong = None
         for turn in range(MAX_TRIES):

@@ -63,23 +63,23 @@ def check_wrong_answers(context: ReadingContext) -> Bottleneck | None:
 
 def check_refused_clients(context: ReadingContext) -> Bottleneck | None:
     """Report a server that refuses or delays clients at its limit of clients."""
-    for part in context.instances:
-        limit = find_diagnosis(part.service).client_limit
+    for instance in context.instances:
+        limit = find_diagnosis(instance.service).client_limit
         if limit is None:
             continue
-        counts = {**part.log_complaints, **part.counters}
+        counts = {**instance.log_complaints, **instance.counters}
         refused, closed = counts.get(limit.refused_counter, 0), counts.get(limit.closed_counter, 0)
-        if not (refused or closed or part.refusal):
+        if not (refused or closed or instance.refusal):
             continue
         clients = sum(pool.workers for pool in context.application_pools)
         wanting = f", {clients} processes need a connection each" if clients else ""
-        queued = f", {part.max_waiting} waited at its socket" if limit.queues_excess else ""
+        queued = f", {instance.max_waiting} waited at its socket" if limit.queues_excess else ""
         stopped = f" and stopped accepting {closed:g} times" if limit.closed_counter else ""
-        refusal = part.refusal or f"it refused {refused:g}{stopped}"
+        refusal = instance.refusal or f"it refused {refused:g}{stopped}"
         return _build_bottleneck(
-            part,
+            instance,
             Resource.CONNECTIONS,
-            f"its limit is {context.find_setting(part, limit.parameter)} clients{wanting}{queued}"
+            f"its limit is {context.find_setting(instance, limit.parameter)} clients{wanting}{queued}"
             f" ({refusal}): raise {limit.parameter}{limit.alternative_advice}",
             REPORTED,
         )
@@ -92,13 +92,13 @@ def check_open_files(context: ReadingContext) -> Bottleneck | None:
     In a deep overload, servers that hold thousands of requests for a slow dependency log the same
     message. Most violations are then late, not failed.
     """
-    for part in _instances_complaining(context, "open_files"):
-        limit = part.descriptor_limit
+    for instance in _instances_complaining(context, "open_files"):
+        limit = instance.descriptor_limit
         allowed = "unknown" if limit is None else str(limit)
         return _build_bottleneck(
-            part,
+            instance,
             Resource.DESCRIPTORS,
-            f"it logged “Too many open files” {part.log_complaints['open_files']} times"
+            f"it logged “Too many open files” {instance.log_complaints['open_files']} times"
             f" (per-process limit {allowed}), and {context.reading.error_count} requests failed:"
             " raise the limit (LimitNOFILE, worker_rlimit_nofile)",
             REPORTED,
@@ -108,11 +108,11 @@ def check_open_files(context: ReadingContext) -> Bottleneck | None:
 
 def check_local_ports(context: ReadingContext) -> Bottleneck | None:
     """Report a proxy without a free local port; it answers 502."""
-    for part in _instances_complaining(context, "no_ports"):
+    for instance in _instances_complaining(context, "no_ports"):
         return _build_bottleneck(
-            part,
+            instance,
             Resource.CONNECTIONS,
-            f"it found no free local port {part.log_complaints['no_ports']} times: keep connections"
+            f"it found no free local port {instance.log_complaints['no_ports']} times: keep connections"
             " to its upstreams open, or widen net.ipv4.ip_local_port_range",
             REPORTED,
         )
@@ -122,18 +122,18 @@ def check_local_ports(context: ReadingContext) -> Bottleneck | None:
 def check_memory(context: ReadingContext) -> Bottleneck | None:
     for host in context.hosts.values():
         if host.memory >= 0.97 or host.swapped_bytes > 1 << 20:
-            part = max(
+            instance = max(
                 context.instances_on(host.name),
                 key=lambda p: p.rss * max(1, p.workers),
                 default=None,
             )
-            if part:
+            if instance:
                 return _build_bottleneck(
-                    part,
+                    instance,
                     Resource.MEMORY,
                     f"{host.memory:.0%} of {host.name}'s memory is in use, and"
                     f" {host.swapped_bytes / 2**20:.0f} MB were swapped out."
-                    f" {part.workers} processes use up to {part.rss / 2**20:.0f} MB each:"
+                    f" {instance.workers} processes use up to {instance.rss / 2**20:.0f} MB each:"
                     " run fewer",
                     MEASURED,
                 )
@@ -165,9 +165,9 @@ def _find_cpu_shortage(
     context: ReadingContext, confidence: float, reason: Callable[[HostActivity, float], str]
 ) -> Bottleneck | None:
     for host in context.hosts.values():
-        parts = context.instances_on(host.name)
-        part = max(parts, key=lambda p: p.cpu, default=None)
-        used = sum(part.cpu for part in parts)
+        instances = context.instances_on(host.name)
+        part = max(instances, key=lambda p: p.cpu, default=None)
+        used = sum(part.cpu for part in instances)
         why = reason(host, used)
         if part and why:
             return _build_bottleneck(
@@ -228,16 +228,16 @@ def _ready_share(instance: InstanceActivity) -> float:
 
 def check_busy_threads(context: ReadingContext) -> Bottleneck | None:
     """Report a service whose threads are all busy although its host's CPUs are not."""
-    for part in context.instances:
-        threads = context.count_threads(part)
-        if threads is None or part.cpu < FULL_FRACTION * threads:
+    for instance in context.instances:
+        threads = context.count_threads(instance)
+        if threads is None or instance.cpu < FULL_FRACTION * threads:
             continue
-        name = find_diagnosis(part.service).threads_parameter
-        resource = Resource.STORE if part.role in STORE_ROLES else Resource.WORKERS
+        name = find_diagnosis(instance.service).threads_parameter
+        resource = Resource.STORE if instance.role in STORE_ROLES else Resource.WORKERS
         return _build_bottleneck(
-            part,
+            instance,
             resource,
-            f"its {threads} threads used {part.cpu:.2f} CPUs, their maximum: raise {name}",
+            f"its {threads} threads used {instance.cpu:.2f} CPUs, their maximum: raise {name}",
             MEASURED,
         )
     return None
@@ -249,11 +249,11 @@ def check_network(context: ReadingContext) -> Bottleneck | None:
         if busiest is None:
             continue
         if host.link_share is not None and host.link_share >= FULL_FRACTION:
-            why = f"{host.name}'s link is {host.link_share:.0%} full at {host.network * 8e-9:.1f} Gb/s"
-            return _build_bottleneck(busiest, Resource.NETWORK, why, MEASURED)
+            reason = f"{host.name}'s link is {host.link_share:.0%} full at {host.network * 8e-9:.1f} Gb/s"
+            return _build_bottleneck(busiest, Resource.NETWORK, reason, MEASURED)
         if host.retransmits >= 0.02:
-            why = f"{host.name} retransmitted {host.retransmits:.1%} of its segments"
-            return _build_bottleneck(busiest, Resource.NETWORK, why, INFERRED)
+            reason = f"{host.name} retransmitted {host.retransmits:.1%} of its segments"
+            return _build_bottleneck(busiest, Resource.NETWORK, reason, INFERRED)
     return None
 
 
@@ -272,7 +272,7 @@ def check_store(context: ReadingContext) -> Bottleneck | None:
     work = sum(part.cpu for part in context.application_pools) / context.answered_rate
     if fastest - work < 0.5 * context.slo.limit:
         return None
-    behind, why = _find_slow_instance(context)
+    behind, reason = _find_slow_instance(context)
     if behind is None:
         return None
     return _build_bottleneck(
@@ -280,7 +280,7 @@ def check_store(context: ReadingContext) -> Bottleneck | None:
         Resource.CACHE if behind.role is Role.CACHE else Resource.STORE,
         f"at the lowest rate, the fastest requests take {1e3 * fastest:.0f} of the allowed"
         f" {1e3 * context.slo.limit:.0f} ms, but only {1e3 * work:.1f} ms of CPU time in"
-        f" {context.application_pools[0].label}; {why}",
+        f" {context.application_pools[0].label}; {reason}",
         INFERRED,
     )
 
@@ -313,11 +313,11 @@ def apply_service_rules(
     """Return a rule with the first finding of the services' own rules, furthest parts first."""
 
     def finding(context: ReadingContext) -> Bottleneck | None:
-        for part in context.instances_with_role(*roles) if roles else context.instances:
-            for rule in rules(find_diagnosis(part.service)):
-                if own_finding := rule(context.instance_reading(part)):
+        for instance in context.instances_with_role(*roles) if roles else context.instances:
+            for rule in rules(find_diagnosis(instance.service)):
+                if own_finding := rule(context.instance_reading(instance)):
                     return _build_bottleneck(
-                        part, own_finding.resource, own_finding.evidence, own_finding.confidence
+                        instance, own_finding.resource, own_finding.evidence, own_finding.confidence
                     )
         return None
 
@@ -326,14 +326,14 @@ def apply_service_rules(
 
 def check_backlog(context: ReadingContext) -> Bottleneck | None:
     """Report a full queue of new connections that no earlier rule explains."""
-    for part in context.instances:
-        if part.backlog and part.max_waiting >= FULL_FRACTION * part.backlog:
-            dropped = context.hosts[part.host].listen_drops if part.host in context.hosts else 0
+    for instance in context.instances:
+        if instance.backlog and instance.max_waiting >= FULL_FRACTION * instance.backlog:
+            dropped = context.hosts[instance.host].listen_drops if instance.host in context.hosts else 0
             return _build_bottleneck(
-                part,
+                instance,
                 Resource.CONNECTIONS,
-                f"{part.max_waiting} connections waited at its socket, with a backlog of"
-                f" {part.backlog}, and the kernel dropped {dropped}: raise backlog and"
+                f"{instance.max_waiting} connections waited at its socket, with a backlog of"
+                f" {instance.backlog}, and the kernel dropped {dropped}: raise backlog and"
                 " net.core.somaxconn",
                 INFERRED,
             )
@@ -368,7 +368,7 @@ BOTTLENECK_RULES: tuple[BottleneckRule, ...] = (
 
 def _instances_complaining(context: ReadingContext, subject: str) -> Iterable[InstanceActivity]:
     if context.is_mostly_errors:
-        yield from (part for part in context.instances if part.log_complaints.get(subject))
+        yield from (instance for instance in context.instances if instance.log_complaints.get(subject))
 
 
 def _build_bottleneck(

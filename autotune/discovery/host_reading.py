@@ -207,9 +207,9 @@ def _follow_links(transport: Transport, tree: FileTree) -> FileTree:
         asked |= above
         below = tuple(path for path in targets if path in above)
         commands = [
-            Command(("sh", "-c", script, "sh", *(f"./{path[1:]}" for path in sorted(places))))
-            for script, places in ((_PACK_PARENTS_SCRIPT, above), (_PACK_TARGETS_SCRIPT, below))
-            if places
+            Command(("sh", "-c", script, "sh", *(f"./{path[1:]}" for path in sorted(locations))))
+            for script, locations in ((_PACK_PARENTS_SCRIPT, above), (_PACK_TARGETS_SCRIPT, below))
+            if locations
         ]
         for answer in run_commands(transport, commands, timeout=READ_TIMEOUT_SECONDS):
             tree = tree.merge(_unpack_tree(transport.name, answer.stdout))
@@ -219,8 +219,8 @@ def _follow_links(transport: Transport, tree: FileTree) -> FileTree:
 def _parse_backlogs(printed: str) -> dict[str, int]:
     """Return backlogs by path or port; of several sockets the shortest, which fills first."""
     backlogs: dict[str, int] = {}
-    for size, place in _BACKLOG_PATTERN.findall(printed):
-        key = place if place.startswith("/") else place.rpartition(":")[2]
+    for size, location in _BACKLOG_PATTERN.findall(printed):
+        key = location if location.startswith("/") else location.rpartition(":")[2]
         backlogs[key] = min(int(size), backlogs.get(key, int(size)))
     return backlogs
 
@@ -239,5 +239,5 @@ def _unpack_tree(host: str, archive: str, root: str = "/") -> FileTree:
     try:
         return unpack_tree(base64.b64decode(archive, validate=True), root)
     except (ValueError, tarfile.TarError, OSError, EOFError, zlib.error) as error:
-        why = f"cannot unpack the configuration files of {host}: {error}: {archive[:200]}"
-        raise AutotuneError(why) from error
+        reason = f"cannot unpack the configuration files of {host}: {error}: {archive[:200]}"
+        raise AutotuneError(reason) from error

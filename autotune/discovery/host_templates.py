@@ -55,9 +55,9 @@ class HostTemplates:
     def skipped_lines(self) -> tuple[str, ...]:
         """The parameters that are not tuned and why, after the notes."""
         names: dict[tuple[str, str], list[str]] = {}
-        for name, why in self.adopted_values.skipped.items():
+        for name, reason in self.adopted_values.skipped.items():
             full = ParameterName.parse(name)
-            names.setdefault((full.service_prefix, why), []).append(full.parameter)
+            names.setdefault((full.service_prefix, reason), []).append(full.parameter)
         left = (f"{service}: {', '.join(parameters)} not tuned ({why})"
                 for (service, why), parameters in names.items())  # fmt: skip
         return (*self.notes, *left)
@@ -130,7 +130,7 @@ def build_host_templates(
     for each in adopted:
         adoption.check_templates(each)
     unread = (
-        f"{host}: {path}: {why}" for each in adopted for host, path, why in _list_unread_files(each)
+        f"{host}: {path}: {reason}" for each in adopted for host, path, reason in _list_unread_files(each)
     )
     return HostTemplates(
         {
@@ -270,5 +270,5 @@ def _embed_templates(file: TargetFile, config: AdoptedConfig, tier: AdoptedTier)
 def _list_unread_files(tier: AdoptedTier) -> Iterator[tuple[str, str, str]]:
     for instance in tier.discovered_tier.instances:
         for config in instance.configs.values():
-            for path, why in config.unread_files.items():
-                yield instance.host.name, escape_non_utf8(path), escape_non_utf8(why)
+            for path, reason in config.unread_files.items():
+                yield instance.host.name, escape_non_utf8(path), escape_non_utf8(reason)

@@ -88,9 +88,9 @@ def write_target(
         raise AutotuneError(f"invalid target name {name!r}", hint=hint)
     target_file = target_file or Path("targets") / f"{name}.yaml"
     templates = target_file.parent / "templates" / name
-    for place in (target_file, templates):
-        if place.exists():
-            raise AutotuneError(f"{place} already exists", hint="choose another file with --out")
+    for location in (target_file, templates):
+        if location.exists():
+            raise AutotuneError(f"{location} already exists", hint="choose another file with --out")
     stack = AdoptedStack(
         name=name,
         hosts=hosts,
@@ -120,9 +120,9 @@ def _write_templates(tiers: Sequence[AdoptedTier], templates: Path) -> None:
         adoption.check_templates(tier)
         texts |= tier.templates
     for relative, text in texts.items():
-        place = templates / relative
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_bytes(config_text.encode(text))
+        location = templates / relative
+        location.parent.mkdir(parents=True, exist_ok=True)
+        location.write_bytes(config_text.encode(text))
 
 
 def _find_tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTier], list[str]]:
@@ -149,11 +149,11 @@ def _find_tiers(hosts: Sequence[DiscoveredHost]) -> tuple[Sequence[DiscoveredTie
             "Set `forwards_to:` or `uses:`"
         )
     unread = (
-        config_text.escape_non_utf8(f"{instance.host.name}: {path}: {why}")
+        config_text.escape_non_utf8(f"{instance.host.name}: {path}: {reason}")
         for tier in discovered
         for instance in tier.instances
         for config in instance.configs.values()
-        for path, why in config.unread_files.items()
+        for path, reason in config.unread_files.items()
     )
     return discovered, [*notes, *dict.fromkeys(unread)]
 
@@ -381,8 +381,8 @@ def _format_parameters(stack: AdoptedStack) -> Iterator[str]:
                 yield _format_parameter(dimension, tier.baseline_values[key])
             if key in tier.skipped:
                 left.setdefault(tier.skipped[key], []).append(dimension.name)
-        for why, names in left.items():
-            yield f"  {format_comment(f'Not tuned ({why}):')}"
+        for reason, names in left.items():
+            yield f"  {format_comment(f'Not tuned ({reason}):')}"
             yield from (f"  {name}: {{drop: true}}" for name in names)
 
 

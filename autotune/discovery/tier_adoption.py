@@ -49,8 +49,8 @@ def adopt_tier(tier: DiscoveredTier, runtime: str = DEFAULT_RUNTIME) -> AdoptedT
         )
     )
     adopted = AdoptedTier(tier, dimensions)
-    for place in list_tier_services(tier.name, model):
-        service = place.service
+    for location in list_tier_services(tier.name, model):
+        service = location.service
         if all(service.name in instance.services for instance in tier.instances):
             _adopt_service(adopted, service.name)
         elif service.per_deployment and not service.isolated_only:
@@ -59,12 +59,12 @@ def adopt_tier(tier: DiscoveredTier, runtime: str = DEFAULT_RUNTIME) -> AdoptedT
                 {f"{tier.name}.{host}.{service.name}": AdoptedConfig() for host in hosts}
             )
             names = (f"{service.name}.{parameter.name}" for parameter in service.parameters)
-            why = (
+            reason = (
                 "its files are not at Debian's paths"
                 if service.interpreter
                 else "units keep their own limits"
             )
-            adopted.skipped.update(dict.fromkeys(names, why))
+            adopted.skipped.update(dict.fromkeys(names, reason))
     return adopted
 
 
@@ -138,8 +138,8 @@ def _adopt_service(adopted: AdoptedTier, service: str) -> None:
     )
     for name in dict.fromkeys((*dimensions, *first.skipped)):
         if name in first.skipped or name not in first.values:
-            why = first.skipped.get(name, "these files offer no place for it")
-            adopted.skipped[f"{service}.{name}"] = escape_non_utf8(why)
+            reason = first.skipped.get(name, "these files offer no place for it")
+            adopted.skipped[f"{service}.{name}"] = escape_non_utf8(reason)
 
 
 def _adopt_on_hosts(
@@ -177,12 +177,12 @@ def _find_masked_parameters(service: RunningService, adopted: AdoptionResult) ->
     names = set[str]()
     for edit in adopted.edits:
         understood = map_adoptions()[service.key].visible
-        places = list_placeholders(
+        locations = list_placeholders(
             service.config.texts[edit.path], understood.build_outliner(edit.path)
         )
-        at = bisect_right(places, edit.start, key=lambda place: place[0]) - 1
-        after = at + 1 < len(places) and places[at + 1][0] < edit.end
-        if after or (at >= 0 and edit.start < places[at][1] and edit.end > places[at][0]):
+        at = bisect_right(locations, edit.start, key=lambda place: place[0]) - 1
+        after = at + 1 < len(locations) and locations[at + 1][0] < edit.end
+        if after or (at >= 0 and edit.start < locations[at][1] and edit.end > locations[at][0]):
             names |= {name for name in adopted.values if re.search(rf"\b{name}\b", edit.text)}
     return names
 

@@ -92,8 +92,8 @@ def find_instances(host: DiscoveredHost) -> tuple[tuple[DiscoveredInstance, ...]
         for result in results:
             if isinstance(result, str):
                 notes.append(f"{host.name}: {escape_non_utf8(result)}")
-            elif why := _explain_invalid_names(result):
-                notes.append(f"{host.name}: {adoption.title}: {why}")
+            elif reason := _explain_invalid_names(result):
+                notes.append(f"{host.name}: {adoption.title}: {reason}")
             else:
                 running.append(result)
         notes += _list_foreign_units(host, adoption) if not results else []
@@ -264,9 +264,9 @@ def _connect_tier(tier: DiscoveredTier, all_tiers: Sequence[DiscoveredTier]) -> 
 
 def _forwards_to(tier: DiscoveredTier, other: DiscoveredTier) -> bool:
     return any(
-        _is_address_of(f"{place}:80" if ":" not in place else place, instance, other)
+        _is_address_of(f"{location}:80" if ":" not in location else location, instance, other)
         for instance in tier.instances
-        for place in instance.backends
+        for location in instance.backends
     )
 
 

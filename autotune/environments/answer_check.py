@@ -105,12 +105,12 @@ class AnswerCheck:
         if self.is_learned:
             return
         samples = self._request_samples()
-        problems = [(page, why) for page, answers in zip(self.validator.pages, samples, strict=True)
-                    if (why := find_reference_problem(page, answers))]  # fmt: skip
+        problems = [(page, reason) for page, answers in zip(self.validator.pages, samples, strict=True)
+                    if (reason := find_reference_problem(page, answers))]  # fmt: skip
         if sum(page.share for page, _ in problems) > self.max_error_fraction:
-            page, why = max(problems, key=lambda problem: problem[0].share)
+            page, reason = max(problems, key=lambda problem: problem[0].share)
             raise AutotuneError(
-                f"{page.name} returns a wrong answer before the first trial: {why}",
+                f"{page.name} returns a wrong answer before the first trial: {reason}",
                 hint=REPAIR_HINT,
             )
         wrong = {page.name for page, _ in problems}
@@ -153,7 +153,7 @@ class AnswerCheck:
         )
         (done,) = run_together([load], self.max_rate)
         answers = probes.parse_answers(done, requests)
-        return [answers[place :: len(pages)] for place in range(len(pages))]
+        return [answers[location :: len(pages)] for location in range(len(pages))]
 
     def find_inspection(self, rate: float) -> AnswerInspection:
         return self.inspections.latest_up_to(rate)
@@ -176,11 +176,11 @@ def _find_problems(page: LoadPage, answers: Sequence[ProbeAnswer | None]) -> Ite
         yield f"no response to {len(answers)} requests"
     for answer in came:
         if page.expect and (
-            why := page.expect.describe_mismatch(
+            reason := page.expect.describe_mismatch(
                 answer.status, answer.headers, answer.text, answer.size
             )
         ):
-            yield why
+            yield reason
         elif answer.status not in page.statuses:
             onward = answer.headers.get("location", "")
             yield f"status {answer.status}" + (f", Location: {onward[:200]}" if onward else "")

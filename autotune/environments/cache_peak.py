@@ -110,8 +110,8 @@ def _build_cache_peak(
     readings: Sequence[tuple[Reading, SampledReading]],
 ) -> CachePeak:
     if capacity.peak <= 0:
-        why = f"limited by {capacity.limit}" if capacity.limit else str(capacity.verdict)
-        return CachePeak(shape.name, generator, failure=why)
+        reason = f"limited by {capacity.limit}" if capacity.limit else str(capacity.verdict)
+        return CachePeak(shape.name, generator, failure=reason)
     below = [sampled for r, sampled in readings if r.rate <= 1.05 * capacity.peak]
     operations = sum(sampled.operations for sampled in below)
     gets = sum(sampled.gets for sampled in below)

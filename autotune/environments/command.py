@@ -216,8 +216,8 @@ def prepare(file: TargetFile) -> CommandEnvironment:
     argv = file.target.command
     assert argv is not None
     space = spaces.build_space(file, {})
-    place = file.path.resolve().parent
-    program = str(place / argv[0]) if "/" in argv[0] else argv[0]
+    location = file.path.resolve().parent
+    program = str(location / argv[0]) if "/" in argv[0] else argv[0]
     if shutil.which(program) is None:
         there = Path(program).exists()
         hint = f"chmod +x {shlex.quote(program)}" if there else None

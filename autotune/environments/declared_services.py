@@ -18,10 +18,10 @@ PLACEHOLDER_FACTS = HostFacts(1, 2**30)  # only the names of facts matter
 def find_errors(file: TargetFile) -> Iterator[TargetError]:
     """Yield an error for each duplicate name, invalid expression, and file without text."""
     for name, spec in file.target.services.items():
-        place = ("services", name)
+        location = ("services", name)
         if name in RESERVED_NAMES:
             message = f"autotune already contains a service {name}"
-            yield file.document.build_error(place, message, hint=f"rename it to my_{name}")
+            yield file.document.build_error(location, message, hint=f"rename it to my_{name}")
         yield from _find_expression_errors(file, name, spec)
     for name, tier in file.target.tiers.items():
         for service in tier.service:
@@ -42,8 +42,8 @@ def _find_expression_errors(
                 if declared.choices is None and isinstance(
                     convert_to_unit(bound, declared.unit or ""), str
                 ):
-                    place = ("services", name, "parameters", parameter, key)
-                    yield from _check_expression(file, place, str(bound), set(facts))
+                    location = ("services", name, "parameters", parameter, key)
+                    yield from _check_expression(file, location, str(bound), set(facts))
     for size, text in spec.needs.model_dump().items():
         if text:
             yield from _check_expression(

@@ -106,8 +106,8 @@ class LoadMeter:
         if self.answer_check:
             self.answer_check.record_inspection(spec.rate, result)
         measured, observations = build_reading(result, spec), watch.observations
-        if not self.slo.is_met(measured) and (why := self._find_throttled_host(observations, spec)):
-            measured = replace(measured, limited=why)
+        if not self.slo.is_met(measured) and (reason := self._find_throttled_host(observations, spec)):
+            measured = replace(measured, limited=reason)
         if is_host_suspected(measured):
             observations = replace(observations, faults=self._find_faults())
         return WatchedReading(
@@ -158,14 +158,14 @@ class LoadMeter:
             activity = compute_host_activity(host, observations, spec.seconds + spec.ramp_seconds)
             if rate <= able or (activity and activity.throttled <= MAX_THROTTLED_SHARE):
                 continue
-            why = (
+            reason = (
                 f"was throttled at its quota of {host.cpus:g} CPUs for "
                 f"{activity.throttled:.1f} s per second"
                 if activity
                 else f"was too busy with its {host.cpus:g} CPUs to report its CPU use"
             )
             return (
-                f"load host {host.name} {why}. It can reliably generate {able:.0f} requests/s: give"
+                f"load host {host.name} {reason}. It can reliably generate {able:.0f} requests/s: give"
                 " it more CPU, or add load hosts"
             )
         return None
@@ -178,7 +178,7 @@ class LoadMeter:
     def _active_hosts(self, settings: Settings) -> tuple[WatchedHost, ...]:
         active = self.stack.active_instances(settings)
         return tuple(
-            replace(host, instances=tuple(part for part in host.instances if part in active))
+            replace(host, instances=tuple(instance for instance in host.instances if instance in active))
             for host in self.hosts
         )
 

@@ -60,8 +60,8 @@ MAX_LOAD_SECONDS = 60.0
 
 def build_search_limits(max_rate: float) -> SearchLimits:
     """Return the limits of a single peak search, with rates in requests/s."""
-    least = min(SearchLimits.min_rate, max_rate)
-    return SearchLimits(max_rate=max_rate, min_rate=least, max_load_seconds=MAX_LOAD_SECONDS)
+    minimum = min(SearchLimits.min_rate, max_rate)
+    return SearchLimits(max_rate=max_rate, min_rate=minimum, max_load_seconds=MAX_LOAD_SECONDS)
 
 
 class StackMeter(Protocol):
@@ -137,8 +137,8 @@ class LoadSession:
         highest = self._highest_rate()
         if highest >= self._limits.max_rate:
             return self._limits
-        least = min(self._limits.min_rate, highest)
-        return replace(self._limits, max_rate=highest, min_rate=least)
+        minimum = min(self._limits.min_rate, highest)
+        return replace(self._limits, max_rate=highest, min_rate=minimum)
 
     def evaluate(
         self, settings: Settings, request: EvaluationRequest, record: Recorder
@@ -170,8 +170,8 @@ class LoadSession:
         except DeployFailed as error:
             self._warm = False
             return FailedEvaluation(error.message)
-        if (why := _find_reading_failure(capacity.readings)) is not None:
-            return FailedEvaluation(f"the load could not be generated: {why}", is_fault=True)
+        if (reason := _find_reading_failure(capacity.readings)) is not None:
+            return FailedEvaluation(f"the load could not be generated: {reason}", is_fault=True)
         self._noise = capacity.noise
         return Measurement(
             _build_peak(capacity, self.slo),
@@ -244,8 +244,8 @@ class LoadSession:
             else replace(self.limits, max_stalled_readings=MAX_STALLED_READINGS)
         )
         if expected:
-            least = max(limits.min_rate, expected.value * HOPELESS_PEAK_SHARE)
-            limits = replace(limits, min_rate=min(least, limits.max_rate))
+            minimum = max(limits.min_rate, expected.value * HOPELESS_PEAK_SHARE)
+            limits = replace(limits, min_rate=min(minimum, limits.max_rate))
         capacity = search_peak(
             probe,
             self.slo,
@@ -311,11 +311,11 @@ def update_expected_peak(
     rate it sustained. A stack that fails at any load peaks near the lowest offered rate. A search
     that starts there measures the stack's quality, not only that it is worse than the best.
     """
-    if (least := warm_up_result.failed_rate) is not None:
-        return Estimate.from_value(least, UNMEASURED_PEAK_SD)
+    if (minimum := warm_up_result.failed_rate) is not None:
+        return Estimate.from_value(minimum, UNMEASURED_PEAK_SD)
     carried = warm_up_result.sustained_rate
-    most = max((window.rate for window in warm_up_result.windows), default=0.0)
-    if carried is not None and (expected is None or carried < OVERLOAD_RATE_SHARE * most):
+    maximum = max((window.rate for window in warm_up_result.windows), default=0.0)
+    if carried is not None and (expected is None or carried < OVERLOAD_RATE_SHARE * maximum):
         return Estimate.from_value(OVERLOAD_PEAK_FACTOR * carried, UNMEASURED_PEAK_SD)
     return expected
 

@@ -96,9 +96,9 @@ class SimulatedEnvironment:
         return Preview(
             entry=f"{build_request(self.file, self.stack).url} (of a model)",
             servers=tuple(
-                part.name
-                for part in self.stack.instances
-                if part.service.get_socket(part.placement) and part.placement.role is not Role.HOST
+                instance.name
+                for instance in self.stack.instances
+                if instance.service.get_socket(instance.placement) and instance.placement.role is not Role.HOST
             ),
             render_files=self._render_all,
         )

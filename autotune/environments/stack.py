@@ -179,9 +179,9 @@ class StackEnvironment:
                 entry.url for entry in target_request.build_request(self.file, stack).per_endpoint()
             ),
             servers=tuple(
-                part.name
-                for part in stack.instances
-                if part.service.programs and part.placement.role is not Role.HOST
+                instance.name
+                for instance in stack.instances
+                if instance.service.programs and instance.placement.role is not Role.HOST
             ),
             render_files=lambda settings: self._build_desired_state(stack, settings).files,
             # Both deployments of a choice may include the same part, such as PHP settings.
@@ -232,10 +232,10 @@ class StackEnvironment:
             if dimension.parameter.action is Action.RESTART
         }
         hosts: dict[str, tuple[str, ...]] = {}
-        for part in stack.instances:
-            unit = self.runtime.layout.unit_for(part)
-            if unit and part.parameter_prefix in owners:
-                hosts[unit] = (*hosts.get(unit, ()), part.placement.host)
+        for instance in stack.instances:
+            unit = self.runtime.layout.unit_for(instance)
+            if unit and instance.parameter_prefix in owners:
+                hosts[unit] = (*hosts.get(unit, ()), instance.placement.host)
         return hosts
 
     def _describe_current_state(self) -> Iterator[str]:
@@ -454,8 +454,8 @@ def prepare(file: TargetFile) -> StackEnvironment:
     named = target.load.hosts if runtime.installed else ()
     load_hosts = tuple(hosts[name] for name in named) or (LocalTransport(),)
     needed: dict[str, list[ProgramUser]] = {
-        host: [place.service for name, tier in target.tiers.items() if host in tier.hosts
-               for place in list_tier_services(name, tier)]
+        host: [location.service for name, tier in target.tiers.items() if host in tier.hosts
+               for location in list_tier_services(name, tier)]
         for host in target.hosts
     }  # fmt: skip
     for host in load_hosts:
@@ -482,11 +482,11 @@ def prepare(file: TargetFile) -> StackEnvironment:
         own,
     )
     with _temporary_directory() as directory:
-        parts = environment.build_stack(directory).instances
-        _require_applications(file, parts, hosts)
-        space, dropped = exclude_rejected_choices(space, parts, environment.find_validation_errors)
+        instances = environment.build_stack(directory).instances
+        _require_applications(file, instances, hosts)
+        space, dropped = exclude_rejected_choices(space, instances, environment.find_validation_errors)
     if runtime.installed:
-        _require_persisted_state(file, space.baseline, parts, hosts, runtime)
+        _require_persisted_state(file, space.baseline, instances, hosts, runtime)
     return replace(environment, space=space, excluded=(*in_place.skipped_lines, *dropped))
 
 
@@ -494,15 +494,15 @@ def _require_applications(
     file: TargetFile, instances: Sequence[ServiceInstance], hosts: Mapping[str, Transport]
 ) -> None:
     """Raise TargetError if a host with edited files lacks autotune's application."""
-    for part in instances:
-        tier = part.placement.tier
-        if part.placement.role is Role.APP and file.target.edits_host_files(tier):
-            paths = [each.path for each in part.service.list_config_files(part.placement)]
+    for instance in instances:
+        tier = instance.placement.tier
+        if instance.placement.role is Role.APP and file.target.edits_host_files(tier):
+            paths = [each.path for each in instance.service.list_config_files(instance.placement)]
             commands = [Command(("test", "-e", path)) for path in paths]
-            answers = run_commands(hosts[part.placement.host], commands)
+            answers = run_commands(hosts[instance.placement.host], commands)
             for path in (p for p, done in zip(paths, answers, strict=True) if not done.ok):
                 message = (
-                    f"{part.placement.host} does not serve {part.service.title}: {path} does not "
+                    f"{instance.placement.host} does not serve {instance.service.title}: {path} does not "
                     "exist"
                 )
                 hint = "remove `app:` to tune the existing site; in a lab, run `autotune lab up`"
@@ -519,24 +519,24 @@ def _require_persisted_state(
     runtime: Runtime,
 ) -> None:
     """Raise AutotuneError if a restart would lose settings that no file contains."""
-    for part in instances:
-        if argv := part.service.build_unpersisted_check(
-            part.placement, render_instance(file, part, settings)
+    for instance in instances:
+        if argv := instance.service.build_unpersisted_check(
+            instance.placement, render_instance(file, instance, settings)
         ):
             manager = runtime.service_manager
             inside = (
-                manager.wrap_command(part.placement, argv)
+                manager.wrap_command(instance.placement, argv)
                 if manager and manager.wrap_command
                 else argv
             )
             functions = manager.shell_functions if manager else ""
             (answer,) = run_commands(
-                hosts[part.placement.host], [Command(inside)], functions=functions
+                hosts[instance.placement.host], [Command(inside)], functions=functions
             )
             sentence, _, hint = answer.stdout.strip().partition("\n")
             if sentence:
                 raise AutotuneError(
-                    f"{part.placement.host}: {part.service.title} {sentence}", hint=hint
+                    f"{instance.placement.host}: {instance.service.title} {sentence}", hint=hint
                 )
 
 
@@ -552,8 +552,8 @@ def _read_adopted_files(
 
 
 def _list_instance_names(target: Target) -> list[str]:
-    return [f"{name}.{host}.{place.service.name}" for name, tier in target.tiers.items()
-            for host in tier.hosts for place in list_tier_services(name, tier)]  # fmt: skip
+    return [f"{name}.{host}.{location.service.name}" for name, tier in target.tiers.items()
+            for host in tier.hosts for location in list_tier_services(name, tier)]  # fmt: skip
 
 
 def find_template_overrides(file: TargetFile) -> Path | None:
@@ -589,12 +589,12 @@ def exclude_rejected_choices(
     remaining, dropped = space, list(space.excluded)
     for dimension in space.tunable_dimensions:
         owner = ParameterName.parse(dimension.name).service_prefix
-        part = next((p for p in instances if p.parameter_prefix == owner), None)
-        if part is None or not dimension.parameter.built_in:
+        instance = next((p for p in instances if p.parameter_prefix == owner), None)
+        if instance is None or not dimension.parameter.built_in:
             continue
         choices = [choice for choice in dimension.choices if choice != dimension.baseline]
         settings = [space.build_candidate({dimension.name: choice}).settings for choice in choices]
-        messages = find_validation_errors(part, settings) if choices else []
+        messages = find_validation_errors(instance, settings) if choices else []
         refused = {c: message for c, message in zip(choices, messages, strict=True) if message}
         for choice in refused:
             remaining = remaining.without_choice(dimension.name, choice)

@@ -89,13 +89,13 @@ def derive_hosts(
     edits = {(part.placement.host, path): hunks for part in desired.instances
              for path in desired.rendered_files[part.name]
              if (hunks := _derive_edits(part, path, records)) is not None}  # fmt: skip
-    for part in desired.instances:
-        for path, content in desired.rendered_files[part.name].items():
-            hunks = edits.get((part.placement.host, path))
-            check_commands(study, desired, part, path, content, hunks)
-            if part.placement.adopted is not None and not can_run_commands(path):
-                original = records[part.placement.host].original.files.get(path)
-                check_lines(study, part, path, _split_lines(study, path, content, original, hunks))
+    for instance in desired.instances:
+        for path, content in desired.rendered_files[instance.name].items():
+            hunks = edits.get((instance.placement.host, path))
+            check_commands(study, desired, instance, path, content, hunks)
+            if instance.placement.adopted is not None and not can_run_commands(path):
+                original = records[instance.placement.host].original.files.get(path)
+                check_lines(study, instance, path, _split_lines(study, path, content, original, hunks))
     return DerivedHosts(manifests, contents, edits)
 
 
@@ -113,12 +113,12 @@ def _split_lines(
 
 
 def _derive_edits(
-    part: ServiceInstance, path: str, records: Mapping[str, HostRecord]
+    instance: ServiceInstance, path: str, records: Mapping[str, HostRecord]
 ) -> tuple[Hunk, ...] | None:
     """The recorded edits of a file that the host had before, if its service edits the host's own."""
-    record = records[part.placement.host]
+    record = records[instance.placement.host]
     if (
-        part.placement.adopted is None
+        instance.placement.adopted is None
         or path not in record.files
         or record.original.files.get(path) is None
     ):
@@ -212,8 +212,8 @@ def _find_runtime(target: Target) -> str:
 def _group_by_instance(files: Mapping[str, bytes]) -> dict[str, dict[str, bytes]]:
     """Part → path → content, of files by ``tier.host.service/path``."""
     parts: dict[str, dict[str, bytes]] = {}
-    for place, content in files.items():
-        part, _, path = place.partition("/")
+    for location, content in files.items():
+        part, _, path = location.partition("/")
         parts.setdefault(part, {})[f"/{path}"] = content
     return parts
 
@@ -236,9 +236,9 @@ def _build_stack(
         adopted=adopted_configs,
     )
     laid = stacks.build_stack(target, context)
-    for part in laid.instances:
-        if part.placement.adopted is not None:
-            _check_adopted_config(study, part, part.placement.adopted)
+    for instance in laid.instances:
+        if instance.placement.adopted is not None:
+            _check_adopted_config(study, instance, instance.placement.adopted)
     return laid
 
 

@@ -113,7 +113,7 @@ def hosts_of(study: Study, trial: Trial, *, everything: bool = False) -> Hosts:
     before = _originals(study, records, base)
     for original in before.values():
         _check_names(study, original.sysctls.values())
-    files = tuple(_host_file(place, derived, records, before) for place in derived.contents)
+    files = tuple(_host_file(location, derived, records, before) for location in derived.contents)
     hosts = Hosts(
         files,
         {host: of_host.units for host, of_host in manifests.items()},
@@ -143,12 +143,12 @@ def _check_runtimes(study: Study) -> None:
 
 
 def _host_file(
-    place: tuple[str, str, str],
+    location: tuple[str, str, str],
     derived: DerivedHosts,
     records: Mapping[str, HostRecord],
     before: Mapping[str, OriginalHost],
 ) -> HostFile:
-    tier, host, path = place
+    tier, host, path = location
     file, digests = derived.manifests[host].files[path], before[host].files
     original = (digests[path] or ABSENT) if path in digests else None
     edits = derived.edits.get((host, path))
@@ -156,7 +156,7 @@ def _host_file(
         tier=tier,
         host=host,
         path=path,
-        content=derived.contents[place],
+        content=derived.contents[location],
         mode=file.mode,
         check=file.check_command,
         units=file.units,
@@ -208,8 +208,8 @@ def _records(study: Study, trial: Trial) -> dict[str, HostRecord]:
 def group_by_host(files: Mapping[str, bytes]) -> dict[tuple[str, str, str], bytes]:
     """Tier, host and path → content, of files by ``tier.host.service/path``."""
     files_by_place = {}
-    for place, content in files.items():
-        part, _, path = place.partition("/")
+    for location, content in files.items():
+        part, _, path = location.partition("/")
         tier, host, _ = part.split(".", 2)
         files_by_place[tier, host, f"/{path}"] = content
     return files_by_place

@@ -93,9 +93,9 @@ def export_patch(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
 
 def _build_diff(file: HostFile, recorded: bytes | None) -> str:
     """The diff of one file, whose content before may be ``recorded``. Raises AutotuneError."""
-    place = file.path.removeprefix("/")
+    location = file.path.removeprefix("/")
     if file.edits is not None:
-        return format_edit_diff(place, file.edits)
+        return format_edit_diff(location, file.edits)
     old = None if file.original == ABSENT else recorded
     if old is not None and sha256(old).hexdigest() != file.original:
         raise AutotuneError(
@@ -103,7 +103,7 @@ def _build_diff(file: HostFile, recorded: bytes | None) -> str:
             hint="--format ansible or shell; `autotune init --from` tunes hosts' own files",
         )
     return format_file_diff(
-        {place: old} if old is not None else {}, {place: file.content}, "a", "b"
+        {location: old} if old is not None else {}, {location: file.content}, "a", "b"
     )
 
 

@@ -42,13 +42,13 @@ _BOUNDARY_CHARACTERS = frozenset(";#/:")
 _SWITCH_WORDS = frozenset(("on", "off", "yes", "no", "true", "false"))
 
 
-def check_lines(study: Study, part: ServiceInstance, path: str, hunks: Sequence[Hunk]) -> None:
+def check_lines(study: Study, instance: ServiceInstance, path: str, hunks: Sequence[Hunk]) -> None:
     """Raises AutotuneError if lines that go or come hold more than settings of the part's service."""
-    syntax = understood(part.service)
-    words = _build_vocabulary(part.service, syntax) if syntax else None
+    syntax = understood(instance.service)
+    words = _build_vocabulary(instance.service, syntax) if syntax else None
     if sum(len(hunk.removed) * len(hunk.added) for hunk in hunks) > MAX_LINE_PAIRS:
         raise ExportError(
-            study, f"too many lines of {path} of {part.placement.host} change", APPLY_HINT
+            study, f"too many lines of {path} of {instance.placement.host} change", APPLY_HINT
         )
     for hunk in hunks:
         # A line with masked words is refused for that, whatever else it has.
@@ -59,9 +59,9 @@ def check_lines(study: Study, part: ServiceInstance, path: str, hunks: Sequence[
         if not masked and (words is None or not _is_safe(words, hunk)):
             raise ExportError(
                 study,
-                f"line {hunk.start_line} of {path} of {part.placement.host} changes more than settings "
+                f"line {hunk.start_line} of {path} of {instance.placement.host} changes more than settings "
                 "of "
-                f"{part.service.title}",
+                f"{instance.service.title}",
                 APPLY_HINT,
             )
 

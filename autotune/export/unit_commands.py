@@ -50,7 +50,7 @@ _NUMBER_PATTERN = re.compile(r"[0-9]+")
 def check_commands(
     study: Study,
     desired: DesiredState,
-    part: ServiceInstance,
+    instance: ServiceInstance,
     path: str,
     content: bytes,
     edits: tuple[Hunk, ...] | None,
@@ -59,15 +59,15 @@ def check_commands(
     if not can_run_commands(path):
         return
     if edits is not None:
-        safe = all(_is_safe(part, hunk) for hunk in edits)
+        safe = all(_is_safe(instance, hunk) for hunk in edits)
     else:
         safe = has_no_commands(content) or (
-            part.placement.adopted is None and _is_rendered(study, desired, part, path, content)
+            instance.placement.adopted is None and _is_rendered(study, desired, instance, path, content)
         )
     if not safe:
         raise ExportError(
             study,
-            f"{path} of {part.placement.host} sets more than limits and numbers for its unit",
+            f"{path} of {instance.placement.host} sets more than limits and numbers for its unit",
             APPLY_HINT,
         )
 
@@ -81,7 +81,7 @@ def is_below(path: str, pattern: str) -> bool:
 
 def can_run_commands(path: str) -> bool:
     """True if a path is one of a unit, or of a file with variables of units."""
-    return path.startswith(tuple(f"{place}/" for place in unit_files.UNIT_DIRECTORIES)) or any(
+    return path.startswith(tuple(f"{location}/" for location in unit_files.UNIT_DIRECTORIES)) or any(
         is_below(path, pattern)
         for pattern in (*unit_environment.ENVIRONMENT_FILES, "etc/sysconfig/*")
     )
@@ -98,26 +98,26 @@ def _has_no_command(line: str) -> bool:
     return _COMMAND_FREE_SETTINGS.fullmatch(line) is not None and not _LOADER_PATTERN.search(line)
 
 
-def _is_safe(part: ServiceInstance, hunk: Hunk) -> bool:
+def _is_safe(instance: ServiceInstance, hunk: Hunk) -> bool:
     """True if lines of a unit that go and come only set limits, and numbers of known variables."""
     present = {word for line in hunk.removed for word in _split_words(line)}
-    options = {f"--{parameter.name.replace('_', '-')}" for parameter in part.service.parameters}
+    options = {f"--{parameter.name.replace('_', '-')}" for parameter in instance.service.parameters}
 
     def is_known(word: str) -> bool:
         option, sign, number = word.rpartition("=")
         return _NUMBER_PATTERN.fullmatch(number) is not None and (not sign or option in options)
 
-    return all(_is_setting(part, line) for line in (*hunk.removed, *hunk.added)) and all(
+    return all(_is_setting(instance, line) for line in (*hunk.removed, *hunk.added)) and all(
         word in present or is_known(word) for line in hunk.added for word in _split_words(line)
     )
 
 
-def _is_setting(part: ServiceInstance, line: str) -> bool:
+def _is_setting(instance: ServiceInstance, line: str) -> bool:
     """True if a line by itself is a limit, or a variable that the service understands."""
     text = line.strip()
     if re.fullmatch(_LIMIT_PATTERN, text):
         return True
-    adoption, variable = map_adoptions().get(part.service.key), _VARIABLE_PATTERN.fullmatch(text)
+    adoption, variable = map_adoptions().get(instance.service.key), _VARIABLE_PATTERN.fullmatch(text)
     if adoption is None or variable is None:
         return False
     return adoption.visible.visible_variables.fullmatch(variable["name"]) is not None
@@ -129,7 +129,7 @@ def _split_words(line: str) -> Iterable[str]:
 
 
 def _is_rendered(
-    study: Study, desired: DesiredState, part: ServiceInstance, path: str, content: bytes
+    study: Study, desired: DesiredState, instance: ServiceInstance, path: str, content: bytes
 ) -> bool:
     """True if autotune's own template makes this content, in one of the places of its programs.
 
@@ -137,11 +137,11 @@ def _is_rendered(
     """
     for directory in KNOWN_PROGRAMS:
         programs = {
-            name: f"{directory}{program}" for name, program in part.placement.programs.items()
+            name: f"{directory}{program}" for name, program in instance.placement.programs.items()
         }
-        site = replace(part.placement, programs=programs)
+        placement = replace(instance.placement, programs=programs)
         with suppress(RenderError):
-            by_path = render_files(part.service, site, desired.settings, study.target.data)
+            by_path = render_files(instance.service, placement, desired.settings, study.target.data)
             if _remove_limits(by_path.get(path)) == _remove_limits(content):
                 return True
     return False

@@ -248,9 +248,9 @@ def _write_atomically(content: FileContents, output_directory: Path) -> None:
         raise AutotuneError(f"{output_directory} cannot be written: {error.strerror}") from error
     try:
         for path, data in content.items():
-            place = staging / path
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_bytes(data)
+            location = staging / path
+            location.parent.mkdir(parents=True, exist_ok=True)
+            location.write_bytes(data)
         staging.chmod(0o755)  # unlike mkdtemp's own: an export is for others to read
         staging.replace(output_directory)
     except OSError as error:

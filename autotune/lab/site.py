@@ -65,8 +65,8 @@ def _deploy_baseline(file: TargetFile) -> None:
         hosts = fleet.hosts
         assert isinstance(hosts, ManagedHosts)
         # Kernel settings and limits are not changed.
-        parts = (part for part in fleet.stack.instances if part.placement.role is not Role.HOST)
-        fleet.stack = replace(fleet.stack, instances=tuple(parts))
+        instances = (instance for instance in fleet.stack.instances if instance.placement.role is not Role.HOST)
+        fleet.stack = replace(fleet.stack, instances=tuple(instances))
         try:
             fleet.lock_hosts()
             fleet.deploy(environment.space.build_candidate({}).settings)

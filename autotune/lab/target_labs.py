@@ -66,38 +66,38 @@ def start_target_lab(path: Path, directory: Path | None = None) -> StartedLab:
 
     file = read_target(path)
     prerequisites.require_prerequisites()
-    place = directory or LABS_DIRECTORY / file.target.name
-    before = list_host_status(place)
+    location = directory or LABS_DIRECTORY / file.target.name
+    before = list_host_status(location)
     begun = time.monotonic()
-    lifecycle.start_lab(build_lab_hosts(file.target), place)
+    lifecycle.start_lab(build_lab_hosts(file.target), location)
     took = time.monotonic() - begun
-    lab = Lab(file.target.name, place.resolve(), list_host_status(place))
+    lab = Lab(file.target.name, location.resolve(), list_host_status(location))
     config = file.target.ssh.config
     named = config and (path.parent / Path(config).expanduser()).resolve() == lab.ssh_config
     running = {(host.name, host.pid) for host in before}
     started = frozenset(host.name for host in lab.hosts if (host.name, host.pid) not in running)
-    return StartedLab(lab, started, took, not named, site.deploy_site(file, derive_names(place)))
+    return StartedLab(lab, started, took, not named, site.deploy_site(file, derive_names(location)))
 
 
 def remove_target_lab(lab_or_target: str, directory: Path | None = None) -> Lab:
     """Remove a lab and return its state before. Raises ``AutotuneError``."""
     prerequisites.require_root()
-    (name, place) = _locate_lab(lab_or_target, directory)
+    (name, location) = _locate_lab(lab_or_target, directory)
     hosts: tuple[HostStatus, ...] = ()
     with contextlib.suppress(AutotuneError):  # remove the lab even if its record is unreadable
-        hosts = list_host_status(place)
-    lifecycle.remove_lab(place)
+        hosts = list_host_status(location)
+    lifecycle.remove_lab(location)
     with contextlib.suppress(OSError):  # other labs and backups of this host may remain
         LABS_DIRECTORY.rmdir()
         LABS_DIRECTORY.parent.rmdir()
-    return Lab(name, place, hosts)
+    return Lab(name, location, hosts)
 
 
 def read_lab(lab_or_target: str, directory: Path | None = None) -> Lab:
     """Return the current state of a lab, without hosts if none exists. Raises ``AutotuneError``."""
     prerequisites.require_root()
-    (name, place) = _locate_lab(lab_or_target, directory)
-    return Lab(name, place, list_host_status(place))
+    (name, location) = _locate_lab(lab_or_target, directory)
+    return Lab(name, location, list_host_status(location))
 
 
 def build_ssh_command(

@@ -94,9 +94,9 @@ def _quote_for_yaml(path: str) -> str:
 def mask_secrets(path: str) -> str:
     """The path with ``MASK_TEXT`` in place of each part that looks like a secret."""
     words = _SEPARATOR_PATTERN.split(path)
-    for place, word in enumerate(words):
-        name = words[place - 2] if place >= 2 and words[place - 1] == "=" else ""
+    for location, word in enumerate(words):
+        name = words[location - 2] if location >= 2 and words[location - 1] == "=" else ""
         text = f"{name}={word}" if name else word
         if word and not is_uint(word) and find_secrets(text):
-            words[place] = MASK_TEXT
+            words[location] = MASK_TEXT
     return "".join(words)

@@ -145,8 +145,8 @@ class AnswerValidator:
     @property
     def mean_read_bytes(self) -> float:
         """Bytes of an answer that are read, at most, averaged over the load."""
-        most = WHOLE_BODY_BYTES if self.reads_whole_bodies else HEAD_BYTES
-        sizes = [(min(most, page.reference.size_range[1]), page.share)
+        maximum = WHOLE_BODY_BYTES if self.reads_whole_bodies else HEAD_BYTES
+        sizes = [(min(maximum, page.reference.size_range[1]), page.share)
                  for page in self.pages if page.reference]  # fmt: skip
         total = sum(share for _, share in sizes)
         return max(1.0, sum(size * share for size, share in sizes) / total) if total else 1.0
@@ -156,9 +156,9 @@ class AnswerValidator:
         if not self.pages:
             return 0
         exact = self.is_exact
-        most = MAX_EXACT_RATE if exact else min(MAX_PROBE_RATE, ENOUGH_ANSWERS / spec.seconds)
+        maximum = MAX_EXACT_RATE if exact else min(MAX_PROBE_RATE, ENOUGH_ANSWERS / spec.seconds)
         desired = spec.seconds * min(
-            most, (MAX_EXACT_SHARE if exact else MAX_PROBE_SHARE) * spec.rate
+            maximum, (MAX_EXACT_SHARE if exact else MAX_PROBE_SHARE) * spec.rate
         )
         bounds = (spec.request_count // 2, int(MAX_BODY_BYTES / self.mean_read_bytes))
         return max(0, min(max(MIN_PROBES, round(desired)), *bounds))
@@ -168,8 +168,8 @@ class AnswerValidator:
         mixed."""
         total = sum(page.share for page in self.pages)
         # Low discrepancy: each request goes to where a step of the golden section leads.
-        places = [((seed + turn) * 0.6180339887498949) % 1.0 * total for turn in range(count)]
-        return [self._page_at(place) for place in places]
+        locations = [((seed + turn) * 0.6180339887498949) % 1.0 * total for turn in range(count)]
+        return [self._page_at(location) for location in locations]
 
     def _page_at(self, cumulative_share: float) -> int:
         for index, page in enumerate(self.pages):
@@ -188,8 +188,8 @@ class AnswerValidator:
             page = self.pages[index]
             if answer is None or not is_counted_right(answer.status, page.statuses):
                 continue
-            if why := page.find_error(answer):
-                wrong.append((f"{page.name}: {why}", answer))
+            if reason := page.find_error(answer):
+                wrong.append((f"{page.name}: {reason}", answer))
             else:
                 right.append(answer)
         sizes = [answer.size for answer in right]

@@ -136,7 +136,7 @@ class LoadResult:
     def as_exhausted_host(self) -> LoadResult | None:
         """This result as ``limited`` if the load host ran out of ports or open files, else ``None``."""
         short = next(
-            (why for kind, why in EXHAUSTION_MESSAGES.items() if self.errors.get(kind)), None
+            (reason for kind, reason in EXHAUSTION_MESSAGES.items() if self.errors.get(kind)), None
         )
         return replace(self, limited=short) if short else None
 
@@ -337,11 +337,11 @@ class LoadGenerator(ABC):
             result.limited is None
             and result.intended > MAX_MADE_FACTOR * process.request_count + MAX_EXTRA_REQUESTS
         ):
-            why = f"{self.name} made {result.intended} requests of {process.request_count}"
-            return LoadResult.not_sent(process.request_count, why)
+            reason = f"{self.name} made {result.intended} requests of {process.request_count}"
+            return LoadResult.not_sent(process.request_count, reason)
         if not result.is_consistent:
-            why = f"{self.name} printed figures that do not add up: {last_line(output)}"
-            return LoadResult.not_sent(process.request_count, why)
+            reason = f"{self.name} printed figures that do not add up: {last_line(output)}"
+            return LoadResult.not_sent(process.request_count, reason)
         return result
 
 

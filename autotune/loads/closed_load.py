@@ -107,8 +107,8 @@ class ClosedLoopGenerator(ABC):
         return replace(ceiling, is_rate_limited=is_rate_limited and ceiling.failure is None)
 
     def build_failure(self, output: str, clients: ClosedLoopClients) -> ClosedLoopCeiling:
-        why = f"{self.name} printed no result: {last_line(output)}"
-        return ClosedLoopCeiling(clients.concurrency, failure=why)
+        reason = f"{self.name} printed no result: {last_line(output)}"
+        return ClosedLoopCeiling(clients.concurrency, failure=reason)
 
 
 def build_options(request: Request) -> Argv:

@@ -174,8 +174,8 @@ class K6Generator(LoadGenerator):
             counts = {name: whole_count(n) for name, n in summary["counts"].items()}
             lag = float(summary["lag"])
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            why = f"k6 gave no result ({error!r}): {last_line(output)}"
-            return LoadResult.not_sent(process.request_count, why)
+            reason = f"k6 gave no result ({error!r}): {last_line(output)}"
+            return LoadResult.not_sent(process.request_count, reason)
         result = _build_result(counts, process, spec, self.requests_per_visit)
         return result.as_exhausted_host() or _check_result(result, lag, process, spec)
 

@@ -131,7 +131,7 @@ class K6ScriptGenerator(K6Generator):
     def with_counted_requests(self, printed: str) -> K6ScriptGenerator:
         try:
             summary = _read_summary(printed)
-            most = whole_count(summary["most"])
+            maximum = whole_count(summary["most"])
             stopped = whole_count(
                 summary["counts"].get(f"failed_{ERROR_KINDS.index(TOO_MANY_REQUESTS)}", 0)
             )
@@ -141,18 +141,18 @@ class K6ScriptGenerator(K6Generator):
                 hint="its requests are counted in a few slow runs before any other load",
             ) from error
         if has_uncounted_requests(summary) or has_late_requests(summary):
-            why = UNCOUNTED_REQUESTS if has_uncounted_requests(summary) else LATE_REQUESTS
-            raise LoadError(f"{self.script} cannot be run: {why}", hint=COUNTED_CALLS_HINT)
-        if stopped or not 0 <= most <= MOST:
+            reason = UNCOUNTED_REQUESTS if has_uncounted_requests(summary) else LATE_REQUESTS
+            raise LoadError(f"{self.script} cannot be run: {reason}", hint=COUNTED_CALLS_HINT)
+        if stopped or not 0 <= maximum <= MOST:
             raise LoadError(
                 f"a run of {self.script} makes more than {MOST} requests", hint=SHORTER_RUN_HINT
             )
-        if not most:
+        if not maximum:
             raise LoadError(
                 f"no run of {self.script} made a request within {LONGEST} s: {read_first_line(printed)}",
                 hint=f"raise load.max_rate, or name the most requests of a run: {REQUESTS_PER_RUN_HINT}",
             )
-        return replace(self, max_requests_per_run=most)
+        return replace(self, max_requests_per_run=maximum)
 
     @property
     def longest_pause(self) -> float:
@@ -239,8 +239,8 @@ class K6ScriptGenerator(K6Generator):
             )
         thrown = result.errors.get("script error", 0)
         if result.errors.get("elsewhere") or not result.sent or thrown == result.sent:
-            why = f"{self.script} cannot be run: {read_first_line(output)}"
-            return LoadResult.not_sent(process.request_count, why)
+            reason = f"{self.script} cannot be run: {read_first_line(output)}"
+            return LoadResult.not_sent(process.request_count, reason)
         return result
 
 
@@ -269,7 +269,7 @@ def read_first_line(printed: str) -> str:
     return (split_lines(printed.strip()) or ["nothing"])[0][:300]
 
 
-def read_script(path: Path, most: int | None = None) -> K6ScriptGenerator:
+def read_script(path: Path, maximum: int | None = None) -> K6ScriptGenerator:
     """The script with all that it imports from beside it; a run makes ``most`` requests, if that is
     known. Raises Unusable."""
     texts: dict[Path, str] = {}
@@ -281,8 +281,8 @@ def read_script(path: Path, most: int | None = None) -> K6ScriptGenerator:
         try:
             texts[file] = foreign_files.read_named_file(file, MAX_SCRIPT_CHARACTERS).decode()
         except (OSError, ValueError) as error:
-            why = getattr(error, "strerror", None) or "not UTF-8"
-            raise UnusableWorkload(f"{file.name} cannot be read: {why}") from error
+            reason = getattr(error, "strerror", None) or "not UTF-8"
+            raise UnusableWorkload(f"{file.name} cannot be read: {reason}") from error
         if sum(map(len, texts.values())) > MAX_SCRIPT_CHARACTERS:
             raise UnusableWorkload(
                 f"with its imports it is larger than {MAX_SCRIPT_CHARACTERS // 1000} kB"
@@ -290,7 +290,7 @@ def read_script(path: Path, most: int | None = None) -> K6ScriptGenerator:
         waiting += (file.parent / name for name in find_imports(texts[file], file.name))
     root = Path(os.path.commonpath([file.parent for file in texts]))
     files = tuple((str(f.relative_to(root)), text) for f, text in texts.items())
-    return K6ScriptGenerator(files=files, max_requests_per_run=most)
+    return K6ScriptGenerator(files=files, max_requests_per_run=maximum)
 
 
 def find_imports(text: str, name: str) -> Iterator[str]:
@@ -320,9 +320,9 @@ def replace_imports(name: str, text: str) -> str:
     """The script, importing from autotune's module what it imported from k6."""
     if not name.endswith(SCRIPT_SUFFIXES):
         return text
-    place = _relative_import(_MODULE_NAME, name)
+    location = _relative_import(_MODULE_NAME, name)
     return _IMPORT_PATTERN.sub(
-        lambda m: f"{m[1]}{place}" if m[3] in COUNTED_MODULES else m[0], text
+        lambda m: f"{m[1]}{location}" if m[3] in COUNTED_MODULES else m[0], text
     )
 
 

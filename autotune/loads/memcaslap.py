@@ -110,8 +110,8 @@ def parse_output(output: str, shape: MemcaslapShape) -> CacheCeiling:
     try:
         return _parse_counts(output, shape)
     except ValueError:
-        why = f"memcaslap printed no result: {last_line(output)}"
-        return CacheCeiling(shape.name, keys_per_get=shape.keys_per_get, failure=why)
+        reason = f"memcaslap printed no result: {last_line(output)}"
+        return CacheCeiling(shape.name, keys_per_get=shape.keys_per_get, failure=reason)
 
 
 def _parse_counts(output: str, shape: MemcaslapShape) -> CacheCeiling:

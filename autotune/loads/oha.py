@@ -202,8 +202,8 @@ class OhaGenerator(LoadGenerator):
             errors = count_failures(parse_json(text[text.index("{") :]))
             answers = read_stored_answers(stored)
         except (ValueError, KeyError, TypeError, AttributeError, sqlite3.Error) as error:
-            why = f"oha gave no result ({error!r}): {last_line(text)}"
-            return LoadResult.not_sent(process.request_count, why)
+            reason = f"oha gave no result ({error!r}): {last_line(text)}"
+            return LoadResult.not_sent(process.request_count, reason)
         if request.http2:  # these are idle connections; requests never sent are counted below
             errors.pop("unanswered", None)
         return _check_result(
@@ -322,8 +322,8 @@ def _check_result(
 def _max_in_flight(answers: Sequence[OhaAnswer]) -> int:
     """The most requests that were under way at a time."""
     moments = sorted([(a.sent_at, 1) for a in answers] + [(a.ended_at, -1) for a in answers])
-    most = now = 0
+    maximum = now = 0
     for _, step in moments:
         now += step
-        most = max(most, now)
-    return most
+        maximum = max(maximum, now)
+    return maximum

@@ -127,9 +127,9 @@ def build_config(requests: Sequence[Request], pause: int, timeout: float, worker
     lines: list[str] = []
     for worker in range(workers):
         lines += ["# worker", f'rate = "{max(1, 3_600_000 // pause)}/h"', "silent"]
-        for place in range(worker, len(requests), workers):
-            lines += [] if place == worker else ["next"]
-            lines += _format_transfer(place, requests[place], timeout)
+        for location in range(worker, len(requests), workers):
+            lines += [] if location == worker else ["next"]
+            lines += _format_transfer(location, requests[location], timeout)
     return "\n".join(lines).encode() + b"\n"
 
 
@@ -181,12 +181,12 @@ def _parse_sections(done: CommandResult, count: int) -> list[ProbeAnswer | None]
         )
     heads, tails = _parse_files(directory, parts[1]), _parse_files(directory, parts[2])
     answers: list[ProbeAnswer | None] = [None] * count
-    for place, status, code, size, seconds, headers in matches:
-        name = f"body.{place}"
-        if int(code) != 0 or int(place) >= count:
+    for location, status, code, size, seconds, headers in matches:
+        name = f"body.{location}"
+        if int(code) != 0 or int(location) >= count:
             continue
         text = heads.get(name, "") + (ELISION_MARK + tails[name] if name in tails else "")
-        answers[int(place)] = ProbeAnswer(
+        answers[int(location)] = ProbeAnswer(
             parse_uint(status),
             parse_uint(size),
             text,

@@ -244,7 +244,7 @@ def _run_load(
     others.
     """
     entries = request.per_endpoint()[: max(1, int(spec.rate * spec.seconds))]
-    shares = [spec.split(place, len(entries)) for place in range(len(entries))]
+    shares = [spec.split(location, len(entries)) for location in range(len(entries))]
     parts = [
         (process, entry, share)
         for entry, share in zip(entries, shares, strict=True)

@@ -43,8 +43,8 @@ def find_generator(file: TargetFile) -> LoadGenerator:
             ["load", "generator"], "generator", LOAD_GENERATORS, name
         )
     if load.supported_methods is not None and file.target.load.method not in load.supported_methods:
-        why = f"{load.name} sends no {file.target.load.method}"
-        raise file.document.build_error(["load", "method"], why, hint="load: {generator: oha}")
+        reason = f"{load.name} sends no {file.target.load.method}"
+        raise file.document.build_error(["load", "method"], reason, hint="load: {generator: oha}")
     if script := file.target.load.script:
         with _locate_errors(file, "script", script):
             return k6_script.read_script(
@@ -55,8 +55,8 @@ def find_generator(file: TargetFile) -> LoadGenerator:
     if file.target.load.http == "2" and not load.http2:
         speaking = [name for name, other in LOAD_GENERATORS.items() if other.http2]
         hint = f"load: {{generator: {' or '.join(speaking)}}}"
-        why = f"{load.name} speaks HTTP/1.1 alone"
-        raise file.document.build_error(["load", "http"], why, hint=hint)
+        reason = f"{load.name} speaks HTTP/1.1 alone"
+        raise file.document.build_error(["load", "http"], reason, hint=hint)
     if file.target.load.uris:
         return HttperfGenerator(
             uris=_read_request_file(file, "uris", file.target.load.uris, workload.parse_uris)
@@ -75,9 +75,9 @@ def _check_sessions(file: TargetFile, key: str) -> None:
     """Raises TargetError over TLS: httperf leaves the rest of a long record unread while a connection
     stays open, and counts a timeout that the server did not cause."""
     if file.target.load.uses_tls:
-        why = "httperf cannot read long answers over TLS on connections that stay open"
+        reason = "httperf cannot read long answers over TLS on connections that stay open"
         raise file.document.build_error(
-            ["load", key], why, hint="load: {generator: k6, requests: FILE}"
+            ["load", key], reason, hint="load: {generator: k6, requests: FILE}"
         )
 
 
@@ -124,8 +124,8 @@ def _locate_errors(file: TargetFile, key: str, path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        why = f"{path} cannot be read: {error.strerror}"
-        raise file.document.build_error(["load", key], why) from error
+        reason = f"{path} cannot be read: {error.strerror}"
+        raise file.document.build_error(["load", key], reason) from error
     except ValueError as error:
         raise file.document.build_error(["load", key], f"{path}: {error}") from error
 

@@ -120,8 +120,8 @@ def _read_ca(file: TargetFile) -> str | None:
             file.path.resolve().parent / name, foreign_files.MAX_RECORD_BYTES
         ).decode("ascii")
     except (OSError, ValueError) as error:
-        why = f"{name} cannot be read: {getattr(error, 'strerror', None) or 'not PEM'}"
-        raise file.document.build_error(["load", "ca"], why) from error
+        reason = f"{name} cannot be read: {getattr(error, 'strerror', None) or 'not PEM'}"
+        raise file.document.build_error(["load", "ca"], reason) from error
     if "-----BEGIN CERTIFICATE-----" not in text or len(text) > MAX_CA_BYTES:
         hint = "PEM: it begins with -----BEGIN CERTIFICATE-----"
         raise file.document.build_error(["load", "ca"], f"{name} is no certificate", hint=hint)

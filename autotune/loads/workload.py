@@ -79,10 +79,10 @@ def expand_visits(visits: Sequence[WeightedVisit], slot_count: int) -> tuple[Wei
     total = sum(weights)
     fits = total <= slot_count and all(weight == int(weight) for weight in weights)
     counts = [int(w) if fits else max(1, round(w * slot_count / total)) for w in weights]
-    places = sorted(
+    locations = sorted(
         ((turn + 0.5) / count, index) for index, count in enumerate(counts) for turn in range(count)
     )
-    return tuple(visits[index] for _, index in places[:slot_count])
+    return tuple(visits[index] for _, index in locations[:slot_count])
 
 
 def format_session_line(step: SessionStep) -> str:

@@ -26,9 +26,9 @@ def solve_mean_logit(fraction: Array, spread: Array) -> Array:
     """Return the mean logit whose mean fraction is ``fraction``; ``spread`` is the logit's sd."""
     logits = np.log(fraction) - np.log1p(-fraction)
     at_spreads = np.array([np.interp(logits, means, _MEAN_GRID) for means in _tabulate_means()])
-    place = np.interp(spread, _SD_GRID, np.arange(_SD_GRID.size))
-    low = np.minimum(place.astype(int), _SD_GRID.size - 2)
-    part = place - low
+    location = np.interp(spread, _SD_GRID, np.arange(_SD_GRID.size))
+    low = np.minimum(location.astype(int), _SD_GRID.size - 2)
+    part = location - low
     below, above = (np.take_along_axis(at_spreads, row[None], axis=0)[0] for row in (low, low + 1))
     return np.asarray((1.0 - part) * below + part * above)
 

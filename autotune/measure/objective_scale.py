@@ -44,13 +44,13 @@ class ObjectiveScale:
 
     def value_for(self, score: float) -> float:
         """Return the value with this score."""
-        place = self._sign * (log(score) - self._offset)
+        location = self._sign * (log(score) - self._offset)
         if not self.compares_ratios:
-            return self.reference + self._unit * _sinh_bounded(place)
-        if place >= log(TINY_VALUE_RATIO):
-            return self.reference * exp(place)
+            return self.reference + self._unit * _sinh_bounded(location)
+        if location >= log(TINY_VALUE_RATIO):
+            return self.reference * exp(location)
         return (
-            self.reference * TINY_VALUE_RATIO * (1.0 - _sinh_bounded(log(TINY_VALUE_RATIO) - place))
+            self.reference * TINY_VALUE_RATIO * (1.0 - _sinh_bounded(log(TINY_VALUE_RATIO) - location))
         )
 
     def log_score_sd(self, value: float, sd: float) -> float:

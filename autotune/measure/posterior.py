@@ -243,8 +243,8 @@ class PeakPosterior:
             waits=not counts.are_errors,
         )
         if reading.truncated:  # it failed, even if it counted few violations
-            least = min(3.0 * counts.allowed_share, 0.5) * counts.intended
-            violations = max(counts.violations, least)
+            minimum = min(3.0 * counts.allowed_share, 0.5) * counts.intended
+            violations = max(counts.violations, minimum)
             flat = lower_bound_likelihood(
                 violations,
                 counts.intended,

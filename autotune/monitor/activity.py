@@ -185,10 +185,10 @@ def find_queue(instance: ServiceInstance, queues: Sequence[ListenQueue]) -> List
 
     A part that consists of host settings has no socket.
     """
-    place = instance.service.get_socket(instance.placement)
-    if place is None or instance.placement.role is Role.HOST:
+    location = instance.service.get_socket(instance.placement)
+    if location is None or instance.placement.role is Role.HOST:
         return None
-    ending = f":{place.port}" if isinstance(place, Endpoint) else place
+    ending = f":{location.port}" if isinstance(location, Endpoint) else location
     own_queues = [q for q in queues if q.address.endswith(ending)]
     if not own_queues:
         return None
@@ -283,7 +283,7 @@ def compute_host_usages(
         whole = compute_host_activity(host, observations, seconds)
         if whole is None:
             continue
-        parts = [compute_instance_activity(part, observations, seconds) for part in host.instances]
+        instances = [compute_instance_activity(part, observations, seconds) for part in host.instances]
         usages[host.name] = HostUsage(
             cpu=round(whole.busy_share, 4),
             steal=round(whole.cpu.get("steal", 0.0), 4),
@@ -293,7 +293,7 @@ def compute_host_usages(
             sockets=whole.sockets,
             time_wait=whole.time_wait,
             network=round(whole.network),
-            rss={part.name: part.rss for part in parts if part.rss},
-            workers={part.name: part.workers for part in parts if part.workers},
+            rss={part.name: part.rss for part in instances if part.rss},
+            workers={part.name: part.workers for part in instances if part.workers},
         )
     return usages

@@ -81,13 +81,13 @@ class CounterReader:
             self._connection = None
 
     def _query_socket(self) -> bytes:
-        site = self.part.placement
+        placement = self.part.placement
         if self._connection is None and self._query.find_socket:
-            path = self._query.find_socket(site)
-            self._connection = open_unix_connection(Path(site.directory), path, TIMEOUT_SECONDS)
+            path = self._query.find_socket(placement)
+            self._connection = open_unix_connection(Path(placement.directory), path, TIMEOUT_SECONDS)
         elif self._connection is None:
-            place = (site.listen.host, site.listen.port)
-            self._connection = socket.create_connection(place, TIMEOUT_SECONDS)
+            location = (placement.listen.host, placement.listen.port)
+            self._connection = socket.create_connection(location, TIMEOUT_SECONDS)
         self._connection.sendall(self._query.request)
         data = b""
         while not self._query.is_complete(data):

@@ -68,7 +68,7 @@ def build_watched_hosts(
     stack: Stack, cpus: Mapping[str, float], transports: Mapping[str, Transport | None]
 ) -> tuple[WatchedHost, ...]:
     """Return the hosts of a stack; a host without a remote transport is this machine."""
-    names = dict.fromkeys(part.placement.host for part in stack.instances)
+    names = dict.fromkeys(instance.placement.host for instance in stack.instances)
     return tuple(
         WatchedHost(
             name,
@@ -106,9 +106,9 @@ class HostWatch:
             if host.name in self._streams:
                 self._start_thread(self._sample_host, host)
         for host in self._hosts:
-            for part in host.instances:
-                if find_counter_query(part):
-                    self._start_thread(self._read_counters, part, host.transport)
+            for instance in host.instances:
+                if find_counter_query(instance):
+                    self._start_thread(self._read_counters, instance, host.transport)
         return self
 
     def __exit__(
@@ -149,7 +149,7 @@ class HostWatch:
             self._failures.append(f"{action.__name__.strip('_')}: {type(error).__name__}: {error}")
 
     def _take_first_sample(self, host: WatchedHost, later: float) -> None:
-        logs = tuple(dict.fromkeys(log for part in host.instances if (log := find_log(part))))
+        logs = tuple(dict.fromkeys(log for instance in host.instances if (log := find_log(instance))))
         interval = 1.0 if host.transport else LOCAL_SAMPLE_SECONDS
         self._streams[host.name] = SampleStream(
             host.transport or LocalTransport(), find_process_owners(host), self._seconds, logs,
@@ -162,9 +162,9 @@ class HostWatch:
         finally:
             del self._streams[host.name]
         self._samples[host.name], self._cost[host.name] = streamed.samples, streamed.cpu_seconds
-        for part in host.instances:
-            if log := find_log(part):
-                self._complaints[part.name] = count_complaints(streamed.logs.get(log, ""), part)
+        for instance in host.instances:
+            if log := find_log(instance):
+                self._complaints[instance.name] = count_complaints(streamed.logs.get(log, ""), instance)
 
     def _read_counters(self, instance: ServiceInstance, transport: Transport | None) -> None:
         reader = CounterReader(instance, transport)
@@ -205,12 +205,12 @@ def find_process_owners(host: WatchedHost) -> ProcessOwners:
     """
     sessions: dict[int, str] = {}
     programs: dict[str, str] = {}
-    for part in host.instances:
-        leader = read_session_leader(Path(part.placement.directory), part.service.name)
+    for instance in host.instances:
+        leader = read_session_leader(Path(instance.placement.directory), instance.service.name)
         if host.transport is None and leader is not None:
-            sessions[leader.pid] = part.name
-        for alternatives in part.service.programs.values():
+            sessions[leader.pid] = instance.name
+        for alternatives in instance.service.programs.values():
             programs |= {
-                Path(program).name[:_MAX_PROGRAM_NAME]: part.name for program in alternatives
+                Path(program).name[:_MAX_PROGRAM_NAME]: instance.name for program in alternatives
             }
     return ProcessOwners(sessions, programs)

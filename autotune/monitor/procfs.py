@@ -154,15 +154,15 @@ def parse_unix_queues(text: str) -> Iterator[ListenQueue]:
         fields = line.split(None, 7)
         if len(fields) < 8:
             continue
-        flags, state, place = fields[3], fields[5], fields[7]
+        flags, state, location = fields[3], fields[5], fields[7]
         if flags == _LISTENING_FLAG:
-            listening.add(place)
+            listening.add(location)
         elif state == _CONNECTED_STATE:
-            accepted[place] += 1
+            accepted[location] += 1
         else:
-            waiting[place] += 1
-    for place in sorted(listening):
-        yield ListenQueue(place, waiting[place], None, accepted[place])
+            waiting[location] += 1
+    for location in sorted(listening):
+        yield ListenQueue(location, waiting[location], None, accepted[location])
 
 
 def _split_rows(text: str) -> dict[str, list[str]]:

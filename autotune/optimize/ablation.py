@@ -211,9 +211,9 @@ class Ablation:
 
     def _estimate_effects(self, removable: Sequence[str]) -> None:
         """Revert half of the removable changes at a time, until it is clear which can go together."""
-        most = self._spent + ESTIMATION_SHARE * (self._most - self._spent)
+        maximum = self._spent + ESTIMATION_SHARE * (self._most - self._spent)
         size = (len(removable) + 1) // 2
-        while len(removable) > 1 and self._spent + 2 <= most and not self._draws_agree():
+        while len(removable) > 1 and self._spent + 2 <= maximum and not self._draws_agree():
             half = frozenset(self._rng.permutation(list(removable))[:size].tolist())
             # Measure both halves: the winner's own log peak adds the same to either.
             self._measure_set(half)

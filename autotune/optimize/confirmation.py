@@ -186,10 +186,10 @@ def repeat_sd(log_differences: Sequence[float]) -> float:
     configuration
     from the measurement before. Steps to or from a disturbed measurement are left out, as in pairs."""
     # Half of the steps are within ``deviations(0.5)`` sds, so the quotient is the sd of a step.
-    most = _outlier_difference(
+    maximum = _outlier_difference(
         median(abs(step) for step in log_differences) / normal_half_width(0.5)
     )
-    return sqrt(fmean(step**2 for step in log_differences if abs(step) <= most) / 2)
+    return sqrt(fmean(step**2 for step in log_differences if abs(step) <= maximum) / 2)
 
 
 def find_outlier_threshold(peaks: Sequence[Estimate]) -> float:

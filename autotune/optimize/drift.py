@@ -63,7 +63,7 @@ def estimate_drift(
     what the ``reference`` was measured to carry at some of them."""
     if len(reference) < MIN_REFERENCES or not trial_numbers:
         return EMPTY_DRIFT
-    at = np.array([float(place) for place in reference])
+    at = np.array([float(location) for location in reference])
     log_means = np.array([estimate.log_mean for estimate in reference.values()])
     variances = np.array([estimate.sd**2 + noise**2 for estimate in reference.values()])
     first, last = float(at.min()), float(max(trial_numbers))

@@ -106,8 +106,8 @@ def find_range_edges(surrogate: SurrogateModel, best_point: GridPoints) -> tuple
         unmoved = best_point[d] == surrogate.grid.baseline[d]
         if not axis.is_ordered or unmoved or axis.dimension.name not in clear:
             continue
-        place = float(axis.unit_positions[best_point[d]])
-        for end, near in (("low", place <= EDGE_SHARE), ("high", place >= 1 - EDGE_SHARE)):
+        location = float(axis.unit_positions[best_point[d]])
+        for end, near in (("low", location <= EDGE_SHARE), ("high", location >= 1 - EDGE_SHARE)):
             if not near:
                 continue
             inner, size = best_point.copy(), len(axis.values)
@@ -127,8 +127,8 @@ def _suggest_wider_range(axis: GridAxis, level: int, end: str) -> RangeEdge:
     else:
         bounds = (low / WIDENING_SHARE if dimension.is_logarithmic else low - (high - low), high)
     # Counts and sizes do not go below zero, nor a count of workers below one.
-    least = min(low, 1.0) if dimension.is_integer and low > 0 else min(low, 0.0)
-    numbers = [dimension.to_number(max(least, number)) for number in bounds]
+    minimum = min(low, 1.0) if dimension.is_integer and low > 0 else min(low, 0.0)
+    numbers = [dimension.to_number(max(minimum, number)) for number in bounds]
     return RangeEdge(dimension.name, axis.values[level], end, (numbers[0], numbers[1]))
 
 

@@ -279,12 +279,12 @@ def choose_sampler(name: str, task: SamplerTask) -> ChosenSampler:
     if name not in SAMPLERS:
         hint = suggest_name(name, ["auto", *SAMPLERS])
         raise AutotuneError(f"there is no sampler {name!r}", hint=hint)
-    sampler, why = SAMPLERS[name](task), "the target asks for it"
+    sampler, reason = SAMPLERS[name](task), "the target asks for it"
     if isinstance(sampler, GpSampler) or len(task.space.core_dimensions) == len(
         task.space.tunable_dimensions
     ):
-        return ChosenSampler(name, why, sampler)
-    return ChosenSampler(name, f"{why}; {_describe_task(task)}", CoreFirstSampler(sampler, task))
+        return ChosenSampler(name, reason, sampler)
+    return ChosenSampler(name, f"{reason}; {_describe_task(task)}", CoreFirstSampler(sampler, task))
 
 
 def _describe_task(task: SamplerTask) -> str:
@@ -298,8 +298,8 @@ def _describe_task(task: SamplerTask) -> str:
 def _choose_automatically(task: SamplerTask) -> ChosenSampler:
     size = _describe_task(task)
     if task.trial_budget > MAX_GP_TRIALS:
-        why = f"{size} (auto: its cost does not grow with trials)"
-        return ChosenSampler("tpe", why, choose_sampler("tpe", task).sampler)
+        reason = f"{size} (auto: its cost does not grow with trials)"
+        return ChosenSampler("tpe", reason, choose_sampler("tpe", task).sampler)
     return ChosenSampler(
         "gp", f"{size} (auto: best for ≤ {MAX_GP_TRIALS} trials in our benchmarks)", GpSampler(task)
     )

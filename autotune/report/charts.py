@@ -174,8 +174,8 @@ def _build_parameter_columns(view: StudyView) -> dict[str, Any]:
                   for trial, names_acting in zip(trials, acting, strict=True)]  # fmt: skip
         if len({value for value in values if value is not None}) > 1:
             varied.append(_build_parameter_column(name, values, own))
-    place = _rank_settings(view)
-    varied.sort(key=lambda column: place.get(column["name"], (1, len(place))))
+    location = _rank_settings(view)
+    varied.sort(key=lambda column: location.get(column["name"], (1, len(location))))
     return {
         "trials": [trial.number for trial in trials],
         "peaks": [capacity["peak"] for capacity in capacities],
@@ -190,7 +190,7 @@ def _rank_settings(view: StudyView) -> dict[str, tuple[int, int]]:
     changed = {change.name for change in view.changes}
     ranked = [row["parameter"] for row in (view.state.model or {}).get("importance", ())]
     names = dict.fromkeys([*ranked, *changed])
-    return {name: (int(name not in changed), place) for place, name in enumerate(names)}
+    return {name: (int(name not in changed), location) for location, name in enumerate(names)}
 
 
 def _build_parameter_column(

@@ -163,10 +163,10 @@ def _fit_log_curve(
     """Return log seconds on the grid: isotonic, and at the limit at log rate ``crossing``."""
     rates, values = [point[0] for point in points], _fit_isotonic(points)
     if crossing is not None:
-        limit, place = log(slo.limit), bisect_left(rates, crossing)
-        below, above = values[:place], values[place:]
+        limit, location = log(slo.limit), bisect_left(rates, crossing)
+        below, above = values[:location], values[location:]
         values = [*(min(v, limit) for v in below), limit, *(max(v, limit) for v in above)]
-        rates = [*rates[:place], crossing, *rates[place:]]
+        rates = [*rates[:location], crossing, *rates[location:]]
     return [_interpolate(rates, values, rate) for rate in grid]
 
 
@@ -185,10 +185,10 @@ def _fit_isotonic(points: Sequence[LogPoint]) -> list[float]:
 
 def _interpolate(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
     """Return ``y`` at ``x``: linear between the points, constant beyond the outer ones."""
-    place = bisect_left(xs, x)
-    if place == 0 or place == len(xs):
-        return ys[min(place, len(xs) - 1)]
-    (x0, x1), (y0, y1) = xs[place - 1 : place + 1], ys[place - 1 : place + 1]
+    location = bisect_left(xs, x)
+    if location == 0 or location == len(xs):
+        return ys[min(location, len(xs) - 1)]
+    (x0, x1), (y0, y1) = xs[location - 1 : location + 1], ys[location - 1 : location + 1]
     return y0 + (y1 - y0) * (x - x0) / (x1 - x0)
 
 

@@ -72,9 +72,9 @@ def build_load_curve(readings: ReadingRecords) -> tuple[LoadStep, ...]:
     for record in readings:
         if record.get("purpose") == WARM_UP_PURPOSE or not record["intended"]:
             continue
-        place = round(log(record["rate"]) / STEP_LOG_WIDTH)
+        location = round(log(record["rate"]) / STEP_LOG_WIDTH)
         invalid = record.get("limited") or ("disturbed" if record.get("disturbed") else "")
-        kind = (place, bool(record.get("truncated")), invalid)
+        kind = (location, bool(record.get("truncated")), invalid)
         by_kind.setdefault(kind, []).append(reading_from_record(record))
     steps = [LoadStep(len(pooled), Reading.pool(pooled)) for pooled in by_kind.values()]
     return tuple(sorted(steps, key=lambda step: step.pooled_reading.rate))

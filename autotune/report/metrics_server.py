@@ -39,8 +39,8 @@ class MetricsServer(ThreadingHTTPServer):
         try:
             super().__init__(_parse_address(listen_address), _MetricsHandler)
         except OSError as error:
-            why = (error.strerror or str(error)).lower()
-            raise AutotuneError(f"--metrics-port {listen_address}: {why}", hint=PORT_HINT) from None
+            reason = (error.strerror or str(error)).lower()
+            raise AutotuneError(f"--metrics-port {listen_address}: {reason}", hint=PORT_HINT) from None
         self._thread = threading.Thread(
             target=self.serve_forever, args=(SHUTDOWN_POLL_SECONDS,), daemon=True
         )

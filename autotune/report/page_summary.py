@@ -125,7 +125,7 @@ def group_changes_by_tier(
         return []
     tells = len(list_measured_trials(view.state)) >= MIN_CONFIGURATIONS
     importance = (view.state.model or {}).get("importance", ()) if tells else ()
-    rank = {row["parameter"]: place for place, row in enumerate(importance)}
+    rank = {row["parameter"]: location for location, row in enumerate(importance)}
     rank |= {name: -1 for name in best.trial.effective_settings if name.endswith(".service")}
     ordered = sorted(view.changes, key=lambda change: rank.get(change.name, len(rank)))
     tiers: dict[str, list[dict[str, str]]] = {}

@@ -253,13 +253,13 @@ class PageWriter:
 
     def report_error(self, error: Exception) -> None:
         """Note each cause of a missing page or missing metrics once; measuring continues."""
-        why = str(error) if isinstance(error, AutotuneError) else repr(error)
+        reason = str(error) if isinstance(error, AutotuneError) else repr(error)
         if isinstance(error, OSError) and error.strerror:
-            why = error.strerror.lower()
-        if why not in self._told:
-            self._told.add(why)
+            reason = error.strerror.lower()
+        if reason not in self._told:
+            self._told.add(reason)
             what = "report.html or the metrics" if self._publish else "report.html"
-            self._display.note(f"cannot write {what}: {why}. The study continues.")
+            self._display.note(f"cannot write {what}: {reason}. The study continues.")
 
     @ignore_errors
     def _write_metrics(self) -> None:

@@ -70,8 +70,8 @@ def build_latency_answer(view: StudyView, rate: float) -> dict[str, Any]:
     """Return an entry of ``at``; a side without enough readings is ``null``."""
     answers = {
         side: {"latency": latency.seconds, "low": latency.low, "high": latency.high,
-               "bound": latency.bound or None, "why": why or None}
-        for side, (latency, why) in estimate_latency_at(view, rate).items()
+               "bound": latency.bound or None, "why": reason or None}
+        for side, (latency, reason) in estimate_latency_at(view, rate).items()
     }  # fmt: skip
     return {"rate": rate, **{side: answers.get(side) for side in SIDE_NAMES}}
 

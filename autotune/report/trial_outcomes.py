@@ -132,9 +132,9 @@ def _describe_cause(trial: Trial, counts: ReadingCounts | None) -> str:
 
 def describe_bottleneck(finding: Mapping[str, Any]) -> str:
     """Return ``web.php_fpm: workers: …`` from the recorded parts of a finding."""
-    place = ".".join(str(finding[key]) for key in ("tier", "service") if finding.get(key))
+    location = ".".join(str(finding[key]) for key in ("tier", "service") if finding.get(key))
     rest = [str(finding[key]) for key in ("resource", "evidence") if finding.get(key)]
-    return ": ".join(filter(None, [place, *rest]))
+    return ": ".join(filter(None, [location, *rest]))
 
 
 def describe_errors(counts: ReadingCounts | None) -> str:

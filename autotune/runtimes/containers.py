@@ -125,10 +125,10 @@ def _format_override(unit: str, instances: Sequence[ServiceInstance], settings: 
     paths = [(part.placement, file.path) for part in instances
              for file in resolve_config_files(part.service, part.placement)]  # fmt: skip
     keys: dict[str, object] = {
-        "volumes": [f"{_host_path(*place)}:{place[1]}:ro" for place in paths]
+        "volumes": [f"{_host_path(*location)}:{location[1]}:ro" for location in paths]
     }
-    for part in instances:
-        keys |= part.service.build_container_limits(part.placement, settings)
+    for instance in instances:
+        keys |= instance.service.build_container_limits(instance.placement, settings)
     signals = [part.service.reload_signal for part in instances if part.service.reload_signal]
     mark = hashlib.sha256(json.dumps(keys, sort_keys=True).encode()).hexdigest()
     keys["labels"] = {"autotune": mark, "autotune.signal": (*signals, "HUP")[0]}
@@ -150,7 +150,7 @@ def _run_aside_command(
     argv, starts = (
         (validation.argv, ("starts",)) if isinstance(validation, TrialStart) else (validation, ())
     )
-    mounts = [f"--volume={place}:{path}:ro" for path, place in mounted_paths.items()]
+    mounts = [f"--volume={location}:{path}:ro" for path, location in mounted_paths.items()]
     seconds = str(TRIAL_START_SECONDS if starts else VALIDATION_SECONDS)
     return (
         "aside",
@@ -174,11 +174,11 @@ def _validation_command(
     """Return the command that checks all files of a part together, with staged versions of changed
     ones.
     """
-    places = {path: _host_path(placement, path) for path in files}
+    locations = {path: _host_path(placement, path) for path in files}
     return _run_aside_command(
         placement,
         validation,
-        {p: staged_path(place) if p in changed_files else place for p, place in places.items()},
+        {p: staged_path(location) if p in changed_files else location for p, location in locations.items()},
     )
 
 
@@ -256,19 +256,19 @@ class Containers(Runtime):
         stack = build_stack(file.target, context)
         return replace(
             stack,
-            instances=tuple(_place_in_container(file.target, part) for part in stack.instances),
+            instances=tuple(_place_in_container(file.target, instance) for instance in stack.instances),
         )
 
     def read_isolated_files(
         self, transport: Transport, instances: Sequence[ServiceInstance]
     ) -> dict[str, bytes]:
-        places = [(part.placement, file.path) for part in instances
-                  for file in resolve_config_files(part.service, part.placement)]  # fmt: skip
-        commands = [Command(("packed", site.unit, path), required=True) for site, path in places]
-        answers = run_required(transport, commands, timeout=60.0 + 10.0 * len(places),
+        locations = [(instance.placement, file.path) for instance in instances
+                  for file in resolve_config_files(instance.service, instance.placement)]  # fmt: skip
+        commands = [Command(("packed", site.unit, path), required=True) for site, path in locations]
+        answers = run_required(transport, commands, timeout=60.0 + 10.0 * len(locations),
                               functions=SERVICE_MANAGER.shell_functions)  # fmt: skip
         contents = {}
-        for (site, path), done in zip(places, answers, strict=True):
+        for (site, path), done in zip(locations, answers, strict=True):
             if packed := done.stdout.strip():
                 tree = unpack_tree(base64.b64decode(packed), dirname(path))
                 if (real := tree.resolve(path)) in tree.files:
@@ -297,17 +297,17 @@ class Containers(Runtime):
         commands: list[Command] = []
         asked: list[int | None] = []
         # unique, because another tuner may run the same check
-        place = f"{VALIDATION_DIRECTORY}/{secrets.token_hex(8)}"
+        location = f"{VALIDATION_DIRECTORY}/{secrets.token_hex(8)}"
         cases = self._fill_masked_files(transport, cases)
         for number, (part, files) in enumerate(cases):
-            places = {path: f"{place}/{number}{path}" for path in files}
+            locations = {path: f"{location}/{number}{path}" for path in files}
             how = part.service.build_validation(part.placement, files)
             commands += [
-                _build_stage_command(places[path], content) for path, content in files.items()
+                _build_stage_command(locations[path], content) for path, content in files.items()
             ]
             asked.append(len(commands) if how else None)
-            commands += [Command(_run_aside_command(part.placement, how, places))] if how else []
-        commands += [Command(("rm", "-rf", "--", place)), Command(("rmdir", VALIDATION_DIRECTORY))]
+            commands += [Command(_run_aside_command(part.placement, how, locations))] if how else []
+        commands += [Command(("rm", "-rf", "--", location)), Command(("rmdir", VALIDATION_DIRECTORY))]
         answers = run_required(transport, commands, timeout=60.0 + 40.0 * len(cases),
                       functions=SERVICE_MANAGER.shell_functions)  # fmt: skip
         return [None if at is None or answers[at].ok else answers[at].error_text or "no message"
@@ -318,7 +318,7 @@ class Containers(Runtime):
         recreated.
         """
         yield f"reachable, as root: {', '.join(stack.hosts)}"
-        for unit in dict.fromkeys(part.placement.unit for part in stack.instances):
+        for unit in dict.fromkeys(instance.placement.unit for instance in stack.instances):
             yield (
                 f"{unit}: autotune recreates this container with its files mounted, and again without "
                 "them at the end"

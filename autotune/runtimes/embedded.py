@@ -119,7 +119,7 @@ class Embedded(Runtime):
     def describe_hosts(self, stack: Stack, transports: Mapping[str, Transport]) -> tuple[str, ...]:
         """Return the addresses on which servers would listen."""
         endpoints = (
-            str(part.placement.listen) for part in stack.instances if part.service.programs
+            str(instance.placement.listen) for instance in stack.instances if instance.service.programs
         )
         return (f"ports: {', '.join(dict.fromkeys(endpoints))}",)
 
@@ -177,7 +177,7 @@ class ProcessHost:
 
     def __init__(self, name: str, stack: Stack, transport: Transport, note: NoteCallback) -> None:
         self.name, self.transport, self._note = name, transport, note
-        self._parts = {part.name: part for part in stack.instances if part.placement.host == name}
+        self._parts = {instance.name: instance for instance in stack.instances if instance.placement.host == name}
         self._running: dict[str, ServerProcess] = {}
 
     @property
@@ -267,12 +267,12 @@ class ProcessHost:
         files = {
             name: desired.files[path].content or b"" for path, name in _map_paths(instance).items()
         }
-        argv, place = (
+        argv, location = (
             instance.service.build_start_command(instance.placement, files),
             instance.service.get_socket(instance.placement),
         )
         assert argv is not None
-        assert place is not None
+        assert location is not None
         running = self._running.get(instance.name)
         if action is Action.RELOAD and running and instance.service.reload_signal:
             left = private_servers.reload_server(running, instance.service.reload_signal)
@@ -285,7 +285,7 @@ class ProcessHost:
             )
             self._running[instance.name] = running
         private_servers.wait_until(
-            lambda: private_servers.is_accepting(running, place),
+            lambda: private_servers.is_accepting(running, location),
             running,
             START_TIMEOUT_SECONDS,
             "starting",

@@ -99,8 +99,8 @@ class DistributionLayout:
     def for_instance(self, version: str = "", name: str = "") -> DistributionLayout:
         """Return the layout of one instance with its version and name filled in."""
         unit, main, programs = (
-            place.format(version=version, name=name)
-            for place in (self.unit, self.main_file, self.program_directory)
+            location.format(version=version, name=name)
+            for location in (self.unit, self.main_file, self.program_directory)
         )
         return DistributionLayout(self.distributions, unit, main, programs, version, name)
 
@@ -202,7 +202,7 @@ def with_http_port(
     ports = [(int(port), tls) for address, tls in addresses
              if is_uint(port := address.rpartition(":")[2])]  # fmt: skip
     if not ports:
-        unread = "".join(f" ({path}: {why})" for path, why in running.config.unread_files.items())
+        unread = "".join(f" ({path}: {reason})" for path, reason in running.config.unread_files.items())
         return f"{title} listens on no TCP port{unread}: set `load: {{url: …}}` manually to load it"
     first = min(ports, key=lambda place: place[1])
     return replace(running, port=first[0], tls=first[1])

@@ -151,7 +151,7 @@ def build_diagnosis(
     each. ``killed_workers`` describes terminated workers: counter or kind of complaint, pattern of log
     lines, and text after the count. ``counters`` parses the stats.
     """
-    kind, line, why = killed_workers
+    kind, line, reason = killed_workers
     pool = WorkerPool(
         processes_parameter=processes,
         threads_parameter=threads,
@@ -174,7 +174,7 @@ def build_diagnosis(
             Resource.CONNECTIONS: connection_changes,
             Resource.MEMORY: (f"{processes}-", f"{threads}+"),
         },
-        refusal_rules=(build_counter_rule(kind, why),),
+        refusal_rules=(build_counter_rule(kind, reason),),
         worker_rules=(pool.detect_exhaustion,),
     )
 
@@ -204,15 +204,15 @@ def build_adoption(
 
 def parse_address(address: str) -> str:
     """Return the TCP port or the path of a unix socket in an address."""
-    place = re.sub(r"^unix:(//)?|\?.*$", "", address)
-    return place if "/" in place and "://" not in place else place.rpartition(":")[2]
+    location = re.sub(r"^unix:(//)?|\?.*$", "", address)
+    return location if "/" in location and "://" not in location else location.rpartition(":")[2]
 
 
 def match_sockets(host: RunningHost, pattern: str) -> list[str]:
     """Return the ports and sockets of ``host`` that match a shell pattern."""
     if len(pattern) > MAX_PATH_BYTES:
         return []
-    return [place for place in host.backlogs if fnmatchcase(place, pattern)]
+    return [location for location in host.backlogs if fnmatchcase(location, pattern)]
 
 
 def _find_running(
@@ -228,9 +228,9 @@ def _find_running(
         if isinstance(candidate, str):
             yield candidate
             continue
-        unit, config, place = candidate
-        socket = "" if is_uint(place) else place
-        if not match_sockets(host, re.sub(r"%[a-zA-Z]", "*", glob.escape(place))):
+        unit, config, location = candidate
+        socket = "" if is_uint(location) else location
+        if not match_sockets(host, re.sub(r"%[a-zA-Z]", "*", glob.escape(location))):
             continue
         if "@." in unit:
             yield f"{unit}: {_UNIT_TEMPLATE_REASON}"
@@ -240,7 +240,7 @@ def _find_running(
             yield f"{unit}: {several}, and that is {first}"
             continue
         first = unit if socket else first
-        port = service.port if socket else int(place)
+        port = service.port if socket else int(location)
         yield RunningService(host=host, key=service.name, config=config, tier_kind="app", port=port,
                              listen_address=socket, unit=unit)  # fmt: skip
 
@@ -256,22 +256,22 @@ def tune_parameters(
     """
     parts, settings = [AdoptionResult()], list[EnvironmentSetting]()
     owners: dict[Word | tuple[str, str], str] = {}
-    for name, place in locations.items():
+    for name, location in locations.items():
         owner = name
-        if isinstance(place, Word | EnvironmentSetting):
+        if isinstance(location, Word | EnvironmentSetting):
             number = (
-                (place.variable, place.option) if isinstance(place, EnvironmentSetting) else place
+                (location.variable, location.option) if isinstance(location, EnvironmentSetting) else location
             )
             owner = owners.setdefault(number, name)
-        if isinstance(place, str) or owner != name:
+        if isinstance(location, str) or owner != name:
             same = f"it shares its value with {owner}"
-            parts[0].skipped[name] = place if isinstance(place, str) else same
-        elif isinstance(place, EnvironmentSetting):
-            settings.append(place)
-        elif isinstance(place, Word):
-            directive = PlacedDirective(config.main_file, Directive(Word(name, 0), (place,)))
+            parts[0].skipped[name] = location if isinstance(location, str) else same
+        elif isinstance(location, EnvironmentSetting):
+            settings.append(location)
+        elif isinstance(location, Word):
+            directive = PlacedDirective(config.main_file, Directive(Word(name, 0), (location,)))
             alone = replace(config, directives=(directive,))
             parts.append(map_directives(alone, [Tunable(name, name, NUMBER)], accepts))
         else:
-            parts.append(map_directives(config, [place], accepts))
+            parts.append(map_directives(config, [location], accepts))
     return merge_results(*parts, unit_environment.tune_variables(environment, settings, accepts))

@@ -236,13 +236,13 @@ def build_syntax_error(text: str, position: int, message: str) -> ConfigSyntaxEr
 def tokenize(text: str, pattern: re.Pattern[str], error_message: str) -> Iterator[re.Match[str]]:
     """Yield the tokens of a text by ``pattern``. Raises Unreadable with ``error_message`` for other
     text."""
-    place = 0
-    while place < len(text):
-        token = pattern.match(text, place)
+    location = 0
+    while location < len(text):
+        token = pattern.match(text, location)
         if token is None:
-            raise build_syntax_error(text, place, error_message)
+            raise build_syntax_error(text, location, error_message)
         yield token
-        place = token.end()
+        location = token.end()
 
 
 _OPTIONAL_INCLUDES = ("include_if_exists", "includeoptional")  # their files may be missing
@@ -313,7 +313,7 @@ def merge_configs(main: str, parts: Sequence[Config]) -> Config:
         main,
         {path: text for part in parts for path, text in part.texts.items()},
         tuple(placed for part in parts for placed in part.directives),
-        {path: why for part in parts for path, why in part.unread_files.items()},
+        {path: reason for part in parts for path, reason in part.unread_files.items()},
     )
 
 
@@ -358,14 +358,14 @@ def read_config(
             directive = replace(bare, blocks=(*within, *bare.blocks))
             yield PlacedDirective(path, directive)
             if (pattern := find_include(directive)) is not None:
-                place = join(dirname(path if relative_to_includer else main), pattern)
-                matching = tree.glob(place)
+                location = join(dirname(path if relative_to_includer else main), pattern)
+                matching = tree.glob(location)
                 unread.update(
-                    {each: tree.explain_missing(each) for each in tree.find_broken_links(place)}
+                    {each: tree.explain_missing(each) for each in tree.find_broken_links(location)}
                 )
-                optional = "*" in place or directive.name.text.lower() in _OPTIONAL_INCLUDES
-                if not matching and not optional and place not in unread:
-                    unread[place] = f"{path} includes this file, but it was not read"
+                optional = "*" in location or directive.name.text.lower() in _OPTIONAL_INCLUDES
+                if not matching and not optional and location not in unread:
+                    unread[location] = f"{path} includes this file, but it was not read"
                 for included_path in matching:
                     yield from follow(included_path, directive.blocks, depth + 1)
 

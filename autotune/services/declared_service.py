@@ -123,9 +123,9 @@ class _DeclaredService(Service):
 
 def _build_command(command: Argv, placement: Placement) -> Argv:
     """Return the command with the program's path, and its address for `{host}` and `{port}`."""
-    place = placement.listen
+    location = placement.listen
     words = (
-        w.replace("{host}", place.host).replace("{port}", str(place.port)) for w in command[1:]
+        w.replace("{host}", location.host).replace("{port}", str(location.port)) for w in command[1:]
     )
     return (placement.programs[command[0]], *words)
 
@@ -190,16 +190,16 @@ def _read_host_config(host: RunningHost, spec: ServiceSpec) -> Config:
     """Return the directives of all parameters in their files. A drop-in may not exist yet."""
     texts, unread = dict[str, str](), dict[str, str]()
     for path, file in spec.files.items():
-        place = host.tree.resolve(path)
+        location = host.tree.resolve(path)
         try:
-            if place in host.tree.files or file.text is None:
-                texts[place] = host.tree.read_text(place)
+            if location in host.tree.files or file.text is None:
+                texts[location] = host.tree.read_text(location)
             else:
-                texts[place] = ""
+                texts[location] = ""
         except ConfigSyntaxError as error:
-            unread[place] = str(error)
+            unread[location] = str(error)
         except KeyError:
-            unread[place] = host.tree.explain_missing(path)
+            unread[location] = host.tree.explain_missing(path)
     directives = [
         PlacedDirective(path, directive)
         for parameter in spec.parameters.values()

@@ -302,10 +302,10 @@ class WorkerPool:
         threads.
         """
         activity, each = reading.activity, reading.get_setting(self.threads_parameter) or 1
-        most = (reading.get_setting(self.processes_parameter) or activity.workers) * each
-        there = min(activity.workers * each, most) if self.faster_start_advice else most
-        busy, confidence = self._find_busy_evidence(activity, there, most)
-        if not confidence and each > 1 and activity.accepted_connections >= CROWDED_RATIO * most:
+        maximum = (reading.get_setting(self.processes_parameter) or activity.workers) * each
+        there = min(activity.workers * each, maximum) if self.faster_start_advice else maximum
+        busy, confidence = self._find_busy_evidence(activity, there, maximum)
+        if not confidence and each > 1 and activity.accepted_connections >= CROWDED_RATIO * maximum:
             busy, confidence = f"{activity.accepted_connections:.1f} requests for all", INFERRED
         if not (activity.workers and confidence):
             return None
@@ -314,10 +314,10 @@ class WorkerPool:
             if activity.counters.get(KEEPALIVE_WORKERS, 0.0) > 0.5 * there
             else self.increase_advice
         )
-        if there < FULL_FRACTION * most:
+        if there < FULL_FRACTION * maximum:
             move = f"they start too slowly: {self.faster_start_advice}"
         evidence = (
-            f"{busy} of {there} {self.worker_noun}, {most} allowed, and "
+            f"{busy} of {there} {self.worker_noun}, {maximum} allowed, and "
             f"{activity.waiting_connections:.0f}"
             " connections waited at the socket (up to "
             f"{activity.max_waiting}){reading.idle_clause}: {move}"

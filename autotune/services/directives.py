@@ -260,22 +260,22 @@ def merge_results(*results: AdoptionResult) -> AdoptionResult:
 
 
 def _map_present(
-    tunable: Tunable, places: list[PlacedDirective], accepts: ValueCheck
+    tunable: Tunable, locations: list[PlacedDirective], accepts: ValueCheck
 ) -> AdoptionResult:
     name = tunable.parameter
     values = {
         _parse_quoted(tunable.notation, placed.words[0] if placed.words else "")
-        for placed in places
+        for placed in locations
     }
     if len(values) > 1:
         return AdoptionResult(skipped={name: f"`{tunable.directive}` occurs with several values"})
     value = values.pop()
     if value is None or not accepts(name, value):
-        written = " ".join(places[0].words[:1])
-        why = f"`{tunable.directive} {written}` is not a valid baseline value"
-        return AdoptionResult(skipped={name: why})
+        written = " ".join(locations[0].words[:1])
+        reason = f"`{tunable.directive} {written}` is not a valid baseline value"
+        return AdoptionResult(skipped={name: reason})
     return AdoptionResult(
-        tuple(_replace_value(tunable, placed, value) for placed in places), {name: value}
+        tuple(_replace_value(tunable, placed, value) for placed in locations), {name: value}
     )
 
 
@@ -303,8 +303,8 @@ def _map_absent(
     if other and other not in mapped_values:
         return AdoptionResult(skipped={name: f"it depends on `{other}`, which is not tuned"})
     if not accepts(name, absent.default):
-        why = f"the default of `{tunable.directive}` is outside the catalogue's range"
-        return AdoptionResult(skipped={name: why})
+        reason = f"the default of `{tunable.directive}` is outside the catalogue's range"
+        return AdoptionResult(skipped={name: reason})
     end = absent.text_after and format_literal(absent.text_after)
     parts = filter(
         None, (format_literal(absent.text_before), tunable.notation.build_expression(name), end)
@@ -316,13 +316,13 @@ def _map_absent(
 
 
 def insert_expression(
-    places: Iterable[FilePosition], text: str, condition: str
+    locations: Iterable[FilePosition], text: str, condition: str
 ) -> tuple[Edit, ...]:
     """Return edits that insert the result of the expression ``text`` at ``places`` if ``condition``
     holds.
     """
     line = f'{{{{ {text} if {condition} else "" }}}}'
-    return tuple(Edit.insert_text(position, line) for position in places)
+    return tuple(Edit.insert_text(position, line) for position in locations)
 
 
 def add_new_file(
@@ -343,16 +343,16 @@ def render_edits(text: str, pieces: Iterable[tuple[int, int, str]]) -> str:
 
     Pieces at the same position keep their order.
     """
-    literals, place = [], 0
+    literals, location = [], 0
     for start, end, own in sorted(pieces, key=lambda piece: piece[:2]):
-        literal = _escape_text(text[place:start])
+        literal = _escape_text(text[location:start])
         bare = literal.rstrip("{")
         if braces := literal[len(bare) :]:
             # The variable after them would absorb these braces, so an expression writes them.
             literal = f'{bare}{{{{ "{braces}" }}}}'
         literals += [literal, own]
-        place = end
-    return "".join([*literals, _escape_text(text[place:])])
+        location = end
+    return "".join([*literals, _escape_text(text[location:])])
 
 
 def _escape_text(text: str) -> str:
@@ -396,8 +396,8 @@ def find_line_end(config: Config, *names: str, must_be_only: bool = False) -> li
     heads = [placed for name in names for placed in config.find_all(name)]
     if not heads or (must_be_only and len(heads) > 1):
         return []
-    path, place = heads[0].end_position
-    return [(path, place + len(config.texts[path][place:].partition("\n")[0]))]
+    path, location = heads[0].end_position
+    return [(path, location + len(config.texts[path][location:].partition("\n")[0]))]
 
 
 def find_file_end(config: Config) -> list[FilePosition]:

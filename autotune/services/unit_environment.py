@@ -190,8 +190,8 @@ def _build_pieces(
     adopted, pieces = AdoptionResult(), _TemplatePieces()
     for setting in settings:
         value, piece = _build_piece(environment, setting)
-        if why := _find_skip_reason(environment, setting, value):
-            adopted.skipped[setting.parameter] = why
+        if reason := _find_skip_reason(environment, setting, value):
+            adopted.skipped[setting.parameter] = reason
         elif value is None or not accepts(setting.parameter, value):
             adopted.skipped[setting.parameter] = f"`{name}` has no valid baseline value"
         else:

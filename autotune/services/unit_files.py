@@ -69,7 +69,7 @@ esac
 
 def list_unit_paths(unit: str) -> tuple[str, ...]:
     """Return the possible paths of a unit and its drop-ins, relative to ``/``."""
-    return tuple(f"{place[1:]}/{unit}{end}" for place in UNIT_DIRECTORIES for end in ("", ".d"))
+    return tuple(f"{location[1:]}/{unit}{end}" for location in UNIT_DIRECTORIES for end in ("", ".d"))
 
 
 # Units to read for a program that may run under any unit name.
@@ -94,8 +94,8 @@ def list_unit_files(tree: FileTree, unit: str) -> tuple[str, ...]:
     """Return a unit's own file, and its drop-ins in systemd's order."""
     own = [
         path
-        for place in UNIT_DIRECTORIES
-        if (path := tree.resolve(f"{place}/{unit}")) in tree.files
+        for location in UNIT_DIRECTORIES
+        if (path := tree.resolve(f"{location}/{unit}")) in tree.files
     ]
     drop_ins = {basename(path): path for place in reversed(UNIT_DIRECTORIES)
                 for path in tree.glob(f"{place}/{unit}.d/*.conf")}  # fmt: skip
@@ -106,8 +106,8 @@ def find_unreadable_links(tree: FileTree, unit: str) -> tuple[str, ...]:
     """Return links among its drop-ins that were not read."""
     return tuple(
         path
-        for place in UNIT_DIRECTORIES
-        for path in tree.find_broken_links(f"{place}/{unit}.d/*.conf")
+        for location in UNIT_DIRECTORIES
+        for path in tree.find_broken_links(f"{location}/{unit}.d/*.conf")
     )
 
 
@@ -129,8 +129,8 @@ def find_socket_address(tree: FileTree, unit: str) -> str:
 
 def find_units_mentioning(tree: FileTree, program: str) -> tuple[str, ...]:
     """Return the units that mention a program in their file or a drop-in."""
-    files = (path for place in UNIT_DIRECTORIES for pattern in ("*.service", "*.service.d/*.conf")
-             for path in tree.glob(f"{place}/{pattern}"))  # fmt: skip
+    files = (path for location in UNIT_DIRECTORIES for pattern in ("*.service", "*.service.d/*.conf")
+             for path in tree.glob(f"{location}/{pattern}"))  # fmt: skip
     units = (path if path.endswith(".service") else dirname(path).removesuffix(".d")
              for path in files if program.encode() in tree.files[path])  # fmt: skip
     return tuple(dict.fromkeys(basename(path) for path in units))

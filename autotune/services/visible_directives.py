@@ -138,18 +138,18 @@ class VisibleDirectives:
             return
         name = Word(assigned["name"], word.start + assigned.start("name"))
         value = word.text[assigned.end() :].rstrip("\"'")
-        place = word.start + assigned.end()
+        location = word.start + assigned.end()
         yield Directive(name, ())
         if not self.visible_variables.fullmatch(name.text):
             return
-        place += word.text[assigned.end() :].startswith(("'", '"'))
+        location += word.text[assigned.end() :].startswith(("'", '"'))
         value = value.lstrip("\"'")
         if value.isdecimal():
-            yield Directive(Word(_VARIABLE_DIRECTIVE, name.start), (Word(value, place),))
+            yield Directive(Word(_VARIABLE_DIRECTIVE, name.start), (Word(value, location),))
         for option in _OPTION_PATTERN.finditer(value):
             if (flag := option["option"].replace("_", "-")) in self.names:
-                number = Word(option["number"], place + option.start("number"))
-                yield Directive(Word(flag, place + option.start()), (number,))
+                number = Word(option["number"], location + option.start("number"))
+                yield Directive(Word(flag, location + option.start()), (number,))
 
 
 @lru_cache(maxsize=256)
@@ -163,7 +163,7 @@ def _word_span(word: Word) -> Span:
 
 def _find_name_spans(text: str, directive: Directive, *, is_known: bool) -> list[Span]:
     """Return the positions of a name's words in the text, even if the reader renamed the directive."""
-    places, at = list[Span](), directive.name.start
+    locations, at = list[Span](), directive.name.start
     words = directive.name.text.split() or [""]
     for number, word in enumerate(words):
         at = _SEPARATOR_PATTERN.match(text, at).end()  # type: ignore[union-attr]  # matches ""
@@ -182,9 +182,9 @@ def _find_name_spans(text: str, directive: Directive, *, is_known: bool) -> list
         ordinary = is_known or directive.arguments or not re.search(r"\d", text[at:end])
         if not (is_name and ordinary):
             return []
-        places.append((at, end))
+        locations.append((at, end))
         at = end
-    return places
+    return locations
 
 
 def _find_word_spans(text: str, words: Iterable[Word]) -> Iterator[Span]:

@@ -194,8 +194,8 @@ def find_bottleneck(
     tiers = (topology.lb, topology.web, topology.cache, topology.store)
     if sum(failing.values()) > slo.errors:
         kind = max(failing, key=lambda name: failing[name])
-        place, resource, words = LOSS_BOTTLENECKS[kind]
-        hosts, station = tiers[place], chain.stations[place]
+        location, resource, words = LOSS_BOTTLENECKS[kind]
+        hosts, station = tiers[location], chain.stations[location]
         evidence = f"{words}: {100 * failing[kind]:.1f} % of the requests fail (modelled)"
         service = hosts.service if hosts is topology.web else station.service
     else:

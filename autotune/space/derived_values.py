@@ -26,21 +26,21 @@ def derive_by_rule(
     file: TargetFile, dimensions: Mapping[str, Dimension], dimension: Dimension, text: str
 ) -> Dimension:
     """``dimension`` as the target derives it. Raises TargetError."""
-    place = ["parameters", dimension.name, "derive"]
+    location = ["parameters", dimension.name, "derive"]
     if dimension.choices:
         raise file.document.build_error(
-            place, f"{dimension.name} has choices: it cannot be computed"
+            location, f"{dimension.name} has choices: it cannot be computed"
         )
     prefix = dimension.name.removesuffix(dimension.parameter.name)
     try:
         expression = _qualify_names(parse_expression(text), prefix, dimensions)
     except ValueError as error:
-        raise file.document.build_error(place, str(error)) from None
+        raise file.document.build_error(location, str(error)) from None
     for name in expression.names():
         if name not in dimensions:
             siblings = [n.removeprefix(prefix) for n in dimensions if n.startswith(prefix)]
             hint = suggest_name(name, sorted({*dimensions, *siblings}))
-            raise file.document.build_error(place, f"unknown name {name!r}", hint=hint)
+            raise file.document.build_error(location, f"unknown name {name!r}", hint=hint)
     return replace(dimension, expression=expression)
 
 

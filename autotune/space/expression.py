@@ -176,9 +176,9 @@ def _parse_python(text: str) -> tuple[ast.expr, list[str]]:
     """Python's tree, in which ``_3`` stands for word 3, and the words."""
     words: list[str] = []
     python: list[str] = []
-    place = 0
-    while rest := text[place:].strip():
-        word = _WORD_PATTERN.match(text, place)
+    location = 0
+    while rest := text[location:].strip():
+        word = _WORD_PATTERN.match(text, location)
         if word is None:
             raise ValueError(f"{rest[0]!r} has no meaning in {text!r}")
         if len(words) == MAX_WORDS:
@@ -191,7 +191,7 @@ def _parse_python(text: str) -> tuple[ast.expr, list[str]]:
         else:
             python.append(f"_{len(words)}" if word["name"] else word[0].strip())
         words.append(word[0].strip())
-        place = word.end()
+        location = word.end()
     try:
         with _PARSE_LOCK:
             return ast.parse(" ".join(python), mode="eval").body, words

@@ -74,9 +74,9 @@ def exclude_unsettable(
     for dimension in dimensions:
         if not _is_kernel_setting(dimension):
             remaining.append(dimension)
-        elif why := next(_find_exclusion_reasons(target, dimension, owners, facts), None):
+        elif reason := next(_find_exclusion_reasons(target, dimension, owners, facts), None):
             service = dimension.name.removesuffix(f".{dimension.parameter.name}")
-            left_out.setdefault((service, *why), []).append(dimension.parameter.name)
+            left_out.setdefault((service, *reason), []).append(dimension.parameter.name)
         elif not dimension.parameter.on_demand or dimension.name in target.parameters:
             remaining.append(dimension)
     return tuple(remaining), (
@@ -88,12 +88,12 @@ def exclude_unsettable(
 def _format_excluded(excluded: Mapping[tuple[str, str, str], list[str]]) -> Iterator[str]:
     """What was left out: a line for all tiers that lack the same, for the same reason."""
     alike: dict[tuple[str, str], list[tuple[str, str]]] = {}
-    for (service, why, host), names in excluded.items():
+    for (service, reason, host), names in excluded.items():
         what = f"without {', '.join(names)}: " if host else ""
-        alike.setdefault((what, why), []).append((service, host))
-    for (what, why), places in alike.items():
-        services, hosts = (", ".join(dict.fromkeys(names)) for names in zip(*places, strict=True))
-        yield f"{services}: {what}{why}" + (f" ({hosts})" if hosts else "")
+        alike.setdefault((what, reason), []).append((service, host))
+    for (what, reason), locations in alike.items():
+        services, hosts = (", ".join(dict.fromkeys(names)) for names in zip(*locations, strict=True))
+        yield f"{services}: {what}{reason}" + (f" ({hosts})" if hosts else "")
 
 
 def _is_kernel_setting(dimension: Dimension) -> bool:

@@ -102,10 +102,10 @@ class MemoryCheck:
         if rule is None or rule.range is None or dimension.choices or dimension.is_fixed:
             return dimension
         low, high = dimension.bounds
-        least = self._lowest_values()
+        minimum = self._lowest_values()
         for limit in self.rules:
             if dimension.name in limit.comparison.left.names():
-                high = _find_highest_value(limit, dimension, least, low, high)
+                high = _find_highest_value(limit, dimension, minimum, low, high)
         high = max(high, dimension.to_number(dimension.baseline))
         return dimension if high == dimension.high else replace(dimension, high=high)
 

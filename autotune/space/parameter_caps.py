@@ -72,9 +72,9 @@ class ParameterCap:
 
     def effective(self, value: float, settings: Settings) -> tuple[float, str]:
         """What takes effect in place of ``value``, and the reason if it is another value."""
-        most, why = self.find_limit(settings)
-        if value > most:
-            return most, f"{why} = {most:.0f} is the most that takes effect"
+        maximum, reason = self.find_limit(settings)
+        if value > maximum:
+            return maximum, f"{reason} = {maximum:.0f} is the most that takes effect"
         if 0 < value < self.observed_clamp.minimum:  # 0 often stands for a default
             return (
                 self.observed_clamp.minimum,
@@ -121,8 +121,8 @@ def narrow_dimension(dimension: Dimension, clamp: Clamp) -> Dimension:
     if dimension.is_fixed:
         return dimension
     low, high = map(float, dimension.bounds)
-    least = clamp.minimum if low > 0 else -inf
-    low, high = min(max(low, least), high), max(min(high, clamp.maximum), low)
+    minimum = clamp.minimum if low > 0 else -inf
+    low, high = min(max(low, minimum), high), max(min(high, clamp.maximum), low)
     low, high = (
         dimension.to_number(dimension.round_towards(end, at))
         for end, at in ((inf, low), (-inf, high))
@@ -144,10 +144,10 @@ def apply_caps(
         requested, cap = settings[dimension.name], limits[dimension.name]
         if isinstance(requested, str):
             continue
-        value, why = cap.effective(float(requested), settings)
+        value, reason = cap.effective(float(requested), settings)
         stock, of_stock = cap.effective(float(dimension.baseline), settings)
         effective = dimension.baseline if value == stock else dimension.clip(value)
         if effective != requested:
             result[dimension.name] = effective
-            bindings.append(RepairedValue(why or of_stock, dimension.name, requested, effective))
+            bindings.append(RepairedValue(reason or of_stock, dimension.name, requested, effective))
     return result, tuple(bindings)

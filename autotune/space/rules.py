@@ -136,7 +136,7 @@ class RuleVocabulary:
     ) -> None:
         self._target, self._facts = target, facts
         self._dimensions = {d.name: d for d in dimensions}
-        self._conditions = {place.name: place.when for place in list_target_services(target)}
+        self._conditions = {location.name: location.when for location in list_target_services(target)}
 
     @property
     def known_names(self) -> frozenset[str]:
@@ -204,10 +204,10 @@ class RuleVocabulary:
             raise KeyError(operand.name)
         settings = {choice_name(name): deployments[name]}
         terms: list[Expression] = [
-            parse_expression(qualify_expression(text, f"{place.name}.", self._dimensions))
-            for place in list_tier_services(name, tier)
-            if conditions_hold(tuple(c for c in place.when if c[0] in settings), settings)
-            for text in find_size_expressions(place, size)
+            parse_expression(qualify_expression(text, f"{location.name}.", self._dimensions))
+            for location in list_tier_services(name, tier)
+            if conditions_hold(tuple(c for c in location.when if c[0] in settings), settings)
+            for text in find_size_expressions(location, size)
         ]
         return reduce(lambda total, term: Operation("+", (total, term)), terms or [Number(0)])
 
@@ -271,8 +271,8 @@ def collect_rule_facts(target: Target, facts: Mapping[str, HostFacts]) -> dict[s
             for function in (sum, min, max):
                 names[f"{function.__name__}({name}.{fact})"] = function(values)
         names[f"nofile({name})"] = names[f"{name}.nofile"]
-    for place in list_target_services(target):
-        names[f"rss({place.name})"] = place.service.needs.rss
+    for location in list_target_services(target):
+        names[f"rss({location.name})"] = location.service.needs.rss
     for name, host_facts in facts.items():
         names[f"memory({name})"] = host_facts.memory
     return names
@@ -281,9 +281,9 @@ def collect_rule_facts(target: Target, facts: Mapping[str, HostFacts]) -> dict[s
 def list_order_rules(target: Target, dimensions: Iterable[Dimension]) -> Iterator[Comparison]:
     """What software demands of its own values: the order of some, the bounds of derived ones."""
     by_name = {d.name: d for d in dimensions}
-    for place in list_target_services(target):
-        for pair in place.service.ordering_rules:
-            small, large = (qualify_expression(side, f"{place.name}.", by_name) for side in pair)
+    for location in list_target_services(target):
+        for pair in location.service.ordering_rules:
+            small, large = (qualify_expression(side, f"{location.name}.", by_name) for side in pair)
             order = parse_comparison(f"{small} <= {large}")
             if order.names() <= by_name.keys():
                 yield order
@@ -298,11 +298,11 @@ def list_limit_rules(target: Target) -> Iterator[Comparison]:
     """What hosts and the tiers behind can bear: memory, connections, descriptors."""
     yield from map(parse_comparison, (*_memory_rules(target), *_connection_rules(target)))
     # The descriptors that one process opens, within its limit.
-    for place in list_target_services(target):
-        names = [f"{place.name}.{parameter.name}" for parameter in place.service.parameters]
-        for text in find_size_expressions(place, "descriptors"):
-            opened = qualify_expression(text, f"{place.name}.", names)
-            yield parse_comparison(f"{opened} <= nofile({place.tier})")
+    for location in list_target_services(target):
+        names = [f"{location.name}.{parameter.name}" for parameter in location.service.parameters]
+        for text in find_size_expressions(location, "descriptors"):
+            opened = qualify_expression(text, f"{location.name}.", names)
+            yield parse_comparison(f"{opened} <= nofile({location.tier})")
 
 
 def _memory_rules(target: Target) -> Iterator[str]:
@@ -333,4 +333,4 @@ def _connection_rules(target: Target) -> Iterator[str]:
 
 def _states_size(name: str, tier: Tier, size: str) -> bool:
     """Whether any deployment of a tier states this size."""
-    return any(find_size_expressions(place, size) for place in list_tier_services(name, tier))
+    return any(find_size_expressions(location, size) for location in list_tier_services(name, tier))

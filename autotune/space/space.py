@@ -299,11 +299,11 @@ def build_space(
     try:
         broken = space.build_candidate({}).repairs
     except InfeasibleRule as error:
-        place = _find_rule_location(file, error.rule, {})
-        raise file.document.build_error(place, f"nothing can satisfy {error}") from None
+        location = _find_rule_location(file, error.rule, {})
+        raise file.document.build_error(location, f"nothing can satisfy {error}") from None
     if broken:
-        why = f"the baseline itself breaks a constraint: {broken[0].rule}"
-        raise file.document.build_error(["constraints"], why)
+        reason = f"the baseline itself breaks a constraint: {broken[0].rule}"
+        raise file.document.build_error(["constraints"], reason)
     _check_deployments(file, space)
     space = _add_builtin_rules(
         space, [vocabulary.build_rules(limit) for limit in list_limit_rules(target)]
@@ -388,16 +388,16 @@ def _build_target_rules(file: TargetFile, vocabulary: RuleVocabulary) -> list[Ru
 
 
 def _parse_rule(file: TargetFile, vocabulary: RuleVocabulary, index: int, text: str) -> list[Rule]:
-    place = ("constraints", index)
+    location = ("constraints", index)
     try:
         return list(vocabulary.build_rules(parse_comparison(text)))
     except ValueError as error:
-        raise file.document.build_error(place, str(error)) from None
+        raise file.document.build_error(location, str(error)) from None
     except KeyError as error:
         name = str(error.args[0])
         meant = find_nearest_name(name, vocabulary.known_names)
         hint = f"did you mean {meant!r}?" if meant else None
-        raise file.document.build_error(place, f"unknown name {name!r}", hint=hint) from None
+        raise file.document.build_error(location, f"unknown name {name!r}", hint=hint) from None
 
 
 # -- dimensions: what services declare, with the target's rules ----------------------------------
@@ -444,11 +444,11 @@ def _collect_advice(
     """What published tools advise for each service on its hosts, given what runs there."""
     for tier_name, tier in file.target.tiers.items():
         of_host = find_common_facts(facts[host] for host in tier.hosts).to_names()
-        for place in list_tier_services(tier_name, tier):
-            prefix = f"{place.name}."
+        for location in list_tier_services(tier_name, tier):
+            prefix = f"{location.name}."
             running = {d.parameter.name: d.baseline for name, d in by_name.items()
                        if name.startswith(prefix)}  # fmt: skip
-            for name, value in place.service.recommend_settings(of_host, running).items():
+            for name, value in location.service.recommend_settings(of_host, running).items():
                 yield prefix + name, value
 
 
@@ -463,9 +463,9 @@ def _apply_parameter_rule(
     if name not in by_name:
         raise file.document.unknown_name_error(["parameters", name], "parameter", by_name)
     if name in server.skipped and (rule.fixed is not None or rule.derive is not None):
-        why = f"{name} cannot be set on these hosts: {server.skipped[name]}"
+        reason = f"{name} cannot be set on these hosts: {server.skipped[name]}"
         hint = "leave it out of `parameters:`"
-        raise file.document.build_error(["parameters", name], why, hint=hint)
+        raise file.document.build_error(["parameters", name], reason, hint=hint)
     if rule.drop or name in server.skipped:
         # A dropped parameter keeps its baseline: files still need a value.
         return by_name[name].fixed_at(by_name[name].baseline)
@@ -541,13 +541,13 @@ def build_tier_dimensions(name: str, tier: Tier, facts: HostFacts) -> Iterator[D
     chosen = build_deployment_choice(name, tier)
     if chosen:
         yield chosen
-    for place in list_tier_services(name, tier):
-        for parameter in place.service.parameters:
-            if parameter.roles is None or place.role in parameter.roles:
-                dimension = _build_dimension(place, parameter, facts)
+    for location in list_tier_services(name, tier):
+        for parameter in location.service.parameters:
+            if parameter.roles is None or location.role in parameter.roles:
+                dimension = _build_dimension(location, parameter, facts)
                 yield (
                     kernel.with_host_value(dimension, facts)
-                    if place.role is Role.HOST
+                    if location.role is Role.HOST
                     else dimension
                 )
 
@@ -587,22 +587,22 @@ def _build_dimension(
 
 
 def _adjust_range(file: TargetFile, dimension: Dimension, rule: ParameterRule) -> Dimension:
-    place = ["parameters", dimension.name]
+    location = ["parameters", dimension.name]
 
     def read(value: Scalar, key: str) -> Value:
-        return parse_value(file, dimension, [*place, key], value)
+        return parse_value(file, dimension, [*location, key], value)
 
     if rule.fixed is not None:
         return dimension.fixed_at(read(rule.fixed, "fixed"))
     if rule.range is not None:
         if dimension.choices:
             raise file.document.build_error(
-                [*place, "range"], f"{dimension.name} has choices, no range"
+                [*location, "range"], f"{dimension.name} has choices, no range"
             )
         low, high = (dimension.to_number(read(value, "range")) for value in rule.range)
         if low >= high:
             raise file.document.build_error(
-                [*place, "range"], f"{dimension.name}: the range [{low}, {high}] is empty"
+                [*location, "range"], f"{dimension.name}: the range [{low}, {high}] is empty"
             )
         dimension = replace(dimension, low=low, high=high)
     if rule.choices is not None:
@@ -615,7 +615,7 @@ def _adjust_range(file: TargetFile, dimension: Dimension, rule: ParameterRule) -
     if dimension.allows(dimension.baseline):
         return dimension
     raise file.document.build_error(
-        [*place, *(["default"] if rule.default is not None else [])],
+        [*location, *(["default"] if rule.default is not None else [])],
         f"{dimension.name}: the default {dimension.baseline} is outside {dimension.format_range}",
         hint="widen the range, or set `default:` to where the stack stands today",
     )

@@ -113,23 +113,23 @@ def _build_dimension(file: TargetFile, name: str, rule: ParameterRule) -> Dimens
         dimension = Dimension(name, parameter, choices[0], choices=choices)
     if rule.default is None:
         return dimension
-    place = ("parameters", name, "default")
-    return replace(dimension, baseline=parse_bounded_value(file, dimension, place, rule.default))
+    location = ("parameters", name, "default")
+    return replace(dimension, baseline=parse_bounded_value(file, dimension, location, rule.default))
 
 
 def _apply_range(
     file: TargetFile, name: str, rule: ParameterRule, parameter: Parameter
 ) -> Dimension:
     assert rule.range is not None
-    place = ("parameters", name, "range")
+    location = ("parameters", name, "range")
     anything = Dimension(name, parameter, 0)
-    low, high = (parse_value(file, anything, place, end) for end in rule.range)
+    low, high = (parse_value(file, anything, location, end) for end in rule.range)
     assert isinstance(low, int | float)
     assert isinstance(high, int | float)
     if isinstance(low, float) or isinstance(high, float):
         low, high = float(low), float(high)
     if low >= high:
-        raise file.document.build_error(place, f"{name}: the range from {low} to {high} is empty")
+        raise file.document.build_error(location, f"{name}: the range from {low} to {high} is empty")
     dimension = Dimension(name, parameter, low, low, high, is_logarithmic=bool(rule.log))
     middle = sqrt(low * high) if rule.log and low > 0 else (low + high) / 2
     return replace(dimension, baseline=dimension.clip(middle))

@@ -170,8 +170,8 @@ def _read_manifest(export: Path) -> dict[str, Any]:
     return document
 
 
-def _invalid_manifest_error(manifest: Path, why: str) -> AutotuneError:
+def _invalid_manifest_error(manifest: Path, reason: str) -> AutotuneError:
     return AutotuneError(
-        f"{manifest} is not the manifest of an export: {why}",
+        f"{manifest} is not the manifest of an export: {reason}",
         hint="`autotune export STUDY --out DIR` writes one",
     )

@@ -245,8 +245,8 @@ def _measure_caches(
     if done.peak is None:
         raise AutotuneError(f"the configuration cannot be used: {done.failure}")
     keys = target.data.keys_per_request
-    parts = meter.stack.instances_with_role(Role.CACHE)
-    servers = tuple(part.placement.listen for part in parts if part.placement.tier == request.tier)
+    instances = meter.stack.instances_with_role(Role.CACHE)
+    servers = tuple(part.placement.listen for part in instances if part.placement.tier == request.tier)
     ceilings: list[CacheCeiling | CachePeak] = []
     alone = CacheLoadTest(
         servers, hosts, meter.slo, keys, meter.max_rate * keys, request.allow_unpaced
@@ -320,16 +320,16 @@ class CacheLoadTest:
 
     def _measure_with_memcaslap(self, shape: MemcaslapShape, host: Transport) -> CacheCeiling:
         """A ceiling, or why none was measured."""
-        most = UNKNOWN_RATE if self.allow_unpaced else self.max_rate
-        if why := find_excess(UNKNOWN_RATE, most):
-            failed = f"not measured: {why}; {ALLOW_UNPACED_SETTING} allows it"
+        maximum = UNKNOWN_RATE if self.allow_unpaced else self.max_rate
+        if reason := find_excess(UNKNOWN_RATE, maximum):
+            failed = f"not measured: {reason}; {ALLOW_UNPACED_SETTING} allows it"
             return CacheCeiling(shape.name, keys_per_get=shape.keys_per_get, failure=failed)
         argv = memcaslap.build_command(self.servers, shape, CLIENTS_PER_CACHE, LOAD_SECONDS)
         bound = LOAD_SECONDS + TIMEOUT_MARGIN_SECONDS
         command = LoadCommand(
             host, argv, UNKNOWN_RATE, 0.0, LOAD_SECONDS, bound, shape.build_config()
         )
-        (done,) = run_together([command], most)
+        (done,) = run_together([command], maximum)
         if done.returncode in NOT_FOUND_STATUSES:
             hint = f"sudo apt-get install {' '.join(memcaslap.PACKAGES)}"
             raise LoadError(f"{host.name} has no memcaslap", hint=hint)

@@ -132,9 +132,9 @@ def parse_required_capacity(
         desired = parse_rate(text)
     except ValueError as error:
         raise AutotuneError(f"--at-least: {error}", hint="such as --at-least 1200/s") from None
-    if why := find_excess(desired, environment.file.target.load.max_rate):
+    if reason := find_excess(desired, environment.file.target.load.max_rate):
         hint = "raise `load: {max_rate: …}` in the target, or ask for less"
-        raise UsageError(f"--at-least can never be reached: {why}", hint=hint)
+        raise UsageError(f"--at-least can never be reached: {reason}", hint=hint)
     return desired
 
 

@@ -135,8 +135,8 @@ def select_finalists(state: State, max_count: int, min_count: int) -> tuple[int,
     ranked = sorted(estimated, key=lambda trial: estimated[trial].log_mean, reverse=True)
     leads = {trial: estimated[ranked[0]].ratio_to(estimated[trial]) for trial in ranked}
     plausible = [t for t, lead in leads.items() if lead.log_mean < PLAUSIBLE_SDS * lead.sd]
-    chosen = [trial for place, trial in enumerate(ranked)
-              if place < min_count or trial in plausible][:max_count]  # fmt: skip
+    chosen = [trial for location, trial in enumerate(ranked)
+              if location < min_count or trial in plausible][:max_count]  # fmt: skip
     advised = next((n for n in plausible if state.find_trial(n).phase in OPENING_PHASES), None)
     if advised is None or advised in chosen:
         return tuple(chosen)

@@ -235,10 +235,10 @@ def _format_memory(hosts: list[dict[str, Any]]) -> Iterator[str]:
             format_bytes(of_host[key]) for key in ("needed", "allowed", "memory")
         )
         if of_host["of_baseline"]:
-            why = f"no more than the baseline, which exceeds {MEMORY_SHARE} of {memory}"
+            reason = f"no more than the baseline, which exceeds {MEMORY_SHARE} of {memory}"
         else:
-            why = f"{MEMORY_SHARE} of {memory}"
-        yield f"  memory of {of_host['host']}: at most {needed} of the allowed {allowed} ({why})"
+            reason = f"{MEMORY_SHARE} of {memory}"
+        yield f"  memory of {of_host['host']}: at most {needed} of the allowed {allowed} ({reason})"
 
 
 def _format_deployments(deployments: list[dict[str, Any]]) -> Iterator[str]:
@@ -266,6 +266,6 @@ def _group_services_by_action(
             service = ParameterName.parse(dimension.name).service_prefix
             needed[service] = max(needed.get(service, Action.NONE), dimension.parameter.action)
     return {
-        action.name.lower(): sorted(name for name, least in needed.items() if least is action)
+        action.name.lower(): sorted(name for name, minimum in needed.items() if minimum is action)
         for action in (Action.NONE, Action.RELOAD, Action.RESTART)
     }

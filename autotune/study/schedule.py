@@ -194,7 +194,7 @@ def _plan_opening(
     if not any(t.bed == bed and t.phase is Phase.BASELINE for t in counting):
         return MeasureStep(Phase.BASELINE, space.baseline)
     done = [(t.phase, _select_deployment(t.settings, space)) for t in counting]
-    most = max(3, int(MAX_OPENING_SHARE * budget.trials))
+    maximum = max(3, int(MAX_OPENING_SHARE * budget.trials))
     tried, clamped = list[Settings](), space.with_clamps(state.clamps)
     effects: list[Settings] = []  # of those tried
     for phase, settings in _iterate_presets(space):
@@ -208,7 +208,7 @@ def _plan_opening(
         tried.append(acts)
         effects.append(effect)
         always = phase in (Phase.BASELINE, Phase.RECOMMENDED)
-        if new and len(tried) <= most and (always or _may_be_best(state, space, settings)):
+        if new and len(tried) <= maximum and (always or _may_be_best(state, space, settings)):
             return MeasureStep(phase, settings)
     untried = []
     for changes in (*space.try_first, *state.transferred):
@@ -292,10 +292,10 @@ def _can_search(state: State, budget: Budget, elapsed: float) -> bool:
     """Whether another trial fits before the time kept for proof."""
     counted = len(state.list_counted(include_running=True))
     # One that does not fit at the pace so far is cut short (``allowance``).
-    least = min(average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)
+    minimum = min(average_trial_seconds(state), 2 * MIN_MEASUREMENT_SECONDS)
     # With only a baseline there is nothing to prove yet.
     kept = compute_reserve_seconds(state, budget) if counted > 1 else 2 * MIN_MEASUREMENT_SECONDS
-    fits = elapsed + least <= budget.time - kept
+    fits = elapsed + minimum <= budget.time - kept
     return counted == 0 or (counted < budget.trials and fits)
 
 
@@ -363,9 +363,9 @@ def _plan_finals(state: State, budget: Budget, elapsed: float) -> ScheduleStep |
     # The leaders have precedence over blocks of changes.
     fitting = max(fitting - RESERVED_BLOCKS, min(fitting, MIN_FINALISTS - len(done)), 0)
     left = fitting * max(1, len(state.active_beds)) + len(done)
-    most = min(left, MAX_FINALISTS)
+    maximum = min(left, MAX_FINALISTS)
     # Measuring one finalist alone again would decide nothing.
-    for number in select_finalists(state, most, MIN_FINALISTS) if most >= MIN_FINALISTS else ():
+    for number in select_finalists(state, maximum, MIN_FINALISTS) if maximum >= MIN_FINALISTS else ():
         if number not in measured:
             return MeasureStep(
                 Phase.FINALIST, state.find_trial(number).settings, source_trial=number

@@ -104,8 +104,8 @@ class SharedStore(StudyStore):
         check_same_study(directory, study)
         super().__init__(directory)
         self.study, self.database, self.pulse = study, database, pulse or HeartbeatPolicy()
-        place = f"process {getpid()} on {socket.gethostname()}"
-        self._lease = Lease(uuid.uuid4().hex, place)
+        location = f"process {getpid()} on {socket.gethostname()}"
+        self._lease = Lease(uuid.uuid4().hex, location)
         self._number = sum(1 for _ in journal.read_records(directory / EVENTS_FILE))
         self._waiting: dict[str | None, list[Record]] = {}
         self._why: dict[str, str] = {}
@@ -183,11 +183,11 @@ class SharedStore(StudyStore):
     def release_bed(self, bed: str) -> None:
         """End this bed's lease, so that others go on with what it was measuring. If the storage is
         away, they learn it from the missed heartbeats."""
-        why = self._why.pop(bed, "its worker has ended")
+        reason = self._why.pop(bed, "its worker has ended")
 
         def end(connection: Connection) -> None:
             if study_database.release_lease(connection, self.study.study_id, bed, self._lease):
-                record = {"event": "bed", "at": current_timestamp(), "bed": bed, "set_aside": why}
+                record = {"event": "bed", "at": current_timestamp(), "bed": bed, "set_aside": reason}
                 records = [*self._noise, *([] if self.state.verdict else [record])]
                 study_database.append_records(connection, self.study.study_id, uuid.uuid4().hex,
                                [*self._waiting.pop(bed, ()), *records])  # fmt: skip
@@ -212,8 +212,8 @@ class SharedStore(StudyStore):
                 self._expire_lease(bed, lease)
 
     def _expire_lease(self, bed: str, lease: Lease) -> None:
-        why = f"{lease.location} was not heard of any more"
-        record = {"event": "bed", "at": current_timestamp(), "bed": bed, "set_aside": why}
+        reason = f"{lease.location} was not heard of any more"
+        record = {"event": "bed", "at": current_timestamp(), "bed": bed, "set_aside": reason}
         with self.database.engine.begin() as connection:
             if study_database.release_lease(connection, self.study.study_id, bed, lease):
                 study_database.append_records(

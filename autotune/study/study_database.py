@@ -175,11 +175,11 @@ class StudyDatabase:
         try:
             yield
         except (SQLAlchemyError, StorageInternalError) as error:
-            why = " ".join(
+            reason = " ".join(
                 mask_secrets(str(find_database_error(error))).partition("(Background on")[0].split()
             )
             raise AutotuneError(
-                f"storage {self.display_url} cannot be used: {why}",
+                f"storage {self.display_url} cannot be used: {reason}",
                 hint="`psql` with the same URL shows whether it can be reached; a password belongs in "
                 "~/.pgpass or PGPASSWORD",
             ) from error
@@ -321,8 +321,8 @@ class StudyDatabase:
     def copy_study(self, study: SharedStudy, directory: Path) -> Path:
         """Put a study into ``directory/NAME``, for whoever reads studies on disk; its readings are
         in the journals of the workers that took them."""
-        place = _resolve_below(directory, study.name)
-        durable_files.make_directory(place, 0o700)
+        location = _resolve_below(directory, study.name)
+        durable_files.make_directory(location, 0o700)
         lines, running = self.run_transaction(
             lambda connection: (
                 read_lines_after(connection, study.study_id, 0),
@@ -330,20 +330,20 @@ class StudyDatabase:
             )
         )
         target = study.target_text.encode()
-        durable_files.write_file(place / TARGET_FILE_NAME, target, 0o600, sync=False)
+        durable_files.write_file(location / TARGET_FILE_NAME, target, 0o600, sync=False)
         ownership.seal_study(
-            place, target, study.first_record
+            location, target, study.first_record
         )  # the user named the storage, and trusts its targets
         events = b"".join(line + b"\n" for line in lines)
-        durable_files.write_file(place / EVENTS_FILE, events, 0o600, sync=False)
+        durable_files.write_file(location / EVENTS_FILE, events, 0o600, sync=False)
         living = [
             f"{lease.location} on bed {bed}" for bed, lease in running.items() if lease.is_alive
         ]
         durable_files.write_file(
-            place / WORKERS_FILE, json.dumps(living).encode(), 0o600, sync=False
+            location / WORKERS_FILE, json.dumps(living).encode(), 0o600, sync=False
         )
-        self.copy_files(study, map(json.loads, lines), place)
-        return place
+        self.copy_files(study, map(json.loads, lines), location)
+        return location
 
     def copy_files(self, study: SharedStudy, records: Iterable[Record], directory: Path) -> None:
         """The rendered files of all trials, as far as they are not in ``directory`` already."""

@@ -173,12 +173,12 @@ def _ask_sampler(
     if probability is not None and probability < STOP_PROBABILITY:
         searcher.discard(suggestion.number)
         tried = format_count(len(state.list_finished(*COUNTED_PHASES)), "configuration")
-        why = (
+        reason = (
             f"after {tried} the chance that any other is {MIN_RELEVANT_GAIN:.0%} better is "
             f"{probability:.0%}"
         )
-        context.store.record_stop_reason(why)
-        context.progress.note(f"search ends: {why}")
+        context.store.record_stop_reason(reason)
+        context.progress.note(f"search ends: {reason}")
         return None
     settings = {**context.space.baseline, **suggestion.values}
     # Optuna's number, which differs between workers.

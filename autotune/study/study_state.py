@@ -304,9 +304,9 @@ def _find_index(trials: Sequence[Trial], number: int) -> int:
     Raises KeyError if there is none."""
     if 0 <= number < len(trials) and trials[number].number == number:
         return number
-    for place, trial in enumerate(trials):
+    for location, trial in enumerate(trials):
         if trial.number == number:
-            return place
+            return location
     raise KeyError(number)
 
 
@@ -343,8 +343,8 @@ def apply_record(state: State, record: Record) -> State:
     if event in _TRIAL_EVENTS:
         changes, trials = _TRIAL_EVENTS[event](record), list(state.trials)
         with suppress(LookupError):
-            place = _find_index(trials, record["trial"])
-            trials[place] = replace(trials[place], **changes)
+            location = _find_index(trials, record["trial"])
+            trials[location] = replace(trials[location], **changes)
         return replace(state, trials=tuple(trials))
     return (
         replace(state, **_STUDY_EVENTS[event](state, record)) if event in _STUDY_EVENTS else state
@@ -390,7 +390,7 @@ def _apply_joined(state: State, record: Record) -> dict[str, Any]:
     missed = max(0.0, state.elapsed_seconds - state.bed_seconds.get(bed, 0.0))
     return {
         "beds": tuple(dict.fromkeys((*state.beds, bed))),
-        "set_aside": {name: why for name, why in state.set_aside.items() if name != bed},
+        "set_aside": {name: reason for name, reason in state.set_aside.items() if name != bed},
         "missed": {**state.missed, bed: missed},
     }
 

@@ -119,12 +119,12 @@ class StudyStore:
         repeats: int | None = None,
     ) -> Trial:
         """A new trial, on record before anything is changed for it."""
-        place: dict[str, Any] = {
+        location: dict[str, Any] = {
             "bed": bed,
             "repeats": repeats,
             "capped": list(candidate.capped_parameters),
         }
-        place = {key: value for key, value in place.items() if value not in (None, [])}
+        location = {key: value for key, value in location.items() if value not in (None, [])}
         with self._lock:
             trials = self.state.trials
             number = trials[-1].number + 1 if trials else 0
@@ -138,7 +138,7 @@ class StudyStore:
                 settings=dict(candidate.settings),
                 suggested=dict(suggested or {}),
                 bindings=[str(binding) for binding in candidate.repairs],
-                **place,
+                **location,
             )
             return self.state.trials[-1]
 

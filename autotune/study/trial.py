@@ -174,11 +174,11 @@ def _check_repeated_faults(state: State) -> None:
         what = f"{MAX_FAULTS} trials in a row"
     else:
         return
-    why, first = done.failure, "mend that"
+    reason, first = done.failure, "mend that"
     if done.peak is not None:
-        why = f"its capacity is at least {done.peak.peak:.0f} requests/s (limited by {done.peak.limit})"
+        reason = f"its capacity is at least {done.peak.peak:.0f} requests/s (limited by {done.peak.limit})"
         first = "raise load.max_rate, or add hosts to load.hosts"
     raise AutotuneError(
-        f"{what} could not be measured: {why}",
+        f"{what} could not be measured: {reason}",
         hint=f"{first}; then `autotune resume` goes on with the study",
     )

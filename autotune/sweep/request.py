@@ -150,10 +150,10 @@ def build_request(
         )
     if not all(0 < rate < MAX_NUMBER for rate in request.rates):
         raise AutotuneError(f"rate must be above 0 and below {MAX_NUMBER:g} requests/s")
-    if why := explain_excess_rate(request.rates, file):
+    if reason := explain_excess_rate(request.rates, file):
         if rates:
-            raise UsageError(f"--rate: {why}", hint=MAX_RATE_HINT)
-        raise load_yaml(path).build_error(["rates"], f"rates: {why}", hint=MAX_RATE_HINT)
+            raise UsageError(f"--rate: {reason}", hint=MAX_RATE_HINT)
+        raise load_yaml(path).build_error(["rates"], f"rates: {reason}", hint=MAX_RATE_HINT)
     return file, request if request.title else replace(request, title=_build_title(request))
 
 
@@ -216,11 +216,11 @@ def build_plan(file: TargetFile, request: SweepRequest, space: SearchSpace) -> S
         if tier not in tiers:
             hint = f"expected one of: {', '.join(tiers)}"
             raise AutotuneError(f"unknown tier {tier!r}", hint=hint)
-        most = len(tiers[tier].hosts)
-        if not counts or min(counts) < 1 or max(counts) > most:
+        maximum = len(tiers[tier].hosts)
+        if not counts or min(counts) < 1 or max(counts) > maximum:
             raise AutotuneError(
-                f"tier {tier}: expected numbers from 1 to {most} (the tier lists "
-                f"{format_count(most, 'host')})"
+                f"tier {tier}: expected numbers from 1 to {maximum} (the tier lists "
+                f"{format_count(maximum, 'host')})"
             )
     # Only the reference application has a known number of keys per request.
     reference = any(tier.app == "reference" for tier in tiers.values())

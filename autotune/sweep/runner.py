@@ -84,8 +84,8 @@ def _measure_point(
     labels = [f"{name} {label}" for name, label in point.labels.items()]
     labels += [f"{count} {tier}" for tier, count in point.hosts.items()]
     order = [planned for _, block in order_measurements(plan) for planned in block]
-    place = f"[{order.index(measurement) + 1}/{len(order)}]"
-    context.progress.note(f"{place} {', '.join(labels)}: {_describe_outcome(trial) or outcome}")
+    location = f"[{order.index(measurement) + 1}/{len(order)}]"
+    context.progress.note(f"{location} {', '.join(labels)}: {_describe_outcome(trial) or outcome}")
     context.record_time_spent()
 
 

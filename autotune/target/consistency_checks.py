@@ -110,8 +110,8 @@ def _check_expect(load: Load) -> Iterator[TargetMistake]:
 
 
 def _check_secrets(load: Load) -> Iterator[TargetMistake]:
-    for key, place in (("path", load.path), ("url", load.url), ("body", load.body)):
-        if place and find_secrets(place):
+    for key, location in (("path", load.path), ("url", load.url), ("body", load.body)):
+        if location and find_secrets(location):
             message = f"`{key}` may contain a secret, and targets and studies are shared"
             hint = 'send it in a header: `headers: {X-Token: "${TOKEN}"}`'
             yield TargetMistake(("load", key), message, hint)
@@ -176,18 +176,18 @@ def _check_beds(target: Target) -> Iterator[TargetMistake]:
 
 def _check_tier_links(target: Target) -> Iterator[TargetMistake]:
     for name, tier in target.tiers.items():
-        place = ("tiers", name)
+        location = ("tiers", name)
         others = {other: target.tiers[other] for other in target.tiers if other != name}
         if name in (tier.forwards_to, *tier.uses):
             key = "forwards_to" if tier.forwards_to == name else "uses"
-            yield TargetMistake((*place, key), f"tier {name!r} cannot depend on itself")
+            yield TargetMistake((*location, key), f"tier {name!r} cannot depend on itself")
             continue
         if tier.forwards_to is not None and tier.forwards_to not in others:
             message = f"unknown tier {tier.forwards_to!r}"
             yield TargetMistake(
-                (*place, "forwards_to"), message, suggest_name(tier.forwards_to, others)
+                (*location, "forwards_to"), message, suggest_name(tier.forwards_to, others)
             )
-        yield from _check_names_exist((*place, "uses"), "tier", tier.uses, others)
+        yield from _check_names_exist((*location, "uses"), "tier", tier.uses, others)
 
 
 def _check_names_exist(
@@ -234,8 +234,8 @@ def _find_cycle(graph: Mapping[str, Iterable[str]]) -> list[str]:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         names: list[str] = error.args[1][:0:-1]  # each is followed by what it needs
-        place = names.index(next(name for name in graph if name in names))
-        return [*names[place:], *names[: place + 1]]
+        location = names.index(next(name for name in graph if name in names))
+        return [*names[location:], *names[: location + 1]]
     return []
 
 
@@ -256,14 +256,14 @@ def _check_objective(target: Target) -> Iterator[TargetMistake]:
     slo, timeout = target.slo.build_slo, target.load.timeout
     # Requests given up early hide how late they were, and relieve an overloaded server.
     if timeout < 2 * slo.limit:
-        least = format_duration(2 * slo.limit)
+        minimum = format_duration(2 * slo.limit)
         near = (
             f"{format_duration(timeout)} is too close to the latency limit "
             f"{format_duration(slo.limit)}"
         )
         written = "timeout" in target.load.model_fields_set
-        place = ("load", "timeout") if written else ("slo",)
-        yield TargetMistake(place, f"timeout: {near}", f"raise it: `load: {{timeout: {least}}}`")
+        location = ("load", "timeout") if written else ("slo",)
+        yield TargetMistake(location, f"timeout: {near}", f"raise it: `load: {{timeout: {minimum}}}`")
     # Errors are late requests too (Slo.allowed), so a larger allowance could never be used.
     if slo.errors > slo.allowed_violations + 1e-12:
         more = f"{format_fraction(slo.errors)} exceeds the {slo.allowed_violations * 100:g}%"
@@ -310,24 +310,24 @@ def _check_command_keys(target: Target) -> Iterator[TargetMistake]:
 def _check_declared_parameter(
     target: Target, name: str, rule: ParameterRule
 ) -> Iterator[TargetMistake]:
-    place = ("parameters", name)
+    location = ("parameters", name)
     if rule.drop:
         yield TargetMistake(
-            (*place, "drop"),
+            (*location, "drop"),
             f"{name}: `drop` applies only to parameters of the catalogue",
             "remove it",
         )
     elif rule.range is None and rule.choices is None and rule.fixed is None:
         message = f"{name} needs `range`, `choices` or `fixed`"
-        yield TargetMistake(place, message)
+        yield TargetMistake(location, message)
     others = {other: target.parameters[other] for other in target.parameters if other != name}
     for other, values in (rule.when or {}).items():
         if other not in others:
             hint = suggest_name(other, others)
-            yield TargetMistake((*place, "when", other), f"unknown parameter {other!r}", hint)
+            yield TargetMistake((*location, "when", other), f"unknown parameter {other!r}", hint)
             continue
         for value in values:
             choices = others[other].choices
             if choices is not None and not any(is_same_value(value, choice) for choice in choices):
                 message = f"{other} cannot be {format_value(value)}"
-                yield TargetMistake((*place, "when", other), message)
+                yield TargetMistake((*location, "when", other), message)

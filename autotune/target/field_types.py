@@ -139,10 +139,10 @@ def unknown_key_error(key: str) -> ValidationError:
 
 def min_duration_validator(text: str, reason: str = "") -> AfterValidator:
     """Refuses a duration below the one written in ``text``."""
-    least = parse_duration(text)
+    minimum = parse_duration(text)
 
     def check(value: float) -> float:
-        if value < least:
+        if value < minimum:
             raise ValueError(f"must be at least {text}{reason}, not {format_duration(value)}")
         return value
 

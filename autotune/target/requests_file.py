@@ -105,19 +105,19 @@ def read_visits(path: Path) -> tuple[WeightedVisit, ...]:
 def _read_json_lines(path: Path) -> YamlDocument:
     text = read_text(path, FILE_DESCRIPTION, EXAMPLE_HINT)
     lines = [(n, line) for n, line in enumerate(split_lines(text), 1) if line.strip()]
-    places: dict[tuple[str | int, ...], tuple[int, int]] = {
+    locations: dict[tuple[str | int, ...], tuple[int, int]] = {
         ("requests", index): (number, 1) for index, (number, _) in enumerate(lines)
     }
     visits: list[object] = []
-    document = YamlDocument(path, {"requests": visits}, places, text)
+    document = YamlDocument(path, {"requests": visits}, locations, text)
     mistakes = TargetErrorCollector()
     for index, (_, line) in enumerate(lines):
         with mistakes.collect():
             try:
                 visits.append(json.loads(line))
             except ValueError as error:
-                why = f"not JSON: {getattr(error, 'msg', error)}"
+                reason = f"not JSON: {getattr(error, 'msg', error)}"
                 hint = 'write lines such as `{"path": "/a", "weight": 3}`'
-                raise document.build_error(["requests", index], why, hint=hint) from None
+                raise document.build_error(["requests", index], reason, hint=hint) from None
     mistakes.raise_all()
     return document

@@ -225,9 +225,9 @@ def read_text(
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        place = _format_end_position(content[: error.start].decode())
+        location = _format_end_position(content[: error.start].decode())
         raise _error_at_position(
-            path, "", place, "not UTF-8 text", f"save it as UTF-8; {start_hint}"
+            path, "", location, "not UTF-8 text", f"save it as UTF-8; {start_hint}"
         ) from None
 
 
@@ -254,9 +254,9 @@ def _parse_yaml(path: Path, text: str) -> Node | None:
         mark, message, hint = explain_yaml_error(error)
         raise _error_at_position(path, text, _mark_position(mark), message, hint) from None
     except ReaderError as error:
-        place = _format_end_position(text[: error.position])
+        location = _format_end_position(text[: error.position])
         message = f"invalid character (code {error.character})"
-        raise _error_at_position(path, "", place, message, "delete it") from None
+        raise _error_at_position(path, "", location, message, "delete it") from None
     except YAMLError as error:
         first = str(error).split("\n", 1)[0]
         raise _error_at_position(path, "", (1, 1), f"not valid YAML: {first}") from None

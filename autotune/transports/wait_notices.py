@@ -72,17 +72,17 @@ class Watcher:
             self._local.described = before
 
     @contextmanager
-    def watch_command(self, host: str, argv: Argv, most: float) -> Iterator[None]:
+    def watch_command(self, host: str, argv: Argv, maximum: float) -> Iterator[None]:
         """A command runs meanwhile, for ``most`` seconds at most."""
         what, usual = self._describe_current()
-        with self.watch(host, what or name_command(argv), most, usual=usual):
+        with self.watch(host, what or name_command(argv), maximum, usual=usual):
             yield
 
     @contextmanager
-    def watch(self, host: str, what: str, most: float, *, usual: float = 0.0) -> Iterator[None]:
+    def watch(self, host: str, what: str, maximum: float, *, usual: float = 0.0) -> Iterator[None]:
         """Something else is waited for meanwhile, for ``most`` seconds at most."""
         now = self._clock()
-        wait = Wait(what, host, now, most, now + usual + self._unnoticed)
+        wait = Wait(what, host, now, maximum, now + usual + self._unnoticed)
         self._add_wait(wait)
         try:
             yield

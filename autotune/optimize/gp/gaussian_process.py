@@ -69,8 +69,8 @@ def axis_covariance(axis: GridAxis, anchor: int | None = None) -> Array:
 @lru_cache(maxsize=256)
 def _mixture_covariance(units: tuple[float, ...]) -> Array:
     """The covariance without an anchor. Cached: a suggestion needs the same ones again and again."""
-    places = np.array(units)
-    distance = np.abs(places[:, None] - places[None, :])
+    locations = np.array(units)
+    distance = np.abs(locations[:, None] - locations[None, :])
     return (1 - SHORT_SCALE_WEIGHT) * matern_correlation(
         distance / LONG_LENGTH_SCALE
     ) + SHORT_SCALE_WEIGHT * matern_correlation(distance / SHORT_LENGTH_SCALE)

@@ -41,8 +41,8 @@ class GridAxis:
         assert dimension.high is not None
         if _has_integer_levels(dimension):
             integers = range(int(dimension.low), int(dimension.high) + 1)
-            places = np.array([to_unit(dimension, value) for value in integers])
-            return cls(dimension, tuple(integers), places)
+            locations = np.array([to_unit(dimension, value) for value in integers])
+            return cls(dimension, tuple(integers), locations)
         units = np.linspace(0.0, 1.0, MAX_LEVELS)
         values = [from_unit(dimension, unit) for unit in units]
         # Preset values stay exact: rounding a setting that a suggestion does not change would

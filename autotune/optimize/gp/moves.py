@@ -50,15 +50,15 @@ def read_moves(grid: ParameterGrid, moves: Sequence[str]) -> list[Move]:
     index = {axis.dimension.name: i for i, axis in enumerate(grid.axes)}
     readable = []
     for move in filter(None, map(_MOVE_PATTERN.fullmatch, moves)):
-        place = index.get(move["name"])
-        if place is None:
+        location = index.get(move["name"])
+        if location is None:
             continue
-        axis = grid.axes[place]
+        axis = grid.axes[location]
         if axis.is_ordered and move["direction"]:
-            readable.append(Move(place, 1 if move["direction"] == "+" else -1))
+            readable.append(Move(location, 1 if move["direction"] == "+" else -1))
         elif not axis.is_ordered and move["choice"]:
             written = [str(value) for value in axis.values]
-            readable += [Move(place, level=i) for i, v in enumerate(written) if v == move["choice"]]
+            readable += [Move(location, level=i) for i, v in enumerate(written) if v == move["choice"]]
     return readable
 
 
@@ -120,10 +120,10 @@ def read_history(observations: TrialObservations, row: int) -> MoveHistory:
     """What is known of moves from the configuration of this row."""
     points, peaks = observations.points, observations.log_peaks
     failed, unusable = [], 0
-    for place in np.flatnonzero(observations.suggested):
-        origin = _find_origin(points[:place], peaks[:place], points[place])
-        if origin is not None and peaks[place] < peaks[origin] + MIN_GAIN:
-            failed.append(FailedMove(points[origin], points[place], float(peaks[origin])))
+    for location in np.flatnonzero(observations.suggested):
+        origin = _find_origin(points[:location], peaks[:location], points[location])
+        if origin is not None and peaks[location] < peaks[origin] + MIN_GAIN:
+            failed.append(FailedMove(points[origin], points[location], float(peaks[origin])))
     for point in observations.failed_points:
         origin = _find_origin(points, peaks, point)
         if origin is not None:
@@ -141,10 +141,10 @@ def _find_origin(points: GridPoints, log_peaks: Array, point: GridPoints) -> int
     if not len(points):
         return None
     changes = (points != point).sum(axis=1)
-    least = int(changes.min())
-    if not 0 < least <= MAX_DIFFERENCES:
+    minimum = int(changes.min())
+    if not 0 < minimum <= MAX_DIFFERENCES:
         return None
-    alike = np.flatnonzero(changes == least)
+    alike = np.flatnonzero(changes == minimum)
     return int(alike[log_peaks[alike].argmax()])
 
 

@@ -297,17 +297,17 @@ def select_plausible(mean: Array, sd: Array) -> npt.NDArray[np.intp]:
 
 def choose_change_count(log_peaks: Array) -> int:
     """How many parameters to change at once, by how the last trials went."""
-    most, failures, successes = MAX_CHANGES, 0, 0
+    maximum, failures, successes = MAX_CHANGES, 0, 0
     best = np.maximum.accumulate(log_peaks) if len(log_peaks) else log_peaks
     for before, peak in zip(best[:-1], log_peaks[1:], strict=True):
         failures, successes = (
             (0, successes + 1) if peak > before + MIN_RELEVANT_GAIN else (failures + 1, 0)
         )
         if failures == FAILURES_TO_SHRINK:
-            most, failures = max(MIN_CHANGES, most // 2), 0
+            maximum, failures = max(MIN_CHANGES, maximum // 2), 0
         elif successes == SUCCESSES_TO_GROW:
-            most, successes = min(MAX_CHANGES, 2 * most), 0
-    return most
+            maximum, successes = min(MAX_CHANGES, 2 * maximum), 0
+    return maximum
 
 
 def count_changes(
@@ -440,9 +440,9 @@ def mutate(
 def latin_hypercube(grid: ParameterGrid, count: int, index: int, seed: int) -> GridPoints:
     """Member ``index`` of a Latin hypercube of ``count`` configurations."""
     rng = np.random.default_rng((seed, index // count))
-    places = np.array([rng.permutation(count)[index % count] for _ in grid.axes])
+    locations = np.array([rng.permutation(count)[index % count] for _ in grid.axes])
     within = rng.random((count, len(grid.axes)))[index % count]
-    return np.asarray((places + within) / count * grid.sizes).astype(np.intp)
+    return np.asarray((locations + within) / count * grid.sizes).astype(np.intp)
 
 
 def count_restarts(grid: ParameterGrid, current: GridPoints, points: GridPoints) -> Array:

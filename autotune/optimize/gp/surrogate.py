@@ -151,8 +151,8 @@ def _select(rows: GridPoints, values: tuple[T, ...]) -> tuple[T, ...]:
 
 def _select_evenly(rows: Sequence[int], max_rows: int) -> list[int]:
     """At most ``max_rows`` of ``rows``, evenly spaced in their order."""
-    places = np.linspace(0, len(rows) - 1, min(max_rows, len(rows))).astype(int)
-    return [rows[place] for place in places]
+    locations = np.linspace(0, len(rows) - 1, min(max_rows, len(rows))).astype(int)
+    return [rows[location] for location in locations]
 
 
 def collect_observations(

@@ -93,8 +93,8 @@ def _tune_processes(config: Config, adopted: AdoptionResult, accepts: ValueCheck
     workers = config.last_number("MaxRequestWorkers", 0)
     threads = adopted.values.get("ThreadsPerChild")
     if not workers or not isinstance(threads, int) or workers % threads:
-        why = "MaxRequestWorkers is missing or not a multiple of ThreadsPerChild"
-        return AdoptionResult(skipped={"ServerLimit": why})
+        reason = "MaxRequestWorkers is missing or not a multiple of ThreadsPerChild"
+        return AdoptionResult(skipped={"ServerLimit": reason})
     processes = workers // threads
     if not accepts("ServerLimit", processes):
         return AdoptionResult(

@@ -63,14 +63,14 @@ _parse_options = partial(
 def _list_candidates(host: RunningHost) -> Iterator[Candidate | str]:
     for unit in unit_files.find_units_mentioning(host.tree, "gunicorn"):
         config = command_line.read_unit_command(host.tree, unit, _parse_options)
-        place = _find_listen_address(host.tree, config, unit)
+        location = _find_listen_address(host.tree, config, unit)
         variables = [placed.name for placed in config.directives if placed.name.startswith("$")]
-        if config.find_all("--env") and place in host.backlogs:
+        if config.find_all("--env") and location in host.backlogs:
             yield f"{unit}: not tuned, because its command contains `--env`. Use EnvironmentFile="
         elif variables and config.find_all("gunicorn"):
             yield f"{unit}: not tuned, because its command contains `{variables[0]}`"
         elif config.find_all("gunicorn"):
-            yield unit, config, place
+            yield unit, config, location
 
 
 def _find_listen_address(tree: FileTree, config: Config, unit: str) -> str:

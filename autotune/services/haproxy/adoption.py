@@ -42,7 +42,7 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
     config = _read_host_config(host.tree)
     if config.unread_files:
         yield "; ".join(
-            f"HAProxy is not tuned: {p} ({why})" for p, why in config.unread_files.items()
+            f"HAProxy is not tuned: {p} ({reason})" for p, reason in config.unread_files.items()
         )
         return
     sockets = (line.words[0].removeprefix("unix@") for line in config.find_all("stats socket"))
@@ -61,8 +61,8 @@ def _read_host_config(tree: FileTree) -> Config:
     named = unit_environment.find_option_values(words, "-f") or [MAIN_FILE]
     paths = (
         path
-        for place in named
-        for path in tree.glob(f"{place}/*.cfg") or [place]
+        for location in named
+        for path in tree.glob(f"{location}/*.cfg") or [location]
         # All of HOME was read, so a missing path there is a directory without such files.
         if path == MAIN_FILE
         or tree.resolve(path) in tree.files
@@ -105,9 +105,9 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     ):
         blocks = ("global",) if section == "global" else PROXY_SECTIONS
         written = directive.replace("server ", "default-server ")
-        line, places = f"\n    {written}", find_line_end(config, section, must_be_only=True)
+        line, locations = f"\n    {written}", find_line_end(config, section, must_be_only=True)
         before = line if notation is FLAG else f"{line} "
-        absent = None if default is None else DirectiveInsertion(default, places, before)
+        absent = None if default is None else DirectiveInsertion(default, locations, before)
         yield Tunable(name, directive, notation, blocks, insertion=absent)
 
 

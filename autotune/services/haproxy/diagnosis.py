@@ -28,26 +28,26 @@ def _detect_exhausted_connections(reading: InstanceReading) -> ResourceShortage 
     counted, activity = reading.activity.counters, reading.activity
     waited, answered = counted.get("qtime", 0.0), counted.get("rtime", 0.0)
     limit, sessions = reading.get_setting("server_maxconn"), counted.get("slim", 0.0)
-    why = ""
+    reason = ""
     if limit and waited > answered:
-        why = (
+        reason = (
             f"up to {counted['qmax']:.0f} requests waited {waited:.0f} ms on average for a web host"
             f" (limit {limit}, answers in {answered:.0f} ms): raise server_maxconn"
         )
     elif (
         sessions and counted["smax"] >= sessions and activity.queued_fraction >= MIN_QUEUED_FRACTION
     ):
-        why = (
+        reason = (
             f"all of its {sessions:.0f} connections were in use and "
             f"{activity.waiting_connections:.0f} waited"
             f" (up to {activity.max_waiting}): raise maxconn"
         )
     elif reading.errors_dominate and (again := counted.get("wretr", 0.0)):
-        why = (
+        reason = (
             f"HAProxy retried connections to web hosts {again:.0f} times and {counted['econ']:.0f}"
             " failed: raise the web hosts' backlog, or keep connections open"
         )
-    return ResourceShortage(Resource.CONNECTIONS, why, MEASURED) if why else None
+    return ResourceShortage(Resource.CONNECTIONS, reason, MEASURED) if reason else None
 
 
 DIAGNOSIS = Diagnosis(

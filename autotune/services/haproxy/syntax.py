@@ -27,13 +27,13 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
     directives: list[Directive] = []
     section: tuple[tuple[str, ...], ...] = ()
     words: list[Word] = []
-    place = 0
-    while place < len(text) or words:
-        token = _TOKEN_PATTERN.match(text, place)
+    location = 0
+    while location < len(text) or words:
+        token = _TOKEN_PATTERN.match(text, location)
         if token is None or (token["word"] and not words and token["word"].startswith(".")):
-            raise build_syntax_error(text, place, "an unclosed quote, or a conditional block")
+            raise build_syntax_error(text, location, "an unclosed quote, or a conditional block")
         if token["word"]:
-            words.append(Word(token["word"], place))
+            words.append(Word(token["word"], location))
         elif words and not token["space"]:
             name, rest = words[0], words[1:]
             if name.text in SECTION_NAMES:
@@ -48,5 +48,5 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
             if name.text in SECTION_NAMES:
                 section = (tuple(word.text for word in words),)
             words = []
-        place = token.end()
+        location = token.end()
     return tuple(directives)

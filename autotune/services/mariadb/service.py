@@ -102,12 +102,12 @@ def build_query_command(placement: Placement, statement: str) -> Argv:
 
     Root needs no password there. Variables and counters require no privileges beyond an account.
     """
-    place = (
+    location = (
         f"--socket={placement.adopted_address}"
         if placement.adopted_address
         else "--protocol=socket"
     )
-    return (placement.programs["mariadb"], place, "--batch", "--skip-column-names", "-e", statement)
+    return (placement.programs["mariadb"], location, "--batch", "--skip-column-names", "-e", statement)
 
 
 def parse_rows(text: str) -> dict[str, str]:

@@ -169,12 +169,12 @@ class Memcached(Service):
         """Return a client command and sets in memcached's protocol. `version` is answered after all
         sets.
         """
-        place = (placement.listen.host, str(placement.listen.port))
+        location = (placement.listen.host, str(placement.listen.port))
         sets = (
             f"set {key} 0 0 {len(value)} noreply\r\n{value}\r\n" for key, value in pairs.items()
         )
         lines = "".join((*sets, "version\r\n"))
-        return ("perl", "-MIO::Socket::IP", "-e", _SEND_SCRIPT, *place), lines.encode()
+        return ("perl", "-MIO::Socket::IP", "-e", _SEND_SCRIPT, *location), lines.encode()
 
     def list_readbacks(self, placement: Placement) -> tuple[Readback, ...]:
         return (

@@ -93,14 +93,14 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     command = unit_environment.expand_command(
         service.host.tree, UNIT_NAME
     )  # `-g` contains directives
-    why = f"the command of {UNIT_NAME} sets it"
+    reason = f"the command of {UNIT_NAME} sets it"
     for tunable in chain(
         _list_plain_tunables(service),
         kept,
         _list_listen_tunables(config),
         [_build_log_tunable(config)],
     ):
-        yield replace(tunable, skip_reason=why) if tunable.directive in command else tunable
+        yield replace(tunable, skip_reason=reason) if tunable.directive in command else tunable
 
 
 def _list_plain_tunables(service: RunningService) -> Iterator[Tunable]:
@@ -336,8 +336,8 @@ def _list_pass_targets(config: Config, directives: str) -> list[str]:
     """Return the upstreams or addresses in the URLs of directives that match a pattern."""
     named = [placed for placed in config.directives if re.fullmatch(directives, placed.name)]
     words = [(placed.words or ("",))[0] for placed in named]
-    places = [word.partition("://")[2] or word for word in words]
-    return [p if p.startswith("unix:") else p.partition("/")[0] for p in places]
+    locations = [word.partition("://")[2] or word for word in words]
+    return [p if p.startswith("unix:") else p.partition("/")[0] for p in locations]
 
 
 def _map_upstreams(config: Config) -> Mapping[str, list[PlacedDirective]]:

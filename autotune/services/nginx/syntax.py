@@ -23,23 +23,23 @@ def parse_directives(text: str) -> Iterator[Directive]:
     blocks: list[tuple[str, ...]] = []
     words: list[Word] = []
     for token in tokenize(text, _TOKEN_PATTERN, "an unclosed quote or escape"):
-        place = token.start()
+        location = token.start()
         if token["word"]:
-            words.append(Word(token["word"], place))
+            words.append(Word(token["word"], location))
         elif token["mark"] == "}":
             if words or not blocks:
-                raise build_syntax_error(text, place, "unexpected `}`")
+                raise build_syntax_error(text, location, "unexpected `}`")
             blocks.pop()
         elif token["mark"]:
             if not words:
                 raise build_syntax_error(
-                    text, place, f"`{token['mark']}` without a directive before it"
+                    text, location, f"`{token['mark']}` without a directive before it"
                 )
             yield Directive(words[0], tuple(words[1:]), tuple(blocks))
             if token["mark"] == "{":
                 blocks.append(tuple(word.text for word in words))
             words = []
             if len(blocks) > MAX_BLOCK_DEPTH:
-                raise build_syntax_error(text, place, f"more than {MAX_BLOCK_DEPTH} nested blocks")
+                raise build_syntax_error(text, location, f"more than {MAX_BLOCK_DEPTH} nested blocks")
     if words or blocks:
         raise build_syntax_error(text, len(text), "the file ends within a directive or a block")

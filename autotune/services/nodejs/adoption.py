@@ -73,17 +73,17 @@ def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionRes
     """Tune parameters in the unit's environment, unless its command sets them, which overrides it."""
     environment = unit_environment.read_environment(service.host.tree, service.unit)
     words = [word.replace("_", "-") for word in _command_words(service.host, service.unit)]
-    places: dict[str, ParameterLocation] = {
+    locations: dict[str, ParameterLocation] = {
         "uv_threadpool_size": EnvironmentSetting("uv_threadpool_size", POOL_VARIABLE, 4)
     }
     for name, option in OPTIONS_BY_PARAMETER.items():
-        places[name] = EnvironmentSetting(name, FLAGS_VARIABLE, _DEFAULTS.get(name), option)
+        locations[name] = EnvironmentSetting(name, FLAGS_VARIABLE, _DEFAULTS.get(name), option)
         if any(f"--{word}".startswith(option) for word in words):
-            places[name] = app_server.explain_command_option(option, FLAGS_VARIABLE)
-    places["workers"] = _UNKNOWN_WORKERS_REASON
+            locations[name] = app_server.explain_command_option(option, FLAGS_VARIABLE)
+    locations["workers"] = _UNKNOWN_WORKERS_REASON
     for variable in filter(environment.get_value, reversed(_WORKER_VARIABLES)):
-        places["workers"] = EnvironmentSetting("workers", variable, None)
-    return app_server.tune_parameters(service.config, environment, places, accepts)
+        locations["workers"] = EnvironmentSetting("workers", variable, None)
+    return app_server.tune_parameters(service.config, environment, locations, accepts)
 
 
 VISIBLE_DIRECTIVES = VisibleDirectives(

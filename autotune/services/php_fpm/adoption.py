@@ -82,12 +82,12 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
     yield Tunable("pm", "pm", QUOTED_WORD)
     yield Tunable("max_children", "pm.max_children", NUMBER)
     after = find_value_end(config, "pm.max_children")
-    for name, directive, notation, default, places in (
+    for name, directive, notation, default, locations in (
         ("process_idle_timeout", "pm.process_idle_timeout", SECONDS_WITH_SUFFIX, 10, after),
         ("max_requests", "pm.max_requests", NUMBER, 0, after),
         ("listen_backlog", "listen.backlog", NUMBER, backlog, find_value_end(config, "listen")),
     ):
-        absent = DirectiveInsertion(default, places, f"\n{directive} = ")
+        absent = DirectiveInsertion(default, locations, f"\n{directive} = ")
         yield Tunable(name, directive, notation, insertion=absent)
     for name, default in SPARE_SERVER_DEFAULTS.items():
         # FPM requires these with `dynamic`. If `pm` has another mode now, they are written with
@@ -99,9 +99,9 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
 
 def find_listen_address(config: Config) -> str:
     """Return a socket path or port, or an empty string if pools listen at several addresses."""
-    places = {placed.words[0] for placed in config.find_all("listen") if placed.words}
-    place = places.pop() if len(places) == 1 else ""
-    return place if place.startswith("/") else place.rpartition(":")[2]
+    locations = {placed.words[0] for placed in config.find_all("listen") if placed.words}
+    location = locations.pop() if len(locations) == 1 else ""
+    return location if location.startswith("/") else location.rpartition(":")[2]
 
 
 VISIBLE_DIRECTIVES = VisibleDirectives(syntax.parse_directives, frozenset((

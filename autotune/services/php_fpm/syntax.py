@@ -18,24 +18,24 @@ def parse_directives(text: str) -> tuple[Directive, ...]:
     """Return every assignment with its value as the only argument. Raises Unreadable."""
     assignments: list[Directive] = []
     within: tuple[tuple[str, ...], ...] = ()
-    place = 0
-    while place < len(text):
-        line = _LINE_PATTERN.match(text, place)
+    location = 0
+    while location < len(text):
+        line = _LINE_PATTERN.match(text, location)
         assert line is not None
         end = line.end()
-        if section := _SECTION_PATTERN.match(text, place, end):
+        if section := _SECTION_PATTERN.match(text, location, end):
             within = ((section[1].strip(),),)
         elif line[0].strip() and not line[0].lstrip().startswith((";", "#")):
-            name = _NAME_PATTERN.match(text, place, end)
+            name = _NAME_PATTERN.match(text, location, end)
             if name is None:
-                raise build_syntax_error(text, place, "not an assignment")
+                raise build_syntax_error(text, location, "not an assignment")
             value = _VALUE_PATTERN.match(text, name.end())
             argument = value and Word(value[1].rstrip(), value.start(1))
             arguments = (argument,) if argument and argument.text else ()
             assignments.append(Directive(Word(name[1], name.start(1)), arguments, within))
             if value and value.end() > end:  # a quoted value over several lines
                 end = _LINE_PATTERN.match(text, value.end()).end()  # type: ignore[union-attr]  # matches ""
-        place = end
+        location = end
     return tuple(assignments)
 
 

@@ -100,15 +100,15 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         yield Tunable(parameter.name, name, notation, insertion=absent, skip_reason=left)
 
 
-def _read_other_files(tree: FileTree, place: str) -> tuple[Mapping[str, str], str]:
+def _read_other_files(tree: FileTree, location: str) -> tuple[Mapping[str, str], str]:
     """Return the values in the other files of this PHP, and an error if a file is unreadable. The
     last value of a name takes effect, except that all values of ``zend_extension`` do."""
     values: dict[str, str] = {}
-    build = place.partition("/conf.d/")[0]
+    build = location.partition("/conf.d/")[0]
     for path in tree.glob(f"{build}/php.ini") + tree.glob(f"{build}/conf.d/*.ini"):
-        config = _read_host_config(tree, path) if path != place else Config(path)
-        for unread, why in config.unread_files.items():
-            return {}, f"{unread} cannot be read: {why}"
+        config = _read_host_config(tree, path) if path != location else Config(path)
+        for unread, reason in config.unread_files.items():
+            return {}, f"{unread} cannot be read: {reason}"
         for placed in config.directives:
             # Sections with these names apply only to some paths or hosts.
             if not placed.block.upper().startswith(("PATH", "HOST")):

@@ -28,23 +28,23 @@ def _detect_full_cache(reading: InstanceReading) -> ResourceShortage | None:
         name: reading.activity.counters.get(name, 0.0)
         for name in (*TOTAL_COUNTERS, *LEVEL_COUNTERS)
     }
-    asked, most = counted["hits"] + counted["misses"], counted["max_cached_keys"]
+    asked, maximum = counted["hits"] + counted["misses"], counted["max_cached_keys"]
     if counted["misses"] < max(MIN_MISSES, MIN_MISS_SHARE * asked):
         return None
     share = f"{counted['misses'] / asked:.0%} of the scripts were recompiled"
-    if counted["hash_restarts"] or (most and counted["num_cached_keys"] >= most):
-        why = f"the table of {most:.0f} scripts is full: raise opcache_max_accelerated_files"
-        return ResourceShortage(Resource.CACHE, f"{share}: {why}", REPORTED)
+    if counted["hash_restarts"] or (maximum and counted["num_cached_keys"] >= maximum):
+        reason = f"the table of {maximum:.0f} scripts is full: raise opcache_max_accelerated_files"
+        return ResourceShortage(Resource.CACHE, f"{share}: {reason}", REPORTED)
     free, wasted, used = (counted[f"{kind}_memory"] / 2**20 for kind in ("free", "wasted", "used"))
     # OPcache reports itself full only if not even the smallest script fits.
     has_room = free > MIN_FREE_SHARE * (free + wasted + used) or not used
     if has_room and not counted["oom_restarts"] and not counted["cache_full"]:
         return None
-    why = (
+    reason = (
         f"{free:.1f} MB are free, {wasted:.1f} MB wasted, and it restarted"
         f" {counted['oom_restarts']:.0f} times for lack of memory: raise opcache_memory_consumption"
     )
-    return ResourceShortage(Resource.CACHE, f"{share}: {why}", REPORTED)
+    return ResourceShortage(Resource.CACHE, f"{share}: {reason}", REPORTED)
 
 
 # Each process keeps strings that do not fit.

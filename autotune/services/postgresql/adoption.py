@@ -43,13 +43,13 @@ def parse_include(directive: Directive) -> str | None:
 def find_services(host: RunningHost) -> Iterator[RunningService | str]:
     """Yield every running cluster."""
     running = (LAYOUTS.match_instance(unit) for unit in host.units if host.is_active(unit))
-    for place in filter(None, running):
-        if not place.name and host.tree.resolve(place.main_file) not in host.tree.files:
-            if place.version:  # Debian's unit for all clusters has no version
-                yield f"PostgreSQL ({place.unit}) is not tuned: {place.main_file} does not exist"
+    for location in filter(None, running):
+        if not location.name and host.tree.resolve(location.main_file) not in host.tree.files:
+            if location.version:  # Debian's unit for all clusters has no version
+                yield f"PostgreSQL ({location.unit}) is not tuned: {location.main_file} does not exist"
             continue
         config = read_config(
-            host.tree, place.main_file, parse_directives, parse_include, relative_to_includer=True
+            host.tree, location.main_file, parse_directives, parse_include, relative_to_includer=True
         )
         port = _find_value(config, "port", str(Postgresql.port))
         sockets = (
@@ -65,10 +65,10 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
                 tier_kind="db",
                 port=int(port),
                 listen_address=sockets,
-                unit=place.unit_unless_debian,
+                unit=location.unit_unless_debian,
             )
         else:
-            yield f"PostgreSQL ({place.unit}) is not tuned: it has no unix socket"
+            yield f"PostgreSQL ({location.unit}) is not tuned: it has no unix socket"
 
 
 def _find_value(config: Config, name: str, default: str) -> str:

@@ -176,7 +176,7 @@ class Postgresql(Service):
         return find_cluster(placement).unit
 
     def build_validation(self, placement: Placement, files: Mapping[str, bytes]) -> Argv:
-        place, new = (
+        location, new = (
             find_cluster(placement),
             () if placement.adopted else (self.config_path(placement),),
         )
@@ -185,8 +185,8 @@ class Postgresql(Service):
             "-c",
             _VALIDATION_SCRIPT,
             "sh",
-            f"{place.program_directory}/postgres",
-            dirname(place.main_file),
+            f"{location.program_directory}/postgres",
+            dirname(location.main_file),
             *new,
         )
 
@@ -232,9 +232,9 @@ SERVICES = (Postgresql(),)
 
 
 def _find_log(placement: Placement) -> str:
-    place = find_cluster(placement)
-    own = f"/var/log/postgresql/postgresql-{place.version}-{place.name}.log"
-    return own if place.name else place.unit
+    location = find_cluster(placement)
+    own = f"/var/log/postgresql/postgresql-{location.version}-{location.name}.log"
+    return own if location.name else location.unit
 
 
 def _build_counters_command(placement: Placement) -> Argv:

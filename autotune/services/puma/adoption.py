@@ -104,8 +104,8 @@ def _find_listen_address(host: RunningHost, config: Config, environment: UnitEnv
     own = [f"{before}{placed.words[0]}{after}" for name, before, after in _ADDRESS_CALLS
            for placed in config.find_all(name)]  # fmt: skip
     patterns = [
-        _build_address_pattern(config, environment, place)
-        for place in ([opened] if opened else own)
+        _build_address_pattern(config, environment, location)
+        for location in ([opened] if opened else own)
     ]
     matching = (app_server.match_sockets(host, pattern)
                 for pattern in patterns if "/" in pattern or is_uint(pattern))  # fmt: skip
@@ -126,11 +126,11 @@ def _build_address_pattern(config: Config, environment: UnitEnvironment, address
 def tune_parameters(service: RunningService, accepts: ValueCheck) -> AdoptionResult:
     """Tune each parameter in Puma's file or its unit's environment, or add it."""
     environment = unit_environment.read_environment(service.host.tree, service.unit)
-    places = {
+    locations = {
         parameter.name: _locate_parameter(service, environment, parameter)
         for parameter in PARAMETERS
     }
-    return app_server.tune_parameters(service.config, environment, places, accepts)
+    return app_server.tune_parameters(service.config, environment, locations, accepts)
 
 
 def _locate_parameter(
@@ -141,11 +141,11 @@ def _locate_parameter(
     if option := next(filter(config.find_all, _COMMAND_OPTIONS.get(name, ())), ""):
         return app_server.explain_command_option(option, config.main_file)
     conditional = any(call.directive.blocks for call in calls)
-    why = app_server.explain_condition(config.main_file) if conditional else ""
+    reason = app_server.explain_condition(config.main_file) if conditional else ""
     if name == "backlog":
-        why = app_server.explain_socket_unit(service.host, service.unit) or why
-    if why:
-        return why
+        reason = app_server.explain_socket_unit(service.host, service.unit) or reason
+    if reason:
+        return reason
     if not calls or name == "preload_app":
         return _locate_missing(config, environment, parameter)
     if len({call.words[0] for call in calls}) > 1:
@@ -153,8 +153,8 @@ def _locate_parameter(
     source = syntax.resolve_number(config, calls[0].directive.arguments[0], environment.values)
     if source is None:
         return f"{config.main_file} computes it: set a number to tune it"
-    value, place = source
-    return place if isinstance(place, Word) else EnvironmentSetting(name, place, value)
+    value, location = source
+    return location if isinstance(location, Word) else EnvironmentSetting(name, location, value)
 
 
 def _locate_missing(

@@ -59,13 +59,13 @@ def _parse_statement(
     statement: re.Match[str], start: int, within: tuple[tuple[str, ...], ...]
 ) -> Iterator[Directive]:
     name = Word(statement["name"], start + statement.start("name"))
-    rest, place = statement["rest"], start + statement.start("rest")
+    rest, location = statement["rest"], start + statement.start("rest")
     if condition := _CONDITION_PATTERN.search(f" {rest}"):
         rest, within = rest[: max(condition.start() - 1, 0)], (*within, ("if",))
     if statement["sign"]:
-        yield Directive(Word(f"{name.text}=", name.start), (strip_word(rest, place),), within)
+        yield Directive(Word(f"{name.text}=", name.start), (strip_word(rest, location),), within)
         return
-    words = [] if rest.endswith(",") else [*_split_arguments(rest, place)]
+    words = [] if rest.endswith(",") else [*_split_arguments(rest, location)]
     if name.text == "threads":
         for own, word in zip(("min_threads", "max_threads"), (*words, *words)[:2], strict=False):
             yield Directive(Word(own, name.start), (word,), within)

@@ -51,7 +51,7 @@ def _list_units(host: RunningHost) -> Iterator[tuple[str, tuple[str, ...]]]:
             )
             vassals += [placed.words[0] for placed in named if placed.words]
             of_vassals = [
-                path for place in vassals for path in host.tree.glob(join(place, "*.ini"))
+                path for location in vassals for path in host.tree.glob(join(location, "*.ini"))
             ]
             yield unit, tuple(dict.fromkeys(of_vassals if vassals else files))
     if host.is_active(UNIT_NAME) and (

@@ -48,8 +48,8 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
 
 def _list_http_ports(config: Config) -> list[int]:
     """Return its HTTP ports, without unix sockets and the PROXY protocol."""
-    places = [(placed.words or ("",))[0].split(",") for placed in config.find_all("-a")]
-    spoken = [address for address, *protocol in places or [[":80"]] if "PROXY" not in protocol]
+    locations = [(placed.words or ("",))[0].split(",") for placed in config.find_all("-a")]
+    spoken = [address for address, *protocol in locations or [[":80"]] if "PROXY" not in protocol]
     words = [address.rpartition("=")[2] for address in spoken]
     ports = [word.rpartition(":")[2] or "80" for word in words if not word.startswith("/")]
     return [int(port) for port in ports if is_uint(port)]

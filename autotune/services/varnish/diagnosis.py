@@ -41,8 +41,8 @@ def _detect_exhausted_threads(reading: InstanceReading) -> ResourceShortage | No
 
     lost = count("sess_dropped") + count("fetch_no_thread")
     if count("threads_failed"):
-        why = f"{count('threads_failed')} threads could not be created: the host lacks memory"
-        return ResourceShortage(Resource.MEMORY, why, REPORTED)
+        reason = f"{count('threads_failed')} threads could not be created: the host lacks memory"
+        return ResourceShortage(Resource.MEMORY, reason, REPORTED)
     if not (count("threads_limited") and (lost or count("sess_queued"))):
         return None
     evidence = (

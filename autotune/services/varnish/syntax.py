@@ -51,5 +51,5 @@ def _parse_backend(match: re.Match[str]) -> Directive:
         re.search(rf'\.{name}\s*=\s*"([^"]*)"', match["backend"]) for name in ("host", "port")
     )
     number = port[1] if port and port[1] != "http" else "80"
-    place = f"{host[1]}:{number}" if host else ""
-    return Directive(Word("backend", match.start()), (Word(place, match.start()),))
+    location = f"{host[1]}:{number}" if host else ""
+    return Directive(Word("backend", match.start()), (Word(location, match.start()),))
