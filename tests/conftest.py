@@ -126,8 +126,8 @@ def _patience(request: pytest.FixtureRequest) -> None:
     if any(request.node.get_closest_marker(mark) for mark in ("lab", "stack")):
         monkeypatch = request.getfixturevalue("monkeypatch")
         monkeypatch.setattr("autotune.deploy.deployment.READY_SECONDS", 60.0)
-        monkeypatch.setattr("autotune.runtimes.embedded.UP_SECONDS", 60.0)
-        monkeypatch.setattr("autotune.monitor.host_watch.LAST_SAMPLE", 60.0)
+        monkeypatch.setattr("autotune.runtimes.embedded.START_TIMEOUT_SECONDS", 60.0)
+        monkeypatch.setattr("autotune.monitor.host_watch.LAST_SAMPLE_SECONDS", 60.0)
 
 
 @pytest.fixture(autouse=True)

@@ -205,7 +205,7 @@ def test_a_load_host_is_suspected_where_the_slo_was_not_met(
         limited=taken.limited,
     )
     monkeypatch.setattr(gauges, "take", lambda *_, **__: result)
-    monkeypatch.setattr(LoadMeter, "_starved", lambda *_: "a quota")
+    monkeypatch.setattr(LoadMeter, "_find_throttled_host", lambda *_: "a quota")
     entry = Endpoint("127.0.0.1", 80)
     way = LocalTransport("load1")
     gauge = LoadMeter(

@@ -177,7 +177,7 @@ class Telling(Here):
 def test_a_host_that_does_not_answer_costs_no_other_its_lease(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_lock, "RENEWAL", 0.01)
+    monkeypatch.setattr(host_lock, "RENEWAL_SECONDS", 0.01)
     for name in "ab":
         (tmp_path / name).mkdir()
     silent, other = Waiting(tmp_path / "a"), Telling(tmp_path / "b")

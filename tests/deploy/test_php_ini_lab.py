@@ -93,7 +93,7 @@ def test_the_pool_s_own_settings_are_changed_starved_and_put_back(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "autotune.monitor.host_watch.LAST_SAMPLE", 60.0
+        "autotune.monitor.host_watch.LAST_SAMPLE_SECONDS", 60.0
     )  # however busy this machine is
     path = ground.directory / "shop.yaml"
     path.write_text(TARGET.replace("CONFIG", str(derive_names(ground.lab).ssh_config)))

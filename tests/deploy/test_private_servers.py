@@ -69,7 +69,7 @@ def held(directory: Path, replaced: str) -> Iterator[tuple[ServerProcess, socket
 def test_a_reload_goes_on_while_an_old_worker_finishes_a_connection(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(private_servers, "FINISHING", 0.1)
+    monkeypatch.setattr(private_servers, "DRAINING_SECONDS", 0.1)
     with held(tmp_path, "closes") as (running, client, worker):
         assert reload_server(running, "HUP", seconds=60.0) == 1
         client.sendall(b"?")
@@ -84,7 +84,7 @@ def test_a_reload_goes_on_while_an_old_worker_finishes_a_connection(
 def test_an_old_worker_that_still_accepts_is_not_passed_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: str
 ) -> None:
-    monkeypatch.setattr(private_servers, "FINISHING", 0.1)
+    monkeypatch.setattr(private_servers, "DRAINING_SECONDS", 0.1)
     with held(tmp_path, replaced) as (running, _, _), pytest.raises(ProcessFailed, match="reload"):
         reload_server(running, "HUP", seconds=1.0)
 

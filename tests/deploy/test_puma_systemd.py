@@ -104,7 +104,7 @@ def test_it_is_adopted_changed_refused_starved_and_restored(
 ) -> None:
     print(ground.sh("flweb", site))
     monkeypatch.setattr(
-        "autotune.monitor.host_watch.LAST_SAMPLE", 60.0
+        "autotune.monitor.host_watch.LAST_SAMPLE_SECONDS", 60.0
     )  # however busy this machine is
     with ground.adopted(f"{NETWORK}.22", path="/") as (written, fleet):
         assert written.tier_summaries == (

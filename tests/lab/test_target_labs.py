@@ -108,7 +108,7 @@ def test_what_is_missing_is_said_with_the_command_that_brings_it(
     target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr(prerequisites, "missing_packages", lambda: ("systemd-container",))
+    monkeypatch.setattr(prerequisites, "list_missing_packages", lambda: ("systemd-container",))
     with pytest.raises(AutotuneError, match="systemd-container") as raised:
         target_labs.start_target_lab(target)
     assert raised.value.hint == "apt-get install --no-install-recommends systemd-container"

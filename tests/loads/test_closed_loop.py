@@ -45,7 +45,7 @@ def measured(
         assert {request.path for request in requests} == {"/shop"}
         return [RIGHT if turn % every else WRONG for turn in range(len(requests))]
 
-    monkeypatch.setattr(probes, "answers_of", answers_of)
+    monkeypatch.setattr(probes, "parse_answers", answers_of)
     return closed_loop.run_closed_loop(WrkGenerator(), REQUEST, CLIENTS, Host("load1"), validator)
 
 

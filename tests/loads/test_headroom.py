@@ -43,7 +43,7 @@ def test_what_kept_the_generator_from_more(result: LoadResult, words: str | None
 def test_the_generator_is_calibrated_and_leaves_nothing(tmp_path, monkeypatch) -> None:
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     port = free_port()
-    monkeypatch.setattr(headroom, "RATES", (20.0,))
+    monkeypatch.setattr(headroom, "TRIED_RATES", (20.0,))
     found = measure_host_headroom(
         LOAD_GENERATORS["httperf"], LocalTransport(), port=port, max_rate=20_000.0
     )

@@ -109,12 +109,12 @@ class Waiting(LocalTransport):
 def test_ports_are_waited_for_as_long_as_time_wait_lasts(
     monkeypatch: pytest.MonkeyPatch, waiting: int, left: int, rate: int, enough: bool, told: int
 ) -> None:
-    monkeypatch.setattr(load_host, "PAUSE", 0.0)
-    monkeypatch.setattr(load_host, "MOST_WAIT", 0.01)
+    monkeypatch.setattr(load_host, "WAIT_POLL_SECONDS", 0.0)
+    monkeypatch.setattr(load_host, "MAX_WAIT_SECONDS", 0.01)
     notes: list[str] = []
     request, spec = Request(Endpoint("10.0.0.1", 80), "/"), LoadSpec(rate, 2.0)
     wait, host = PortWait(notes.append), Waiting(waiting, left)
     if enough:
-        monkeypatch.setattr(load_host, "MOST_WAIT", 60.0)
+        monkeypatch.setattr(load_host, "MAX_WAIT_SECONDS", 60.0)
     assert [wait.wait_for_ports([host], request, spec) for _ in range(2)] == [enough] * 2
     assert len(notes) == told

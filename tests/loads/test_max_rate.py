@@ -149,7 +149,7 @@ def batches() -> Iterator[list[Recorder]]:
         patched.setattr("autotune.loads.reading_run.run_together", recorded)
         # The clocks of these hosts agree, so that moments on them can be compared.
         patched.setattr(
-            start_times, "together", lambda hosts: {host.name: 10**18 for host in hosts}
+            start_times, "agree_start_times", lambda hosts: {host.name: 10**18 for host in hosts}
         )
         yield started
 
@@ -344,8 +344,8 @@ def test_load_hosts_share_it_when_their_headroom_is_sought(max_rate: float, host
 
     each = [Recorder(f"load{number}") for number in range(hosts)]
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(headroom, "calibrate", calibrate)
-        patched.setattr(headroom, "free_port", lambda _: 21_000)
+        patched.setattr(headroom, "measure_host_headroom", calibrate)
+        patched.setattr(headroom, "find_free_port", lambda _: 21_000)
         found = headroom.measure_headroom(
             HttperfGenerator(), each, dict.fromkeys([h.name for h in each], "nginx"), max_rate
         )

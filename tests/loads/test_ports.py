@@ -83,7 +83,7 @@ def meter(apart: Apart, notes: list[str]) -> LoadMeter:
 def test_a_reading_waits_for_ports_and_is_made(
     apart: Apart, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(load_host, "PAUSE", 0.02)
+    monkeypatch.setattr(load_host, "WAIT_POLL_SECONDS", 0.02)
     apart.set("20000 21249", 0)  # 250 more than may be needed otherwise
     waiting = threading.Event()
 

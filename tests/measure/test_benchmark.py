@@ -116,7 +116,7 @@ os.rename("pid.part", "pid")
 def test_a_call_that_takes_too_long_is_ended_with_all_it_started(
     tmp_path: Path, pid_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("autotune.measure.benchmark.GRACE", 0.2)
+    monkeypatch.setattr("autotune.measure.benchmark.GRACE_SECONDS", 0.2)
     for timeout in (1.0, 4.0, 16.0, 64.0):
         with benchmark(tmp_path, STUBBORN + "time.sleep(300)", timeout) as called:
             answer = called.call(0, {})

@@ -32,7 +32,7 @@ QUERIES = {
 @pytest.fixture(autouse=True)
 def _in_no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
     """However busy this machine is, servers say how they are."""
-    monkeypatch.setattr(counters, "TIMEOUT", 60.0)
+    monkeypatch.setattr(counters, "TIMEOUT_SECONDS", 60.0)
 
 
 def cache_at(port: int) -> ServiceInstance:
@@ -181,7 +181,7 @@ def test_a_unix_socket_however_long_its_path(
         complete=lambda _: False,
         socket=lambda _: str(deep / "own.sock") if absolute else "own.sock",
     )
-    monkeypatch.setattr(counters, "query_of", lambda _: query)
+    monkeypatch.setattr(counters, "find_counter_query", lambda _: query)
     part = replace(cache_at(1), site=replace(cache_at(1).placement, directory=str(deep)))
 
     def serve(server: socket.socket) -> None:

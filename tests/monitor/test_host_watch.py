@@ -71,7 +71,7 @@ def test_a_host_ends_with_a_last_look_when_it_is_left(
     tmp_path: Path, transport: Transport | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "autotune.monitor.host_watch.LAST_SAMPLE", 60.0
+        "autotune.monitor.host_watch.LAST_SAMPLE_SECONDS", 60.0
     )  # however busy this machine is
     with HostWatch([host(tmp_path, transport)], 600.0) as watch:
         whoami = Path(watch._streams["a"]._whoami)
@@ -90,7 +90,7 @@ def test_a_host_ends_with_a_last_look_when_it_is_left(
 def test_a_host_that_hangs_is_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("autotune.monitor.host_watch.LAST_SAMPLE", 0.1)
+    monkeypatch.setattr("autotune.monitor.host_watch.LAST_SAMPLE_SECONDS", 0.1)
     over = threading.Event()
 
     class Hanging(LocalTransport):
@@ -235,7 +235,7 @@ def test_a_server_that_is_asked_by_a_command_alone_is_asked_meanwhile(
     query = find_diagnosis("postgresql").counter_query
     assert query is not None
     assert query.interval_seconds > 0
-    monkeypatch.setattr(counters, "query_of", lambda _: replace(query, every=0.01))
+    monkeypatch.setattr(counters, "find_counter_query", lambda _: replace(query, every=0.01))
     site = Placement(
         tier="db", host="a", role=Role.DATABASE, directory="/run/t", installed=True,
         listen=Endpoint("127.0.0.1", 1), programs={"postgres": "/usr/lib/postgresql/15/bin/postgres"},

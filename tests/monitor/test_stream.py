@@ -21,9 +21,9 @@ OWNERS = ProcessOwners(programs={NAME: "me"})
 @pytest.fixture(params=["bash", "sh"], autouse=True)
 def _shell(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both kinds of shell that a host may have, however long a busy one lets them wait."""
-    monkeypatch.setattr(stream, "SPARE", 300.0)
+    monkeypatch.setattr(stream, "KILL_AFTER_SECONDS", 300.0)
     if request.param == "sh":
-        monkeypatch.setattr(stream, "_START", 'exec nice -n 19 sh -c "$@"')
+        monkeypatch.setattr(stream, "_START_SCRIPT", 'exec nice -n 19 sh -c "$@"')
 
 
 @pytest.mark.stack

@@ -89,7 +89,7 @@ def test_a_full_disk_is_said_as_of_any_other_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pages: int
 ) -> None:
     path = tmp_path / "study.db"
-    monkeypatch.setattr(storages, "PRAGMAS", (*SQLITE_PRAGMAS, f"max_page_count = {pages}"))
+    monkeypatch.setattr(storages, "SQLITE_PRAGMAS", (*SQLITE_PRAGMAS, f"max_page_count = {pages}"))
     with (
         pytest.raises(OSError, match="No space left") as caught,
         translate_storage_errors(path),

@@ -182,7 +182,7 @@ def test_in_a_study_of_many_beds_the_next_suggestion_is_there_when_a_trial_ends(
         asked_by.append(threading.current_thread().name)
         return study_loop.propose_configuration(state, searcher, space)
 
-    monkeypatch.setattr(study_beds, "AHEAD", 3)
+    monkeypatch.setattr(study_beds, "PREFETCH_MIN_BEDS", 3)
     monkeypatch.setattr(study_beds, "propose", propose)
     environment = multi_bed.prepare(target(tmp_path, "{trials: 14, time: 30m}"), ("a", "b", "c"))
     study = create_shared_study(environment, opened, tmp_path / "none")
@@ -442,7 +442,7 @@ def test_a_line_break_of_another_writer_breaks_no_journal(
         closing(store(tmp_path / "1", shared)) as other,
         closing(store(tmp_path / "2", shared)) as one,
     ):
-        patch.setattr(storage, "packed", packed)
+        patch.setattr(storage, "compress_record", packed)
         other.join_beds({"a": {}})
         other.run_decision(lambda: trial(other, "a"))
         one.refresh()

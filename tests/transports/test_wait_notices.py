@@ -32,7 +32,7 @@ def clock() -> Time:
 def watcher(clock: Time, monkeypatch: pytest.MonkeyPatch) -> Watcher:
     """A watcher whose thread never wakes up: the test looks."""
     watcher = Watcher(clock)
-    monkeypatch.setattr(watcher, "_watch", lambda: None)
+    monkeypatch.setattr(watcher, "_run_watch", lambda: None)
     return watcher
 
 

@@ -107,7 +107,7 @@ def test_peaks_tell_what_the_narrowest_part_carries(monkeypatch: pytest.MonkeyPa
         ]
         for near in (0.0, composite.NEAR_BEST_MARGIN):  # without and with what peaks say
             with monkeypatch.context() as patched:
-                patched.setattr(composite, "NEAR", near)
+                patched.setattr(composite, "NEAR_BEST_MARGIN", near)
                 mean, _ = fitted(points, log_peaks, told).predict(new)
             errors.setdefault(near, []).append(np.std(mean - soft_minimum(truth(new), 4.0)))
     without, with_peaks = map(np.mean, errors.values())
