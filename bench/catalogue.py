@@ -64,7 +64,7 @@ class Problem:
                 tier = dimension.name.partition(".")[0]
                 losses[tier] += effect(_unit(dimension, settings[dimension.name]))
         stations = [
-            replace(station, rate=station.max_rate * exp(-losses[tier]))
+            replace(station, max_rate=station.max_rate * exp(-losses[tier]))
             for tier, station in zip(TIERS, modelled.stations, strict=True)
         ]
         return replace(modelled, stations=tuple(stations))
@@ -117,7 +117,7 @@ def problem(name: str, seed: int) -> Problem:
         d.name: _effect(rng, d) for d in space.tunable_dimensions if not has_effect(model, d.name)
     }
     effects = {name: effect for name, effect in drawn.items() if effect is not None}
-    return Problem(file, space, model, effects, file.target.slo.build_slo)
+    return Problem(file, space, model, effects, file.target.slo.objective)
 
 
 def parts(at: Problem, settings: Settings) -> dict[str, tuple[float, tuple[str, ...]]]:

@@ -363,7 +363,7 @@ def made(load: Workload, rng: np.random.Generator, *, effects: bool = True) -> P
              "cache1": (load.cache, load.cache_memory), "db1": (load.db, load.db_memory)}  # fmt: skip
     facts = {
         host: replace(DEFAULT_FACTS, cpus=cpus, memory=int(memory * MIB),
-                      kernel=kernel if host in ("lb1", "web1") else {})
+                      kernel_values=kernel if host in ("lb1", "web1") else {})
         for host, (cpus, memory) in sizes.items()
     }  # fmt: skip
     space = build_space(file, facts, AdoptedValues({"lb.nginx.ssl_session_cache": 0})).for_traits(

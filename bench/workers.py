@@ -168,7 +168,7 @@ def ended(processes: Sequence[BaseProcess], name: str) -> None:
 
 def found(records: Iterable[Mapping[str, Any]], model: simulated.SimulatedEnvironment) -> Study:
     """What was tried, by the virtual time of the bed that measured it."""
-    state, slo = State(), model.file.target.slo.build_slo
+    state, slo = State(), model.file.target.slo.objective
     tried: list[tuple[float, float]] = []
     for record in records:
         state = apply_record(state, record)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
-from tests.discovery.test_adoption import adopted, rendered
+from tests.discovery.test_tier_adoption import adopted, rendered
 
 from autotune.deploy import manifest
 from autotune.discovery.host_reading import DiscoveredHost

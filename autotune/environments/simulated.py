@@ -111,7 +111,7 @@ class SimulatedEnvironment:
         target = self.file.target
         stack = SimulatedStack(
             self.topology,
-            target.slo.build_slo,
+            target.slo.objective,
             self.noise,
             timeout=target.load.timeout,
             virtual_seconds=history.elapsed_seconds,
@@ -120,7 +120,7 @@ class SimulatedEnvironment:
         yield LoadSession(
             SimulatedFleet(stack, self.stack, self._render_instance),
             ModelMeter(stack),
-            target.slo.build_slo,
+            target.slo.objective,
             build_search_limits(target.load.max_rate),
             history,
             StudyClock(lambda: stack.virtual_seconds, stack.advance_clock),

@@ -337,7 +337,7 @@ class StackEnvironment:
             request,
             target.load.expect,
             self.load_hosts[0],
-            errors=target.slo.build_slo.errors,
+            errors=target.slo.objective.errors,
             max_rate=target.load.max_rate,
             untouched=all(map(target.edits_host_files, target.tiers)),
         )
@@ -347,7 +347,7 @@ class StackEnvironment:
         meter = LoadMeter(
             self.load,
             replace(request, statuses=answers.statuses),
-            target.slo.build_slo,
+            target.slo.objective,
             self.load_hosts,
             stack,
             build_watched_hosts(stack, cpus, self.transports),
@@ -362,7 +362,7 @@ class StackEnvironment:
             answer_check=answers,
         )
         limits = build_search_limits(target.load.max_rate)
-        slo, highest = target.slo.build_slo, meter.highest_rate
+        slo, highest = target.slo.objective, meter.highest_rate
         return LoadSession(fleet, meter, slo, limits, history, highest_rate=highest)
 
     @property

@@ -240,7 +240,7 @@ class PeakPosterior:
             counts.allowed_share,
             slo.limit,
             exp(grain * _LOG_SECONDS_STEP),
-            waits=not counts.are_errors,
+            is_latency=not counts.are_errors,
         )
         if reading.truncated:  # it failed, even if it counted few violations
             minimum = min(3.0 * counts.allowed_share, 0.5) * counts.intended

@@ -36,7 +36,7 @@ MAX_TABLE_COLUMNS = 24  # settings with a column in the table of trials
 
 def build_chart_data(view: StudyView) -> dict[str, Any]:
     """Return the data of all charts."""
-    slo, units = view.target.slo.build_slo, view.units
+    slo, units = view.target.slo.objective, view.units
     sides, readings = view.conclusion.sides, view.readings_by_side()
     time, columns = timeline.select_time_axis(view), _build_parameter_columns(view)
     # A side without a reading that met the SLO has no figures.

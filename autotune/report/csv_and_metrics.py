@@ -53,7 +53,7 @@ def _list_trial_rows(view: StudyView) -> Iterator[CsvRow]:
 
 
 def _list_reading_rows(view: StudyView) -> Iterator[CsvRow]:
-    slo = view.target.slo.build_slo
+    slo = view.target.slo.objective
     for record in view.study.readings:
         reading = reading_from_record(record)
         yield {

@@ -96,7 +96,7 @@ def fit_latency_curves(view: StudyView) -> dict[str, LatencyCurve]:
     """Return the curves of baseline and best, if readings suffice. Raises AutotuneError."""
     if view.target.command_goal is not None:
         return {}
-    slo, given_up = view.target.slo.build_slo, view.target.load.timeout
+    slo, given_up = view.target.slo.objective, view.target.load.timeout
     sides = view.conclusion.sides
     curves = {
         label: fit_curve(readings, slo, given_up, sides[label].best_estimate)

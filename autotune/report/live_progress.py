@@ -117,7 +117,7 @@ class LiveProgress:
     def _build_panel(self) -> Panel:
         state, budget = self._state(), self._target.budget
         now = build_outlook(self._target, state)
-        slo = self._target.slo.build_slo
+        slo = self._target.slo.objective
         trial = format_trial_label(self._trial) + ": " if self._trial else ""
         latest = sorted(self._readings[-MAX_SHOWN_READINGS:], key=lambda reading: reading.rate)
         parts: list[RenderableType] = [

@@ -77,7 +77,7 @@ def _build_trial_json(trial: Trial, study: Study, units: Units) -> dict[str, Any
         "trial": trial.number,
         "bindings": list(trial.bindings),
         "ladder": _build_load_curve_json([trial], study),
-        "hosts": average_host_usage(_select_readings([trial], study), study.target.slo.build_slo),
+        "hosts": average_host_usage(_select_readings([trial], study), study.target.slo.objective),
         "bottleneck": {k: v for k, v in finding.items() if k not in ("event", "trial")}
         if finding
         else None,
@@ -85,7 +85,7 @@ def _build_trial_json(trial: Trial, study: Study, units: Units) -> dict[str, Any
 
 
 def _build_load_curve_json(trials: Iterable[Trial], study: Study) -> list[dict[str, Any]]:
-    slo = study.target.slo.build_slo
+    slo = study.target.slo.objective
     return [
         {
             "rate": round(step.pooled_reading.rate, 2),
@@ -148,7 +148,7 @@ def _format_result(measurement: Measurement, units: Units) -> Iterator[str]:
 
 def _format_side(trials: tuple[Trial, ...], study: Study) -> Iterator[str]:
     """Yield a line per load step and host for all measurements of one configuration."""
-    slo = study.target.slo.build_slo
+    slo = study.target.slo.objective
     readings = _select_readings(trials, study)
     steps = build_load_curve(readings)
     if steps:

@@ -68,7 +68,7 @@ def _build_gain_card(view: StudyView) -> dict[str, str]:
 def _build_objective_card(view: StudyView) -> dict[str, str]:
     if not isinstance(view.units, RequestUnits):
         return {"title": "Objective", "figure": view.units.objective, "note": "benchmark command"}
-    errors = f"{100 * view.target.slo.build_slo.errors:g} % of requests"
+    errors = f"{100 * view.target.slo.objective.errors:g} % of requests"
     return {"title": "SLO", "figure": view.units.objective, "note": f"errors ≤ {errors}"}
 
 

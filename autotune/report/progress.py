@@ -113,7 +113,7 @@ class PlainProgress:
     def on_reading(self, trial: Trial, reading: Reading, purpose: str) -> None:
         self._under_steal += reading.stolen > HIGH_STEAL_SHARE
         self._print_detail(
-            f"{purpose:8}{format_reading_line(reading, purpose, self._target.slo.build_slo)}"
+            f"{purpose:8}{format_reading_line(reading, purpose, self._target.slo.objective)}"
         )
 
     @ignore_errors

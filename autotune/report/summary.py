@@ -80,7 +80,7 @@ def summarize_slo(target: Target) -> dict[str, float] | None:
     """Return the SLO of a stack, or ``None`` for a command."""
     if target.command_goal is not None:
         return None
-    slo = target.slo.build_slo
+    slo = target.slo.objective
     return {"percentile": round(100 * slo.quantile, 6), "limit": slo.limit, "errors": slo.errors}
 
 

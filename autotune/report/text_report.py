@@ -129,7 +129,7 @@ def _format_gain(view: StudyView) -> str:
 def format_latency_lines(view: StudyView, rate: float) -> Iterator[StyledLine]:
     """Yield the SLO's percentile at a rate, before and after, with a note if it is uncertain."""
     yield "", ""
-    yield f"{fmt.format_percentile(view.target.slo.build_slo)} at {fmt.format_rate(rate)}/s", "bold"
+    yield f"{fmt.format_percentile(view.target.slo.objective)} at {fmt.format_rate(rate)}/s", "bold"
     for name, (latency, reason) in estimate_latency_at(view, rate).items():
         yield f"  {name:9}{latency}" + (f", {reason}" if reason else ""), ""
 

@@ -133,7 +133,7 @@ def build_reading_columns(view: StudyView, time: TimeAxis) -> dict[str, list[Any
     ``state`` is ``met``, ``broken``, ``disturbed`` or ``limited``. ``late`` is the latency at the SLO's
     percentile in milliseconds, ``None`` beyond all observations.
     """
-    slo = view.target.slo.build_slo
+    slo = view.target.slo.objective
     trials = {trial.number: trial for trial in view.state.trials}
     rows = []
     for record in view.study.readings:

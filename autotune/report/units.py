@@ -172,7 +172,7 @@ def select_units(target: Target, state: State) -> Units:
     """Return the units in which reports show this study's peaks."""
     goal = target.command_goal
     if goal is None:
-        return RequestUnits(fmt.format_objective(target.slo.build_slo))
+        return RequestUnits(fmt.format_objective(target.slo.objective))
     first = next(iter(state.values.values()), None)
     by = ObjectiveScale(goal.maximize, first[0]) if first else None
     return ValueUnits(goal.name, goal.unit, goal.maximize, by)

@@ -354,7 +354,7 @@ def apply_record(state: State, record: Record) -> State:
 def _parse_trial(record: Record) -> Trial:
     same = {key: record[key] for key in ("of", "asked")}
     same |= {key: record[key] for key in ("bed", "repeats") if key in record}
-    same["capped"] = tuple(record.get("capped") or ())
+    same["capped_parameters"] = tuple(record.get("capped") or ())
     same |= {key: _intern_names(record[key]) for key in ("settings", "suggested")}
     bindings = tuple(record["bindings"])
     return Trial(record["trial"], Phase(record["phase"]), bindings=bindings, **same)

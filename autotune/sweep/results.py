@@ -143,7 +143,7 @@ def _summarize_rate(
         p50=pooled.percentile(0.5),
         p99=pooled.percentile(0.99),
         violations=pooled.violation_fraction,
-        met=target.slo.build_slo.is_met(pooled),
+        met=target.slo.objective.is_met(pooled),
         load=_average_by_tier(at_rate, target, "load"),
         cpu=_average_by_tier(at_rate, target, "cpu"),
         failure=failure,

@@ -253,7 +253,7 @@ def _check_ports(target: Target) -> Iterator[TargetMistake]:
 
 
 def _check_objective(target: Target) -> Iterator[TargetMistake]:
-    slo, timeout = target.slo.build_slo, target.load.timeout
+    slo, timeout = target.slo.objective, target.load.timeout
     # Requests given up early hide how late they were, and relieve an overloaded server.
     if timeout < 2 * slo.limit:
         minimum = format_duration(2 * slo.limit)

@@ -412,7 +412,7 @@ class SloSpec(TargetModel):
         return ["p99", "p95", "p90", "errors"]
 
     @property
-    def build_slo(self) -> Slo:
+    def objective(self) -> Slo:
         return Slo(quantile=self.quantile, limit=self.limit, errors=self.errors)
 
 

@@ -323,7 +323,7 @@ def list_keys_at(location: Location, model: type[TargetModel] = Target) -> list[
         here = inner[-1] if inner else here.model_fields[step].annotation
         if NoneType in get_args(here):
             here = next(kind for kind in get_args(here) if kind is not NoneType)
-    keys: list[str] = here.keys()
+    keys: list[str] = here.user_keys()
     return keys
 
 

@@ -39,7 +39,7 @@ def test_quiet_progress_is_in_the_log_file_alone(
     environment, log = prepare_target(PAPER), tmp_path / "run.log"
     trials = open_study(directory).state.trials
     for detail in (ProgressOptions(quiet=True, log_file=log), ProgressOptions(quiet=True)):
-        with open_progress(environment, directory, detail, paged=False) as progress:
+        with open_progress(environment, directory, detail, with_page=False) as progress:
             progress.note("loading data")
             for trial in trials:
                 progress.on_trial_end(trial)

@@ -35,17 +35,17 @@ def edited(directory: Path, real: str, tuned: str) -> tuple[DesiredState, HostSt
     desired = wanted(directory)
     own = AdoptedConfig((ConfigFile(CONF, "own.j2"),), "")
     parts = tuple(
-        dataclasses.replace(part, site=dataclasses.replace(part.placement, own=own))
+        dataclasses.replace(part, placement=dataclasses.replace(part.placement, adopted=own))
         if part.name == "lb.lb1.nginx" else part for part in desired.instances
     )  # fmt: skip
-    with_own = dataclasses.replace(desired, parts=parts)
+    with_own = dataclasses.replace(desired, instances=parts)
     shown = mask_secret_bytes(tuned.encode(), with_own.find_outliner("lb1", CONF))
     state = desired.hosts["lb1"]
     files = {**state.files, CONF: FileState(tuned.encode())}
     rendered = {**desired.rendered_files, "lb.lb1.nginx": {CONF: shown}}
     hosts = {**desired.hosts, "lb1": dataclasses.replace(state, files=files)}
     before = HostState({CONF: FileState(real.encode())})
-    return dataclasses.replace(with_own, rendered=rendered, hosts=hosts), before
+    return dataclasses.replace(with_own, rendered_files=rendered, hosts=hosts), before
 
 
 def recorded(desired: DesiredState, before: HostState) -> HostRecord:

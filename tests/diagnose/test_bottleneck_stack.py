@@ -172,7 +172,7 @@ def started(shortage: Shortage, directory: Path) -> Iterator[Started]:
         request=lambda: fetched(laid.entry, "/kv.php"), expected_body=body, loads_data=True,
         overrides=directory / "templates" if shortage.overrides else None,
     )  # fmt: skip
-    slo = file.target.slo.build_slo
+    slo = file.target.slo.objective
     hosts = build_watched_hosts(laid, {"here": prepared.facts["here"].cpus}, {})
     request = Request(laid.entry, "/kv.php", body)
     meter = LoadMeter(

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.discovery.test_adoption import adopted, given_back, rendered
+from tests.discovery.test_tier_adoption import adopted, given_back, rendered
 
 from autotune.deploy import manifest
 from autotune.discovery.host_reading import DiscoveredHost

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
-from tests.discovery.test_adoption import adopted, given_back, rendered
+from tests.discovery.test_tier_adoption import adopted, given_back, rendered
 
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tier_adoption import AdoptedTier, check_templates

@@ -127,16 +127,16 @@ def test_a_site_with_tls_alone_is_asked_by_its_name(
 ) -> None:
     with serving(tmp_path, REDIRECTING) as site:
         tier, instance = front()
-        named = replace(instance, port=site.other, tls=True, site=NAME)
+        named = replace(instance, port=site.other, tls=True, hostname=NAME)
         here = replace(tier, instances=(named,))
         assert "does not trust its certificate: add `ca: FILE`" in _choose_request([here]).remark
         monkeypatch.setenv("CURL_CA_BUNDLE", str(tmp_path / "ca.pem"))
         url = f"https://{NAME}:{site.other}/index.php"
         remark = f"The site uses HTTPS only, at {url}."
         assert _choose_request([here]) == LoadRequest(f'url: "{url}"', remark)
-        other = replace(here, instances=(replace(named, site="other.example"),))
+        other = replace(here, instances=(replace(named, hostname="other.example"),))
         assert "its certificate is for another name" in _choose_request([other]).remark
-        nameless = replace(here, instances=(replace(named, site=""),))
+        nameless = replace(here, instances=(replace(named, hostname=""),))
         assert (
             _choose_request([nameless]).load_keys
             == f'url: "https://127.0.0.1:{site.other}/index.php"'

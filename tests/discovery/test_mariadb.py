@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.discovery.test_adoption import adopted, given_back, rendered
+from tests.discovery.test_tier_adoption import adopted, given_back, rendered
 
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tiers import find_instances

@@ -100,7 +100,7 @@ def sysctls(transport: Transport) -> list[str]:
 def climb(bed: StackEnvironment, equipment: StackMeter, first: float) -> Bottleneck | None:
     """Readings at rising rates until two have failed; what is said of them."""
     readings: list[WatchedReading] = []
-    slo = bed.file.target.slo.build_slo
+    slo = bed.file.target.slo.objective
     rate = first
     while (
         sum(w.reading.violation_fraction > slo.allowed_violations for w in readings) < 2

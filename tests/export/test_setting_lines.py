@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.discovery.test_adoption import rendered
+from tests.discovery.test_tier_adoption import rendered
 
 from autotune.deploy.stack import ServiceInstance
 from autotune.errors import AutotuneError

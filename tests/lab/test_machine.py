@@ -98,9 +98,9 @@ def test_no_lab_has_no_hosts(tmp_path: Path) -> None:
 def test_one_at_a_time_works_on_a_lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lock, "_WAIT_SECONDS", 0.05)
     lab = derive_names(tmp_path / "lab")
-    with lock.lock_lab(lab, make=True):  # noqa: SIM117  # the second is to fail inside the first
-        with pytest.raises(LockedError), lock.lock_lab(lab, make=True):
+    with lock.lock_lab(lab, create=True):  # noqa: SIM117  # the second is to fail inside the first
+        with pytest.raises(LockedError), lock.lock_lab(lab, create=True):
             pass
     assert not lab.directory.exists()
-    with lock.lock_lab(lab, make=False):
+    with lock.lock_lab(lab, create=False):
         pass

@@ -114,7 +114,7 @@ def test_memcaslap_is_told_the_shape() -> None:
     assert 1900 < mean < 2200
     two = (Endpoint("a", 1), Endpoint("b", 2))
     assert "--division" not in build_command(two, SHAPES[0], 8, 5.0)
-    together = replace(SHAPES[0], together=100)
+    keys_per_get = replace(SHAPES[0], together=100)
     words = build_command(two, together, 8, 5.0, udp=True)
     assert words[words.index("--division") + 1] == "100"
     assert "a:1,b:2" in words
@@ -123,6 +123,6 @@ def test_memcaslap_is_told_the_shape() -> None:
 
 
 def test_a_ceiling_without_a_result_says_of_which_load() -> None:
-    at_once = parse_output("", replace(SHAPES[0], together=100))
+    at_once = parse_output("", replace(SHAPES[0], keys_per_get=100))
     assert at_once.failure
     assert (at_once.shape, at_once.keys_per_get) == (SHAPES[0].name, 100)

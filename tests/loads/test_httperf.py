@@ -50,7 +50,7 @@ def test_recorded_output_gives_the_recorded_tally(name: str) -> None:
 def test_every_intended_request_is_answered_right_or_an_error(name: str) -> None:
     printed, case = recorded(name)
     result = parsed(printed, case)
-    assert result.intended == case["process"]["requests"]
+    assert result.intended == case["process"]["request_count"]
     assert result.right_answers + result.error_count == result.intended
     assert result.sent <= result.intended
 

@@ -159,7 +159,7 @@ def test_two_entries_share_the_load(tmp_path: Path, generator: str) -> None:
             first.request(
                 tls=TlsOptions(insecure=True), expect=BODY, headers=(("X-Visit", "both"),)
             ),
-            others=(second.endpoint,),
+            other_endpoints=(second.endpoint,),
         )
         result = take_reading(LOAD_GENERATORS[generator], request, PATIENT, HERE, max_rate=20_000.0)
         assert (result.errors, result.right_answers) == ({}, 60)

@@ -379,7 +379,7 @@ class TestReal:
         path = script(
             tmp_path, "import http from 'k6/http'; export default () => { http.get('/a') };"
         )
-        tight = replace(PATIENT, limit=1e-6)
+        tight = replace(PATIENT, latency_limit=1e-6)
         for load in (read_script(path, 1), K6Generator()):
             for _ in range(10):
                 result = take_reading(load, site.request("/a"), tight, HERE, max_rate=20_000.0)

@@ -289,7 +289,7 @@ def test_a_closed_loop_is_paced(max_rate: float, clients: int) -> None:
     page = AnswerValidator((LoadPage(SessionStep(path="/")),))
     answers = AnswerCheck(meter.request, page, host, 0.01, max_rate, is_learned=True)
     request = CeilingRequest({}, None, (clients,))
-    ceilings._measure_stack(context, replace(meter, answers=answers), request)
+    ceilings._measure_stack(context, replace(meter, answer_check=answers), request)
     ran = [one for one in host.ran if "command -v" not in one[0][2]]
     loads = [place for place, one in enumerate(ran) if "wrk" in one[0]]
     assert len(loads) == 2

@@ -60,7 +60,7 @@ def test_recorded(name: str) -> None:
     spec, connections, body, errors, right, late = RECORDED[name]
     one = LoadProcess((), spec.requests, spec.seconds, 9.0, connections)
     text = (FIXTURES / f"{name}.txt").read_text()
-    result = OhaGenerator().parse_checked(one, text, replace(REQUEST, expect=body), spec)
+    result = OhaGenerator().parse_checked(one, text, replace(REQUEST, expected_body=body), spec)
     assert (result.intended, result.errors, result.right_answers) == (spec.requests, errors, right)
     assert result.count_later_than(spec.limit) == late
     assert result.limited is None
@@ -70,7 +70,7 @@ def test_recorded(name: str) -> None:
 def test_recorded_over_tls(case: Path) -> None:
     recorded = json.loads(case.read_text())
     body, expected = recorded["expect"], recorded["tally"]
-    request = replace(REQUEST, expect=body and body.encode(), http2=recorded["http2"])
+    request = replace(REQUEST, expected_body=body and body.encode(), http2=recorded["http2"])
     one = LoadProcess((), **recorded["process"])
     text = case.with_suffix(".txt").read_text()
     expected["histogram"] = {float(edge): n for edge, n in expected["histogram"].items()}
@@ -138,7 +138,7 @@ def test_healthy(table: str) -> None:
 def test_late_answers_are_counted_exactly(latencies: list[float], limit: float) -> None:
     rows = even(latencies)
     late = sum(end - due > limit for due, _, end, _, _ in rows)
-    result = parsed(printed(rows), replace(ORDER, limit=limit), len(latencies))
+    result = parsed(printed(rows), replace(ORDER, latency_limit=limit), len(latencies))
     assert result.count_later_than(limit) == late
     assert result.right_answers + result.error_count == result.intended == len(latencies)
 

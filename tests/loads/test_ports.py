@@ -119,7 +119,7 @@ def test_each_generator_says_that_there_was_no_port(apart: Apart, name: str) -> 
     apart.silent = True
     spec = LoadSpec(200, 1.0, timeout=2.0, latency_limit=0.05, ramp_seconds=0.5)
     result = take_reading(
-        LOAD_GENERATORS[name], ENTRY, replace(spec, limit=0.5), apart, max_rate=20_000.0
+        LOAD_GENERATORS[name], ENTRY, replace(spec, latency_limit=0.5), apart, max_rate=20_000.0
     )
     assert result.limited is not None, result
     assert "client ports" in result.limited

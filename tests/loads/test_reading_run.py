@@ -91,7 +91,7 @@ def test_a_healthy_server(server: Endpoint) -> None:
 def test_the_load_is_sent_in_the_time_ordered(server: Endpoint) -> None:
     """Whatever the arrivals: httperf draws those that ``arrivals`` foresees."""
     for seed in (1, 4000, 65_000):
-        result = offered(server, "/right", replace(ORDER, seed=seed, ramp=0))
+        result = offered(server, "/right", replace(ORDER, seed=seed, ramp_seconds=0))
         assert result.limited is None
         assert result.duration >= 0.99 * (result.intended - 1) / ORDER.rate
 
@@ -112,7 +112,7 @@ def test_a_short_ramp_goes_over_into_the_reading_and_is_in_no_count(
     request = Request(server, "/logged")  # no look at whole answers, which the server would log too
     log = next(tmp_path_factory.getbasetemp().glob("nginx*/times.log"))
     log.write_text("")
-    spec = replace(PATIENT, rate=200, ramp=0.25)
+    spec = replace(PATIENT, rate=200, ramp_seconds=0.25)
     result = take_reading(
         HttperfGenerator(),
         request,
@@ -149,7 +149,7 @@ def test_several_hosts_share_the_load(server: Endpoint) -> None:
 @pytest.mark.stack
 @pytest.mark.parametrize("ramp", [0.25, 0.5])
 def test_a_wrong_body_of_the_right_size_is_seen(server: Endpoint, ramp: float) -> None:
-    result = offered(server, "/same-size", replace(PATIENT, ramp=ramp))
+    result = offered(server, "/same-size", replace(PATIENT, ramp_seconds=ramp))
     assert result.errors == {"wrong body": 60}
     assert result.right_answers == 0
 

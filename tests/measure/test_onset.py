@@ -75,7 +75,7 @@ def test_a_soft_onset_scatters_less_the_longer_a_reading_is(allowed: float) -> N
     assert np.all(np.diff(short.logit_sd[:, TABLE_REACH_STEPS]) > 0.0)
     assert np.all(long.logit_sd < short.logit_sd)
     assert np.all((long.logit_sd > 0.3) & (short.logit_sd < logit_normal.MAX_LOGIT_SD))
-    assert onset.compute_onset(allowed, LIMIT, 2.0, waits=False).soft_onset is None
+    assert onset.compute_onset(allowed, LIMIT, 2.0, is_latency=False).soft_onset is None
 
 
 def test_likeness_is_that_of_a_queue_simulated_request_by_request() -> None:

@@ -88,7 +88,7 @@ def test_a_host() -> None:
     assert found.throttled == 0.25
 
 
-@pytest.mark.parametrize("samples", [(), (FIRST,), (FIRST, replace(LAST, at=110.0))])
+@pytest.mark.parametrize("samples", [(), (FIRST,), (FIRST, replace(LAST, uptime=110.0))])
 def test_a_host_that_was_hardly_seen(samples: tuple[HostSample, ...]) -> None:
     assert compute_host_activity(HOST, Observations(samples={"web1": samples}), 3.0) is None
 
@@ -114,7 +114,7 @@ def test_a_pool_that_was_replaced_meanwhile_used_no_negative_time() -> None:
 
 
 def test_samples_without_processes_are_skipped() -> None:
-    between = replace(FIRST, at=101.0, processes={})
+    between = replace(FIRST, uptime=101.0, processes={})
     assert (
         compute_instance_activity(
             FPM, Observations(samples={"web1": (FIRST, between, LAST)}), 3.0
@@ -125,9 +125,9 @@ def test_samples_without_processes_are_skipped() -> None:
 
 def test_looks_before_and_after_the_load_say_nothing_of_its_queues() -> None:
     first, amid, last = (
-        replace(FIRST, at=100.0),
-        replace(LAST, at=101.0),
-        replace(FIRST, at=102.0),
+        replace(FIRST, uptime=100.0),
+        replace(LAST, uptime=101.0),
+        replace(FIRST, uptime=102.0),
     )
     found = compute_instance_activity(FPM, Observations(samples={"web1": (first, amid, last)}), 3.0)
     assert (
@@ -148,7 +148,7 @@ def test_listening_sockets_that_share_a_port_are_one_queue() -> None:
 
 
 def test_samples_after_the_load_are_left_out() -> None:
-    late = replace(LAST, at=104.0)
+    late = replace(LAST, uptime=104.0)
     assert list(select_samples((FIRST, LAST, late), 3.0)) == [FIRST, LAST]
 
 

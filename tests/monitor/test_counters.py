@@ -178,11 +178,11 @@ def test_a_unix_socket_however_long_its_path(
     monkeypatch.chdir(deep)
     query = replace(
         QUERIES["memcached"],
-        complete=lambda _: False,
-        socket=lambda _: str(deep / "own.sock") if absolute else "own.sock",
+        is_complete=lambda _: False,
+        find_socket=lambda _: str(deep / "own.sock") if absolute else "own.sock",
     )
     monkeypatch.setattr(counters, "find_counter_query", lambda _: query)
-    part = replace(cache_at(1), site=replace(cache_at(1).placement, directory=str(deep)))
+    part = replace(cache_at(1), placement=replace(cache_at(1).placement, directory=str(deep)))
 
     def serve(server: socket.socket) -> None:
         connection, _ = server.accept()

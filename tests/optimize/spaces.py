@@ -19,10 +19,10 @@ def dimension(name: str, **kind: object) -> Dimension:
 DIMENSIONS = (
     dimension("lb.x.service", baseline="nginx", choices=("nginx", "apache")),
     dimension(
-        "lb.x.keepalive", baseline=0, low=0, high=512, log=True,
-        when=(("lb.x.service", ("nginx",)),),
+        "lb.x.keepalive", baseline=0, low=0, high=512, is_logarithmic=True,
+        conditions=(("lb.x.service", ("nginx",)),),
     ),
-    dimension("web.x.children", baseline=5, low=2, high=256, log=True, recommended=40),
+    dimension("web.x.children", baseline=5, low=2, high=256, is_logarithmic=True, recommended=40),
     dimension("web.x.threads", baseline=1, low=1, high=4),
     dimension("web.x.fixed", baseline=7, low=7, high=7),
     dimension("cache.x.growth", baseline=1.25, low=1.05, high=2.0),

@@ -85,7 +85,7 @@ def test_what_has_no_effect_beside_the_other_settings_is_reverted_first() -> Non
     conditional = (("web.x.p0", (0.2,)),)
     space = replace(SPACE, dimensions=tuple(
         replace(d, parameter=replace(d.parameter, effect=Effect.CAPACITY),
-                when=conditional if d.name == "web.x.p1" else ())
+                conditions=conditional if d.name == "web.x.p1" else ())
         for d in SPACE.dimensions
     ))  # fmt: skip
     search, winner = searched()

@@ -29,7 +29,7 @@ def told(verdict: str, target: Target = TARGET, **known: Any) -> str:
             conclusion=Conclusion(verdict, known["baseline"], known["best"], None),
             capacities={"baseline": {"peak": None}, "best": {"peak": 1706.0}},
             gain=known["gain"],
-            trials=known["trials"],
+            trial_counts=known["trials"],
         )
     )
 

@@ -103,7 +103,7 @@ def test_it_is_refused_for_what_it_says_too(
 
 def test_an_adopted_one_is_asked_at_its_own_socket() -> None:
     service = mariadb.Mariadb()
-    own = replace(SITE, own=AdoptedConfig((), "/srv/db.sock"))
+    adopted = replace(SITE, own=AdoptedConfig((), "/srv/db.sock"))
     assert "--socket=/srv/db.sock" in service.list_readbacks(own)[0].argv
     assert service.get_socket(own) == "/srv/db.sock"
     assert service.get_socket(SITE) == SITE.listen

@@ -50,7 +50,7 @@ def test_no_whole_file_takes_logins_away(
 def test_a_file_that_is_edited_keeps_its_logins() -> None:
     assert (
         Memcached().build_unpersisted_check(
-            replace(SITE, own=AdoptedConfig()), {"/etc/memcached.conf": b"-m 64\n"}
+            replace(SITE, adopted=AdoptedConfig()), {"/etc/memcached.conf": b"-m 64\n"}
         )
         is None
     )

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from tests.discovery.test_adoption import given_back, rendered
+from tests.discovery.test_tier_adoption import given_back, rendered
 
 from autotune.discovery.target_writer import find_instances
 from autotune.discovery.tier_adoption import AdoptedTier, adopt_tier

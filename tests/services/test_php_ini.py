@@ -172,9 +172,9 @@ def test_apache_has_another_build_with_files_of_its_own() -> None:
         ServiceInstance(PhpIni("fpm", PhpFpm()), site),
     )
     queue = ListenQueue(str(pools.service.get_socket(site)), 9, 511)
-    assert find_queue(replace(pools, site=replace(site, role=Role.APP)), [queue]) is not None
+    assert find_queue(replace(pools, placement=replace(site, role=Role.APP)), [queue]) is not None
     assert find_queue(settings, [queue]) is None  # it is the pools' queue
-    elsewhere = replace(site, own=AdoptedConfig(listen="127.0.0.1:9000"))
+    elsewhere = replace(site, adopted=AdoptedConfig(listen="127.0.0.1:9000"))
     assert PhpIni("fpm").list_readbacks(elsewhere)[0].argv[-1] == "tcp://127.0.0.1:9000"
 
 

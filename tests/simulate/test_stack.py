@@ -80,7 +80,7 @@ def test_the_same_seed_gives_the_same_readings_and_a_resumed_stack_goes_on_with_
     one, again = stack(NoiseModel(seed=4)), stack(NoiseModel(seed=4))
     first = [one.take_reading(3000.0, 2.0)[0] for _ in range(4)]
     assert first == [again.take_reading(3000.0, 2.0)[0] for _ in range(4)]
-    resumed = replace(stack(NoiseModel(seed=4)), now=5.0, readings=2)
+    resumed = replace(stack(NoiseModel(seed=4)), virtual_seconds=5.0, reading_count=2)
     resumed.deploy(GOOD)
     assert [resumed.take_reading(3000.0, 2.0)[0] for _ in range(2)] == first[2:]
 

@@ -25,7 +25,7 @@ def environment(name: str) -> SimulatedEnvironment:
 
 def peak(modelled: SimulatedEnvironment, settings: dict[str, Value]) -> float:
     settings = modelled.space.build_candidate(settings).settings
-    return build_chain(modelled.topology, settings).compute_peak(modelled.file.target.slo.build_slo)
+    return build_chain(modelled.topology, settings).compute_peak(modelled.file.target.slo.objective)
 
 
 @pytest.mark.parametrize("name", BEST)

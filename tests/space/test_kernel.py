@@ -7,7 +7,7 @@ import pytest
 
 from tests.space.targets import KERNEL, ROOMY, fleet
 
-OTHER = replace(ROOMY, kernel={**KERNEL, "net.core.somaxconn": "128"})
+OTHER = replace(ROOMY, kernel_values={**KERNEL, "net.core.somaxconn": "128"})
 
 
 def test_the_baseline_is_what_the_host_has(tmp_path: Path) -> None:
@@ -36,7 +36,7 @@ def test_the_baseline_is_what_the_host_has(tmp_path: Path) -> None:
 def test_a_container_chooses_from_what_the_kernel_lets_it_have(
     tmp_path: Path, more: dict[str, str], choices: tuple[str, ...]
 ) -> None:
-    space = fleet(tmp_path, web1=replace(ROOMY, kernel={**KERNEL, **more}))
+    space = fleet(tmp_path, web1=replace(ROOMY, kernel_values={**KERNEL, **more}))
     name = "web.sysctl.net.ipv4.tcp_congestion_control"
     assert next(d.choices for d in space.dimensions if d.name == name) == choices
 

@@ -45,7 +45,7 @@ class ClampingFleet(FormulaFleet):
         effective = taken(asked)
         done = super().deploy(effective)
         differing = find_mismatches(asked, effective, space().active_parameters(asked))
-        return replace(done, effective=effective, differences=differing)
+        return replace(done, effective=effective, mismatches=differing)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.study.test_loop import _check_integrity
+from tests.study.test_study_loop import _check_integrity
 
 from autotune.study import journal
 from autotune.study.study_state import replay_records

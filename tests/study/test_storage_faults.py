@@ -15,8 +15,8 @@ from random import Random
 import optuna
 import pytest
 from optuna.trial import TrialState
-from tests.study.test_beds import target
-from tests.study.test_storage import database, opened, start_worker
+from tests.study.test_bed_workers import target
+from tests.study.test_study_database import database, opened, start_worker
 
 from autotune.environments import multi_bed
 from autotune.study import journal

@@ -22,7 +22,7 @@ import pytest
 from optuna.storages import RDBStorage
 from optuna.trial import TrialState
 from sqlalchemy import Connection, NullPool, create_engine, text
-from tests.study.test_beds import Silent, target
+from tests.study.test_bed_workers import Silent, target
 from typer.testing import CliRunner
 
 from autotune.cli import app
@@ -378,12 +378,12 @@ def test_one_worker_at_a_time_writes_optunas_tables_and_another_goes_on(
         measure()
         with (
             database.claim_optuna_writer(study) as tables,
-            copy_in_background(database, study, search, every=0.01),
+            copy_in_background(database, study, search, poll_seconds=0.01),
         ):
             assert tables is not None
             assert study.name not in optuna.study.get_all_study_names(database.optuna_storage)
         for _ in range(2):  # the second finds what the first has written
-            with copy_in_background(database, study, search, every=0.01):
+            with copy_in_background(database, study, search, poll_seconds=0.01):
                 measure()
         assert told() == [0, 1, 2]
 

@@ -124,7 +124,7 @@ def test_a_name_leads_nowhere_else(name: str) -> None:
     ],
 )
 def test_an_objective_reads(written: dict[str, str], slo: Slo) -> None:
-    assert SloSpec.model_validate(written).build_slo == slo
+    assert SloSpec.model_validate(written).objective == slo
 
 
 @pytest.mark.parametrize("key", ["p50", "p99", "p99.9", "p99.95", "p07"])

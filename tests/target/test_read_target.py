@@ -55,7 +55,7 @@ def test_shipped_targets_read(path: Path) -> None:
 
 def test_reads_all_there_is_to_say(tmp_path: Path) -> None:
     target = read_target(_write(tmp_path, WHOLE)).target
-    assert target.slo.build_slo.limit == 0.05
+    assert target.slo.objective.limit == 0.05
     assert target.hosts["a"].memory == 2**31
     assert target.tiers["lb"].service == ("nginx", "apache")
     assert target.parameters["lb.nginx.worker_connections"].range == (64, 8192)

@@ -244,7 +244,7 @@ def test_a_changed_host_key_is_refused(lab: Path, root: SshTransport, tmp_path: 
 
 
 def test_a_jump_host_is_gone_through_and_checked(lab: Path, tmp_path: Path) -> None:
-    behind = replace(build_ssh_host(lab, "flweb"), jump=f"root@{HOSTS[0].address}:22")
+    behind = replace(build_ssh_host(lab, "flweb"), jump_host=f"root@{HOSTS[0].address}:22")
     transport = SshTransport(behind)
     peer = transport.run(["sh", "-c", "echo $SSH_CONNECTION"]).stdout.split()[0]
     transport.close()
@@ -260,7 +260,7 @@ def test_a_key_that_is_not_let_in_is_said_so(root: SshTransport, tmp_path: Path)
     key = tmp_path / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
     with pytest.raises(HostUnreachable, match=r"fllb: root@.* refused the login") as refused:
-        SshTransport(replace(root.host, identity=str(key))).run(["true"])
+        SshTransport(replace(root.host, identity_file=str(key))).run(["true"])
     assert "must work without a password" in str(refused.value.hint)
 
 

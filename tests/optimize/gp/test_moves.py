@@ -182,7 +182,7 @@ def test_small_gains_leave_the_next_step_to_the_model() -> None:
 def test_what_is_being_measured_elsewhere_is_not_suggested_again() -> None:
     told = observed(({}, 0.0, MORE))
     pending = GRID.encode({**SPACE.baseline, CHILDREN: 15})
-    assert next_step(replace(told, pending=pending[None, :])) is None
+    assert next_step(replace(told, pending_points=pending[None, :])) is None
 
 
 def asked(

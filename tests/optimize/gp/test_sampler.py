@@ -132,7 +132,7 @@ def test_the_search_begins_with_what_matters_and_where_it_is_safe() -> None:
     rng = np.random.default_rng(1)
     core, whole = (
         SearchRegion.core(grid, space),
-        SearchRegion.core(grid, replace(space, core_first=False)),
+        SearchRegion.core(grid, replace(space, searches_core_first=False)),
     )
     for region, inside in ((core, True), (whole, False)):
         points = np.vstack([

@@ -123,7 +123,7 @@ def many_observed(count: int) -> TrialObservations:
     log_peaks = -3.0 * (at[:, 0] / 100 - 0.7) ** 2 - (at[:, 1] / 100 - 0.4) ** 2
     log_peaks += np.random.default_rng(3).normal(0, 0.02, count)
     observed = observe(at, log_peaks, points(count, seed=5))
-    return replace(observed, numbers=tuple(range(1000, 1000 + count)), moves=((),) * count)
+    return replace(observed, trial_numbers=tuple(range(1000, 1000 + count)), recommended_changes=((),) * count)
 
 
 def test_of_many_observations_the_highest_the_newest_and_some_of_all_others_are_modelled() -> None:
@@ -142,7 +142,7 @@ def test_of_many_observations_the_highest_the_newest_and_some_of_all_others_are_
 
 
 def test_as_many_as_fit_are_modelled_as_they_are() -> None:
-    observed = replace(many_observed(60), failed=points(20, seed=5))
+    observed = replace(many_observed(60), failed_points=points(20, seed=5))
     assert observed.limited_to(60) is observed
 
 
@@ -189,7 +189,7 @@ def test_parts_are_modelled_once_more_configurations_are_measured_than_pending(
         for log in log_peaks
     )
     observed = observe(at, log_peaks)
-    observed = replace(observed, capacities=parts, pending=points(pending, seed=5))
+    observed = replace(observed, capacities=parts, pending_points=points(pending, seed=5))
     assert observed.has_enough_capacities == modelled
     if not modelled:
         assert SurrogateModel.fit(GRID, observed).composite_model is None
