@@ -49,12 +49,12 @@ def test_reclassifying_moves_right_answers_to_errors_and_never_hides_a_late_one(
     result, wrong
 ) -> None:
     reclassified = result.reclassify("wrong body", wrong)
-    moved = min(wrong, result.replies_ok)
-    assert reclassified.replies_ok + reclassified.failed == result.replies_ok + result.failed
+    moved = min(wrong, result.success_count)
+    assert reclassified.replies_ok + reclassified.failed == result.success_count + result.failed
     assert reclassified.failed == result.failed + moved
     for limit in EDGES:
         late = result.later_than(limit)
-        assert reclassified.later_than(limit) == min(late, result.replies_ok - moved)
+        assert reclassified.later_than(limit) == min(late, result.success_count - moved)
 
 
 def test_later_than_counts_bins_that_end_after_the_limit() -> None:

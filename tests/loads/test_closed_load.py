@@ -114,8 +114,8 @@ def test_memcaslap_is_told_the_shape() -> None:
     assert 1900 < mean < 2200
     two = (Endpoint("a", 1), Endpoint("b", 2))
     assert "--division" not in build_command(two, SHAPES[0], 8, 5.0)
-    keys_per_get = replace(SHAPES[0], together=100)
-    words = build_command(two, together, 8, 5.0, udp=True)
+    keys_per_get = replace(SHAPES[0], keys_per_get=100)
+    words = build_command(two, keys_per_get, 8, 5.0, udp=True)
     assert words[words.index("--division") + 1] == "100"
     assert "a:1,b:2" in words
     assert words[words.index("--concurrency") + 1] == "16"

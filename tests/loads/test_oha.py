@@ -58,11 +58,11 @@ RECORDED = {
 @pytest.mark.parametrize("name", RECORDED)
 def test_recorded(name: str) -> None:
     spec, connections, body, errors, right, late = RECORDED[name]
-    one = LoadProcess((), spec.requests, spec.seconds, 9.0, connections)
+    one = LoadProcess((), spec.request_count, spec.seconds, 9.0, connections)
     text = (FIXTURES / f"{name}.txt").read_text()
     result = OhaGenerator().parse_checked(one, text, replace(REQUEST, expected_body=body), spec)
-    assert (result.intended, result.errors, result.right_answers) == (spec.requests, errors, right)
-    assert result.count_later_than(spec.limit) == late
+    assert (result.intended, result.errors, result.right_answers) == (spec.request_count, errors, right)
+    assert result.count_later_than(spec.latency_limit) == late
     assert result.limited is None
 
 

@@ -26,10 +26,10 @@ def dimension(name: str, **kind: object) -> Dimension:
 
 
 SPACE = (
-    dimension("web.php_fpm.max_children", baseline=5, low=2, high=256, log=True),
+    dimension("web.php_fpm.max_children", baseline=5, low=2, high=256, is_logarithmic=True),
     dimension("web.php_fpm.pm", baseline="dynamic", choices=("static", "dynamic")),
     dimension("cache.memcached.growth_factor", baseline=1.25, low=1.05, high=2.0),
-    dimension("lb.nginx.upstream_keepalive", baseline=0, low=0, high=512, log=True),
+    dimension("lb.nginx.upstream_keepalive", baseline=0, low=0, high=512, is_logarithmic=True),
 )
 
 

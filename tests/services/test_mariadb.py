@@ -103,11 +103,11 @@ def test_it_is_refused_for_what_it_says_too(
 
 def test_an_adopted_one_is_asked_at_its_own_socket() -> None:
     service = mariadb.Mariadb()
-    adopted = replace(SITE, own=AdoptedConfig((), "/srv/db.sock"))
-    assert "--socket=/srv/db.sock" in service.list_readbacks(own)[0].argv
-    assert service.get_socket(own) == "/srv/db.sock"
+    adopted = replace(SITE, adopted=AdoptedConfig((), "/srv/db.sock"))
+    assert "--socket=/srv/db.sock" in service.list_readbacks(adopted)[0].argv
+    assert service.get_socket(adopted) == "/srv/db.sock"
     assert service.get_socket(SITE) == SITE.listen
-    assert service.build_validation(own, {})[-1] == mariadb._ERROR_PATTERN
+    assert service.build_validation(adopted, {})[-1] == mariadb._ERROR_PATTERN
 
 
 SHOP = """\

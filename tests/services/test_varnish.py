@@ -85,5 +85,5 @@ def test_the_command_is_validated_and_asked_by_its_name() -> None:
     assert argv[4:6] == ("/etc/u.conf", "/usr/sbin/varnishd")
     assert " ".join(argv[6:]) == "-a 127.0.0.1:0 -n shop -P %t/v.pid -s malloc,1m"
     assert SERVICES[0].build_validation(SITE, {"/etc/u.conf": b""}) is None
-    named = Placement(**{**vars(SITE), "own": AdoptedConfig(listen="shop")})
+    named = Placement(**{**vars(SITE), "adopted": AdoptedConfig(listen="shop")})
     assert SERVICES[0].list_readbacks(named)[0].argv[1:3] == ("-n", "shop")
