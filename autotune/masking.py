@@ -84,7 +84,10 @@ def list_placeholders(
     locations = find_masked_spans(text, outliner)
     own = PLACEHOLDER_PATTERN.search(text) is None
     return tuple(
-        (*location, f"autotune-masked-{number}-of-{len(locations)}" if own else _UNRESOLVED_PLACEHOLDER)
+        (
+            *location,
+            f"autotune-masked-{number}-of-{len(locations)}" if own else _UNRESOLVED_PLACEHOLDER,
+        )
         for number, location in enumerate(locations, 1)
     )
 

@@ -37,7 +37,7 @@ def ofat(stack: Stack, seed: int) -> Suggest:
                     space.tunable_dimensions[i]
                     for i in rng.permutation(len(space.tunable_dimensions))
                 ]
-                for d in sorted(shuffled, key=lambda d: not d.core):
+                for d in sorted(shuffled, key=lambda d: not d.is_core):
                     values = _neighbours(d, leader[d.name], QUARTER)
                     queue.extend((d.name, value) for value in values if value != leader[d.name])
             name, value = queue.pop(0)

@@ -124,8 +124,8 @@ class Model(Fleet):
     def lookups(self) -> tuple[int, int]:
         return self.stack.cache_hits, self.stack.cache_misses
 
-    def take(self, rate: float, seconds: float, *, ramp: float) -> WatchedReading:
-        return ModelMeter(self.stack).take_reading(rate, seconds, ramp_seconds=ramp)
+    def take_reading(self, rate: float, seconds: float, *, ramp_seconds: float) -> WatchedReading:
+        return ModelMeter(self.stack).take_reading(rate, seconds, ramp_seconds=ramp_seconds)
 
     def diagnose(self, settings: Settings, watched: Sequence[WatchedReading]) -> Bottleneck | None:
         """What the probes of a real stack would see."""

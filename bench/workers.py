@@ -93,17 +93,17 @@ class SharedTurns(BedBarrier):
         super().__init__(())
         self._order = order
 
-    def turn(self, bed: str, clock: StudyClock) -> None:
+    def wait_for_turn(self, bed: str, clock: StudyClock) -> None:
         self._order.turn(bed, clock.now())
 
-    def wait(self, bed: str, clock: StudyClock) -> None:
+    def wait_for_others(self, bed: str, clock: StudyClock) -> None:
         assert clock.skip is not None
         clock.skip(self._order.wait(bed, clock.now()) - clock.now())
 
-    def over(self, bed: str, clock: StudyClock) -> None:
+    def finish_trial(self, bed: str, clock: StudyClock) -> None:
         self._order.over(bed, clock.now())
 
-    def leave(self, bed: str) -> None:
+    def remove_bed(self, bed: str) -> None:
         self._order.leave(bed)
 
 

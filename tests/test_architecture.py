@@ -24,8 +24,8 @@ from tests.sources import nodes
 
 PACKAGE = Path(autotune.__file__).parent
 # A package imports from those before it. What nothing is said of may import everything.
-ORDER = ("errors", "durable", "foreign_files", "plugins", "account_key", "estimate",
-         "parameter_name", "strict", "config_text", "secret_detection", "masking", "unified_diff",
+ORDER = ("errors", "durable_files", "foreign_files", "plugins", "account_key", "estimate",
+         "parameter_name", "strict_parsing", "config_text", "secret_detection", "masking", "unified_diff",
          "target", "services", "space", "optimize", "transports", "deploy", "runtimes", "loads",
          "monitor", "measure", "diagnose", "simulate", "discovery", "environments", "study")  # fmt: skip
 # Services whose names are ordinary words of the field, or of the applications that a tier serves.

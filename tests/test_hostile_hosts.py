@@ -141,8 +141,8 @@ def test_software_validates_the_secret_and_not_its_placeholder(tmp_path: Path) -
     conf.write_text(f"requirepass {SECRET}\nhz 10\n")
     case: Any = SimpleNamespace(
         name="store.db1.redis",
-        site=SimpleNamespace(directory=str(tmp_path / "try"), own=None, host="db1"),
-        service=SimpleNamespace(validate=lambda *_: ("grep", "-c", SECRET, str(conf))),
+        placement=SimpleNamespace(directory=str(tmp_path / "try"), adopted=None, host="db1"),
+        service=SimpleNamespace(build_validation=lambda *_: ("grep", "-c", SECRET, str(conf))),
     )
     # What is staged belongs to root.
     assert validate_cases(Here(tmp_path), [(case, {str(conf): TEMPLATE})]) == [None]

@@ -83,7 +83,7 @@ def recorded(taken: Reading) -> dict[str, Any]:
 
 def study_of(taken: Reading) -> Any:
     """As much of a study as a list of readings needs."""
-    target = SimpleNamespace(slo=SimpleNamespace(slo=SLO), tiers={})
+    target = SimpleNamespace(slo=SimpleNamespace(objective=SLO), tiers={})
     return SimpleNamespace(readings=[recorded(taken)], target=target)
 
 
@@ -204,7 +204,7 @@ def test_a_load_host_is_suspected_where_the_slo_was_not_met(
         truncated=taken.truncated,
         limited=taken.limited,
     )
-    monkeypatch.setattr(gauges, "take", lambda *_, **__: result)
+    monkeypatch.setattr(gauges, "take_reading", lambda *_, **__: result)
     monkeypatch.setattr(LoadMeter, "_find_throttled_host", lambda *_: "a quota")
     entry = Endpoint("127.0.0.1", 80)
     way = LocalTransport("load1")
@@ -228,7 +228,7 @@ def test_nobody_else_compares_a_reading_with_the_slo() -> None:
         str(path.relative_to(root))
         for path in root.rglob("*.py")
         for node in nodes(path)
-        if isinstance(node, ast.Compare) and _names(node) & {"allowed", "errors"}
+        if isinstance(node, ast.Compare) and _names(node) & {"allowed_violations", "errors"}
         if "slo" in ast.unparse(node).lower()
     }
     assert comparing == {
@@ -251,19 +251,19 @@ def loaded(store: StudyStore, taken: Reading, drained: list[str], stolen: float)
     """A stack that answers every load as ``taken`` does, and warms up without fault."""
     made = context(store, flat, FormulaFleet(), seed=1, pace=0.0)
 
-    def take(rate: float, seconds: float, *, ramp: float) -> WatchedReading:
+    def take(rate: float, seconds: float, *, ramp_seconds: float) -> WatchedReading:
         warm = not drained and seconds == 1.0
         seen = replace(reading() if warm else taken, rate=rate)
         hosts = {"web1": HostUsage(0.5, CALM if warm else stolen, 1, 1, 0.1, 9, 0, 1e6)}
         return WatchedReading(seen, Observations(), hosts)
 
     meter: Any = SimpleNamespace(
-        take=take,
-        drain=lambda: drained.append("drained"),
-        lookups=lambda: None,
-        diagnose=lambda *_: None,
-        capacities=lambda *_: {},
-        begin_trial=lambda **_: (),
+        take_reading=take,
+        wait_until_drained=lambda: drained.append("drained"),
+        count_cache_lookups=lambda: None,
+        find_bottleneck=lambda *_: None,
+        estimate_capacities=lambda *_: {},
+        begin_measurement=lambda **_: (),
         end_warm_up=lambda _: None,
     )
     limits = SearchLimits(max_readings=3, max_rate=8000.0)

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
-from tests.discovery.test_tier_adoption import adopted, rendered
 
 from autotune.deploy import manifest
 from autotune.discovery.host_reading import DiscoveredHost
@@ -34,6 +33,7 @@ from autotune.report.text_report import format_report_lines
 from autotune.report.view import build_study_view
 from autotune.services.registry import map_adoptions
 from tests.discovery.places import host
+from tests.discovery.test_tier_adoption import adopted, rendered
 
 STUDY = Path(__file__).parent / "report" / "studies" / "improved"
 CASES: list[dict[str, Any]] = YAML(typ="safe").load(Path(__file__).with_name("withheld.yaml"))

@@ -69,7 +69,7 @@ def export(
         with guard_foreign_records(directory):
             opened = open_study(directory)
             chosen = find_minimal_trial(opened) if minimal else trial
-            options = {"everything": everything, "of_a_model": of_a_model}
+            options = {"include_unchanged": everything, "of_a_model": of_a_model}
             for path in write_export(opened, out, format_, chosen, **options):
                 echo(str(out / path))
 

@@ -126,7 +126,9 @@ def _find_reasons(
         return ("it does not run",)
     causes = tuple(cause for cause in (*plan.files_to_write, *plan.files_to_remove, *plan.sysctls)
                    if required.get(cause, {}).get(unit, Action.NONE))  # fmt: skip
-    instances = [part for part in desired.instances_on(host) if desired.layout.unit_for(part) == unit]
+    instances = [
+        part for part in desired.instances_on(host) if desired.layout.unit_for(part) == unit
+    ]
     changed = [parameter for part in instances if old_settings is not None
                for parameter in changed_parameters(part, old_settings, desired.settings)]  # fmt: skip
     minimum = [p.name for p in changed if p.action is plan.unit_actions[unit]] or [

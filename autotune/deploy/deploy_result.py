@@ -218,7 +218,8 @@ def build_host_manifest(
         )
         for instance in desired.instances_on(host)
         for file in resolve_config_files(instance.service, instance.placement)
-        if file.path in desired.rendered_files[instance.name] and not desired.is_absent(instance, file.path)
+        if file.path in desired.rendered_files[instance.name]
+        and not desired.is_absent(instance, file.path)
     }
     restarts = {name: tuple(concerned.get(name, ())) for name in state.sysctls}
     return HostManifest(files, dict(state.units), dict(state.sysctls), restarts)

@@ -140,7 +140,11 @@ def build_desired_state(
     hosts = {
         host: _build_host_state(
             [part for part in instances if part.placement.host == host],
-            [part for part in stack.instances if part.placement.host == host and part not in instances],
+            [
+                part
+                for part in stack.instances
+                if part.placement.host == host and part not in instances
+            ],
             rendered,
             settings,
             layout,
@@ -200,7 +204,8 @@ def instance_actions(
     for instance in desired.instances:
         unit = desired.layout.unit_for(instance)
         own_paths = {
-            desired.layout.path_for(instance, name) for name in desired.rendered_files[instance.name]
+            desired.layout.path_for(instance, name)
+            for name in desired.rendered_files[instance.name]
         }
         own_paths |= set(_find_sysctls(instance, desired.settings))
         touched = own_paths & changed.get(instance.placement.host, set())
@@ -257,7 +262,9 @@ def _build_file_states(
     states: dict[str, FileState] = {}
     writers: dict[str, str] = {}
     for instance in instances:
-        files = {file.path: file for file in resolve_config_files(instance.service, instance.placement)}
+        files = {
+            file.path: file for file in resolve_config_files(instance.service, instance.placement)
+        }
         for name, content in rendered[instance.name].items():
             path = layout.path_for(instance, name)
             if path in states and (states[path].content or b"") != content:

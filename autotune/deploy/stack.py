@@ -61,7 +61,11 @@ class Stack:
 
     def active_instances(self, settings: Settings) -> tuple[ServiceInstance, ...]:
         """The parts that run under these settings, in dependency order."""
-        return tuple(instance for instance in self.instances if conditions_hold(instance.conditions, settings))
+        return tuple(
+            instance
+            for instance in self.instances
+            if conditions_hold(instance.conditions, settings)
+        )
 
     @property
     def called_tiers(self) -> dict[str, tuple[str, ...]]:
@@ -160,7 +164,7 @@ def _build_placement(
         role=tier_service.role,
         directory=f"{context.directory}/{name}.{host}",
         listen=_local_cache_endpoint(name, host, context)
-        if tier_service.role is Role.LOCAL_CACHE
+        if tier_service.role is Role.LOCAL
         else _endpoint(target, name, host, context),
         forwards_to=endpoints((tier.forwards_to,)) if tier.forwards_to else (),
         caches=endpoints(tier.uses, Role.CACHE),
@@ -194,7 +198,7 @@ def _tier_roles(target: Target, tier: str) -> set[Role]:
 
 def _local_cache_endpoint(tier: str, host: str, context: StackContext) -> Endpoint:
     """Where the cache beside the application listens: on its own host alone."""
-    port = next(service.port for service in list_by_role(Role.LOCAL_CACHE))
+    port = next(service.port for service in list_by_role(Role.LOCAL))
     return Endpoint("127.0.0.1", context.ports.get((local_cache_name(tier), host)) or port)
 
 

@@ -55,7 +55,11 @@ class ReadingContext:
     @property
     def application_pools(self) -> tuple[InstanceActivity, ...]:
         """The processes that run the application."""
-        return tuple(instance for instance in self.instances if instance.runs_application and instance.workers)
+        return tuple(
+            instance
+            for instance in self.instances
+            if instance.runs_application and instance.workers
+        )
 
     def instances_on(self, host: str) -> tuple[InstanceActivity, ...]:
         return tuple(instance for instance in self.instances if instance.host == host)

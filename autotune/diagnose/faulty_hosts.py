@@ -53,7 +53,11 @@ def find_faulty_instances(
     def look(transport: Transport) -> str | None:
         placement = web[transport.name].placement
         entry_request = next(
-            (entry for entry in request.per_endpoint() if entry.endpoint.host == placement.listen.host),
+            (
+                entry
+                for entry in request.per_endpoint()
+                if entry.endpoint.host == placement.listen.host
+            ),
             None,
         )
         # Servers behind the entry are assumed to speak plain HTTP/1.1, without TLS.

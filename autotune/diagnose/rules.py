@@ -328,7 +328,9 @@ def check_backlog(context: ReadingContext) -> Bottleneck | None:
     """Report a full queue of new connections that no earlier rule explains."""
     for instance in context.instances:
         if instance.backlog and instance.max_waiting >= FULL_FRACTION * instance.backlog:
-            dropped = context.hosts[instance.host].listen_drops if instance.host in context.hosts else 0
+            dropped = (
+                context.hosts[instance.host].listen_drops if instance.host in context.hosts else 0
+            )
             return _build_bottleneck(
                 instance,
                 Resource.CONNECTIONS,
@@ -368,7 +370,9 @@ BOTTLENECK_RULES: tuple[BottleneckRule, ...] = (
 
 def _instances_complaining(context: ReadingContext, subject: str) -> Iterable[InstanceActivity]:
     if context.is_mostly_errors:
-        yield from (instance for instance in context.instances if instance.log_complaints.get(subject))
+        yield from (
+            instance for instance in context.instances if instance.log_complaints.get(subject)
+        )
 
 
 def _build_bottleneck(

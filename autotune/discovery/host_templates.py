@@ -130,7 +130,9 @@ def build_host_templates(
     for each in adopted:
         adoption.check_templates(each)
     unread = (
-        f"{host}: {path}: {reason}" for each in adopted for host, path, reason in _list_unread_files(each)
+        f"{host}: {path}: {reason}"
+        for each in adopted
+        for host, path, reason in _list_unread_files(each)
     )
     return HostTemplates(
         {

@@ -139,7 +139,7 @@ class AnswerCheck:
             requests,
             per_second=min(MAX_SAMPLE_RATE, self.max_rate),
             timeout=ANSWER_TIMEOUT_SECONDS,
-            mean_bytes=0.1,
+            expected_seconds=0.1,
             whole_bodies=self.validator.reads_whole_bodies,
         )
         load = LoadCommand(

@@ -106,7 +106,9 @@ class LoadMeter:
         if self.answer_check:
             self.answer_check.record_inspection(spec.rate, result)
         measured, observations = build_reading(result, spec), watch.observations
-        if not self.slo.is_met(measured) and (reason := self._find_throttled_host(observations, spec)):
+        if not self.slo.is_met(measured) and (
+            reason := self._find_throttled_host(observations, spec)
+        ):
             measured = replace(measured, limited=reason)
         if is_host_suspected(measured):
             observations = replace(observations, faults=self._find_faults())
@@ -178,7 +180,9 @@ class LoadMeter:
     def _active_hosts(self, settings: Settings) -> tuple[WatchedHost, ...]:
         active = self.stack.active_instances(settings)
         return tuple(
-            replace(host, instances=tuple(instance for instance in host.instances if instance in active))
+            replace(
+                host, instances=tuple(instance for instance in host.instances if instance in active)
+            )
             for host in self.hosts
         )
 

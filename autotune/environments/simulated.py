@@ -98,7 +98,8 @@ class SimulatedEnvironment:
             servers=tuple(
                 instance.name
                 for instance in self.stack.instances
-                if instance.service.get_socket(instance.placement) and instance.placement.role is not Role.HOST
+                if instance.service.get_socket(instance.placement)
+                and instance.placement.role is not Role.HOST
             ),
             render_files=self._render_all,
         )

@@ -484,7 +484,9 @@ def prepare(file: TargetFile) -> StackEnvironment:
     with _temporary_directory() as directory:
         instances = environment.build_stack(directory).instances
         _require_applications(file, instances, hosts)
-        space, dropped = exclude_rejected_choices(space, instances, environment.find_validation_errors)
+        space, dropped = exclude_rejected_choices(
+            space, instances, environment.find_validation_errors
+        )
     if runtime.installed:
         _require_persisted_state(file, space.baseline, instances, hosts, runtime)
     return replace(environment, space=space, excluded=(*in_place.skipped_lines, *dropped))

@@ -95,7 +95,9 @@ def derive_hosts(
             check_commands(study, desired, instance, path, content, hunks)
             if instance.placement.adopted is not None and not can_run_commands(path):
                 original = records[instance.placement.host].original.files.get(path)
-                check_lines(study, instance, path, _split_lines(study, path, content, original, hunks))
+                check_lines(
+                    study, instance, path, _split_lines(study, path, content, original, hunks)
+                )
     return DerivedHosts(manifests, contents, edits)
 
 

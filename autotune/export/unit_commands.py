@@ -62,7 +62,8 @@ def check_commands(
         safe = all(_is_safe(instance, hunk) for hunk in edits)
     else:
         safe = has_no_commands(content) or (
-            instance.placement.adopted is None and _is_rendered(study, desired, instance, path, content)
+            instance.placement.adopted is None
+            and _is_rendered(study, desired, instance, path, content)
         )
     if not safe:
         raise ExportError(
@@ -81,7 +82,9 @@ def is_below(path: str, pattern: str) -> bool:
 
 def can_run_commands(path: str) -> bool:
     """True if a path is one of a unit, or of a file with variables of units."""
-    return path.startswith(tuple(f"{location}/" for location in unit_files.UNIT_DIRECTORIES)) or any(
+    return path.startswith(
+        tuple(f"{location}/" for location in unit_files.UNIT_DIRECTORIES)
+    ) or any(
         is_below(path, pattern)
         for pattern in (*unit_environment.ENVIRONMENT_FILES, "etc/sysconfig/*")
     )
@@ -117,7 +120,10 @@ def _is_setting(instance: ServiceInstance, line: str) -> bool:
     text = line.strip()
     if re.fullmatch(_LIMIT_PATTERN, text):
         return True
-    adoption, variable = map_adoptions().get(instance.service.key), _VARIABLE_PATTERN.fullmatch(text)
+    adoption, variable = (
+        map_adoptions().get(instance.service.key),
+        _VARIABLE_PATTERN.fullmatch(text),
+    )
     if adoption is None or variable is None:
         return False
     return adoption.visible.visible_variables.fullmatch(variable["name"]) is not None

@@ -65,7 +65,11 @@ def _deploy_baseline(file: TargetFile) -> None:
         hosts = fleet.hosts
         assert isinstance(hosts, ManagedHosts)
         # Kernel settings and limits are not changed.
-        instances = (instance for instance in fleet.stack.instances if instance.placement.role is not Role.HOST)
+        instances = (
+            instance
+            for instance in fleet.stack.instances
+            if instance.placement.role is not Role.HOST
+        )
         fleet.stack = replace(fleet.stack, instances=tuple(instances))
         try:
             fleet.lock_hosts()

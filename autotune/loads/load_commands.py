@@ -52,7 +52,9 @@ def find_excess(rate: float, max_rate: float) -> str | None:
 def check_rate(rate: float, max_rate: float) -> None:
     """Raise RateTooHigh if ``rate`` is above ``max_rate``, both in requests/s."""
     if reason := find_excess(rate, max_rate):
-        raise RateTooHigh(reason, hint="lower the rate, or raise `load: {max_rate: …}` in the target")
+        raise RateTooHigh(
+            reason, hint="lower the rate, or raise `load: {max_rate: …}` in the target"
+        )
 
 
 def compute_highest_rate(commands: Iterable[LoadCommand]) -> float:

@@ -96,14 +96,14 @@ def build_command(
     *,
     per_second: float,
     timeout: float,
-    mean_bytes: float,
+    expected_seconds: float,
     whole_bodies: bool = False,
 ) -> ProbeCommand:
     """What sends ``requests`` at ``per_second`` and prints the answers.
 
-    A request is given up after ``timeout`` seconds; ``mean_bytes`` is about how long an answer takes.
+    A request is given up after ``timeout`` seconds; ``expected_seconds`` is about how long an answer takes.
     """
-    workers = min(MAX_WORKERS, len(requests), max(1, ceil(per_second * mean_bytes)))
+    workers = min(MAX_WORKERS, len(requests), max(1, ceil(per_second * expected_seconds)))
     pause = ceil(1000 * workers / per_second)  # ms between the requests of a worker, as curl counts
     rate, span = 1000 * workers / pause, len(requests) * pause / (1000 * workers)
     bound = ceil(span + timeout + START_SECONDS)

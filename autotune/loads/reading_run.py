@@ -212,7 +212,7 @@ def build_inspection_command(
         ],
         per_second=len(pages) / spec.seconds,
         timeout=spec.timeout,
-        mean_bytes=spec.latency_limit / 2,
+        expected_seconds=spec.latency_limit / 2,
         whole_bodies=validator.reads_whole_bodies,
     )
 

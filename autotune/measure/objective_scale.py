@@ -50,7 +50,9 @@ class ObjectiveScale:
         if location >= log(TINY_VALUE_RATIO):
             return self.reference * exp(location)
         return (
-            self.reference * TINY_VALUE_RATIO * (1.0 - _sinh_bounded(log(TINY_VALUE_RATIO) - location))
+            self.reference
+            * TINY_VALUE_RATIO
+            * (1.0 - _sinh_bounded(log(TINY_VALUE_RATIO) - location))
         )
 
     def log_score_sd(self, value: float, sd: float) -> float:

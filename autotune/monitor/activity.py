@@ -283,7 +283,9 @@ def compute_host_usages(
         whole = compute_host_activity(host, observations, seconds)
         if whole is None:
             continue
-        instances = [compute_instance_activity(part, observations, seconds) for part in host.instances]
+        instances = [
+            compute_instance_activity(part, observations, seconds) for part in host.instances
+        ]
         usages[host.name] = HostUsage(
             cpu=round(whole.busy_share, 4),
             steal=round(whole.cpu.get("steal", 0.0), 4),

@@ -84,7 +84,9 @@ class CounterReader:
         placement = self.part.placement
         if self._connection is None and self._query.find_socket:
             path = self._query.find_socket(placement)
-            self._connection = open_unix_connection(Path(placement.directory), path, TIMEOUT_SECONDS)
+            self._connection = open_unix_connection(
+                Path(placement.directory), path, TIMEOUT_SECONDS
+            )
         elif self._connection is None:
             location = (placement.listen.host, placement.listen.port)
             self._connection = socket.create_connection(location, TIMEOUT_SECONDS)

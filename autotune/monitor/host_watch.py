@@ -149,7 +149,9 @@ class HostWatch:
             self._failures.append(f"{action.__name__.strip('_')}: {type(error).__name__}: {error}")
 
     def _take_first_sample(self, host: WatchedHost, later: float) -> None:
-        logs = tuple(dict.fromkeys(log for instance in host.instances if (log := find_log(instance))))
+        logs = tuple(
+            dict.fromkeys(log for instance in host.instances if (log := find_log(instance)))
+        )
         interval = 1.0 if host.transport else LOCAL_SAMPLE_SECONDS
         self._streams[host.name] = SampleStream(
             host.transport or LocalTransport(), find_process_owners(host), self._seconds, logs,
@@ -164,7 +166,9 @@ class HostWatch:
         self._samples[host.name], self._cost[host.name] = streamed.samples, streamed.cpu_seconds
         for instance in host.instances:
             if log := find_log(instance):
-                self._complaints[instance.name] = count_complaints(streamed.logs.get(log, ""), instance)
+                self._complaints[instance.name] = count_complaints(
+                    streamed.logs.get(log, ""), instance
+                )
 
     def _read_counters(self, instance: ServiceInstance, transport: Transport | None) -> None:
         reader = CounterReader(instance, transport)

@@ -207,7 +207,9 @@ class Searcher:
 
     def _store_drift(self, drift: StudyDrift) -> None:
         """Store ``drift`` where samplers of any process find it, but only when it changed."""
-        shifts_by_trial = {str(location): [s.log_mean, s.sd] for location, s in drift.shifts.items()}
+        shifts_by_trial = {
+            str(location): [s.log_mean, s.sd] for location, s in drift.shifts.items()
+        }
         for name, noted in ((DRIFT_KEY, shifts_by_trial), (BED_DRIFT_KEY, dict(drift.bed_sds))):
             if noted != self._study.user_attrs.get(name, {}):
                 self._study.set_user_attr(name, noted)

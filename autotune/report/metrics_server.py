@@ -40,7 +40,9 @@ class MetricsServer(ThreadingHTTPServer):
             super().__init__(_parse_address(listen_address), _MetricsHandler)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
-            raise AutotuneError(f"--metrics-port {listen_address}: {reason}", hint=PORT_HINT) from None
+            raise AutotuneError(
+                f"--metrics-port {listen_address}: {reason}", hint=PORT_HINT
+            ) from None
         self._thread = threading.Thread(
             target=self.serve_forever, args=(SHUTDOWN_POLL_SECONDS,), daemon=True
         )

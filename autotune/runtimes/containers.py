@@ -178,7 +178,10 @@ def _validation_command(
     return _run_aside_command(
         placement,
         validation,
-        {p: staged_path(location) if p in changed_files else location for p, location in locations.items()},
+        {
+            p: staged_path(location) if p in changed_files else location
+            for p, location in locations.items()
+        },
     )
 
 
@@ -256,7 +259,9 @@ class Containers(Runtime):
         stack = build_stack(file.target, context)
         return replace(
             stack,
-            instances=tuple(_place_in_container(file.target, instance) for instance in stack.instances),
+            instances=tuple(
+                _place_in_container(file.target, instance) for instance in stack.instances
+            ),
         )
 
     def read_isolated_files(
@@ -307,7 +312,10 @@ class Containers(Runtime):
             ]
             asked.append(len(commands) if how else None)
             commands += [Command(_run_aside_command(part.placement, how, locations))] if how else []
-        commands += [Command(("rm", "-rf", "--", location)), Command(("rmdir", VALIDATION_DIRECTORY))]
+        commands += [
+            Command(("rm", "-rf", "--", location)),
+            Command(("rmdir", VALIDATION_DIRECTORY)),
+        ]
         answers = run_required(transport, commands, timeout=60.0 + 40.0 * len(cases),
                       functions=SERVICE_MANAGER.shell_functions)  # fmt: skip
         return [None if at is None or answers[at].ok else answers[at].error_text or "no message"

@@ -119,7 +119,9 @@ class Embedded(Runtime):
     def describe_hosts(self, stack: Stack, transports: Mapping[str, Transport]) -> tuple[str, ...]:
         """Return the addresses on which servers would listen."""
         endpoints = (
-            str(instance.placement.listen) for instance in stack.instances if instance.service.programs
+            str(instance.placement.listen)
+            for instance in stack.instances
+            if instance.service.programs
         )
         return (f"ports: {', '.join(dict.fromkeys(endpoints))}",)
 
@@ -177,7 +179,11 @@ class ProcessHost:
 
     def __init__(self, name: str, stack: Stack, transport: Transport, note: NoteCallback) -> None:
         self.name, self.transport, self._note = name, transport, note
-        self._parts = {instance.name: instance for instance in stack.instances if instance.placement.host == name}
+        self._parts = {
+            instance.name: instance
+            for instance in stack.instances
+            if instance.placement.host == name
+        }
         self._running: dict[str, ServerProcess] = {}
 
     @property

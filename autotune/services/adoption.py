@@ -202,7 +202,9 @@ def with_http_port(
     ports = [(int(port), tls) for address, tls in addresses
              if is_uint(port := address.rpartition(":")[2])]  # fmt: skip
     if not ports:
-        unread = "".join(f" ({path}: {reason})" for path, reason in running.config.unread_files.items())
+        unread = "".join(
+            f" ({path}: {reason})" for path, reason in running.config.unread_files.items()
+        )
         return f"{title} listens on no TCP port{unread}: set `load: {{url: …}}` manually to load it"
     first = min(ports, key=lambda place: place[1])
     return replace(running, port=first[0], tls=first[1])

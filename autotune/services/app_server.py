@@ -260,7 +260,9 @@ def tune_parameters(
         owner = name
         if isinstance(location, Word | EnvironmentSetting):
             number = (
-                (location.variable, location.option) if isinstance(location, EnvironmentSetting) else location
+                (location.variable, location.option)
+                if isinstance(location, EnvironmentSetting)
+                else location
             )
             owner = owners.setdefault(number, name)
         if isinstance(location, str) or owner != name:

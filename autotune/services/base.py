@@ -54,7 +54,7 @@ class Role(enum.StrEnum):
     CACHE = "cache"
     STORE = "store"
     DATABASE = "database"  # SQL; its data belong to the user
-    LOCAL_CACHE = "local"  # next to the application on each of its hosts
+    LOCAL = "local"  # next to the application on each of its hosts
     HOST = "host"  # the machine itself: kernel and limits
 
 

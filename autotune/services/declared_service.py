@@ -125,7 +125,8 @@ def _build_command(command: Argv, placement: Placement) -> Argv:
     """Return the command with the program's path, and its address for `{host}` and `{port}`."""
     location = placement.listen
     words = (
-        w.replace("{host}", location.host).replace("{port}", str(location.port)) for w in command[1:]
+        w.replace("{host}", location.host).replace("{port}", str(location.port))
+        for w in command[1:]
     )
     return (placement.programs[command[0]], *words)
 

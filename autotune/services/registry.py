@@ -265,7 +265,7 @@ def _iterate_services(tier: TierLike) -> Iterator[tuple[Service, Role, str]]:
     if tier.app:
         yield APPLICATIONS[tier.app], Role.APP, ""
     if tier.local_cache:
-        yield from ((service, Role.LOCAL_CACHE, "") for service in list_by_role(Role.LOCAL_CACHE))
+        yield from ((service, Role.LOCAL, "") for service in list_by_role(Role.LOCAL))
     for deployment in tier.service:
         services = tuple(service for service, _ in services_of(deployment))
         yield from (

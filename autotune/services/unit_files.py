@@ -69,7 +69,9 @@ esac
 
 def list_unit_paths(unit: str) -> tuple[str, ...]:
     """Return the possible paths of a unit and its drop-ins, relative to ``/``."""
-    return tuple(f"{location[1:]}/{unit}{end}" for location in UNIT_DIRECTORIES for end in ("", ".d"))
+    return tuple(
+        f"{location[1:]}/{unit}{end}" for location in UNIT_DIRECTORIES for end in ("", ".d")
+    )
 
 
 # Units to read for a program that may run under any unit name.

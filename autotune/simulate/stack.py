@@ -183,7 +183,9 @@ class SimulatedFleet(Fleet):
         refused = self._stack.deploy(settings)
         if refused is not None:
             raise DeployFailed(refused)
-        actions = {instance.name: self._action(instance, settings) for instance in desired.instances}
+        actions = {
+            instance.name: self._action(instance, settings) for instance in desired.instances
+        }
         self._stack.virtual_seconds += max(ACTION_SECONDS[action] for action in actions.values())
         self._in_place = dict(settings)
         return DeployResult(

@@ -76,7 +76,11 @@ class Dimension:
         if not abs(value) < MAX_VALUE:
             raise ValueError(f"{self.name}: {format_value(value)} is not a number that can be used")
         minimum = self.parameter.low
-        if isinstance(minimum, int | float) and value < 0 <= minimum and value != self.parameter.stock:
+        if (
+            isinstance(minimum, int | float)
+            and value < 0 <= minimum
+            and value != self.parameter.stock
+        ):
             raise ValueError(f"{self.name}: {format_value(value)} is below 0")
         if self.is_integer and value != int(value):
             raise ValueError(f"{self.name}: {value} is not a whole number")

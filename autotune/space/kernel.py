@@ -92,7 +92,9 @@ def _format_excluded(excluded: Mapping[tuple[str, str, str], list[str]]) -> Iter
         what = f"without {', '.join(names)}: " if host else ""
         alike.setdefault((what, reason), []).append((service, host))
     for (what, reason), locations in alike.items():
-        services, hosts = (", ".join(dict.fromkeys(names)) for names in zip(*locations, strict=True))
+        services, hosts = (
+            ", ".join(dict.fromkeys(names)) for names in zip(*locations, strict=True)
+        )
         yield f"{services}: {what}{reason}" + (f" ({hosts})" if hosts else "")
 
 

@@ -136,7 +136,9 @@ class RuleVocabulary:
     ) -> None:
         self._target, self._facts = target, facts
         self._dimensions = {d.name: d for d in dimensions}
-        self._conditions = {location.name: location.when for location in list_target_services(target)}
+        self._conditions = {
+            location.name: location.when for location in list_target_services(target)
+        }
 
     @property
     def known_names(self) -> frozenset[str]:

@@ -129,7 +129,9 @@ def _apply_range(
     if isinstance(low, float) or isinstance(high, float):
         low, high = float(low), float(high)
     if low >= high:
-        raise file.document.build_error(location, f"{name}: the range from {low} to {high} is empty")
+        raise file.document.build_error(
+            location, f"{name}: the range from {low} to {high} is empty"
+        )
     dimension = Dimension(name, parameter, low, low, high, is_logarithmic=bool(rule.log))
     middle = sqrt(low * high) if rule.log and low > 0 else (low + high) / 2
     return replace(dimension, baseline=dimension.clip(middle))

@@ -246,7 +246,9 @@ def _measure_caches(
         raise AutotuneError(f"the configuration cannot be used: {done.failure}")
     keys = target.data.keys_per_request
     instances = meter.stack.instances_with_role(Role.CACHE)
-    servers = tuple(part.placement.listen for part in instances if part.placement.tier == request.tier)
+    servers = tuple(
+        part.placement.listen for part in instances if part.placement.tier == request.tier
+    )
     ceilings: list[CacheCeiling | CachePeak] = []
     alone = CacheLoadTest(
         servers, hosts, meter.slo, keys, meter.max_rate * keys, request.allow_unpaced

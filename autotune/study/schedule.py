@@ -365,7 +365,9 @@ def _plan_finals(state: State, budget: Budget, elapsed: float) -> ScheduleStep |
     left = fitting * max(1, len(state.active_beds)) + len(done)
     maximum = min(left, MAX_FINALISTS)
     # Measuring one finalist alone again would decide nothing.
-    for number in select_finalists(state, maximum, MIN_FINALISTS) if maximum >= MIN_FINALISTS else ():
+    for number in (
+        select_finalists(state, maximum, MIN_FINALISTS) if maximum >= MIN_FINALISTS else ()
+    ):
         if number not in measured:
             return MeasureStep(
                 Phase.FINALIST, state.find_trial(number).settings, source_trial=number

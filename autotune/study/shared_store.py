@@ -187,7 +187,12 @@ class SharedStore(StudyStore):
 
         def end(connection: Connection) -> None:
             if study_database.release_lease(connection, self.study.study_id, bed, self._lease):
-                record = {"event": "bed", "at": current_timestamp(), "bed": bed, "set_aside": reason}
+                record = {
+                    "event": "bed",
+                    "at": current_timestamp(),
+                    "bed": bed,
+                    "set_aside": reason,
+                }
                 records = [*self._noise, *([] if self.state.verdict else [record])]
                 study_database.append_records(connection, self.study.study_id, uuid.uuid4().hex,
                                [*self._waiting.pop(bed, ()), *records])  # fmt: skip

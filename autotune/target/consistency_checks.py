@@ -263,7 +263,9 @@ def _check_objective(target: Target) -> Iterator[TargetMistake]:
         )
         written = "timeout" in target.load.model_fields_set
         location = ("load", "timeout") if written else ("slo",)
-        yield TargetMistake(location, f"timeout: {near}", f"raise it: `load: {{timeout: {minimum}}}`")
+        yield TargetMistake(
+            location, f"timeout: {near}", f"raise it: `load: {{timeout: {minimum}}}`"
+        )
     # Errors are late requests too (Slo.allowed), so a larger allowance could never be used.
     if slo.errors > slo.allowed_violations + 1e-12:
         more = f"{format_fraction(slo.errors)} exceeds the {slo.allowed_violations * 100:g}%"

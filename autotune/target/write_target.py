@@ -63,7 +63,7 @@ def _quote_text(node: Any) -> Any:
 
 # Changes under these keys leave every reading valid. With any other change, the stack, the load or
 # the space that was searched is another one.
-HARMLESS_CHANGES = (
+ALLOWED_CHANGES = (
     ("name",),
     ("budget",),
     ("search",),
@@ -119,7 +119,7 @@ def _is_harmless(path: tuple[str, ...], old: Target, new: Target) -> bool:
     return any(
         len(path) >= len(pattern)
         and all(p in ("*", s) for p, s in zip(pattern, path, strict=False))
-        for pattern in HARMLESS_CHANGES
+        for pattern in ALLOWED_CHANGES
     )
 
 

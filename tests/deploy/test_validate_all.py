@@ -20,9 +20,11 @@ from tests.deploy.doubles import Here
 def part(place: Path, script: str) -> Any:
     """A part whose software is a line of shell, which is given the path of its one file."""
     conf = str(place / "conf")
-    service = SimpleNamespace(validate=lambda site, files: ("sh", "-c", script, "sh", conf))
-    site = SimpleNamespace(directory=str(place / "run" / "web.web1.server"), own=None)
-    return SimpleNamespace(name="web.web1.server", service=service, site=site), {conf: b"right\n"}
+    service = SimpleNamespace(build_validation=lambda site, files: ("sh", "-c", script, "sh", conf))
+    site = SimpleNamespace(directory=str(place / "run" / "web.web1.server"), adopted=None)
+    return SimpleNamespace(name="web.web1.server", service=service, placement=site), {
+        conf: b"right\n"
+    }
 
 
 def test_a_file_on_trial_is_as_secret_as_the_real_one(tmp_path: Path) -> None:
@@ -56,10 +58,12 @@ def test_a_file_that_is_not_there_is_so_for_its_software_alone(tmp_path: Path) -
         path = str(tmp_path / new)
         script = f'cd {tmp_path}; cat "$1" conf.d/link conf.d/*/second; stat -c %a conf.d; exit 1'
         service = SimpleNamespace(
-            validate=lambda _, files, script=script: ("sh", "-c", script, "sh", *files)
+            build_validation=lambda _, files, script=script: ("sh", "-c", script, "sh", *files)
         )
-        site = SimpleNamespace(directory=str(tmp_path / "run" / "web"), own=AdoptedConfig())
-        cases.append((SimpleNamespace(name="web", service=service, site=site), {path: b"new\n"}))
+        site = SimpleNamespace(directory=str(tmp_path / "run" / "web"), adopted=AdoptedConfig())
+        cases.append(
+            (SimpleNamespace(name="web", service=service, placement=site), {path: b"new\n"})
+        )
     (tmp_path / "run").mkdir()
     refusals = validate_cases(Here(tmp_path), cases)
     assert refusals == ["new\nconf.d/10-first\nconf.d/more/second\n750"] * 2

@@ -94,7 +94,9 @@ LIMITED = named("a generator")
 SILENT = named("nothing to be seen")
 REFUSED = named("memcached turns")
 STORE = named("a store that takes 50 ms")
-SWIFT = replace(STORE, instances=tuple(replace(p, accepted_connections=0.2) for p in STORE.instances))
+SWIFT = replace(
+    STORE, instances=tuple(replace(p, accepted_connections=0.2) for p in STORE.instances)
+)
 FINE = {"violations": 0, "errors": {}}
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.discovery.test_tier_adoption import adopted, given_back, rendered
 
 from autotune.deploy import manifest
 from autotune.discovery.host_reading import DiscoveredHost
@@ -16,6 +15,7 @@ from autotune.discovery.tiers import find_instances
 from autotune.services.base import AdoptedConfig, Endpoint, Placement, Value
 from autotune.services.registry import DEPLOYABLE_SERVICES
 from tests.discovery.places import POOL, WEB_FILES, host
+from tests.discovery.test_tier_adoption import adopted, given_back, rendered
 
 # RHEL 9: the distribution's nginx with PHP-FPM, and its httpd.
 FPM = {

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from ruamel.yaml import YAML
-from tests.discovery.test_tier_adoption import adopted, given_back, rendered
 
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tier_adoption import AdoptedTier, check_templates
@@ -18,6 +17,7 @@ from autotune.discovery.tiers import find_instances
 from autotune.services.adoption import Listener
 from autotune.space.facts import HostFacts
 from tests.discovery.places import host
+from tests.discovery.test_tier_adoption import adopted, given_back, rendered
 
 FIELD = Path(__file__).parent / "field"
 CASES = [pytest.param(path.stem, case, id=f"{path.stem}-{case['name']}")

@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.discovery.test_tier_adoption import adopted, given_back, rendered
 
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.target_writer import write_target
@@ -16,6 +15,7 @@ from autotune.services.registry import map_adoptions
 from autotune.space.facts import HostFacts
 from autotune.target.read_target import read_target
 from tests.discovery.places import host, web
+from tests.discovery.test_tier_adoption import adopted, given_back, rendered
 
 STYLES = Path(__file__).parent / "styles"
 SECTIONS = (STYLES / "haproxy-sections.cfg").read_text()

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.discovery.test_tier_adoption import adopted, given_back, rendered
 
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tiers import find_instances
 from autotune.services.base import Value
 from tests.discovery.places import host, web
+from tests.discovery.test_tier_adoption import adopted, given_back, rendered
 
 STYLES = Path(__file__).parent / "styles"
 SHOP = (STYLES / "mariadb-shop.cnf").read_text()

@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.discovery.test_tier_adoption import adopted, given_back, rendered
 
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tiers import find_instances, group_tiers
 from autotune.services.base import Value
 from tests.discovery.places import host, web
+from tests.discovery.test_tier_adoption import adopted, given_back, rendered
 
 DEBIAN = (Path(__file__).parent / "styles" / "postgresql-debian.conf").read_text()
 ETC = "/etc/postgresql/15/main"

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.discovery.test_tier_adoption import adopted, given_back, rendered
 
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tiers import find_instances
 from autotune.services.base import Value
 from autotune.space.facts import HostFacts
 from tests.discovery.places import host, web
+from tests.discovery.test_tier_adoption import adopted, given_back, rendered
 
 UNIT = "/usr/lib/systemd/system/varnish.service"
 ADMIN = "/etc/systemd/system/varnish.service.d/options.conf"

@@ -39,7 +39,7 @@ def check_of(
         "autotune.environments.answer_check.run_together", lambda commands, _: [commands]
     )
     monkeypatch.setattr(
-        "autotune.environments.answer_check.probes.answers_of",
+        "autotune.environments.answer_check.probes.parse_answers",
         lambda _, requests: [site(request.path) for request in requests],
     )
     return check

@@ -78,7 +78,7 @@ class Done:
 def autotune(*words: str, cwd: Path) -> Done:
     """In this process: what is tested is not how long Python takes to start."""
     with contextlib.chdir(cwd), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "build_command", ["autotune", *words])
+        patch.setattr(sys, "argv", ["autotune", *words])
         out, said = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(said):
             code = run_command(lambda: app(words, standalone_mode=False), as_json="--json" in words)

@@ -45,10 +45,10 @@ class Weather:
     def over(self, meter: StackMeter) -> StackMeter:
         calm = meter.take_reading
 
-        def take(rate: float, seconds: float, *, ramp: float) -> WatchedReading:
+        def take(rate: float, seconds: float, *, ramp_seconds: float) -> WatchedReading:
             stolen = STOLEN if self.count in self.storm else CALM
             self.count += 1
-            watched = calm(rate / (1 - stolen), seconds, ramp_seconds=ramp)
+            watched = calm(rate / (1 - stolen), seconds, ramp_seconds=ramp_seconds)
             hosts = {"web1": HostUsage(0.5, stolen, 1, 1, 0.1, 9, 0, 1e6)}
             return replace(watched, reading=replace(watched.reading, rate=rate), hosts=hosts)
 
@@ -111,8 +111,8 @@ def test_a_load_that_cannot_be_made_ends_the_study_with_its_reason(tmp_path: Pat
         assert isinstance(session, LoadSession)
         calm = session.meter.take_reading
 
-        def take(rate: float, seconds: float, *, ramp: float) -> WatchedReading:
-            watched = calm(rate, seconds, ramp_seconds=ramp)
+        def take(rate: float, seconds: float, *, ramp_seconds: float) -> WatchedReading:
+            watched = calm(rate, seconds, ramp_seconds=ramp_seconds)
             limited = replace(watched.reading, seconds=0.0, limited="0 ports free: widen the range")
             return replace(watched, reading=limited)
 
@@ -208,9 +208,9 @@ def test_a_ramp_comes_before_readings_of_rates_that_were_not_just_offered(tmp_pa
         assert isinstance(session, LoadSession)
         offer = session.meter.take_reading
 
-        def take(rate: float, seconds: float, *, ramp: float) -> WatchedReading:
-            watched = offer(rate, seconds, ramp_seconds=ramp)
-            taken.append((rate, ramp, watched.reading.truncated))
+        def take(rate: float, seconds: float, *, ramp_seconds: float) -> WatchedReading:
+            watched = offer(rate, seconds, ramp_seconds=ramp_seconds)
+            taken.append((rate, ramp_seconds, watched.reading.truncated))
             return watched
 
         session.meter.take_reading = take  # type: ignore[method-assign]

@@ -70,7 +70,7 @@ def test_check_asks_for_no_generator_that_is_not_used(
     unused = {"ab", "wrk", "oha", "memcaslap", "mutilate"}
     which = shutil.which
     monkeypatch.setattr(
-        shutil, "bound_index", lambda name, **more: None if name in unused else which(name, **more)
+        shutil, "which", lambda name, **more: None if name in unused else which(name, **more)
     )
     environment = prepare(read_target(LOCAL))
     assert not unused & {name for programs in environment.programs.values() for name in programs}

@@ -46,20 +46,20 @@ class Recorder:
     rates: list[float] = field(default_factory=list)
     elapsed: float = 0.0
 
-    def deployed(self, deployed: Any) -> None:
+    def on_deployed(self, deployed: Any) -> None:
         self.events.append("deployed")
 
-    def warmed(self, warm_up: Any) -> None:
+    def on_warm_up(self, warm_up: Any) -> None:
         self.events.append("warmed")
 
-    def reading(self, watched: Any, purpose: str) -> None:
+    def on_reading(self, watched: Any, purpose: str) -> None:
         self.events.append(purpose)
         self.rates.append(watched.reading.rate)
 
-    def references(self, references: Any) -> None:
+    def on_references(self, references: Any) -> None:
         self.events.append("references")
 
-    def answer(self, answer: Any, seconds: float) -> None:
+    def on_answer(self, answer: Any, seconds: float) -> None:
         self.events.append("answer")
 
     def note(self, text: str) -> None:

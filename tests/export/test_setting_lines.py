@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.discovery.test_tier_adoption import rendered
 
 from autotune.deploy.stack import ServiceInstance
 from autotune.errors import AutotuneError
@@ -18,6 +17,7 @@ from autotune.services.registry import ALL_SERVICES, list_by_name
 from autotune.unified_diff import Hunk, find_hunks
 from tests.deploy.test_desired_state import wanted
 from tests.discovery.test_field import CASES, found_of, tier_of
+from tests.discovery.test_tier_adoption import rendered
 
 STUDY = Path(__file__).parents[1] / "report" / "studies" / "improved"
 

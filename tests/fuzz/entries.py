@@ -792,12 +792,12 @@ def _written(desk: Desk) -> Iterator[Entry]:
     )
     yield Entry("comparisons", CONSTRAINTS, expression.parse_comparison, **value_error, weight=0.5)
     for name, seeds in (
-        ("duration", ("50ms", "3 s", "1.5h")),
-        ("size", ("64MB", "30 kB", "2.5GiB")),
-        ("rate", ("2000/s", "600/min")),
-        ("fraction", ("0.1%", "99.9 %")),
+        ("parse_duration", ("50ms", "3 s", "1.5h")),
+        ("parse_size", ("64MB", "30 kB", "2.5GiB")),
+        ("parse_rate", ("2000/s", "600/min")),
+        ("parse_fraction", ("0.1%", "99.9 %")),
     ):
-        yield Entry(f"a {name}", seeds, getattr(quantities, name), **value_error)
+        yield Entry(name.replace("_", " "), seeds, getattr(quantities, name), **value_error)
     yield Entry(
         "in unit", ("8MB", "5s", "12"), lambda t: quantities.convert_to_unit(t, "MB"), **value_error
     )

@@ -61,7 +61,11 @@ def test_recorded(name: str) -> None:
     one = LoadProcess((), spec.request_count, spec.seconds, 9.0, connections)
     text = (FIXTURES / f"{name}.txt").read_text()
     result = OhaGenerator().parse_checked(one, text, replace(REQUEST, expected_body=body), spec)
-    assert (result.intended, result.errors, result.right_answers) == (spec.request_count, errors, right)
+    assert (result.intended, result.errors, result.right_answers) == (
+        spec.request_count,
+        errors,
+        right,
+    )
     assert result.count_later_than(spec.latency_limit) == late
     assert result.limited is None
 

@@ -13,7 +13,7 @@ from autotune.transports.local import LocalTransport
 from autotune.transports.request import Request
 from tests.loads.server import BODY, recording
 
-FAST = {"per_second": 200.0, "timeout": 5.0, "usual": 0.05}
+FAST = {"per_second": 200.0, "timeout": 5.0, "expected_seconds": 0.05}
 
 
 def asked(requests: list[Request], **how: float) -> list[ProbeAnswer | None]:

@@ -235,7 +235,9 @@ def test_a_server_that_is_asked_by_a_command_alone_is_asked_meanwhile(
     query = find_diagnosis("postgresql").counter_query
     assert query is not None
     assert query.interval_seconds > 0
-    monkeypatch.setattr(counters, "find_counter_query", lambda _: replace(query, interval_seconds=0.01))
+    monkeypatch.setattr(
+        counters, "find_counter_query", lambda _: replace(query, interval_seconds=0.01)
+    )
     site = Placement(
         tier="db", host="a", role=Role.DATABASE, directory="/run/t", installed=True,
         listen=Endpoint("127.0.0.1", 1), programs={"postgres": "/usr/lib/postgresql/15/bin/postgres"},

@@ -99,7 +99,7 @@ def test_metrics_are_written_after_each_trial(
     opened = open_study(directory)
     display = PlainProgress(opened.target, lambda: opened.state, io.StringIO())
     publish = partial(write_atomically, path)
-    for when in ("trial_begins", "trial_ends"):
+    for when in ("on_trial_start", "on_trial_end"):
         getattr(PageWriter(display, directory, publish), when)(opened.state.trials[0])
         assert path.read_text() == format_metrics(build_study_view(opened))
         path.unlink()

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from tests.discovery.test_tier_adoption import given_back, rendered
 
 from autotune.discovery.target_writer import find_instances
 from autotune.discovery.tier_adoption import AdoptedTier, adopt_tier
@@ -15,6 +14,7 @@ from autotune.discovery.tiers import DiscoveredTier
 from autotune.services.base import Value
 from autotune.services.nginx.service import parse_effective
 from tests.discovery.places import host
+from tests.discovery.test_tier_adoption import given_back, rendered
 from tests.loads.tls import NAME, serving
 
 MAIN = "/etc/nginx/nginx.conf"

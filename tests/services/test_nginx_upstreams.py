@@ -7,13 +7,13 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from tests.discovery.test_tier_adoption import given_back, rendered
 
 from autotune.discovery.host_reading import DiscoveredHost
 from autotune.discovery.tier_adoption import AdoptedTier, adopt_tier
 from autotune.discovery.tiers import DiscoveredTier, find_instances
 from autotune.services.base import Value
 from tests.discovery.places import POOL, host
+from tests.discovery.test_tier_adoption import given_back, rendered
 
 MAIN, FPM = "/etc/nginx/nginx.conf", "/etc/php/8.2/fpm/php-fpm.conf"
 KEPT = {"upstream_keepalive": 16, "upstream_keepalive_requests": 500}

@@ -87,7 +87,7 @@ class FormulaMeter:
         self._peaks, self._fleet, self._pace = peaks, fleet, pace
         self._rng = np.random.default_rng(seed)
 
-    def take(self, rate: float, seconds: float, *, ramp: float) -> WatchedReading:
+    def take_reading(self, rate: float, seconds: float, *, ramp_seconds: float) -> WatchedReading:
         time.sleep(self._pace)
         load = rate / (self._peaks(self._fleet.settings) * np.exp(self._rng.normal(0, 0.03)))
         fraction = min(1.0, 0.01 * np.exp(min(25 * (load - 1), 10)))
@@ -96,22 +96,24 @@ class FormulaMeter:
         reading = Reading(rate, seconds, intended, late, {}, {0.01: intended - late, 0.2: late})
         return WatchedReading(reading, Observations())
 
-    def diagnose(self, settings: Settings, watched: object) -> None:
+    def find_bottleneck(self, settings: Settings, watched: object) -> None:
         return None
 
-    def capacities(self, settings: Settings, watched: object) -> dict[str, InstanceCapacity]:
+    def estimate_capacities(
+        self, settings: Settings, watched: object
+    ) -> dict[str, InstanceCapacity]:
         return {"all.cpu": InstanceCapacity(7.0, 0.1, ("web",))}
 
-    def begin_trial(self, *, deployed: bool) -> tuple[()]:
+    def begin_measurement(self, *, is_deployed: bool) -> tuple[()]:
         return ()
 
     def end_warm_up(self, windows: int) -> None:
         """There are no answers."""
 
-    def lookups(self) -> None:
+    def count_cache_lookups(self) -> None:
         return None
 
-    def drain(self) -> None:
+    def wait_until_drained(self) -> None:
         """There is no backlog."""
 
 

@@ -110,9 +110,9 @@ def in_virtual_time(
         assert isinstance(session, LoadSession)
         offer, deploy = session.meter.take_reading, fleet.deploy
 
-        def take(rate: float, seconds: float, *, ramp: float) -> WatchedReading:
-            now[0] += seconds + ramp + each
-            return offer(rate, seconds, ramp_seconds=ramp)
+        def take(rate: float, seconds: float, *, ramp_seconds: float) -> WatchedReading:
+            now[0] += seconds + ramp_seconds + each
+            return offer(rate, seconds, ramp_seconds=ramp_seconds)
 
         def deployed(settings: Settings) -> DeployResult:
             now[0] += deploying

@@ -40,13 +40,13 @@ def of_stack(host: Host, *clients: int) -> ceilings.StackCeilings:
     notes: list[str] = []
     context: Any = SimpleNamespace(
         session=SimpleNamespace(fleet=SimpleNamespace(deploy=lambda _: None)),
-        space=SimpleNamespace(candidate=lambda _: SimpleNamespace(settings={})),
+        space=SimpleNamespace(build_candidate=lambda _: SimpleNamespace(settings={})),
         progress=SimpleNamespace(note=notes.append),
     )
     request: Any = SimpleNamespace(url="http://127.0.0.1/", method="GET", headers=(), body=None)
     meter: Any = SimpleNamespace(
-        begin_trial=lambda **_: (), load_hosts=[host], request=request, timeout=2.0,
-        max_rate=1000.0, answers=None,
+        begin_measurement=lambda **_: (), load_hosts=[host], request=request, timeout=2.0,
+        max_rate=1000.0, answer_check=None,
     )  # fmt: skip
     measured = ceilings._measure_stack(context, meter, CeilingRequest({}, None, clients))
     assert len(notes) == len(clients)
@@ -59,14 +59,14 @@ def test_a_stack_is_warmed_up_once_and_loaded_by_each_number_of_clients(
     load: Any = SimpleNamespace(
         name="loop",
         packages=("loops",),
-        paced=True,
-        input=lambda _: None,
-        argv=lambda _, clients: ("loop", f"{clients.concurrency}", f"{clients.seconds:g}"),
-        parse=lambda _, clients: ceilings.ClosedLoopCeiling(
+        is_paced=True,
+        build_input=lambda _: None,
+        build_command=lambda _, clients: ("loop", f"{clients.concurrency}", f"{clients.seconds:g}"),
+        parse_checked=lambda _, clients: ceilings.ClosedLoopCeiling(
             clients.concurrency, clients.seconds, 500
         ),
     )
-    monkeypatch.setattr(ceilings, "CLOSED", {"loop": load})
+    monkeypatch.setattr(ceilings, "CLOSED_LOOP_GENERATORS", {"loop": load})
     host = Host("loop")
     measured = of_stack(host, 1, 5)
     assert host.ran == ["loop 1 1", "loop 1 5", "loop 5 5"]
@@ -88,7 +88,7 @@ def test_caches_are_measured_by_what_the_load_host_has() -> None:
     host: Any = Host("memcaslap", printed="nothing of use")
     measured = list(alone(host))
     assert [c.shape for c in measured] == ["100 B", "2 KB", "4 KB", "100 B, 100 at once"]
-    assert all("printed no result" in str(c.failed) for c in measured)
+    assert all("printed no result" in str(c.failure) for c in measured)
     assert sum("memcaslap --servers" in command for command in host.ran) == 4
     missing: Any = Host(status=127)
     with pytest.raises(LoadError, match="load1 has no memcaslap"):
@@ -98,7 +98,7 @@ def test_caches_are_measured_by_what_the_load_host_has() -> None:
 def test_caches_that_mutilate_cannot_fill_are_measured_by_memcaslap() -> None:
     host: Any = Host("mutilate", "memcaslap", printed="mutilate.cc(790): evdns", status=255)
     of_mutilate, *others = alone(host)
-    assert "could not fill the caches" in str(of_mutilate.failed)
+    assert "could not fill the caches" in str(of_mutilate.failure)
     assert [c.shape for c in others] == ["100 B", "2 KB", "4 KB", "100 B, 100 at once"]
     host = Host("mutilate", status=255)
     assert [c.shape for c in alone(host)] == ["100 B"]

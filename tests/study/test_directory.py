@@ -19,8 +19,8 @@ HOLD = """
 import sys, time
 from collections.abc import Callable
 from pathlib import Path
-from autotune.study.directory import Lock
-with Lock(Path(sys.argv[1])):
+from autotune.study.directory import StudyLock
+with StudyLock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()
 """

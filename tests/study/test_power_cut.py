@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.study.test_study_loop import _check_integrity
 
 from autotune.study import journal
 from autotune.study.study_state import replay_records
 from tests import soak
 from tests.power_cut import Cut, Disk, Image, restored_from
 from tests.study import simulated
+from tests.study.test_study_loop import _check_integrity
 
 JOURNALS = ("events.jsonl", "readings.jsonl")
 CHANGES = ("write", "replace", "unlink", "mkdir", "rmdir", "truncate", "ftruncate")

@@ -110,7 +110,7 @@ def seal(killed: Killed) -> None:
 @pytest.fixture
 def killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Killed:
     study = Killed(tmp_path)
-    monkeypatch.setattr(restore, "transports", lambda file: dict(study.transports))
+    monkeypatch.setattr(restore, "create_transports", lambda file: dict(study.transports))
     return study
 
 

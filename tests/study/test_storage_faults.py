@@ -15,8 +15,6 @@ from random import Random
 import optuna
 import pytest
 from optuna.trial import TrialState
-from tests.study.test_bed_workers import target
-from tests.study.test_study_database import database, opened, start_worker
 
 from autotune.environments import multi_bed
 from autotune.study import journal
@@ -26,6 +24,8 @@ from autotune.study.study_loop import MODELLED_PHASES
 from autotune.study.study_state import replay_records
 from tests import soak
 from tests.study.database import Database
+from tests.study.test_bed_workers import target
+from tests.study.test_study_database import database, opened, start_worker
 
 __all__ = ["database", "opened"]  # fixtures
 FAULTS, A_STUDY = 100, 4

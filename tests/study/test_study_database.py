@@ -22,7 +22,6 @@ import pytest
 from optuna.storages import RDBStorage
 from optuna.trial import TrialState
 from sqlalchemy import Connection, NullPool, create_engine, text
-from tests.study.test_bed_workers import Silent, target
 from typer.testing import CliRunner
 
 from autotune.cli import app
@@ -50,6 +49,7 @@ from autotune.study.study_store import StudyStore
 from tests.optimize.test_searcher import dimension
 from tests.printed import printed
 from tests.study.database import Database, running
+from tests.study.test_bed_workers import Silent, target
 from tests.study.test_dashboard import studies_in_dashboard
 
 BY_HAND = HeartbeatPolicy(
@@ -183,7 +183,7 @@ def test_in_a_study_of_many_beds_the_next_suggestion_is_there_when_a_trial_ends(
         return study_loop.propose_configuration(state, searcher, space)
 
     monkeypatch.setattr(study_beds, "PREFETCH_MIN_BEDS", 3)
-    monkeypatch.setattr(study_beds, "propose", propose)
+    monkeypatch.setattr(study_beds, "propose_configuration", propose)
     environment = multi_bed.prepare(target(tmp_path, "{trials: 14, time: 30m}"), ("a", "b", "c"))
     study = create_shared_study(environment, opened, tmp_path / "none")
     silent: Any = Silent()

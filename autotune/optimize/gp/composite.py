@@ -128,7 +128,9 @@ class CompositeModel:
 def soft_minimum(parts: Array, sharpness: float) -> Array:
     """Of logarithms along the first axis: a little below the least of them."""
     minimum = parts.min(axis=0)
-    return np.asarray(minimum - np.log(np.exp(sharpness * (minimum - parts)).sum(axis=0)) / sharpness)
+    return np.asarray(
+        minimum - np.log(np.exp(sharpness * (minimum - parts)).sum(axis=0)) / sharpness
+    )
 
 
 def compress_log_peaks(log_peaks: Array, best_log_peak: float) -> Array:

@@ -58,7 +58,9 @@ def read_moves(grid: ParameterGrid, moves: Sequence[str]) -> list[Move]:
             readable.append(Move(location, 1 if move["direction"] == "+" else -1))
         elif not axis.is_ordered and move["choice"]:
             written = [str(value) for value in axis.values]
-            readable += [Move(location, level=i) for i, v in enumerate(written) if v == move["choice"]]
+            readable += [
+                Move(location, level=i) for i, v in enumerate(written) if v == move["choice"]
+            ]
     return readable
 
 

@@ -57,7 +57,7 @@ class LocalCache(Service):
 
     name = "local_cache"
     title = "local cache"
-    role = Role.LOCAL_CACHE
+    role = Role.LOCAL
     # Not memcached's default port, which a cache tier on the same host may use.
     port = 11311
     unit_name = "autotune-local-cache.service"

@@ -107,7 +107,14 @@ def build_query_command(placement: Placement, statement: str) -> Argv:
         if placement.adopted_address
         else "--protocol=socket"
     )
-    return (placement.programs["mariadb"], location, "--batch", "--skip-column-names", "-e", statement)
+    return (
+        placement.programs["mariadb"],
+        location,
+        "--batch",
+        "--skip-column-names",
+        "-e",
+        statement,
+    )
 
 
 def parse_rows(text: str) -> dict[str, str]:

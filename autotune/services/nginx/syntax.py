@@ -40,6 +40,8 @@ def parse_directives(text: str) -> Iterator[Directive]:
                 blocks.append(tuple(word.text for word in words))
             words = []
             if len(blocks) > MAX_BLOCK_DEPTH:
-                raise build_syntax_error(text, location, f"more than {MAX_BLOCK_DEPTH} nested blocks")
+                raise build_syntax_error(
+                    text, location, f"more than {MAX_BLOCK_DEPTH} nested blocks"
+                )
     if words or blocks:
         raise build_syntax_error(text, len(text), "the file ends within a directive or a block")

@@ -49,7 +49,11 @@ def find_services(host: RunningHost) -> Iterator[RunningService | str]:
                 yield f"PostgreSQL ({location.unit}) is not tuned: {location.main_file} does not exist"
             continue
         config = read_config(
-            host.tree, location.main_file, parse_directives, parse_include, relative_to_includer=True
+            host.tree,
+            location.main_file,
+            parse_directives,
+            parse_include,
+            relative_to_includer=True,
         )
         port = _find_value(config, "port", str(Postgresql.port))
         sockets = (

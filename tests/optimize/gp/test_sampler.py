@@ -117,7 +117,7 @@ def small(name: str) -> SearchSpace:
     """The space with one parameter that is not known to matter, and one with a safe range."""
     dimensions = tuple(
         replace(d, parameter=replace(d.parameter, effect=Effect.SMALL)) if d.name == name
-        else replace(d, safe=(10, 100)) if d.name == "web.x.children"
+        else replace(d, safe_range=(10, 100)) if d.name == "web.x.children"
         else d
         for d in DIMENSIONS
     )  # fmt: skip

@@ -123,7 +123,9 @@ def many_observed(count: int) -> TrialObservations:
     log_peaks = -3.0 * (at[:, 0] / 100 - 0.7) ** 2 - (at[:, 1] / 100 - 0.4) ** 2
     log_peaks += np.random.default_rng(3).normal(0, 0.02, count)
     observed = observe(at, log_peaks, points(count, seed=5))
-    return replace(observed, trial_numbers=tuple(range(1000, 1000 + count)), recommended_changes=((),) * count)
+    return replace(
+        observed, trial_numbers=tuple(range(1000, 1000 + count)), recommended_changes=((),) * count
+    )
 
 
 def test_of_many_observations_the_highest_the_newest_and_some_of_all_others_are_modelled() -> None:
