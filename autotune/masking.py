@@ -289,9 +289,8 @@ class _OriginalPositions:
     """Where the characters of masked text come from: literal parts, each by its start there and here."""
 
     starts: Sequence[int]
-    places: Sequence[
-        tuple[int, int, bool]
-    ]  # in the text before: start, end, and whether it is a piece
+    # In the text before: start, end, and whether it is a piece.
+    places: Sequence[tuple[int, int, bool]]
 
     def original_span(self, start: int, end: int) -> Span:
         """The part of the text before that a part of the masked text stands for."""

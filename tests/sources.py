@@ -4,10 +4,30 @@ from __future__ import annotations
 
 import ast
 import functools
+import tokenize
 from pathlib import Path
+
+_NO_CODE = {
+    tokenize.ENCODING, tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE,
+    tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
+}  # fmt: skip
 
 
 @functools.cache
 def nodes(path: Path) -> tuple[ast.AST, ...]:
     """All nodes of a module, itself first."""
     return tuple(ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
+
+
+def count_code_lines(path: Path) -> int:
+    """The lines of a Python file that hold code: no blank lines, comments or docstrings."""
+    owners = (ast.Module, ast.ClassDef, ast.FunctionDef)
+    docstrings = {
+        line
+        for node in nodes(path)
+        if isinstance(node, owners) and ast.get_docstring(node) is not None
+        for line in range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1)
+    }
+    with path.open("rb") as file:
+        tokens = [token for token in tokenize.tokenize(file.readline) if token.type not in _NO_CODE]
+    return len({line for t in tokens for line in range(t.start[0], t.end[0] + 1)} - docstrings)

@@ -318,9 +318,8 @@ class ManagedHost:
         return [self._describe_saved_copy(copy) for copy in sorted(split_lines(done.stdout))]
 
     def _describe_saved_copy(self, saved_copy: str) -> str:
-        _, _, path = saved_copy.partition("/overwritten/")[2].partition(
-            "/"
-        )  # what follows the time
+        # What follows the time.
+        _, _, path = saved_copy.partition("/overwritten/")[2].partition("/")
         return f"{self.name}: others had changed /{path}: theirs is kept as {saved_copy}"
 
     def find_failures(self) -> list[str]:
@@ -678,9 +677,8 @@ def _build_check(
     argv = how.argv if isinstance(how, TrialStart) else how
     elsewhere = {path: f"{root}{path}" for path in files}
     if instance.placement.adopted is not None and not isinstance(how, TrialStart):
-        return (
-            mount_files_command(elsewhere, argv) if files else None
-        )  # they may include each other
+        # They may include each other.
+        return mount_files_command(elsewhere, argv) if files else None
     elsewhere[instance.placement.directory] = f"{root}/trial"
     words = _replace_paths(argv, elsewhere)
     if isinstance(how, TrialStart):

@@ -26,9 +26,8 @@ from autotune.transports.base import Transport
 from autotune.transports.parallel_hosts import run_on_all
 
 LEASE_SECONDS = 180.0  # s after which a lock that was not renewed is nobody's
-RENEWAL_SECONDS = (
-    LEASE_SECONDS / 4
-)  # s: two renewals may fail, each with its own timeout, before a lock expires
+# Seconds: two renewals may fail, each with its own timeout, before a lock expires.
+RENEWAL_SECONDS = LEASE_SECONDS / 4
 _TICKS_SEPARATOR = " since "  # in a token, before the ticks
 _CLAIM_LOST_STATUS = 3  # what ``claim`` ends with when somebody was faster
 
@@ -174,9 +173,8 @@ class HostLock:
             stale = find_stale_reason(observed, self._me.place) if observed.record else None
             if observed.record and stale is None:
                 raise self._build_locked_error(observed.holder)
-            token = secrets.token_hex(
-                8
-            )  # so that a late exchange of an earlier holding is refused by `fence`
+            # So that a late exchange of an earlier holding is refused by `fence`.
+            token = secrets.token_hex(8)
             record = encode_holder(
                 replace(self._me, boot=observed.boot, token=token, entry=self._transport.name)
             )

@@ -71,10 +71,11 @@ class ObservedFile:
         )
 
 
+# Others cannot be switched: `static`, `masked` ….
 BOOT_STATES = {
     "enabled": True,
     "disabled": False,
-}  # others cannot be switched: `static`, `masked` …
+}
 
 
 @dataclass(frozen=True)

@@ -22,9 +22,8 @@ from autotune.transports.parallel_hosts import HostResults
 
 T = TypeVar("T")
 NoteCallback = Callable[[str], None]  # hears of progress, a line at a time
-ValidationCases = Sequence[
-    tuple[ServiceInstance, Mapping[str, bytes]]
-]  # parts with files by the paths their services know
+# Parts with files by the paths their services know.
+ValidationCases = Sequence[tuple[ServiceInstance, Mapping[str, bytes]]]
 
 
 class InvalidConfiguration(AutotuneError):

@@ -59,9 +59,8 @@ def check_lines(study: Study, instance: ServiceInstance, path: str, hunks: Seque
         if not masked and (words is None or not _is_safe(words, hunk)):
             raise ExportError(
                 study,
-                f"line {hunk.start_line} of {path} of {instance.placement.host} changes more than settings "
-                "of "
-                f"{instance.service.title}",
+                f"line {hunk.start_line} of {path} of {instance.placement.host} changes more than "
+                f"settings of {instance.service.title}",
                 APPLY_HINT,
             )
 

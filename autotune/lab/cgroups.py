@@ -71,9 +71,8 @@ def find_hierarchies(
     if any(mount.kind == "cgroup2" and mount.path == MOUNT_POINT for mount in system_mounts):
         return (CgroupHierarchy(MOUNT_POINT, 2, ("cpu", "memory"), is_mounted=True),)
     rows = [line.split() for line in split_lines(proc_cgroups)]
-    v1_controllers = {
-        row[0] for row in rows if len(row) > 1 and row[1] != "0"
-    }  # by a version 1 tree
+    # By a version 1 tree.
+    v1_controllers = {row[0] for row in rows if len(row) > 1 and row[1] != "0"}
     if not system_mounts and not v1_controllers & {"cpu", "memory"}:
         return (CgroupHierarchy(private, 2, ("cpu", "memory"), is_mounted=bool(own)),)
     return _find_v1_hierarchies(system_mounts, own, private)

@@ -36,10 +36,11 @@ _ERROR_HINT_PATTERN = re.compile(
     r"(?i)error|exception|wrong|unavailable|sqlstate|difficulties|maintenance|gateway|failed|guru"
     r"|traceback|be right back|back soon"
 )
+# Of the first and of the last words; characters around each.
 MAX_HINTS, HINT_CONTEXT_LENGTH = (
     50,
     120,
-)  # of the first and of the last words; characters around each
+)
 # Sentences that applications, frameworks and servers print in place of a page.
 _ERROR_PATTERN = re.compile(
     r"""(?ix) (?:fatal|parse)\ error(?:</b>)?:  | uncaught\ \w{0,40}(?:error|exception)

@@ -37,9 +37,8 @@ from autotune.transports.request import Request, TlsOptions
 
 SCHEMA_VERSION = 1
 MAX_MISSED_SHARE = 0.01  # of the ordered requests; a generator that misses more made another load
-UNKNOWN_LIMITS = ProcessLimits(
-    open_connections=1_000_000, max_rate=1e9
-)  # it says itself when it falls short
+# It says itself when it falls short.
+UNKNOWN_LIMITS = ProcessLimits(open_connections=1_000_000, max_rate=1e9)
 LATE_BIN_LIMITS = 10.0  # latency limits: the bin of what came late, where no histogram is kept
 
 

@@ -181,9 +181,8 @@ SUPPORTED_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS"
 CLOSE_HEADER = ("Connection", "close")
 MAX_SESSIONS, MAX_URIS = 1000, 10_000  # in a log of sessions (its own limit), in a list
 ListItem = TypeVar("ListItem")
-PROCESS_LIMITS = ProcessLimits(
-    open_connections=1000, max_rate=6000.0
-)  # FD_SETSIZE is 1024; about 12 000/s at most
+# FD_SETSIZE is 1024; about 12 000/s at most.
+PROCESS_LIMITS = ProcessLimits(open_connections=1000, max_rate=6000.0)
 MIN_HELD_LIMITS = 5.0  # latency limits that a process's connections must suffice for …
 MAX_HELD_LIMITS = 10.0  # … and the most that it may hold connections for, if it has so many
 MIN_OPEN_CONNECTIONS = 64

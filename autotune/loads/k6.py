@@ -36,16 +36,16 @@ from autotune.strict_parsing import is_ip_address, parse_json, split_lines
 from autotune.target.requests_file import SessionStep, WeightedVisit
 from autotune.transports.request import DEFAULT_PORTS, Request
 
-PROCESS_LIMITS = ProcessLimits(
-    open_connections=500, max_rate=3000.0, keeps_connections=True
-)  # each client is a JavaScript engine
+# Each client is a JavaScript engine.
+PROCESS_LIMITS = ProcessLimits(open_connections=500, max_rate=3000.0, keeps_connections=True)
 MIN_HELD_LIMITS = 5.0  # latency limits that all clients together must suffice for
 MIN_CLIENTS = 16
 START_SECONDS = 30  # s at most, for its own start and a script's `setup`
+# Bins within the limit, and the ratio of those beyond it.
 BINS_WITHIN_LIMIT, BIN_GROWTH_FACTOR = (
     25,
     1.25,
-)  # bins within the limit, and the ratio of those beyond it
+)
 ERROR_KINDS = (
     "1xx", "3xx", "4xx", "5xx", "wrong body", "timeout", "refused", "reset", "certificate",
     NO_PORT_ERROR, NO_FILE_ERROR, "other", "failed check", "script error", "nothing asked", "elsewhere",

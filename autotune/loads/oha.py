@@ -46,9 +46,8 @@ from autotune.target.requests_file import SessionStep, WeightedVisit
 from autotune.transports.request import Request
 from autotune.transports.temporary_files import temporary_file_script
 
-PROCESS_LIMITS = ProcessLimits(
-    open_connections=900, max_rate=12_000.0, keeps_connections=True
-)  # 1024 descriptors are the common limit
+# 1024 descriptors are the common limit.
+PROCESS_LIMITS = ProcessLimits(open_connections=900, max_rate=12_000.0, keeps_connections=True)
 MIN_HELD_LIMITS = 5.0  # latency limits that all connections together must suffice for
 MIN_OPEN_CONNECTIONS = 16
 MAX_PATHS = 10_000

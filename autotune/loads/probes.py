@@ -101,7 +101,7 @@ def build_command(
 ) -> ProbeCommand:
     """What sends ``requests`` at ``per_second`` and prints the answers.
 
-    A request is given up after ``timeout`` seconds; ``expected_seconds`` is about how long an answer takes.
+    A request is given up after ``timeout`` seconds. An answer takes about ``expected_seconds``.
     """
     workers = min(MAX_WORKERS, len(requests), max(1, ceil(per_second * expected_seconds)))
     pause = ceil(1000 * workers / per_second)  # ms between the requests of a worker, as curl counts

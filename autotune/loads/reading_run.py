@@ -97,9 +97,8 @@ def take_reading(
         return LoadResult.not_sent(spec.request_count, str(short), NO_PORT_ERROR)
     gentle = min(spec.timeout, RAMP_TIMEOUT_LIMITS * spec.latency_limit)
     ramp = replace(spec, seconds=spec.ramp_seconds, timeout=gentle)
-    ramped_up = (
-        spec.rate * spec.ramp_seconds >= 1
-    )  # at a lower rate no request is due before the counted ones
+    # At a lower rate no request is due before the counted ones.
+    ramped_up = spec.rate * spec.ramp_seconds >= 1
     if ramped_up and spec.ramp_seconds < MIN_CHECKED_RAMP:
         moments = _agree_start_times(transports)
         with ThreadPoolExecutor(1) as pool:

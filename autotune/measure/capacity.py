@@ -278,9 +278,8 @@ class PeakSearch:
     def _is_pruned(self) -> bool:
         if self.incumbent is None or len(self.valid_readings) < _EARLY_PRUNE_READINGS:
             return False
-        at_first = (
-            len(self.valid_readings) == _EARLY_PRUNE_READINGS and not self.passed_rates
-        )  # both at the incumbent's rate
+        # Both at the incumbent's rate.
+        at_first = len(self.valid_readings) == _EARLY_PRUNE_READINGS and not self.passed_rates
         gate = self.limits.early_prune_probability if at_first else self.limits.prune_probability
         return self.summary.probability_above(self.incumbent) < gate
 

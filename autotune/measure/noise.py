@@ -30,10 +30,11 @@ It is 1 if the CPU is the limit and is used evenly, 0 with idle CPU time, above 
 
 _STEAL_EFFECT_SD = 0.5  # sd of the first guess of the effect, which is 1
 _EFFECT_MEMORY_WEIGHT = 0.95  # weight of earlier trials for the effect: the CPUs stay the same
+# First guess of the sd, and its possible error as a factor.
 _PRIOR_NOISE_SD, _PRIOR_NOISE_FACTOR = (
     0.045,
     6.0,
-)  # first guess of the sd, and its possible error as a factor
+)
 _DISTURBED_READING_SHARE = 0.06  # fraction of readings that are disturbed
 _MEAN_DISTURBANCE_LOSS = (
     0.3  # mean log capacity that a disturbance takes; exponential, so any loss is possible
@@ -41,10 +42,11 @@ _MEAN_DISTURBANCE_LOSS = (
 _NOISE_MEMORY_WEIGHT = 0.8  # weight of earlier trials against the first guess: machines change
 # FFT length: room for table and kernel, so that nothing wraps into the result.
 _FFT_LENGTH = 1600
+# Kernel reach in steps towards less and towards more capacity.
 _LOSS_REACH_STEPS, _GAIN_REACH_STEPS = (
     380,
     180,
-)  # kernel reach in steps towards less and towards more capacity
+)
 
 
 def prior_noise_weights() -> Array:

@@ -116,10 +116,11 @@ _SOFT_LOGIT_SD, _SOFT_LENGTH_EFFECT, _SOFT_DECAY_EFFECT, _SOFT_SPARE_EFFECT = 2.
 _SERVICE_TIME_POINTS = 5  # points of the distribution of service times
 _BURST_LOG_VARIANCE = 5.0  # variance of the log fraction in readings with few busy periods
 _EMPTY_SPREAD: Final[Array] = np.full(LOG_RATE_OFFSETS.size, np.nan)
+# Beyond this exponent, and beyond these sds, a chance is 0 or 1.
 _MAX_EXPONENT, _MAX_SDS = (
     36.0,
     8.5,
-)  # beyond this exponent, and beyond these sds, a chance is 0 or 1
+)
 _TIME_POINTS = 16  # points of a reading at which its fraction is averaged
 
 

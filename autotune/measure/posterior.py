@@ -371,10 +371,11 @@ def _add_columns(weights: Array, table: Array, offset: int) -> Array:
     The distance is from a reading ``offset`` steps above the first point. Beyond its ends, the table
     keeps its last values.
     """
+    # Column of the first point; later points have lower ones.
     size, first = (
         weights.shape[2],
         offset + TABLE_REACH_STEPS,
-    )  # column of the first point; later points have lower ones
+    )
     over = min(max(first - 2 * TABLE_REACH_STEPS, 0), size)
     end = max(min(first + 1, size), over)
     summed = np.empty_like(weights)

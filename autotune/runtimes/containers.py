@@ -52,10 +52,11 @@ from autotune.transports.target_hosts import create_transports
 
 FILES_DIRECTORY = "/var/lib/autotune-containers"
 VALIDATION_DIRECTORY = "/run/autotune-check"
+# Seconds: limit of a check, and the time that a server must run in a trial start.
 VALIDATION_SECONDS, TRIAL_START_SECONDS = (
     30,
     3,
-)  # s: limit of a check, and the time that a server must run in a trial start
+)
 RUNNING_STATES = frozenset({"running", "restarting"})
 
 

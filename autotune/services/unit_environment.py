@@ -39,9 +39,8 @@ _LINE_PATTERN = re.compile(
     r"(?m)^[ \t]*(?:export[ \t]+)?(?P<name>\w+)[ \t]*=[ \t]*(?P<value>[^\n]*)$"
 )
 _VARIABLE_PATTERN = re.compile(r"\$\{?(\w+)\}?")
-_PLAIN_TEXT_PATTERN = re.compile(
-    r"""[^"'\\%\n]*"""
-)  # text with the same meaning with and without quotes
+# Text with the same meaning with and without quotes.
+_PLAIN_TEXT_PATTERN = re.compile(r"""[^"'\\%\n]*""")
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,8 @@ from autotune.masking import Outliner, Span, TextOutline
 from autotune.services import unit_files
 from autotune.services.config_files import ConfigSyntaxError, Directive, DirectiveParser, Word
 
-OptionParser = Callable[
-    [tuple[Word, ...]], Iterable[Directive]
-]  # parses the words of a unit's command
+# Parses the words of a unit's command.
+OptionParser = Callable[[tuple[Word, ...]], Iterable[Directive]]
 # A directive name. A name with digits may be a table key, so it must have arguments.
 _NAME_PATTERN = re.compile(
     r"[!<]?[A-Za-z@_-][\w.-]{0,62}[!?]?(?:\[[\w.-]{0,60}\])?|\[[\w.-]{1,60}\]"

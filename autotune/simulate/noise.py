@@ -13,10 +13,11 @@ import numpy as np
 
 CORRELATION_SECONDS = 45.0  # seconds over which the correlated half of the noise changes
 SWING_SECONDS = 2400.0  # seconds of one slow rise and fall
+# Share of the capacity left to a disturbed reading.
 MIN_DISTURBED_SHARE, MAX_DISTURBED_SHARE = (
     0.45,
     0.80,
-)  # share of the capacity left to a disturbed reading
+)
 
 
 @dataclass(frozen=True)

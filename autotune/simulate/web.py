@@ -25,11 +25,12 @@ FPM_NEEDED_CHILDREN = 34.8
 FPM_SWITCH_COST = 0.115 / 75.0  # cost of a child's context switches
 NGINX_NEEDED_CONNECTIONS = 1409.0
 NGINX_SLOT_COST = 0.066 / 1800.0
+# Share left after forking.
 PROCESS_MANAGER_SHARES = {
     "static": 1.0,
     "dynamic": 0.985,
     "ondemand": 0.94,
-}  # share left after forking
+}
 REPLACEMENT_REQUESTS = 15.0  # cost of a new process, in requests
 CHILD_BYTES = 15 * 2**20
 

@@ -45,9 +45,8 @@ class Journal:
                     written += os.write(self._file, content[written:])
                 os.fsync(self._file)
         except OSError:
-            os.ftruncate(
-                self._file, whole
-            )  # a full disk leaves half a line: the next record must begin a new one
+            # A full disk leaves half a line: the next record must begin a new one.
+            os.ftruncate(self._file, whole)
             raise
 
     def close(self) -> None:

@@ -274,9 +274,8 @@ def find_reference(state: State) -> Trial | None:
     measure than a poor one.
     """
     if references := state.list_finished(Phase.REFERENCE):
-        return state.find_trial(
-            state.configuration_number(references[0])
-        )  # a series of one configuration
+        # A series of one configuration.
+        return state.find_trial(state.configuration_number(references[0]))
     presets = [
         t
         for t in select_feasible_trials(state.list_finished(*OPENING_PHASES))

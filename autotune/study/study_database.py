@@ -106,10 +106,11 @@ CONNECT_OPTIONS = {"connect_timeout": 10, "keepalives_idle": 15, "keepalives_int
            "keepalives_count": 4, "tcp_user_timeout": 60_000}  # fmt: skip
 # From a database that is restarted.
 RETRIED_ERRORS = (OperationalError, InterfaceError, StorageInternalError)
+# Seconds in which it must be back, and between attempts.
 RETRY_TIMEOUT_SECONDS, RETRY_PAUSE_SECONDS = (
     600.0,
     0.5,
-)  # seconds in which it must be back, and between attempts
+)
 ALIVE_SECONDS = 60.0  # seconds since its last heartbeat that a worker is shown as running
 
 
@@ -331,9 +332,8 @@ class StudyDatabase:
         )
         target = study.target_text.encode()
         durable_files.write_file(location / TARGET_FILE_NAME, target, 0o600, sync=False)
-        ownership.seal_study(
-            location, target, study.first_record
-        )  # the user named the storage, and trusts its targets
+        # The user named the storage, and trusts its targets.
+        ownership.seal_study(location, target, study.first_record)
         events = b"".join(line + b"\n" for line in lines)
         durable_files.write_file(location / EVENTS_FILE, events, 0o600, sync=False)
         living = [

@@ -176,7 +176,8 @@ def _check_repeated_faults(state: State) -> None:
         return
     reason, first = done.failure, "mend that"
     if done.peak is not None:
-        reason = f"its capacity is at least {done.peak.peak:.0f} requests/s (limited by {done.peak.limit})"
+        at_least = f"its capacity is at least {done.peak.peak:.0f} requests/s"
+        reason = f"{at_least} (limited by {done.peak.limit})"
         first = "raise load.max_rate, or add hosts to load.hosts"
     raise AutotuneError(
         f"{what} could not be measured: {reason}",

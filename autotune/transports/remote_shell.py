@@ -101,9 +101,8 @@ class MarkedStream:
     def _find_start(self, piece: bytes) -> bytes:
         before, mark, rest = (bytes(self.before) + piece).partition(self._start)
         self.started = bool(mark)
-        self.before[:] = before[
-            -_MAX_PREAMBLE_BYTES:
-        ]  # limit the memory, because a profile may print endlessly
+        # Limit the memory, because a profile may print endlessly.
+        self.before[:] = before[-_MAX_PREAMBLE_BYTES:]
         return rest
 
     def _find_end(self, piece: bytes) -> None:

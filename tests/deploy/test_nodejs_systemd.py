@@ -64,9 +64,8 @@ def test_its_environment_is_adopted_changed_refused_starved_and_restored(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     print(ground.sh("flweb", _SITE))
-    monkeypatch.setattr(
-        "autotune.monitor.host_watch.LAST_SAMPLE_SECONDS", 60.0
-    )  # however busy this machine is
+    # However busy this machine is.
+    monkeypatch.setattr("autotune.monitor.host_watch.LAST_SAMPLE_SECONDS", 60.0)
     with ground.adopted(f"{NETWORK}.22", path="/") as (written, fleet):
         assert written.tier_summaries == (
             "lb: nginx on flweb, port 80; forwards to app",

@@ -92,9 +92,8 @@ def reloads(ground: Ground) -> int:
 def test_the_pool_s_own_settings_are_changed_starved_and_put_back(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "autotune.monitor.host_watch.LAST_SAMPLE_SECONDS", 60.0
-    )  # however busy this machine is
+    # However busy this machine is.
+    monkeypatch.setattr("autotune.monitor.host_watch.LAST_SAMPLE_SECONDS", 60.0)
     path = ground.directory / "shop.yaml"
     path.write_text(TARGET.replace("CONFIG", str(derive_names(ground.lab).ssh_config)))
     before = ground.pictures()

@@ -96,9 +96,8 @@ def test_an_ini_file_is_adopted_changed_refused_starved_and_restored(
     ground: Ground, monkeypatch: pytest.MonkeyPatch, site: str, socket: str
 ) -> None:
     print(ground.sh("flweb", site))
-    monkeypatch.setattr(
-        "autotune.monitor.host_watch.LAST_SAMPLE_SECONDS", 60.0
-    )  # however busy this machine is
+    # However busy this machine is.
+    monkeypatch.setattr("autotune.monitor.host_watch.LAST_SAMPLE_SECONDS", 60.0)
     with ground.adopted(f"{NETWORK}.22", path="/") as (written, fleet):
         assert written.tier_summaries == (
             "lb: nginx on flweb, port 80; forwards to app",

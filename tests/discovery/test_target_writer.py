@@ -180,9 +180,8 @@ def test_a_host_is_read_in_few_exchanges(tmp_path: Path) -> None:
         # Where Debian's databases have what was set by SQL, and nothing else of their data; and
         # the units of what has its options there.
         units = path.startswith(("/usr/lib/systemd/system/", "/lib/systemd/system/"))
-        defaults = (
-            path == "/usr/share/uwsgi/conf/default.ini"
-        )  # a package's, and what it starts with
+        # A package's, and what it starts with.
+        defaults = path == "/usr/share/uwsgi/conf/default.ini"
         assert (
             path.startswith("/etc/")
             or units

@@ -70,9 +70,8 @@ def host(directory: Path, transport: Transport | None) -> WatchedHost:
 def test_a_host_ends_with_a_last_look_when_it_is_left(
     tmp_path: Path, transport: Transport | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        "autotune.monitor.host_watch.LAST_SAMPLE_SECONDS", 60.0
-    )  # however busy this machine is
+    # However busy this machine is.
+    monkeypatch.setattr("autotune.monitor.host_watch.LAST_SAMPLE_SECONDS", 60.0)
     with HostWatch([host(tmp_path, transport)], 600.0) as watch:
         whoami = Path(watch._streams["a"]._whoami)
         while not whoami.exists():

@@ -99,7 +99,8 @@ def reading(settings: Settings, **activity: Any) -> InstanceReading:
     [
         ({"server_maxconn": 1}, {"counters": stats.parse_counters(PRINTED)}, "raise server_maxconn"),
         ({"server_maxconn": 0}, {"counters": stats.parse_counters(PRINTED)}, None),
-        ({"maxconn": 64}, {"counters": {"slim": 64, "smax": 64}, "queued_fraction": 0.5, "waiting_connections": 9.0},
+        ({"maxconn": 64}, {"counters": {"slim": 64, "smax": 64}, "queued_fraction": 0.5,
+                             "waiting_connections": 9.0},
          "all of its 64 connections were in use and 9 waited .*: raise maxconn"),
         ({"maxconn": 64}, {"counters": {"slim": 64, "smax": 64}, "queued_fraction": 0.1}, None),
         ({}, {"counters": {"wretr": 12, "econ": 3}},

@@ -52,9 +52,8 @@ from tests.study.database import Database, running
 from tests.study.test_bed_workers import Silent, target
 from tests.study.test_dashboard import studies_in_dashboard
 
-BY_HAND = HeartbeatPolicy(
-    interval_seconds=3600, max_missed=2
-)  # heartbeats only where a test asks for them
+# Heartbeats only where a test asks for them.
+BY_HAND = HeartbeatPolicy(interval_seconds=3600, max_missed=2)
 FIRST = {"event": "study", "started": "now", "shared": True}
 
 

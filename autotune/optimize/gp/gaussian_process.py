@@ -32,11 +32,12 @@ LEVEL_VARIANCE = 1.0  # variance of the level, in squares of the logarithm
 # Hyperparameters are learned from so many observations at most, for the cost grows with their cube:
 # the highest, which matter most, and an even choice of the others. Predictions use all of them.
 MAX_FITTED_OBSERVATIONS, FITTED_HIGHEST = 100, 60
+# Matérn lengths, in parts of a range.
 LONG_LENGTH_SCALE, SHORT_LENGTH_SCALE, SHORT_SCALE_WEIGHT = (
     1.0,
     0.25,
     0.25,
-)  # Matérn lengths, in parts of a range
+)
 
 
 def axis_covariance(axis: GridAxis, anchor: int | None = None) -> Array:

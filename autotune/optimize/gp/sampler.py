@@ -251,9 +251,8 @@ def propose(
     grid, observations = surrogate.grid, surrogate.observations
     surrogate = surrogate.with_pending()
     mean, sd = surrogate.predict_measured()
-    once = distinct_indices(
-        observations.points
-    )  # measured again is not suggested again: one leader at most
+    # Measured again is not suggested again: one leader at most.
+    once = distinct_indices(observations.points)
     leading = once[select_plausible(mean[once], sd[once])]
     leaders = observations.points[leading]
     tried_points = frozenset(

@@ -50,10 +50,11 @@ _FLAG_OPTIONS = frozenset(f"--{name}" for name in (
     "enable-stdio-inheritance", "proxy-protocol", "do-handshake-on-connect",
     "suppress-ragged-eofs", "strip-header-spaces",
 )) | {"-D", "-R"}  # fmt: skip
+# A sync worker with several threads becomes a gthread worker.
 _THREADED_CLASSES = (
     "sync",
     "gthread",
-)  # a sync worker with several threads becomes a gthread worker
+)
 _ARITHMETIC_OPERATORS = {ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul}
 _parse_options = partial(
     command_line.parse_options, programs=_PROGRAM_NAMES, short=_LONG_OPTIONS, flags=_FLAG_OPTIONS

@@ -38,9 +38,8 @@ _SERVER_GROUP_PATTERN = re.compile(
     r"(?:mysqld|mariadbd?|server|client-server|galera)(?P<version>-[0-9.]+)?"
 )
 _SERVER_GROUPS = ("[mysqld]", "[mariadb]", "[mariadbd]", "[server]")
-_COUNT_NOTATION = Notation(
-    build_size_notation("B").parse
-)  # parameters without a unit also accept suffixes: 4K is 4096
+# Parameters without a unit also accept suffixes: 4K is 4096.
+_COUNT_NOTATION = Notation(build_size_notation("B").parse)
 _OPTION_PREFIXES = ("skip_", "disable_", "enable_", "maximum_")
 _MIN_PREFIX_LENGTH = 6  # minimum length of an unambiguous prefix of a name
 _PARAMETER_NAMES = tuple(parameter.name for parameter in PARAMETERS)

@@ -90,9 +90,8 @@ def _list_tunables(service: RunningService) -> Iterator[Tunable]:
         if service.role is Role.PROXY
         else _list_fastcgi_keepalive(config)
     )
-    command = unit_environment.expand_command(
-        service.host.tree, UNIT_NAME
-    )  # `-g` contains directives
+    # `-g` contains directives.
+    command = unit_environment.expand_command(service.host.tree, UNIT_NAME)
     reason = f"the command of {UNIT_NAME} sets it"
     for tunable in chain(
         _list_plain_tunables(service),

@@ -119,9 +119,8 @@ def _read_other_files(tree: FileTree, location: str) -> tuple[Mapping[str, str],
 
 def _select_notation(parameter: Parameter) -> Notation:
     if parameter.name == PRELOAD:
-        return Notation(
-            partial(parse_value, parameter), lambda _: '""'
-        )  # rendered only to disable it
+        # Rendered only to disable it.
+        return Notation(partial(parse_value, parameter), lambda _: '""')
     if isinstance(parameter.stock, bool):
         return Notation(partial(parse_value, parameter), lambda name: f"({name} | int)")
     letter = parameter.unit.removesuffix("B") if parameter.name not in MEGABYTE_PARAMETERS else ""

@@ -12,10 +12,11 @@ NEXTCLOUD_DOCS = "docs.nextcloud.com, Server tuning"
 STALE = "tuned only on demand: changed files take effect late, or after a reload"
 manual, symfony = partial(on_reload, source=MANUAL), partial(on_reload, source=SYMFONY_DOCS)
 IF_ENABLED = (("opcache_enable", (True,)),)
+# In MB, without a suffix.
 MEGABYTE_PARAMETERS = (
     "opcache_memory_consumption",
     "opcache_interned_strings_buffer",
-)  # in MB, without a suffix
+)
 PRELOAD = "opcache_preload"
 IF_JIT = (*IF_ENABLED, ("opcache_jit", ("function", "tracing")))
 
