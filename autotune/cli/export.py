@@ -69,8 +69,11 @@ def export(
         with guard_foreign_records(directory):
             opened = open_study(directory)
             chosen = find_minimal_trial(opened) if minimal else trial
-            options = {"include_unchanged": everything, "of_a_model": of_a_model}
-            for path in write_export(opened, out, format_, chosen, **options):
+            written = write_export(
+                opened, out, format_, chosen,
+                include_unchanged=everything, allow_simulated=of_a_model,
+            )  # fmt: skip
+            for path in written:
                 echo(str(out / path))
 
 

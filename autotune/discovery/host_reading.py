@@ -52,8 +52,10 @@ _SOCKETS_SCRIPT = "nproc; ss -lxH; ss -ltnH"
 _BACKLOG_PATTERN = re.compile(r"LISTEN\s+[0-9]+\s+([0-9]{1,9})\s+(\S+)")
 _IS_ACTIVE_SCRIPT = 'runs() { systemctl -q is-active -- "$1"; }'
 # Configurations are small text files. Large files, keys and passwords are skipped.
-_SMALL_FILES_EXPRESSION = """\\( -type l -o -type f -size -512k ! -name '*.key' ! -name '*.pem' ! -name
-    '*.htpasswd' \\ ! -name '.htpasswd' ! -name '*.so' ! -path '*/ssl/*' \\) -print0 2>/dev/null"""
+_SMALL_FILES_EXPRESSION = (
+    r"\( -type l -o -type f -size -512k ! -name '*.key' ! -name '*.pem' ! -name '*.htpasswd' "
+    r"! -name '.htpasswd' ! -name '*.so' ! -path '*/ssl/*' \) -print0 2>/dev/null"
+)
 _PACK_SCRIPT = "tar -c --no-recursion --null -T - 2>/dev/null | gzip -c | base64 -w 0"
 _PACK_FILES_SCRIPT = f"""
 cd / && command -v tar >/dev/null || {{ echo 'there is no tar' >&2; exit 1; }}

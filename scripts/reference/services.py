@@ -29,7 +29,7 @@ ROLES = {
     Role.CACHE: "cache",
     Role.STORE: "store",
     Role.DATABASE: "SQL database",
-    Role.LOCAL_CACHE: "cache on the host of the application",
+    Role.LOCAL: "cache on the host of the application",
     Role.HOST: "settings of a host",
 }
 COSTS = {Action.NONE: "none", Action.RELOAD: "reload", Action.RESTART: "restart"}

@@ -49,12 +49,15 @@ def test_reclassifying_moves_right_answers_to_errors_and_never_hides_a_late_one(
     result, wrong
 ) -> None:
     reclassified = result.reclassify("wrong body", wrong)
-    moved = min(wrong, result.success_count)
-    assert reclassified.replies_ok + reclassified.failed == result.success_count + result.failed
-    assert reclassified.failed == result.failed + moved
+    moved = min(wrong, result.right_answers)
+    assert (
+        reclassified.right_answers + reclassified.error_count
+        == result.right_answers + result.error_count
+    )
+    assert reclassified.error_count == result.error_count + moved
     for limit in EDGES:
-        late = result.later_than(limit)
-        assert reclassified.later_than(limit) == min(late, result.success_count - moved)
+        late = result.count_later_than(limit)
+        assert reclassified.count_later_than(limit) == min(late, result.right_answers - moved)
 
 
 def test_later_than_counts_bins_that_end_after_the_limit() -> None:

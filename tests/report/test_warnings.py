@@ -46,7 +46,7 @@ def found(
     state: State, counts: dict[int, ReadingCounts] | None = None, target: Target = TARGET
 ) -> dict[str, StudyWarning]:
     study = Study(Path("lab"), target, (), state)
-    vars(study)["counts"] = counts or {}  # as if its readings had been counted
+    vars(study)["reading_counts"] = counts or {}  # as if its readings had been counted
     return {warning.code: warning for warning in collect_warnings(build_study_view(study))}
 
 
