@@ -228,7 +228,7 @@ def random_stack(seed: int, parameters: int = 16, tiers: int = 4, failing: float
         effects.append(_effect(rng, dimension, optimum[index], spread[index]))
     dead = set(rng.choice(parameters, parameters // 4, replace=False)) - {3}
     base, corner = rng.uniform(1.0, 1.5, tiers) * 2000, rng.uniform(0.3, 1.0, 3)
-    numeric = [i for i, d in enumerate(dimensions) if not d.choices and not d.when]
+    numeric = [i for i, d in enumerate(dimensions) if not d.choices and not d.conditions]
     risky = rng.choice(numeric, 3, replace=False)
 
     def units(s: Settings) -> np.ndarray:

@@ -106,7 +106,7 @@ def deploy(host: ManagedHost, conf: str, number: int) -> str:
     """How a deployment ended: it is good, or the reason why not."""
     content = f"tuned {number}"
     desired = HostState({conf: FileState(f"{content}\n".encode())})
-    part: Any = SimpleNamespace(name="app", site=SimpleNamespace(directory="/nowhere"))
+    part: Any = SimpleNamespace(name="app", placement=SimpleNamespace(directory="/nowhere"))
     check = ConfigurationCheck(part, ("sh", "-c", READS, "sh", conf, content), {conf: b""}, (conf,))
     try:
         host.back_up(desired)

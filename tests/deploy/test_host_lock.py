@@ -278,7 +278,7 @@ def test_the_mutex_outlives_the_removal_of_its_directory(tmp_path: Path) -> None
         assert other.stdout.readline() == b"held\n"
         until_told = Command(("sh", "-c", f"until [ -e {tmp_path}/go ]; do sleep 0.02; done"))
         waiting = threading.Thread(
-            target=run_commands, args=(here, [until_told]), kwargs={"alone": True}
+            target=run_commands, args=(here, [until_told]), kwargs={"exclusive": True}
         )
         waiting.start()
         time.sleep(0.3)

@@ -47,7 +47,7 @@ def host_with(text: str) -> ObservedHost:
 class Host:
     name = "web1"
 
-    def complaints(self) -> list[str]:
+    def find_failures(self) -> list[str]:
         return ["web1: its own last words"]
 
 

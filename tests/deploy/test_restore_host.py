@@ -114,7 +114,7 @@ def locked(here: Host, tmp_path: Path) -> Iterator[Locked]:
 
     yield lock
     for host in hosts:
-        host.lock.release()
+        host.lock.unlock()
 
 
 def tuned(place: Path, content: bytes = b"tuned\n") -> HostState:

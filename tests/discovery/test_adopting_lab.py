@@ -300,7 +300,7 @@ def exported(ground: Ground, written: AdoptionSummary) -> tuple[Path, str]:
         settings = environment.space.build_candidate(FOUR)
         trial = opened.store.begin_trial(Phase.RECOMMENDED, settings)
         fleet = opened.session.fleet
-        planned = fleet.changes(settings.settings)[NAME].units
+        planned = fleet.preview_changes(settings.settings)[NAME].units
         assert {unit: change.action for unit, change in planned.items()} == {
             "nginx.service": "reload", "php8.2-fpm.service": "reload"}  # fmt: skip
         deployed = fleet.deploy(settings.settings)

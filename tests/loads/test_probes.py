@@ -54,7 +54,7 @@ def test_secrets_are_read_and_not_in_the_command_line() -> None:
 @pytest.mark.parametrize("rate", [0.5, 3.0, 7.3, 20.0, 74.9, 75.0, 333.0])
 def test_the_rate_is_never_above_the_one_ordered(rate: float) -> None:
     command = probes.build_command(
-        [Request(Endpoint("h", 80), "/")] * 20, per_second=rate, timeout=2.0, mean_bytes=0.1
+        [Request(Endpoint("h", 80), "/")] * 20, per_second=rate, timeout=2.0, expected_seconds=0.1
     )
     assert command.max_rate <= rate
     assert command.span_seconds >= 20 / rate - 1e-9

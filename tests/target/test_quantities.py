@@ -84,7 +84,7 @@ def test_fraction(text: str, of_one: float) -> None:
         (parse_fraction, "101%", "101% is more than 100%"),
     ],
 )
-def test_refused(read: quantities.Reader, text: object, message: str) -> None:
+def test_refused(read: Callable[[object], object], text: object, message: str) -> None:
     with pytest.raises(ValueError) as caught:  # noqa: PT011  # the whole message is compared
         read(text)
     assert str(caught.value) == message
