@@ -541,7 +541,7 @@ def test_a_host_is_observed_when_what_a_lost_connection_left_is_over(
     host = locked("study")
     late = ("sh", "-c", f"touch {tmp_path}/begun; sleep 1; echo late >{tmp_path}/conf")
     batch = threading.Thread(
-        target=run_commands, args=(here, [Command(late)]), kwargs={"alone": True}
+        target=run_commands, args=(here, [Command(late)]), kwargs={"exclusive": True}
     )
     batch.start()
     while not (tmp_path / "begun").exists():
