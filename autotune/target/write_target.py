@@ -96,7 +96,7 @@ def list_differences(old: Target, new: Target) -> tuple[TargetDifference, ...]:
     """Every setting that differs, in the order of the new target's file, removed ones last."""
     return tuple(
         TargetDifference(
-            ".".join(path), before, after, invalidates_readings=not _is_harmless(path, old, new)
+            ".".join(path), before, after, invalidates_readings=not _is_allowed(path, old, new)
         )
         for path, before, after in _walk_differences((), target_to_tree(old), target_to_tree(new))
     )
@@ -112,7 +112,7 @@ def _walk_differences(
         yield path, old, new
 
 
-def _is_harmless(path: tuple[str, ...], old: Target, new: Target) -> bool:
+def _is_allowed(path: tuple[str, ...], old: Target, new: Target) -> bool:
     if path == ("load", "max_rate"):
         # A raised cap changes no reading there is: it only allows a higher peak to be found.
         return new.load.max_rate > old.load.max_rate

@@ -148,7 +148,10 @@ def test_a_reading_with_two_load_hosts(lab: Path, tmp_path: Path) -> None:
         assert set(seen.samples) == {"load1", "load2", "lb1", "web1", "web2", "data1"}
         for host, samples in seen.samples.items():
             assert samples, host
-            print(f"\n{host}: {len(samples)} samples, {seen.sampling_cpu_seconds[host]:.3f} s of CPU", end="")
+            print(
+                f"\n{host}: {len(samples)} samples, {seen.sampling_cpu_seconds[host]:.3f} s of CPU",
+                end="",
+            )
         last = seen.samples["web2"][-1]
         assert last.processes["web.web2.php_fpm"].workers == 20
         assert last.processes["web.web2.nginx"].descriptor_limit
