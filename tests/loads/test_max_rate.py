@@ -133,7 +133,7 @@ def test_all_processes_of_a_reading_stay_below_it(
     # Each process begins at once, so each may be one request, or one run, ahead of its rate.
     # Whole answers may be requested a little longer, at a rate below their share.
     runs = list(offered(each))
-    duration = max(ramp + seconds, *(run.ends for run in runs))
+    duration = max([ramp + seconds, *(run.ends for run in runs)])
     ahead = load.requests_per_iteration * sum(len(host.ran) for host in each)
     assert sum(run.requests for run in runs) <= max_rate * duration + ahead
 
