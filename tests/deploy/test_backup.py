@@ -24,9 +24,9 @@ times = st.from_regex(r"[0-9]{1,10}\.[0-9]{9}", fullmatch=True)
 files = st.one_of(
     st.just(FileState()),
     st.builds(
-        FileState, content=st.binary(), mode=st.integers(0, 0o7777), owner=owners, time=times
+        FileState, content=st.binary(), mode=st.integers(0, 0o7777), owner=owners, modified=times
     ),
-    st.builds(FileState, owner=owners, link=st.text(min_size=1), time=times),
+    st.builds(FileState, owner=owners, link_target=st.text(min_size=1), modified=times),
 )
 states = st.builds(
     HostState,
