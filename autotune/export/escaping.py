@@ -13,6 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from autotune import config_text
 from autotune.deploy.host_commands import SHELL_FUNCTIONS
+from autotune.export.masked_lines import find_masked_parts
 from autotune.target.shipped_files import find_shipped_directory
 
 DELIMITER = "AUTOTUNE"
@@ -41,6 +42,7 @@ def _create_templates() -> Environment:
         "here_document": build_here_document,
         "lines_document": lambda lines, then="": build_here_document(_join_lines(lines), then),
         "line": escape_line,
+        "masked_parts": find_masked_parts,
         "command": shlex.join,
     }
     return environment

@@ -11,6 +11,7 @@ from autotune.errors import AutotuneError
 from autotune.export.derived_hosts import DerivedHosts, derive_hosts
 from autotune.export.export_error import ExportError
 from autotune.export.host_records import read_record
+from autotune.export.masked_lines import find_placeholders, split_hunk
 from autotune.export.record_checks import ORDINARY_TEXT_PATTERN
 from autotune.export.unit_commands import can_run_commands
 from autotune.masking import has_placeholder
@@ -56,6 +57,16 @@ class HostFile:
     def digest(self) -> str:
         """The SHA-256 of the file as it will be on the host."""
         return self.deployed if self.edits is not None else sha256(self.content).hexdigest()
+
+    @property
+    def steps(self) -> tuple[Hunk, ...]:
+        """The edits, with each line that has masked words by itself."""
+        return tuple(step for hunk in self.edits or () for step in split_hunk(hunk))
+
+    @property
+    def has_masked_edits(self) -> bool:
+        """True if only the host has all words of its changed lines."""
+        return any(find_placeholders("".join(hunk.added)) for hunk in self.edits or ())
 
     @property
     def sets_unit(self) -> bool:
@@ -183,16 +194,12 @@ def _check_words(study: Study, file: HostFile) -> None:
                 study, f"its edits of {file.path} are not in the file that it recorded"
             )
         shift += len(hunk.added) - len(hunk.removed)
-        if any(
-            has_placeholder(text.encode("utf-8", "replace"))
-            for text in (*hunk.removed, *hunk.added)
-        ):
-            raise AutotuneError(
-                f"line {hunk.start_line} of {file.path} of {file.host} changes, and has words that "
-                "stay on "
-                "its host",
-                hint=APPLY_HINT,
-            )
+        try:
+            split_hunk(hunk)
+        except ValueError as error:
+            raise ExportError(
+                study, f"line {hunk.start_line} of {file.path} of {file.host} {error}", APPLY_HINT
+            ) from error
 
 
 def _records(study: Study, trial: Trial) -> dict[str, HostRecord]:

@@ -69,7 +69,7 @@ def _read_edits(edits: list[Mapping[str, Any]]) -> tuple[Hunk, ...]:
         raise ValueError(f"more than {_MAX_HUNKS} parts of a file change")
     for each in edits:
         _check_keys(each, Hunk)
-        first = each["first"]
+        first = each["start_line"]
         if type(first) is not int or not last <= first <= _MAX_LINES:
             raise ValueError(f"{first!r} is not the number of a line after line {last - 1}")
         hunk = Hunk(first, _read_lines(each["removed"]), _read_lines(each["added"]))

@@ -5,7 +5,7 @@ Names are quoted, and contents are here-documents, so that nothing in a configur
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 
 from autotune.deploy.host_state import format_sysctl_file
@@ -72,23 +72,59 @@ def export_patch(study: Study, trial: Trial, hosts: Hosts) -> dict[str, bytes]:
     notice = MODEL if study.target.simulated else None
     content: dict[str, bytes] = {}
     for host in hosts.units:
-        diffs = [f"{format_title(study, trial)}, for {host}\n"]
-        digests = [f"# {MODEL}\n"] if study.target.simulated else []
-        diffs += digests
-        for file in hosts.of(host):
-            diffs.append(_build_diff(file, before.get((file.tier, file.host, file.path))))
-            if file.original not in (None, ABSENT):
-                digests.append(f"{file.original}  {file.path}\n")
-        if values := hosts.sysctls[host]:
-            diffs.append(
-                format_file_diff(
-                    {}, {SYSCTL_FILE.removeprefix("/"): format_sysctl_file(values)}, "a", "b"
-                )
-            )
-        content[f"patch/{host}.patch"] = "".join(diffs).encode("utf-8", "surrogateescape")
+        heading = format_title(study, trial)
+        if has_masked_edits(hosts, host):
+            script = build_patch_script(heading, host, hosts, notice)
+            content[f"patch/{host}.patch.sh"] = script.encode()
+        else:
+            diff = _build_host_diff(heading, host, hosts, notice, before)
+            content[f"patch/{host}.patch"] = diff.encode("utf-8", "surrogateescape")
+        digests = "".join(
+            f"{file.original}  {file.path}\n"
+            for file in hosts.of(host)
+            if file.original not in (None, ABSENT)
+        )
         content[f"patch/{host}.paths.sh"] = build_safe_paths(host, hosts, notice).encode()
-        content[f"patch/{host}.sha256"] = "".join(digests).encode()
+        content[f"patch/{host}.sha256"] = f"{_format_notice(notice)}{digests}".encode()
     return content
+
+
+def has_masked_edits(hosts: Hosts, host: str) -> bool:
+    """True if only the host has all words of the lines that change on it."""
+    return any(file.has_masked_edits for file in hosts.of(host))
+
+
+def build_patch_script(heading: str, host: str, hosts: Hosts, notice: str | None = None) -> str:
+    """Return the script that prints the patch of one host, with the words that only the host has."""
+    return fill_template(
+        "patch.sh.j2",
+        title=heading,
+        notice=notice,
+        host=host,
+        files=hosts.of(host),
+        sysctls=hosts.sysctls[host],
+        kernel_file=SYSCTL_FILE,
+    )
+
+
+def _build_host_diff(
+    heading: str,
+    host: str,
+    hosts: Hosts,
+    notice: str | None,
+    before: Mapping[tuple[str, str, str], bytes],
+) -> str:
+    diffs = [f"{heading}, for {host}\n{_format_notice(notice)}"]
+    for file in hosts.of(host):
+        diffs.append(_build_diff(file, before.get((file.tier, file.host, file.path))))
+    if values := hosts.sysctls[host]:
+        location = SYSCTL_FILE.removeprefix("/")
+        diffs.append(format_file_diff({}, {location: format_sysctl_file(values)}, "a", "b"))
+    return "".join(diffs)
+
+
+def _format_notice(notice: str | None) -> str:
+    return f"# {notice}\n" if notice else ""
 
 
 def _build_diff(file: HostFile, recorded: bytes | None) -> str:

@@ -15,7 +15,7 @@ from difflib import SequenceMatcher
 from autotune.config_text import is_utf8
 from autotune.deploy.stack import ServiceInstance
 from autotune.export.export_error import APPLY_HINT, ExportError
-from autotune.masking import has_placeholder
+from autotune.export.masked_lines import find_placeholders
 from autotune.report.studies import Study
 from autotune.services.base import Service
 from autotune.services.config_files import ConfigSyntaxError, Directive
@@ -39,6 +39,7 @@ _CHOICE_PATTERN = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
 _SEPARATOR_TOKENS = frozenset(("=", ",", ";", ":", "?", "&", '""'))
 # In front of a value no comment or path begins, and no other directive ends.
 _BOUNDARY_CHARACTERS = frozenset(";#/:")
+_DIRECTIVE_ENDS = frozenset(";}")
 _SWITCH_WORDS = frozenset(("on", "off", "yes", "no", "true", "false"))
 
 
@@ -51,12 +52,7 @@ def check_lines(study: Study, instance: ServiceInstance, path: str, hunks: Seque
             study, f"too many lines of {path} of {instance.placement.host} change", APPLY_HINT
         )
     for hunk in hunks:
-        # A line with masked words is refused for that, whatever else it has.
-        masked = any(
-            has_placeholder(line.encode("utf-8", "replace"))
-            for line in (*hunk.removed, *hunk.added)
-        )
-        if not masked and (words is None or not _is_safe(words, hunk)):
+        if words is None or not _is_safe(words, hunk):
             raise ExportError(
                 study,
                 f"line {hunk.start_line} of {path} of {instance.placement.host} changes more than "
@@ -150,12 +146,39 @@ def _is_exchange(words: _Vocabulary, old: str, new: str) -> bool:
         return False
     matcher = SequenceMatcher(None, before, after, autojunk=False)
     names = {*_list_names(words, old), *_list_names(words, new)}
-    return all(
+    return _keeps_masked_words(words, before, after) and all(
         _is_run(words, names, before[:a], before[a:b])
         and _is_run(words, names, after[:c], after[c:d])
+        and _keeps_directives(before[:b], after[:d], before[b:])
         for tag, a, b, c, d in matcher.get_opcodes()
         if tag != "equal"
     )
+
+
+def _keeps_masked_words(words: _Vocabulary, before: Sequence[str], after: Sequence[str]) -> bool:
+    """True if masked words are in the same places: in front of the last one, only values differ."""
+    heads = [tokens[: _find_last_masked(tokens) + 1] for tokens in (before, after)]
+    return len(heads[0]) == len(heads[1]) and all(
+        old == new or (_is_value(words, old) and _is_value(words, new))
+        for old, new in zip(*heads, strict=True)
+    )
+
+
+def _find_last_masked(tokens: Sequence[str]) -> int:
+    """Return the number of the last token with a masked word; -1 if there is none."""
+    return max((n for n, token in enumerate(tokens) if find_placeholders(token)), default=-1)
+
+
+def _keeps_directives(
+    before: Sequence[str], after: Sequence[str], following: Sequence[str]
+) -> bool:
+    """True if ``following`` starts a directive after both texts, or after none of them."""
+    following_token = next((token for token in following if not token.isspace()), ";")
+    return following_token in _DIRECTIVE_ENDS or (_ends_directive(before) == _ends_directive(after))
+
+
+def _ends_directive(tokens: Sequence[str]) -> bool:
+    return next((t for t in reversed(tokens) if not t.isspace()), ";") in {*_DIRECTIVE_ENDS, "{"}
 
 
 def _is_run(words: _Vocabulary, names: set[str], before: Sequence[str], run: Sequence[str]) -> bool:

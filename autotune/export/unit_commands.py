@@ -18,6 +18,7 @@ from autotune.deploy.desired_state import DesiredState, render_files
 from autotune.deploy.stack import ServiceInstance
 from autotune.errors import RenderError
 from autotune.export.export_error import APPLY_HINT, ExportError
+from autotune.export.masked_lines import find_placeholders
 from autotune.report.studies import Study
 from autotune.services import unit_environment, unit_files
 from autotune.services.registry import map_adoptions
@@ -110,9 +111,38 @@ def _is_safe(instance: ServiceInstance, hunk: Hunk) -> bool:
         option, sign, number = word.rpartition("=")
         return _NUMBER_PATTERN.fullmatch(number) is not None and (not sign or option in options)
 
-    return all(_is_setting(instance, line) for line in (*hunk.removed, *hunk.added)) and all(
-        word in present or is_known(word) for line in hunk.added for word in _split_words(line)
+    return (
+        all(_is_setting(instance, line) for line in (*hunk.removed, *hunk.added))
+        and all(
+            word in present or is_known(word) for line in hunk.added for word in _split_words(line)
+        )
+        and _keeps_masked_words(hunk)
     )
+
+
+def _keeps_masked_words(hunk: Hunk) -> bool:
+    """True if lines with masked words only exchange numbers, or get options at their end."""
+    masked = [[line for line in lines if find_placeholders(line)]
+              for lines in (hunk.removed, hunk.added)]  # fmt: skip
+    return len(masked[0]) == len(masked[1]) and all(
+        _extends(_split_masked(old), _split_masked(new)) for old, new in zip(*masked, strict=True)
+    )
+
+
+def _extends(words: tuple[str, ...], longer: tuple[str, ...]) -> bool:
+    return longer[: len(words)] == words
+
+
+def _split_masked(line: str) -> tuple[str, ...]:
+    """The variable's name with its quote, and its words with each number as 0."""
+    variable = _VARIABLE_PATTERN.fullmatch(line.strip())
+    if variable is None:
+        return (line,)
+    words = (
+        word if find_placeholders(word) else re.sub(r"[0-9]+", "0", word)
+        for word in variable["value"].split()
+    )
+    return (line.strip()[: variable.start("value")], *words)
 
 
 def _is_setting(instance: ServiceInstance, line: str) -> bool:

@@ -15,7 +15,7 @@ from autotune.export.escaping import fill_template
 from autotune.export.host_files import MODEL, SAFETY, Hosts, hosts_of
 from autotune.export.manifest import build_manifest
 from autotune.export.record_checks import check_trial
-from autotune.export.scripts import export_patch, export_shell
+from autotune.export.scripts import export_patch, export_shell, has_masked_edits
 from autotune.report.diff import find_trial, read_rendered_files
 from autotune.report.parameters import (
     find_declared_parameters,
@@ -170,6 +170,8 @@ def _build_readme(
         hosts=hosts,
         backup=backup_of(study, trial),
         safety=SAFETY,
+        has_patch_scripts=hosts is not None
+        and any(has_masked_edits(hosts, host) for host in hosts.units),
     ).encode()
 
 

@@ -64,7 +64,7 @@ def deployed(key: str, value: object) -> Change:
 
 
 def hunk(first: object, *added: object) -> list[dict[str, Any]]:
-    return [{"first": first, "removed": [], "added": list(added)}]
+    return [{"start_line": first, "removed": [], "added": list(added)}]
 
 
 def file(path: str, content: str) -> Change:
@@ -212,7 +212,7 @@ def edited(modelled: Study) -> Study:
     """The study, as if the store had its own file with a secret, and one line was changed."""
     study, part = copy_of(modelled, "edited"), "store.db1.redis"
     digest = sha256(b"the host's own file").hexdigest()
-    change = {"first": 2, "removed": ["hz 10\n"], "added": ["hz 20\n"]}
+    change = {"start_line": 2, "removed": ["hz 10\n"], "added": ["hz 20\n"]}
     records = [json.loads(json.dumps(record)) for record in study.records]
     own_file = {"template": "x", "mode": "0644", "text": "own"}
     own = {part: {"files": {REDIS: own_file}, "listen": ""}}
@@ -256,7 +256,7 @@ def test_a_hosts_own_file_is_exported_as_edits(edited: Study, fmt: str) -> None:
     [
         ({"added": ["hz autotune-masked-1-of-2;\n"]}, "its edits of .* are not in the file"),
         ({"removed": ["autotune-masked-1-of-2\n"]}, "has words that stay on its host"),
-        ({"first": 3}, "its edits of .* are not in the file"),
+        ({"start_line": 3}, "its edits of .* are not in the file"),
         ({"added": ["hz 20\n", "loadmodule /tmp/x.so\n"]}, "changes more than settings of Redis"),
         ({"removed": ["requirepass 1\n"]}, "changes more than settings of Redis"),
         ({"removed": [], "added": []}, "nothing changes at line 2"),

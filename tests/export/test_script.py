@@ -83,7 +83,7 @@ class Machine:
         }
 
     def run(
-        self, text: str, *options: str, ahead: str = "", cwd: Path | None = None
+        self, text: str, *options: str, ahead: str = "", cwd: Path | None = None, shell: str = "sh"
     ) -> subprocess.CompletedProcess[str]:
         """Run a script; ``ahead`` is what PATH begins with."""
         path = f"{ahead}{self.top / 'bin'}:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -96,7 +96,7 @@ class Machine:
         if os.getuid() != 0:
             below = below.replace('chown "$owner" -- "$2"', ":")
         return subprocess.run(
-            ["sh", "-s", "--", *options],
+            [*shell.split(), "-s", "--", *options],
             input=below.replace("sleep 2", ":"),
             env={"PATH": path, "UNITS": f"{self.top}/units", "KERNEL": f"{self.top}/kernel",
                  "TMPDIR": f"{self.top}/lib"},
