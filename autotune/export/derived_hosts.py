@@ -34,8 +34,9 @@ from autotune.export.unit_commands import can_run_commands, check_commands, is_b
 from autotune.report.studies import Study
 from autotune.services import unit_files
 from autotune.services.base import AdoptedConfig, Settings, resolve_config_files
-from autotune.services.registry import list_tier_services, map_adoptions
+from autotune.services.registry import list_tier_services, map_adoptions, services_of
 from autotune.space.facts import HostFacts
+from autotune.study.recorded_environment import find_adopted_record
 from autotune.study.study_state import Trial
 from autotune.target.beds import build_bed_target
 from autotune.target.field_types import FILE_PATTERN, UNIT_PATTERN
@@ -245,19 +246,39 @@ def _build_stack(
 
 
 def _load_adopted_configs(study: Study, trial: Trial) -> dict[str, AdoptedConfig]:
-    """The hosts' own files that were edited, from the target's templates and the study's record."""
-    begun = study.list_records("study")[0]
-    record: Any = begun.get("adopted")
-    if trial.bed is not None:
-        joined = {bed: entry for each in study.list_records("joined")
-                  for bed, entry in (each.get("beds") or {}).items()}  # fmt: skip
-        record = {**(begun.get("beds") or {}), **joined}.get(trial.bed, {}).get("adopted")
+    """Return the hosts' own files that were edited, from the target's templates and the study's record.
+
+    Raises AutotuneError if the study does not record them: they would be exported as whole files.
+    """
+    recorded = find_adopted_record(study.records, trial.bed)
+    if recorded is None:
+        if not study.target.simulated:
+            raise ExportError(study, "it does not record which files of its hosts it edits")
+        return {}
+    adopted = host_templates.from_record(recorded).adopted_configs
+    _check_edited_tiers(study, _select_target(study, trial), adopted)
     kept = read_target(study.directory / "target.yaml")
     templates = find_template_overrides(
         replace(kept, document=replace(kept.document, path=study.target_path))
     )
-    own = manifest.read_manifest(templates) if record is not None else {}
-    return {**own, **host_templates.from_record(record or {}).adopted_configs}
+    return {**manifest.read_manifest(templates), **adopted}
+
+
+def _check_edited_tiers(
+    study: Study, target: Target, adopted: Mapping[str, AdoptedConfig]
+) -> None:
+    """Raises AutotuneError if a host of a tier whose files are edited lacks files of a service."""
+    for name, tier in target.tiers.items():
+        for host in tier.hosts if target.edits_host_files(name) else ():
+            own = {part.rpartition(".")[2]: config for part, config in adopted.items()
+                   if part.startswith(f"{name}.{host}.")}  # fmt: skip
+            chosen = {config.deployment for config in own.values()} - {""} or {*tier.service[:1]}
+            services = {service.name for deployment in chosen if deployment in tier.service
+                        for service, _ in services_of(deployment)}  # fmt: skip
+            if missing := sorted(services - own.keys()):
+                raise ExportError(
+                    study, f"it does not record the files of {missing[0]} that it edits on {host}"
+                )
 
 
 # -- names that a record supplies, held to those of the service --------------------------------------
