@@ -20,7 +20,7 @@ DELIMITER = "AUTOTUNE"
 
 
 def fill_template(template: str, **values: Any) -> str:
-    """A template of ``templates/export`` with these values in it."""
+    """Return a rendered template of ``templates/export``."""
     return _create_templates().get_template(template).render(**values)
 
 
@@ -29,7 +29,7 @@ def _create_templates() -> Environment:
     environment = Environment(
         loader=FileSystemLoader(str(find_shipped_directory("templates") / "export")),
         undefined=StrictUndefined,
-        autoescape=False,  # noqa: S701  scripts and plain text; a script quotes for the shell
+        autoescape=False,  # noqa: S701  # not HTML; filters quote for the shell
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
@@ -49,23 +49,25 @@ def _create_templates() -> Environment:
 
 
 def escape_line(text: object) -> str:
-    """Text on one line, without control characters."""
+    """Return text on one line, without control characters."""
     return "".join(c if c.isprintable() else "?" for c in str(text))
 
 
 def escape_markdown(text: object) -> str:
-    """Text on one line that Markdown shows as it is: no code, links, images or HTML."""
+    """Return text on one line that Markdown shows unchanged, without code, links, images or HTML."""
     return re.sub(r"([`<&\\]|\](?=\())", r"\\\1", escape_line(text))
 
 
 def escape_code(text: object) -> str:
-    """The content of a code span on one line."""
+    """Return the content of a code span on one line."""
     return escape_line(text).replace("`", "'")
 
 
 def build_here_document(content: bytes, then: str = "") -> str:
-    """A command that prints ``content``: as it is where a person can read it, else from base64. ``then``
-    follows on the line of the command."""
+    """Return a command that prints ``content``, as readable text if possible, else from base64.
+
+    ``then`` follows on the line of the command.
+    """
     text = content.decode("utf-8", "replace")
     plain = text.encode() == content and text.endswith("\n")
     if (

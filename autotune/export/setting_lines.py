@@ -1,8 +1,8 @@
-"""Checks of the lines that an export exchanges in a host's own file: they hold settings and nothing else.
+"""Checks of the lines that an export exchanges in a host's own file: they contain settings alone.
 
 A study may come from someone else, and a configuration file can load code, run commands and grant access.
-What a service's own edit writes are names that it tunes, numbers and the choices of its parameters. Each
-changed line is checked without the lines around it: a study may have recorded others than the host has.
+A service's edit writes names that it tunes, numbers and the choices of its parameters. Each changed line
+is checked without the lines around it, because the recorded file may differ from the host's.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _WORD_PATTERN = re.compile(r"-{0,2}\w[\w.-]*!?")
 _NUMBER_PATTERN = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})? ?[A-Za-z]{0,3}")
 _CHOICE_PATTERN = re.compile(r"[A-Za-z_][\w-]*", re.ASCII)
 _SEPARATOR_TOKENS = frozenset(("=", ",", ";", ":", "?", "&", '""'))
-# In front of a value no comment or path begins, and no other directive ends.
+# Before a value, no comment or path starts and no other directive ends.
 _BOUNDARY_CHARACTERS = frozenset(";#/:")
 _DIRECTIVE_ENDS = frozenset(";}")
 _SWITCH_WORDS = frozenset(("on", "off", "yes", "no", "true", "false"))
 
 
 def check_lines(study: Study, instance: ServiceInstance, path: str, hunks: Sequence[Hunk]) -> None:
-    """Raises AutotuneError if lines that go or come hold more than settings of the part's service."""
+    """Raise AutotuneError if removed or added lines contain more than settings of the service."""
     syntax = understood(instance.service)
     words = _build_vocabulary(instance.service, syntax) if syntax else None
     if sum(len(hunk.removed) * len(hunk.added) for hunk in hunks) > MAX_LINE_PAIRS:
@@ -65,10 +65,9 @@ def check_lines(study: Study, instance: ServiceInstance, path: str, hunks: Seque
 class _Vocabulary:
     """Words in lower case, with `_` for `-`.
 
-    A setting's line begins with one of ``first_words``, and a value follows one of ``naming_words``.
-    ``words``
-    contains every word of settings. Settings are added to lines that begin with one of ``leading_words``.
-    ``whole_lines`` are allowed as a whole.
+    A setting's line starts with one of ``first_words``, and a value follows one of ``naming_words``.
+    ``words`` contains every word of settings. Settings are added to lines that start with one of
+    ``leading_words``. ``whole_lines`` are allowed unchanged.
     """
 
     syntax: VisibleDirectives
@@ -100,7 +99,7 @@ def _strip_dashes(word: str) -> str:
 
 
 def _is_safe(words: _Vocabulary, hunk: Hunk) -> bool:
-    """True if each line is a setting, or differs from one that it replaces by settings alone."""
+    """True if each line is a setting, or differs from the replaced line by settings alone."""
     lines = (*hunk.removed, *hunk.added)
     if len(lines) > MAX_HUNK_LINES or any(
         len(line) > MAX_LINE_LENGTH or not is_utf8(line) for line in lines
@@ -124,7 +123,7 @@ def _is_safe(words: _Vocabulary, hunk: Hunk) -> bool:
 
 
 def _is_whole(words: _Vocabulary, line: str) -> bool:
-    """True if a line is one setting: its name, and values."""
+    """True if a line is one setting: its name and values."""
     text = line.removesuffix("\n").removesuffix("\r").strip(" \t")
     if text in words.whole_lines:
         return True
@@ -182,8 +181,10 @@ def _ends_directive(tokens: Sequence[str]) -> bool:
 
 
 def _is_run(words: _Vocabulary, names: set[str], before: Sequence[str], run: Sequence[str]) -> bool:
-    """True if a part of a line is a value behind its name, or names with values in a line that has
-    settings. ``names``: how this line calls settings."""
+    """True if a part of a line is a value after its name, or names and values in a line of settings.
+
+    ``names`` are further names of settings in this line.
+    """
     tokens = [token for token in run if not token.isspace()]
     vocabulary, naming = words.words | names, words.naming_words | names
     if not _is_printable("".join(run)):
@@ -199,7 +200,7 @@ def _is_run(words: _Vocabulary, names: set[str], before: Sequence[str], run: Seq
 
 
 def _find_first_word(before: Sequence[str]) -> str:
-    """The first word of the directive that these tokens end in; empty if there is none."""
+    """Return the first word of the last directive in these tokens, or an empty string."""
     first = ""
     for token in before:
         if token in ("{", "}", ";"):
@@ -212,7 +213,7 @@ def _find_first_word(before: Sequence[str]) -> str:
 def _find_last_name(
     words: _Vocabulary, before: Sequence[str], naming: frozenset[str] | set[str]
 ) -> str:
-    """The word that a value at the end of these tokens belongs to; empty if there is none."""
+    """Return the name that a value after these tokens belongs to, or an empty string."""
     for token in reversed(before):
         if token in _BOUNDARY_CHARACTERS:
             return ""
@@ -236,7 +237,7 @@ def _is_part(words: _Vocabulary, token: str, vocabulary: frozenset[str] | set[st
 
 
 def _is_value(words: _Vocabulary, token: str) -> bool:
-    """True for a number or a choice, in quotes or not."""
+    """True for a number or a choice, with or without quotes."""
     token = token.strip("\"'") if token[:1] in "\"'" else token
     return _NUMBER_PATTERN.fullmatch(token) is not None or (
         _strip_dashes(token) in words.words and _strip_dashes(token) not in words.naming_words
@@ -248,7 +249,7 @@ def _is_printable(text: str) -> bool:
 
 
 def _list_names(words: _Vocabulary, line: str) -> Iterator[str]:
-    """What a line calls the settings in it: a syntax may have several names for one."""
+    """Yield the names of settings in a line. A syntax may allow several names for one setting."""
     try:
         directives = [*words.syntax.parse_directives(line)]
     except (ConfigSyntaxError, UnicodeError, RecursionError):

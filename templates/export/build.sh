@@ -1,6 +1,6 @@
 # -- the transaction: every file is built and validated before any is replaced ---------------------
-# Functions of files get: NUMBER PATH MODE DIGEST ORIGINAL KIND. The digests are of the new file and of
-# the one before: "absent" for none, "-" if it is not recorded. KIND is whole, edited or kernel.
+# Functions of files get: NUMBER PATH MODE DIGEST ORIGINAL KIND. The digests are of the new and the original
+# file: "absent" if it is missing, "-" if it is not recorded. KIND is whole, edited or kernel.
 backups=/var/backups
 work= backup= force= differing= lost= shown=
 
@@ -31,13 +31,13 @@ close_work() {
   finish
   [ -z "$work" ] || rm -rf -- "$work"
 }
-finish() { # cleaning up is not stopped half-way, such as by a connection that ends
+finish() { # a closed connection does not interrupt the cleanup
   trap '' HUP INT TERM
 }
 survey_path() {
   survey "$2"
 }
-is_pending() { # NUMBER: it is to be written
+is_pending() { # NUMBER: it must be written
   [ -e "$work/$1.pending" ]
 }
 any_pending() {
@@ -62,11 +62,11 @@ added() { # the input is in the new file
   if [ "$shown" = old ]; then cat >/dev/null; else cat; fi
 }
 other_lines() { # FIRST LAST
-  echo "lines $1 to $2 are not those that the study exchanged" >&2
+  echo "lines $1 to $2 differ from the lines that the study exchanged" >&2
 }
-# NUMBER PART…: prints the new version of that line. The input has two lines: the line of the file on this
-# host, and the new line. In both, each PART stands for words that only this host has. Quoted patterns match
-# literally, and the words are never arguments of a program.
+# NUMBER PART…: prints the new version of that line. The input is two lines: the line of the file on this
+# host, and the new line. In both, each PART stands for masked words. Quoted patterns match literally, and
+# the words are never arguments of a program.
 fill() {
   number=$1 result=
   shift
@@ -137,19 +137,19 @@ examine() {
   elif [ "$built" = "$4" ]; then
     : >"$work/$1.pending"
   else
-    cannot "$2" "the new file would not be the one that the study measured: use \`autotune apply\`"
+    cannot "$2" "the new file would differ from the one that the study measured: use \`autotune apply\`"
   fi
 }
-is_expected() { # prints why a file may not be written; fails if it cannot be built either
+is_expected() { # prints why a file is not written; fails if it cannot be built either
   case $6:$5 in kernel:* | *:"$now" | whole:-) return 0 ;; esac
   if [ "$6" = edited ]; then
-    echo "$2 is not the file that the study had before it, and only lines of that file are exchanged:" \
-      "--force has no effect, and \`autotune apply\` edits what is there" >&2
+    echo "$2 differs from the file before the study, and the script exchanges only lines of that file:" \
+      "--force has no effect; use \`autotune apply\`" >&2
     differing=yes
     return 1
   fi
   [ -z "$force" ] || return 0
-  echo "$2 is not the file that the study had before it: it is not overwritten without --force" >&2
+  echo "$2 differs from the file before the study: it is not overwritten without --force" >&2
   differing=yes
 }
 read_old() { # NUMBER PATH
@@ -158,7 +158,7 @@ read_old() { # NUMBER PATH
   encoded=$(contents "$2" 2>&1) && printf %s "$encoded" | base64 -d >"$work/$1.old" 2>/dev/null
   read_now=$(sha256sum <"$work/$1.old")
   [ "${read_now%% *}" != "$now" ] || return 0
-  cannot "$2" "it was changed while it was read: run this again"
+  cannot "$2" "it changed while it was read: run this again"
 }
 show_changes() { # only lines that differ; words that are masked in the study stay masked
   is_pending "$1" || return 0

@@ -212,7 +212,7 @@ def test_any_line_becomes_the_one_deployed_or_is_refused(tmp_path: Path, shell: 
     results = built(tmp_path, files, shell)
     for (_, file), result in zip(files, results, strict=True):
         if isinstance(result, str):
-            assert result == "lines 2 to 2 are not those that the study exchanged\n"
+            assert result == "lines 2 to 2 differ from the lines that the study exchanged\n"
         else:
             assert sha256(result).hexdigest() == file.deployed, file.edits
     assert sum(isinstance(result, bytes) for result in results) > 25
@@ -239,7 +239,7 @@ def test_a_line_that_is_not_the_recorded_one_changes_nothing(machine: Machine, n
     for options in ((), ("--check",), ("--force",)):
         done = machine.run(script_of(file), *options)
         assert (done.returncode == 1) or (options == ("--check",) and not own)
-        assert "lines 2 to 2 are not those that the study exchanged" in done.stderr
+        assert "lines 2 to 2 differ from the lines that the study exchanged" in done.stderr
         assert machine.conf.read_bytes() == own
 
 
@@ -249,14 +249,14 @@ def test_words_that_could_end_in_two_places_are_refused(machine: Machine) -> Non
     shown = [f"a {WORD(1, 2)} {number} {WORD(2, 2)}\n" for number in (1, 2)]
     done = machine.run(script_of(edit(own.encode(), new.encode(), *shown)))
     assert done.returncode == 1
-    assert "lines 1 to 1 are not those that the study exchanged" in done.stderr
+    assert "lines 1 to 1 differ from the lines that the study exchanged" in done.stderr
     assert machine.conf.read_text() == own
 
 
 def test_another_result_changes_nothing(machine: Machine) -> None:
     done = machine.run(script_of(replace(of_log(), deployed="0" * 64)))
     assert done.returncode == 1
-    assert "would not be the one that the study measured" in done.stderr
+    assert "would differ from the one that the study measured" in done.stderr
     assert machine.conf.read_text() == OWN
 
 
@@ -344,7 +344,7 @@ def test_a_patch_of_another_file_is_not_made(machine: Machine) -> None:
     machine.conf.write_text(f"{OWN}# by hand\n")
     done = machine.run(build_patch_script("Trial 3", "lb1", hosts_of(of_log())))
     assert (done.returncode, done.stdout) == (1, "")
-    assert "is not the file that the study had before it" in done.stderr
+    assert "differs from the file before the study" in done.stderr
 
 
 def test_edits_are_read_as_a_study_records_them() -> None:

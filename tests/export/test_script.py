@@ -222,7 +222,7 @@ def test_a_file_that_is_not_the_one_expected_is_not_overwritten(machine: Machine
     for options in ((), ("--check",)):
         done = machine.run(text, *options)
         assert done.returncode == 1
-        assert "is not the file that the study had before it" in done.stderr
+        assert "differs from the file before the study" in done.stderr
         assert machine.state() == before
     assert machine.run(text, "--force").returncode == 0
     assert machine.conf.read_text() == AFTER
@@ -299,7 +299,7 @@ def test_a_file_that_is_gone_is_not_taken_for_the_one_expected(machine: Machine)
     before = machine.state()
     done = machine.run(of_host())
     assert done.returncode == 1
-    assert "is not the file that the study had before it" in done.stderr
+    assert "differs from the file before the study" in done.stderr
     assert machine.state() == before
 
 
