@@ -55,9 +55,9 @@ def read_environment(directory: Path) -> RecordedEnvironment:
 def find_adopted_record(
     records: Sequence[Mapping[str, Any]], bed: str | None
 ) -> Mapping[str, Any] | None:
-    """Return the record of the hosts' own files that a study edits, on one of its test beds if it has any.
+    """Return the record of the hosts' own files that a study edits, or ``None``.
 
-    ``None``: there is no such record. In a storage, each bed has a record of its own.
+    ``bed`` is the test bed, in a study with several. In a storage, each bed has its own record.
     """
     if bed is None:
         adopted: Mapping[str, Any] | None = records[0].get("adopted")
