@@ -222,11 +222,11 @@ def _find_untried(
     Configurations with the effect of a measured one are left out. ``clamped`` is the space with the
     clamps that deployments showed.
     """
-    pending, known = list[Settings](), list(tried)
+    pending, seen_settings = list[Settings](), list(tried)
     for changes in (*space.try_first, *state.transferred):
         settings = {**space.baseline, **changes}
-        if (acts := select_active_settings(settings, space)) not in known:
-            known.append(acts)
+        if (acts := select_active_settings(settings, space)) not in seen_settings:
+            seen_settings.append(acts)
             pending.append(settings)
 
     def find_effect(settings: Settings) -> Settings:
